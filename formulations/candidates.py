@@ -87,8 +87,7 @@ def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, kinds: Co
                                     every = [choice]
                                     if divides_unevenly(space, cluster, choice):
                                         every.append(replace(choice, uneven_batch=True))
-                                    beside = not group and zero in expert_zero(space, pp, dp * cp)
-                                    if beside and sharded == (tp > 1):
+                                    if zero in expert_zero(space, pp, dp * cp) and sharded == (tp > 1):
                                         every += _with_experts(space, model, cluster, choice)
                                     for share in space.shares_offloaded(zero, dp * cp):
                                         for each in every:
@@ -149,7 +148,8 @@ def _with_experts(
                 found = replace(choice, ep=shape.ep, etp=shape.etp)
                 kept = beside_overlap(space, model, found, recompute_of(space, choice.schedule))
                 hidden = found.zero >= 2 and hides_exchange(space, model, found)
-                if not hidden and (choice.uniform_recompute in kept or (kept and not choice.uniform_recompute)):
+                beside = not hidden and shape.divides_copy(choice.dp_shard)
+                if beside and (choice.uniform_recompute in kept or (kept and not choice.uniform_recompute)):
                     yield found
 
 

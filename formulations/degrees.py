@@ -8,7 +8,10 @@ The devices of a stage are numbered tensor ranks first, then context ranks, then
 (2) the larger of both is a *block*: its devices exchange tokens in every layer, so they run in step. A stage of N
     devices has N / w blocks of w devices, which are pipelines of their own;
 (3) devices with the same place in their tensor group hold the same dense weights, those with the same place in their
-    expert group the same experts: N / tp and N / (x e) of them;
+    expert group the same experts: N / tp and N / (x e) of them. Where s consecutive replicas have a copy between them,
+    a copy is s tp consecutive devices and holds whole expert groups, so x e divides s tp: s devices of a copy have the
+    same dense weights, and s tp / (x e) the same experts (Megatron-LM's ``parallel_state.py`` divides dp cp and edp by
+    the instances of the optimizer, torchtitan's ``parallel_dims.py`` dp_shard cp tp by ep);
 (4) context ranks share attention in one of four ways, Megatron-LM's ``--cp-comm-type``: ``p2p``, keys and values go
     round a ring; ``all_gather``, every rank gathers all of them; ``a2a``, an all-to-all leaves each rank all tokens of
     1/cp of the heads, where cp divides those of a tensor rank, and its heads of keys; ``a2a+p2p``, the all-to-all among
@@ -51,6 +54,10 @@ class BlockShape(NamedTuple):
     def width(self) -> int:
         """Devices of a block, (2)."""
         return max(self.replica, self.experts)
+
+    def divides_copy(self, shards: int) -> bool:
+        """Whether a copy that so many replicas share, 0 for all of them, is one of whole blocks, (3)."""
+        return shards * self.tp % self.experts == 0
 
     @property
     def groups(self) -> dict[int, str]:

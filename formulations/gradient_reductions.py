@@ -17,6 +17,8 @@ of one micro-batch's backward pass there; bytes and parameters of the stages; ra
     where :math:`P_x` are parameters of one tensor rank; otherwise :math:`R_x = T_{DP}[x]`.
     Where groups of s replicas have a copy each, replicas z, z + s, ... sum their share of the gradients, 1/s of them,
     and under ZeRO-2 every group gathers the updated weights. All such rings run at once, and the slowest counts.
+    Of experts that :math:`s_e` devices of a copy hold, those at one place of every copy sum :math:`1/s_e`, which is
+    :math:`s / s_e` times what they would at 1/s, and gather likewise: after all others, as in (1).
 (3) A tied embedding has a copy on the first and the last stage, whose gradients M are summed between the two holders in
     a ring of two: :math:`R_{tied} = M / B`, B their slower direction, a node's cards shared by all its devices.
 (4) The norm of all gradients is known when the last reduction ends, and the optimizer follows everywhere at once:
@@ -123,26 +125,36 @@ def reduction_seconds(problem: PlanningProblem, strategy: Strategy, devices: Int
     if candidate.dp_cp == 1:
         return np.zeros(held.shape[:-2])
     gradients = by_device(strategy, problem.gradient_bytes(candidate))
-    if candidate.dp_shard:
-        return gradients * _between_copies(problem, candidate, held)
-    rings = [hierarchical_ring(problem, held[..., x, :, :]) for x in range(candidate.pp)]
-    return np.asarray(gradients * np.stack(rings, axis=-1) + _of_experts(problem, strategy, devices))
+    rings = _rings(problem, candidate, held, candidate.shards)
+    return np.asarray(gradients * rings + _of_experts(problem, strategy, devices))
 
 
 def _of_experts(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:
-    """Seconds of the reductions of experts that fewer devices hold than the rest, (..., pp), (1)."""
-    gradients = by_device(strategy, problem.expert_gradient_bytes(strategy.candidate))
-    if not gradients.any():
+    """Seconds of the reductions of experts that fewer devices hold than the rest, (..., pp), (1) and (2)."""
+    candidate = strategy.candidate
+    gradients = by_device(strategy, problem.expert_gradient_bytes(candidate))
+    if not gradients.any() or not has_expert_rings(candidate):
         return np.zeros(devices.shape[:-2])
-    return np.asarray(gradients * expert_rings(problem, strategy.candidate, devices))
+    alike = alike_experts(candidate, devices)
+    return np.asarray(gradients * _rings(problem, candidate, alike, candidate.expert_shards))
+
+
+def has_expert_rings(candidate: Candidate) -> bool:
+    """Whether several devices hold the same experts, and fewer than hold the same of all else."""
+    return candidate.edp > 1 and candidate.block.experts != candidate.tp
+
+
+def alike_experts(candidate: Candidate, devices: Ints) -> Ints:
+    """Devices (..., pp, dp, tp cp) by the experts that they hold, (..., pp, edp, devices of a group)."""
+    return devices.reshape(*devices.shape[:-2], candidate.edp, candidate.block.experts)
 
 
 def expert_rings(problem: PlanningProblem, candidate: Candidate, devices: Ints) -> Floats:
-    """Seconds per byte of every stage's slowest ring of devices that hold the same experts, where these are fewer."""
-    if candidate.edp == 1 or candidate.block.experts == candidate.tp:
-        return np.zeros(devices.shape[:-2])
-    alike = devices.reshape(*devices.shape[:-2], candidate.edp, candidate.block.experts)
-    return np.stack([hierarchical_ring(problem, alike[..., x, :, :]) for x in range(candidate.pp)], axis=-1)
+    """Seconds per byte of the slowest ring of devices with the same experts, if fewer, by copy (..., pp, copies)."""
+    copies = candidate.dp_cp // candidate.shards
+    if candidate.expert_shards == 1 or not has_expert_rings(candidate):
+        return np.zeros((*devices.shape[:-2], copies))
+    return hierarchical_ring(problem, by_copy(alike_experts(candidate, devices), candidate.expert_shards))
 
 
 def _reductions(problem: PlanningProblem, strategy: Strategy, devices: Ints, backward: Floats) -> Floats:
@@ -155,12 +167,18 @@ def _reductions(problem: PlanningProblem, strategy: Strategy, devices: Ints, bac
     return after_overlap(seconds, parameters, backward.max(axis=-1), candidate)
 
 
-def _between_copies(problem: PlanningProblem, candidate: Candidate, devices: Ints) -> Floats:
-    """Seconds of (2) for each byte of a replica's share of the gradients, where groups have a copy each, (..., pp)."""
-    groups = by_copy(devices, candidate.dp_shard)
+def _rings(problem: PlanningProblem, candidate: Candidate, alike: Ints, shards: int) -> Floats:
+    """Seconds for each byte in rings of alike devices (..., pp, members, ranks), so many to a copy, (1) and (2)."""
+    if candidate.dp_shard:
+        return _between_copies(problem, candidate, by_copy(alike, shards))
+    return np.stack([hierarchical_ring(problem, alike[..., x, :, :]) for x in range(candidate.pp)], axis=-1)
+
+
+def _between_copies(problem: PlanningProblem, candidate: Candidate, groups: Ints) -> Floats:
+    """Seconds of (2) for each byte of a replica's share, of devices (..., pp, copies, those of a copy, ranks)."""
     summed = hierarchical_ring(problem, np.swapaxes(groups, -3, -2)).max(axis=-1)
-    share = weight_share(problem, candidate)
-    return np.asarray(summed + (share * hierarchical_ring(problem, groups).max(axis=-1) if share else 0.0))
+    share, fewer = weight_share(problem, candidate), candidate.shards / groups.shape[-2]
+    return np.asarray(fewer * summed + (share * hierarchical_ring(problem, groups).max(axis=-1) if share else 0.0))
 
 
 def weight_share(problem: PlanningProblem, candidate: Candidate) -> float:
@@ -256,7 +274,7 @@ def optimized_parameters(problem: PlanningProblem, candidate: Candidate) -> Floa
     tables, shards = problem.tables(candidate), optimizer_shards(candidate)
     if candidate.ep == 1 or shards == 1:
         return tables.parameters
-    return np.asarray(tables.parameters + tables.experts * (shards / candidate.edp - 1))
+    return np.asarray(tables.parameters + tables.experts * (shards / candidate.expert_shards - 1))
 
 
 def by_device(strategy: Strategy, figures: Floats | Ints) -> Floats:

@@ -9,7 +9,7 @@ backward pass, tensor-parallel time included, :math:`F'` without the last layer.
 (1) Gathering M bytes of the replicas that share a copy, or scattering their sums, is half an all-reduce among them:
     :math:`\rho M` seconds, with :math:`\rho` half of the hierarchical ring's seconds per byte
     (``taut.formulations.rings`` (2) and (3)), of the slowest tensor rank. Experts that fewer devices hold than the rest
-    are shared by those that hold the same ones (``taut.formulations.degrees`` (3)), with a ring and a rate
+    are shared by those of a copy that hold the same ones (``taut.formulations.degrees`` (3)), with a ring and a rate
     :math:`\rho_e` of their own. One gather follows the other, so with :math:`P'` of P parameters in such experts
     :math:`\rho P` stands for :math:`\rho (P - P') + \rho_e P'` below.
 (2) A layer's weights are gathered during the computation of the layer before it, and its gradients are scattered
@@ -224,7 +224,7 @@ def exposed_by_worker(problem: PlanningProblem, strategy: Strategy, rank: Ints, 
 
 def shard_rates(problem: PlanningProblem, candidate: Candidate, devices: Ints) -> tuple[Floats, Floats]:
     """Seconds per byte of a gather on every stage and pipeline, and of one of experts, (..., pp, pipelines), (1)."""
-    copies = hierarchical_ring(problem, by_copy(holders(candidate, devices), candidate.shards))
-    common = half_ring(problem, np.repeat(copies, candidate.pipelines // copies.shape[-1], axis=-1))
-    experts = half_ring(problem, expert_rings(problem, candidate, devices))
-    return common, np.broadcast_to(experts[..., None], common.shape)
+    common = hierarchical_ring(problem, by_copy(holders(candidate, devices), candidate.shards))
+    experts = expert_rings(problem, candidate, devices)
+    blocks = candidate.pipelines // common.shape[-1]
+    return half_ring(problem, common.repeat(blocks, axis=-1)), half_ring(problem, experts.repeat(blocks, axis=-1))

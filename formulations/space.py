@@ -16,7 +16,6 @@ cp, ep, etp, cp_comm, empty_ends, optimizer_offload, uneven_batch, activation_of
     ``step`` and ``pipette`` alone, and split ones do not go with full recompute;
 (6) with every order of the passes that the space lists, schedules on the V have a further candidate at the degrees
     that it is listed for, beside the one that runs in the schedule's own order.
-
 (7) under ZeRO-2 and 3 every ``dp_shard`` consecutive replicas share one copy of weights, gradients and optimizer
     states: all dp of them; with ``hybrid_sharding`` the largest divisor of dp, more than one, whose tensor groups fit
     every node together; and what is asked for. Groups of fewer than dp replicas are priced by the latency model
@@ -24,25 +23,21 @@ cp, ep, etp, cp_comm, empty_ends, optimizer_offload, uneven_batch, activation_of
 (8) where recompute is not chosen by stage, a candidate has one recompute that all its stages share, each that (5)
     allows; where it is, every stage chooses for itself and ``uniform_recompute`` is empty;
 (9) pipelines of more than one stage take the ZeRO stages of ``pipeline_zero`` where it is given.
-
 (10) cp context ranks are at most ``max_cp``, and 2 cp divides every sequence, of which each rank has a piece from both
     ends, so that all have like work under a causal mask. Tensor groups then lie in a node, and blocks of tp cp devices
     fit the nodes as tensor groups do in (3). They are priced by the latency model ``step`` alone, where memory is a sum
     of terms, and have no groups of replicas with a copy each. They share attention in each way of ``cp_comm`` that
     suits the heads, but those that another one is never slower than (``taut.formulations.tables.context_kinds``).
-
 (11) ep expert ranks are at most ``max_ep``, divide the experts of every layer that has some, and have one tensor rank
     each or all tp of them: etp = 1 or tp. Expert groups and blocks are those of ``taut.formulations.degrees`` (1), fit
     the nodes as tensor groups do in (3), and tensor groups lie in a node. Tensor ranks share what lies between their
     parts (``sequence_parallel``). Where ep is 1 all experts are split over tensor ranks; elsewhere candidates have
-    ZeRO-1, or ZeRO-0 where 1 is not in the space or 0 is fixed, or ZeRO-2 or 3 with one copy for all replicas, and then
-    no exchange beside another micro-batch, (14), all of ``expert_zero`` where it is given, and etp = 1 unless
-    ``expert_tensor``; they are priced by the latency model ``step`` alone, and where memory
-    is a sum of terms.
+    ZeRO-1, or ZeRO-0 where 1 is not in the space or 0 is fixed, or ZeRO-2 or 3, whose copies hold whole expert groups
+    (degrees (3)), and then no exchange beside another micro-batch, (14), all of ``expert_zero`` where it is given, and
+    etp = 1 unless ``expert_tensor``. They are priced as in (10).
 
 (12) the layers have a division into its chunks that ``divisions`` states (``taut.formulations.divisions``), and plans
     have such a one.
-
 (13) with ``empty_ends`` and ``layout`` among the divisions, candidates of a model with a vocabulary that have several
     chunks a device, or several stages where ``empty_ends`` is fixed, divide the embedding, the layers and the head: the
     first chunk may have the embedding alone, and the last the head, so that pp * vpp <= L + 2.
@@ -55,11 +50,11 @@ cp, ep, etp, cp_comm, empty_ends, optimizer_offload, uneven_batch, activation_of
     a step unevenly: every replica is on one type of device and runs one micro-batch or more, m in the mean. It is there
     where the cluster has several types, whose devices make whole pipelines each (pp tp cp divides their number), under
     1F1B with m >= pp and m > 1, so that stages hold what they hold with m, with ZeRO-0 or 1 and ep = 1, as other ranks
-    would exchange something with every micro-batch. It is priced by the latency model ``step`` alone, where memory is a
-    sum of terms. Gradients are averaged over samples: a replica's count by its micro-batches.
+    would exchange something with every micro-batch. It is priced as in (10). Gradients are averaged over samples: a
+    replica's count by its micro-batches.
 (17) with ``activation_offload`` candidates are there with each share of their activations, or of ``offload_modules``',
     in the host's memory, those above none where no schedule splits the backward pass, whose gradients by the weights
-    keep what came back, with its recompute and pipelines, priced as in (16).
+    keep what came back, with its recompute and pipelines, priced as in (10).
 
 Of choices that are equal by definition one stands for all: one stage is scheduled as 1f1b, one replica has ZeRO-0,
 one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
@@ -200,6 +195,11 @@ class Candidate:
     def shards(self) -> int:
         """Devices that share one copy of what is sharded, (7)."""
         return self.dp_shard or self.dp_cp
+
+    @property
+    def expert_shards(self) -> int:
+        """Devices that share one copy of an expert group's part of the experts."""
+        return self.shards * self.tp // self.block.experts
 
     @property
     def is_order_priced(self) -> bool:

@@ -3,7 +3,7 @@ Bytes of weights, gradients and optimizer states on a device.
 
 With P parameters of a range of layers on a device, P' of them of experts, :math:`w, g, o` bytes of weight, gradient and
 state for each, and :math:`d_k` the devices that share one copy under ZeRO stage k or above and 1 otherwise (of experts
-those that hold the same),
+those that hold the same, all or a copy's),
 
 (1) they take :math:`\lceil (P - P') w / d_3 \rceil + \lceil P' w / d'_3 \rceil`, with gradients :math:`g, d_2, d'_2`
     and states :math:`o, d_1, d'_1` alike; under stage 3 beside them two of the largest layer's weights, and in a
@@ -55,7 +55,7 @@ def held_bytes(
     weight, gradient, _ = (parameters * count for count in per_parameter)
     weights, gradients, states = (
         _shared(parameters - experts, count, candidate.shards if zero >= stage else 1)
-        + _shared(experts, count, candidate.edp if zero >= stage else 1)
+        + _shared(experts, count, candidate.expert_shards if zero >= stage else 1)
         for count, stage in zip(per_parameter, (3, 2, 1), strict=True)
     )
     if zero == 3 and candidate.dp_cp > 1:
@@ -94,6 +94,6 @@ def cast_bytes(parameters: Ints, candidate: Candidate, experts: Ints | int = 0) 
     parameters, candidate, experts
         As of ``held_bytes``.
     """
-    shards = candidate.shards if candidate.zero else 1
+    shards, of_experts = (candidate.shards, candidate.expert_shards) if candidate.zero else (1, 1)
     others = -(-(parameters - experts) * MOMENTS_CAST // shards)
-    return np.asarray(np.maximum(others, -(-experts * MOMENTS_CAST // (candidate.edp if candidate.zero else 1))))
+    return np.asarray(np.maximum(others, -(-experts * MOMENTS_CAST // of_experts)))

@@ -22,10 +22,10 @@ import numpy as np
 from taut.formulations.order_division import ChunkProblem, chunk_problem
 from taut.formulations.partition import PartitionProblem, partition_problem
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.sharding import NO_GATHERS, GatherRates, half_ring
+from taut.formulations.sharding import NO_GATHERS
 from taut.formulations.space import Candidate
-from taut.solver.bounds.communication import Communication, fixed_seconds
-from taut.solver.bounds.copies import cases
+from taut.solver.bounds.communication import Communication
+from taut.solver.bounds.copies import stages_of_cases
 from taut.solver.bounds.least_hops import least_edges
 from taut.solver.bounds.least_rings import least_gather, least_mean_ring
 from taut.solver.bounds.link_bounds import BestLinks
@@ -120,11 +120,9 @@ def _of_copies(
     problem: PlanningProblem, candidate: Candidate, comm: Communication, links: BestLinks, *, margin: bool, limit: float
 ) -> tuple[float, Partition]:
     """Bound ``partition`` of a single stage with several copies: the least of its cases."""
-    gradients, fixed = problem.gradient_bytes(candidate)[0], fixed_seconds(problem, candidate)
-    found = []
-    for case in cases(problem, candidate, links):
-        gather = GatherRates(float(half_ring(problem, case.gather)))
-        stages = partition_problem(problem, candidate, margin=margin, gather=gather)
-        found.append(solve_partition(stages, comm.edge, gradients * case.reduction + fixed, limit=limit))
-    least = min(found, key=lambda each: each.seconds)
+    every = stages_of_cases(problem, candidate, links, margin=margin)
+    least = min(
+        (solve_partition(stages, comm.edge, tail, limit=limit) for stages, tail in every),
+        key=lambda each: each.seconds,
+    )
     return least.seconds * (1 - ROUNDING), least

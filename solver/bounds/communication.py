@@ -106,11 +106,12 @@ def _of_copies(
 ) -> Communication:
     """Least communication where groups of replicas have a copy each, (2)."""
     weight, gradients = problem.transfer_weight(candidate), problem.gradient_bytes(candidate)[0]
-    fixed, ring = fixed_seconds(problem, candidate), least_ring(problem, candidate, best)
+    fixed, experts = fixed_seconds(problem, candidate), problem.expert_gradient_bytes(candidate)[0]
+    reduced = gradients * least_ring(problem, candidate, best) + experts * least_expert_ring(problem, candidate, best)
     if candidate.pp == 1:
-        return Communication(edge, gradients * ring + fixed)
+        return Communication(edge, reduced + fixed)
     farthest = weight * min(between(k) for k in telling(problem, candidate, best))
-    tail = farthest + np.maximum(gradients * ring, _least_tied(problem, candidate, best)) + fixed
+    tail = farthest + np.maximum(reduced, _least_tied(problem, candidate, best)) + fixed
     return Communication(weight * edge, tail, later=_later(problem, candidate, best))
 
 

@@ -15,7 +15,8 @@ Sets: nodes that hold c tensor groups at most.
 (4) With cp context ranks the rings of (1) to (3) are those of dp cp members on tensor groups; what else their blocks
     ask for can only make them slower.
 (5) Where every s replicas have a copy of weights and gradients (``taut.formulations.gradient_reductions`` (2)), a
-    copy's ring of s members and a ring of dp / s members between copies take the least of (2), each over its nodes.
+    copy's ring of s members and a ring of dp / s members between copies take the least of (2), each over its nodes; of
+    experts with ranks of their own likewise, and what they sum between copies counts as there.
 (6) With two classes of device (``taut.formulations.partition`` (4)) a stage of fast blocks touches none of the slow
     type's nodes, and one of slow blocks none but them, unless blocks span nodes: (2) over those nodes alone.
 (7) Experts that fewer devices hold than the rest have rings of their own, as tensor groups of an expert group's devices
@@ -29,7 +30,7 @@ from dataclasses import replace
 import numpy as np
 
 from taut.data.arrays import Flags, Floats
-from taut.formulations.gradient_reductions import weight_share
+from taut.formulations.gradient_reductions import has_expert_rings, weight_share
 from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor, ring_steps
@@ -77,9 +78,8 @@ def least_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) 
     if candidate.dp_cp == 1:
         return 0.0
     if candidate.dp_shard:
-        share = weight_share(problem, candidate)
-        inside = least_ring(problem, replicas_of(candidate, candidate.dp_shard), best) if share else 0.0
-        return share * inside + least_ring(problem, replicas_of(candidate, candidate.dp // candidate.dp_shard), best)
+        inside, between = _in_copies(problem, candidate, best)
+        return weight_share(problem, candidate) * inside + between
     return min(ring_per_byte(candidate.dp_cp, k, best) for k in telling(problem, candidate, best))
 
 
@@ -101,12 +101,27 @@ def _ring_on(problem: PlanningProblem, candidate: Candidate, best: BestLinks, no
 
 def least_expert_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
     """Seconds per gradient byte of the rings of experts at least, (7); of a single stage as in (3)."""
-    block = candidate.block
-    if candidate.edp == 1 or block.experts == block.tp:
+    if not has_expert_rings(candidate):
         return 0.0
-    held = replace(candidate, tp=block.experts, dp=candidate.edp, cp=1, ep=1, etp=0)
+    held = expert_groups(candidate)
+    if candidate.dp_shard:
+        inside, between = _in_copies(problem, held, best)
+        return weight_share(problem, candidate) * inside + candidate.shards / candidate.expert_shards * between
     alone = candidate.pp == 1
     return every_device(problem.links, held, best) if alone else least_ring(problem, held, best)
+
+
+def expert_groups(candidate: Candidate) -> Candidate:
+    """The candidate whose tensor groups are the expert groups, as their rings have them, (7)."""
+    dp_shard = candidate.expert_shards if candidate.dp_shard else 0
+    return replace(candidate, tp=candidate.block.experts, dp=candidate.edp, dp_shard=dp_shard, cp=1, ep=1, etp=0)
+
+
+def _in_copies(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[float, float]:
+    """Seconds per byte of rings inside a copy and between copies at least, (5)."""
+    numbers = candidate.dp_shard, candidate.dp // candidate.dp_shard
+    inside, between = (least_ring(problem, replicas_of(candidate, dp), best) for dp in numbers)
+    return inside, between
 
 
 def exchanged_bytes(problem: PlanningProblem, candidate: Candidate, ring: float, experts: float) -> Floats:
@@ -128,7 +143,7 @@ def least_mean_ring(problem: PlanningProblem, candidate: Candidate, best: BestLi
 
 def replicas_of(candidate: Candidate, dp: int) -> Candidate:
     """The candidate with so many replicas in one ring."""
-    return replace(candidate, dp=dp, dp_shard=0)
+    return replace(candidate, dp=dp, dp_shard=0, ep=1, etp=0)
 
 
 def least_gather(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> GatherRates:
@@ -136,7 +151,9 @@ def least_gather(problem: PlanningProblem, candidate: Candidate, best: BestLinks
     if not has_shards(problem, candidate):
         return NO_GATHERS
     if candidate.dp_shard:
-        return _half(problem, least_ring(problem, replicas_of(candidate, candidate.dp_shard), best))
+        inside, _ = _in_copies(problem, candidate, best)
+        of_experts = _in_copies(problem, expert_groups(candidate), best)[0] if has_expert_rings(candidate) else 0.0
+        return _half(problem, inside, of_experts)
     alone = candidate.pp == 1
     ring = every_device(problem.links, candidate, best) if alone else least_ring(problem, candidate, best)
     return _half(problem, ring, least_expert_ring(problem, candidate, best))

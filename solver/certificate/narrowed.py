@@ -5,7 +5,7 @@ A bound is a claim about its space alone. The default space holds every choice t
 options: GPipe and 1F1B, ZeRO-0 and 1, with and without sequence parallelism, every recompute, tensor groups up to the
 largest node, chunks up to four a device, nothing fixed, and published schedules in their own order. More chunks that
 cut the layers evenly, and context ranks, are beyond it. Where experts may have ranks of their own, no space has them
-beside groups of replicas with a copy each, nor with some of a replica's tensor ranks alone.
+with some of a replica's tensor ranks alone.
 """
 
 from collections.abc import Iterator, Mapping
@@ -57,8 +57,8 @@ def _of_experts(space: Mapping[str, Any]) -> str:
     named = space.get("expert_zero")
     lacking = [] if named is None else [f"ZeRO-{zero}" for zero in space.get("zero", []) if zero not in named]
     shared = "1 or tp" if space.get("expert_tensor", True) else "1"
-    left_out = ", ".join([*lacking, "dp_shard"])
-    return f"experts: ep > 1, one copy of shards, etp {shared} (left out: {left_out} beside ep > 1, other etp)"
+    left_out = f"{', '.join(lacking)} beside ep > 1, other etp" if lacking else "other etp"
+    return f"experts: ep > 1, etp {shared} (left out: {left_out})"
 
 
 def _choices(space: Mapping[str, Any], default: StrategySpace) -> Iterator[str]:

@@ -22,11 +22,10 @@ from taut.data.units import NANOSECONDS_PER_SECOND
 from taut.formulations.divisions import is_stated
 from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem
 from taut.formulations.program.program import SLOW, Option, kibibytes, option_cost
-from taut.formulations.sharding import GatherRates, half_ring
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
-from taut.solver.bounds.communication import Communication, fixed_seconds
-from taut.solver.bounds.copies import cases
+from taut.solver.bounds.communication import Communication
+from taut.solver.bounds.copies import stages_of_cases
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.least_rings import least_gather
 
@@ -49,11 +48,8 @@ def options_of(ladder: Ladder, candidate: Candidate, most: float = np.inf) -> It
     """
     problem, comm = ladder.problem, ladder.communication(candidate)
     if candidate.dp_shard and candidate.pp == 1:
-        gradients, fixed = problem.gradient_bytes(candidate)[0], fixed_seconds(problem, candidate)
-        for case in cases(problem, candidate, ladder.links):
-            gather = GatherRates(float(half_ring(problem, case.gather)))
-            stages = partition_problem(problem, candidate, gather=gather)
-            yield Option(candidate, stages, comm.edge, gradients * case.reduction + fixed, most=most)
+        for stages, tail in stages_of_cases(problem, candidate, ladder.links):
+            yield Option(candidate, stages, comm.edge, tail, most=most)
         return
     stages = partition_problem(problem, candidate, gather=least_gather(problem, candidate, ladder.links))
     if len(stages.budget) > 1 and candidate.pp > 1:

@@ -67,6 +67,12 @@ def with_expert_shards(seed: int, *, orders: bool = True) -> PlanningProblem:
     return replace(given, costs=given.costs.model_copy(update={"rows": rows}), space=space, calibration=slowed)
 
 
+def with_expert_copies(seed: int, *, orders: bool = True, large: bool = False) -> PlanningProblem:
+    """The same with so many replicas to a copy as is asked for, within nodes and over them, on eight devices if large."""
+    given = with_expert_shards(7 * seed if large else seed, orders=orders)
+    return replace(given, space=given.space.model_copy(update={"fixed": {"dp_shard": (2, 4, 2, 3)[seed % 4]}}))
+
+
 def with_hidden_exchanges(seed: int) -> PlanningProblem:
     """The same under interleaved 1F1B, exchanges behind another micro-batch where layers with experts are alike."""
     given = with_expert_ranks(seed)

@@ -233,6 +233,7 @@ BUGS: dict[str, Patch] = {
     "gathers of bounds doubled": _changed(
         least_rings, "least_gather", lambda found, *_: GatherRates(2 * found.common, 2 * found.experts)
     ),
+    "reductions of experts forgotten": _scaled(gradient_reductions, "_of_experts", 0.0),
     "rings of experts forgotten": _scaled(gradient_reductions, "expert_rings", 0.0),
     "gathers of experts in bounds tenfold": _changed(
         least_rings, "least_gather", lambda found, *_: GatherRates(found.common, 10 * found.experts)

@@ -31,8 +31,9 @@ With D devices, global batch g and L layers a candidate has
     all-to-all, 2, with 2 of each step between nodes of a2a+p2p, and its bytes on the fastest of these links;
 (11) ep expert ranks up to the space's most that divide the experts of every layer which has some, of etp = 1 or tp
     tensor ranks each: several only as in (10), with ZeRO-1, or 0 where 1 is not to be had or 0 is fixed, or ZeRO-2 or 3
-    with one copy where no exchanges overlap (14), all of those that the space lists for experts, if it does, and, where
-    tp > 1, sequence parallelism; etp = 1 where the space says so. Their ep etp devices are a
+    where no exchanges overlap (14), with copies (7) that have all experts a whole number of times, all of those stages
+    that the space lists for experts, if it does, and, where tp > 1, sequence parallelism; etp = 1 where the space says
+    so. Their ep etp devices are a
     multiple of tp, of tp cp devices one divides the other, and they divide tp cp dp; they, and the larger of both, are
     whole parts of nodes or whole nodes as in (2). The larger of both run in step;
 (12) a division of the layers of one of the space's forms (``taut.solver.certificate.reference.divisions``);

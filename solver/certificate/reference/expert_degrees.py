@@ -25,6 +25,7 @@ def expert_ranks(case: Case, choice: Choice) -> Iterator[tuple[int, int]]:
             for count in (held, max(held, replica))
         )
         fits = fits and not any(count % ep for count in numbers) and _expert_costs(case, choice, ep, etp)
+        fits = fits and choice.copy_of * replica % (held * choice.cp) == 0
         found = replace(choice, ep=ep, etp=etp)
         if fits and case.recomputes(found) and not (choice.zero in (2, 3) and case.hides(found)):
             yield ep, etp
@@ -36,7 +37,7 @@ def _beside_experts(case: Case, choice: Choice) -> bool:
     stages = [0] if choice.holders == 1 else zero_stages(case, choice.pp)
     stages = [zero for zero in stages if wanted in (None, zero) and (named is None or zero in named)]
     whole = choice.zero > 0 or 1 not in stages
-    return choice.zero in stages and whole and not (choice.zero in (2, 3) and choice.dp_shard)
+    return choice.zero in stages and whole
 
 
 def _expert_costs(case: Case, choice: Choice, ep: int, etp: int) -> bool:

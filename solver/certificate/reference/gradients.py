@@ -22,12 +22,13 @@ Stage x ends its last pass in replica z after end[x, z] seconds; backward[x, z] 
 (6) Papers: (2) for stage 0; in ``amp`` one ring of all replicas, the slowest of all stages, with latency. The
     optimizer, in ``pipette`` alone, is the one of the first device.
 (7) The optimizer takes seconds for every parameter of a device, divided by dp cp under ZeRO, those of experts by the
-    groups that have all of them, or by the replicas of a copy.
+    groups that have all of them, or by the replicas and groups of a copy.
     With a share F of the states in the host's memory these seconds o become
     8 F/link + max(28 F gpus/memory, (1 - F) o), with what is reached of a device's link to its host and of the memory
     of a node's hosts, the least of a device type's nodes.
 (8) ``step`` with s replicas z = q s .. q s + s - 1 to a copy: after the passes the replicas at the same place of every
-    copy sum 1/s of the gradients in a ring (2), and under ZeRO-2 each copy gathers its weights as in (1).
+    copy sum 1/s of the gradients in a ring (2), and under ZeRO-2 each copy gathers its weights as in (1). Then the
+    experts of (3) likewise: those of the e groups of a copy that have all of them, 1/e of the gradients each.
 """
 
 import numpy as np
@@ -67,29 +68,38 @@ def reductions(plan: Figures) -> Floats:
 
 def _between_copies(plan: Figures) -> Floats:
     """Seconds of the sums between copies, and of the gathers inside them under ZeRO-2, (n, pp), (8)."""
-    choice, case = plan.choice, plan.case
-    _, gradient, _ = parameter_bytes(case.memory)
-    each = case.coefficient("data_parallel") * gradient * plan.by_rank(plan.parameters) / choice.dp_shard
-    sums = [
-        _hierarchical(plan.network, np.swapaxes(plan.devices[:, :, place :: choice.dp_shard], -1, -2), by_members=True)
-        for place in range(choice.dp_shard)
-    ]
-    slowest = np.stack(sums).max(axis=(0, -1))
-    return np.asarray(each * slowest + _message(plan) * rings_of_copies(plan).max(axis=-1))
+    choice, weight = plan.choice, plan.case.coefficient("data_parallel")
+    gradient = weight * parameter_bytes(plan.case.memory)[1]
+    dense = gradient * plan.by_rank(plan.parameters - plan.experts) / choice.dp_shard
+    found = dense * _sums(plan, plan.holders, choice.dp_shard) + _message(plan) * rings_of_copies(plan).max(axis=-1)
+    if choice.ep == 1:
+        return np.asarray(found)
+    apart = gradient * plan.by_rank(plan.experts) / choice.expert_sharers
+    found = found + apart * _sums(plan, plan.expert_holders, choice.expert_sharers)
+    return np.asarray(found + _experts_message(plan) * rings_of_experts(plan).max(axis=-1))
+
+
+def _sums(plan: Figures, members: Ints, size: int) -> Floats:
+    """Seconds per byte of the slowest ring over all copies, of members (n, pp, all, ranks), so many to a copy."""
+    rings = [np.swapaxes(members[:, :, place::size], -1, -2) for place in range(size)]
+    return np.stack([_hierarchical(plan.network, ring, by_members=True) for ring in rings]).max(axis=(0, -1))
+
+
+def _by_block(plan: Figures, members: Ints) -> Floats:
+    """Seconds per byte of the slowest ring of a block's copy, of members (n, pp, all, ranks): (n, pp, blocks)."""
+    parts = [np.swapaxes(part, -1, -2) for part in np.split(members, plan.choice.copies, axis=2)]
+    rings = [_hierarchical(plan.network, part, by_members=True).max(axis=-1) for part in parts]
+    return np.repeat(np.stack(rings, axis=-1), plan.choice.blocks // plan.choice.copies, axis=-1)
 
 
 def rings_of_copies(plan: Figures) -> Floats:
-    """Seconds per byte of the slowest ring of the copy that a replica has a share of, (n, pp, dp)."""
+    """Seconds per byte of the slowest ring of the copy that a block has a share of, (n, pp, blocks)."""
     size = plan.choice.dp_shard
     if not size:
         return np.repeat(kept_rings(plan)[..., None], plan.choice.blocks, axis=-1)
     kept = plan.case.kept.get("copies")
-    if kept is None or kept[0] != size or not np.array_equal(kept[1], plan.devices):
-        firsts = range(0, plan.choice.dp, size)
-        parts = [np.swapaxes(plan.devices[:, :, first : first + size], -1, -2) for first in firsts]
-        rings = [_hierarchical(plan.network, part, by_members=True).max(axis=-1) for part in parts]
-        every = np.repeat(np.stack(rings, axis=-1), size, axis=-1)
-        kept = plan.case.kept["copies"] = (size, plan.devices.copy(), every)
+    if kept is None or kept[0] != size or not np.array_equal(kept[1], plan.holders):
+        kept = plan.case.kept["copies"] = (size, plan.holders.copy(), _by_block(plan, plan.holders))
     return np.asarray(kept[2])
 
 
@@ -106,17 +116,21 @@ def _message(plan: Figures) -> Floats:
 
 def _of_experts(plan: Figures) -> Floats:
     """Seconds of the rings of experts that fewer devices hold than the rest, (n, pp), (3)."""
+    return np.asarray(_experts_message(plan) * rings_of_experts(plan).max(axis=-1))
+
+
+def _experts_message(plan: Figures) -> Floats:
+    """Bytes of experts that a device of every pipeline rank exchanges (pp,), as ``_message``."""
     stored, gradient, _ = parameter_bytes(plan.case.memory)
     moved = plan.case.coefficient("data_parallel") * {2: stored / 2, 3: 0.0}.get(plan.choice.zero, gradient)
-    return np.asarray(moved * plan.by_rank(plan.experts) * rings_of_experts(plan))
+    return np.asarray(moved * plan.by_rank(plan.experts))
 
 
 def rings_of_experts(plan: Figures) -> Floats:
-    """Seconds per byte of every stage's slowest ring of devices with the same experts, (n, pp); 0 for one device."""
-    groups = np.swapaxes(plan.expert_holders, -1, -2)
-    if plan.choice.ep == 1 or groups.shape[-1] == 1:
-        return np.zeros(plan.devices.shape[:2])
-    return np.asarray(_hierarchical(plan.network, groups, by_members=True).max(axis=-1))
+    """Seconds per byte of the slowest ring of the devices of a block's copy with the same experts, (n, pp, blocks)."""
+    if plan.choice.ep == 1 or plan.choice.expert_sharers == 1:
+        return np.zeros((*plan.devices.shape[:2], plan.choice.blocks))
+    return _by_block(plan, plan.expert_holders)
 
 
 def kept_rings(plan: Figures) -> Floats:
@@ -200,7 +214,7 @@ def optimizer(plan: Figures) -> Floats:
     each = np.array([update_seconds(plan.case, plan.choice, name) for name in plan.case.cluster.devices])
     slowest = each[plan.kinds].max(axis=(2, 3))
     shards = plan.choice.copy_of if plan.choice.zero else 1
-    sharers = plan.expert_holders.shape[2] if plan.choice.zero else 1
+    sharers = plan.choice.expert_sharers if plan.choice.zero else 1
     experts = plan.by_rank(plan.experts)
     seconds = slowest * ((plan.by_rank(plan.parameters) - experts) / shards + experts / sharers)
     return np.asarray(seconds.max(axis=1) if plan.case.latency_model == "step" else seconds[:, 0])

@@ -113,7 +113,7 @@ def memory_bytes(
 
 def _cast(choice: Choice, parameters: Ints, experts: Ints) -> Ints:
     """Bytes of moments in single precision, of experts or of all other parameters, (5)."""
-    sharers = choice.tp * choice.cp * choice.dp // choice.expert_group if choice.zero else 1
+    sharers = choice.expert_sharers if choice.zero else 1
     others = -(-8 * (parameters - experts) // (choice.copy_of if choice.zero else 1))
     return np.asarray(np.maximum(others, -(-8 * experts // sharers)))
 
@@ -137,7 +137,7 @@ def _times(memory: MemoryModel, term: str, figures: Ints) -> Ints:
 def _held(memory: MemoryModel, choice: Choice, parameters: Ints, largest: Ints, experts: Ints) -> dict[str, Ints]:
     """Bytes of weights, gradients and optimizer states, (1)."""
     weight, gradient, state = _held_parameter_bytes(memory)
-    groups = choice.tp * choice.cp * choice.dp // choice.expert_group if choice.ep > 1 else 1
+    groups = choice.expert_sharers if choice.ep > 1 else 1
     terms = []
     for each, stage in ((weight, 3), (gradient, 2), (state, 1)):
         sharers = (choice.copy_of, groups) if choice.zero >= stage else (1, 1)

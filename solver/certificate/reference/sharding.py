@@ -5,8 +5,8 @@ A stage or chunk has layers a..b with p_l parameters each, w and g bytes of a we
 
 (1) Moving M bytes, to gather weights or to scatter sums of gradients, takes rate M seconds with rate half of the ring
     (``gradients`` (2)) of the replicas of its copy on its pipeline rank, the slowest tensor rank's. Experts that a
-    group of devices has between them take half of the slowest ring over the devices at one place of every group, and
-    follow the rest.
+    group of devices has between them take half of the slowest ring over the devices at one place of every group of the
+    copy, and follow the rest.
 (2) Forward ZeRO-3 gathers every layer before it runs. Layer a comes first, with nothing beside it; the others come
     while a..b-1 compute: rate w p_a, and what rate w (p_{a+1} + ... + p_b) exceeds the computation of a..b-1.
 (3) Backward ZeRO-3 gathers layer b first, and both scatter layer a last, with nothing beside them; the gathers of
@@ -39,7 +39,7 @@ def waits(plan: Figures, rank: Ints) -> Floats:
         np.stack([plan.parameters - plan.experts, plan.experts]),
     )
     half = plan.case.coefficient("gather") / 2
-    rates = half * rings_of_copies(plan), half * rings_of_experts(plan)[..., None]
+    rates = half * rings_of_copies(plan), half * rings_of_experts(plan)
 
     def moved(weights: Ints, gradients: Ints) -> Floats:
         sent = (gathered * weights + gradient * gradients)[..., None]

@@ -151,6 +151,16 @@ class Choice:
         return self.dp_shard if self.dp_shard else self.holders
 
     @property
+    def copies(self) -> int:
+        """Copies of a stage's weights."""
+        return self.holders // self.copy_of
+
+    @property
+    def expert_sharers(self) -> int:
+        """Devices that have one copy of the same experts between them."""
+        return self.tp * self.holders // (self.expert_group * self.copies)
+
+    @property
     def chunk_device(self) -> list[int]:
         """Pipeline rank of every chunk: down and up again on the V, round the ranks elsewhere."""
         down = list(range(self.pp))

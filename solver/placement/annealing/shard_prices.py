@@ -55,8 +55,8 @@ def shard_prices(problem: PlacementProblem, inverse: PairTable, latency: PairTab
         none = np.zeros((1, 1))
         return ShardPrices(0, False, 0.0, 0.0, 0.0, none, none[None], none, none)
     of = sharded_passes(planning, problem.strategy)
-    # Experts that one device holds alone are not gathered, and others count in the ring of all.
-    moved = of.sent.sum(axis=0) if candidate.edp > 1 else of.sent[0]
+    # Experts that one device of a copy holds alone are not gathered, and others count in the ring of all.
+    moved = of.sent.sum(axis=0) if candidate.expert_shards > 1 else of.sent[0]
     anywhere, ring_bytes, steps, sent = (
         by_device_of(candidate, figures.T).T for figures in (*of.traffic.by_place(links, candidate.block), moved)
     )
@@ -66,7 +66,7 @@ def shard_prices(problem: PlacementProblem, inverse: PairTable, latency: PairTab
         seconds = seconds + ring_bytes[..., None] * inverse.by_site() + steps[..., None] * latency.by_site()
         ring_bytes, steps = np.zeros_like(ring_bytes), np.zeros_like(steps)
     return ShardPrices(
-        replicas=candidate.dp_shard or candidate.pipelines,
+        replicas=candidate.shards * candidate.tp // candidate.width,
         several=candidate.dp_shard > 0,
         half=float(half_ring(planning, 1.0)),
         slowdown=gather_slowdown(planning),
