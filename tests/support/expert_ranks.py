@@ -68,7 +68,7 @@ def with_expert_shards(seed: int, *, orders: bool = True) -> PlanningProblem:
 
 
 def with_expert_copies(seed: int, *, orders: bool = True, large: bool = False) -> PlanningProblem:
-    """The same with so many replicas to a copy as is asked for, within nodes and over them, on eight devices if large."""
+    """The same with two, three or four replicas to a copy, within nodes and over them, on eight devices if large."""
     given = with_expert_shards(7 * seed if large else seed, orders=orders)
     return replace(given, space=given.space.model_copy(update={"fixed": {"dp_shard": (2, 4, 2, 3)[seed % 4]}}))
 

@@ -66,10 +66,15 @@ def _groups_of(rank: int, case: dict[str, Any], config: Any) -> dict[str, list[i
             "ep": state.get_expert_model_parallel_group(),
             "expert": state.get_expert_tensor_and_model_parallel_group(),
             "edp": state.get_expert_data_parallel_group(),
+            "dp_shard": state.get_data_parallel_group(with_context_parallel=True, partial_data_parallel=True),
+            "edp_shard": state.get_expert_data_parallel_group(partial_expert_data_parallel=True),
         }
         if config.num_moe_experts:
             _build_layer_with_experts(config)
-        return {name: dist.get_process_group_ranks(group) for name, group in groups.items()}
+        # One copy has no group between copies.
+        between = state.get_inter_distributed_optimizer_instance_group() if case["copies"] > 1 else None
+        found = {name: dist.get_process_group_ranks(group) for name, group in groups.items()}
+        return found | {"dp_replicate": dist.get_process_group_ranks(between) if between else [rank]}
     finally:
         state.destroy_model_parallel()
         dist.destroy_process_group()

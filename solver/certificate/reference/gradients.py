@@ -82,7 +82,8 @@ def _between_copies(plan: Figures) -> Floats:
 def _sums(plan: Figures, members: Ints, size: int) -> Floats:
     """Seconds per byte of the slowest ring over all copies, of members (n, pp, all, ranks), so many to a copy."""
     rings = [np.swapaxes(members[:, :, place::size], -1, -2) for place in range(size)]
-    return np.stack([_hierarchical(plan.network, ring, by_members=True) for ring in rings]).max(axis=(0, -1))
+    found = np.stack([_hierarchical(plan.network, ring, by_members=True) for ring in rings])
+    return np.asarray(found.max(axis=(0, -1)))
 
 
 def _by_block(plan: Figures, members: Ints) -> Floats:

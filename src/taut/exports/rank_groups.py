@@ -7,9 +7,12 @@ count twice, once for attention and once for experts (``taut.formulations.degree
 (1) :math:`r = ((x \, dp + z) \, cp + c) \, tp + t`, tensor rank t, context rank c, replica z;
 (2) :math:`r = ((x \, edp + w) \, ep + e) \, etp + u`, expert tensor rank u, expert rank e, copy w of the experts, with
     edp = N / (ep etp). Without expert ranks all tensor ranks share every expert: etp = tp.
+(3) Where ``dp_shard`` replicas share a copy of the weights, a stage has C = dp cp / dp_shard copies, each of N / C
+    consecutive processes.
 
 A group is named after the one number that differs in it; ``dp_cp`` holds all processes with the same dense weights,
-``expert`` those that hold one copy of all experts of a stage.
+``expert`` those that hold one copy of all experts of a stage. Of a copy ``dp_shard`` and ``edp_shard`` are the parts of
+``dp_cp`` and ``edp``, and ``dp_replicate`` holds processes with the same shards.
 """
 
 import numpy as np
@@ -45,7 +48,8 @@ def rank_groups(chosen: Degrees) -> dict[str, Ints]:
     ([[0, 2, 4, 6], [1, 3, 5, 7]], [[0, 1, 2, 3], [4, 5, 6, 7]], [[0, 4], [1, 5], [2, 6], [3, 7]])
     """
     dense = np.arange(chosen.pp * chosen.dp * chosen.cp * chosen.tp).reshape(chosen.pp, chosen.dp, chosen.cp, chosen.tp)
-    routed = dense.reshape(chosen.pp, *expert_grid(chosen))
+    routed, copies = dense.reshape(chosen.pp, *expert_grid(chosen)), num_copies(chosen)
+    of_copies = dense.reshape(chosen.pp, copies, -1)
     return {
         "tp": _along(dense, 3),
         "cp": _along(dense, 2),
@@ -56,7 +60,15 @@ def rank_groups(chosen: Degrees) -> dict[str, Ints]:
         "ep": _along(routed, 2),
         "expert": _along(routed, 2, 3),
         "edp": _along(routed, 1),
+        "dp_shard": _along(of_copies.reshape(chosen.pp, copies, -1, chosen.tp), 2),
+        "edp_shard": _along(of_copies.reshape(chosen.pp, copies, -1, routed[0, 0].size), 2),
+        "dp_replicate": _along(of_copies, 1),
     }
+
+
+def num_copies(chosen: Degrees) -> int:
+    """Copies of what is sharded on a stage, (3)."""
+    return chosen.dp * chosen.cp // chosen.dp_shard if chosen.dp_shard else 1
 
 
 def _along(grid: Ints, *axes: int) -> Ints:

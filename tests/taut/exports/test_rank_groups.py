@@ -65,11 +65,11 @@ def own_rule(degrees: dict[str, int], gpus: int) -> str:
     return ""
 
 
-def taken(degrees: dict[str, int], experts: int, nodes: int, gpus: int) -> Candidate | None:
-    """The candidate of the degrees, or nothing where no candidate has them."""
+def taken(degrees: dict[str, int], experts: int, nodes: int, gpus: int, **more: int) -> Candidate | None:
+    """The candidate of the degrees and of more fixed values, or nothing where no candidate has them."""
     request = taut.PlanRequest(
         model_with_experts(experts), small_cluster(nodes, gpus), global_batch=ROUTED_BATCH, stack="any", seq=None,
-        max_tp=nodes * gpus, fix={**degrees, "micro_batch": 1, "recompute": "none", "schedule": "1f1b"},
+        max_tp=nodes * gpus, fix={**degrees, **more, "micro_batch": 1, "recompute": "none", "schedule": "1f1b"},
     )  # fmt: skip
     try:
         return taut.planning_problem(request).candidates[0]
@@ -77,7 +77,7 @@ def taken(degrees: dict[str, int], experts: int, nodes: int, gpus: int) -> Candi
         return None
 
 
-def asked_of(degrees: dict[str, int], experts: int, world: int, ranks: list[int]) -> dict[str, Any]:
+def asked_of(degrees: dict[str, int], experts: int, world: int, ranks: list[int], copies: int = 1) -> dict[str, Any]:
     """The configuration in megatron-core's words."""
     config = {
         "num_layers": 12,
@@ -99,7 +99,7 @@ def asked_of(degrees: dict[str, int], experts: int, world: int, ranks: list[int]
         "num_layers": 12,
         "ranks": ranks,
         "world": world,
-        "copies": 1,
+        "copies": copies,
     }
 
 
@@ -132,6 +132,53 @@ def test_megatron_core_builds_the_same_groups_and_refuses_the_same() -> None:
     assert min(counts.values()) >= 20, counts
 
 
+@pytest.mark.proof
+@pytest.mark.skipif(not (find_spec("megatron") and find_spec("einops")), reason="megatron-core is not installed")
+def test_megatron_core_builds_the_same_groups_of_copies() -> None:
+    """Two, three or four instances of the optimizer: equal shard groups of dense weights and of experts, or refused."""
+    rng = np.random.default_rng(25)
+    configurations: list[tuple[dict[str, int], int, int, int, int]] = []
+    while len(configurations) < CONFIGURATIONS:
+        (degrees, experts, nodes, gpus), copies = drawn(rng), int(rng.choice([2, 2, 3, 4]))
+        stage = nodes * gpus // degrees["pp"]
+        degrees["cp"], tp = 1, degrees["tp"]
+        # A copy of one replica, and one whose replicas are not alike, are none of the space.
+        if stage % tp == 0 and nodes * gpus % degrees["pp"] == 0 and stage // tp % copies == 0 and stage > tp * copies:
+            configurations.append((degrees, experts, nodes, gpus, copies))
+    cases = [
+        asked_of(degrees, experts, nodes * gpus, rng.integers(nodes * gpus, size=RANKS).tolist(), copies)
+        for degrees, experts, nodes, gpus, copies in configurations
+    ]
+    counts = {"taken": 0, "refused by both": 0, "own rule": 0}
+    for configuration, case, said in zip(configurations, cases, asked("megatron", cases), strict=True):
+        degrees, experts, nodes, gpus, copies = configuration
+        shards = nodes * gpus // (degrees["pp"] * degrees["tp"] * copies)
+        candidate = taken(degrees, experts, nodes, gpus, zero=2, dp_shard=shards)
+        if "refusal" in said:
+            assert candidate is None, (configuration, said)
+            counts["refused by both"] += 1
+        elif rule := own_rule(degrees, gpus):
+            assert candidate is None, (configuration, rule)
+            counts["own rule"] += 1
+        else:
+            assert candidate is not None, configuration
+            groups = rank_groups(candidate)
+            assert said["groups"] == [groups_of_rank(groups, rank) for rank in case["ranks"]], configuration
+            assert len(said["groups"][0]["edp_shard"]) == candidate.expert_shards
+            counts["taken"] += 1
+    print(counts)
+    assert min(counts.values()) >= 15, counts
+
+
+def test_copies_hold_whole_groups_of_experts() -> None:
+    """Eight devices in two copies: four share dense weights, two each expert, and like places of both pair."""
+    chosen = Candidate(1, 1, 8, 1, 1, 4, "1f1b", 3, False, (), 4, ep=2, etp=1)
+    groups = rank_groups(chosen)
+    assert groups["dp_shard"].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert groups["edp_shard"].tolist() == [[0, 2], [1, 3], [4, 6], [5, 7]]
+    assert groups["dp_replicate"].tolist() == [[0, 4], [1, 5], [2, 6], [3, 7]]
+
+
 def test_every_process_is_in_one_group_of_each_name() -> None:
     """Groups of a name are disjoint and hold all processes, and groups of copies and of experts share one process."""
     chosen = Candidate(2, 2, 6, 1, 1, 4, "1f1b", 1, True, cp=2, ep=4, etp=2)
@@ -153,6 +200,17 @@ def test_torchtitans_mesh_of_experts_has_the_groups() -> None:
     assert groups["dp_cp"].tolist() == dense.swapaxes(1, 2).reshape(-1, 12).tolist()
     assert groups["ep"].tolist() == sparse.reshape(-1, 8).tolist()
     assert groups["edp"].tolist() == sparse.swapaxes(1, 2).reshape(-1, 3).tolist()
+
+
+def test_torchtitans_mesh_of_copies_has_the_groups() -> None:
+    """Its meshes (pp, dp_replicate, fsdp, tp) and (pp, dp_replicate, efsdp, ep) for etp = 1."""
+    chosen = Candidate(2, 2, 12, 1, 1, 4, "1f1b", 2, True, (), 6, ep=4, etp=1)
+    groups, ranks = rank_groups(chosen), np.arange(48)
+    dense, sparse = ranks.reshape(2, 2, 6, 2), ranks.reshape(2, 2, 3, 4)
+    assert groups["dp_shard"].tolist() == dense.swapaxes(2, 3).reshape(-1, 6).tolist()
+    assert groups["edp_shard"].tolist() == sparse.swapaxes(2, 3).reshape(-1, 3).tolist()
+    assert groups["dp_replicate"].tolist() == np.moveaxis(dense, 1, -1).reshape(-1, 2).tolist()
+    assert groups["dp_replicate"].tolist() == np.moveaxis(sparse, 1, -1).reshape(-1, 2).tolist()
 
 
 def test_the_table_of_processes_holds_the_ranks_of_experts() -> None:
