@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.blocks import blocks
-from tests.support.expert_ranks import with_expert_shards
+from tests.support.expert_ranks import with_expert_copies, with_expert_shards
 from tests.support.ladder import check_candidates
 
 pytestmark = pytest.mark.proof
@@ -16,4 +16,15 @@ def test_no_bound_with_sharded_experts_is_above_the_optimum(block: int) -> None:
     while checked < 50:
         given = with_expert_shards(seed)
         checked += len(check_candidates(given, [each for each in given.candidates if each.ep > 1], seed, 4))
+        seed += 1
+
+
+@pytest.mark.parametrize("block", blocks(8))
+def test_no_bound_with_copies_of_experts_is_above_the_optimum(block: int) -> None:
+    """320 candidates, forty a block, one in four problems on eight devices: copies within nodes and over them."""
+    checked, seed = 0, 10_000 * block
+    while checked < 40:
+        given = with_expert_copies(seed, large=seed % 4 == 0)
+        every = [each for each in given.candidates if each.ep > 1 and each.dp_shard]
+        checked += len(check_candidates(given, every, seed, 4))
         seed += 1

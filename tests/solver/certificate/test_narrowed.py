@@ -26,10 +26,10 @@ def test_experts_narrow_every_space() -> None:
     values = StrategySpace(global_batch=8, max_tp=4).model_dump(mode="json")
     said = "experts: split over tensor ranks, all on every replica (left out: expert parallelism, ep > 1)"
     assert list(narrowed(values, cluster(2, 4), experts=True)) == [said]
-    said = "experts: ep > 1, one copy of shards, etp 1 or tp (left out: dp_shard beside ep > 1, other etp)"
+    said = "experts: ep > 1, etp 1 or tp (left out: other etp)"
     assert list(narrowed({**values, "max_ep": 8}, cluster(2, 4), experts=True)) == [said]
     titan = {**values, "max_ep": 8, "expert_zero": [2, 3], "expert_tensor": False}
-    said = "experts: ep > 1, one copy of shards, etp 1 (left out: ZeRO-0, ZeRO-1, dp_shard beside ep > 1, other etp)"
+    said = "experts: ep > 1, etp 1 (left out: ZeRO-0, ZeRO-1 beside ep > 1, other etp)"
     assert list(narrowed(titan, cluster(2, 4), experts=True)) == [said]
 
 

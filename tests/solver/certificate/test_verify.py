@@ -18,6 +18,7 @@ from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.result import Limits
 from taut.solver.search.search import search
+from tests.formulations.test_expert_shards import routed
 from tests.support.instances import random_problem
 from tests.support.small import cluster, costs, model, problem
 
@@ -364,6 +365,15 @@ def copies() -> Document:
     return made
 
 
+@pytest.fixture(scope="module")
+def expert_copies() -> Document:
+    """A plan of several copies beside expert ranks, which sum shards of experts and of all else between the nodes."""
+    given, fixed = routed(seconds=1e-4, nodes=4), {"pp": 1, "ep": 2, "micro_batch": 1}
+    made = document(replace(given, space=given.space.model_copy(update={"global_batch": 16, "fixed": fixed})))
+    assert made["strategy"]["dp_shard"] == 2
+    return made
+
+
 def _other_shards(plan: Document) -> None:
     plan["strategy"]["dp_shard"] = 4
 
@@ -393,10 +403,14 @@ def _fixed_shards(plan: Document) -> None:
         *(_latency_model, _breakdown, _objective_everywhere),
     ],
 )
-def test_corruption_of_several_copies_is_refused(copies: Document, corrupt: Callable[[Document], None]) -> None:
-    """How many replicas share a copy is part of the plan, of its candidates and of the space."""
-    assert verify_document(copies).holds
-    changed = copy.deepcopy(copies)
+@pytest.mark.parametrize("written", ["copies", "expert_copies"])
+def test_corruption_of_several_copies_is_refused(
+    written: str, corrupt: Callable[[Document], None], request: pytest.FixtureRequest
+) -> None:
+    """How many replicas share a copy is part of the plan, of its candidates and of the space; beside experts too."""
+    made: Document = request.getfixturevalue(written)
+    assert verify_document(made).holds
+    changed = copy.deepcopy(made)
     corrupt(changed)
     assert not _accepted(changed)
     assert not _accepted(resigned(changed))

@@ -12,7 +12,7 @@ from taut.planning.solve import plan
 from taut.planning.verification import verify
 from taut.solver.certificate.verify import Verification
 
-LEFT_OUT = "experts: ep > 1, one copy of shards, etp 1 or tp (left out: dp_shard beside ep > 1, other etp)"
+LEFT_OUT = "experts: ep > 1, etp 1 or tp (left out: other etp)"
 TOGETHER = "experts: split over tensor ranks, all on every replica (left out: expert parallelism, ep > 1)"
 EXPERTS = {"num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 1024, "shared_ffn_hidden": 1024}
 LATENT = {"kv_lora_rank": 128, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64}
@@ -61,6 +61,7 @@ def test_expert_degrees_can_be_fixed(degrees: dict[str, int]) -> None:
         ({"fix": {"ep": 2}, "stack": "deepspeed"}, r"fix: ep=2, not in deepspeed, expected 1, or stack any"),
         ({"fix": {"ep": 2, "tp": 2, "etp": 2}, "stack": "torchtitan"}, r"fix: etp=2, not in torchtitan beside ep=2"),
         ({"fix": {"ep": 2, "zero": 0}, "stack": "torchtitan"}, r"fix: zero=0, .* beside ep=2, expected one of 2, 3"),
+        ({"fix": {"ep": 8, "tp": 2, "dp_shard": 2}}, r"fix: dp_shard=2, expected a multiple of 4, .* ep=8 beside tp=2"),
     ],
 )
 def test_expert_degrees_that_nothing_prices_are_refused(options: dict[str, Any], said: str) -> None:
