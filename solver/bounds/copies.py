@@ -51,6 +51,7 @@ from taut.solver.bounds.least_rings import (
     least_expert_ring,
     least_gather,
     least_ring,
+    one_of_each_copy,
     replicas_of,
     ring_per_byte,
     spreads,
@@ -91,7 +92,7 @@ def cases(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> li
         The best links.
     """
     links, size, share = problem.links, candidate.dp_shard, weight_share(problem, candidate)
-    copy, others = replicas_of(candidate, size), replicas_of(candidate, candidate.dp // size)
+    copy, others = replicas_of(candidate, size), one_of_each_copy(candidate, candidate.width)
     found, least, of_experts = [], least_ring(problem, copy, best), least_expert_ring(problem, candidate, best)
     if (links.gpus_per_node % (candidate.tp * size) == 0).all():
         within = share * least + every_device(links, candidate, best, size)

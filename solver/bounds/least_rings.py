@@ -16,7 +16,8 @@ Sets: nodes that hold c tensor groups at most.
     ask for can only make them slower.
 (5) Where every s replicas have a copy of weights and gradients (``taut.formulations.gradient_reductions`` (2)), a
     copy's ring of s members and a ring of dp / s members between copies take the least of (2), each over its nodes; of
-    experts with ranks of their own likewise, and what they sum between copies counts as there.
+    experts with ranks of their own likewise, and what they sum between copies counts as there. A ring between copies
+    has its members in blocks of their own.
 (6) With two classes of device (``taut.formulations.partition`` (4)) a stage of fast blocks touches none of the slow
     type's nodes, and one of slow blocks none but them, unless blocks span nodes: (2) over those nodes alone.
 (7) Experts that fewer devices hold than the rest have rings of their own, as tensor groups of an expert group's devices
@@ -78,7 +79,7 @@ def least_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) 
     if candidate.dp_cp == 1:
         return 0.0
     if candidate.dp_shard:
-        inside, between = _in_copies(problem, candidate, best)
+        inside, between = _in_copies(problem, candidate, candidate.width, best)
         return weight_share(problem, candidate) * inside + between
     return min(ring_per_byte(candidate.dp_cp, k, best) for k in telling(problem, candidate, best))
 
@@ -105,7 +106,7 @@ def least_expert_ring(problem: PlanningProblem, candidate: Candidate, best: Best
         return 0.0
     held = expert_groups(candidate)
     if candidate.dp_shard:
-        inside, between = _in_copies(problem, held, best)
+        inside, between = _in_copies(problem, held, candidate.width, best)
         return weight_share(problem, candidate) * inside + candidate.shards / candidate.expert_shards * between
     alone = candidate.pp == 1
     return every_device(problem.links, held, best) if alone else least_ring(problem, held, best)
@@ -117,11 +118,10 @@ def expert_groups(candidate: Candidate) -> Candidate:
     return replace(candidate, tp=candidate.block.experts, dp=candidate.edp, dp_shard=dp_shard, cp=1, ep=1, etp=0)
 
 
-def _in_copies(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[float, float]:
-    """Seconds per byte of rings inside a copy and between copies at least, (5)."""
-    numbers = candidate.dp_shard, candidate.dp // candidate.dp_shard
-    inside, between = (least_ring(problem, replicas_of(candidate, dp), best) for dp in numbers)
-    return inside, between
+def _in_copies(problem: PlanningProblem, candidate: Candidate, width: int, best: BestLinks) -> tuple[float, float]:
+    """Seconds per byte of rings inside a copy and between copies, of blocks of some width, at least, (5)."""
+    copy, others = replicas_of(candidate, candidate.dp_shard), one_of_each_copy(candidate, width)
+    return least_ring(problem, copy, best), least_ring(problem, others, best)
 
 
 def exchanged_bytes(problem: PlanningProblem, candidate: Candidate, ring: float, experts: float) -> Floats:
@@ -146,13 +146,19 @@ def replicas_of(candidate: Candidate, dp: int) -> Candidate:
     return replace(candidate, dp=dp, dp_shard=0, ep=1, etp=0)
 
 
+def one_of_each_copy(candidate: Candidate, width: int) -> Candidate:
+    """The candidate that has a ring between copies as replicas, of which each is in a block of its own, (5)."""
+    return replace(replicas_of(candidate, candidate.dp // candidate.dp_shard), tp=width)
+
+
 def least_gather(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> GatherRates:
     """Least seconds per byte of gathers of sharded weights on any stage, (7); of a single stage as in (3)."""
     if not has_shards(problem, candidate):
         return NO_GATHERS
     if candidate.dp_shard:
-        inside, _ = _in_copies(problem, candidate, best)
-        of_experts = _in_copies(problem, expert_groups(candidate), best)[0] if has_expert_rings(candidate) else 0.0
+        inside, of_experts = least_ring(problem, replicas_of(candidate, candidate.dp_shard), best), 0.0
+        if has_expert_rings(candidate):
+            of_experts = least_ring(problem, replicas_of(expert_groups(candidate), candidate.expert_shards), best)
         return _half(problem, inside, of_experts)
     alone = candidate.pp == 1
     ring = every_device(problem.links, candidate, best) if alone else least_ring(problem, candidate, best)
