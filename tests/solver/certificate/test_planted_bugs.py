@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taut.formulations.problem import PlanningProblem
-from tests.support.expert_ranks import with_expert_shards
+from tests.support.expert_ranks import with_expert_copies, with_expert_shards
 from tests.support.instances import random_problem
 from tests.support.planted_bugs import BUGS, Instance, instances, planted, table, tally
 from tests.support.small import cluster, costs, model, problem
@@ -48,14 +48,18 @@ def two_contexts(count: int) -> list[PlanningProblem]:
     return found
 
 
-def sharded_experts(count: int) -> list[PlanningProblem]:
-    """The first random problems with sharded experts that several devices hold, five layers on four devices at most."""
+def sharded_experts(count: int, *, copies: bool = False) -> list[PlanningProblem]:
+    """
+    The first random problems with sharded experts that several devices hold, five layers on four devices at most.
+
+    With ``copies`` every two replicas have one, also beside expert ranks.
+    """
     found: list[PlanningProblem] = []
     for seed in range(1000):
-        given = with_expert_shards(seed, orders=False)
+        given = (with_expert_copies if copies else with_expert_shards)(seed, orders=False)
         given = replace(given, space=given.space.model_copy(update={"recompute": ["none"]}))
         small = given.cluster.num_devices <= 4 and len(given.model.blocks) <= 5
-        if small and any(each.ep > 1 and each.edp > 1 for each in given.candidates):
+        if small and any(each.ep > 1 and each.edp > 1 and (each.dp_shard or not copies) for each in given.candidates):
             found.append(given)
         if len(found) == count:
             break
@@ -131,7 +135,18 @@ def test_a_planted_bug_of_contexts_is_refused(bug: str) -> None:
     assert found.refused == found.false
 
 
-@pytest.mark.parametrize("bug", ["rings of experts forgotten", "gathers of experts in bounds tenfold"])
+@pytest.mark.parametrize("bug", ["copies never summed", "cases of copies +30 %"])
+def test_a_planted_bug_of_copies_beside_expert_ranks_is_refused(bug: str) -> None:
+    """The same where candidates with and without expert ranks have two replicas to a copy."""
+    found = tally(bug, [Instance(each) for each in sharded_experts(8, copies=True)])
+    assert found.false > 0
+    assert found.refused == found.false
+
+
+@pytest.mark.parametrize(
+    "bug",
+    ["rings of experts forgotten", "reductions of experts forgotten", "gathers of experts in bounds tenfold"],
+)
 def test_a_planted_bug_of_sharded_experts_is_refused(bug: str) -> None:
     """The same where gradients are sharded everywhere, some weights as well, and experts over fewer devices."""
     found = tally(bug, [Instance(each) for each in sharded_experts(16)])

@@ -20,7 +20,7 @@ from taut.exports.megatron_bridge import bridge_files, bridge_settings
 from taut.exports.pass_order import schedule_csv
 from taut.exports.readers.any_settings import deepspeed_values, settings_of_flags
 from taut.exports.readers.torchtitan_fields import module_fields, torchtitan_values
-from taut.exports.torchtitan import torchtitan_files
+from taut.exports.torchtitan import parallelism, torchtitan_files
 from taut.formulations.simulation.order import passes_of
 from taut.schedules.torch_csv import read_torch_csv
 from taut.solver.certificate.document import strategy_of
@@ -46,6 +46,12 @@ def said(job: Job, *names: str) -> dict[str, Any]:
     return values | {"recompute": chosen.recompute[0], "global_batch": job.global_batch}
 
 
+def expert_copies() -> Job:
+    """Two copies of four devices, each of two expert groups."""
+    fixed = {"pp": 1, "tp": 1, "ep": 2, "zero": 2, "dp_shard": 4, "micro_batch": 1, "recompute": "none"}
+    return launched_on(small_cluster(), model_with_experts(8), **fixed)
+
+
 MEGATRON = {
     "uneven": lambda: launched(pp=4, tp=2, micro_batch=1, schedule="1f1b", recompute="none"),
     "chunks": lambda: launched(pp=2, tp=2, micro_batch=1, schedule="interleaved-1f1b", vpp=2, recompute="full"),
@@ -54,6 +60,7 @@ MEGATRON = {
     "contexts": lambda: launched(pp=2, tp=2, cp=2, micro_batch=1, schedule="1f1b", recompute="none"),
     "all-to-all": lambda: launched(pp=1, tp=1, cp=2, cp_comm="a2a", micro_batch=1, recompute="none"),
     "copies": lambda: launched(pp=1, tp=1, micro_batch=1, zero=2, dp_shard=4, recompute="none"),
+    "expert copies": expert_copies,
     "shuffled": lambda: shuffled(launched(pp=4, tp=2, micro_batch=1, schedule="1f1b", recompute="none"), 1),
 }
 
@@ -132,6 +139,7 @@ TORCHTITAN = {
     "zb-v": lambda: launched(stack="torchtitan", pp=2, tp=2, micro_batch=1, schedule="zb-v", recompute="none"),
     "sharded": lambda: launched(stack="torchtitan", pp=1, tp=2, cp=2, micro_batch=1, zero=3, recompute="selective"),
     "copies": lambda: launched(stack="torchtitan", pp=1, tp=1, micro_batch=1, zero=3, dp_shard=4, recompute="none"),
+    "expert copies": expert_copies,
 }
 
 
@@ -140,10 +148,13 @@ def test_torchtitans_function_is_read_back(made: Made) -> None:
     """The module's dictionaries hold degrees, schedule, sharding, recompute, batch, and layers of the chunks."""
     job = made()
     found = torchtitan_values(module_fields(torchtitan_files(job)["taut_plan.py"]))
-    wanted = said(job, *KNOWN)
+    wanted = said(job, *KNOWN, "ep")
     assert {name: found[name] for name in wanted} == wanted
     if len(job.layers) > 1:
         assert found["layers"] == "|".join(map(str, job.layers))
+    if job.strategy.dp_shard:
+        degrees = parallelism(job)
+        assert (degrees["data_parallel_replicate_degree"], degrees["data_parallel_shard_degree"]) == (2, 4)
 
 
 def test_torchtitans_expert_ranks_are_read_back() -> None:
