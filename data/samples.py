@@ -38,11 +38,11 @@ class ConfigurationRow(Spec):
     embedding alone, and the last the head. ``cluster`` is the catalog's whose links stand for the run's.
     ``measured_s`` is the seconds of a step, ``measured_bytes`` the most
     memory that a device took: one of the given stage, or of all. Experts are those of every layer but the first
-    ``dense_layers``; their ranks are ``ep`` and ``etp``. ``cp_comm`` is how context ranks share attention, if not the
-    stack's first way. ``cuda_graphs`` says that passes are recorded once and launched as CUDA graphs, whose launch
-    takes some microseconds whatever their number of kernels (NVIDIA, "Constant Time Launch for Straight-Line CUDA
-    Graphs", 2024); biases and activation of experts are then part of their products' kernels, as in recipes of whole
-    steps.
+    ``dense_layers``; their ranks are ``ep`` and ``etp``. Under ZeRO-2 and 3 all replicas share one copy, or every
+    ``dp_shard`` of them have one. ``cp_comm`` is how context ranks share attention, if not the stack's first way.
+    ``cuda_graphs`` says that passes are recorded once and launched as CUDA graphs, whose launch takes some microseconds
+    whatever their number of kernels (NVIDIA, "Constant Time Launch for Straight-Line CUDA Graphs", 2024); biases and
+    activation of experts are then part of their products' kernels, as in recipes of whole steps.
     """
 
     gpu: str
@@ -70,6 +70,7 @@ class ConfigurationRow(Spec):
     recompute: Recompute = "none"
     recompute_modules: Annotated[list[Module], BeforeValidator(named_modules)] = []
     zero: Annotated[int, Field(ge=0, le=3)] = 0
+    dp_shard: Whole | None = None
     sequence_parallel: bool | None = None
     tied_embedding: bool = False
     dropout: bool | None = None
@@ -121,6 +122,7 @@ class ConfigurationRow(Spec):
             )
         if (self.stage or 0) >= self.pp:
             raise ValueError(f"stage is {self.stage}, expected one below pp = {self.pp}")
+        self._check_copies()
         self._check_experts()
         self._check_contexts()
         self._check_division()
@@ -137,6 +139,19 @@ class ConfigurationRow(Spec):
         if self.attention_heads % self.tp or (self.ffn_hidden or 4 * self.hidden) % self.tp:
             raise ValueError(f"tp is {self.tp}, expected a divisor of heads and ffn_hidden")
         return self
+
+    def _check_copies(self) -> None:
+        """Refuse copies that replicas do not divide into, or that nothing is shared in."""
+        if self.dp_shard is None:
+            return
+        if self.zero < 2 or self.cp > 1:
+            has = f"zero {self.zero}" if self.zero < 2 else f"cp {self.cp}"
+            raise ValueError(f"dp_shard is {self.dp_shard} beside {has}, expected zero 2 or 3 and cp 1, or none")
+        held = self.ep * self.expert_tp if self.ep > 1 else 1
+        if self.dp_shard == 1 or self.dp % self.dp_shard or self.dp_shard * self.tp % held:
+            wanted = f"a divisor of dp = {self.dp} from 2 on"
+            wanted += f" whose copies hold whole groups of {held} expert ranks" if held > 1 else ""
+            raise ValueError(f"dp_shard is {self.dp_shard}, expected {wanted}")
 
     def _check_experts(self) -> None:
         """Refuse experts that are half stated, and their ranks without experts."""

@@ -86,11 +86,14 @@ def _sums(plan: Figures, members: Ints, size: int) -> Floats:
     return np.asarray(found.max(axis=(0, -1)))
 
 
-def _by_block(plan: Figures, members: Ints) -> Floats:
-    """Seconds per byte of the slowest ring of a block's copy, of members (n, pp, all, ranks): (n, pp, blocks)."""
+def _within_copies(plan: Figures, members: Ints) -> Floats:
+    """Seconds per byte of every copy's slowest ring of members (n, pp, all, ranks): (n, pp, copies)."""
     parts = [np.swapaxes(part, -1, -2) for part in np.split(members, plan.choice.copies, axis=2)]
-    rings = [_hierarchical(plan.network, part, by_members=True).max(axis=-1) for part in parts]
-    return np.repeat(np.stack(rings, axis=-1), plan.choice.blocks // plan.choice.copies, axis=-1)
+    return np.stack([_hierarchical(plan.network, part, by_members=True).max(axis=-1) for part in parts], axis=-1)
+
+
+def _by_block(plan: Figures, copies: Floats) -> Floats:
+    return np.repeat(copies, plan.choice.blocks // plan.choice.copies, axis=-1)
 
 
 def rings_of_copies(plan: Figures) -> Floats:
@@ -100,8 +103,8 @@ def rings_of_copies(plan: Figures) -> Floats:
         return np.repeat(kept_rings(plan)[..., None], plan.choice.blocks, axis=-1)
     kept = plan.case.kept.get("copies")
     if kept is None or kept[0] != size or not np.array_equal(kept[1], plan.holders):
-        kept = plan.case.kept["copies"] = (size, plan.holders.copy(), _by_block(plan, plan.holders))
-    return np.asarray(kept[2])
+        kept = plan.case.kept["copies"] = (size, plan.holders.copy(), _within_copies(plan, plan.holders))
+    return _by_block(plan, kept[2])
 
 
 def _message(plan: Figures) -> Floats:
@@ -131,7 +134,7 @@ def rings_of_experts(plan: Figures) -> Floats:
     """Seconds per byte of the slowest ring of the devices of a block's copy with the same experts, (n, pp, blocks)."""
     if plan.choice.ep == 1 or plan.choice.expert_sharers == 1:
         return np.zeros((*plan.devices.shape[:2], plan.choice.blocks))
-    return _by_block(plan, plan.expert_holders)
+    return _by_block(plan, _within_copies(plan, plan.expert_holders))
 
 
 def kept_rings(plan: Figures) -> Floats:

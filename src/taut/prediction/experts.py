@@ -1,7 +1,8 @@
 """
 Rows priced one by one as plans: by the planner's own evaluator, workers in the order of the devices.
 
-These are rows with experts, and those with recompute of named modules or optimizer states in the host's memory.
+These are rows with experts, and those with several copies of what is sharded, recompute of named modules, or optimizer
+states in the host's memory.
 
 A row's model has layers of its hidden size, the first ``dense_layers`` of them without experts. Where hidden size,
 heads and experts are those of a model of the catalog it is that model, at the row's number of layers and its sequence,
@@ -86,7 +87,11 @@ def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
     model, memory = _model(row), setting.memory
     if memory.network is not None:
         shown = (
-            f"num_experts is {row.num_experts}" if row.num_experts else f"recompute is of {row.recompute_modules[0]}"
+            f"num_experts is {row.num_experts}"
+            if row.num_experts
+            else f"dp_shard is {row.dp_shard}"
+            if row.dp_shard
+            else f"recompute is of {row.recompute_modules[0]}"
         )
         raise DataError(f"{shown}, expected none, as {memory.network.name} does not know it")
     modules = [] if row.recompute_modules == ["core_attn"] else row.recompute_modules
@@ -97,6 +102,7 @@ def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
     fixed |= {"cp_comm": kind} if row.cp > 1 else {}
     fixed |= {"etp": row.expert_tp, "schedule": row.run_schedule, "sequence_parallel": sharded}
     fixed |= {"empty_ends": True} if row.has_empty_ends else {}
+    fixed |= {"dp_shard": row.dp_shard} if row.dp_shard else {}
     overlap = setting.overlap if row.overlap_grad_reduce is None else row.overlap_grad_reduce
     kept = not_hidden_twice(setting.calibration) if overlap else setting.calibration
     space = StrategySpace(

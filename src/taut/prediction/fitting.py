@@ -292,9 +292,8 @@ def _weighed(line: SampleLine, number: int, path: str | Path) -> ConfigurationRo
 
 
 def _not_fitted(row: ConfigurationRow) -> str:
-    """Why a row with experts, or optimizer states on the host, is fitted by nothing; empty for others."""
-    if share := row.optimizer_offload_fraction:
-        return f"optimizer_offload_fraction is {share:g}, expected 0 to fit by"
-    if share := row.activation_offload_fraction:
-        return f"activation_offload_fraction is {share:g}, expected 0 to fit by"
+    """Why a row with experts, copies, or states on the host is fitted by nothing; empty for others."""
+    for name, usual in (("optimizer_offload_fraction", 0), ("activation_offload_fraction", 0), ("dp_shard", "none")):
+        if stated := getattr(row, name):
+            return f"{name} is {stated:g}, expected {usual} to fit by"
     return "" if row.num_experts is None else f"num_experts is {row.num_experts}, expected a dense model to fit by"

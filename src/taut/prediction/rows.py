@@ -95,9 +95,9 @@ def _of_setting(rows: list[ConfigurationRow], given: Given) -> list[Prediction]:
 
 
 def _stands_alone(row: ConfigurationRow) -> bool:
-    """Whether a row is priced as a plan: with experts, recompute of named modules, or a share on the host."""
+    """Whether a row is priced as a plan: with experts, copies, recompute of named modules, or a share on the host."""
     away = max(row.optimizer_offload_fraction, row.activation_offload_fraction)
-    return row.num_experts is not None or bool(row.recompute_modules) or away > 0
+    return row.num_experts is not None or bool(row.recompute_modules) or away > 0 or row.dp_shard is not None
 
 
 def _alone(row: ConfigurationRow, setting: Setting) -> Prediction:

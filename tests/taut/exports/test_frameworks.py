@@ -52,7 +52,7 @@ def expert_copies() -> Job:
     return launched_on(small_cluster(), model_with_experts(8), **fixed)
 
 
-MEGATRON = {
+MEGATRON: dict[str, Made] = {
     "uneven": lambda: launched(pp=4, tp=2, micro_batch=1, schedule="1f1b", recompute="none"),
     "chunks": lambda: launched(pp=2, tp=2, micro_batch=1, schedule="interleaved-1f1b", vpp=2, recompute="full"),
     "even chunks": lambda: divided(launched(pp=1, tp=2, micro_batch=2, schedule="1f1b", recompute="selective"), (13,)),
@@ -133,7 +133,7 @@ class Recipe:
             setattr(self, section, type(section, (), {})())
 
 
-TORCHTITAN = {
+TORCHTITAN: dict[str, Made] = {
     "uneven": lambda: launched(stack="torchtitan", pp=4, tp=2, micro_batch=1, schedule="1f1b", recompute="full"),
     "chunks": lambda: launched(stack="torchtitan", pp=2, tp=2, micro_batch=1, schedule="interleaved-1f1b"),
     "zb-v": lambda: launched(stack="torchtitan", pp=2, tp=2, micro_batch=1, schedule="zb-v", recompute="none"),

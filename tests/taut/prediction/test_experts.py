@@ -22,6 +22,7 @@ ROW = {"gpu": "h100-80gb", "n_gpus": 16, "global_batch": 32, **SHAPE, **EXPERTS}
         {"tp": 2, "pp": 1, "dp": 8, "zero": 1, "ep": 8},
         {"tp": 2, "pp": 2, "dp": 4, "zero": 1, "ep": 4, "etp": 2},
         {"tp": 4, "pp": 2, "dp": 2, "zero": 0, "ep": 1},
+        {"tp": 2, "pp": 1, "dp": 8, "zero": 3, "ep": 2, "etp": 1, "dp_shard": 4},
     ],
 )
 def test_a_row_is_priced_as_the_plan(degrees: dict[str, int]) -> None:
@@ -36,6 +37,36 @@ def test_a_row_is_priced_as_the_plan(degrees: dict[str, int]) -> None:
     assert said["step_time_s"] == pytest.approx(found.step_time_s, rel=1e-9)
     assert said["memory_bytes"] == max(found.predicted.memory_bytes)
     assert said["fits"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"dp_shard": 2, "ep": 8},
+            "dp_shard is 2, expected a divisor of dp = 8 from 2 on whose copies hold whole groups",
+        ),
+        ({"dp_shard": 3}, "dp_shard is 3, expected a divisor of dp = 8 from 2 on"),
+        ({"dp_shard": 4, "zero": 1}, "dp_shard is 4 beside zero 1, expected zero 2 or 3 and cp 1, or none"),
+    ],
+)
+def test_copies_that_no_plan_has_are_refused(changes: dict[str, int], said: str) -> None:
+    """A row says what is wrong with its copies, and others are priced."""
+    usual = {**ROW, "tp": 2, "dp": 8, "zero": 3, "ep": 2}
+    wrong, right = taut.predict([{**usual, **changes}, {**usual, "dp_shard": 4}])
+    assert said in wrong["error"]
+    assert right["error"] == ""
+
+
+def test_copies_of_a_dense_row_are_priced_as_the_plan() -> None:
+    """A row without experts, whose copies lie within nodes."""
+    degrees = {"tp": 1, "pp": 1, "dp": 16, "zero": 3, "dp_shard": 8}
+    model = taut.ModelSpec.parse({"name": "row", **SHAPE, "kv_heads": 16, "dropout": True}, "row")
+    fixed: dict[str, Any] = {"micro_batch": 1, "recompute": "none", **degrees}
+    found = taut.plan(model, "dgx-h100:2", global_batch=32, fix=fixed)
+    (said,) = taut.predict([{**{name: ROW[name] for name in ("gpu", "n_gpus", "global_batch", *SHAPE)}, **degrees}])
+    assert said["error"] == ""
+    assert said["step_time_s"] == pytest.approx(found.step_time_s, rel=1e-9)
 
 
 @pytest.mark.parametrize("dispatcher", ["flex", "alltoall", "allgather"])
