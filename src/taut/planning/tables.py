@@ -37,6 +37,15 @@ def described_model(document: PlanDocument) -> ModelSpec:
     return ModelSpec.parse(document.inputs["model"].spec, "inputs.model")
 
 
+def nodes_of_expert_groups(document: PlanDocument) -> int:
+    """Most nodes on which the GPUs of one expert group lie, ``etp * ep`` consecutive ranks of a stage."""
+    node_of = [k for k, node in enumerate(described_cluster(document).node_list) for _ in range(node.gpus_per_node)]
+    size = document.strategy.ep * max(document.strategy.etp, 1)
+    stages = [[device for ranks in stage for device in ranks] for stage in document.placement.devices]
+    groups = (stage[first : first + size] for stage in stages for first in range(0, len(stage), size))
+    return max(len({node_of[device] for device in group}) for group in groups)
+
+
 def stage_records(document: PlanDocument) -> list[dict[str, Any]]:
     """
     List the stages: layers, recompute, kind of device, bytes predicted, kept free and there.

@@ -1,6 +1,6 @@
 """The plan in words: strategy, and where the time and the memory go, before its proof."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -81,9 +81,21 @@ def _head(plan: "PlanDocument") -> list[str]:
         "",
         f"strategy    {strategy_words(strategy, plan.certificate.space)}",
         f"            micro-batch {strategy.micro_batch}, {batch_words(strategy)}",
+        *_expert_groups(plan),
         f"step time   {predicted.step_time_s:.4g} s: {_throughput(predicted)}",
         "",
     ]
+
+
+def _expert_groups(plan: "PlanDocument") -> Iterator[str]:
+    """Which links exchanges of expert ranks use, where there are several."""
+    from taut.planning.tables import nodes_of_expert_groups
+
+    chosen = plan.strategy
+    if chosen.ep > 1:
+        nodes = nodes_of_expert_groups(plan)
+        where = "within a node" if nodes == 1 else f"on {nodes} nodes, which their exchanges cross"
+        yield f"            expert groups of {chosen.ep * max(chosen.etp, 1)} GPUs lie {where}"
 
 
 def strategy_words(strategy: "StrategySection", space: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import taut
 from taut.data.memory import MemoryModel
 from taut.reports.plan import summary
 from taut.reports.proof import percent
+from tests.support.launches import model_with_experts, small_cluster
 from tests.support.plans import made_plan
 
 
@@ -46,3 +47,17 @@ def test_errors_of_one_device_are_no_band_beside_another() -> None:
         text = summary(plan.typed)
         assert words in text
         assert ("80 % of runs" in text) == (len(devices) == 1)
+
+
+@pytest.mark.parametrize(
+    ("degree", "words"),
+    [(4, "expert groups of 4 GPUs lie within a node"), (8, "expert groups of 8 GPUs lie on 2 nodes")],
+)
+def test_a_plan_says_which_links_expert_ranks_use(degree: int, words: str) -> None:
+    """On two nodes of four GPUs four ranks stay in one, and eight cross; a plan without such ranks says nothing."""
+    model, cluster = model_with_experts(8), small_cluster()
+    fix = {"pp": 1, "tp": 1, "etp": 1, "micro_batch": 1, "zero": 1, "recompute": "none"}
+    plan = taut.plan(model, cluster, global_batch=16, fix={**fix, "ep": degree}, work_limit=4)
+    assert words in summary(plan.typed)
+    alone = taut.plan(model, cluster, global_batch=16, fix={**fix, "ep": 1}, work_limit=4)
+    assert "expert groups" not in summary(alone.typed)
