@@ -1,5 +1,7 @@
 """Words for figures."""
 
+from typing import Any
+
 import pytest
 
 import taut
@@ -56,7 +58,7 @@ def test_errors_of_one_device_are_no_band_beside_another() -> None:
 def test_a_plan_says_which_links_expert_ranks_use(degree: int, words: str) -> None:
     """On two nodes of four GPUs four ranks stay in one, and eight cross; a plan without such ranks says nothing."""
     model, cluster = model_with_experts(8), small_cluster()
-    fix = {"pp": 1, "tp": 1, "etp": 1, "micro_batch": 1, "zero": 1, "recompute": "none"}
+    fix: dict[str, Any] = {"pp": 1, "tp": 1, "etp": 1, "micro_batch": 1, "zero": 1, "recompute": "none"}
     plan = taut.plan(model, cluster, global_batch=16, fix={**fix, "ep": degree}, work_limit=4)
     assert words in summary(plan.typed)
     alone = taut.plan(model, cluster, global_batch=16, fix={**fix, "ep": 1}, work_limit=4)
