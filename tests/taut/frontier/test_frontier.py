@@ -302,7 +302,8 @@ def test_interrupt_keeps_the_points_so_far() -> None:
     assert cut.lower_bound_s is not None
     assert cut.plan.lower_bound_s < cut.lower_bound_s
     assert cut.plan.verify().holds
-    assert seen[0].startswith("at most 16 GiB: pp=")
+    assert seen[0].startswith("at most 16 GiB: bounds of 0 of ")
+    assert any(doing.startswith("at most 16 GiB: pp=") for doing in seen)
 
 
 def test_taken_over_plan_prunes_the_candidates_that_it_beats() -> None:
