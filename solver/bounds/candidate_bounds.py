@@ -25,7 +25,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import NO_GATHERS
 from taut.formulations.space import Candidate
 from taut.solver.bounds.communication import Communication
-from taut.solver.bounds.copies import stages_of_cases
+from taut.solver.bounds.copies import divided, has_cases
 from taut.solver.bounds.least_hops import least_edges
 from taut.solver.bounds.least_rings import least_gather, least_mean_ring
 from taut.solver.bounds.link_bounds import BestLinks
@@ -57,7 +57,7 @@ def partition_bound(
 
     Returns infinity where no division fits. For ``amp`` the largest stage's gradients are tried in ascending order
     as a cap, since the ring is priced by them: the least over caps of (partition under the cap, ring at the cap).
-    A single stage with several copies is bounded by cases (``taut.solver.bounds.copies``), and
+    Sharded weights and gradients are bounded by cases (``taut.solver.bounds.copies``), and
     in ``step`` the members of rings (``taut.solver.bounds.ring_members``), or the first stage that spans racks
     (``taut.solver.bounds.rack_cases``), are branched on where ``links`` are given.
     Beyond a limit in seconds the bound is of no use and may be the limit.
@@ -65,11 +65,11 @@ def partition_bound(
     if stages is None:
         gather = NO_GATHERS if links is None else least_gather(problem, candidate, links)
         stages = partition_problem(problem, candidate, margin=margin, gather=gather)
-    if links is not None and candidate.dp_shard and candidate.pp == 1:
-        return _of_copies(problem, candidate, comm, links, margin=margin, limit=limit)
     if comm.ring == 0.0:
         limit -= comm.ring_latency
         found = _of_every_pipeline(stages, comm, limit)
+        if links is not None and has_cases(problem, candidate) and found.seconds < limit:
+            found = _of_cases(problem, candidate, comm, links, found, margin=margin, limit=limit)
         if links is not None and found.seconds < limit:
             found = _of_placements(problem, candidate, links, stages, comm, found, limit)
         return (found.seconds + comm.ring_latency) * (1 - ROUNDING), found
@@ -97,7 +97,9 @@ def _of_placements(
 ) -> Partition:
     """A partition, or those of the members of rings or of the racks of stages that are branched on."""
     if has_members(problem, candidate):
-        return MemberBound(problem, candidate, links, stages, comm).least(limit)
+        return max(
+            found, MemberBound(problem, candidate, links, stages, comm).least(limit), key=lambda one: one.seconds
+        )
     racks = rack_cases(problem, candidate, links)
     if racks is None:
         return found
@@ -116,13 +118,24 @@ def _of_every_pipeline(stages: PartitionProblem, comm: Communication, limit: flo
     return replace(found, seconds=max(found.seconds, slowest.seconds))
 
 
-def _of_copies(
-    problem: PlanningProblem, candidate: Candidate, comm: Communication, links: BestLinks, *, margin: bool, limit: float
-) -> tuple[float, Partition]:
-    """Bound ``partition`` of a single stage with several copies: the least of its cases."""
-    every = stages_of_cases(problem, candidate, links, margin=margin)
-    least = min(
-        (solve_partition(stages, comm.edge, tail, limit=limit) for stages, tail in every),
-        key=lambda each: each.seconds,
+def _of_cases(
+    problem: PlanningProblem,
+    candidate: Candidate,
+    comm: Communication,
+    links: BestLinks,
+    found: Partition,
+    *,
+    margin: bool,
+    limit: float,
+) -> Partition:
+    """
+    The least partition of all cases; of several stages with the division without them.
+
+    A case makes its first stage alone slower, so that its own division may suit no placement.
+    """
+    cases = (
+        _of_every_pipeline(case.stages, replace(comm, tail=case.tail), limit)
+        for case in divided(problem, candidate, links, margin=margin)
     )
-    return least.seconds * (1 - ROUNDING), least
+    least = min(cases, key=lambda each: each.seconds)
+    return least if candidate.pp == 1 else replace(found, seconds=max(found.seconds, least.seconds))

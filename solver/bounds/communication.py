@@ -4,16 +4,17 @@ Least communication of a candidate, whatever its stages and placement.
 With the hops of ``taut.solver.bounds.least_hops`` (1) to (4), for :math:`k` the nodes that stage 0's replicas touch:
 
 (1) T_DP is at least that of ``taut.solver.bounds.least_rings`` (2) on k nodes; the communication is the least over k of
-    the hops with it, and of a single stage that of (3) there.
+    the hops with it, or with the exchange of a tied embedding (8) if that is longer, and of a single stage that of (3)
+    there.
 (2) Where every s replicas have a copy of weights and gradients, the nodes of a stage say nothing of its rings, and the
     least of both is taken apart.
 
 In the latency model ``step``, stages after the first are waited for as well: the ring of (1) at the k that is best for
 it, over the bytes of stage x, after hops of which those before stage x count without their way back
-(``taut.formulations.partition`` (1')); of the hops between nodes each adds at least the less of both. A tied
-embedding adds its bytes over the best link of any two devices after the longest trip.
+(``taut.formulations.partition`` (1')); of the hops between nodes each adds at least the less of both.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,13 +25,13 @@ from taut.formulations.gradient_reductions import (
     optimized_parameters,
     optimizer_shards,
     overlaps,
-    tied_bytes,
 )
 from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.bounds.least_hops import Between, crossing, hops_before, hops_between, least_edges
+from taut.solver.bounds.least_hops import crossing, hops_before, hops_between, least_edges
 from taut.solver.bounds.least_rings import (
+    Spread,
     every_device,
     exchanged_bytes,
     flat_ring,
@@ -38,7 +39,10 @@ from taut.solver.bounds.least_rings import (
     least_ring,
     least_rings_by_class,
     ring_per_byte,
+    spreads,
+    spreads_of_first,
     telling,
+    tied_exchange,
 )
 from taut.solver.bounds.link_bounds import BestLinks
 
@@ -83,36 +87,68 @@ def _of_one_class(problem: PlanningProblem, candidate: Candidate, best: BestLink
         tail = np.full_like(edge, farthest + problem.constant_seconds)
         return Communication(weight * edge, tail, *flat_ring(problem, candidate, best))
     if candidate.dp_shard:
-        return _of_copies(problem, candidate, best, edge, between)
-    experts = least_expert_ring(problem, candidate, best)
-    of_experts = experts * least_bytes(problem, candidate, problem.expert_gradient_bytes(candidate))[0]
+        return _of_copies(problem, candidate, best, edge)
     if candidate.pp == 1:
+        experts = least_expert_ring(problem, candidate, best)
+        of_experts = experts * least_bytes(problem, candidate, problem.expert_gradient_bytes(candidate))[0]
         ring = every_device(problem.links, candidate, best)
         exchanged = exchanged_bytes(problem, candidate, ring, experts)
         later = _alone(problem, candidate, ring, exchanged) if overlaps(problem, candidate) else None
         return Communication(edge, gradients * ring + of_experts + optimizer, later=later)
-    numbers = telling(problem, candidate, best)
-    choices = [weight * between(k) + gradients * ring_per_byte(candidate.dp_cp, k, best) for k in numbers]
-    tail = np.min(choices, axis=0) + of_experts + optimizer
+    tied, spread = tied_exchange(problem, candidate, best), spreads(problem, candidate, best.num_nodes)
+    firsts = spreads_of_first(tied, candidate.dp_cp, spread, best)
+    tail = tail_of_first(
+        problem,
+        candidate,
+        best,
+        ((first, ring_per_byte(candidate.dp_cp, first.k, best)) for first in firsts),
+        least_expert_ring(problem, candidate, best),
+    )
     if problem.latency_model != "step":
         return Communication(weight * edge, tail)
-    farthest = weight * min(between(k) for k in numbers)
-    tail = np.maximum(tail, optimizer + farthest + _least_tied(problem, candidate, best))
     return Communication(weight * edge, tail, later=_later(problem, candidate, best))
 
 
-def _of_copies(
-    problem: PlanningProblem, candidate: Candidate, best: BestLinks, edge: Floats, between: Between
-) -> Communication:
+def tail_of_first(
+    problem: PlanningProblem,
+    candidate: Candidate,
+    best: BestLinks,
+    choices: Iterable[tuple[Spread, float]],
+    experts: float,
+) -> Floats:
+    """
+    Least seconds beyond the passes for a stage 0 that ends at layer j, by where it may lie, (L+1,), (1).
+
+    Parameters
+    ----------
+    problem, candidate, best
+        What is bounded, of several stages, and the best links.
+    choices
+        Nodes that stage 0 may touch, with the seconds of its rings at least for a gradient byte.
+    experts
+        Seconds for a gradient byte of experts that fewer devices hold.
+    """
+    weight, (_, between) = problem.transfer_weight(candidate), least_edges(problem, candidate, best)
+    gradients = least_bytes(problem, candidate)[0]
+    of_experts = experts * least_bytes(problem, candidate, problem.expert_gradient_bytes(candidate))[0]
+    waits = [
+        weight * between(first.k, first.hops) + np.maximum(gradients * ring + of_experts, first.tied)
+        for first, ring in choices
+    ]
+    return np.asarray(np.min(waits, axis=0) + fixed_seconds(problem, candidate))
+
+
+def _of_copies(problem: PlanningProblem, candidate: Candidate, best: BestLinks, edge: Floats) -> Communication:
     """Least communication where groups of replicas have a copy each, (2)."""
-    weight, gradients = problem.transfer_weight(candidate), problem.gradient_bytes(candidate)[0]
-    fixed, experts = fixed_seconds(problem, candidate), problem.expert_gradient_bytes(candidate)[0]
-    reduced = gradients * least_ring(problem, candidate, best) + experts * least_expert_ring(problem, candidate, best)
+    ring, experts = least_ring(problem, candidate, best), least_expert_ring(problem, candidate, best)
     if candidate.pp == 1:
-        return Communication(edge, reduced + fixed)
-    farthest = weight * min(between(k) for k in telling(problem, candidate, best))
-    tail = farthest + np.maximum(reduced, _least_tied(problem, candidate, best)) + fixed
-    return Communication(weight * edge, tail, later=_later(problem, candidate, best))
+        gradients = problem.gradient_bytes(candidate)[0]
+        of_experts = problem.expert_gradient_bytes(candidate)[0]
+        return Communication(edge, gradients * ring + experts * of_experts + fixed_seconds(problem, candidate))
+    tied, spread = tied_exchange(problem, candidate, best), spreads(problem, candidate, best.num_nodes)
+    firsts = spreads_of_first(tied, candidate.dp_cp, spread, best)
+    tail = tail_of_first(problem, candidate, best, ((first, ring) for first in firsts), experts)
+    return Communication(problem.transfer_weight(candidate) * edge, tail, later=_later(problem, candidate, best))
 
 
 def waits_for_every_stage(problem: PlanningProblem, candidate: Candidate) -> bool:
@@ -132,12 +168,6 @@ def fixed_seconds(problem: PlanningProblem, candidate: Candidate) -> Floats:
     if waits_for_every_stage(problem, candidate):
         return np.full(len(parameters), problem.constant_seconds)
     return np.asarray(optimizer_per_parameter(problem, candidate) * parameters + problem.constant_seconds)
-
-
-def _least_tied(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
-    """Least seconds in which the holders of a tied embedding exchange it."""
-    message, alone = tied_bytes(problem, candidate), problem.links.num_nodes == 1
-    return message * min(best.inside_inverse, np.inf if alone else best.between(2, 2)) if message else 0.0
 
 
 def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> LaterStages:

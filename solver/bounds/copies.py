@@ -1,22 +1,24 @@
 r"""
-Least rings of a single stage whose replicas have several copies of weights and gradients, by cases.
+Least rings of the first stage, whose replicas have several copies of weights and gradients, by cases.
 
 Sets: C copies of s replicas; places :math:`p = 0, \dots, s - 1` in a copy, whose replicas are one ring between copies;
-N nodes n with :math:`c_n` tensor groups, all of which the stage takes.
+N nodes n, of which the stage takes :math:`c_n` tensor groups, all of them where it is the only one.
 
 (1) If every copy lies in one node, node n has :math:`c_n / s` copies, so every ring between copies has so many members
-    there and touches all nodes: ``taut.solver.bounds.least_rings`` (3) with them.
+    there. That of a single stage touches all nodes: ``taut.solver.bounds.least_rings`` (3) with them. One of several
+    stages touches :math:`\lceil C / \lfloor c / s \rfloor \rceil` at least, c the most groups that a node holds.
 (2) Otherwise some copy touches :math:`k \ge 2` nodes, and none more. Gathers of its replicas take at least those of so
     many nodes (``taut.solver.bounds.least_rings`` (2)).
 (3) If no ring between copies touches more than j nodes, then :math:`j k \ge (\sum_n \sqrt{c_n})^2 / \sum_n c_n`,
     which is N where nodes are alike: with :math:`a_n` rings and :math:`b_n` copies on node n, :math:`c_n \le a_n b_n`,
     :math:`\sum_n a_n \le s j` and :math:`\sum_n b_n \le C k`, so that by Cauchy's inequality
     :math:`(\sum_n \sqrt{c_n})^2 \le \sum_n a_n \sum_n b_n \le j k s C = j k \sum_n c_n`. Some ring is no faster than
-    those of so many nodes.
+    those of so many nodes. One of several stages takes s C groups anywhere; the square root is concave, so the left
+    side is least where they fill the nodes with most groups.
 
-(4) Any two nodes n and m hold a replica each, of copy A and place p, and of copy B and place q. The replica of copy A
-    and place q, on node w, is in one copy with the first and in one ring with the second. With :math:`\gamma` the
-    slowest link inside copies and :math:`\rho` that of rings between them, both 0 inside a node,
+(4) Of a single stage any two nodes n and m hold a replica each, of copy A and place p, and of copy B and place q. The
+    replica of copy A and place q, on node w, is in one copy with the first and in one ring with the second. With
+    :math:`\gamma` the slowest link inside copies and :math:`\rho` that of rings between them, both 0 inside a node,
 
     .. math:: \rho \ge \max_{n, m} \min_{w : \gamma_{nw} \le \gamma} \rho_{wm},
 
@@ -24,28 +26,33 @@ N nodes n with :math:`c_n` tensor groups, all of which the stage takes.
     :math:`\gamma`: gathers at the lowest link of a level, rings after its highest.
 
 (5) Experts on ranks of their own have rings as tensor groups of an expert group's devices would have, each case at
-    least the least of any (``taut.solver.bounds.least_rings`` (7)); where every copy lies in one node, (1) holds for
-    them as well. Their blocks lie on nodes in fewer ways, so that all else stands.
+    least the least of any (``taut.solver.bounds.least_rings`` (7)); of a single stage whose copies lie in one node each
+    (1) holds for them as well. Their blocks lie on nodes in fewer ways, so that all else stands.
+(6) A tied embedding is exchanged between nodes, or inside them with few groups of the stage on each
+    (``taut.solver.bounds.least_rings`` (8)), which is a case each: the latter has longer rings. So it is for one copy.
 
 Where devices or tensor groups differ, the slowest replica may be one of another copy than (2)'s, which then says
 nothing of its gathers. Beside expert ranks every block is priced as the best one, so that of devices alike any may be.
+Stages after the first are bounded by the least of all cases.
 """
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.formulations.gradient_reductions import has_expert_rings, weight_share
+from taut.formulations.gradient_reductions import has_expert_rings, tied_bytes, weight_share
 from taut.formulations.partition import PartitionProblem, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_factor
-from taut.formulations.sharding import half_ring
+from taut.formulations.sharding import half_ring, has_shards
 from taut.formulations.space import Candidate
-from taut.solver.bounds.communication import fixed_seconds
+from taut.solver.bounds.communication import fixed_seconds, tail_of_first
 from taut.solver.bounds.least_rings import (
+    Spread,
     every_device,
     expert_groups,
     least_expert_ring,
@@ -55,6 +62,7 @@ from taut.solver.bounds.least_rings import (
     replicas_of,
     ring_per_byte,
     spreads,
+    tied_exchange,
 )
 from taut.solver.bounds.link_bounds import BestLinks
 
@@ -66,11 +74,20 @@ MOST_NODES = 512
 
 
 class Case(NamedTuple):
-    """Seconds per byte of an all-reduce inside a copy, and for each gradient byte after the passes, or an expert's."""
+    """
+    What the rings of a stage take at least.
+
+    ``gather`` seconds per byte of an all-reduce inside a copy, ``reduction`` for each gradient byte that is left after
+    the passes and ``experts`` for each of theirs, ``tied`` seconds of a tied embedding; with ``hops`` between
+    nodes, and ``most`` tensor groups of the stage on a node.
+    """
 
     gather: float
     reduction: float
     experts: float
+    tied: float = 0.0
+    hops: int = 0
+    most: int = 0
 
 
 class Level(NamedTuple):
@@ -80,40 +97,146 @@ class Level(NamedTuple):
     between: float
 
 
-def cases(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> list[Case]:
+class Divided(NamedTuple):
+    """A case as a partition problem, and seconds beyond the passes for a stage 0 that ends at layer j (L+1,)."""
+
+    stages: PartitionProblem
+    tail: Floats
+
+
+def has_cases(problem: PlanningProblem, candidate: Candidate) -> bool:
+    """Whether gathers and reductions of the first stage, or a tied embedding, ask for different placements."""
+    shared = has_shards(problem, candidate) and tied_bytes(problem, candidate) > 0.0
+    return bool(candidate.dp_shard) or (shared and not candidate.is_order_priced)
+
+
+def divided(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True
+) -> Iterator[Divided]:
     """
-    List the cases of a single stage, one of which holds.
+    Yield the partition problems of a candidate by cases, one of which holds.
 
     Parameters
     ----------
     problem, candidate
-        What is bounded, with ``dp_shard`` replicas to a copy.
+        What is bounded; ``has_cases`` holds.
+    best
+        The best links.
+    margin
+        Whether the memory margin is kept free.
+    """
+    least, alone = least_gather(problem, candidate, best), candidate.pp == 1
+    every = None if alone else partition_problem(problem, candidate, margin=margin, gather=least)
+    for case in cases(problem, candidate, best):
+        gather = least._replace(common=float(half_ring(problem, case.gather)))
+        tail = _tail(problem, candidate, best, case)
+        if every is not None and gather == least:
+            yield Divided(every, tail)
+            continue
+        own = partition_problem(problem, candidate, margin=margin, gather=gather)
+        yield Divided(own if every is None else _of_first_stage(own, every), tail)
+
+
+def _tail(problem: PlanningProblem, candidate: Candidate, best: BestLinks, case: Case) -> Floats:
+    """Seconds beyond the passes for a stage 0 that ends at layer j, (L+1,)."""
+    if candidate.pp == 1:
+        common, of_experts = problem.gradient_bytes(candidate)[0], problem.expert_gradient_bytes(candidate)[0]
+        reduced = common * case.reduction + of_experts * case.experts
+        return np.asarray(reduced + fixed_seconds(problem, candidate))
+    touched = best.telling(candidate.dp_cp, _touched(problem, candidate, case.most))
+    choices = [(Spread(k, case.hops, case.tied), case.reduction) for k in touched]
+    return tail_of_first(problem, candidate, best, choices, case.experts)
+
+
+def _touched(problem: PlanningProblem, candidate: Candidate, most: int) -> range:
+    """Numbers of nodes that stage 0 may touch with so many tensor groups on a node at the most."""
+    spread = spreads(problem, candidate)
+    return range(max(spread.start, -(-candidate.dp_cp // most)), spread.stop)
+
+
+def _of_first_stage(own: PartitionProblem, every: PartitionProblem) -> PartitionProblem:
+    """A partition problem with the seconds of another one for ranges that begin at layer 0, which stage 0 alone has."""
+
+    def begun(first: Floats, others: Floats) -> Floats:
+        found = others.copy()
+        found[..., 0, :] = first[..., 0, :]
+        return found
+
+    forward = None
+    if own.forward is not None and every.forward is not None:
+        forward = begun(own.forward, every.forward)
+    return replace(every, low=begun(own.low, every.low), high=begun(own.high, every.high), forward=forward)
+
+
+def cases(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> list[Case]:
+    """
+    List the cases of the first stage, one of which holds.
+
+    Parameters
+    ----------
+    problem, candidate
+        What is bounded; ``has_cases`` holds.
     best
         The best links.
     """
+    tied, room = tied_exchange(problem, candidate, best), int(problem.links.gpus_per_node.max())
+    ends = [(tied.apart, 0, room)] + [(tied.inside, tied.hops, tied.most)] * (tied.inside < tied.apart)
+    find = _of_copies if candidate.dp_shard else _of_one_copy
+    found = [
+        case._replace(tied=seconds, hops=hops, most=most)
+        for seconds, hops, most in ends
+        if _touched(problem, candidate, most)
+        for case in find(problem, candidate, best, most)
+    ]
+    return [one for one in found if not any(_dominates(other, one) for other in found)]
+
+
+def _of_one_copy(problem: PlanningProblem, candidate: Candidate, best: BestLinks, most: int) -> list[Case]:
+    """The case in which all replicas share one copy, with so many tensor groups on a node at the most, (6)."""
+    touched = best.telling(candidate.dp_cp, _touched(problem, candidate, most))
+    ring = min(ring_per_byte(candidate.dp_cp, k, best) for k in touched)
+    return [Case(ring, ring, least_expert_ring(problem, candidate, best))]
+
+
+def _of_copies(problem: PlanningProblem, candidate: Candidate, best: BestLinks, most: int) -> list[Case]:
+    """The cases of several copies, with so many tensor groups on a node at the most, (1) to (4)."""
     links, size, share = problem.links, candidate.dp_shard, weight_share(problem, candidate)
     copy, others = replicas_of(candidate, size), one_of_each_copy(candidate, candidate.width)
     found, least, of_experts = [], least_ring(problem, copy, best), least_expert_ring(problem, candidate, best)
-    if (links.gpus_per_node % (candidate.tp * size) == 0).all():
-        within = share * least + every_device(links, candidate, best, size)
-        found.append(Case(least, within, _experts_in_nodes(problem, candidate, best)))
+    if (ring := _ring_of_whole_copies(problem, candidate, best, most)) is not None:
+        within = of_experts if candidate.pp > 1 else _experts_in_nodes(problem, candidate, best)
+        found.append(Case(least, share * least + ring, within))
     several, alike = spreads(problem, copy), _alike(problem, candidate)
-    levels = _levels(best) if alike and links.by_node else [Level(0.0, 0.0)]
+    levels = _levels(best) if alike and links.by_node and candidate.pp == 1 else [Level(0.0, 0.0)]
     for k in range(max(several.start, 2), several.stop):
         widest = ring_per_byte(size, k, best) if alike else least
         between = spreads(problem, others)
-        touched = range(max(between.start, _fewest_nodes(problem, candidate, k)), between.stop)
+        touched = range(max(between.start, _fewest_nodes(problem, candidate, k, most)), between.stop)
         fewest = min((ring_per_byte(others.dp, j, best) for j in best.telling(others.dp, touched)), default=np.inf)
         for level in levels:
             gather = max(widest, ring_factor(2) * level.gather)
             between_copies = max(fewest, ring_factor(2) * level.between)
             found.append(Case(gather, share * gather + between_copies, of_experts))
-    return [one for one in found if not any(_dominates(other, one) for other in found)]
+    return found
+
+
+def _ring_of_whole_copies(problem: PlanningProblem, candidate: Candidate, best: BestLinks, most: int) -> float | None:
+    """Seconds per byte of the rings between copies that lie in one node each, (1); None where not all of them can."""
+    room, size = problem.links.gpus_per_node, candidate.tp * candidate.dp_shard
+    if candidate.pp == 1:
+        whole = (room % size == 0).all()
+        return every_device(problem.links, candidate, best, candidate.dp_shard) if whole else None
+    copies, held = candidate.dp // candidate.dp_shard, np.minimum(room // candidate.tp, most) // candidate.dp_shard
+    if held.sum() < copies:
+        return None
+    touched = range(-(-copies // int(held.max())), min(copies, problem.links.num_nodes) + 1)
+    return min(ring_per_byte(copies, k, best) for k in best.telling(copies, touched))
 
 
 def _dominates(one: Case, other: Case) -> bool:
     """Whether a case is no dearer in any figure, and cheaper in one."""
-    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
+    figures = zip((*one[:-1], -one.most), (*other[:-1], -other.most), strict=True)
+    return one != other and all(mine <= its for mine, its in figures)
 
 
 def _experts_in_nodes(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
@@ -123,27 +246,6 @@ def _experts_in_nodes(problem: PlanningProblem, candidate: Candidate, best: Best
     groups, shards = expert_groups(candidate), candidate.expert_shards
     inside = weight_share(problem, candidate) * least_ring(problem, replicas_of(groups, shards), best)
     return inside + candidate.shards / shards * every_device(problem.links, groups, best, shards)
-
-
-def stages_of_cases(
-    problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True
-) -> Iterator[tuple[PartitionProblem, Floats]]:
-    """
-    The partition problem of every case, and what comes after the passes of layers up to j, (L+1,).
-
-    Parameters
-    ----------
-    problem, candidate, best
-        As of ``cases``.
-    margin
-        Whether the memory margin is kept free.
-    """
-    fixed, gathers = fixed_seconds(problem, candidate), least_gather(problem, candidate, best)
-    common, of_experts = problem.gradient_bytes(candidate)[0], problem.expert_gradient_bytes(candidate)[0]
-    for case in cases(problem, candidate, best):
-        gather = gathers._replace(common=float(half_ring(problem, case.gather)))
-        stages = partition_problem(problem, candidate, margin=margin, gather=gather)
-        yield stages, common * case.reduction + of_experts * case.experts + fixed
 
 
 def _levels(best: BestLinks) -> list[Level]:
@@ -162,12 +264,13 @@ def _levels(best: BestLinks) -> list[Level]:
     return found
 
 
-def _fewest_nodes(problem: PlanningProblem, candidate: Candidate, k: int) -> int:
+def _fewest_nodes(problem: PlanningProblem, candidate: Candidate, k: int, most: int) -> int:
     """Nodes that the widest ring between copies touches at least, where no copy touches more than k, (3)."""
-    groups = problem.links.gpus_per_node // candidate.tp
-    if not groups.all():
+    held = np.sort(np.minimum(problem.links.gpus_per_node // candidate.tp, most))[::-1]
+    taken = np.diff(np.minimum(held.cumsum(), candidate.dp), prepend=0)
+    if not taken.any():
         return 1
-    return math.ceil(float(np.sqrt(groups).sum() ** 2 / groups.sum()) / k * (1 - 1e-12))
+    return math.ceil(float(np.sqrt(taken).sum() ** 2 / taken.sum()) / k * (1 - 1e-12))
 
 
 def _alike(problem: PlanningProblem, candidate: Candidate) -> bool:

@@ -24,14 +24,22 @@ Sets: nodes that hold c tensor groups at most.
     would have: (1) to (3); so have gathers of their shards. With :math:`r` and :math:`r_e` seconds per byte of both, X
     bytes of experts and M others take :math:`r M + r_e X = r (M + X r_e / r)`, and every range at least the least mean
     of both that a layer has.
+(8) A tied embedding is exchanged by the devices of stage 0 and of the last stage
+    (``taut.formulations.gradient_reductions`` (3)), over the best link between nodes at least, unless every such pair
+    lies in a node. Then stage 0 has as many tensor groups on each node as the last stage, at most
+    :math:`\lfloor c / 2 \rfloor`, and touches :math:`\lceil dp / \lfloor c / 2 \rfloor \rceil` nodes at least; and a
+    pipeline that no node holds comes back to the node of its first stage, so that it makes as many hops between nodes
+    as it touches.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from taut.data.arrays import Flags, Floats
-from taut.formulations.gradient_reductions import has_expert_rings, weight_share
+from taut.formulations.gradient_reductions import has_expert_rings, tied_bytes, weight_share
 from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor, ring_steps
@@ -39,6 +47,28 @@ from taut.formulations.sharding import NO_GATHERS, GatherRates, half_ring, has_s
 from taut.formulations.space import Candidate
 from taut.formulations.tables.device_classes import slowest_type
 from taut.solver.bounds.link_bounds import BestLinks
+
+
+class TiedExchange(NamedTuple):
+    """
+    Least seconds of a tied embedding's exchange inside nodes and between them, (8).
+
+    Inside nodes stage 0 has ``most`` tensor groups on a node at the most, and every pipeline makes ``hops`` hops
+    between nodes.
+    """
+
+    inside: float
+    apart: float
+    most: int
+    hops: int
+
+
+class Spread(NamedTuple):
+    """Nodes k that stage 0 touches, hops between nodes at least, and seconds of a tied embedding's exchange."""
+
+    k: int
+    hops: int
+    tied: float
 
 
 def rings_of(candidate: Candidate) -> Candidate:
@@ -65,6 +95,43 @@ def spreads(problem: PlanningProblem, candidate: Candidate, num_nodes: int | Non
 def telling(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> list[int]:
     """Some of ``spreads``, of which one is the best."""
     return best.telling(candidate.dp_cp, spreads(problem, candidate, best.num_nodes))
+
+
+def tied_exchange(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> TiedExchange:
+    """What a tied embedding's exchange asks for at least, (8); nothing where none is exchanged."""
+    message, links = tied_bytes(problem, candidate), problem.links
+    room, held = int(links.gpus_per_node.max()), groups_of_node(problem, candidate)
+    if message == 0.0:
+        return TiedExchange(0.0, 0.0, room, 0)
+    apart = message * best.between(2, 2) if links.num_nodes > 1 else np.inf
+    inside = message * best.inside_inverse
+    if candidate.width > room:
+        return TiedExchange(min(inside, apart), apart, room, 0)
+    pairs = room // candidate.tp // 2
+    hops = -(-candidate.pp // held) if candidate.pp > held else 0
+    return TiedExchange(inside if pairs else np.inf, apart, max(pairs, 1), hops)
+
+
+def spreads_of_first(tied: TiedExchange, holders: int, spread: range, best: BestLinks) -> Iterator[Spread]:
+    """
+    Nodes that stage 0 may touch, of which one is the best, with a tied embedding exchanged between nodes or inside.
+
+    Parameters
+    ----------
+    tied
+        What its exchange asks for.
+    holders
+        Members of stage 0's ring.
+    spread
+        Numbers of nodes that they may touch.
+    best
+        The best links.
+    """
+    for k in best.telling(holders, spread):
+        yield Spread(k, 0, tied.apart)
+    if tied.inside < tied.apart:
+        for k in best.telling(holders, range(max(spread.start, -(-holders // tied.most)), spread.stop)):
+            yield Spread(k, tied.hops, tied.inside)
 
 
 def ring_per_byte(dp: int, k: int, best: BestLinks) -> float:

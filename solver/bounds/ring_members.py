@@ -40,7 +40,7 @@ from taut.formulations.rings import inside_factor, ring_factor
 from taut.formulations.space import Candidate
 from taut.solver.bounds.communication import Communication, fixed_seconds
 from taut.solver.bounds.least_hops import hops_before, least_edges
-from taut.solver.bounds.least_rings import groups_of_node, spreads
+from taut.solver.bounds.least_rings import groups_of_node, spreads, spreads_of_first, tied_exchange
 from taut.solver.bounds.link_bounds import BestLinks, Walks
 from taut.solver.layer_partition import Partition, solve_partition
 
@@ -94,16 +94,17 @@ class MemberBound:
         _, self._further_before = hops_before(problem, candidate, best)
         self._walks = _walks(problem, candidate, best)
         self._spreads = spreads(problem, candidate)
-        self._levels = [g for g in range(1, candidate.dp + 1) if g <= self._capacity and self._touched(g, best)]
+        self._levels = [g for g in range(1, candidate.dp + 1) if g <= self._capacity and self._touched(g)]
         self._fewest = min(self._levels)
-        self._by_touched = {g: {k: self._ring(g, k, best) for k in self._touched(g, best)} for g in self._levels}
-        self._rings = {g: min(rings.values()) for g, rings in self._by_touched.items()}
+        tied, dp = tied_exchange(problem, candidate, best), candidate.dp
+        first = {g: spreads_of_first(tied, dp, self._touched(g), best) for g in self._levels}
+        self._first = {g: [(each, self._ring(g, each.k, best)) for each in numbers] for g, numbers in first.items()}
+        self._rings = {g: min(ring for _, ring in rings) for g, rings in self._first.items()}
 
-    def _touched(self, g: int, best: BestLinks) -> list[int]:
-        """Numbers of nodes, one of them the best, that a ring can touch with so many members on each, and no more."""
+    def _touched(self, g: int) -> range:
+        """Numbers of nodes that a ring can touch with so many members on each, and no more."""
         dp, fewest = self._candidate.dp, -(-(self._candidate.dp - g) // self._capacity) + 1
-        numbers = range(max(self._spreads.start, fewest), min(self._spreads.stop, dp // g + 1))
-        return best.telling(dp, numbers)
+        return range(max(self._spreads.start, fewest), min(self._spreads.stop, dp // g + 1))
 
     def _ring(self, g: int, k: int, best: BestLinks) -> float:
         """Seconds per byte of a ring on k nodes with g members at least, (1)."""
@@ -160,9 +161,10 @@ class MemberBound:
         """Seconds that stage 0 waits for with g members, or the best number, by its end (L+1,)."""
         choices = self._levels if g is None else [g]
         waits = [
-            max(self._weight * self._between(k, hops), self._walks.whole[stops]) + ring * self._bytes
+            max(self._weight * self._between(spread.k, max(hops, spread.hops)), self._walks.whole[stops])
+            + np.maximum(ring * self._bytes, spread.tied)
             for one in choices
-            for k, ring in self._by_touched[one].items()
+            for spread, ring in self._first[one]
         ]
         return np.asarray(np.min(waits, axis=0) + self._fixed)
 

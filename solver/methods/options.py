@@ -8,8 +8,8 @@ Candidates of a planning problem as options of the strategy program, with the le
 (2) AMP's flat ring is that of the stage with most gradients: it takes the place of the optimizer in
     ``taut.formulations.program.later_stages`` (3), which is the longest of all stages too.
 (3) Where divisions are stated in families (``taut.formulations.divisions``), a candidate has an option for each.
-(4) A single stage with several copies of its weights has an option for every case of ``taut.solver.bounds.copies``,
-    one of which holds.
+(4) A candidate with sharded weights may have an option for every case of ``taut.solver.bounds.copies``, one of which
+    holds.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from taut.formulations.program.program import SLOW, Option, kibibytes, option_co
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.bounds.communication import Communication
-from taut.solver.bounds.copies import stages_of_cases
+from taut.solver.bounds.copies import Divided, divided, has_cases
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.least_rings import least_gather
 
@@ -46,16 +46,21 @@ def options_of(ladder: Ladder, candidate: Candidate, most: float = np.inf) -> It
     most
         Seconds that a plan of interest does not exceed.
     """
-    problem, comm = ladder.problem, ladder.communication(candidate)
-    if candidate.dp_shard and candidate.pp == 1:
-        for stages, tail in stages_of_cases(problem, candidate, ladder.links):
-            yield Option(candidate, stages, comm.edge, tail, most=most)
+    comm = ladder.communication(candidate)
+    for stages, tail in _cases(ladder, candidate):
+        mixed = stages.with_mixed(2, 1) if len(stages.budget) > 1 and candidate.pp > 1 else stages
+        for family in mixed.by_family:
+            yield Option(candidate, family, comm.edge, tail + comm.ring_latency, _later(comm, stages), most)
+
+
+def _cases(ladder: Ladder, candidate: Candidate) -> Iterator[Divided]:
+    """The partition problem of a candidate, or those of (4)."""
+    if has_cases(ladder.problem, candidate):
+        yield from divided(ladder.problem, candidate, ladder.links)
         return
-    stages = partition_problem(problem, candidate, gather=least_gather(problem, candidate, ladder.links))
-    if len(stages.budget) > 1 and candidate.pp > 1:
-        stages = stages.with_mixed(2, 1)
-    for family in stages.by_family:
-        yield Option(candidate, family, comm.edge, comm.tail + comm.ring_latency, _later(comm, stages), most)
+    gather = least_gather(ladder.problem, candidate, ladder.links)
+    stages = partition_problem(ladder.problem, candidate, gather=gather)
+    yield Divided(stages, ladder.communication(candidate).tail)
 
 
 def cautious_option(ladder: Ladder, candidate: Candidate) -> Option:

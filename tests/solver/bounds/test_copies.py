@@ -1,4 +1,4 @@
-"""Bounds of a single stage with several copies of weights and gradients, against enumeration."""
+"""Bounds by cases of the first stage, of several copies or a tied embedding, against enumeration."""
 
 from dataclasses import replace
 
@@ -8,10 +8,10 @@ import pytest
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.tables.recent import Recent
 from taut.solver.bounds.computations import partition
-from taut.solver.bounds.copies import cases
+from taut.solver.bounds.copies import cases, has_cases
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.link_bounds import BestLinks
-from tests.support.instances import random_problem
+from tests.support.instances import random_costs, random_problem
 from tests.support.oracle import enumerate_candidate
 
 
@@ -40,6 +40,32 @@ def test_no_bound_of_copies_is_above_the_optimum(first: int) -> None:
         for candidate in [choice for choice in given.candidates if choice.dp_shard][:1]:
             best = enumerate_candidate(given, candidate).seconds
             assert partition(Ladder(given), candidate).seconds <= best * (1 + 1e-9), seed
+
+
+def stages_with_shards(seed: int) -> PlanningProblem:
+    """A random problem with two or more stages and sharded weights, embeddings tied but for one in four."""
+    given = random_problem(seed, large=seed % 2 == 0, measured=seed % 6 == 5)
+    space = given.space.model_copy(
+        update={"zero": [2, 3], "pipeline_zero": None, "recompute": ["none"], "recompute_by_stage": True}
+    )
+    model = given.model.model_copy(update={"vocab": 64, "tied_embedding": seed % 4 > 0})
+    costs = random_costs(np.random.default_rng(seed), model, given.cluster, space)
+    return replace(given, model=model, costs=costs, space=space, latency_model="step")
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("first", range(0, 120, 20))
+def test_no_bound_of_sharded_stages_is_above_the_optimum(first: int) -> None:
+    """Of twenty random problems the bounds of a candidate with stages and shards are below its best placement."""
+    for seed in range(first, first + 20):
+        given = stages_with_shards(seed)
+        several = [choice for choice in given.candidates if choice.pp > 1 and has_cases(given, choice)]
+        several.sort(key=lambda choice: not choice.dp_shard)
+        for candidate in several[:1]:
+            best = enumerate_candidate(given, candidate).seconds
+            ladder = Ladder(given)
+            assert ladder.relaxation(candidate) <= best * (1 + 1e-9), seed
+            assert partition(ladder, candidate).seconds <= best * (1 + 1e-9), seed
 
 
 def test_copies_of_two_racks_cross_between_them_in_gathers_or_in_rings() -> None:
