@@ -227,6 +227,7 @@ def _ranges(problem: PartitionProblem, costs: _Costs, cap: float) -> Ranges:
         crossing_before=crossing.before,
         layers=layers,
         growing=problem.growing,
+        slower=len(problem.low) == 1 or bool((problem.low[1] >= problem.low[0]).all()),
     )
 
 

@@ -33,7 +33,7 @@ class Ranges(NamedTuple):
     and from ``least_mixed`` to ``most_mixed`` stages are mixed; ``later`` says whether later stages are waited for,
     ``later_edge`` is edge' and ``least_wait`` what stage 0 waits for beyond ``others``; ``crossing`` and
     ``crossing_before`` are what a hop between classes adds, (6) there; stage x has ``layers[x]``, (pp, 2), at least and
-    at most; with ``growing`` longer ranges take longer.
+    at most; with ``growing`` longer ranges take longer, and with ``slower`` the slow class takes no less for any range.
     """
 
     low: Floats
@@ -66,6 +66,7 @@ class Ranges(NamedTuple):
     crossing_before: float
     layers: Ints
     growing: bool
+    slower: bool
 
 
 class Labels(NamedTuple):
@@ -237,7 +238,7 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
 @jit
 def _hop_may_lie_before(ranges: Ranges, fasts: int, slows: int) -> bool:
     """Whether a hop between classes that later stages may have counted in full may lie before this mixed stage, (6)."""
-    if ranges.most_mixed > 1:
+    if ranges.most_mixed > 1 or not ranges.slower:
         return (fasts > 0) != (slows > 0)
     # With one mixed stage the slow groups fix how many stages are slow.
     return fasts > 0 and slows == 0 and ranges.slow >= ranges.dp
