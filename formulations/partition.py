@@ -40,10 +40,8 @@ it is exact when no stage is mixed. Where stages are mixed,
 (6) Where a stage is all fast and another all slow, every pipeline makes a hop between blocks of both classes. What that
     adds at least to hops of the least seconds comes on top of (1). Let y be the first stage of the class that comes
     second. In (1') U_x takes it in full for x < y, and without its way back from y on. A mixed stage between the first
-    stages of both classes may have the hop before it, so it takes it without its way back, unless it is the only mixed
-    one, follows slow stages, and the slow class passes no range quicker: by (5) the pipeline takes its slow replica,
-    and the hop comes after it. Where it passes a range quicker, the mixed stage may be the slowest, and the pipeline
-    that meets it takes the other replica.
+    stages of both classes may have the hop before it, so it takes it without its way back. By (5) the pipeline takes a
+    slow replica of the only mixed one after slow stages, and the hop comes later, if that class passes no range quicker.
 
 (7) The n_1 slow blocks lie on dp pipelines, so some pipeline has at least n_1 / dp of them, rounded up. It takes no
     less than the least (1) or (1') of a single pipeline with so many slow stages or more, all others being fast: the
