@@ -41,7 +41,7 @@ it is exact when no stage is mixed. Where stages are mixed,
     adds at least to hops of the least seconds comes on top of (1). Let y be the first stage of the class that comes
     second. In (1') U_x takes it in full for x < y, and without its way back from y on. A mixed stage between the first
     stages of both classes may have the hop before it, so it takes it without its way back. By (5) the pipeline takes a
-    slow replica of the only mixed one after slow stages, and the hop comes later, if that class passes no range quicker.
+    slow replica of the only mixed one after slow stages, and the hop comes later, if its class passes none quicker.
 
 (7) The n_1 slow blocks lie on dp pipelines, so some pipeline has at least n_1 / dp of them, rounded up. It takes no
     less than the least (1) or (1') of a single pipeline with so many slow stages or more, all others being fast: the
