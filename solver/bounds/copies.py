@@ -1,5 +1,5 @@
 r"""
-Least rings of the first stage, whose replicas have several copies of weights and gradients, by cases.
+Least rings of the first stage by cases: several copies of weights and gradients, or a tied embedding beside shards.
 
 Sets: C copies of s replicas; places :math:`p = 0, \dots, s - 1` in a copy, whose replicas are one ring between copies;
 N nodes n, of which the stage takes :math:`c_n` tensor groups, all of them where it is the only one.
