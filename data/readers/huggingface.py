@@ -3,8 +3,8 @@ A decoder-only transformer from a Hugging Face ``config.json``.
 
 Each field is read under any of its names (``_NAMES``): of Llama and most others (``hidden_size``,
 ``num_hidden_layers``, ...), of GPT-2 (``n_embd``, ``n_layer``), of Falcon, BLOOM and MPT. Multimodal files keep them
-under ``text_config``; the other parts of such a model are not priced. Windows, experts and latent attention are read by
-``taut.data.readers.huggingface_layers``.
+under ``text_config`` or a name like it; the other parts of such a model are not priced. Windows, experts and latent
+attention are read by ``taut.data.readers.huggingface_layers``.
 
 The file states the longest sequence that the model takes (``max_position_embeddings``, or what stands for it), not the
 one that it is trained on. Unless the caller states a sequence length it is the longest up to ``USUAL_SEQ`` tokens, and
@@ -43,6 +43,8 @@ _NAMES = {
     "vocab": ("vocab_size",),
     "seq": ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "max_sequence_length"),
 }
+_NESTED = ("text_config", "language_config", "llm_config")
+"""Where files of multimodal models keep what describes their language model."""
 _REQUIRED = ("hidden", "layers", "heads", "vocab", "seq")
 USUAL_SEQ = 8192
 """Tokens. Pre-training seldom uses more (Llama 3: 8192), while files state the context that a short last phase adds."""
@@ -71,10 +73,9 @@ def read_config(path: Path, *, seq: int | None = None) -> ModelSpec:
     """
     values = read_json(path, "a Hugging Face config.json")
     refuse_others(values, str(path))
-    nested = values.get("text_config")
-    where = f"{path}: text_config" if isinstance(nested, dict) else str(path)
-    if isinstance(nested, dict):
-        values = {**values, **nested}
+    where, name = str(path), next((name for name in _NESTED if isinstance(values.get(name), dict)), None)
+    if name is not None:
+        values, where = {**values, **values[name]}, f"{path}: {name}"
         refuse_others(values, where)
     values = with_defaults(values)
     shape = {ours: _first(values, theirs) for ours, theirs in _NAMES.items()}
@@ -134,6 +135,8 @@ def _warn_of_approximations(values: Mapping[str, Any], left_out: str, where: str
     said = [left_out] if left_out else []
     if isinstance(values.get("vision_config"), dict):
         said.append("of a multimodal model the language model alone is priced")
+    if (chosen := values.get("index_topk")) is not None:
+        said.append(f"attention to index_topk {shorten(chosen)} chosen tokens is priced as attention to all")
     if further := values.get("num_nextn_predict_layers"):
         said.append(
             f"prediction of further tokens (num_nextn_predict_layers {shorten(further)}) is left out, as in most runs; "

@@ -24,6 +24,9 @@ _REFUSED = {
         *("mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "zamba", "zamba2", "recurrent_gemma", "xlstm"),
         *("nemotron_h", "granitemoehybrid", "falcon_h1", "mamba_ssm"),
     ),
+    "a model with convolutions": ("lfm2", "lfm2_moe", "lfm2_vl", "stripedhyena"),
+    "a model with compressed attention": ("deepseek_v4",),
+    "a model with dense layers beside its experts": ("arctic",),
     "a recurrent model": ("rwkv", "rwkv5", "rwkv6", "rwkv7", "retnet"),
     "a model with linear attention": ("qwen3_next", "minimax", "minimax_text_01", "kimi_linear"),
     "a vision model": (
@@ -42,6 +45,13 @@ _REFUSED = {
     ),
 }
 _EXPECTED = "expected a decoder-only transformer"
+_ATTENTION = ("full_attention", "sliding_attention", "chunked_attention", "attention")
+_UNUSUAL = {
+    "ssm_cfg": "a state-space model",
+    "cross_attention_layers": "layers that attend to images",
+    "block_configs": "a shape for every layer",
+}
+"""Fields that only files of other architectures have, where their ``model_type`` is another or none."""
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "gemma3_text": {
         **{"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262_208},
@@ -63,8 +73,8 @@ _TIED = (
 _NORMED = ("qwen3", "qwen3_moe", "gemma3_text", "olmo2", "olmoe", "olmo3")
 """Model types that norm queries and keys; OLMo norms all heads together."""
 _GATED_ACTIVATIONS = ("silu", "swish", "swiglu", "geglu")
-_GATED_FAMILIES = ("gemma", "gemma2", "gemma3_text")
-"""Model types that call their gated activation by the name of a plain one."""
+_GATED_FAMILIES = ("gemma", "gemma2", "gemma3_text", "grok-1", "dbrx")
+"""Model types that call their gated activation by the name of a plain one, or keep it elsewhere."""
 
 
 def refuse_others(values: Mapping[str, Any], where: str) -> None:
@@ -84,8 +94,11 @@ def refuse_others(values: Mapping[str, Any], where: str) -> None:
             raise DataError(f"{where}: model_type is {family!r}, {words}, {_EXPECTED}")
     if values.get("is_encoder_decoder"):
         raise DataError(f"{where}: is_encoder_decoder is true, {_EXPECTED}")
-    if "linear_attention" in _listed(values, "layer_types"):
-        raise DataError(f"{where}: layer_types names linear_attention, {_EXPECTED}")
+    for name, words in _UNUSUAL.items():
+        if values.get(name) is not None:
+            raise DataError(f"{where}: {name} is {shorten(values[name])}, {words}, {_EXPECTED}")
+    if others := [kind for kind in _listed(values, "layer_types") if kind not in _ATTENTION]:
+        raise DataError(f"{where}: layer_types names {shorten(others[0])}, {_EXPECTED}")
 
 
 def _listed(values: Mapping[str, Any], name: str) -> list[Any]:
@@ -118,8 +131,9 @@ def is_normed(values: Mapping[str, Any]) -> bool:
 
 
 def special_shape(values: Mapping[str, Any], shape: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields that Falcon, StarCoder and MPT state in their own ways, where the file's model is one of them."""
-    family = values.get("model_type")
+    """Fields that Falcon, StarCoder, MPT and DBRX state in their own ways, where the file's model is one of them."""
+    family, attention = values.get("model_type"), values.get("attn_config")
+    kv_heads: Any = attention.get("kv_n_heads") if isinstance(attention, dict) else None
     if family in ("falcon", "RefinedWeb", "RefinedWebModel"):
         shared = values.get("multi_query", True) and not values.get("new_decoder_architecture", family == "RefinedWeb")
         kv_heads = 1 if shared else values.get("num_kv_heads", values.get("n_head_kv"))
@@ -127,9 +141,9 @@ def special_shape(values: Mapping[str, Any], shape: Mapping[str, Any]) -> dict[s
     if family == "gpt_bigcode":
         return {"kv_heads": 1 if values.get("multi_query", True) else shape["heads"]}
     if family == "mpt":
-        attention, ratio = values.get("attn_config"), values.get("expansion_ratio")
-        kv_heads = attention.get("kv_n_heads") if isinstance(attention, dict) else None
-        hidden = shape["hidden"]
+        ratio, hidden = values.get("expansion_ratio"), shape["hidden"]
         ffn = ratio * hidden if isinstance(ratio, int) and isinstance(hidden, int) else shape["ffn_hidden"]
         return {"kv_heads": kv_heads, "ffn_hidden": ffn}
+    if family == "dbrx":
+        return {"kv_heads": kv_heads}
     return {}

@@ -15,10 +15,11 @@ from taut.data.spec import shorten
 from taut.errors import DataError
 
 _COUNT = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
-_CHOSEN = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_topk", "moe_k")
-_WIDTH = ("moe_intermediate_size", "intermediate_size")
+_CHOSEN = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_topk", "moe_k", "moe_top_k")
+_WIDTH = ("moe_intermediate_size", "intermediate_size", "ffn_hidden_size")
 _SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
-_PERIOD = ("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq")
+_FIRST = ("first_k_dense_replace", "moe_layer_start_index")
+_PERIOD = ("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq", "moe_layer_interval")
 _FULL_PERIOD = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4, "gpt_oss": 2, "llama4_text": 4}
 """Every how many layers a family attends to all tokens, where its file does not say."""
 _LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
@@ -91,6 +92,8 @@ def experts(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     DataError
         If a size is missing, or no rule says which layers have experts.
     """
+    if isinstance(apart := values.get("ffn_config"), dict):
+        values = {**values, **apart}
     count = _first(values, _COUNT)
     if count in (None, 0, 1):
         return {}
@@ -111,7 +114,7 @@ def experts(values: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 def _places(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Which layers have experts."""
-    first, listed = values.get("first_k_dense_replace") or 0, values.get("mlp_only_layers") or []
+    first, listed = _first(values, _FIRST) or 0, values.get("mlp_only_layers") or []
     if listed:
         if not isinstance(listed, list) or listed != list(range(len(listed))):
             words = "expected the first layers, or none"

@@ -163,7 +163,14 @@ def test_names_of_falcon_bloom_mpt_are_known(tmp_path: Path, values: dict[str, A
         ({"model_type": "rwkv", "hidden_size": 768}, "model_type is 'rwkv', a recurrent model, expected"),
         ({"model_type": "vit", "hidden_size": 768}, "model_type is 'vit', a vision model, expected"),
         ({"model_type": "clip", "text_config": LLAMA}, "model_type is 'clip', a vision model, expected"),
-        ({**LLAMA, "layer_types": ["linear_attention"] * 32}, "layer_types names linear_attention, expected"),
+        ({**LLAMA, "layer_types": ["linear_attention"] * 32}, "layer_types names 'linear_attention', expected"),
+        ({**LLAMA, "layer_types": ["full_attention", "conv"]}, "layer_types names 'conv', expected"),
+        ({"d_model": 2560, "n_layer": 64, "ssm_cfg": {}}, "ssm_cfg is {}, a state-space model, expected"),
+        ({**LLAMA, "block_configs": [1]}, r"block_configs is \[1\], a shape for every layer, expected"),
+        (
+            {"text_config": {**LLAMA, "cross_attention_layers": [3]}},
+            r"text_config: cross_attention_layers is \[3\], layers that attend to images, expected",
+        ),
         ({"_class_name": "UNet2DConditionModel"}, "_class_name is 'UNet2DConditionModel', a part of a diffusion model"),
         ({"text_config": {"hidden_size": 2560}}, r"text_config: num_hidden_layers: missing.* use_diff=False"),
     ],
@@ -183,6 +190,7 @@ def test_other_architectures_are_refused_by_name(tmp_path: Path, values: dict[st
             None,
             "sliding_window 4096 of some layers is not priced, attention goes to all 8192 tokens",
         ),
+        ({"index_topk": 2048}, None, "attention to index_topk 2048 chosen tokens is priced as attention to all"),
         ({"num_nextn_predict_layers": 1}, None, r"further tokens \(num_nextn_predict_layers 1\) is left out"),
     ],
 )

@@ -102,6 +102,23 @@ PUBLISHED: list[tuple[str, dict[str, Any], str, str, str]] = [
         *("6.92", "1.28", ""),
     ),
     (
+        "dbrx",
+        {
+            **{"model_type": "dbrx", "d_model": 6144, "n_heads": 48, "n_layers": 40, "vocab_size": 100352},
+            **{"max_seq_len": 32768, "attn_config": {"kv_n_heads": 8}},
+            "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4},
+        },
+        *("131.6", "36", ""),
+    ),
+    (
+        "ernie-4.5-300b-a47b",
+        {
+            **sizes("ernie4_5_moe", 8192, 54, 64, 8, 28672, 103424, moe_num_experts=64, moe_k=8),
+            **{"moe_intermediate_size": 3584, "moe_layer_start_index": 3, "moe_layer_interval": 1},
+        },
+        *("300", "47", "embedding"),
+    ),
+    (
         "glm-4.5",
         sizes("glm4_moe", 5120, 92, 96, 8, 12288, 151552, head_dim=128, **routed(160, 8, 1536, 1, 3)),
         *("355", "32", "embedding and head"),
