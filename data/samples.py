@@ -144,9 +144,9 @@ class ConfigurationRow(Spec):
         """Refuse copies that replicas do not divide into, or that nothing is shared in."""
         if self.dp_shard is None:
             return
-        if self.zero < 2 or self.cp > 1:
-            has = f"zero {self.zero}" if self.zero < 2 else f"cp {self.cp}"
-            raise ValueError(f"dp_shard is {self.dp_shard} beside {has}, expected zero 2 or 3 and cp 1, or none")
+        if not self.zero or self.cp > 1:
+            has = f"cp {self.cp}" if self.zero else "zero 0"
+            raise ValueError(f"dp_shard is {self.dp_shard} beside {has}, expected zero 1 to 3 and cp 1, or none")
         held = self.ep * self.expert_tp if self.ep > 1 else 1
         if self.dp_shard == 1 or self.dp % self.dp_shard or self.dp_shard * self.tp % held:
             wanted = f"a divisor of dp = {self.dp} from 2 on"

@@ -40,7 +40,7 @@ def _priced(
     """The candidates that are allowed and have a price, (4), which depends on few of their degrees."""
     known: dict[tuple[BlockShape, int], bool] = {}
     for choice in _all(space, model, cluster, kinds):
-        if _allowed(choice, space.fixed):
+        if _allowed(choice, space):
             key = choice.block, choice.micro_batch
             if key not in known:
                 known[key] = priced(model, cluster, costs, choice)
@@ -70,7 +70,7 @@ def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, kinds: Co
                     apart = has_empty_ends(space, model, pp, vpp)
                     degrees = pp, tp, dp, vpp, micro_batch, m, schedule
                     for zero in zero_stages(space, pp, dp * cp):
-                        for group in shard_groups(space, cluster, tp, dp) if zero >= 2 and cp == 1 else [0]:
+                        for group in shard_groups(space, cluster, tp, dp, zero) if cp == 1 else [0]:
                             for sharded in _sequence_parallel(space, model, tp * cp if tp > 1 else 1):
                                 for recompute in _uniform_recompute(space, schedule):
                                     choice = Candidate(
@@ -126,7 +126,7 @@ def divides_unevenly(space: StrategySpace, cluster: ClusterSpec, choice: Candida
     for group in cluster.nodes:
         devices[group.device.name] += group.count * group.gpus_per_node
     whole = all(count % (choice.pp * choice.tp * choice.cp) == 0 for count in devices.values())
-    allowed = space.uneven_batch and len(devices) > 1 and whole
+    allowed = space.uneven_batch and len(devices) > 1 and whole and not choice.dp_shard
     return allowed and choice.schedule == "1f1b" and choice.zero < 2 and m >= max(choice.pp, 2)
 
 
@@ -192,13 +192,20 @@ def _uniform_recompute(space: StrategySpace, schedule: str) -> tuple[str, ...]:
     return ("",) if space.recompute_by_stage else recompute_of(space, schedule)
 
 
-def shard_groups(space: StrategySpace, cluster: ClusterSpec, tp: int, dp: int) -> list[int]:
+def shard_groups(space: StrategySpace, cluster: ClusterSpec, tp: int, dp: int, zero: int) -> list[int]:
     """Replicas that may share one copy, 0 for all, (7)."""
+    if zero not in _sharing(space):
+        return [0]
     room = min(group.gpus_per_node for group in cluster.nodes) // tp
     wanted = {int(space.fixed.get("dp_shard", 1))}
-    if space.hybrid_sharding:
+    if space.hybrid_sharding and zero >= 2:
         wanted.add(max((s for s in divisors(dp) if s <= room), default=1))
     return [0, *sorted(s for s in wanted if 1 < s < dp and dp % s == 0)]
+
+
+def _sharing(space: StrategySpace) -> tuple[int, ...]:
+    """ZeRO stages that may have several copies: 1 where it is fixed, (7)."""
+    return (1, 2, 3) if space.fixed.get("zero") == 1 else (2, 3)
 
 
 def has_empty_ends(space: StrategySpace, model: ModelSpec, pp: int, vpp: int) -> bool:
@@ -248,9 +255,10 @@ def _sequence_parallel(space: StrategySpace, model: ModelSpec, width: int) -> li
     return space.sequence_parallel if shards else [False]
 
 
-def _allowed(choice: Candidate, fixed: dict[str, int | str | bool]) -> bool:
+def _allowed(choice: Candidate, space: StrategySpace) -> bool:
+    fixed, shared = space.fixed, choice.zero in _sharing(space)
     others = (_degree(choice, field) == value for field, value in fixed.items() if field != "dp_shard")
-    return all(others) and ("dp_shard" not in fixed or (choice.zero >= 2 and choice.shards == fixed["dp_shard"]))
+    return all(others) and ("dp_shard" not in fixed or (shared and choice.shards == fixed["dp_shard"]))
 
 
 def _degree(choice: Candidate, field: str) -> object:

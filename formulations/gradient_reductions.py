@@ -16,7 +16,8 @@ of one micro-batch's backward pass there; bytes and parameters of the stages; ra
 
     where :math:`P_x` are parameters of one tensor rank; otherwise :math:`R_x = T_{DP}[x]`.
     Where groups of s replicas have a copy each, replicas z, z + s, ... sum their share of the gradients, 1/s of them,
-    and under ZeRO-2 every group gathers the updated weights. All such rings run at once, and the slowest counts.
+    and under ZeRO-2 every group gathers the updated weights. All such rings run at once, and the slowest counts. Under
+    ZeRO-1 every group scatters its gradients before, as all replicas do in (1), and gathers the weights.
     Of experts that :math:`s_e` devices of a copy hold, those at one place of every copy sum :math:`1/s_e`, which is
     :math:`s / s_e` times what they would at 1/s, and gather likewise: after all others, as in (1).
 (3) A tied embedding has a copy on the first and the last stage, whose gradients M are summed between the two holders in
@@ -161,7 +162,7 @@ def _reductions(problem: PlanningProblem, strategy: Strategy, devices: Ints, bac
     """R of every stage, (..., pp), (1) and (2)."""
     candidate = strategy.candidate
     seconds = reduction_seconds(problem, strategy, devices)
-    if candidate.dp_cp == 1 or candidate.dp_shard or not overlaps(problem, candidate):
+    if candidate.dp_cp == 1 or not overlaps(problem, candidate):
         return seconds
     parameters = by_device(strategy, problem.tables(candidate).parameters)
     return after_overlap(seconds, parameters, backward.max(axis=-1), candidate)
@@ -182,7 +183,7 @@ def _between_copies(problem: PlanningProblem, candidate: Candidate, groups: Ints
 
 
 def weight_share(problem: PlanningProblem, candidate: Candidate) -> float:
-    """Bytes of updated weights that a group gathers at the end, as of an all-reduce, by byte of a gradient shard."""
+    """Bytes that a group scatters and gathers at the end, as of an all-reduce, by byte of a gradient shard."""
     each = problem.memory.parameter_bytes
     return each.exchanged_at_end(candidate.zero) / (each.gradient / candidate.shards)
 

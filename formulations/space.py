@@ -18,8 +18,8 @@ cp, ep, etp, cp_comm, empty_ends, optimizer_offload, uneven_batch, activation_of
     that it is listed for, beside the one that runs in the schedule's own order.
 (7) under ZeRO-2 and 3 every ``dp_shard`` consecutive replicas share one copy of weights, gradients and optimizer
     states: all dp of them; with ``hybrid_sharding`` the largest divisor of dp, more than one, whose tensor groups fit
-    every node together; and what is asked for. Groups of fewer than dp replicas are priced by the latency model
-    ``step`` alone, where memory is a sum of terms;
+    every node together; and what is asked for, under ZeRO-1 (optimizer states) too where that is fixed. Groups of fewer
+    than dp replicas are priced by the latency model ``step`` alone, where memory is a sum of terms;
 (8) where recompute is not chosen by stage, a candidate has one recompute that all its stages share, each that (5)
     allows; where it is, every stage chooses for itself and ``uniform_recompute`` is empty;
 (9) pipelines of more than one stage take the ZeRO stages of ``pipeline_zero`` where it is given.
@@ -99,7 +99,7 @@ class Candidate:
     """
     One choice of everything but stages, recompute and placement.
 
-    ``dp_shard`` replicas share one copy under ZeRO-2 and 3, (7); 0 stands for all of them. ``uniform_recompute`` is
+    ``dp_shard`` replicas share one copy under ZeRO-1 to 3, (7); 0 stands for all of them. ``uniform_recompute`` is
     the recompute of every stage, (8), or empty where each stage has its own. ``etp`` is 0 where ``ep`` is 1, which
     stands for tp, (11). ``optimizer_offload`` is the share of the optimizer states in the host's memory where the space
     has several, (15), ``activation_offload`` that of the activations, (17). With ``uneven_batch`` replicas run

@@ -142,9 +142,11 @@ def _of_copies(problem: PlanningProblem, candidate: Candidate, best: BestLinks, 
     """Least communication where groups of replicas have a copy each, (2)."""
     ring, experts = least_ring(problem, candidate, best), least_expert_ring(problem, candidate, best)
     if candidate.pp == 1:
-        gradients = problem.gradient_bytes(candidate)[0]
-        of_experts = problem.expert_gradient_bytes(candidate)[0]
-        return Communication(edge, gradients * ring + experts * of_experts + fixed_seconds(problem, candidate))
+        gradients = least_bytes(problem, candidate)[0]
+        of_experts = experts * least_bytes(problem, candidate, problem.expert_gradient_bytes(candidate))[0]
+        exchanged = exchanged_bytes(problem, candidate, ring, experts)
+        later = _alone(problem, candidate, ring, exchanged) if overlaps(problem, candidate) else None
+        return Communication(edge, gradients * ring + of_experts + fixed_seconds(problem, candidate), later=later)
     tied, spread = tied_exchange(problem, candidate, best), spreads(problem, candidate, best.num_nodes)
     firsts = spreads_of_first(tied, candidate.dp_cp, spread, best)
     tail = tail_of_first(problem, candidate, best, ((first, ring) for first in firsts), experts)

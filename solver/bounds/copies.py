@@ -1,5 +1,5 @@
 r"""
-Least rings of the first stage by cases: several copies of weights and gradients, or a tied embedding beside shards.
+Least rings of the first stage by cases: several copies of what is sharded, or a tied embedding beside shards.
 
 Sets: C copies of s replicas; places :math:`p = 0, \dots, s - 1` in a copy, whose replicas are one ring between copies;
 N nodes n, of which the stage takes :math:`c_n` tensor groups, all of them where it is the only one.
@@ -16,9 +16,10 @@ N nodes n, of which the stage takes :math:`c_n` tensor groups, all of them where
     those of so many nodes. One of several stages takes s C groups anywhere; the square root is concave, so the left
     side is least where they fill the nodes with most groups.
 
-(4) Of a single stage any two nodes n and m hold a replica each, of copy A and place p, and of copy B and place q. The
-    replica of copy A and place q, on node w, is in one copy with the first and in one ring with the second. With
-    :math:`\gamma` the slowest link inside copies and :math:`\rho` that of rings between them, both 0 inside a node,
+(4) Of a single stage whose tensor groups lie in nodes any two nodes n and m hold a replica each, of copy A and place p,
+    and of copy B and place q. The replica of copy A and place q, on node w, is in one copy with the first and in one
+    ring with the second. With :math:`\gamma` the slowest link inside copies and :math:`\rho` that of rings between
+    them, both 0 inside a node,
 
     .. math:: \rho \ge \max_{n, m} \min_{w : \gamma_{nw} \le \gamma} \rho_{wm},
 
@@ -44,7 +45,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.formulations.gradient_reductions import has_expert_rings, tied_bytes, weight_share
+from taut.formulations.gradient_reductions import has_expert_rings, least_bytes, tied_bytes, weight_share
 from taut.formulations.partition import PartitionProblem, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_factor
@@ -128,7 +129,9 @@ def divided(
     least, alone = least_gather(problem, candidate, best), candidate.pp == 1
     every = None if alone else partition_problem(problem, candidate, margin=margin, gather=least)
     for case in cases(problem, candidate, best):
-        gather = least._replace(common=float(half_ring(problem, case.gather)))
+        gather = least
+        if has_shards(problem, candidate):
+            gather = least._replace(common=float(half_ring(problem, case.gather)))
         tail = _tail(problem, candidate, best, case)
         if every is not None and gather == least:
             yield Divided(every, tail)
@@ -140,7 +143,8 @@ def divided(
 def _tail(problem: PlanningProblem, candidate: Candidate, best: BestLinks, case: Case) -> Floats:
     """Seconds beyond the passes for a stage 0 that ends at layer j, (L+1,)."""
     if candidate.pp == 1:
-        common, of_experts = problem.gradient_bytes(candidate)[0], problem.expert_gradient_bytes(candidate)[0]
+        common = least_bytes(problem, candidate)[0]
+        of_experts = least_bytes(problem, candidate, problem.expert_gradient_bytes(candidate))[0]
         reduced = common * case.reduction + of_experts * case.experts
         return np.asarray(reduced + fixed_seconds(problem, candidate))
     touched = best.telling(candidate.dp_cp, _touched(problem, candidate, case.most))
@@ -207,7 +211,8 @@ def _of_copies(problem: PlanningProblem, candidate: Candidate, best: BestLinks, 
         within = of_experts if candidate.pp > 1 else _experts_in_nodes(problem, candidate, best)
         found.append(Case(least, share * least + ring, within))
     several, alike = spreads(problem, copy), _alike(problem, candidate)
-    levels = _levels(best) if alike and links.by_node and candidate.pp == 1 else [Level(0.0, 0.0)]
+    inside = links.by_node and candidate.tp <= links.gpus_per_node.min()
+    levels = _levels(best) if alike and inside and candidate.pp == 1 else [Level(0.0, 0.0)]
     for k in range(max(several.start, 2), several.stop):
         widest = ring_per_byte(size, k, best) if alike else least
         between = spreads(problem, others)

@@ -58,6 +58,13 @@ def test_a_fixed_number_of_replicas_to_a_copy_holds_in_every_candidate() -> None
     assert {c.zero for c in given.candidates} == {3}
 
 
+def test_copies_of_optimizer_states_are_asked_for() -> None:
+    """Under ZeRO-1 with both fixed two replicas share the states, which are all where dp is two."""
+    fixed: dict[str, int | str | bool] = {"zero": 1, "dp_shard": 2, "tp": 1}
+    given = problem(cluster(2, 4), global_batch=8, latency_model="step", zero=[0, 1, 3], fixed=fixed)
+    assert {(c.dp, c.dp_shard, c.zero) for c in given.candidates} == {(2, 0, 1), (4, 2, 1), (8, 2, 1)}
+
+
 def test_several_copies_need_the_whole_step() -> None:
     """The papers' models price no sums between copies."""
     given = problem(cluster(2, 4), global_batch=8, latency_model="pipette", zero=[3])

@@ -73,6 +73,18 @@ def with_expert_copies(seed: int, *, orders: bool = True, large: bool = False) -
     return replace(given, space=given.space.model_copy(update={"fixed": {"dp_shard": (2, 4, 2, 3)[seed % 4]}}))
 
 
+def with_copies_of_states(seed: int, *, orders: bool = True, large: bool = False) -> PlanningProblem:
+    """A random problem with experts under ZeRO-1, of several copies of optimizer states; reductions overlap or not."""
+    given = with_expert_ranks(7 * seed if large else seed, orders=orders)
+    rng = np.random.default_rng((seed, 9))
+    factor = float(10 ** rng.uniform(-2, 2))
+    rows = [row.model_copy(update={name: factor * getattr(row, name) for name in SECONDS}) for row in given.costs.rows]
+    fixed: dict[str, int | str | bool] = {"zero": 1, "dp_shard": (2, 4, 2, 3)[seed % 4]}
+    space = given.space.model_copy(update={"zero": [0, 1], "fixed": fixed})
+    overlap = bool(rng.integers(2))
+    return replace(given, costs=given.costs.model_copy(update={"rows": rows}), space=space, overlap_grad_reduce=overlap)
+
+
 def with_hidden_exchanges(seed: int) -> PlanningProblem:
     """The same under interleaved 1F1B, exchanges behind another micro-batch where layers with experts are alike."""
     given = with_expert_ranks(seed)

@@ -16,7 +16,8 @@ With D devices, global batch g and L layers a candidate has
 (6) beside its own order every order that the space lists for its degrees;
 (7) under ZeRO-2 and 3 shards over all replicas, or over every dp_shard consecutive ones with a copy each, where that
     is a divisor of dp other than 1 and dp: with hybrid sharding the largest whose tensor groups find room on the
-    smallest node, and the one asked for. It needs the latency model ``step`` and memory that is a sum of terms;
+    smallest node, and the one asked for, this under ZeRO-1 too where that is fixed. It needs the latency model ``step``
+    and memory that is a sum of terms;
 (8) one recompute for all stages, each of the space's that (4) allows, unless every stage has its own;
 (9) a ZeRO stage that is listed for pipelines, if some are, where pp > 1;
 (10) cp context ranks up to the space's most, 2 cp dividing every sequence: several only with the latency model
@@ -73,7 +74,7 @@ def candidates(case: Case) -> list[Choice]:
     own = [
         choice
         for choice in _degrees(case)
-        if all(_is(choice, k, v) for k, v in case.space["fixed"].items()) and has_stated(case, choice)
+        if all(_is(case, choice, k, v) for k, v in case.space["fixed"].items()) and has_stated(case, choice)
     ]
     given = [
         replace(choice, order=tuple(order["words"]))
@@ -84,10 +85,10 @@ def candidates(case: Case) -> list[Choice]:
     return sorted({*own, *given})
 
 
-def _is(choice: Choice, name: str, value: Any) -> bool:
+def _is(case: Case, choice: Choice, name: str, value: Any) -> bool:
     """Whether a candidate has what is asked for; one without shards has no replicas that share them."""
     if name == "dp_shard":
-        return choice.zero in (2, 3) and choice.copy_of == value
+        return _in_copies(case, choice.zero) and choice.copy_of == value
     return bool(_field(choice, name) == value)
 
 
@@ -117,7 +118,7 @@ def _degrees(case: Case) -> Iterator[Choice]:
                     head, apart = (pp, tp, dp, vpp, micro_batch, m, schedule), _empty_ends(case, pp, vpp)
                     for zero in zero_stages(case, pp) if dp * cp > 1 else [0]:
                         for sharded in case.space["sequence_parallel"] if _shards(case, tp, cp) else [False]:
-                            for copy in _copies(case, tp, dp) if zero in (2, 3) and cp == 1 else [0]:
+                            for copy in _copies(case, tp, dp, zero) if cp == 1 else [0]:
                                 for shared in _shared_recompute(case, schedule):
                                     choice = Choice(*head, zero, sharded, (), copy, shared, cp)
                                     kinds, ranks = [*_kinds(case, tp, cp)], [*expert_ranks(case, choice)]
@@ -141,8 +142,8 @@ def _uneven(case: Case, choice: Choice) -> bool:
         return False
     names = [node.device.name for node in case.cluster.node_list for _ in range(node.gpus_per_node)]
     pipeline, m = choice.pp * choice.tp * choice.cp, choice.num_micro_batches
-    whole = len(set(names)) > 1 and not any(names.count(name) % pipeline for name in set(names))
-    return whole and m >= choice.pp and m > 1 and choice.schedule == "1f1b" and choice.zero <= 1 and choice.ep == 1
+    whole = len(set(names)) > 1 and not choice.dp_shard and not any(names.count(name) % pipeline for name in set(names))
+    return whole and m >= choice.pp and m > 1 and choice.schedule == "1f1b" and choice.zero < 2 and choice.ep == 1
 
 
 def _contexts(case: Case, tp: int, cp: int) -> bool:
@@ -209,12 +210,17 @@ def _shared_recompute(case: Case, schedule: str) -> list[str]:
     return [""] if not alike else [kind for kind in case.space["recompute"] if kind != "full" or schedule not in SPLIT]
 
 
-def _copies(case: Case, tp: int, dp: int) -> list[int]:
+def _in_copies(case: Case, zero: int) -> bool:
+    """Whether replicas may have several copies under a ZeRO stage, (7)."""
+    return zero in (2, 3) or (zero == 1 and case.space["fixed"].get("zero") == 1)
+
+
+def _copies(case: Case, tp: int, dp: int, zero: int) -> list[int]:
     """Replicas that may have one copy between them, 0 for all of them, (7)."""
-    if case.latency_model != "step" or case.memory.network is not None:
+    if not _in_copies(case, zero) or case.latency_model != "step" or case.memory.network is not None:
         return [0]
     smallest = min(node.gpus_per_node for node in case.cluster.nodes)
-    hybrid = case.space.get("hybrid_sharding", True)
+    hybrid = case.space.get("hybrid_sharding", True) and zero > 1
     inside = [size for size in _divisors(dp) if size * tp <= smallest and hybrid]
     asked = case.space["fixed"].get("dp_shard", 0)
     return [0, *(size for size in _divisors(dp)[1:-1] if size in (*inside[-1:], asked))]

@@ -27,7 +27,7 @@ Stage x ends its last pass in replica z after end[x, z] seconds; backward[x, z] 
     8 F/link + max(28 F gpus/memory, (1 - F) o), with what is reached of a device's link to its host and of the memory
     of a node's hosts, the least of a device type's nodes.
 (8) ``step`` with s replicas z = q s .. q s + s - 1 to a copy: after the passes the replicas at the same place of every
-    copy sum 1/s of the gradients in a ring (2), and under ZeRO-2 each copy gathers its weights as in (1). Then the
+    copy sum 1/s of the gradients in a ring (2), and under ZeRO-1 and 2 each copy exchanges what (1) says. Then the
     experts of (3) likewise: those of the e groups of a copy that have all of them, 1/e of the gradients each.
 """
 
@@ -56,9 +56,7 @@ def reductions(plan: Figures) -> Floats:
     choice = plan.choice
     if choice.holders == 1:
         return np.zeros(plan.devices.shape[:2])
-    if choice.dp_shard:
-        return _between_copies(plan)
-    alone = _message(plan) * kept_rings(plan) + _of_experts(plan)
+    alone = _between_copies(plan) if choice.dp_shard else _message(plan) * kept_rings(plan) + _of_experts(plan)
     if not plan.case.overlap_grad_reduce or choice.zero >= 2:
         return alone
     bucket = max(LEAST_BUCKET, BUCKET_A_REPLICA * choice.holders)
@@ -67,7 +65,7 @@ def reductions(plan: Figures) -> Floats:
 
 
 def _between_copies(plan: Figures) -> Floats:
-    """Seconds of the sums between copies, and of the gathers inside them under ZeRO-2, (n, pp), (8)."""
+    """Seconds of the sums between copies, and of what is exchanged inside them at the end, (n, pp), (8)."""
     choice, weight = plan.choice, plan.case.coefficient("data_parallel")
     gradient = weight * parameter_bytes(plan.case.memory)[1]
     dense = gradient * plan.by_rank(plan.parameters - plan.experts) / choice.dp_shard

@@ -52,8 +52,7 @@ def shard_prices(problem: PlacementProblem, inverse: PairTable, latency: PairTab
     """
     planning, candidate, links = problem.problem, problem.candidate, problem.links
     if not has_shards(planning, candidate):
-        none = np.zeros((1, 1))
-        return ShardPrices(0, False, 0.0, 0.0, 0.0, none, none[None], none, none)
+        return _without_gathers(problem)
     of = sharded_passes(planning, problem.strategy)
     # Experts that one device of a copy holds alone are not gathered, and others count in the ring of all.
     moved = of.sent.sum(axis=0) if candidate.expert_shards > 1 else of.sent[0]
@@ -76,6 +75,16 @@ def shard_prices(problem: PlacementProblem, inverse: PairTable, latency: PairTab
         ring_bytes=np.ascontiguousarray(ring_bytes),
         ring_steps=np.ascontiguousarray(steps),
     )
+
+
+def _without_gathers(problem: PlacementProblem) -> ShardPrices:
+    """Prices of passes that gather nothing, of one copy or of several that share optimizer states (ZeRO-1)."""
+    candidate, several = problem.candidate, problem.candidate.dp_shard > 0
+    held = candidate.shards * candidate.tp // candidate.width if several else 0
+    share = weight_share(problem.problem, candidate) if several else 0.0
+    none = np.zeros((4, candidate.pp))
+    sites = np.zeros((2, candidate.pp, problem.problem.links.num_sites))
+    return ShardPrices(held, several, 0.0, 0.0, share, none, sites, none[:2], none[:2])
 
 
 @jit

@@ -1,23 +1,29 @@
 """
-A configuration that runs today: degrees, micro-batch, schedule, recompute, and layers of the stages.
+A configuration that runs today: degrees, micro-batch, schedule, recompute, layers of the stages, and copies.
+
+Launchers state how many copies of weights or optimizer states there are, ``taut.plan`` how many replicas share one
+(``dp_shard``): with N copies 1 / N of them.
 
 What is not stated is what a framework does by itself: even stages, workers in the order of the devices, no chunks of
 stages, no sharding beyond ZeRO's default of the stack (``taut.planning.stated``).
 """
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE
+from taut.data.load import load_cluster
 from taut.errors import FieldError
 from taut.formulations.strategy import Strategy, division_of_layers
 from taut.planning.request import PlanRequest
 from taut.planning.stated import Stated, stated_configuration
 
-LAYERS = "layers"
+LAYERS, COPIES = "layers", "copies"
 EVEN = "even"
 CHUNKED = "interleaved-1f1b"
 """The schedule of stages in chunks, unless another is stated."""
@@ -49,8 +55,8 @@ def current_of(values: Mapping[str, Any]) -> Current:
     Parameters
     ----------
     values
-        What ``taut.plan`` may fix, some of its options (``OPTIONS``), and ``layers``: ``even``, or numbers of layers
-        separated by ``|``.
+        What ``taut.plan`` may fix, some of its options (``OPTIONS``), ``layers``: ``even``, or numbers of layers
+        separated by ``|``; and ``copies``.
 
     Raises
     ------
@@ -98,6 +104,29 @@ def with_options(request: PlanRequest, current: Current) -> PlanRequest:
     return PlanRequest(**(given | stated)) if stated or modules else request
 
 
+def with_copies(current: Current, cluster: ClusterSpec) -> Current:
+    """
+    The configuration with the replicas that share one of its copies, on a cluster.
+
+    Raises
+    ------
+    FieldError
+        If copies do not divide the replicas, or other context ranks stand beside them.
+    """
+    fix = dict(current.fix)
+    copies, stated = fix.pop(COPIES, 1), {name: fix.get(name, 1) for name in ("tp", "pp", "cp")}
+    if copies == 1:
+        return replace(current, fix=fix)
+    shown, replicas = f"copies={copies}", cluster.num_devices // math.prod(stated.values())
+    if stated["cp"] > 1:
+        raise FieldError("current", shown, f"not priced beside cp={stated['cp']}, expected one copy or cp=1")
+    if not isinstance(copies, int) or copies < 1 or replicas % copies:
+        raise FieldError("current", shown, f"expected a divisor of the {replicas} replicas")
+    # A copy for each replica is one without shards.
+    shared = {"dp_shard": replicas // copies} if copies < replicas else {"zero": 0}
+    return replace(current, fix=fix | shared)
+
+
 def at_its_share(request: PlanRequest, current: Current) -> PlanRequest:
     """The request with the share of the optimizer states on hosts that runs, none unless it is stated."""
     given = {name: getattr(request, name) for name in PlanRequest.model_fields}
@@ -124,6 +153,8 @@ def priced_as_is(request: PlanRequest, current: Current) -> Stated:
         If no candidate holds the values, or layers do not match the model and the stages.
     """
     request = at_its_share(with_options(request, current), current)
+    cluster = load_cluster(request.cluster) if isinstance(request.cluster, str) else request.cluster
+    current = with_copies(current, cluster)
     try:
         stated = stated_configuration(request.model_copy(update={"fix": current.fix}))
     except FieldError as error:

@@ -51,6 +51,7 @@ def described(strategy: Strategy) -> dict[str, Any]:
     named = ["tp", "cp", "pp", "dp", "vpp", "micro_batch", "schedule", "zero", "sequence_parallel"]
     named += ["cp_comm"] if candidate.cp > 1 else []
     named += ["ep", "etp"] if candidate.ep > 1 else []
+    named += ["dp_shard"] if candidate.dp_shard else []
     kinds = sorted(set(strategy.recompute))
     return {name: getattr(candidate, name) for name in named} | {"recompute": kinds[0] if len(kinds) == 1 else "mixed"}
 

@@ -130,8 +130,8 @@ def _sharding(job: Job) -> Iterator[tuple[str, str | None]]:
         yield "--use-megatron-fsdp", None
         yield "--data-parallel-sharding-strategy", SHARDING[chosen.zero]
         yield "--ckpt-format", "fsdp_dtensor"
-        if chosen.dp_shard:
-            yield "--num-distributed-optimizer-instances", str(chosen.dp * chosen.cp // chosen.dp_shard)
+    if chosen.dp_shard:
+        yield "--num-distributed-optimizer-instances", str(chosen.dp * chosen.cp // chosen.dp_shard)
     if job.plan.certificate.overlap_grad_reduce or chosen.zero >= 2:
         yield "--overlap-grad-reduce", None
     if chosen.zero >= 2:

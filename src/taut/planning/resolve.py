@@ -139,8 +139,8 @@ def _check_copies(space: StrategySpace, latency_model: LatencyModel, memory: Mem
         raise FieldError("latency_model", latency_model, "does not price dp_shard, expected step")
     if memory.network is not None:
         raise FieldError("memory_model", memory.network.name, "this network does not know dp_shard, expected terms")
-    if (zero := space.fixed.get("zero", 3)) not in (2, 3):
-        raise FieldError("fix", f"zero={zero}", "shards no gradients, expected 2 or 3 beside dp_shard")
+    if space.fixed.get("zero") == 0:
+        raise FieldError("fix", "zero=0", "shares nothing, expected 1, 2 or 3 beside dp_shard")
 
 
 def _check_ranks(request: PlanRequest, model: ModelSpec, stack: Stack, memory: MemoryModel) -> None:

@@ -15,10 +15,10 @@ from tests.support.instances import random_costs, random_problem
 from tests.support.oracle import enumerate_candidate
 
 
-def several_copies(seed: int) -> PlanningProblem:
+def several_copies(seed: int, tp: int = 1) -> PlanningProblem:
     """A random problem with one stage, whose replicas are two to a copy where they are four or more."""
     given = random_problem(seed, large=seed % 2 == 0, measured=seed % 6 == 5)
-    fixed: dict[str, int | str | bool] = {"pp": 1, "tp": 1, "dp_shard": 2}
+    fixed: dict[str, int | str | bool] = {"pp": 1, "tp": tp, "dp_shard": 2}
     space = given.space.model_copy(
         update={
             "zero": [2, 3],
@@ -40,6 +40,21 @@ def test_no_bound_of_copies_is_above_the_optimum(first: int) -> None:
         for candidate in [choice for choice in given.candidates if choice.dp_shard][:1]:
             best = enumerate_candidate(given, candidate).seconds
             assert partition(Ladder(given), candidate).seconds <= best * (1 + 1e-9), seed
+
+
+@pytest.mark.proof
+def test_no_bound_of_copies_is_above_the_optimum_where_tensor_groups_span_nodes() -> None:
+    """Two tensor ranks on nodes of one device: the rings of each rank touch one node of every group."""
+    checked = 0
+    for seed in range(0, 400, 2):
+        given = several_copies(seed, tp=2)
+        if int(given.links.gpus_per_node.max()) > 1:
+            continue
+        for candidate in [choice for choice in given.candidates if choice.dp_shard][:1]:
+            best = enumerate_candidate(given, candidate).seconds
+            assert partition(Ladder(given), candidate).seconds <= best * (1 + 1e-9), seed
+            checked += 1
+    assert checked > 3
 
 
 def stages_with_shards(seed: int) -> PlanningProblem:

@@ -123,6 +123,17 @@ def test_layers_are_even_or_numbers() -> None:
         current_of({"layers": "7|x"})
 
 
+def test_copies_are_of_the_replicas_that_share_one() -> None:
+    """Of eight replicas two copies are of four each, eight are without shards; others are refused."""
+    request, one = PlanRequest(MODEL, CLUSTER, global_batch=BATCH), {"tp": 1, "pp": 1, "micro_batch": 1, "zero": 1}
+    for copies, wanted in ((2, (1, 4)), (1, (1, 0)), (8, (0, 0))):
+        candidate = priced_as_is(request, current_of({**one, "copies": copies})).strategy.candidate
+        assert (candidate.zero, candidate.dp_shard) == wanted
+    for more, words in (({"copies": 3}, "divisor of the 8 replicas"), ({"copies": 2, "cp": 2}, "beside cp=2")):
+        with pytest.raises(FieldError, match=words):
+            priced_as_is(request, current_of({**one, **more}))
+
+
 def test_chunks_mean_the_interleaved_schedule() -> None:
     """Stages in chunks without a schedule are interleaved 1F1B, as in Megatron-LM."""
     assert current_of({"vpp": 2}).fix == {"vpp": 2, "schedule": "interleaved-1f1b"}

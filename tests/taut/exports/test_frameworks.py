@@ -61,6 +61,7 @@ MEGATRON: dict[str, Made] = {
     "all-to-all": lambda: launched(pp=1, tp=1, cp=2, cp_comm="a2a", micro_batch=1, recompute="none"),
     "copies": lambda: launched(pp=1, tp=1, micro_batch=1, zero=2, dp_shard=4, recompute="none"),
     "expert copies": expert_copies,
+    "copies of states": lambda: launched(pp=1, tp=1, micro_batch=1, zero=1, dp_shard=4, recompute="none"),
     "shuffled": lambda: shuffled(launched(pp=4, tp=2, micro_batch=1, schedule="1f1b", recompute="none"), 1),
 }
 
@@ -77,6 +78,7 @@ def test_megatrons_flags_are_read_back(made: Made) -> None:
         assert found["layers"] == "|".join(map(str, job.layers))
     if job.strategy.dp_shard:
         assert "--num-distributed-optimizer-instances 2\n" in text
+        assert found["copies"] == 2
 
 
 def test_end_chunks_without_layers_are_stated() -> None:
@@ -155,6 +157,7 @@ def test_torchtitans_function_is_read_back(made: Made) -> None:
     if job.strategy.dp_shard:
         degrees = parallelism(job)
         assert (degrees["data_parallel_replicate_degree"], degrees["data_parallel_shard_degree"]) == (2, 4)
+        assert found["copies"] == 2
 
 
 def test_torchtitans_expert_ranks_are_read_back() -> None:

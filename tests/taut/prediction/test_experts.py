@@ -47,7 +47,7 @@ def test_a_row_is_priced_as_the_plan(degrees: dict[str, int]) -> None:
             "dp_shard is 2, expected a divisor of dp = 8 from 2 on whose copies hold whole groups",
         ),
         ({"dp_shard": 3}, "dp_shard is 3, expected a divisor of dp = 8 from 2 on"),
-        ({"dp_shard": 4, "zero": 1}, "dp_shard is 4 beside zero 1, expected zero 2 or 3 and cp 1, or none"),
+        ({"dp_shard": 4, "zero": 0}, "dp_shard is 4 beside zero 0, expected zero 1 to 3 and cp 1, or none"),
     ],
 )
 def test_copies_that_no_plan_has_are_refused(changes: dict[str, int], said: str) -> None:

@@ -70,7 +70,8 @@ def megatron_values(flags: Mapping[str, str | None]) -> dict[str, Any]:
     Returns
     -------
     dict
-        Values that ``taut.plan`` may fix, ``layers`` of the stages, ``recompute``, and ``global_batch``.
+        Values that ``taut.plan`` may fix, ``layers`` of the stages, ``copies`` of what is sharded, ``recompute``, and
+        ``global_batch``.
 
     Raises
     ------
@@ -83,6 +84,8 @@ def megatron_values(flags: Mapping[str, str | None]) -> dict[str, Any]:
     if values["cp"] > 1:
         values["cp_comm"] = flags.get("--cp-comm-type") or "p2p"
     values |= {"sequence_parallel": "--sequence-parallel" in flags and values["tp"] > 1, "zero": _zero(flags)}
+    if values["zero"] and (copies := count(flags, COPIES)) > 1:
+        values["copies"] = copies
     values["ep"] = count(flags, "--expert-model-parallel-size")
     if values["ep"] > 1:
         values["etp"] = count(flags, "--expert-tensor-parallel-size", values["tp"])

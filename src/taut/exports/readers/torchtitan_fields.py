@@ -91,7 +91,7 @@ def torchtitan_values(fields: Mapping[str, Any]) -> dict[str, Any]:
     Returns
     -------
     dict
-        Values that ``taut.plan`` may fix, ``layers`` of the stages, and ``recompute``.
+        Values that ``taut.plan`` may fix, ``layers`` of the stages, ``copies`` of what is sharded, and ``recompute``.
 
     Raises
     ------
@@ -112,6 +112,8 @@ def torchtitan_values(fields: Mapping[str, Any]) -> dict[str, Any]:
         values["cp_comm"] = "all_gather"
     if values["ep"] > 1:
         values["etp"] = 1
+    if values["zero"] and (copies := _count(fields, REPLICATE, 1)) > 1:
+        values["copies"] = copies
     return values | _batch(fields, values["pp"])
 
 

@@ -24,7 +24,7 @@ from taut.solver.certificate.reference.orders import check, device_ends
 from taut.solver.certificate.reference.prices import price
 from tests.support.blocks import blocks
 from tests.support.contexts import all_context_kinds
-from tests.support.expert_ranks import with_expert_ranks, with_expert_shards
+from tests.support.expert_ranks import with_copies_of_states, with_expert_ranks, with_expert_shards
 from tests.support.instances import random_problem, with_offload
 from tests.support.reference import case_of, choice_of, random_placement, random_strategy
 from tests.support.words import with_random_orders
@@ -306,3 +306,14 @@ def test_evaluators_agree_where_shards_of_experts_have_groups_of_their_own(block
         if apart:
             checked += agree(given, rng, 8)
     assert checked > 100
+
+
+@pytest.mark.parametrize("block", blocks(3, 1))
+def test_evaluators_agree_where_optimizer_states_have_several_copies(block: int) -> None:
+    """ZeRO-1 with copies, dense and of experts, reductions beside backward passes and after them, also by orders."""
+    rng, checked = np.random.default_rng(1000 + block), 0
+    for seed in range(block * 60, (block + 1) * 60):
+        given = with_copies_of_states(seed, large=seed % 4 == 0)
+        if any(candidate.dp_shard for candidate in given.candidates):
+            checked += agree(given, rng, 8)
+    assert checked > 50

@@ -17,6 +17,7 @@ from taut.solver.placement.annealing.anneal import anneal, best_start
 from taut.solver.placement.annealing.starts import starts
 from taut.solver.placement.result import FoundPlacement
 from tests.solver.bounds.test_sharding import eight_devices, sharded
+from tests.support.expert_ranks import with_copies_of_states
 from tests.support.instances import random_problem
 from tests.support.oracle import enumerate_candidate
 from tests.support.racked import measured, racked
@@ -60,11 +61,12 @@ def test_annealed_seconds_are_the_evaluators(block: int) -> None:
 
 @pytest.mark.parametrize("block", range(4))
 def test_annealed_seconds_are_the_evaluators_where_weights_are_sharded(block: int) -> None:
-    """The same under ZeRO-2 and 3, with gathers that show, in one copy or several."""
+    """The same under ZeRO-2 and 3, with gathers that show, in one copy or several; or several copies of states."""
     checked = 0
     for seed in range(block * 40, block * 40 + 40):
-        given = eight_devices(seed) if seed % 2 else sharded(seed)
-        choices = [c for c in given.candidates if c.zero >= 2 and not c.is_order_priced and c.cp == 1]
+        given = (sharded(seed), eight_devices(seed), sharded(seed), with_copies_of_states(seed, large=True))[seed % 4]
+        choices = [c for c in given.candidates if c.zero >= 2 or (c.zero == 1 and c.dp_shard)]
+        choices = [c for c in choices if not c.is_order_priced and c.cp == c.ep == 1]
         if not choices:
             continue
         choice = choices[np.random.default_rng(seed).integers(len(choices))]
