@@ -141,7 +141,7 @@ def campaigns(runs: list[ExpertRun]) -> list[ExpertCampaign]:
         ("h100", "any", (1600.0,), [run for run in parts if run.row.gpu == "h100"]),
         ("hgx", "any", (1600.0,), [run for run in parts if run.row.gpu in ("b200", "b300")]),
         ("graphs", "mxfp8", (0.0,), graphs),
-        ("rack", "bf16", (800.0,), [run for run in parts if run.row.gpu.startswith("gb")]),
+        ("rack", "bf16", (400.0,), [run for run in parts if run.row.gpu.startswith("gb")]),
     ]
     return [
         ExpertCampaign(

@@ -15,8 +15,11 @@ coefficient 1 of a calibration (``taut.data.calibration``):
     where inputs are cast to fp8 by kernels of their own (``taut.data.analytic.device_rates`` (5)), also the casts of
     the attention's and the function's output forward, and of the four products' output gradients in the input
     gradient; the norms write their output as cast;
-(4) launch: what launching the kernels adds, :math:`\sqrt{g^2 + l^2} - g`, with g the pass's work and l the time that
-    the host takes to launch it: nothing beside long kernels, all there is beside short ones;
+(4) launch: what launching the kernels adds, :math:`(g^p + l^p)^{1/p} - g` with p = 3/2, g the pass's work and l the
+    time that the host takes to launch it: little beside long kernels, all there is beside short ones. The norm's
+    exponent says how much of launching hides behind the work: none at 1, and at infinity all that the work is longer
+    than. It is the one that steps of published campaigns bear out best, and no law of one device: an H100 by itself,
+    whose layers are alike, hides launches as with p = 4, so that the term holds other waiting of short passes too;
 (5) where layers of the shape were measured, all of these times its factor (``taut.data.layers.layer_factor``).
 
 Full recompute adds a forward pass, selective recompute the attention core's, or that of named modules
@@ -40,6 +43,8 @@ KINDS = ("gemm", "attention", "memory", "launch")
 """The terms of a pass, in order; the first four of a calibration's."""
 UNFUSED_BYTES_PER_SCORE = 20
 UNFUSED_BACKWARD = 2.0
+LAUNCH_NORM = 1.5
+"""The exponent p of (4), one for all stacks."""
 
 
 class LayerShape(NamedTuple):
@@ -274,4 +279,5 @@ def _terms(gemm: ArrayLike, attention: ArrayLike, memory: ArrayLike, rates: Rate
     """The terms of one pass, with the launches that its work does not hide, (4)."""
     parts = np.broadcast_arrays(*(np.asarray(part, dtype=float) for part in (gemm, attention, memory)))
     work = parts[0] + parts[1] + parts[2] / rates.memory_efficiency
-    return np.stack([*parts, np.hypot(work, rates.launch) - work], axis=-1)
+    together = (work**LAUNCH_NORM + rates.launch**LAUNCH_NORM) ** (1 / LAUNCH_NORM)
+    return np.stack([*parts, together - work], axis=-1)

@@ -24,8 +24,9 @@ the device states, floors :math:`f_k`. Variables: coefficients :math:`c_k \ge f_
     far below 1 stands for what a stack hides behind computation. It hides in pieces, of which the first or the last has
     nothing beside it: collectives of tensor groups run beside products in at most as many pieces as a node has ranks, 8
     in all campaigns here, so at least 1/8 shows, and the same share is taken of hops and gradients. Where the model
-    itself hides gradients or gathers, the floor is 1. Matrix products are no faster in training than measured alone, on
-    devices whose operators were measured, less the mean error of their model on unseen shapes.
+    itself hides gradients or gathers, the floor is 1. The optimizer's bytes pass no faster than at the peak bandwidth
+    that its term is priced at: 1. Matrix products are no faster in training than measured alone, on devices whose
+    operators were measured, less the mean error of their model on unseen shapes.
 (6) Runs in a narrower format are pulled to the stack's fit in half precision in the place of stated coefficients.
 (7) Beside the coefficients of all runs the shapes of their layers may have factors
     (``taut.solver.calibration.layer_factors``).
@@ -57,7 +58,8 @@ ALIKE = 0.1
 """Lambda of (6), one of 0.03, 0.1 and 0.3: a coefficient at twice the stack's own costs as a run that is 10 % off."""
 STEPS = (1.0, 0.5, 0.2, 0.05)
 """Shares of the step to a fit that (2) tries."""
-LAUNCHES_US = (100.0, 200.0, 300.0, 400.0, 500.0, 600.0, 800.0)
+LAUNCHES_US = (100.0, 200.0, 300.0, 400.0)
+"""Microseconds of (4): a pass over a dense layer has some 20 to 40 kernels, each launched in 5 to 10 us."""
 FEWEST, ENOUGH = 4, 20
 """Samples below which there is no fit, and below which the stack's properties are not chosen by them."""
 SMALLEST_STATED = 0.01
@@ -65,9 +67,9 @@ SMALLEST_STATED = 0.01
 
 SHOWN = 1 / 8
 """Floor of (5): the least share of its stated cost that communication shows."""
-FLOORS = np.array(
-    [SHOWN if term in ("tensor_parallel", "pipeline", "data_parallel", "gather") else 0.0 for term in TERMS]
-)
+LEAST = {**dict.fromkeys(("tensor_parallel", "pipeline", "data_parallel", "gather"), SHOWN), "optimizer": 1.0}
+FLOORS = np.array([LEAST.get(term, 0.0) for term in TERMS])
+"""Floors of (5) that no device states."""
 TermsAt = Callable[[Floats], Floats]
 """Terms (samples, terms) at coefficients in the order of ``TERMS``."""
 

@@ -52,8 +52,10 @@ def test_calibration_of_the_device_precision_and_nodes_is_taken() -> None:
 
 def test_computation_on_each_of_several_types_is_priced_by_its_own_calibration() -> None:
     """H100 beside A100: links by H100's calibration, products of A100 by A100's, and a digest without it as before."""
-    known = [catalog_calibrations()[name] for name in load_stack("megatron-core").calibrations]
-    h100, a100 = (catalog_calibrations()[name] for name in ("nemo-h100-bf16", "megatron-deepspeed-a100-many"))
+    every = dict(catalog_calibrations())
+    every["nemo-h100-bf16"] = every["nemo-h100-bf16"].model_copy(update={"launch_us": 300.0})
+    known = [every[name] for name in load_stack("megatron-core").calibrations]
+    h100, a100 = (every[name] for name in ("nemo-h100-bf16", "megatron-deepspeed-a100-many"))
     both = calibration_for(known, [catalog_device("a100-80gb"), catalog_device("h100-80gb")], "bf16", many_nodes=True)
     assert both is not None and both.name == h100.name and list(both.computation) == ["a100-80gb"]
     assert both.on("h100-80gb")["gemm"] == h100["gemm"] and both.on("a100-80gb")["gemm"] == a100["gemm"]

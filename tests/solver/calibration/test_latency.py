@@ -41,15 +41,22 @@ def test_exact_samples_are_reproduced() -> None:
     assert terms @ fit_coefficients(fixed(terms, seconds), STATED) == pytest.approx(seconds, rel=1e-2)
 
 
-@pytest.mark.parametrize("term", ["tensor_parallel", "pipeline", "data_parallel", "gather", "memory"])
-def test_coefficients_stop_at_their_floors(term: str) -> None:
-    """A term that measurements contradict gets its floor: an eighth of its cost if it is communication, otherwise 0."""
+@pytest.mark.parametrize(
+    ("term", "floor"),
+    [
+        *((one, 1 / 8) for one in ("tensor_parallel", "pipeline", "data_parallel", "gather")),
+        ("optimizer", 1.0),
+        ("memory", 0.0),
+    ],
+)
+def test_coefficients_stop_at_their_floors(term: str, floor: float) -> None:
+    """A term that measurements contradict gets its floor: an eighth or all of its cost, or none."""
     terms, true, _ = samples(1, 0.0)
     true[TERMS.index(term)] = -0.2
     seconds = np.maximum(terms @ true, 0.1)
     found = fit_coefficients(fixed(terms, seconds), STATED)
     assert (found >= FLOORS).all()
-    assert found[TERMS.index(term)] == pytest.approx(0.0 if term == "memory" else 1 / 8)
+    assert found[TERMS.index(term)] == pytest.approx(floor)
 
 
 def test_terms_are_those_of_what_is_waited_for() -> None:
