@@ -32,13 +32,14 @@ import numpy as np
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
-from taut.formulations.gradient_reductions import bucket_parameters, optimizer_shards, overlaps
+from taut.formulations.gradient_reductions import optimizer_shards
 from taut.formulations.order_times import candidate_order
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import Order
 from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
+from taut.formulations.tables.least_reduction import least_reduction
 from taut.formulations.tables.least_traffic import seconds_of_best
 from taut.formulations.tables.memory import budgets, kept_term, overhead
 from taut.formulations.tables.order_memory import MANY, bytes_per_parameter, held_counts, least_passing
@@ -63,7 +64,8 @@ class ChunkProblem:
     edge
         One-way seconds of a cut before layer j (L+1,).
     ring, optimizer
-        Seconds of the reduction and of the optimizer for a parameter of a device.
+        Seconds of the reduction and of the optimizer for a parameter of a device. Of the reduction those that every
+        device waits for are in ``constant`` (``taut.formulations.tables.least_reduction``).
     waits_for_all
         Whether every device is waited for, (1'), or the makespan and device 0, (1).
     constant
@@ -180,6 +182,7 @@ def chunk_problem(
     ring: float,
     *,
     gather: GatherRates = NO_GATHERS,
+    tied: float = 0.0,
     margin: bool = True,
 ) -> ChunkProblem:
     """
@@ -195,6 +198,8 @@ def chunk_problem(
         Least seconds of a device's all-reduces for each byte of gradients; of the first one's in the papers' models.
     gather
         Least seconds per byte of a gather of shards.
+    tied
+        Least seconds of the exchange of a tied embedding.
     margin
         Whether the memory margin is kept free.
 
@@ -209,20 +214,18 @@ def chunk_problem(
     order = candidate_order(candidate)
     allowed = [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
     passing = least_passing(tables, memory, allowed, order.device)
-    gradients = problem.bytes_per_parameter(candidate)
-    if overlaps(problem, candidate):
-        # Of a device with P parameters at least the last bucket's share is not hidden, and P is at most the model's.
-        gradients *= min(1.0, bucket_parameters(candidate) / float(tables.parameters[0, -1]))
+    hosted = len(order.device) // candidate.pp
+    reduced = least_reduction(problem, candidate, ring * problem.bytes_per_parameter(candidate), tied, hosted)
     return ChunkProblem(
         order=order,
         micro_batches=candidate.num_micro_batches,
         counts=held_counts(candidate, ahead=problem.hides_exchange(candidate)),
         passes=_least_passes(problem, candidate, gather),
         edge=problem.coefficient("pipeline") * edge / 2,
-        ring=ring * gradients,
+        ring=reduced.slope,
         optimizer=float(problem.optimizer_seconds(candidate).min()) / optimizer_shards(candidate),
         waits_for_all=problem.latency_model == "step",
-        constant=problem.constant_seconds,
+        constant=problem.constant_seconds + reduced.constant,
         parameters=tables.parameters.astype(float),
         held=held,
         activation=np.array(kept, dtype=float),
