@@ -158,13 +158,20 @@ class CostTable(Spec):
 
     ``optimizer_s_per_parameter`` gives, by device type, the optimizer's seconds for one parameter held by a device;
     a device that is absent has no priced optimizer and the plan says so. ``basis`` says in words where the figures
-    come from.
+    come from. ``recompute_modules`` and ``offload_modules`` are what its figures of selective recompute and its bytes
+    on hosts are of, where it says so.
     """
 
     name: str
     basis: str
     rows: list[CostRow]
     optimizer_s_per_parameter: dict[str, NotNegative] = {}
+    recompute_modules: list[Module] = []
+    offload_modules: list[OffloadModule] = []
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return self.dumped(handler(self), "recompute_modules", "offload_modules")
 
     @cached_property
     def by_key(self) -> dict[Key, LayerCost]:

@@ -14,7 +14,7 @@ context ranks each has 1/cp of every sequence, whose tokens attend to the whole 
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -137,7 +137,8 @@ def analytic_costs(
         for device in devices
     }
     basis = _stated(devices, models, precision) if calibration is None else _fitted(calibration)
-    return CostTable(name=f"analytic-{precision}", basis=basis, rows=rows, optimizer_s_per_parameter=optimizer)
+    of: dict[str, Any] = {"recompute_modules": [*recompute_modules], "offload_modules": [*offload_modules]}
+    return CostTable(name=f"analytic-{precision}", basis=basis, rows=rows, optimizer_s_per_parameter=optimizer, **of)
 
 
 def _calibrated(device: DeviceSpec, calibration: Calibration | None) -> Calibration:

@@ -29,7 +29,20 @@ def input_faults(document: DocumentFrame, problem: PlanningProblem) -> list[str]
     overlaps = stated.overlap_grad_reduce
     if problem_digest(named, stated.space, stated.latency_model, overlap_grad_reduce=overlaps) != stated.problem_sha256:
         faults.append("inputs, space, latency model and overlap do not have the stated problem_sha256")
-    return faults + list(_forms(document, problem))
+    return faults + list(_forms(document, problem)) + list(_modules(problem))
+
+
+def _modules(problem: PlanningProblem) -> Iterator[str]:
+    """Modules that the space names and the cost table does not have, where it says what its figures are of."""
+    space, costs = problem.space, problem.costs
+    named = "recompute_modules", "offload_modules"
+    away = any(row.offload_bytes or row.offload_bytes_sp for row in costs.rows)
+    said = any(getattr(costs, name) for name in named) or away
+    for name in named:
+        stated, priced = set(getattr(space, name)), set(getattr(costs, name))
+        if said and stated != priced:
+            words = (", ".join(sorted(each)) or "none" for each in (stated, priced))
+            yield "certificate.space.{} is {}, inputs.costs has {}".format(name, *words)
 
 
 def _forms(document: DocumentFrame, problem: PlanningProblem) -> Iterator[str]:
