@@ -16,7 +16,7 @@ def plain_model(**changes: Any) -> ModelSpec:
 
 def gated_model(**changes: Any) -> ModelSpec:
     """Llama of four layers: as the plain one with 2 key-value heads and a gated feed-forward part of 24."""
-    return plain_model(name="gated", kv_heads=2, ffn_hidden=24, gated_mlp=True, **changes)
+    return plain_model(**{"name": "gated", "kv_heads": 2, "ffn_hidden": 24, "gated_mlp": True, **changes})
 
 
 def sweep_of(model: ModelSpec, **changes: Any) -> Sweep:

@@ -93,7 +93,7 @@ def _profiled(passes: Iterator[str], device: torch.device) -> Iterator[tuple[str
     """Every pass with the profiler's events; the profiler's classes carry no types."""
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
     while True:
-        with profile(activities=activities) as profiler:
+        with profile(activities=activities, acc_events=True) as profiler:
             phase = next(passes, None)
             if device.type == "cuda":
                 torch.cuda.synchronize()

@@ -14,6 +14,7 @@ For every layer kind, the embedding and the head, every tensor degree :math:`t` 
 What does not fit the device's memory is left out.
 """
 
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -103,15 +104,22 @@ def optimizer_seconds(sweep: Sweep) -> float | None:
 
 def unless_out_of_memory(work: Callable[[], Found]) -> Found | None:
     """What the work yields, or None if the device's memory did not suffice."""
+    free()
     try:
         return work()
     except RuntimeError as error:
         if not (isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)):
             raise
-    # Out here nothing of the failed attempt is alive any more, so that its memory can go back.
+    # Out here nothing refers to the failed attempt any more, so that its memory can go back.
+    free()
+    return None
+
+
+def free() -> None:
+    """Give the memory of slices that are done with back: they and their hooks refer to each other."""
+    gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-    return None
 
 
 def _rows(sweep: Sweep, point: Point) -> list[CostRow]:

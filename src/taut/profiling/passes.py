@@ -22,7 +22,9 @@ input and weight gradient as (2) and (3) are. The difference between (4) and (2)
     measured: as in Megatron-LM, the gathered input of a column slice is gathered again, not kept.
 """
 
+import weakref
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -46,8 +48,10 @@ class Passes:
             w: torch.zeros_like(w, dtype=gradient_dtype) for w in piece.module.parameters()
         }
         self._outputs: dict[nn.Module, Tensor] = {}
+        # A weight keeps its hook where no collector sees it, so the hook must not keep the weights.
+        hook = partial(_sum, weakref.ref(self))
         for weight in self.summed:
-            weight.register_post_accumulate_grad_hook(self._sum)
+            weight.register_post_accumulate_grad_hook(hook)
         for part in piece.module.modules():
             if _own(part):
                 part.register_forward_hook(self._keep_output)
@@ -94,10 +98,12 @@ class Passes:
     def _keep_output(self, part: nn.Module, inputs: Any, output: Tensor) -> None:
         self._outputs[part] = output
 
-    def _sum(self, weight: Tensor) -> None:
-        if weight.grad is not None:
-            self.summed[weight].add_(weight.grad)
-        weight.grad = None
+
+def _sum(passes: weakref.ref[Passes], weight: Tensor) -> None:
+    own = passes()
+    if own is not None and weight.grad is not None:
+        own.summed[weight].add_(weight.grad)
+    weight.grad = None
 
 
 def kept_bytes(piece: Slice) -> tuple[int, int]:
@@ -106,6 +112,7 @@ def kept_bytes(piece: Slice) -> tuple[int, int]:
     outside: dict[int, int] = {}
     inside: dict[int, int] = {}
     inputs: set[int] = set()
+    alive: list[Tensor] = []
     depth = 0
 
     def enter(part: nn.Module, given: tuple[Tensor, ...]) -> None:
@@ -117,21 +124,21 @@ def kept_bytes(piece: Slice) -> tuple[int, int]:
         nonlocal depth
         depth -= 1
 
-    def pack(tensor: Tensor) -> Tensor:
+    def pack(tensor: Tensor) -> None:
+        # Handed back, a node's own output would keep the node, where no collector sees it.
+        alive.append(tensor.detach())
         storage = tensor.untyped_storage()
         address = storage.data_ptr()
         if address not in weights and address not in outside and address not in inside:
             (inside if depth and address not in inputs else outside)[address] = storage.nbytes()
-        return tensor
 
     hooks = [part.register_forward_pre_hook(enter) for part in piece.split]
     hooks += [part.register_forward_hook(leave) for part in piece.split]
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        # While the output lives, so does every storage, and no address stands for two.
-        output = piece.module(piece.inputs)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed):
+        # While all that is kept lives, no address stands for two.
+        piece.module(piece.inputs)
     for hook in hooks:
         hook.remove()
-    del output
     return sum(outside.values()), sum(inside.values())
 
 

@@ -1,5 +1,8 @@
 """The three passes apart: what they compute, and what is kept between them."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -97,3 +100,31 @@ def test_measuring_leaves_no_hooks() -> None:
     assert kept_bytes(piece) == kept_bytes(piece)
     parts: tuple[nn.Module, ...] = piece.split
     assert all(not part._forward_hooks and not part._forward_pre_hooks for part in parts)
+
+
+class Mark:
+    """A hook of a node in the backward graph, which lives as long as the node."""
+
+    def __call__(self, *given: object) -> None:
+        """Change nothing."""
+
+
+@pytest.mark.parametrize("kind", ["block", "head"])
+def test_nothing_keeps_a_slice_that_is_done_with(kind: str) -> None:
+    """Weights, their sums and the backward graphs go back, hooks or not, so that a sweep does not fill the device."""
+    passes = Passes(piece_of(plain_model(), kind, 1), torch.float32)
+    kept: list[weakref.ref[object]] = [weakref.ref(tensor) for pair in passes.summed.items() for tensor in pair]
+
+    def mark(part: nn.Module, given: object, output: Tensor) -> None:
+        if output.grad_fn is not None:
+            hook = Mark()
+            kept.append(weakref.ref(hook))
+            output.grad_fn.register_hook(hook)
+
+    for part in passes.piece.module.modules():
+        part.register_forward_hook(mark)
+    kept_bytes(passes.piece)
+    list(passes.repeat("full"))
+    del passes, part
+    gc.collect()
+    assert not [each for each in kept if each() is not None]

@@ -144,6 +144,7 @@ def test_kernels_of_a_gpu_are_what_operators_launched() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS, but there was no current CUDA context")
 def test_cuda_is_measured_too() -> None:
     """On a GPU seconds are the stream's, the peak holds at least what is kept, and kernels are the device's own."""
     model = gated_model(hidden=256, head_dim=64, ffn_hidden=512, seq=128)
