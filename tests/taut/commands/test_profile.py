@@ -1,5 +1,6 @@
 """``taut profile`` from the command line: tables that ``plan`` reads, or one line of what is wrong."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -194,6 +195,35 @@ def test_catalog_has_a_measured_profile(run: Run) -> None:
     assert (outcome.code, outcome.err) == (0, "")
     assert "model analytic: fp32" in outcome.out
     assert "gpt-tiny-cpu" in run("catalog", "profiles").out
+
+
+@pytest.mark.parametrize(
+    ("model", "degrees", "batches"),
+    [
+        ("llama3-8b", (1, 2, 4, 8), (1, 2, 4)),
+        ("llama3-70b", (2, 4, 8), (1, 2, 4)),
+        ("gpt3-175b", (4, 8), (1, 2, 4, 8)),
+    ],
+)
+def test_catalog_has_models_measured_on_h100(model: str, degrees: tuple[int, ...], batches: tuple[int, ...]) -> None:
+    """The built-in tables hold every part of the model at every degree and micro-batch, and price the optimizer."""
+    table = catalog_profiles()[f"{model}-h100-80gb"]
+    kinds = {*catalog_models()[model].kinds, "embedding", "head"}
+    asked = {("h100-80gb", kind, tp, batch) for kind in kinds for tp in degrees for batch in batches}
+    assert {(row.device, row.kind, row.tp, row.micro_batch) for row in table.rows} == asked
+    assert all(row.peak_bytes and row.peak_bytes > row.activation_bytes for row in table.rows)
+    assert table.optimizer_s_per_parameter["h100-80gb"] < 2e-11
+    assert "NVIDIA H100 80GB HBM3, PyTorch" in table.basis
+
+
+def test_plans_are_priced_by_layers_measured_on_h100(run: Run) -> None:
+    """A plan by the built-in table names it, and its computation is within 5 % of the price of calibrated runs."""
+    asked = ("plan", "llama3-8b", "dgx-h100", "--global-batch", 128, "--quiet", "--fix", "tp=1,pp=1,micro_batch=1")
+    by_profile, by_default = run(*asked, "--profile", "llama3-8b-h100-80gb"), run(*asked)
+    assert (by_profile.code, by_default.code) == (0, 0)
+    assert "profile llama3-8b-h100-80gb.csv" in by_profile.out
+    seconds = [float(re.findall(r"computation +([\d.]+)", outcome.out)[0]) for outcome in (by_profile, by_default)]
+    assert seconds[0] == pytest.approx(seconds[1], rel=0.05)
 
 
 def test_unknown_profiles_are_refused() -> None:
