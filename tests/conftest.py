@@ -1,6 +1,21 @@
-"""Random tests have no deadline: the first call of a compiled loop takes seconds."""
+"""Random tests have no deadline: the first call of a compiled loop takes seconds. PyTorch can be put on one thread."""
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("compiled", deadline=None)
 settings.load_profile("compiled")
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """PyTorch on one thread, with a fixed seed."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(before)

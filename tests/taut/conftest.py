@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
@@ -44,15 +44,3 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         return Outcome(int(stop.value.code or 0), *capsys.readouterr())
 
     return call
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """PyTorch on one thread, with a fixed seed."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
