@@ -188,8 +188,8 @@ def measured(folder: Path = FOLDER) -> list[tuple[Run, dict[str, str], CostTable
     """Every measured run with its figures and the layers measured beside it."""
     found = []
     for path in sorted(folder.glob("steps-*.csv")):
-        layers = _lines(folder / path.name.replace("steps", "layers"))
-        for line in _lines(path):
+        layers = lines_of(folder / path.name.replace("steps", "layers"))
+        for line in lines_of(path):
             recompute = next(kind for kind in RECOMPUTE if kind == line["recompute"])
             seq, batch, count = (int(line[name]) for name in ("seq", "micro_batch", "micro_batches"))
             run = Run(line["model"], seq, batch, count, recompute)
@@ -207,7 +207,8 @@ def _cost_row(cells: dict[str, str]) -> CostRow:
     return CostRow.parse_cells({name: cell for name, cell in cells.items() if name != "model"}, cells["model"])
 
 
-def _lines(path: Path) -> list[dict[str, str]]:
+def lines_of(path: Path) -> list[dict[str, str]]:
+    """Lines of a CSV file by column."""
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
