@@ -11,6 +11,7 @@ A figure is the median of five rounds of some 12 ms, as in ``benchmarks.torch_op
 import argparse
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +59,13 @@ def of_layers(tokens: int, hidden: int, width: int, device: Any) -> Iterator[dic
     kind = {"dtype": torch.bfloat16, "device": device}
     x = torch.randn(tokens, hidden, **kind, requires_grad=True)
     size, bytes_of = (tokens, hidden), 2 * tokens * hidden
-    for name, norm in (
-        ("rms_norm", torch.nn.RMSNorm(hidden, **kind)),
-        ("layer_norm", torch.nn.LayerNorm(hidden, **kind)),
-    ):
+    norms: dict[str, torch.nn.Module] = {
+        "rms_norm": torch.nn.RMSNorm(hidden, **kind),
+        "layer_norm": torch.nn.LayerNorm(hidden, **kind),
+    }
+    for name, norm in norms.items():
         inputs = (x, *norm.parameters())
-        yield from both_passes(name, size, lambda norm=norm: norm(x), inputs, (2 * bytes_of, 3 * bytes_of))
+        yield from both_passes(name, size, partial(norm, x), inputs, (2 * bytes_of, 3 * bytes_of))
     a, b = x.detach(), torch.randn_like(x)
     yield line_of("add", "forward", *size, 3 * bytes_of, seconds_of(lambda: a + b, device))
     parts = torch.randn(tokens, 2 * width, **kind, requires_grad=True)
