@@ -56,10 +56,11 @@ def test_a_fresh_plan_holds(plan: Document) -> None:
     assert outcome.gap == pytest.approx(plan["certificate"]["gap"], abs=1e-9)
 
 
-def test_plans_of_random_problems_hold() -> None:
+@pytest.mark.parametrize("first", [0, pytest.param(30, marks=pytest.mark.long)])
+def test_plans_of_random_problems_hold(first: int) -> None:
     """Plans of every shape of problem are accepted, stopped early or not, with overlapping reductions or without."""
     checked = 0
-    for seed in range(60):
+    for seed in range(first, first + 30):
         given = replace(random_problem(seed), overlap_grad_reduce=seed % 4 < 2)
         limits = Limits(work_limit=3 if seed % 2 else None, workers=1)
         result = search(given, limits)
@@ -68,7 +69,7 @@ def test_plans_of_random_problems_hold() -> None:
         made = json.loads(json.dumps(plan_document(given, result, limits)))
         assert verify_document(made).faults == (), seed
         checked += 1
-    assert checked > 40
+    assert checked > 20
 
 
 def resigned(plan: Document) -> Document:

@@ -18,7 +18,7 @@ from tests.support.instances import random_problem
 pytestmark = pytest.mark.proof
 
 
-@pytest.mark.parametrize("block", blocks(10))
+@pytest.mark.parametrize("block", blocks(10, 1))
 def test_plans_of_every_method_hold_and_are_not_below_the_bound(block: int) -> None:
     """
     Four random problems a block, under every method in turn.

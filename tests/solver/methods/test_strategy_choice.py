@@ -26,10 +26,10 @@ from tests.support.instances import random_problem
 pytestmark = pytest.mark.proof
 
 BACKENDS = [solve_cpsat, solve_cbc]
-CATALOG: list[tuple[str, str, int, dict[str, int]]] = [
+CATALOG = [
     ("gpt2-345m", "dgx-a100", 32, {}),
     ("gpt2-345m", "amp-homogeneous", 32, {}),
-    ("gpt2-345m", "amp-heterogeneous", 32, {}),
+    pytest.param("gpt2-345m", "amp-heterogeneous", 32, {}, marks=pytest.mark.long),
     ("gpt-1.1b", "dgx-a100:2", 64, {}),
     ("gpt3-2.7b", "dgx-a100", 64, {}),
     ("llama3-8b", "dgx-h100", 64, {}),

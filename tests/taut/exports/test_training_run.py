@@ -25,7 +25,7 @@ needs_gloo = pytest.mark.skipif(
 
 
 @needs_gloo
-@pytest.mark.parametrize("schedule", DIVISIONS)
+@pytest.mark.parametrize("schedule", ["1f1b", pytest.param("interleaved-1f1b", marks=pytest.mark.long), "zb-v"])
 def test_losses_of_ten_steps_are_those_without_a_pipeline(schedule: str, tmp_path: Path) -> None:
     """
     Uneven chunks and the passes' order come from the exported files, and every device takes the rank that it has there.

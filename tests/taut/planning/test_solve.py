@@ -328,7 +328,7 @@ def test_schedules_are_chosen_with_everything_else() -> None:
     [
         ({"fix": {"pp": 2, "schedule": "zb-v"}}, "zb-v", 2),
         ({"fix": {"pp": 2, "vpp": 2}}, "interleaved-1f1b", 2),
-        ({"fix": {"pp": 2, "vpp": 6}}, "interleaved-1f1b", 6),
+        pytest.param({"fix": {"pp": 2, "vpp": 6}}, "interleaved-1f1b", 6, marks=pytest.mark.long),
         ({"fix": {"pp": 4, "tp": 4}, "schedules": "v-half"}, "v-half", 2),
     ],
 )
