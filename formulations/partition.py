@@ -43,10 +43,9 @@ it is exact when no stage is mixed. Where stages are mixed,
     stages of both classes may have the hop before it, so it takes it without its way back. By (5) the pipeline takes a
     slow replica of the only mixed one after slow stages, and the hop comes later, if its class passes none quicker.
 
-(7) The n_1 slow blocks lie on dp pipelines, so some pipeline has at least n_1 / dp of them, rounded up. It takes no
-    less than the least (1) or (1') of a single pipeline with so many slow stages or more, all others being fast: the
-    same problem with dp = 1. A stage that the pipeline passes on a slow replica is all slow or mixed, so its ring is
-    no quicker than the quicker of theirs; likewise of a fast one.
+(7) Of one pipeline the class of every block is known, and with it its seconds, all of its hops between classes, and the
+    rings of the stages that it passes. Which pipelines any placement has follows from n_1
+    (``taut.solver.pipeline_division``): what they take bounds the step as well.
 """
 
 from collections.abc import Iterator
@@ -145,12 +144,6 @@ class PartitionProblem:
         """Layers of the model."""
         return int(self.gradients.shape[0]) - 1
 
-    @property
-    def of_one_pipeline(self) -> "PartitionProblem":
-        """The problem of the pipeline with the most slow blocks, (7)."""
-        slow = -(-self.slow_groups // self.dp)
-        return replace(self, dp=1, slow_groups=slow, more_slow_groups=self.pp - slow)
-
     def with_mixed(self, *classes: int) -> "PartitionProblem":
         """The same with a pattern for every way of pricing a mixed stage, by its own low seconds or a class's, (5)."""
         kinds, own = [0, 1, *classes], [0, 1, *(2 for _ in classes)]
@@ -180,6 +173,8 @@ class LaterStages:
         Seconds edge' of a cut before layer j without its way back (L+1,).
     ring, class_ring
         Seconds per byte of the reduction of every stage (pp,), and of a stage of each pattern (3,), at least.
+    mixed_rings
+        That of a mixed stage by the most fast blocks that it has, at least one (n,); those with more have the last.
     exchanged, unhidden
         Bytes of the reduction of every range, and those that overlap never hides, (L+1, L+1).
     overlap
@@ -203,12 +198,8 @@ class LaterStages:
     parameters: Floats
     optimizer: float
     class_ring: Floats = field(default_factory=lambda: np.zeros(3))
+    mixed_rings: Floats = field(default_factory=lambda: np.zeros(1))
     each: Floats = field(default_factory=lambda: np.zeros(1))
-
-    @property
-    def of_one_pipeline(self) -> "LaterStages":
-        """What stages of one pipeline wait for, whatever the replicas of the others, (7)."""
-        return replace(self, class_ring=np.minimum(self.class_ring, self.class_ring[2]))
 
 
 def partition_problem(

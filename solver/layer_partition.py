@@ -15,7 +15,8 @@ stage fits its memory and the patterns use up the slow tensor groups. For a thre
     are tried in order until :math:`(m - 1) \theta + D_\infty` is no better than the best found. The optimum is exact.
 
 With two classes of device, divisions with at most one mixed stage are found apart from those with more: one mixed stage
-has the seconds of the slow class (``taut.formulations.partition`` (5)), in the first the only one.
+has the seconds of the slow class (``taut.formulations.partition`` (5)), in the first the only one. What is known to be
+needed in any case, as single pipelines are (7), ends the search at the first division that takes no more.
 
 One threshold takes :math:`O(pp L^2)` steps, times the patterns and the pairs (a, b) with two classes of device.
 
@@ -46,10 +47,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Floats
+from taut.data.arrays import Floats, Ints
 from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages, PartitionProblem
 from taut.formulations.strategy import Division
 from taut.solver.partition_labels import Ranges, least_division
+from taut.solver.pipeline_division import Beside, Passed, passages
+from taut.solver.pipeline_labels import SLOW, least_pipeline
+from taut.solver.pipeline_pairs import least_of_pair
 
 MOST_CAPS = 12
 """Caps tried in (5) before the rest is bounded; an even division is near, so three are usual."""
@@ -89,6 +93,8 @@ class _Costs(NamedTuple):
     tail: Floats
     later: LaterStages | None
     crossing: Crossing
+    passed: Passed | None = None
+    known: float = -np.inf
 
 
 def solve_partition(
@@ -98,8 +104,10 @@ def solve_partition(
     *,
     later: LaterStages | None = None,
     crossing: Crossing = NO_CROSSING,
+    passed: Passed | None = None,
     gradient_cap: float = np.inf,
     limit: float = np.inf,
+    known: float = -np.inf,
 ) -> Partition:
     """
     The division of least seconds, (2), or a division that fits where none is below a limit.
@@ -114,10 +122,15 @@ def solve_partition(
         What stages after the first wait for; None where nothing.
     crossing
         What a hop between classes of device adds.
+    passed
+        The pipeline of two classes that is divided for (``taut.solver.pipeline_division``), in the place of all.
     gradient_cap
         Bytes of gradients that no stage may exceed, without ``later``.
     limit
         Seconds beyond which the optimum is of no use.
+    known
+        Seconds that every placement takes in any case: any division that takes no more, or any at all where they
+        reach the limit, is then as good as the optimum.
 
     Returns
     -------
@@ -126,7 +139,7 @@ def solve_partition(
     """
     if not np.isfinite(problem.high).any():
         return Partition(seconds=np.inf)
-    costs, best = _Costs(edge, tail, later, crossing), Partition(seconds=np.inf)
+    costs, best = _Costs(edge, tail, later, crossing, passed, known), Partition(seconds=np.inf)
     for family in problem.by_family:
         below = min(limit, best.seconds)
         if later is None or later.optimizer == 0.0:
@@ -140,32 +153,43 @@ def solve_partition(
 def _with_optimizer(problem: PartitionProblem, costs: _Costs, later: LaterStages, limit: float) -> Partition:
     """The division of least seconds with the optimizer of its largest stage, (5)."""
     best, cap, parameters = Partition(seconds=np.inf), np.inf, later.parameters
-    layers = np.arange(problem.num_layers)
-    even = float(max(parameters[0, -1] / problem.pp, parameters[layers, layers + 1].max()))
-    floor = np.inf
+    least, floor, known = _least_optimizer(problem, later), np.inf, costs.known
+    costs = costs._replace(known=known - least)
     for _ in range(MOST_CAPS):
-        found = _solved(problem, costs, cap, min(limit, best.seconds) - later.optimizer * even)
+        found = _solved(problem, costs, cap, min(limit, best.seconds) - least)
         if not found.feasible:
             return best
         largest = float(parameters[found.division.starts, found.division.ends].max())
         seconds = found.seconds + later.optimizer * largest
         if seconds < best.seconds:
             best = replace(found, seconds=seconds)
-        floor = found.seconds + later.optimizer * even
+        floor = found.seconds + least
         if floor >= min(best.seconds, limit):
             return replace(best, seconds=min(best.seconds, limit))
+        if floor <= known:
+            break
         cap = np.nextafter(largest, 0.0)
     return replace(best, seconds=min(best.seconds, floor))
 
 
+def _least_optimizer(problem: PartitionProblem, later: LaterStages) -> float:
+    """Seconds of the optimizer of an even division, or of the largest layer."""
+    parameters, layers = later.parameters, np.arange(problem.num_layers)
+    return later.optimizer * float(max(parameters[0, -1] / problem.pp, parameters[layers, layers + 1].max()))
+
+
 def _solved(problem: PartitionProblem, costs: _Costs, cap: float, limit: float) -> Partition:
     """The optimum (2) under a cap, without the optimizer of (5)."""
+    if costs.passed is not None:
+        return _of_one_pipeline(problem, costs, costs.passed, cap, limit)
     if problem.low.shape[0] == 1 or problem.pp == 1:
         return _with_mixed(problem, costs, cap, limit, (0, problem.pp))
     few = _with_mixed(problem.with_mixed(1), costs, cap, limit, (0, 1))
+    if few.feasible and min(few.seconds, limit) <= costs.known:
+        return few
     below, several = min(limit, few.seconds), (2, problem.pp)
     many = _with_mixed(problem, costs, cap, below, several)
-    if many.seconds < below:
+    if costs.known < many.seconds < below:
         # Twice as many states: only where the quicker bound without (5) is not enough.
         many = _with_mixed(problem.with_mixed(2, 1), costs, cap, below, several)
     return many if many.seconds < few.seconds or not few.feasible else few
@@ -177,10 +201,42 @@ def _with_mixed(
     """The optimum with so many mixed stages, at least and at most."""
     ranges = _ranges(problem, costs, cap)._replace(least_mixed=mixed[0], most_mixed=mixed[1])
     thresholds = _thresholds(problem.high, int(ranges.layers[:, 0].min()), int(ranges.layers[:, 1].max()))
-    if not len(thresholds):
-        return Partition(seconds=np.inf)
-    seconds, picks = least_division(ranges, problem.micro_batches, thresholds, limit)
-    if not np.isfinite(seconds):
+    return _of_picks(*least_division(ranges, problem.micro_batches, thresholds, limit, costs.known))
+
+
+def _of_one_pipeline(problem: PartitionProblem, costs: _Costs, passed: Passed, cap: float, limit: float) -> Partition:
+    """The optimum of one pipeline of two classes."""
+    given = passages(_ranges(problem, costs, cap), passed)
+    thresholds = _thresholds(given.seconds, int(given.layers[:, 0].min()), int(given.layers[:, 1].max()))
+    return _of_picks(*least_pipeline(given, problem.micro_batches, thresholds, limit))
+
+
+def solve_pair(
+    problem: PartitionProblem,
+    edge: Floats,
+    tail: Floats,
+    beside: Beside,
+    *,
+    later: LaterStages | None = None,
+    crossing: Crossing = NO_CROSSING,
+    limit: float = np.inf,
+) -> float:
+    """Least seconds with an all-slow pipeline and one beside it, ``taut.solver.pipeline_pairs``, at most the limit."""
+    costs, best = _Costs(edge, tail, later, crossing), limit
+    optimizer = 0.0 if later is None else _least_optimizer(problem, later)
+    for family in problem.by_family:
+        given = passages(_ranges(family, costs, np.inf), Passed(0, problem.pp))
+        if later is not None:
+            mixed = later.mixed_rings[min(beside.most, len(later.mixed_rings)) - 1]
+            given = given._replace(rings=np.maximum(given.rings, [0.0, 0.0, mixed, mixed]))
+        found = _thresholds(given.seconds[[SLOW]], int(given.layers[:, 0].min()), int(given.layers[:, 1].max()))
+        best = optimizer + least_of_pair(given, beside.fast, problem.micro_batches, found, best - optimizer)
+    return best
+
+
+def _of_picks(seconds: float, picks: Ints | None) -> Partition:
+    """The division whose stages have these ends, recomputes and patterns."""
+    if picks is None:
         return Partition(seconds=np.inf)
     return Partition(
         seconds=float(seconds),
@@ -190,7 +246,7 @@ def _with_mixed(
 
 
 def _ranges(problem: PartitionProblem, costs: _Costs, cap: float) -> Ranges:
-    edge, tail, later, crossing = costs
+    edge, tail, later, crossing = costs[:4]
     none, ends = np.zeros((1, 1)), tail[1 : problem.num_layers - problem.pp + 2]
     forward = np.zeros((1, 1, 1)) if later is None or problem.forward is None else problem.forward
     layers = np.array([[1, problem.num_layers]] * problem.pp)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
+from taut.solver.threshold_search import Within, least_by_threshold
 
 Steps = NDArray[np.int16]
 """Ends, recomputes and patterns; layers are far fewer than 32,768."""
@@ -78,44 +79,26 @@ class Labels(NamedTuple):
     step: Steps
 
 
-@jit
-def least_division(ranges: Ranges, m: int, thresholds: Floats, limit: float) -> tuple[float, Ints]:
+def least_division(
+    ranges: Ranges, m: int, thresholds: Floats, limit: float, known: float = -np.inf
+) -> tuple[float, Ints | None]:
     """The optimum (2) by (3), or the limit if that is less; and end, recompute, pattern of stages of a division."""
-    count, pp = len(thresholds), len(ranges.in_flight)
-    picks, best_picks = np.zeros((pp, 3), np.int64), np.zeros((pp, 3), np.int64)
     labels = _tables(ranges)
-    least = _stage_sum(ranges, thresholds[count - 1], best_picks, labels)
-    if not np.isfinite(least):
-        return np.inf, best_picks
-    best = (m - 1) * _highest(ranges, best_picks) + least
-    # Larger thresholds are no better than the best or the limit, so an optimum of interest has a smaller one.
-    above = int(np.searchsorted((m - 1) * thresholds + least, min(best, limit))) - 1
-    if above < 0 or not np.isfinite(_stage_sum(ranges, thresholds[above], picks, labels)):
-        return min(best, limit), best_picks
-    below, count = 0, above + 1
-    climbing = False
-    while True:
-        climbing = climbing or below >= above
-        t = below if climbing else (below + above) // 2
-        if climbing and (t == count or (m - 1) * thresholds[t] + least >= best):
-            return min(best, limit), best_picks
-        total = _stage_sum(ranges, thresholds[t], picks, labels)
-        if np.isfinite(total):
-            value = (m - 1) * _highest(ranges, picks) + total
-            if value < best:
-                best, best_picks[:] = value, picks
-        if climbing or not np.isfinite(total):
-            below = t + 1
-        else:
-            above = t
+
+    def within(threshold: float) -> Within:
+        picks = np.zeros((len(ranges.in_flight), 3), np.int64)
+        total = _stage_sum(ranges, threshold, picks, labels)
+        return Within(total, highest(ranges.high, picks) if np.isfinite(total) else np.inf, picks)
+
+    return least_by_threshold(within, m, thresholds, limit, known)
 
 
 @jit
-def _highest(ranges: Ranges, picks: Ints) -> float:
-    """Largest ``high`` seconds of the stages in ``picks`` (pp, 3)."""
+def highest(high: Floats, picks: Ints) -> float:
+    """Largest seconds of the stages in ``picks`` (pp, 3)."""
     worst, first = 0.0, 0
     for x in range(picks.shape[0]):
-        worst = max(worst, ranges.high[picks[x, 2], picks[x, 1], first, picks[x, 0]])
+        worst = max(worst, high[picks[x, 2], picks[x, 1], first, picks[x, 0]])
         first = picks[x, 0]
     return worst
 

@@ -32,7 +32,8 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.rack_cases import least_of_cases, rack_cases
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.bounds.ring_members import MemberBound, has_members
-from taut.solver.layer_partition import Partition, solve_partition
+from taut.solver.layer_partition import Partition, solve_pair, solve_partition
+from taut.solver.pipeline_division import Beside, Passed, pipeline_cases
 
 
 def chunked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True) -> ChunkProblem:
@@ -109,15 +110,31 @@ def _of_placements(
 
 
 def _of_every_pipeline(stages: PartitionProblem, comm: Communication, limit: float) -> Partition:
-    """The exact partition, with two classes of device also of the pipeline with the most slow blocks."""
-    found = solve_partition(stages, comm.edge, comm.tail, later=comm.later, crossing=comm.crossing, limit=limit)
-    if stages.low.shape[0] == 1 or min(stages.pp, stages.dp) == 1 or found.seconds >= limit:
-        return found
-    later = None if comm.later is None else comm.later.of_one_pipeline
-    slowest = solve_partition(
-        stages.of_one_pipeline, comm.edge, comm.tail, later=later, crossing=comm.crossing, limit=limit
-    )
-    return replace(found, seconds=max(found.seconds, slowest.seconds))
+    """The exact partition, with two classes of device also of the pipelines that every placement has in some case."""
+    edge, tail, known, others = comm.edge, comm.tail, -np.inf, limit
+    cases = list(pipeline_cases(stages)) if stages.low.shape[0] > 1 and stages.pp > 1 else []
+    pairs = [case for case in cases if isinstance(case, Beside)]
+    if cases:
+        others = min([limit, *(_of_case(stages, comm, case, limit) for case in cases if isinstance(case, Passed))])
+        alone = _of_case(stages, comm, pairs[0].alone, others) if pairs else others
+        known = min(alone, others)
+    found = solve_partition(stages, edge, tail, later=comm.later, crossing=comm.crossing, limit=limit, known=known)
+    if found.feasible and found.seconds < limit and known < others:
+        # A pair takes no less than its all-slow pipeline, so where that says enough, none is divided for.
+        for case in pairs:
+            others = _of_case(stages, comm, case, others)
+        known = others
+    # Where no case fits, nothing does, but what lacks is another bound's to say.
+    return replace(found, seconds=max(found.seconds, known)) if np.isfinite(known) else found
+
+
+def _of_case(stages: PartitionProblem, comm: Communication, case: Passed | Beside, limit: float) -> float:
+    """Least seconds with the pipelines that a placement has in some case; at most the limit."""
+    edge, tail, later, crossing = comm.edge, comm.tail, comm.later, comm.crossing
+    if isinstance(case, Beside):
+        return solve_pair(stages, edge, tail, case, later=later, crossing=crossing, limit=limit)
+    found = solve_partition(stages, edge, tail, later=later, crossing=crossing, passed=case, limit=limit)
+    return min(found.seconds, limit)
 
 
 def _of_cases(

@@ -36,6 +36,7 @@ from taut.solver.bounds.least_rings import (
     exchanged_bytes,
     flat_ring,
     least_expert_ring,
+    least_mixed_rings,
     least_ring,
     least_rings_by_class,
     ring_per_byte,
@@ -183,6 +184,7 @@ def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> L
     experts = least_expert_ring(problem, candidate, best)
     exchanged = exchanged_bytes(problem, candidate, ring, experts)
     unhidden = least_bytes(problem, candidate, exchanged)
+    apart = experts > 0.0 or candidate.uneven_batch
     return LaterStages(
         edge=edge,
         ring=np.full(candidate.pp, ring),
@@ -193,7 +195,8 @@ def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> L
         others=(hops * further if hops else 0.0) + problem.constant_seconds,
         parameters=optimized_parameters(problem, candidate).astype(float),
         optimizer=optimizer_per_parameter(problem, candidate),
-        class_ring=np.zeros(3) if experts or candidate.uneven_batch else least_rings_by_class(problem, candidate, best),
+        class_ring=np.zeros(3) if apart else least_rings_by_class(problem, candidate, best),
+        mixed_rings=np.zeros(1) if apart else least_mixed_rings(problem, candidate, best),
     )
 
 

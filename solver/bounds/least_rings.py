@@ -19,7 +19,10 @@ Sets: nodes that hold c tensor groups at most.
     experts with ranks of their own likewise, and what they sum between copies counts as there. A ring between copies
     has its members in blocks of their own.
 (6) With two classes of device (``taut.formulations.partition`` (4)) a stage of fast blocks touches none of the slow
-    type's nodes, and one of slow blocks none but them, unless blocks span nodes: (2) over those nodes alone.
+    type's nodes, and one of slow blocks none but them, unless blocks span nodes: (2) over those nodes alone. A ring of
+    a mixed stage has a member in every block, so one pair of them is of nodes of both classes: (2) with no less than
+    the quickest of these links. With f fast blocks at most, of n in all, and slow nodes that hold c of them at most, it
+    touches :math:`1 + \lceil (n - f) / c \rceil` nodes at least.
 (7) Experts that fewer devices hold than the rest have rings of their own, as tensor groups of an expert group's devices
     would have: (1) to (3); so have gathers of their shards. With :math:`r` and :math:`r_e` seconds per byte of both, X
     bytes of experts and M others take :math:`r M + r_e X = r (M + X r_e / r)`, and every range at least the least mean
@@ -134,11 +137,11 @@ def spreads_of_first(tied: TiedExchange, holders: int, spread: range, best: Best
             yield Spread(k, tied.hops, tied.inside)
 
 
-def ring_per_byte(dp: int, k: int, best: BestLinks) -> float:
-    """T_DP per gradient byte on k nodes at least, (2)."""
+def ring_per_byte(dp: int, k: int, best: BestLinks, slowest: float = 0.0) -> float:
+    """T_DP per gradient byte on k nodes at least, (2), with a link that takes so many seconds per byte at least."""
     g = -(-dp // k)
     inside = inside_factor(g) * best.inside_inverse if g > 1 else 0.0
-    return inside + ring_factor(k) * best.between(dp, k)
+    return inside + ring_factor(k) * max(best.between(dp, k), slowest)
 
 
 def least_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
@@ -158,13 +161,32 @@ def least_rings_by_class(problem: PlanningProblem, candidate: Candidate, best: B
     slow = problem.type_of_node == slowest_type(problem, candidate)
     wide = candidate.width > problem.links.gpus_per_node.max()
     each = [_ring_on(problem, candidate, best, nodes) for nodes in (~slow, np.ones_like(slow) if wide else slow)]
-    return np.array([*each, 0.0])
+    return np.array([*each, least_mixed_rings(problem, candidate, best)[-1]])
 
 
 def _ring_on(problem: PlanningProblem, candidate: Candidate, best: BestLinks, nodes: Flags) -> float:
     """T_DP per gradient byte on some nodes; where they are too few for a stage, on any."""
     held = int((problem.links.gpus_per_node[nodes] // candidate.tp).sum())
     return least_ring(problem, candidate, best.of_nodes(nodes) if held >= candidate.dp_cp else best)
+
+
+def least_mixed_rings(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Floats:
+    """T_DP per gradient byte of a stage of both classes, by the most fast blocks that it has, (pipelines - 1,), (6)."""
+    holders, most = candidate.dp_cp, candidate.pipelines - 1
+    wide = candidate.width > problem.links.gpus_per_node.max()
+    if len(problem.device_types) == 1 or most == 0 or wide or candidate.dp_shard:
+        return np.zeros(1)
+    slow, numbers = (
+        problem.type_of_node == slowest_type(problem, candidate),
+        spreads(problem, candidate, best.num_nodes),
+    )
+    held = int(problem.links.gpus_per_node[slow].max()) // candidate.width
+    across = best.least_across(problem.rings.inverse, slow)
+    rings = {}
+    for fewest in {1 - (fast - most - 1) // held for fast in range(1, most + 1)}:
+        several = best.telling(holders, range(max(numbers.start, fewest), numbers.stop))
+        rings[fewest] = min((ring_per_byte(holders, k, best, across) for k in several), default=0.0)
+    return np.array([rings[1 - (fast - most - 1) // held] for fast in range(1, most + 1)])
 
 
 def least_expert_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:

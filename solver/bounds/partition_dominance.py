@@ -75,5 +75,5 @@ def _of_racks(racks: RackCases) -> list[Any]:
 
 
 def _waits(later: LaterStages) -> list[Any]:
-    rings = [later.ring, later.class_ring, later.exchanged, later.unhidden]
+    rings = [later.ring, later.class_ring, later.mixed_rings, later.exchanged, later.unhidden]
     return [later.edge, *rings, later.others, later.each, later.parameters, later.optimizer]

@@ -9,6 +9,7 @@ import pytest
 from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages, PartitionProblem, partition_problem
 from taut.solver.layer_partition import solve_partition
 from taut.solver.memory_excess import least_excess
+from taut.solver.pipeline_division import Passed
 from tests.support.small import candidate, cluster, costs, model, problem
 
 pytestmark = pytest.mark.proof
@@ -310,5 +311,6 @@ def test_one_pipeline_has_its_share_of_the_slow_blocks() -> None:
         slow_groups=5,
     )
     whole = solve_partition(given, np.zeros(5), np.zeros(5)).seconds
-    one = solve_partition(given.of_one_pipeline, np.zeros(5), np.zeros(5), crossing=Crossing(0.5, 0.25)).seconds
+    passed, crossing = Passed(3, 4), Crossing(0.5, 0.25)
+    one = solve_partition(given, np.zeros(5), np.zeros(5), crossing=crossing, passed=passed).seconds
     assert (whole, one) == (6.0 + 9 * 2.0, 3 * 2.0 + 1.0 + 9 * 2.0 + 0.5)

@@ -8,6 +8,7 @@ from taut.formulations.problem import LATENCY_MODELS
 from taut.solver.bounds.least_hops import crossing
 from taut.solver.bounds.link_bounds import BestLinks
 from tests.support.blocks import blocks
+from tests.support.instances import random_problem
 from tests.support.ladder import check_candidates
 from tests.support.unlike import slow_between_types, unlike_problem
 
@@ -31,9 +32,9 @@ def test_no_bound_on_unlike_nodes_is_above_the_optimum(block: int) -> None:
     assert unequal > 0 and three > 0 and wide > 0
 
 
-@pytest.mark.parametrize("block", blocks(10, 1))
+@pytest.mark.parametrize("block", blocks(20, 1))
 def test_no_bound_with_slow_links_between_types_is_above_the_optimum(block: int) -> None:
-    """A thousand candidates, a hundred a block, of at least two stages, where pipelines avoid hops between types."""
+    """Two thousand candidates, a hundred a block, of at least two stages, where pipelines avoid hops between types."""
     checked, dearer, seed = 0, 0, 30_000 * block
     while checked < 100:
         given = slow_between_types(unlike_problem(seed, large=seed % 17 == 0), seed)
@@ -45,3 +46,25 @@ def test_no_bound_with_slow_links_between_types_is_above_the_optimum(block: int)
         dearer += sum(crossing(given, candidate, links).whole > 0 for candidate in chosen)
         checked, seed = checked + len(chosen), seed + 1
     assert dearer > 50
+
+
+@pytest.mark.parametrize("block", blocks(10, 1))
+def test_no_bound_on_shared_or_sharded_blocks_with_slow_links_is_above_the_optimum(block: int) -> None:
+    """Five hundred candidates, fifty a block, of two stages or more with context ranks, experts, shards or copies."""
+    checked, seed = 0, 40_000 * block
+    while checked < 50:
+        seed += 1
+        given = random_problem(seed, large=seed % 17 == 0, experts=seed % 2 == 0)
+        if len(given.device_types) == 1:
+            continue
+        space = given.space.model_copy(update={"max_cp": 4, "zero": [[1], [2, 3]][seed // 2 % 2]})
+        given = replace(slow_between_types(given, seed), space=space, latency_model=("step", "pipette")[seed % 3 == 0])
+        staged = [
+            each
+            for each in given.candidates
+            if each.pp > 1
+            and each.pipelines > 1
+            and not each.is_order_priced
+            and (each.cp > 1 or each.ep > 1 or each.zero > 1 or each.dp_shard)
+        ]
+        checked += len(check_candidates(given, staged, seed, 2))
