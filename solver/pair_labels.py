@@ -149,4 +149,4 @@ def _place(known: Floats, count: Ints, x: int, i: int, a: int, c: int, h: int, l
 @jit
 def _no_worse(one: Floats, other: Floats) -> bool:
     """Whether a label is at most another in every part."""
-    return one[0] <= other[0] and one[1] <= other[1] and one[2] <= other[2] and one[3] <= other[3]
+    return bool(one[0] <= other[0] and one[1] <= other[1] and one[2] <= other[2] and one[3] <= other[3])

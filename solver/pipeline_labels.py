@@ -12,7 +12,7 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import jit
-from taut.solver.partition_labels import BEYOND, MOST_LABELS, cheapest, highest, place_label
+from taut.solver.partition_labels import BEYOND, MOST_LABELS, Steps, cheapest, highest, place_label
 from taut.solver.threshold_search import Within, least_by_threshold
 
 FAST, SLOW, MIXED_FAST, MIXED_SLOW = 0, 1, 2, 3
@@ -91,7 +91,7 @@ def _pipeline_sum(given: Passages, threshold: float, picks: Ints) -> float:
 
 
 @jit
-def _extend(given: Passages, threshold: float, x: int, sums: Floats, waits: Floats, count: Ints, step: Ints) -> None:
+def _extend(given: Passages, threshold: float, x: int, sums: Floats, waits: Floats, count: Steps, step: Steps) -> None:
     """Fill the states of stage x from those of stage x + 1 over the ranges [i, j) that stage x can take."""
     layers, pp = given.seconds.shape[2] - 1, len(given.in_flight)
     # Arrays are bound once: each look-up through the tuple would count a reference.
