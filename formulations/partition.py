@@ -44,8 +44,7 @@ it is exact when no stage is mixed. Where stages are mixed,
     slow replica of the only mixed one after slow stages, and the hop comes later, if its class passes none quicker.
 
 (7) Of one pipeline the class of every block is known, and with it its seconds, all of its hops between classes, and the
-    rings of the stages that it passes. Which pipelines any placement has follows from n_1
-    (``taut.solver.pipeline_division``): what they take bounds the step as well.
+    rings of its stages. What pipelines any placement has follows from n_1 (``taut.solver.pipeline_division``).
 """
 
 from collections.abc import Iterator
@@ -152,10 +151,18 @@ class PartitionProblem:
 
 
 class Crossing(NamedTuple):
-    """Seconds that a hop between two classes of device adds at least, in full and without its way back, (6)."""
+    """What a hop between two classes adds (6), a ``further`` one between nodes, and the most blocks of a node."""
 
     whole: float
     before: float
+    further: float = 0.0
+    room: int = 1
+
+    def beyond(self, pp: int) -> Floats:
+        """Seconds that hops between nodes add to those that every pipeline has, by blocks of one class, (pp + 1,)."""
+        of_one, fewest = np.arange(pp + 1), -(-pp // self.room)
+        nodes = -(-of_one // self.room) - (-(pp - of_one) // self.room)
+        return np.asarray(self.further * np.maximum(nodes - fewest, 0) * (fewest > 1))
 
 
 NO_CROSSING = Crossing(0.0, 0.0)

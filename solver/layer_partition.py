@@ -206,7 +206,7 @@ def _with_mixed(
 
 def _of_one_pipeline(problem: PartitionProblem, costs: _Costs, passed: Passed, cap: float, limit: float) -> Partition:
     """The optimum of one pipeline of two classes."""
-    given = passages(_ranges(problem, costs, cap), passed)
+    given = passages(_ranges(problem, costs, cap), passed, costs.crossing.beyond(problem.pp))
     thresholds = _thresholds(given.seconds, int(given.layers[:, 0].min()), int(given.layers[:, 1].max()))
     return _of_picks(*least_pipeline(given, problem.micro_batches, thresholds, limit))
 
@@ -225,7 +225,7 @@ def solve_pair(
     costs, best = _Costs(edge, tail, later, crossing), limit
     optimizer = 0.0 if later is None else _least_optimizer(problem, later)
     for family in problem.by_family:
-        given = passages(_ranges(family, costs, np.inf), Passed(0, problem.pp))
+        given = passages(_ranges(family, costs, np.inf), Passed(0, problem.pp), crossing.beyond(problem.pp))
         if later is not None:
             mixed = later.mixed_rings[min(beside.most, len(later.mixed_rings)) - 1]
             given = given._replace(rings=np.maximum(given.rings, [0.0, 0.0, mixed, mixed]))

@@ -45,7 +45,7 @@ def least_pair(pair: Pair, m: int) -> float:
     count = np.zeros(labels.shape[:5], np.int64)
     for c in range(2):
         count[pp, layers, pair.fast, c, 0] = 1
-        labels[pp, layers, pair.fast, c, 0, 0] = np.array([0.0, -np.inf, 0.0, -np.inf])
+        labels[pp, layers, pair.fast, c, 0, 0] = np.array([0.0, -np.inf, given.beyond[pair.fast], -np.inf])
     for x in range(pp - 1, -1, -1):
         _extend(pair, x, labels, count)
     least = np.inf

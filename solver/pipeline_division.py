@@ -7,7 +7,8 @@ numbers of stages that it passes on slow blocks it takes at least the optimum of
 
 (1) the seconds of the class that is passed, both in the sum and in the slowest stage, as it waits for its own slowest;
 (2) the memory and the ring of the stage's pattern: all fast, all slow or mixed;
-(3) what a hop between classes adds, wherever a stage is passed on another class than the one before.
+(3) what a hop between classes adds, wherever a stage is passed on another class than the one before, and what hops
+    between nodes add that its blocks of each class ask for.
 
 With :math:`D_\theta` the least sum where no stage takes more than :math:`\theta`, it is the least
 :math:`(m - 1) \theta + D_\theta` over the seconds of ranges, found as in ``taut.solver.layer_partition`` (3).
@@ -31,6 +32,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from taut.data.arrays import Floats
 from taut.formulations.partition import PartitionProblem
 from taut.solver.partition_labels import Ranges
 from taut.solver.pipeline_labels import FAST, MIXED_FAST, MIXED_SLOW, SLOW, Passages
@@ -72,7 +74,7 @@ def pipeline_cases(problem: PartitionProblem) -> Iterator[Passed | Beside]:
     yield from (Beside(f, min(fast // f, dp - 1), alone) for f in range(fewest, 0, -1))
 
 
-def passages(ranges: Ranges, passed: Passed) -> Passages:
+def passages(ranges: Ranges, passed: Passed, beyond: Floats) -> Passages:
     """Figures of one pipeline from those of all, by the class that it passes and the stage's pattern, (1) to (3)."""
     seconds = ranges.low[[FAST, SLOW, FAST, SLOW]]
     # What a mixed stage may not hold, no pipeline passes there.
@@ -102,4 +104,5 @@ def passages(ranges: Ranges, passed: Passed) -> Passages:
         allowed=np.isin(np.arange(4), passed.patterns),
         least_slow=passed.least,
         most_slow=passed.most,
+        beyond=beyond,
     )

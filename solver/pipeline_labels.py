@@ -25,7 +25,7 @@ class Passages(NamedTuple):
 
     Names are those of ``taut.solver.partition_labels``; ``rings`` are seconds per byte of every stage and pattern at
     least, (pp, 4); ``allowed`` says which patterns stages may have, and from ``least_slow`` to ``most_slow`` of them
-    are passed on slow blocks.
+    are passed on slow blocks; ``beyond`` are seconds that all hops add by their number, (pp + 1,).
     """
 
     seconds: Floats
@@ -52,6 +52,7 @@ class Passages(NamedTuple):
     allowed: Flags
     least_slow: int
     most_slow: int
+    beyond: Floats
 
 
 def least_pipeline(given: Passages, m: int, thresholds: Floats, limit: float) -> tuple[float, Ints | None]:
@@ -76,7 +77,7 @@ def _pipeline_sum(given: Passages, threshold: float, picks: Ints) -> float:
     for n in range(given.least_slow, given.most_slow + 1):
         for c in range(2):
             count[pp, layers, n, c] = 1
-            sums[pp, layers, n, c, 0], waits[pp, layers, n, c, 0] = 0.0, -np.inf
+            sums[pp, layers, n, c, 0], waits[pp, layers, n, c, 0] = given.beyond[n], -np.inf
     for x in range(pp - 1, -1, -1):
         _extend(given, threshold, x, sums, waits, count, step)
     if count[0, 0, 0, 0] == 0:

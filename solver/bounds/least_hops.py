@@ -11,7 +11,8 @@ With :math:`c` the most tensor groups a node holds, :math:`k` the nodes that sta
 (3) With mixed devices the slowest stage and the longest trip may lie in different pipelines, so (1) and (2) are
     replaced by what every pipeline takes: :math:`\lceil pp / c \rceil - 1` hops between nodes.
 (4) A hop between a node of the slowest type and one of another adds more (``taut.formulations.partition`` (6)): its
-    least seconds beyond those of the hop between nodes of (3) that it may be.
+    least seconds beyond those of the hop between nodes of (3) that it may be. A pipeline with n stages on one class
+    touches :math:`\\lceil n / c \\rceil + \\lceil (pp - n) / c \\rceil` nodes at least.
 """
 
 from typing import Protocol
@@ -114,7 +115,7 @@ def crossing(problem: PlanningProblem, candidate: Candidate, best: BestLinks) ->
     # Hops between nodes are counted as the quickest, of which this is one.
     counted = np.array([weight * between(1) / hops, further]) if hops else np.zeros(2)
     whole, before = np.maximum([whole, before] - counted, 0.0).tolist()
-    return Crossing(whole, min(whole, before))
+    return Crossing(whole, min(whole, before), float(counted.min()), groups_of_node(problem, candidate))
 
 
 def is_single(links: Links, width: int) -> bool:

@@ -50,7 +50,8 @@ def random_classes(seed: int) -> TwoClasses:
         forward=np.concatenate([base, base.min(axis=0)[None]]) * rng.uniform(0.2, 0.5),
     )
     before = float(rng.choice([0.0, 1.0, 10.0, 60.0]) * rng.uniform())
-    crossing = Crossing(before + float(rng.choice([0.0, 1.0, 40.0]) * rng.uniform()), before)
+    whole, further = before + float(rng.choice([0.0, 1.0, 40.0]) * rng.uniform()), float(rng.choice([0.0, 5.0]))
+    crossing = Crossing(whole, before, further, int(rng.integers(1, 4)))
     edge, tail = rng.uniform(0, 5, layers + 1), rng.uniform(0, 20, layers + 1)
     return TwoClasses(stages, edge, tail, crossing, _later(rng, stages, size, edge) if rng.random() < 0.6 else None)
 
@@ -139,4 +140,5 @@ def _ends(given: TwoClasses, ways: Ints, at: tuple[Ints, Ints, Ints]) -> Floats:
         ahead = stages.forward[ways, first, end] + cut + crossed * given.crossing.before
     before = ahead.cumsum(axis=1) - ahead
     after = behind[:, ::-1].cumsum(axis=1)[:, ::-1]
-    return np.asarray(before + after + (stages.micro_batches - 1) * seconds.max(axis=1, keepdims=True))
+    beyond = given.crossing.beyond(stages.pp)[ways.sum(axis=1)][:, None]
+    return np.asarray(beyond + before + after + (stages.micro_batches - 1) * seconds.max(axis=1, keepdims=True))
