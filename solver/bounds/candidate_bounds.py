@@ -111,30 +111,37 @@ def _of_placements(
 
 def _of_every_pipeline(stages: PartitionProblem, comm: Communication, limit: float) -> Partition:
     """The exact partition, with two classes of device also of the pipelines that every placement has in some case."""
-    edge, tail, known, others = comm.edge, comm.tail, -np.inf, limit
-    cases = list(pipeline_cases(stages)) if stages.low.shape[0] > 1 and stages.pp > 1 else []
-    pairs = [case for case in cases if isinstance(case, Beside)]
-    if cases:
-        others = min([limit, *(_of_case(stages, comm, case, limit) for case in cases if isinstance(case, Passed))])
-        alone = _of_case(stages, comm, pairs[0].alone, others) if pairs else others
-        known = min(alone, others)
-    found = solve_partition(stages, edge, tail, later=comm.later, crossing=comm.crossing, limit=limit, known=known)
-    if found.feasible and found.seconds < limit and known < others:
-        # A pair takes no less than its all-slow pipeline, so where that says enough, none is divided for.
-        for case in pairs:
-            others = _of_case(stages, comm, case, others)
-        known = others
-    # Where no case fits, nothing does, but what lacks is another bound's to say.
-    return replace(found, seconds=max(found.seconds, known)) if np.isfinite(known) else found
-
-
-def _of_case(stages: PartitionProblem, comm: Communication, case: Passed | Beside, limit: float) -> float:
-    """Least seconds with the pipelines that a placement has in some case; at most the limit."""
     edge, tail, later, crossing = comm.edge, comm.tail, comm.later, comm.crossing
-    if isinstance(case, Beside):
-        return solve_pair(stages, edge, tail, case, later=later, crossing=crossing, limit=limit)
-    found = solve_partition(stages, edge, tail, later=later, crossing=crossing, passed=case, limit=limit)
-    return min(found.seconds, limit)
+    if stages.low.shape[0] == 1 or stages.pp == 1:
+        return solve_partition(stages, edge, tail, later=later, crossing=crossing, limit=limit)
+    cases = list(pipeline_cases(stages))
+    single = [_of_one(stages, comm, case, limit) for case in cases if isinstance(case, Passed)]
+    pairs = [case for case in cases if isinstance(case, Beside)]
+    others = min(limit, *(one.seconds for one in single))
+    # A pair takes no less than its all-slow pipeline: where that says enough, none is divided for.
+    known = min(others, _of_one(stages, comm, pairs[0].alone, others).seconds) if pairs else others
+    found = solve_partition(stages, edge, tail, later=later, crossing=crossing, limit=limit, known=known)
+    if found.feasible and found.seconds < limit and known < others:
+        for case in pairs:
+            others = solve_pair(stages, edge, tail, case, later=later, crossing=crossing, limit=others)
+        known = others
+    if not np.isfinite(known):
+        # Where no case fits, nothing does, but what lacks is another bound's to say.
+        return found
+    # A division in which all pipelines are as the one that it is for is a better start than one of mixed stages.
+    start = next((one for one in single if found.feasible and known == one.seconds and _is_alike(stages, one)), found)
+    return replace(start, seconds=max(found.seconds, known))
+
+
+def _of_one(stages: PartitionProblem, comm: Communication, passed: Passed, limit: float) -> Partition:
+    """The division of a pipeline that any placement has in some case."""
+    edge, tail, later, crossing = comm.edge, comm.tail, comm.later, comm.crossing
+    return solve_partition(stages, edge, tail, later=later, crossing=crossing, passed=passed, limit=limit)
+
+
+def _is_alike(stages: PartitionProblem, found: Partition) -> bool:
+    """Whether all pipelines may pass the stages of one on blocks of its classes."""
+    return found.feasible and 2 not in found.patterns and found.patterns.count(1) * stages.dp == stages.slow_groups
 
 
 def _of_cases(
