@@ -244,6 +244,8 @@ BUGS: dict[str, Patch] = {
     "hops between classes tripled": _changed(
         least_hops, "crossing", lambda found, *_: Crossing(3 * found.whole, 3 * found.before)
     ),
+    "rings of mixed stages tripled": _scaled(least_rings, "least_mixed_rings", 3.0),
+    "an all-slow pipeline beside another +30 %": _scaled(layer_partition, "solve_pair", 1.3),
 }
 
 

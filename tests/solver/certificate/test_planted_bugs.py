@@ -117,9 +117,17 @@ def test_a_planted_bug_of_copies_is_refused(bug: str) -> None:
     assert found.refused == found.false
 
 
-def test_a_planted_bug_of_hops_between_classes_is_refused() -> None:
+@pytest.mark.parametrize(
+    "bug",
+    [
+        "hops between classes tripled",
+        "rings of mixed stages tripled",
+        "an all-slow pipeline beside another +30 %",
+    ],
+)
+def test_a_planted_bug_of_two_classes_is_refused(bug: str) -> None:
     """The same on two types of device with slow links between, in two stages or more."""
-    found = tally("hops between classes tripled", [Instance(each) for each in two_classes(10)])
+    found = tally(bug, [Instance(each) for each in two_classes(10)])
     assert found.false > 0
     assert found.refused == found.false
 
