@@ -6,7 +6,8 @@ Run ``python -m benchmarks.distances FOLDER --data DIR [--part NAME ...] [--plot
 (``taut.reproduce.searches``), without which parts that need them are left out. A row has the distance J / L - 1 of a
 plan of J seconds from the lower bound L of all plans of the same space at the same prices, and the command that prints
 it. By a formula of its own a search is compared with that formula's optimum. ``taut`` is the best plan known there, so
-its distance says how much of the others' may be the bound's.
+its distance says how much of the others' may be the bound's. ``--page PAGE --plot distances.png`` draws the table on a
+page instead, whose rows may have been renewed one by one.
 """
 
 import argparse
@@ -14,12 +15,11 @@ import json
 import shlex
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.distances_table import EVEN, OURS, OWN, TAUT, Distance, in_markdown, of_markdown
 from taut.plots.plan import HOP, RING, SHADES
 
 if TYPE_CHECKING:
@@ -44,9 +44,6 @@ PARTS = {
     "experts": f"searches --data {DATA} --only 'NVIDIA 2' --time-limit 180",
 }
 """What prints a part, after ``taut reproduce``."""
-OWN, OURS = "the paper's own formula", "taut's prices"
-TAUT, EVEN = "taut", "even stages"
-METHODS = EVEN, "megatron", "varuna", "amp", "pipette", "hethub", "random"
 COLOURS = {OWN: HOP, OURS: RING}
 BANDS = {
     TAUT: "best plan of taut",
@@ -66,17 +63,6 @@ BANDS = {
     "random": "random plans",
 }
 """Planners in the order of the picture, with their names there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Distance:
-    """A plan: who plans, for which setting, by whose prices, its distance (None where nothing fits), what prints it."""
-
-    planner: str
-    setting: str
-    prices: str
-    share: float | None
-    command: str
 
 
 def run_part(name: str, folder: Path, data: Path | None) -> None:
@@ -182,30 +168,6 @@ def _own(who: str, job: str, row: dict[str, Any]) -> Iterator[Distance]:
     yield Distance(TAUT, job, OWN, row["best_s"] / row["lower_bound_s"] - 1, row["command"])
 
 
-def in_markdown(rows: list[Distance]) -> list[str]:
-    """A line for each setting: the published plan or the planners, the best plan known, and the command."""
-    by_setting: dict[tuple[str, str, str], dict[str, float | None]] = defaultdict(dict)
-    for row in rows:
-        by_setting[row.setting, row.prices, row.command][row.planner] = row.share
-    lines = [
-        "| setting | prices | distance from the proven bound | taut | command |",
-        "| :-- | :-- | :-- | --: | :-- |",
-    ]
-    for (setting, prices, command), found in by_setting.items():
-        planners = "; ".join(
-            _percent(share) if planner not in METHODS else f"{planner} {_percent(share)}"
-            for planner, share in found.items()
-            if planner != TAUT
-        )
-        best = _percent(found[TAUT]) if TAUT in found else ""
-        lines.append(f"| {setting} | {prices} | {planners} | {best} | `{command}` |")
-    return lines
-
-
-def _percent(share: float | None) -> str:
-    return "no plan" if share is None else f"{100 * max(share, 0.0):.2f} %"
-
-
 def plot(rows: list[Distance], path: Path) -> None:
     """Draw every distance as a dot, a band for each planner."""
     from matplotlib import pyplot
@@ -261,21 +223,31 @@ def _dress(axes: "Axes", names: list[str]) -> None:
 def main() -> None:
     """Run what is missing, print the table, and draw it where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--plot", type=Path)
+    parser.add_argument("--page", type=Path, help="draw the table that this page shows, and run nothing")
     options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
-    rows: list[Distance] = []
-    for name in options.part:
-        run_part(name, options.folder, options.data)
-        path = options.folder / f"{name}.json"
-        if path.exists():
-            rows += distances(name, json.loads(path.read_text(encoding="utf-8")))
-    print("\n".join(in_markdown(rows)))
+    if (options.folder is None) == (options.page is None):
+        parser.error("expected a folder or --page")
+    if options.page:
+        rows = of_markdown(options.page.read_text(encoding="utf-8").splitlines())
+    else:
+        rows = list(_rows(options.folder, options.data, options.part))
+        print("\n".join(in_markdown(rows)))
     if options.plot:
         plot(rows, options.plot)
+
+
+def _rows(folder: Path, data: Path | None, parts: list[str]) -> Iterator[Distance]:
+    """Rows of some parts, of which those that are missing are run first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in parts:
+        run_part(name, folder, data)
+        path = folder / f"{name}.json"
+        if path.exists():
+            yield from distances(name, json.loads(path.read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":

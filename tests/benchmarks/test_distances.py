@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.distances import Distance, distances, in_markdown, plot, run_part
+from benchmarks.distances import distances, plot, run_part
+from benchmarks.distances_table import Distance, in_markdown, of_markdown
 
 PUBLISHED = {"who": "MLPerf v5.0 NVIDIA", "model": "llama3-405b", "gpus": 2048, "global_batch": 1152}
 PLAN = {
@@ -70,3 +71,24 @@ def test_every_plan_is_a_dot(tmp_path: Path) -> None:
     rows = [Distance("amp", "a", "taut's prices", share, "c") for share in (0.0, 0.1, None)]
     plot(rows, tmp_path / "distances.png")
     assert (tmp_path / "distances.png").stat().st_size > 1000
+
+
+def test_rows_are_read_back_from_a_page() -> None:
+    """The lines of every kind of part give their rows again, to a hundredth of a per cent."""
+    recipe = {"who": "NVIDIA 26.08", "model": "qwen3", "gpus": 64, "global_batch": 256, "precision": "fp8"}
+    recipe |= {"cluster": "gb200-nvl64", "fixed": {"tp": 1, "pp": 1, "ep": 64}}
+    methods = [{"setting": "homogeneous", "distance": {"megatron": None, "amp": 0.001, "taut": 0.0}}]
+    shares = {"setting": {"name": "96"}, "even": 0.8, "rule": None, "best": 1.0, "at_most": 1.0}
+    own = {**OWN, "gpu": "l4", "ours": None}
+    rows = [
+        *distances("gpt3", {"rows": [PLAN, {**PLAN, "published": recipe}], "aceso": [own]}),
+        *distances("amp", {"rows": methods}),
+        *distances("hethub", {"rows": [shares]}),
+    ]
+    found = of_markdown(["# Title", "| plans | why |", "| a | b |", *in_markdown(rows)])
+    assert {(row.planner, row.setting, row.prices, row.command) for row in found} == {
+        (row.planner, row.setting, row.prices, row.command) for row in rows
+    }
+    assert sorted(row.share or 0.0 for row in found) == pytest.approx(
+        sorted(row.share or 0.0 for row in rows), abs=1e-4
+    )
