@@ -4,7 +4,7 @@ What runs today beside the proven best, and which single changes gain most.
 (1) The current configuration is priced as it is (``taut.comparison.current``), by the evaluator.
 (2) The best plan is that of ``taut.plan`` in a space that holds the current schedule, so its bound L holds for the
     current configuration of J seconds as well: its distance is J / L - 1. The search knows the current configuration
-    from the beginning, so the best plan is never slower than one that fits.
+    and those of (3) from the beginning, so the best plan is never slower than one of them that fits.
 (3) A single change lets one choice go: the degree or choice that gains most is taken, the number of replicas follows
     from the other degrees, and all else stays as it is, stages even and workers in the order of the devices. Stages
     and placement are let go together, by a search with everything else held.
@@ -13,7 +13,7 @@ What runs today beside the proven best, and which single changes gain most.
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Unpack, overload
+from typing import Any, NamedTuple, Unpack, overload
 
 from taut.comparison.current import Current, at_its_share, current_of, priced_as_is, with_options
 from taut.comparison.result import Change, Comparison, Priced
@@ -23,8 +23,10 @@ from taut.meshes.plan import MeshedPlan
 from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
 from taut.planning.solve import planned
-from taut.planning.stated import stated_configuration
+from taut.planning.stated import Stated, stated_configuration
 from taut.planning.written import is_meshed
+from taut.solver.certificate.devices import devices_of
+from taut.solver.certificate.document import strategy_of
 from taut.solver.result import Progress
 
 DEGREES = ("tp", "cp", "pp")
@@ -95,15 +97,22 @@ def compare(
     if request.schedules is None:
         request = request.model_copy(update={"schedules": tuple(today.problem.space.schedules)})
     priced = Priced.of(today)
-    best = planned(request, progress=progress, start=today)
     alike = at_its_share(request, stated)
-    found = [*_single(alike, stated, today.strategy), *_placed(alike, stated, today.strategy)]
-    gains = [each for each in found if each.fits and each.gain(priced.step_time_s) > LEAST_GAIN]
-    gains.sort(key=lambda each: each.step_time_s)
-    return Comparison(current=priced, best=best, changes=tuple(gains))
+    found = [*_single(alike, stated, today.strategy), *_placed(alike, stated, today)]
+    gains = [each for each in found if each.change.fits and each.change.gain(priced.step_time_s) > LEAST_GAIN]
+    gains.sort(key=lambda each: each.change.step_time_s)
+    best = planned(request, progress=progress, starts=[today, *(each.stated for each in gains)])
+    return Comparison(current=priced, best=best, changes=tuple(each.change for each in gains))
 
 
-def _single(request: PlanRequest, current: Current, strategy: Strategy) -> Iterator[Change]:
+class _Changed(NamedTuple):
+    """A change, and the configuration then."""
+
+    change: Change
+    stated: Stated
+
+
+def _single(request: PlanRequest, current: Current, strategy: Strategy) -> Iterator[_Changed]:
     """The best of every choice with the others held, (3)."""
     held = _held(current, strategy)
     for what in CHOICES:
@@ -118,7 +127,7 @@ def _single(request: PlanRequest, current: Current, strategy: Strategy) -> Itera
                 continue
         priced, before, after = Priced.of(stated), _value(strategy, what), _value(stated.strategy, what)
         if before != after:
-            yield Change(
+            change = Change(
                 what=what,
                 before=before,
                 after=after,
@@ -126,16 +135,17 @@ def _single(request: PlanRequest, current: Current, strategy: Strategy) -> Itera
                 memory_bytes=max(priced.memory_bytes),
                 fits=priced.fits,
             )
+            yield _Changed(change, stated)
 
 
-def _placed(request: PlanRequest, current: Current, strategy: Strategy) -> Iterator[Change]:
+def _placed(request: PlanRequest, current: Current, today: Stated) -> Iterator[_Changed]:
     """Stages and placement let go, by a search with all else held, (3)."""
     try:
-        found = planned(request.model_copy(update={"fix": _held(current, strategy)}))
+        found = planned(request.model_copy(update={"fix": _held(current, today.strategy)}))
     except (InfeasibleError, NothingFoundError):
         return
     layers = "even" if current.layers is None else "as stated"
-    yield Change(
+    change = Change(
         what="stages and placement",
         before=f"{layers}, in order",
         after="searched",
@@ -143,6 +153,9 @@ def _placed(request: PlanRequest, current: Current, strategy: Strategy) -> Itera
         memory_bytes=max(found.predicted.memory_bytes),
         fits=True,
     )
+    document, source = found.typed, found.source
+    strategy, devices = strategy_of(document.strategy, source), devices_of(document, source)
+    yield _Changed(change, Stated(today.problem, strategy, devices))
 
 
 def _held(current: Current, strategy: Strategy) -> dict[str, Any]:

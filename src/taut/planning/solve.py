@@ -9,6 +9,7 @@ certificate (``taut.solver.certificate.write``) writes down everything that ``ta
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Unpack, overload
 
@@ -22,7 +23,7 @@ from taut.formulations.tables.learned_memory import candidate_features
 from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
 from taut.planning.resolve import planning_problem, wider_costs
-from taut.planning.stated import Stated
+from taut.planning.stated import Stated, fastest
 from taut.solver.certificate.write import plan_document
 from taut.solver.infeasibility.diagnosis import diagnose
 from taut.solver.methods.certified import Certified, certified
@@ -30,7 +31,6 @@ from taut.solver.methods.named import NAMES, SEARCH, SIMULATED, method_of
 from taut.solver.methods.outcome import Outcome
 from taut.solver.result import Incumbent, Limits, Progress, SearchResult, Status, StoppedBy
 from taut.solver.search.search import search
-from taut.solver.simple_plans import priced
 
 _STOPPED = {
     StoppedBy.TIME: "the time limit came first",
@@ -165,7 +165,7 @@ def planned(
     method: str = SEARCH,
     processes: int = 1,
     progress: Progress | None = None,
-    start: Stated | None = None,
+    starts: Sequence[Stated] = (),
 ) -> Plan:
     """
     What ``plan`` finds for a request.
@@ -174,8 +174,8 @@ def planned(
     ----------
     request, method, processes, progress
         As of ``plan``.
-    start
-        A configuration that the branch and bound of one process knows from the beginning, where it fits and lies in the
+    starts
+        Configurations that the branch and bound of one process knows from the beginning, where they fit and lie in the
         space.
 
     Raises
@@ -193,7 +193,7 @@ def planned(
     tried = (
         None if method == SEARCH else certified(problem, _found_by(method, problem, limits, progress), limits, progress)
     )
-    known = None if start is None else _known(problem, start)
+    known = fastest(problem, starts)
     result = _searched(problem, limits, processes, progress, known) if tried is None else tried.result
     if result.status is Status.INFEASIBLE:
         why_not = diagnose(problem, result, pricing=lambda max_tp: wider_costs(problem, request.profile, max_tp))
@@ -237,12 +237,6 @@ def scored_by_simulation(request: PlanRequest, method: str) -> tuple[PlanRequest
     if method not in (SEARCH, SIMULATED):
         raise FieldError("method", method, f"stands beside latency model {SIMULATED}, expected none")
     return request.model_copy(update={"latency_model": "step"}), SIMULATED
-
-
-def _known(problem: PlanningProblem, start: Stated) -> Incumbent | None:
-    """A configuration as a plan of the problem; None where it does not fit or is outside of the space."""
-    within = start.strategy.candidate in problem.candidates
-    return priced(problem, start.strategy, start.devices) if within else None
 
 
 def _searched(

@@ -8,6 +8,8 @@ does not.
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from taut.data.arrays import Ints
@@ -18,7 +20,8 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
-from taut.solver.simple_plans import even_strategy, fitting, rank_order
+from taut.solver.result import Incumbent
+from taut.solver.simple_plans import even_strategy, fitting, priced, rank_order
 
 MOST_OPEN = 2000
 """Candidates whose simple plans are compared; on 128 devices that takes some ten seconds."""
@@ -73,3 +76,20 @@ def _seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> flo
     if any("lies on" in line for line in violations(problem, strategy, devices)):
         return math.inf
     return float(step_time(problem, strategy, devices).total)
+
+
+def fastest(problem: PlanningProblem, starts: Sequence[Stated]) -> Incumbent | None:
+    """The fastest of some configurations as a plan of the problem; None where none fits or lies in the space."""
+    within = ((_in_space(problem, start.strategy), start.devices) for start in starts)
+    found = (priced(problem, strategy, devices) for strategy, devices in within if strategy is not None)
+    return min((each for each in found if each is not None), key=lambda each: each.seconds, default=None)
+
+
+def _in_space(problem: PlanningProblem, strategy: Strategy) -> Strategy | None:
+    """The strategy by the candidate that the space has it as: one recompute may be stated by the candidate or not."""
+    kinds = set(strategy.recompute)
+    for name in ("", *kinds) if len(kinds) == 1 else ("",):
+        candidate = replace(strategy.candidate, uniform_recompute=name)
+        if candidate in problem.candidates:
+            return replace(strategy, candidate=candidate)
+    return None

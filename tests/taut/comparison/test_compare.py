@@ -177,3 +177,13 @@ def test_rows_of_one_plan_alone_stand_beside_none() -> None:
     assert not both & {"context ranks", "optimizer states on hosts"}
     assert ("optimizer states on hosts", "-", "50 %") in taut.compare_plans(plain, away)
     assert ("context ranks", contexts.strategy.cp_comm, "-") in taut.compare_plans(contexts, away)
+
+
+def test_the_best_plan_is_no_slower_than_a_single_change() -> None:
+    """A search that ends at once still knows every single change that fits."""
+    found = taut.compare(
+        "gpt2-345m", "amp-heterogeneous", global_batch=32, work_limit=1, current={"tp": 2, "pp": 4, "micro_batch": 1}
+    )
+    assert found.changes
+    assert found.best.step_time_s <= found.changes[0].step_time_s < found.current.step_time_s
+    assert found.best.verify().holds
