@@ -187,7 +187,7 @@ def resource_front(
     >>> fix = {"tp": 1, "pp": 1, "micro_batch": 1}
     >>> found = taut.resource_front("gpt2-345m", "dgx-a100:2", global_batch=64, steps=1000, price=2, fix=fix)
     >>> [(point.gpus, round(point.dollars), point.on_front) for point in found.points]
-    [(8, 5, True), (16, 5, True)]
+    [(8, 4, True), (16, 4, True)]
     """
     request = request_of(model, cluster, options)
     spec = load_cluster(request.cluster) if isinstance(request.cluster, str) else request.cluster

@@ -47,7 +47,7 @@ class Plan(WrittenPlan[PlanDocument]):
     >>> plan.strategy.dp, plan.status
     (4, 'optimal')
     >>> [stage["layers"] for stage in plan.stages]
-    ['0-11', '12-23']
+    ['0-12', '13-23']
     """
 
     @property

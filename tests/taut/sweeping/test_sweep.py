@@ -60,7 +60,7 @@ def test_a_plan_has_its_strategy_bound_and_gap() -> None:
     plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix=fixed[0], workers=1)
     assert good["fix"] == "tp=1,pp=2,micro_batch=4" and good["status"] == "optimal"
     assert (good["step_time_s"], good["lower_bound_s"], good["gap"]) == (plan.step_time_s, plan.lower_bound_s, plan.gap)
-    assert (good["pp"], good["dp"], good["stages"]) == (2, 4, "12|12")
+    assert (good["pp"], good["dp"], good["stages"]) == (2, 4, "13|11")
     assert good["memory_bytes"] == max(plan.predicted.memory_bytes)
     assert bad["status"] == "error" and "tp=5" in bad["error"]
 
