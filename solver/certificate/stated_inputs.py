@@ -36,8 +36,7 @@ def _modules(problem: PlanningProblem) -> Iterator[str]:
     """Modules that the space names and the cost table does not have, where it says what its figures are of."""
     space, costs = problem.space, problem.costs
     named = "recompute_modules", "offload_modules"
-    away = any(row.offload_bytes or row.offload_bytes_sp for row in costs.rows)
-    said = any(getattr(costs, name) for name in named) or away
+    said = any(getattr(costs, name) for name in named)
     for name in named:
         stated, priced = set(getattr(space, name)), set(getattr(costs, name))
         if said and stated != priced:
