@@ -291,9 +291,10 @@ def smaller(given: PlanningProblem, share: float) -> PlanningProblem:
     return replace(given, cluster=given.cluster.model_copy(update={"nodes": groups}))
 
 
-def test_missing_bytes_equal_enumeration() -> None:
+@pytest.mark.parametrize("number", [10, pytest.param(25, marks=pytest.mark.long)])
+def test_missing_bytes_equal_enumeration(number: int) -> None:
     """Random infeasible problems of one and two types: no division or placement lacks less than the nearest."""
-    for seed, given, found in infeasible(25, types=2):
+    for seed, given, found in infeasible(number, types=2):
         tried = [_least_by_enumeration(given, candidate) for candidate in given.candidates]
         assert found.shortfalls[0].missing_bytes == min(tried), seed
         assert found.shortfalls[0].missing_bytes == max(found.nearest.missing)
@@ -319,10 +320,11 @@ def always(costs: CostTable) -> Callable[[int], CostTable]:
     return lambda _: costs
 
 
-def test_every_way_out_of_random_problems_holds() -> None:
+@pytest.mark.parametrize("number", [20, pytest.param(40, marks=pytest.mark.long)])
+def test_every_way_out_of_random_problems_holds(number: int) -> None:
     """Planning with a claimed remedy finds a plan within its bound; a single change that is not claimed has none."""
     kinds = set()
-    for seed, given, found in infeasible(40, types=3):
+    for seed, given, found in infeasible(number, types=3):
         assert found.complete
         for remedy in found.remedies:
             assert holds(remedy), (seed, remedy)
