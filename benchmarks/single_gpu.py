@@ -12,8 +12,6 @@ Three prices stand beside it:
 (3) the operator models without any calibration (stack ``any``).
 """
 
-import argparse
-import csv
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import taut
 from benchmarks.accuracy import as_table
+from benchmarks.device_measurements import FOLDER, measure_or_print, write
+from benchmarks.runs import lines_of
 from taut.data.costs import RECOMPUTE, CostRow, CostTable, Recompute
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
@@ -30,7 +30,6 @@ from taut.errors import ExtrapolationWarning
 if TYPE_CHECKING:
     import torch
 
-FOLDER = Path(__file__).parent / "measured"
 WARM_UP, REPEATS = 2, 5
 LAYER_WARM_UP, LAYER_REPEATS = 3, 10
 GPT = {"vocab": 50304, "dropout": False}
@@ -175,15 +174,6 @@ def measure(folder: Path, name: str, runs: tuple[Run, ...] = RUNS) -> None:
         print(steps[-1], flush=True)
 
 
-def write(path: Path, lines: list[dict[str, Any]]) -> None:
-    """Write lines as a CSV file."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
-        writer.writeheader()
-        for line in lines:
-            writer.writerow({name: f"{cell:.6g}" if isinstance(cell, float) else cell for name, cell in line.items()})
-
-
 def measured(folder: Path = FOLDER) -> list[tuple[Run, dict[str, str], CostTable]]:
     """Every measured run with its figures and the layers measured beside it."""
     found = []
@@ -205,12 +195,6 @@ def measured(folder: Path = FOLDER) -> list[tuple[Run, dict[str, str], CostTable
 
 def _cost_row(cells: dict[str, str]) -> CostRow:
     return CostRow.parse_cells({name: cell for name, cell in cells.items() if name != "model"}, cells["model"])
-
-
-def lines_of(path: Path) -> list[dict[str, str]]:
-    """Lines of a CSV file by column."""
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def predicted(run: Run, gpu: str, **prices: Any) -> tuple[float, float]:
@@ -249,18 +233,5 @@ def rows(folder: Path = FOLDER) -> list[dict[str, Any]]:
     return table
 
 
-def main() -> None:
-    """Measure, or print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--measure", action="store_true")
-    parser.add_argument("--folder", type=Path, default=FOLDER)
-    parser.add_argument("--device", default="cuda")
-    options = parser.parse_args()
-    if options.measure:
-        measure(options.folder, options.device)
-        return
-    print(as_table(rows(options.folder)))
-
-
 if __name__ == "__main__":
-    main()
+    measure_or_print(__doc__, measure, lambda folder: as_table(rows(folder)))

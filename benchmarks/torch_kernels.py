@@ -8,7 +8,6 @@ the loss, whose logits are also copied to fp32, and the optimizer, which has fp3
 A figure is the median of five rounds of some 12 ms, as in ``benchmarks.torch_operators``.
 """
 
-import argparse
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.accuracy import as_table
-from benchmarks.single_gpu import FOLDER, lines_of, write
+from benchmarks.device_measurements import FOLDER, measure_or_print, write
+from benchmarks.runs import lines_of
 from benchmarks.torch_operators import seconds_of
 from taut.data.catalog.devices import catalog_devices
 
@@ -164,18 +164,5 @@ def table(folder: Path = FOLDER) -> list[dict[str, Any]]:
     ]
 
 
-def main() -> None:
-    """Measure, or print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--measure", action="store_true")
-    parser.add_argument("--folder", type=Path, default=FOLDER)
-    parser.add_argument("--device", default="cuda")
-    options = parser.parse_args()
-    if options.measure:
-        measure(options.folder, options.device)
-        return
-    print(as_table(table(options.folder)))
-
-
 if __name__ == "__main__":
-    main()
+    measure_or_print(__doc__, measure, lambda folder: as_table(table(folder)))

@@ -2,14 +2,13 @@
 What PyTorch's operators take on one GPU, beside the operator models of ``taut``.
 
 Run ``python -m benchmarks.torch_operators --measure`` on a machine with a GPU: it times matrix products of Llama's and
-GPT's layers (forward, input and weight gradient), of experts in one kernel (``torch._grouped_mm``), and causal
+GPT's layers (forward, input and weight gradient), of experts in one kernel (``grouped_mm``), and causal
 attention forward and backward by PyTorch's own choice of kernel, by cuDNN and by FlashAttention-2, and writes CSV files
 to ``benchmarks/measured``. Without ``--measure`` it compares what is there with ``taut.data.analytic.operator_times``
 and prints two tables. A figure is the median of five rounds of some 12 ms, in bf16, with inputs that the cache may
 hold.
 """
 
-import argparse
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -20,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.accuracy import as_table
-from benchmarks.single_gpu import FOLDER, lines_of, write
+from benchmarks.device_measurements import FOLDER, measure_or_print, write
+from benchmarks.runs import lines_of
 from taut.data.analytic.operator_times import ATTENTION_BACKWARD, OperatorModel
 from taut.data.catalog.builtin import catalog_operators
 
@@ -109,7 +109,7 @@ def seconds_of(work: Callable[[], object], device: Any) -> float:
 def measured_product(product: Product, device: Any) -> dict[str, Any]:
     """Seconds of a product forward and of both of its gradients, with the transposes that a linear layer has."""
     import torch
-    from torch.nn.functional import linear
+    from torch.nn.functional import grouped_mm, linear
 
     groups = max(1, product.groups)
     dtype = {"dtype": torch.bfloat16, "device": device}
@@ -119,9 +119,8 @@ def measured_product(product: Product, device: Any) -> dict[str, Any]:
     if product.groups:
         w = torch.randn(groups, product.columns, product.sums, **dtype)
         ends = product.rows * torch.arange(1, groups + 1, device=device, dtype=torch.int32)
-        grouped: Any = torch._grouped_mm  # noqa: SLF001
-        work = [lambda: grouped(x, w.mT, offs=ends), lambda: grouped(dy, w, offs=ends)]
-        work.append(lambda: grouped(dy.t(), x, offs=ends))
+        work = [lambda: grouped_mm(x, w.mT, offs=ends), lambda: grouped_mm(dy, w, offs=ends)]
+        work.append(lambda: grouped_mm(dy.t(), x, offs=ends))
     else:
         w = torch.randn(product.columns, product.sums, **dtype)
         work = [lambda: linear(x, w), lambda: dy @ w, lambda: dy.t() @ x]
@@ -227,18 +226,5 @@ def tables(folder: Path = FOLDER) -> tuple[list[dict[str, Any]], list[dict[str, 
     return of_products, of_cores
 
 
-def main() -> None:
-    """Measure, or print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--measure", action="store_true")
-    parser.add_argument("--folder", type=Path, default=FOLDER)
-    parser.add_argument("--device", default="cuda")
-    options = parser.parse_args()
-    if options.measure:
-        measure(options.folder, options.device)
-        return
-    print("\n\n".join(map(as_table, tables(options.folder))))
-
-
 if __name__ == "__main__":
-    main()
+    measure_or_print(__doc__, measure, lambda folder: "\n\n".join(map(as_table, tables(folder))))

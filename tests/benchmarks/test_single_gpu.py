@@ -2,6 +2,7 @@
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,8 +71,8 @@ def test_a_step_changes_every_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[torch.optim.AdamW] = []
     adam = torch.optim.AdamW
 
-    def noted(*given: object, **named: object) -> torch.optim.AdamW:
-        seen.append(adam(*given, **named))  # type: ignore[arg-type]
+    def noted(*given: Any, **named: Any) -> torch.optim.AdamW:
+        seen.append(adam(*given, **named))
         return seen[-1]
 
     monkeypatch.setattr("torch.optim.AdamW", noted)

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from benchmarks import torch_operators
-from benchmarks.single_gpu import FOLDER, lines_of
+from benchmarks.device_measurements import FOLDER
+from benchmarks.runs import lines_of
 from benchmarks.torch_operators import Core, Product, core_errors, cores, product_errors, products
 
 pytestmark = pytest.mark.usefixtures("one_thread")
