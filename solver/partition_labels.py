@@ -207,12 +207,8 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
                                 total, longest = max(total + tail[j], longest + ranges.others), -np.inf
                             else:
                                 longest = max(longest, total + ranges.least_wait)
-                            slot = place_label(
-                                sums[x, i, a, b], waits[x, i, a, b], count, x, i, a, b, total, longest, step
-                            )
-                            if slot >= 0:
-                                chosen = step[x, i, a, b, slot]
-                                chosen[0], chosen[1], chosen[2], chosen[3] = j, r, q, k
+                            state, choice = (x, i, a, b), (j, r, q, k)
+                            place_label(sums[state], waits[state], count, step[state], state, total, longest, choice)
             if ranges.growing and not within:
                 # Longer ranges take longer still.
                 break
@@ -229,27 +225,34 @@ def _hop_may_lie_before(ranges: Ranges, fasts: int, slows: int) -> bool:
 
 @jit
 def place_label(
-    sums: Floats, waits: Floats, count: Steps, x: int, i: int, a: int, b: int, total: float, longest: float, step: Steps
-) -> int:
-    """Put a label (4) among those of a state unless one is no worse; returns its place, -1 for none."""
-    known, kept = count[x, i, a, b], 0
+    sums: Floats,
+    waits: Floats,
+    count: Steps,
+    step: Steps,
+    state: tuple[int, int, int, int],
+    total: float,
+    longest: float,
+    choice: tuple[int, int, int, int],
+) -> None:
+    """Put a label (4) and the choice that leads to it among those of a state, unless one is no worse."""
+    known, kept = count[state], 0
     for k in range(known):
         if sums[k] <= total and waits[k] <= longest:
-            return -1
+            return
     for k in range(known):
         if total <= sums[k] and longest <= waits[k]:
             continue
         if kept < k:
             sums[kept], waits[kept] = sums[k], waits[k]
-            step[x, i, a, b, kept] = step[x, i, a, b, k]
+            step[kept] = step[k]
         kept += 1
     if kept == len(sums):
         # Both at least as small as any division's: a lower bound.
         kept -= 1
         total, longest = min(total, sums[kept]), min(longest, waits[kept])
     sums[kept], waits[kept] = total, longest
-    count[x, i, a, b] = kept + 1
-    return kept
+    step[kept, 0], step[kept, 1], step[kept, 2], step[kept, 3] = choice
+    count[state] = kept + 1
 
 
 @jit

@@ -130,12 +130,8 @@ def _extend(given: Passages, threshold: float, x: int, sums: Floats, waits: Floa
                                 whole, before = total + given.crossing, longest + given.crossing_before
                             if x > 0:
                                 before = max(before, whole + given.least_wait)
-                            slot = place_label(
-                                sums[x, i, n, c], waits[x, i, n, c], count, x, i, n, c, whole, before, step
-                            )
-                            if slot >= 0:
-                                chosen = step[x, i, n, c, slot]
-                                chosen[0], chosen[1], chosen[2], chosen[3] = j, r, q, k
+                            state, choice = (x, i, n, c), (j, r, q, k)
+                            place_label(sums[state], waits[state], count, step[state], state, whole, before, choice)
             if given.growing and not within:
                 # Longer ranges take longer still.
                 break

@@ -145,10 +145,8 @@ def _put_in_front(
                     longest = max(ring, longest)
                 if x == 0:
                     total, longest = _whole(figures, total, longest, ring) + figures.tail[j], -np.inf
-                slot = place_label(sums[x, i, s, 0], waits[x, i, s, 0], count, x, i, s, 0, total, longest, step)
-                if slot >= 0:
-                    chosen = step[x, i, s, 0, slot]
-                    chosen[0], chosen[1], chosen[2], chosen[3] = j, recompute[q], after, k
+                label, origin = (x, i, s, 0), (j, recompute[q], after, k)
+                place_label(sums[label], waits[label], count, step[label], label, total, longest, origin)
 
 
 @jit
