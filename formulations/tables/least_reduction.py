@@ -97,8 +97,10 @@ def _beyond_backward(problem: PlanningProblem, candidate: Candidate, ring: float
     """Minorant (2)."""
     tables, backward = problem.tables(candidate), _most_backward(problem, candidate)
     rising = np.triu_indices(tables.num_layers + 1, 1)
-    with np.errstate(divide="ignore"):
-        rate = backward[rising] / tables.parameters[rising]
+    seconds, parameters = backward[rising], tables.parameters[rising]
+    # A range without parameters has no rate: where its backward pass takes time, (2) says nothing.
+    rate = np.where(seconds > 0, np.inf, 0.0)
+    np.divide(seconds, parameters, out=rate, where=parameters > 0)
     return LeastReduction(0.0, max(ring - float(rate.max()), 0.0))
 
 

@@ -77,3 +77,14 @@ def test_the_last_bucket_shows_whole_where_no_device_has_less() -> None:
     assert chord == LeastReduction(0.04, 0.0)
     half = chord_of_bucket(1e-9, layer // 5, layer, 40_000_000)
     assert half.at(layer // 5) == pytest.approx(0.01) and half.at(layer) == pytest.approx(0.04)
+
+
+def test_ranges_without_parameters_leave_the_last_bucket_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a layer has no parameters but a backward pass, the reduction less that pass is bounded by nothing."""
+    given = next(each for each in map(ordered, range(60)) if any(c.is_order_priced for c in each.candidates))
+    given = replace(given, overlap_grad_reduce=True)
+    choice = next(each for each in given.candidates if each.is_order_priced and overlaps(given, each))
+    tables = given.tables(choice)
+    none = replace(tables, parameters=np.where(np.eye(tables.num_layers + 1, k=1) > 0, 0, tables.parameters))
+    monkeypatch.setattr(PlanningProblem, "tables", lambda _self, _candidate: none)
+    assert minorants(given, choice, 1e9, 0.0, choice.vpp)[1] == LeastReduction(0.0, 0.0)
