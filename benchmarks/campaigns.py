@@ -141,7 +141,13 @@ def _cluster_of(device: str) -> str:
 
 
 def torchtitan_row(line: Line, device: str, precisions: str) -> dict[str, Any] | None:
-    """One run of torchtitan as a row, or None if it is of another device or precision."""
+    """
+    One run of torchtitan as a row, or None if it is of another device or precision.
+
+    Scales by rows are read as scales by blocks, the nearest recipe whose products were measured: both find many scales
+    for a product, where ``fp8`` has one for a tensor, and PyTorch's products by rows are substantially slower than
+    those with one (pytorch/pytorch#147971, pytorch/torchtitan#1207).
+    """
     speed = line.get("tps_per_gpu") or line.get("wps_per_gpu") or ""
     precision = "fp8" if line.get("float8") == "1" or "float8" in line["model"] else "bf16"
     if not line["gpu"].lower().startswith(device[:4]) or speed in ("", "OOM") or precision not in precisions.split():
@@ -164,7 +170,7 @@ def torchtitan_row(line: Line, device: str, precisions: str) -> dict[str, Any] |
         "global_batch": batch,
         "zero": 3,
         "recompute": CHECKPOINTS.get(line["act_ckpt"].rstrip("?"), line["act_ckpt"]),
-        "precision": precision,
+        "precision": "fp8-blockwise" if line.get("table", "").endswith("rowwise") else precision,
         "measured_s": batch * int(line["seq"]) / (float(speed) * gpus),
     }
 
