@@ -38,6 +38,15 @@ DENSE = {"LLAMA3_8B": "llama3.1_8b", "LLAMA3_70B": "llama3.1_70b", "LLAMA3.1_405
 DENSE_RECIPES = {"llama3_8b": "LLAMA3_8B", "llama3_70b": "LLAMA3_70B", "llama31_405b": "LLAMA3.1_405B"}
 DENSE_PRECISIONS = {"BF16": "bf16", "FP8": "fp8", "FP8-CS": "fp8", "MXFP8": "mxfp8", "NVFP4": "nvfp4"}
 ON_HOSTS = "cpu_offloading_num_layers"
+_AS_RELEASED = {"mbs": "1", "pp": "4", "vp": "5"}
+CORRECTED = {
+    ("26.02.01", "DGX-GB300", "LLAMA3_70B", "MXFP8"): _AS_RELEASED,
+    ("26.02.01", "DGX-GB300", "LLAMA3_70B", "NVFP4"): _AS_RELEASED,
+}
+"""
+Rows whose micro-batch and stages are not those of their release's recipe, which are taken: without shards their weights
+and activations would not fit (Megatron-Bridge v0.3.1, ``scripts/performance/configs/llama``, ``GB300_*_V2``).
+"""
 
 
 class Source(NamedTuple):
@@ -133,7 +142,9 @@ def bridge_rows(folder: Path) -> Rows:
     """Dense pre-training runs of Megatron-Bridge's summaries, with the recipes' activations on hosts."""
     shares = {_recipe_key(line): int(line[ON_HOSTS]) for line in lines_of(folder / RECIPES) if line[ON_HOSTS]}
     values = []
-    for line in lines_of(folder / RUNS):
+    for stated in lines_of(folder / RUNS):
+        named = stated.get("container", ""), stated["system"], stated["model"], stated["precision"]
+        line = {**stated, **CORRECTED.get(named, {})}
         numbers = [line[key] for key in ("tp", "pp", "cp", "mbs")]
         precision = DENSE_PRECISIONS.get(line["precision"].split()[0] if line["precision"] else "BF16")
         if line["kind"] != "Pre-Training Performance" or line["model"] not in DENSE or precision is None:

@@ -67,12 +67,24 @@ def test_a_recipe_with_layers_on_hosts_keeps_the_others(tmp_path: Path) -> None:
     assert half.needed < 0.6 * whole.needed
 
 
+@pytest.mark.parametrize(("container", "stages"), [("26.02.01", 4), ("26.04", 1)])
+def test_rows_that_contradict_their_recipe_take_it(tmp_path: Path, container: str, stages: int) -> None:
+    """A row of the release whose recipe has four stages of five chunks has them; those of other releases stay."""
+    summary = "container,kind,system,model,n_gpus,precision,gbs,mbs,seq,fsdp,tp,pp,cp,vp\n"
+    summary += f"{container},Pre-Training Performance,DGX-GB300,LLAMA3_70B,64,NVFP4,256,2,8192,0,1,1,1,n/a\n"
+    (tmp_path / "megatron_bridge_h100_b200_gb200.csv").write_text(summary, encoding="utf-8")
+    recipe = "model,gpu,n_gpus,precision_tag,micro_batch_size,cpu_offloading_num_layers\n"
+    (tmp_path / "megatron_bridge_recipes_config.csv").write_text(recipe, encoding="utf-8")
+    (row,) = bridge_rows(tmp_path)
+    assert (row.pp, row.vpp, row.micro_batch) == ((4, 5, 1) if stages == 4 else (1, 1, 2))
+
+
 @pytest.mark.proof
 @pytest.mark.skipif(not MEASURED.is_dir(), reason="TAUT_SHARED_DATA holds no measured runs")
 def test_public_runs_are_called_as_they_went() -> None:
-    """All runs out of memory are refused, and of a thousand that ran no more than four are predicted not to fit."""
+    """All runs out of memory are refused, and of a thousand that ran no more than two are predicted not to fit."""
     together = counted(sources(MEASURED))[-1]
     assert together["refused"] == together["refused with margin"] == together["out of memory"] >= 6
     assert together["ran"] >= 1000
-    assert together["called fit"] >= 0.996 * together["ran"]
-    assert together["with margin"] >= 0.98 * together["ran"]
+    assert together["called fit"] >= together["ran"] - 2
+    assert together["with margin"] >= 0.984 * together["ran"]
