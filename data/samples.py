@@ -96,6 +96,8 @@ class ConfigurationRow(Spec):
     expert_ffn_hidden: Whole | None = None
     shared_ffn_hidden: Annotated[int, Field(ge=0)] = 0
     dense_layers: Annotated[int, Field(ge=0)] = 0
+    router_num_groups: Whole | None = None
+    router_group_topk: Whole | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -158,7 +160,8 @@ class ConfigurationRow(Spec):
         missing = [name for name in ("experts_per_token", "expert_ffn_hidden") if getattr(self, name) is None]
         if self.num_experts is None:
             stated = [name for name in ("experts_per_token", "expert_ffn_hidden") if name not in missing]
-            stated += [name for name in ("shared_ffn_hidden", "dense_layers") if getattr(self, name)]
+            names = ("shared_ffn_hidden", "dense_layers", "router_num_groups", "router_group_topk")
+            stated += [name for name in names if getattr(self, name)]
             stated += ["ep"] * (self.ep > 1) + ["etp"] * (self.etp is not None)
             if stated:
                 raise ValueError(f"{stated[0]} is {getattr(self, stated[0])}, expected num_experts beside it")

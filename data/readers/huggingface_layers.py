@@ -3,8 +3,9 @@ Which layers of a Hugging Face file attend to a window or have experts, and the 
 
 Windows stand as ``sliding_window`` or ``attention_chunk_size`` (Llama 4), for all layers or for all but every n-th:
 ``layer_types`` names every layer, ``sliding_window_pattern`` states n, and families without either have their own.
-Experts stand under several names; ``_COUNT`` to ``_SHARED`` list them. A pattern that is not one of
-``taut.data.model`` (1) and (2) is refused for experts, and for windows priced as attention to every token.
+Experts stand under several names; ``_COUNT`` to ``_GROUPS`` list them. Groups that a router keeps to are left out where
+the file says that it takes the best experts of all (``topk_method`` greedy in DeepSeek-V2-Lite). A pattern that is not
+one of ``taut.data.model`` (1) and (2) is refused for experts, and for windows priced as attention to every token.
 """
 
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ _COUNT = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_exper
 _CHOSEN = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_topk", "moe_k", "moe_top_k")
 _WIDTH = ("moe_intermediate_size", "intermediate_size", "ffn_hidden_size")
 _SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
+_GROUPS, _KEPT = ("n_group", "num_expert_group"), ("topk_group",)
 _FIRST = ("first_k_dense_replace", "moe_layer_start_index")
 _PERIOD = ("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq", "moe_layer_interval")
 _FULL_PERIOD = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4, "gpt_oss": 2, "llama4_text": 4}
@@ -109,7 +111,17 @@ def experts(values: Mapping[str, Any], where: str) -> dict[str, Any]:
             raise DataError(f"{where}: {names[0]}: missing, expected a value beside {shorten(count)} experts")
     dense = {} if llama4 is None else {"ffn_hidden": llama4}
     biased = {"biased": True} if values.get("model_type") == "gpt_oss" else {}
-    return {"experts": {**chosen, "shared_ffn_hidden": shared, **biased}, **dense, **_places(values, where)}
+    chosen |= {"shared_ffn_hidden": shared, **biased, **_groups(values)}
+    return {"experts": chosen, **dense, **_places(values, where)}
+
+
+def _groups(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Groups of experts and those that a token keeps to, where the router has some."""
+    groups, kept = _first(values, _GROUPS), _first(values, _KEPT)
+    unused = values.get("topk_method") == "greedy" or values.get("use_grouped_topk") is False
+    if groups in (None, 0, 1) or kept in (None, 0, groups) or unused:
+        return {}
+    return {"router_num_groups": groups, "router_group_topk": kept}
 
 
 def _places(values: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -26,7 +26,8 @@ rank,
     before and after attention, and nothing hides them (Transformer Engine, ``context_parallel.py``);
 (4) with several expert ranks each device has 1/tp of its context rank's tokens, :math:`T = b s / (cp\,tp)` of them of
     :math:`e h` bytes. k of E experts take a token, and a share q of the experts gets it with probability
-    :math:`p(q) = 1 - \binom{E - qE}{k} / \binom{E}{k}`, since routing is even. A token crosses to a node once, whatever
+    :math:`p(q) = 1 - \binom{E - qE}{k} / \binom{E}{k}`, since routing is even; less where the router keeps a token
+    within some groups of experts (``taut.data.layers.experts`` (5)). A token crosses to a node once, whatever
     the number of its experts there, and in a node goes once to each device that has some (DeepEP, HybridEP: the flex
     dispatcher of Megatron-LM). A node has g of the group's ep devices, so with the slowest links of the group inside
     nodes and between them, and of the cards N of a node with G devices the share N / G, an exchange takes

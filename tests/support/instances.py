@@ -29,7 +29,8 @@ def random_problem(seed: int, *, large: bool = False, measured: bool = False, ex
     Layers are alike or unlike, with or without vocabulary, in one of three with context ranks; memory is tight in most
     instances. If ``measured``, 3 to 6
     devices in one or two nodes have unlike links, measured device by device and direction by direction.
-    With ``experts`` some layers have experts, at times shared ones too, and some latent attention.
+    With ``experts`` some layers have experts, at times shared ones too or groups that a token keeps to, and some latent
+    attention.
     """
     rng = np.random.default_rng(seed)
     shapes = MEASURED_SHAPES if measured else LARGE_SHAPES if large else SHAPES
@@ -119,7 +120,7 @@ def _with_experts(seed: int, model: ModelSpec) -> ModelSpec:
             count, shared = int(rng.choice([2, 4, 8])), int(rng.choice([0, 16]))
             chosen, width = int(rng.integers(1, count + 1)), int(rng.choice([8, 64]))
             values["experts"] = {"num_experts": count, "experts_per_token": chosen, "expert_ffn_hidden": width}
-            values["experts"]["shared_ffn_hidden"] = shared
+            values["experts"] |= {"shared_ffn_hidden": shared, **_router(seed, count, chosen)}
         if rng.random() < 0.5:
             sizes = {"kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 12}
             values["latent"] = {**sizes, "q_lora_rank": 16} if rng.random() < 0.5 else sizes
@@ -128,6 +129,16 @@ def _with_experts(seed: int, model: ModelSpec) -> ModelSpec:
     stack = {"vocab": model.vocab, "tied_embedding": model.tied_embedding}
     layers = [{"kind": layer.kind, **kinds[layer.kind]} for layer in model.blocks]
     return ModelSpec.parse({"name": model.name, "layers": layers, **stack}, "experts")
+
+
+def _router(seed: int, count: int, chosen: int) -> dict[str, int]:
+    """In two of three problems groups of the experts, of which a token keeps to some that have enough."""
+    rng = np.random.default_rng((seed, 12, count))
+    if rng.random() < 1 / 3:
+        return {}
+    groups = int(rng.choice([each for each in divisors(count) if each > 1]))
+    enough = -(-chosen * groups // count)
+    return {"router_num_groups": groups, "router_group_topk": int(rng.integers(enough, groups + 1))}
 
 
 def _cluster(rng: np.random.Generator, nodes: int, gpus: int, memory_gib: float) -> ClusterSpec:

@@ -3,9 +3,11 @@ What expert ranks exchange: copies of a token, bytes and collectives by pass, an
 
 (1) A token crosses once to every other node that has one of its k of E experts, and within a node once to every device
     that has one, but from one of the node's g peers to itself; none of n experts is among k with probability
-    (E - n)! (E - k)! / ((E - n - k)! E!). A plain all-to-all sends k rows of a token, each to one of ep devices. Where
-    all tokens of an expert group are gathered, each goes to every device of it, evenly: every other node has one of its
-    rows, within a node every device but one of the g.
+    (E - n)! (E - k)! / ((E - n - k)! E!). Where a router keeps to K of G groups, one set of them as likely as another,
+    the k are of the E K / G experts of a set, and of n those in it; the probability is then the mean over all sets and
+    the E / n places. A plain all-to-all sends k rows of a token, each to one of ep devices. Where all tokens of an
+    expert group are gathered, each goes to every device of it, evenly: every other node has one of its rows, within a
+    node every device but one of the g.
 (2) A row is times the imbalance factor, and the first of two exchanges forward is in the dispatch's format.
 (3) A gather has no imbalance. Numbers of activations have e bytes, scores s. Forward a token takes e h bytes there,
     with E s of scores and E that say which experts take it, in three collectives, and s h back in one, as outputs are
@@ -14,9 +16,15 @@ What expert ranks exchange: copies of a token, bytes and collectives by pass, an
     format in which they are summed, if that is wider.
 """
 
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
+from math import comb
+
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
+from taut.data.layers.experts import ExpertsSpec
 from taut.solver.certificate.reference.layers import NUMBER_BYTES, layers_with_ends
 from taut.solver.certificate.reference.space import Case, Choice
 
@@ -34,10 +42,8 @@ def copies(case: Case, choice: Choice, node: int) -> Floats:
         if kind == "alltoall":
             found[:, at] = chosen / ep * (here - 1), chosen / ep * (ep - here)
             continue
-        of_device, of_node = (
-            1.0 if kind == "allgather" else 1 - np.prod([(count - own - i) / (count - i) for i in range(chosen)])
-            for own in (count // ep, count // ep * here)
-        )
+        owned = count // ep, count // ep * here
+        of_device, of_node = (1.0 if kind == "allgather" else 1 - _missed(layer.experts, own) for own in owned)
         found[:, at] = of_device * (ep - ep // here), of_node * (ep // here - 1)
     return found
 
@@ -70,6 +76,32 @@ def gathered_bytes(case: Case, choice: Choice, output: Ints) -> Ints:
         row = (2 * number + (score if score > number else 0)) * layer.hidden + experts * (score + 1)
         found.append(row * tokens * choice.expert_group // choice.tp if experts else 0)
     return np.array(found)
+
+
+@cache
+def _missed(experts: ExpertsSpec, own: int) -> float:
+    """Mean probability that none of the experts of a place with so many takes a token, (1)."""
+    groups, kept, chosen = experts.router_num_groups, experts.router_group_topk, experts.experts_per_token
+    left = experts.num_experts // groups * kept
+    none = [
+        sets * np.prod([(left - held - i) / (left - i) for i in range(chosen)])
+        for held, sets in _in_chosen(experts, own)
+    ]
+    return float(sum(none)) / comb(groups, kept) / (experts.num_experts // own)
+
+
+def _in_chosen(experts: ExpertsSpec, own: int) -> Iterator[tuple[int, int]]:
+    """Of every place with so many experts, how many may be in chosen groups, and in how many sets of these."""
+    groups, kept = experts.router_num_groups, experts.router_group_topk
+    size = experts.num_experts // groups
+    for start in range(0, experts.num_experts, own):
+        before = min(-start % size, own)
+        whole, behind = divmod(own - before, size)
+        ends = [end for end in (before, behind) if end]
+        for several, taken in product(range(whole + 1), product((0, 1), repeat=len(ends))):
+            if (others := kept - several - sum(taken)) >= 0:
+                held = several * size + sum(end * one for end, one in zip(ends, taken, strict=True))
+                yield held, comb(whole, several) * comb(groups - whole - len(ends), others)
 
 
 def _score(case: Case) -> int:

@@ -18,6 +18,7 @@ import numpy as np
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE
 from taut.data.load import load_cluster
+from taut.data.model import ModelSpec
 from taut.errors import FieldError
 from taut.formulations.strategy import Strategy, division_of_layers
 from taut.planning.request import PlanRequest
@@ -31,6 +32,8 @@ SHARE, ACTIVATIONS = "optimizer_offload_fraction", "activation_offload_fraction"
 EXCHANGES = ("moe_token_dispatcher", "moe_router_dtype", "fp8_dispatch", "overlap_moe_expert_parallel_comm")
 OPTIONS = (*EXCHANGES, SHARE, ACTIVATIONS)
 """Options of a request that a configuration may state: how expert ranks exchange tokens, what is on hosts."""
+ROUTER = ("router_num_groups", "router_group_topk")
+"""Fields of a model's experts that a configuration may state, and that must be the model's."""
 MODULES = "offload_modules"
 """The fixed value that both have: modules whose inputs are on hosts."""
 
@@ -40,12 +43,13 @@ class Current:
     """
     Fixed values, and layers of every stage or chunk in the pipeline's order; None for even ones.
 
-    ``options`` are those of a request.
+    ``options`` are those of a request, ``router`` the groups of experts that tokens keep to.
     """
 
     fix: dict[str, Any]
     layers: tuple[int, ...] | None
     options: dict[str, Any] = field(default_factory=dict)
+    router: dict[str, Any] = field(default_factory=dict)
 
 
 def current_of(values: Mapping[str, Any]) -> Current:
@@ -56,7 +60,7 @@ def current_of(values: Mapping[str, Any]) -> Current:
     ----------
     values
         What ``taut.plan`` may fix, some of its options (``OPTIONS``), ``layers``: ``even``, or numbers of layers
-        separated by ``|``; and ``copies``.
+        separated by ``|``; ``copies``; and groups of the model's router (``ROUTER``).
 
     Raises
     ------
@@ -65,12 +69,13 @@ def current_of(values: Mapping[str, Any]) -> Current:
     """
     fix = dict(values)
     stated, options = str(fix.pop(LAYERS, EVEN)), {name: fix.pop(name) for name in OPTIONS if name in fix}
+    router = {name: fix.pop(name) for name in ROUTER if name in fix}
     if MODULES in fix:
         options.setdefault(ACTIVATIONS, 1.0)
     if fix.get("vpp", 1) != 1 and "schedule" not in fix:
         fix["schedule"] = CHUNKED
     if stated == EVEN:
-        return Current(fix, None, options)
+        return Current(fix, None, options, router)
     parts = stated.split("|")
     if not all(
         part.isdecimal() and (int(part) > 0 or place in (0, len(parts) - 1)) for place, part in enumerate(parts)
@@ -78,7 +83,8 @@ def current_of(values: Mapping[str, Any]) -> Current:
         raise FieldError("current", f"layers={stated}", "expected even, or layers of every stage such as 7|8|8|9")
     layers = tuple(int(part) for part in parts)
     # One chunk a device has layers unless it is said.
-    return Current(fix if all(layers) or fix.get("vpp", 1) > 1 else {"empty_ends": True, **fix}, layers, options)
+    fix = fix if all(layers) or fix.get("vpp", 1) > 1 else {"empty_ends": True, **fix}
+    return Current(fix, layers, options, router)
 
 
 def with_options(request: PlanRequest, current: Current) -> PlanRequest:
@@ -159,6 +165,7 @@ def priced_as_is(request: PlanRequest, current: Current) -> Stated:
         stated = stated_configuration(request.model_copy(update={"fix": current.fix}))
     except FieldError as error:
         raise FieldError("current" if error.field == "fix" else error.field, error.value, error.reason) from None
+    _check_router(current, stated.problem.model)
     if current.layers is None:
         return stated
     strategy, total = stated.strategy, len(stated.problem.model.blocks)
@@ -169,6 +176,15 @@ def priced_as_is(request: PlanRequest, current: Current) -> Stated:
         reason = "expected layers in every stage, and in every chunk unless the stack may leave end chunks without"
         raise FieldError("current", f"layers={shown}", reason)
     return stated._replace(strategy=_divided(strategy, current.layers))
+
+
+def _check_router(current: Current, model: ModelSpec) -> None:
+    """Refuse groups of experts that are not those of the model, whose exchanges would be priced."""
+    for name, value in current.router.items():
+        own = [getattr(layer.experts, name) for layer in model.blocks if layer.experts]
+        if own and value not in own:
+            reason = f"expected {own[0]} as in {model.name}, or a model file whose experts state it"
+            raise FieldError("current", f"{name}={value}", reason)
 
 
 def _divided(strategy: Strategy, layers: tuple[int, ...]) -> Strategy:

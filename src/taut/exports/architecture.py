@@ -12,6 +12,8 @@ from taut.exports.job import ExportError, Job
 
 Flags = dict[str, str | None]
 """Values by flag, None for a switch."""
+GROUPS = {"router_num_groups": "--moe-router-num-groups", "router_group_topk": "--moe-router-group-topk"}
+"""Flags of the groups of experts that a router keeps to, by field of ``ExpertsSpec``."""
 
 
 def architecture_flags(job: Job) -> Flags:
@@ -78,6 +80,8 @@ def _experts(job: Job, layer: LayerSpec) -> Iterator[tuple[str, str | None]]:
         return
     yield "--num-experts", str(experts.num_experts)
     yield "--moe-router-topk", str(experts.experts_per_token)
+    if experts.router_group_topk < experts.router_num_groups:
+        yield from ((flag, str(getattr(experts, name))) for name, flag in GROUPS.items())
     yield "--moe-ffn-hidden-size", str(experts.expert_ffn_hidden)
     if experts.shared_ffn_hidden:
         yield "--moe-shared-expert-intermediate-size", str(experts.shared_ffn_hidden)

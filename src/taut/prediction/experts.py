@@ -6,7 +6,8 @@ states in the host's memory.
 
 A row's model has layers of its hidden size, the first ``dense_layers`` of them without experts. Where hidden size,
 heads and experts are those of a model of the catalog it is that model, at the row's number of layers and its sequence,
-since columns have no words for latent attention, windows and heads of another width. Where ``ep`` is above 1 and
+since columns have no words for latent attention, windows and heads of another width; groups of experts that the row
+states for its router hold. Where ``ep`` is above 1 and
 ``etp`` is left out an expert lies on one GPU whole, and tensor ranks have sequence parallelism.
 """
 
@@ -150,10 +151,13 @@ def _activations(row: ConfigurationRow) -> list[ActivationOffload]:
 
 
 def _model(row: ConfigurationRow) -> ModelSpec:
+    groups = {"router_num_groups": row.router_num_groups, "router_group_topk": row.router_group_topk}
+    router = {name: value for name, value in groups.items() if value}
     if (known := known_model(row)) is not None:
+        values = known.model_dump(exclude_none=True)
         own = {"layers": row.layers, "seq": row.seq, "dense_layers": row.dense_layers or known.dense_layers}
-        return ModelSpec.parse({**known.model_dump(exclude_none=True), **own, "name": "row"}, "row")
-    experts = {
+        return ModelSpec.parse({**values, **own, "experts": values["experts"] | router, "name": "row"}, "row")
+    experts = router | {
         "num_experts": row.num_experts,
         "experts_per_token": row.experts_per_token,
         "expert_ffn_hidden": row.expert_ffn_hidden,

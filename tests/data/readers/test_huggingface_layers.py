@@ -37,7 +37,10 @@ def routed(count: int, chosen: int, width: int, shared: int = 0, dense: int = 0)
 
 LATENT = {"kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
 MIXTRAL = sizes("mixtral", 6144, 56, 48, 8, 16384, 32768, num_local_experts=8, num_experts_per_tok=2)
-DEEPSEEK3 = sizes("deepseek_v3", 7168, 61, 128, 128, 18432, 129280, **LATENT, **routed(256, 8, 2048, 1, 3))
+DEEPSEEK3 = {
+    **sizes("deepseek_v3", 7168, 61, 128, 128, 18432, 129280, **LATENT, **routed(256, 8, 2048, 1, 3)),
+    **{"n_group": 8, "topk_group": 4, "topk_method": "noaux_tc"},
+}
 QWEN3 = sizes("qwen3_moe", 4096, 94, 64, 4, 12288, 151936, head_dim=128)
 GPT_OSS = sizes("gpt_oss", 2880, 36, 64, 8, 2880, 201088, num_local_experts=128, num_experts_per_tok=4)
 LLAMA4 = {"intermediate_size_mlp": 16384, "num_experts_per_tok": 1, "head_dim": 128}
@@ -185,8 +188,32 @@ def test_layers_without_experts_are_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("changes", "groups"),
+    [
+        ({"n_group": 8, "topk_group": 3, "topk_method": "group_limited_greedy"}, (8, 3)),
+        ({"num_expert_group": 4, "topk_group": 2}, (4, 2)),
+        ({"n_group": 1, "topk_group": 1}, (1, 1)),
+        ({"n_group": 8, "topk_group": 3, "topk_method": "greedy"}, (1, 1)),
+        ({"num_expert_group": 8, "topk_group": 4, "use_grouped_topk": False}, (1, 1)),
+        ({"n_group": None, "topk_group": None}, (1, 1)),
+        ({}, (1, 1)),
+    ],
+    ids=["deepseek-v2", "other-name", "kimi-k2", "deepseek-v2-lite", "unused", "none", "unsaid"],
+)
+def test_groups_of_experts_that_a_router_keeps_to_are_read(
+    tmp_path: Path, changes: dict[str, Any], groups: tuple[int, int]
+) -> None:
+    """As DeepSeek-V2's, Ling's and their like state them; not where the file says that the router takes the best."""
+    values = sizes("deepseek_v2", 5120, 60, 128, 128, 12288, 102400, **LATENT, **routed(160, 6, 1536, 2, 1))
+    experts = read(tmp_path, values | changes).experts
+    assert experts is not None
+    assert (experts.router_num_groups, experts.router_group_topk) == groups
+
+
+@pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"n_group": 3, "topk_group": 1}, r"router_num_groups is 3, expected a divisor of num_experts \(8\)"),
         ({"num_experts_per_tok": None}, "config.json: num_experts_per_tok: missing, expected a value beside 8 experts"),
         ({"num_experts_per_tok": 9}, r"experts_per_token is 9, expected at most num_experts \(8\)"),
         ({"mlp_only_layers": [5]}, r"mlp_only_layers is \[5\], expected the first layers, or none"),

@@ -44,6 +44,25 @@ def test_an_all_to_all_sends_every_row() -> None:
     assert near == pytest.approx([unit * 2 * 7 / 8, unit * 7 * 0.25])
 
 
+@pytest.mark.parametrize("kind", ["flex", "alltoall", "allgather"])
+def test_groups_of_a_router_take_copies_from_a_flex_dispatcher_alone(kind: str) -> None:
+    """Two nodes of two of four groups each: a token of one group goes to the other half the time, not in 23 of 30."""
+    groups = {"router_num_groups": 4, "router_group_topk": 1}
+    models = MANY, {"experts": MANY["experts"] | groups}
+    free, kept = (problem(fix={"ep": 16}, model=model, moe_token_dispatcher=kind) for model in models)
+    far, near = (
+        [getattr(each.traffic(chosen(each, pp=1))[1], name)[0, 1] for each in (free, kept)]
+        for name in ("far_bytes", "near_bytes")
+    )
+    if kind == "flex":
+        # Two of 16 experts miss the eight of a node with probability 8 * 7 / (16 * 15).
+        assert far[1] / far[0] == pytest.approx(0.5 / (1 - 56 / 240), rel=1e-12)
+        # One expert of 16 on a device is one of two, of four in the one group of four, or of all.
+        assert near[1] / near[0] == pytest.approx(1.0, rel=1e-12)
+    else:
+        assert (far[1], near[1]) == (far[0], near[0])
+
+
 @pytest.mark.parametrize("chosen_experts", [1, 2, 6])
 def test_a_gather_sends_all_tokens_whatever_experts_they_chose(chosen_experts: int) -> None:
     """Eight ranks of a node gather 7 shares of tokens each with the scores of 8 experts, and hold all 8."""

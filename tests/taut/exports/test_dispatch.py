@@ -119,6 +119,23 @@ def test_flags_are_read_as_the_plan_that_wrote_them(options: dict[str, Any]) -> 
     assert stated.seconds == pytest.approx(job.plan.step_time_s, rel=1e-12)
 
 
+def test_groups_of_a_router_are_exported_and_read_back() -> None:
+    """In Megatron-LM's flags, and back to the model's own; a model with others is refused by its own number."""
+    experts = {**MODEL.model_dump()["experts"], "router_num_groups": 4, "router_group_topk": 2}
+    model = taut.ModelSpec.parse(MODEL.model_dump() | {"name": "grouped", "experts": experts}, "grouped")
+    fix: dict[str, Any] = dict(FIX)
+    job = in_order(Job(taut.plan(model, small_cluster(), global_batch=16, fix=fix, work_limit=4)))
+    flags = megatron_flags(job)
+    assert (flags["--moe-router-num-groups"], flags["--moe-router-group-topk"]) == ("4", "2")
+    assert "--moe-router-num-groups" not in megatron_flags(planned())
+    values = settings_of_flags(flags_text(flags))
+    batch = values.pop("global_batch")
+    requests = [PlanRequest(each, small_cluster(), global_batch=batch) for each in (model, MODEL)]
+    assert priced_as_is(requests[0], current_of(values)).seconds == pytest.approx(job.plan.step_time_s, rel=1e-12)
+    with pytest.raises(FieldError, match="current: router_num_groups=4, expected 1 as in routed, or a model file"):
+        priced_as_is(requests[1], current_of(values))
+
+
 def test_what_runs_and_the_best_plan_exchange_alike() -> None:
     """The dispatcher of what runs holds for both; another one beside it is refused; more expert ranks are a change."""
     current = FIX | {"ep": 2, "moe_token_dispatcher": "alltoall"}

@@ -202,6 +202,22 @@ def test_a_row_of_a_known_model_has_its_attention() -> None:
     assert found["step_time_s"] > plain["step_time_s"]
 
 
+def test_a_row_may_state_the_groups_of_its_router() -> None:
+    """Of a model of the catalog its own groups without, others where stated: fewer copies, and a shorter step."""
+    shape = {"hidden": 7168, "layers": 4, "heads": 128, "dense_layers": 1, "vocab": 129280, "seq": 4096}
+    experts = {"num_experts": 256, "experts_per_token": 8, "expert_ffn_hidden": 2048, "shared_ffn_hidden": 2048}
+    run = {"gpu": "h100", "n_gpus": 64, "dp": 64, "ep": 64, "global_batch": 64, "zero": 1}
+    row = {**run, **shape, **experts}
+    free, own, kept, fewest = (
+        taut.predict([row | {"router_num_groups": 8, "router_group_topk": each}])[0]["step_time_s"]
+        for each in (8, 4, 3, 1)
+    )
+    assert free > own > kept > fewest
+    assert taut.predict([row])[0]["step_time_s"] == own
+    (said,) = taut.predict([row | {"router_num_groups": 7, "router_group_topk": 1}])
+    assert "router_num_groups is 7, expected a divisor of num_experts (256)" in said["error"]
+
+
 def test_terms_add_up_to_the_step() -> None:
     """Each coefficient times its slope; pipelines on several nodes wait for all of them."""
     degrees = {"tp": 2, "pp": 2, "dp": 4, "zero": 1, "ep": 4, "etp": 1, "global_batch": 64}

@@ -1,9 +1,9 @@
 """
 A command line of Megatron-LM as values of a configuration.
 
-Flags that say nothing of the strategy are passed over; of those that do, what is not written is Megatron-LM's default:
-degrees of 1, experts on all tensor ranks, a gather of all tokens of expert ranks, no distributed optimizer, no
-recompute, even stages.
+Flags that say nothing of the strategy are passed over, but those of groups of experts that a router keeps to, which
+exchanges depend on. Of those that do, what is not written is Megatron-LM's default: degrees of 1, experts on all tensor
+ranks, a gather of all tokens of expert ranks, no distributed optimizer, no recompute, even stages.
 """
 
 import shlex
@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import Any
 
 from taut.errors import DataError
-from taut.exports.architecture import Flags
+from taut.exports.architecture import GROUPS, Flags
 from taut.exports.dispatch import stated_dispatch
 from taut.exports.division import count, stated_division
 
@@ -70,8 +70,8 @@ def megatron_values(flags: Mapping[str, str | None]) -> dict[str, Any]:
     Returns
     -------
     dict
-        Values that ``taut.plan`` may fix, ``layers`` of the stages, ``copies`` of what is sharded, ``recompute``, and
-        ``global_batch``.
+        Values that ``taut.plan`` may fix, ``layers`` of the stages, ``copies`` of what is sharded, ``recompute``,
+        groups of the router, and ``global_batch``.
 
     Raises
     ------
@@ -90,6 +90,7 @@ def megatron_values(flags: Mapping[str, str | None]) -> dict[str, Any]:
     if values["ep"] > 1:
         values["etp"] = count(flags, "--expert-tensor-parallel-size", values["tp"])
         values |= stated_dispatch(flags)
+        values |= {name: count(flags, flag) for name, flag in GROUPS.items() if flag in flags}
     values["recompute"] = flags.get("--recompute-granularity") or "none"
     if "--recompute-activations" in flags:
         values["recompute"] = "selective"
