@@ -177,8 +177,8 @@ def _hidden(path: Path) -> set[tuple[Any, ...]]:
     """
     The same of the recipes that hide exchanges behind another micro-batch, on B200.
 
-    On H100, where hosts take longer to launch a pass than exchanges take, what such recipes hid stands in the
-    coefficients: NVIDIA's own comparison of Qwen3 30B finds 37 % of its communication hidden there.
+    On H100, where hosts take longer to launch a pass than exchanges take, what such recipes hid is left to the
+    coefficients of all but exchanges (NVIDIA on Qwen3 30B: 37 % of its communication is hidden there).
     """
     return {
         (RECIPE_MODELS[line["model"]], line["gpu"], line["n_gpus"], tag, *(int(line[name] or 1) for name in PLAN))

@@ -28,13 +28,14 @@ from taut.solver.calibration.latency import (
 
 LAUNCHES_US = (400.0, 800.0, 1600.0, 3000.0)
 """Microseconds of the host for a pass that a fit tries: layers with experts launch more kernels than dense ones."""
-HIDDEN = ("tensor_parallel", "pipeline", "data_parallel", "gather", "exchange")
+HIDDEN = ("tensor_parallel", "pipeline", "data_parallel", "gather")
 """Terms of communication, of which computation may hide a part."""
-LEAST = {"gemm": 0.75, "attention": 0.5, "memory": 0.75, **dict.fromkeys(HIDDEN, SHOWN)}
+LEAST = {"gemm": 0.75, "attention": 0.5, "memory": 0.75, "exchange": 1.0, **dict.fromkeys(HIDDEN, SHOWN)}
 """
 Least coefficients. Tables of products are 12 to 15 % off, and cast for each product what training casts in the kernels
 before it; attention in fp8 takes half the time of bf16 at best; kernels that are fused save a quarter of the traffic of
-their layer at most, the copy between each two of four.
+their layer at most, the copy between each two of four. No exchange is quicker than its links; what another micro-batch
+hides is priced apart.
 """
 REGULARISATION = 0.1
 """Weight of the stated coefficients: at 0.03, as for dense runs, the fewer kinds of runs leave terms to their noise."""
