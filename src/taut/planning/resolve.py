@@ -281,6 +281,8 @@ def _no_candidate(problem: PlanningProblem, request: PlanRequest) -> DataError:
             "; etp is 1 or tp, and tp where ep=1; tp divides ep*etp; of ep*etp and tp*cp one divides the other, and "
             "both divide the node size or are multiples of it"
         )
+    if "dp_shard" in space.fixed:
+        rule += "; dp_shard devices share a copy under ZeRO-1 to 3: a divisor of dp, and dp*cp where cp > 1"
     if space.fixed.get("cp_comm", "p2p") != "p2p":
         rule += (
             f"; cp is from 2 to {space.max_cp} (max_cp), in a2a a divisor of heads and kv_heads of a tensor rank, and "

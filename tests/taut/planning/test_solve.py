@@ -230,6 +230,14 @@ def test_progress_is_told_of_every_refinement() -> None:
             {"fix": {"pp": 16, "tp": 2}},
             "fix: pp=16,tp=2, no candidate has these values, expected pp.tp.cp.dp = 16 devices",
         ),
+        (
+            {
+                "model": "llama3-8b",
+                "cluster": "dgx-h100:2",
+                "fix": {"pp": 1, "tp": 1, "cp": 2, "zero": 3, "dp_shard": 4},
+            },
+            "devices share a copy under ZeRO-1 to 3: a divisor of dp, and dp.cp where cp > 1",
+        ),
         ({"fix": {"schedule": "zigzag"}}, "fix: schedule=zigzag, expected one of 1f1b"),
         ({"latency_model": "guess"}, "latency_model: guess, expected one of step, pipette, pipette-printed, amp"),
         ({"precision": "bf16"}, "device t4-16gb: no peak rate for precision bf16"),
