@@ -151,18 +151,20 @@ class PartitionProblem:
 
 
 class Crossing(NamedTuple):
-    """What a hop between two classes adds (6), a ``further`` one between nodes, and the most blocks of a node."""
+    """What a hop between classes (6) or nodes adds, most blocks of a node, whether stage 0 is alone on its nodes."""
 
     whole: float
     before: float
     further: float = 0.0
     room: int = 1
+    alone: bool = False
 
     def beyond(self, pp: int) -> Floats:
         """Seconds that hops between nodes add to those that every pipeline has, by blocks of one class, (pp + 1,)."""
-        of_one, fewest = np.arange(pp + 1), -(-pp // self.room)
-        nodes = -(-of_one // self.room) - (-(pp - of_one) // self.room)
-        return np.asarray(self.further * np.maximum(nodes - fewest, 0) * (fewest > 1))
+        of_one, others, fewest = np.arange(pp + 1), pp - self.alone, -(-(pp - self.alone) // self.room)
+        # A stage 0 that is alone on its nodes is of the one class or of the other.
+        nodes = [-(-(of_one - k) // self.room) - (-(others - of_one + k) // self.room) for k in range(1 + self.alone)]
+        return np.asarray(self.further * np.maximum(np.min(nodes, axis=0) - fewest, 0) * (self.alone or fewest > 1))
 
 
 NO_CROSSING = Crossing(0.0, 0.0)

@@ -16,6 +16,7 @@ are named by what they minimise exactly:
 """
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from taut.formulations.partition import PartitionProblem, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import NO_GATHERS
 from taut.formulations.space import Candidate
-from taut.solver.bounds.communication import Communication
+from taut.solver.bounds.communication import Communication, by_first_stage
 from taut.solver.bounds.copies import divided, has_cases
 from taut.solver.bounds.least_hops import least_edges
 from taut.solver.bounds.least_rings import least_gather, least_mean_ring, tied_exchange
@@ -60,9 +61,10 @@ def partition_bound(
 
     Returns infinity where no division fits. For ``amp`` the largest stage's gradients are tried in ascending order
     as a cap, since the ring is priced by them: the least over caps of (partition under the cap, ring at the cap).
-    Sharded weights and gradients are bounded by cases (``taut.solver.bounds.copies``), and
-    in ``step`` the members of rings (``taut.solver.bounds.ring_members``), or the first stage that spans racks
-    (``taut.solver.bounds.rack_cases``), are branched on where ``links`` are given.
+    Where ``links`` are given, sharded weights and gradients are bounded by cases (``taut.solver.bounds.copies``), with
+    two classes of device it is branched on whether stage 0 fills its nodes (``taut.solver.bounds.communication`` (3)),
+    and in ``step`` on the members of rings (``taut.solver.bounds.ring_members``) or on the first stage that spans racks
+    (``taut.solver.bounds.rack_cases``).
     Beyond a limit in seconds the bound is of no use and may be the limit.
     """
     if stages is None:
@@ -70,7 +72,8 @@ def partition_bound(
         stages = partition_problem(problem, candidate, margin=margin, gather=gather)
     if comm.ring == 0.0:
         limit -= comm.ring_latency
-        found = _of_every_pipeline(stages, comm, limit)
+        firsts = () if links is None else by_first_stage(problem, candidate, links, comm)
+        found = _of_every_pipeline(stages, comm, limit, firsts)
         if links is not None and has_cases(problem, candidate) and found.seconds < limit:
             found = _of_cases(problem, candidate, comm, links, found, margin=margin, limit=limit)
         if links is not None and found.seconds < limit:
@@ -109,28 +112,43 @@ def _of_placements(
     return max(found, least_of_cases(stages, comm, racks, limit=limit), key=lambda one: one.seconds)
 
 
-def _of_every_pipeline(stages: PartitionProblem, comm: Communication, limit: float) -> Partition:
-    """The exact partition, with two classes of device also of the pipelines that every placement has in some case."""
+def _of_every_pipeline(
+    stages: PartitionProblem, comm: Communication, limit: float, firsts: tuple[Communication, ...] = ()
+) -> Partition:
+    """
+    The exact partition, with two classes of device also of the pipelines that every placement has in some case.
+
+    Where ``firsts`` tell the communication by cases of stage 0, these are divided for in each of them.
+    """
     edge, tail, later, crossing = comm.edge, comm.tail, comm.later, comm.crossing
     if stages.low.shape[0] == 1 or stages.pp == 1:
         return solve_partition(stages, edge, tail, later=later, crossing=crossing, limit=limit)
-    cases = list(pipeline_cases(stages))
-    single = [_of_one(stages, comm, case, limit) for case in cases if isinstance(case, Passed)]
+    cases, several = list(pipeline_cases(stages)), firsts or (comm,)
+    single = [_of_one(stages, each, case, limit) for case in cases if isinstance(case, Passed) for each in several]
     pairs = [case for case in cases if isinstance(case, Beside)]
     others = min(limit, *(one.seconds for one in single))
     # A pair takes no less than its all-slow pipeline: where that says enough, none is divided for.
-    known = min(others, _of_one(stages, comm, pairs[0].alone, others).seconds) if pairs else others
+    alone = [_of_one(stages, each, pairs[0].alone, others).seconds for each in several if pairs]
+    known = min(others, *alone) if pairs else others
     found = solve_partition(stages, edge, tail, later=later, crossing=crossing, limit=limit, known=known)
     if found.feasible and found.seconds < limit and known < others:
-        for case in pairs:
-            others = solve_pair(stages, edge, tail, case, later=later, crossing=crossing, limit=others)
-        known = others
+        known = _least_of_pairs(stages, several, pairs, others)
     if not np.isfinite(known):
         # Where no case fits, nothing does, but what lacks is another bound's to say.
         return found
     # A division in which all pipelines are as the one that it is for is a better start than one of mixed stages.
     start = next((one for one in single if found.feasible and known == one.seconds and _is_alike(stages, one)), found)
     return replace(start, seconds=max(found.seconds, known))
+
+
+def _least_of_pairs(
+    stages: PartitionProblem, several: tuple[Communication, ...], pairs: list[Beside], others: float
+) -> float:
+    """Least seconds of pairs of pipelines in any case of stage 0, at most those of the other cases."""
+    for case, comm in product(pairs, several):
+        edge, tail, later, crossing = comm.edge, comm.tail, comm.later, comm.crossing
+        others = solve_pair(stages, edge, tail, case, later=later, crossing=crossing, limit=others)
+    return others
 
 
 def _of_one(stages: PartitionProblem, comm: Communication, passed: Passed, limit: float) -> Partition:

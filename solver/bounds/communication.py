@@ -8,6 +8,8 @@ With the hops of ``taut.solver.bounds.least_hops`` (1) to (4), for :math:`k` the
     there.
 (2) Where every s replicas have a copy of weights and gradients, the nodes of a stage say nothing of its rings, and the
     least of both is taken apart.
+(3) With mixed devices the numbers k of nodes that stage 0 fills and the larger ones are two cases, one of which holds:
+    in the first every pipeline makes the hops of (5) there, in the second the rings of stage 0 run between more nodes.
 
 In the latency model ``step``, stages after the first are waited for as well: the ring of (1) at the k that is best for
 it, over the bytes of stage x, after hops of which those before stage x count without their way back
@@ -29,17 +31,19 @@ from taut.formulations.gradient_reductions import (
 from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.bounds.least_hops import crossing, hops_before, hops_between, least_edges
+from taut.solver.bounds.least_hops import crossing, hops_before, hops_between, hops_of_others, least_edges
 from taut.solver.bounds.least_rings import (
     Spread,
     every_device,
     exchanged_bytes,
     flat_ring,
+    groups_of_node,
     least_expert_ring,
     least_mixed_rings,
     least_ring,
     least_rings_by_class,
     ring_per_byte,
+    rings_of,
     spreads,
     spreads_of_first,
     telling,
@@ -96,18 +100,49 @@ def _of_one_class(problem: PlanningProblem, candidate: Candidate, best: BestLink
         exchanged = exchanged_bytes(problem, candidate, ring, experts)
         later = _alone(problem, candidate, ring, exchanged) if overlaps(problem, candidate) else None
         return Communication(edge, gradients * ring + of_experts + optimizer, later=later)
-    tied, spread = tied_exchange(problem, candidate, best), spreads(problem, candidate, best.num_nodes)
-    firsts = spreads_of_first(tied, candidate.dp_cp, spread, best)
-    tail = tail_of_first(
-        problem,
-        candidate,
-        best,
-        ((first, ring_per_byte(candidate.dp_cp, first.k, best)) for first in firsts),
-        least_expert_ring(problem, candidate, best),
-    )
+    tail = _tail_on(problem, candidate, best, spreads(problem, candidate, best.num_nodes))
     if problem.latency_model != "step":
         return Communication(weight * edge, tail)
     return Communication(weight * edge, tail, later=_later(problem, candidate, best))
+
+
+def by_first_stage(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, comm: Communication
+) -> tuple[Communication, ...]:
+    """The least communication where stage 0 fills its nodes and where it does not, (3); none if that says no more."""
+    alike = len(problem.device_types) == 1 or candidate.uneven_batch
+    if alike or candidate.pp == 1 or candidate.is_order_priced or candidate.dp_shard or problem.latency_model == "amp":
+        return ()
+    spread, each = spreads(problem, candidate, best.num_nodes), groups_of_node(problem, rings_of(candidate))
+    filled = candidate.dp_cp // each
+    alone = crossing(problem, candidate, best, alone=True)
+    if filled not in spread or groups_of_node(problem, candidate) == 1 or alone.further == 0.0:
+        return ()
+    hops, later = hops_of_others(problem, candidate), comm.later
+    tail = _tail_on(problem, candidate, best, range(filled, filled + 1), hops)
+    if later is not None:
+        more = hops - hops_between(problem, candidate, filled)
+        later = replace(later, others=later.others + more * hops_before(problem, candidate, best)[1])
+    found = (replace(comm, tail=tail, later=later, crossing=alone),)
+    if filled + 1 == spread.stop:
+        return found
+    return *found, replace(comm, tail=_tail_on(problem, candidate, best, range(filled + 1, spread.stop)))
+
+
+def _tail_on(problem: PlanningProblem, candidate: Candidate, best: BestLinks, spread: range, hops: int = 0) -> Floats:
+    """Least seconds beyond the passes of a stage 0 on so many nodes, with so many hops between nodes at least."""
+    tied = tied_exchange(problem, candidate, best)
+    firsts = spreads_of_first(tied, candidate.dp_cp, spread, best)
+    return tail_of_first(
+        problem,
+        candidate,
+        best,
+        (
+            (first._replace(hops=max(first.hops, hops)), ring_per_byte(candidate.dp_cp, first.k, best))
+            for first in firsts
+        ),
+        least_expert_ring(problem, candidate, best),
+    )
 
 
 def tail_of_first(

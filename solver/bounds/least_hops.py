@@ -12,7 +12,10 @@ With :math:`c` the most tensor groups a node holds, :math:`k` the nodes that sta
     replaced by what every pipeline takes: :math:`\lceil pp / c \rceil - 1` hops between nodes.
 (4) A hop between a node of the slowest type and one of another adds more (``taut.formulations.partition`` (6)): its
     least seconds beyond those of the hop between nodes of (3) that it may be. A pipeline with n stages on one class
-    touches :math:`\\lceil n / c \\rceil + \\lceil (pp - n) / c \\rceil` nodes at least.
+    touches :math:`\lceil n / c \rceil + \lceil (pp - n) / c \rceil` nodes at least.
+(5) Where stage 0 touches k nodes and :math:`k c \le dp`, it fills them, and no other stage is there. Every pipeline,
+    with mixed devices too, then makes :math:`\lceil (pp - 1) / c \rceil` hops between nodes, and the stages of (4)
+    are those after the first.
 """
 
 from typing import Protocol
@@ -97,8 +100,17 @@ def hops_between(problem: PlanningProblem, candidate: Candidate, k: int) -> int:
     return -(-(pp - first_run) // groups) if pp > first_run else 0
 
 
-def crossing(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Crossing:
-    """What a hop between a node of the slowest type and one of another adds; nothing of blocks that span nodes."""
+def hops_of_others(problem: PlanningProblem, candidate: Candidate) -> int:
+    """Hops between nodes that every pipeline makes at least where stage 0 shares no node, (5)."""
+    return -(-(candidate.pp - 1) // groups_of_node(problem, candidate))
+
+
+def crossing(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, alone: bool = False) -> Crossing:
+    """
+    What a hop between a node of the slowest type and one of another adds; nothing of blocks that span nodes.
+
+    With ``alone`` stage 0 shares no node, (5).
+    """
     width, links, slow = candidate.width, problem.links, problem.type_of_node == slowest_type(problem, candidate)
     if width > links.gpus_per_node.max():
         return NO_CROSSING
@@ -111,11 +123,11 @@ def crossing(problem: PlanningProblem, candidate: Candidate, best: BestLinks) ->
         first = best.seconds_before(width, float(message), weight, coefficient, single=is_single(links, width))
         whole = min(whole, weight * (best.least_across(hop, slow) - edge[cut + 1]))
         before = min(before, best.least_across(first, slow) - edge_before[cut + 1])
-    hops = hops_between(problem, candidate, 1)
+    hops = hops_of_others(problem, candidate) if alone else hops_between(problem, candidate, 1)
     # Hops between nodes are counted as the quickest, of which this is one.
-    counted = np.array([weight * between(1) / hops, further]) if hops else np.zeros(2)
+    counted = np.array([weight * between(1, hops) / hops, further]) if hops else np.zeros(2)
     whole, before = np.maximum([whole, before] - counted, 0.0).tolist()
-    return Crossing(whole, min(whole, before), float(counted.min()), groups_of_node(problem, candidate))
+    return Crossing(whole, min(whole, before), float(counted.min()), groups_of_node(problem, candidate), alone)
 
 
 def is_single(links: Links, width: int) -> bool:

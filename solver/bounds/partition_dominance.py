@@ -18,7 +18,7 @@ import numpy as np
 
 from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem
 from taut.formulations.space import Candidate
-from taut.solver.bounds.communication import Communication
+from taut.solver.bounds.communication import Communication, by_first_stage
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.rack_cases import RackCases, rack_cases
@@ -31,6 +31,7 @@ class PartitionData(NamedTuple):
     stages: PartitionProblem
     comm: Communication
     racks: RackCases | None
+    firsts: tuple[Communication, ...]
 
 
 def partition_data(ladder: Ladder, candidate: Candidate) -> PartitionData | None:
@@ -41,7 +42,8 @@ def partition_data(ladder: Ladder, candidate: Candidate) -> PartitionData | None
         return None
     gather = least_gather(ladder.problem, candidate, ladder.links)
     stages = partition_problem(ladder.problem, candidate, margin=ladder.margin, gather=gather)
-    return PartitionData(stages, comm, rack_cases(ladder.problem, candidate, ladder.links))
+    firsts = by_first_stage(ladder.problem, candidate, ladder.links, comm)
+    return PartitionData(stages, comm, rack_cases(ladder.problem, candidate, ladder.links), firsts)
 
 
 def dominates(one: PartitionData, other: PartitionData) -> bool:
@@ -57,7 +59,7 @@ def _same(data: PartitionData) -> tuple[Any, ...]:
     blocks = stages.slow_groups, stages.more_slow_groups
     waits = later is None, later is not None and later.overlap, stages.forward is None
     racks = None if data.racks is None else tuple(data.racks.crossings.tolist())
-    return stages.pp, stages.dp, stages.micro_batches, *blocks, *waits, racks
+    return stages.pp, stages.dp, stages.micro_batches, *blocks, *waits, racks, len(data.firsts)
 
 
 def _figures(data: PartitionData) -> list[Any]:
@@ -67,7 +69,12 @@ def _figures(data: PartitionData) -> list[Any]:
     held = [stages.fixed, stages.activation, stages.in_flight, -stages.budget]
     sums = [stages.low, stages.high, *forward, comm.edge, comm.tail, *comm.crossing]
     waits = [] if comm.later is None else _waits(comm.later)
-    return [*sums, *held, *waits, *([] if data.racks is None else _of_racks(data.racks))]
+    firsts = [figure for first in data.firsts for figure in _of_first(first)]
+    return [*sums, *held, *waits, *firsts, *([] if data.racks is None else _of_racks(data.racks))]
+
+
+def _of_first(comm: Communication) -> list[Any]:
+    return [comm.tail, *comm.crossing, 0.0 if comm.later is None else comm.later.others]
 
 
 def _of_racks(racks: RackCases) -> list[Any]:

@@ -245,6 +245,7 @@ BUGS: dict[str, Patch] = {
         least_hops, "crossing", lambda found, *_: Crossing(3 * found.whole, 3 * found.before)
     ),
     "rings of mixed stages tripled": _scaled(least_rings, "least_mixed_rings", 3.0),
+    "ten more hops where stage 0 fills its nodes": _changed(least_hops, "hops_of_others", lambda found, *_: found + 10),
     "an all-slow pipeline beside another +30 %": _scaled(layer_partition, "solve_pair", 1.3),
 }
 

@@ -52,6 +52,8 @@ def random_classes(seed: int) -> TwoClasses:
     before = float(rng.choice([0.0, 1.0, 10.0, 60.0]) * rng.uniform())
     whole, further = before + float(rng.choice([0.0, 1.0, 40.0]) * rng.uniform()), float(rng.choice([0.0, 5.0]))
     crossing = Crossing(whole, before, further, int(rng.integers(1, 4)))
+    if seed % 3 == 0:
+        crossing = crossing._replace(room=crossing.room + 1, alone=True)
     edge, tail = rng.uniform(0, 5, layers + 1), rng.uniform(0, 20, layers + 1)
     return TwoClasses(stages, edge, tail, crossing, _later(rng, stages, size, edge) if rng.random() < 0.6 else None)
 

@@ -13,6 +13,8 @@ SIZES = [(1, 2, 3), (2, 4), (1, 1, 2), (1, 2, 2), (3, 1), (4, 1, 1), (1, 1, 1, 3
 """Devices of every node where nodes differ."""
 ALIKE = [(2, 2, 2), (1, 1, 1, 1, 1, 1), (1, 1, 1, 1), (2, 2), (3, 3)]
 """Devices of every node where they do not, so that blocks may span several."""
+FILLING = [(2, 2, 2), (2, 2), (3, 3), (2, 1, 2, 1), (2, 2, 1)]
+"""Devices of nodes that the blocks of a stage may fill."""
 LARGE = [(2, 2, 4), (4, 2, 2), (2, 2, 2, 2), (4, 4), (2, 6)]
 
 
@@ -32,6 +34,23 @@ def unlike_problem(seed: int, *, large: bool = False) -> PlanningProblem:
     if rng.random() < 0.5 or not found.candidates:
         return found
     return replace(found, cluster=tightened(rng, found))
+
+
+def filling_problem(seed: int, sizes: tuple[int, ...] = ()) -> PlanningProblem:
+    """A random problem on nodes of these devices, or of some kind, that stages may fill, with ZeRO and contexts."""
+    rng = np.random.default_rng((seed, 31))
+    given = random_problem(seed, experts=seed % 7 == 0)
+    cluster = unlike_cluster(rng, sizes or FILLING[rng.integers(len(FILLING))])
+    changes = {
+        "max_tp": cluster.num_devices,
+        "max_cp": 1 if seed % 3 else 2,
+        "zero": [[0, 1], [1, 2, 3]][seed % 5 == 0],
+    }
+    space = given.space.model_copy(update=changes)
+    given = replace(given, cluster=cluster, space=space, costs=random_costs(rng, given.model, cluster, space))
+    if rng.random() < 0.4 and given.candidates:
+        given = replace(given, cluster=tightened(rng, given))
+    return slow_between_types(given, seed) if rng.random() < 0.6 else given
 
 
 def slow_between_types(given: PlanningProblem, seed: int) -> PlanningProblem:

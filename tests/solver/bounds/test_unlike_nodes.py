@@ -2,15 +2,21 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from taut.formulations.problem import LATENCY_MODELS
+from taut.formulations.space import Candidate
+from taut.solver.bounds.candidate_bounds import partition_bound
+from taut.solver.bounds.communication import Communication, by_first_stage
+from taut.solver.bounds.computations import partition
+from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.least_hops import crossing
 from taut.solver.bounds.link_bounds import BestLinks
 from tests.support.blocks import blocks
 from tests.support.instances import random_problem
 from tests.support.ladder import check_candidates
-from tests.support.unlike import slow_between_types, unlike_problem
+from tests.support.unlike import filling_problem, slow_between_types, unlike_problem
 
 pytestmark = pytest.mark.proof
 
@@ -46,6 +52,40 @@ def test_no_bound_with_slow_links_between_types_is_above_the_optimum(block: int)
         dearer += sum(crossing(given, candidate, links).whole > 0 for candidate in chosen)
         checked, seed = checked + len(chosen), seed + 1
     assert dearer > 50
+
+
+@pytest.mark.parametrize("block", blocks(20, 1))
+def test_no_bound_by_where_the_first_stage_lies_is_above_the_optimum(block: int) -> None:
+    """A thousand candidates, fifty a block, whose first stage may fill nodes: bounds rise, none above."""
+    checked, raised, seed = 0, 0, 50_000 * block
+    while checked < 50:
+        given = filling_problem(seed)
+        models = ("step", "step", "step", *LATENCY_MODELS)
+        given = replace(given, latency_model=models[seed % len(models)], overlap_grad_reduce=seed % 4 == 0)
+        ladder = Ladder(given)
+        filling = [each for each in given.candidates if firsts(ladder, each)]
+        for each in check_candidates(given, filling, seed, 4):
+            without = partition_bound(given, each, ladder.communication(each))[0]
+            raised += without * (1 + 1e-9) < partition(ladder, each).seconds < np.inf
+            checked += 1
+        seed += 1
+    assert raised > 0
+
+
+def test_no_bound_on_a_stage_that_may_fill_two_of_four_nodes_is_above_the_optimum() -> None:
+    """Six candidates of two stages on eight devices."""
+    checked, seed = 0, 0
+    while checked < 6:
+        given = filling_problem(seed, (2, 2, 2, 2))
+        given = replace(given, space=given.space.model_copy(update={"fixed": {"pp": 2, "tp": 1}}))
+        wide = [each for each in given.candidates if firsts(Ladder(given), each)]
+        checked += len(check_candidates(given, wide, seed, 2))
+        seed += 1
+
+
+def firsts(ladder: Ladder, candidate: Candidate) -> tuple[Communication, ...]:
+    """The cases of a candidate's first stage."""
+    return by_first_stage(ladder.problem, candidate, ladder.links, ladder.communication(candidate))
 
 
 @pytest.mark.parametrize("block", blocks(10, 1))

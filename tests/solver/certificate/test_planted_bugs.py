@@ -10,7 +10,7 @@ from tests.support.expert_ranks import with_expert_copies, with_expert_shards
 from tests.support.instances import random_problem
 from tests.support.planted_bugs import BUGS, Instance, instances, planted, table, tally
 from tests.support.small import cluster, costs, model, problem
-from tests.support.unlike import slow_between_types, unlike_problem
+from tests.support.unlike import filling_problem, slow_between_types, unlike_problem
 
 pytestmark = pytest.mark.proof
 
@@ -81,6 +81,21 @@ def two_classes(count: int) -> list[PlanningProblem]:
     return found
 
 
+def filled_nodes(count: int) -> list[PlanningProblem]:
+    """The first random problems of two stages and replicas on two nodes of two devices of unlike types."""
+    found: list[PlanningProblem] = []
+    fixed = {"pp": 2, "dp": 2, "vpp": 1, "schedule": "1f1b"}
+    for seed in range(1000):
+        given = filling_problem(seed, (2, 2))
+        space = given.space.model_copy(update={"fixed": fixed, "zero": [0, 1], "recompute": ["none"]})
+        given = replace(given, space=space, latency_model="step")
+        if given.candidates and len(given.model.blocks) <= 5:
+            found.append(given)
+        if len(found) == count:
+            break
+    return found
+
+
 @pytest.fixture(scope="module")
 def small() -> list[Instance]:
     """Ten small problems with their truth, so that each of the bugs makes a certificate false."""
@@ -128,6 +143,13 @@ def test_a_planted_bug_of_copies_is_refused(bug: str) -> None:
 def test_a_planted_bug_of_two_classes_is_refused(bug: str) -> None:
     """The same on two types of device with slow links between, in two stages or more."""
     found = tally(bug, [Instance(each) for each in two_classes(10)])
+    assert found.false > 0
+    assert found.refused == found.false
+
+
+def test_a_planted_bug_of_filled_nodes_is_refused() -> None:
+    """The same on two nodes of two devices, where stage 0 fills one of them or is on both."""
+    found = tally("ten more hops where stage 0 fills its nodes", [Instance(each) for each in filled_nodes(12)])
     assert found.false > 0
     assert found.refused == found.false
 
