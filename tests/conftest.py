@@ -1,5 +1,6 @@
 """Random tests have no deadline: the first call of a compiled loop takes seconds. PyTorch can be put on one thread."""
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -7,6 +8,12 @@ from hypothesis import settings
 
 settings.register_profile("compiled", deadline=None)
 settings.load_profile("compiled")
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and collected tests, which stay to the end, out of every later garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
