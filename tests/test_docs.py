@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.pages import BLOCK, PAGES, ROOT, Page, agrees, shown
 
-QUICK = {"docs/guide/first-plan.md", "docs/guide/models.md", "docs/guide/certificate.md"}
+QUICK = {"docs/guide/first-plan.md"}
 """Pages whose blocks are part of the fast tier; the others' belong to the proof tier."""
 
 

@@ -7,6 +7,7 @@ import pytest
 EVERY_RUN = 2
 
 
-def blocks(number: int, every_run: int = EVERY_RUN) -> list[Any]:
-    """Numbers of blocks as parameters of a test, those beyond the first few marked as long."""
-    return [pytest.param(k, marks=[pytest.mark.long] if k >= every_run else []) for k in range(number)]
+def blocks(number: int, every_run: int = EVERY_RUN, proof: int = 0) -> list[Any]:
+    """Numbers of blocks as parameters of a test: the first few of its tier, then some of the proof tier, then long."""
+    marks: list[Any] = [[]] * every_run + [[pytest.mark.proof]] * proof + [[pytest.mark.long]] * number
+    return [pytest.param(k, marks=marks[k]) for k in range(number)]

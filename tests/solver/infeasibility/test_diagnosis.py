@@ -291,7 +291,7 @@ def smaller(given: PlanningProblem, share: float) -> PlanningProblem:
     return replace(given, cluster=given.cluster.model_copy(update={"nodes": groups}))
 
 
-@pytest.mark.parametrize("number", [10, pytest.param(25, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number", [5, pytest.param(25, marks=pytest.mark.long)])
 def test_missing_bytes_equal_enumeration(number: int) -> None:
     """Random infeasible problems of one and two types: no division or placement lacks less than the nearest."""
     for seed, given, found in infeasible(number, types=2):

@@ -13,6 +13,7 @@ from taut.meshes.plan import mesh_problem as planned_problem
 from taut.planning.request import PlanRequest
 from taut.solver.meshes.exchange import exchangeable, with_exchanges
 from taut.solver.meshes.search import ORDERS, ranked_devices
+from tests.support.blocks import blocks
 from tests.support.meshes import mesh_problem, random_plan
 from tests.taut.meshes.test_plan import CLUSTER
 
@@ -35,11 +36,11 @@ def every_order(problem: PlanningProblem, plan: MeshPlan) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("block", [0, *(pytest.param(k, marks=pytest.mark.proof) for k in range(1, 5))])
+@pytest.mark.parametrize("block", blocks(10, 1, proof=3))
 def test_exchanges_come_near_the_best_order_of_nodes(block: int) -> None:
     """The plan is a rearrangement with its own price, no worse than before, mostly the best of all."""
     better = best = compared = 0
-    for seed in range(150 * block, 150 * (block + 1)):
+    for seed in range(75 * block, 75 * (block + 1)):
         problem, rng = mesh_problem(seed), np.random.default_rng(seed)
         choices, pairs = mesh_choices(problem), exchangeable(problem)
         for k in rng.permutation(len(choices))[: 3 * bool(pairs)].tolist():
@@ -53,7 +54,7 @@ def test_exchanges_come_near_the_best_order_of_nodes(block: int) -> None:
             assert not [each for each in mesh_violations(problem, found) if "KiB" not in each]
             better, compared = better + (seconds < before * (1 - 1e-9)), compared + 1
             best += seconds <= min(every) * (1 + 1e-12)
-    assert compared >= 15 and better >= 2 and best >= 0.9 * compared, (better, best, compared)
+    assert compared >= 8 and better >= 1 and best >= 0.9 * compared, (better, best, compared)
 
 
 def test_pairs_left_out_change_nothing() -> None:

@@ -125,10 +125,14 @@ def raised_bound(values: dict[str, Any]) -> None:
     stated["gap"] = (stated["objective_s"] - stated["lower_bound_s"]) / stated["objective_s"]
 
 
+def test_the_plan_that_is_changed_below_holds() -> None:
+    """As it is written it is accepted."""
+    assert verify_meshes(json.loads(document())).holds
+
+
 @pytest.mark.parametrize("change", [*TAMPERED.values(), raised_bound], ids=[*TAMPERED, "raised bound"])
 def test_a_changed_figure_is_refused(change: Callable[[dict[str, Any]], None]) -> None:
-    """The plan holds as it is written; with any one figure, degree, stage or device changed it does not."""
-    assert verify_meshes(json.loads(document())).holds
+    """With any one figure, degree, stage or device changed the plan does not hold."""
     values = copy.deepcopy(json.loads(document()))
     change(values)
     assert not verify_meshes(values).holds

@@ -54,6 +54,7 @@ def unlike_document() -> dict[str, Any]:
     raise AssertionError("no plan divides its batch unevenly")
 
 
+@pytest.mark.proof
 def test_the_batch_is_divided_best() -> None:
     """Given division and devices, no micro-batches by replica make a shorter step."""
     checked = 0
@@ -70,6 +71,7 @@ def test_the_batch_is_divided_best() -> None:
     assert checked > 20
 
 
+@pytest.mark.proof
 def test_the_reference_evaluator_agrees() -> None:
     """Both evaluators give a plan the same seconds, whatever micro-batches its replicas run."""
     rng, checked = np.random.default_rng(0), 0

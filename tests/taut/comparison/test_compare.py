@@ -146,6 +146,7 @@ def test_the_best_plan_is_never_slower_than_one_that_runs() -> None:
     assert found.best.step_time_s <= found.current.step_time_s * (1 + 1e-9)
 
 
+@pytest.mark.proof
 def test_a_command_line_with_states_on_hosts_is_compared_with_them(run: Run) -> None:
     """The share that runs holds for the best plan too; another one beside it is refused."""
     flags = "--tensor-model-parallel-size 2 --micro-batch-size 2 --use-distributed-optimizer"
@@ -179,6 +180,7 @@ def test_rows_of_one_plan_alone_stand_beside_none() -> None:
     assert ("context ranks", contexts.strategy.cp_comm, "-") in taut.compare_plans(contexts, away)
 
 
+@pytest.mark.proof
 def test_the_best_plan_is_no_slower_than_a_single_change() -> None:
     """A search that ends at once still knows every single change that fits."""
     found = taut.compare(

@@ -49,6 +49,7 @@ def test_what_has_no_stack_has_no_nearest_plan(zero_bubble: Plan) -> None:
 @pytest.mark.parametrize(
     ("cluster", "stack"), [("dgx-a100", "megatron-core"), (CLUSTER, "flagscale")], ids=["one type", "two types"]
 )
+@pytest.mark.proof
 def test_flagscale_has_limits_of_its_own_on_several_types(cluster: Any, stack: str) -> None:
     """On two types the nearest plan is of FlagScale's stack and layer costs, on one of its Megatron-LM's."""
     fix: dict[str, int | str] = {**FIX, "schedule": "zb-h1"}
@@ -58,6 +59,7 @@ def test_flagscale_has_limits_of_its_own_on_several_types(cluster: Any, stack: s
     assert found.plan.document["inputs"]["costs"]["sha256"] == given.document["inputs"]["costs"]["sha256"]
 
 
+@pytest.mark.proof
 def test_flagscale_runs_meshes_where_it_cannot_run_the_degrees(tmp_path: Path) -> None:
     """Two context ranks on two types, which FlagScale has not, leave a plan that its files can be made of."""
     fix: dict[str, int | str] = {"pp": 1, "tp": 1, "cp": 2, "recompute": "none"}

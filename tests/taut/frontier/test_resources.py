@@ -24,6 +24,7 @@ def found() -> ResourceFront:
     )
 
 
+@pytest.mark.proof
 def test_every_point_is_the_plan_of_its_nodes(found: ResourceFront) -> None:
     """Step time and bound are those of ``taut.plan``, dollars those of price, GPUs and steps."""
     assert [(point.nodes, point.gpus, point.at.limit_gib) for point in found.points] == [

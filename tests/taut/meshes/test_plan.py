@@ -75,6 +75,7 @@ def test_export_is_read_back(plan: MeshedPlan, tmp_path: Path) -> None:
         taut.export(plan, "megatron", tmp_path / "other")
 
 
+@pytest.mark.proof
 def test_the_hostfile_lists_nodes_in_the_order_of_their_ranks(plan: MeshedPlan, tmp_path: Path) -> None:
     """With the two L4 nodes exchanged the plan holds, and the hostfile has them the other way round."""
     values = json.loads(json.dumps(plan.document))
@@ -98,6 +99,7 @@ def test_first_replicas_times_micro_batch_divide_by_all_replicas(plan: MeshedPla
     assert all(whole % mesh.dp == 0 and mesh.micro_batch == whole // mesh.dp for mesh in meshes)
 
 
+@pytest.mark.proof
 def test_command_line_writes_checks_and_shows(tmp_path: Path) -> None:
     """``taut meshes`` prints the plan and writes it; verify and show take the file, in words and as JSON."""
     cluster, out = tmp_path / "cluster.yaml", tmp_path / "plan.json"
@@ -133,6 +135,7 @@ def test_what_meshes_do_not_have_is_refused(options: dict[str, Any], words: str)
         taut.plan_meshes("gpt2-345m", CLUSTER, **{"global_batch": 8, **options})
 
 
+@pytest.mark.proof
 def test_what_takes_one_degree_refuses_meshes_by_name(plan: MeshedPlan, tmp_path: Path) -> None:
     """Reading as a plan, simulating and placing say that the file is a plan of meshes; verify takes it."""
     plan.write(path := tmp_path / "plan.json")
@@ -146,6 +149,7 @@ def test_what_takes_one_degree_refuses_meshes_by_name(plan: MeshedPlan, tmp_path
     assert plan.status == "feasible" and plan.cluster_spec.num_devices == 8 and "<table>" in plan._repr_html_()
 
 
+@pytest.mark.proof
 def test_a_plan_of_meshes_stands_beside_one_of_one_degree(plan: MeshedPlan, tmp_path: Path) -> None:
     """Degrees and micro-batches are each mesh's; beside itself no worker moves, beside another plan none is counted."""
     plan.write(path := tmp_path / "meshes.json")

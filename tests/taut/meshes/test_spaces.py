@@ -70,6 +70,7 @@ def test_a_changed_other_space_is_refused(change: Change, found: Plan | MeshedPl
     assert not verify_plan(values).holds
 
 
+@pytest.mark.proof
 def test_the_other_plan_is_of_the_same_problem() -> None:
     """A sound plan of another batch beside the plan is refused: its bound says nothing of this problem."""
     values, other = planned_in_both(asked()).document, planned_in_both(asked(global_batch=16)).document
@@ -101,6 +102,7 @@ def test_limits_end_the_enumeration_with_a_valid_bound(found: Plan | MeshedPlan)
     assert "no plan was found in time, none is below" in plan.spaces[1]
 
 
+@pytest.mark.proof
 def test_limits_of_work_give_the_same_plan_again() -> None:
     """Both searches share the units of work: the plan, its bounds and what both did are the same in every run."""
     first, second = (planned_in_both(asked(work_limit=6)) for _ in range(2))
@@ -110,6 +112,7 @@ def test_limits_of_work_give_the_same_plan_again() -> None:
     assert first.step_time_s == second.step_time_s and first.verify().holds
 
 
+@pytest.mark.proof
 def test_the_status_is_that_of_both(found: Plan | MeshedPlan) -> None:
     """A plan that is optimal in its own space is not where the other one has no bound; what is stated is checked."""
     values = {name: value for name, value in found.document.items() if name != "both_spaces"}
@@ -123,6 +126,7 @@ def test_the_status_is_that_of_both(found: Plan | MeshedPlan) -> None:
     assert not verify_plan({name: value for name, value in found.document.items() if name != NAME}).holds
 
 
+@pytest.mark.proof
 def test_python_plans_both_when_asked(found: Plan | MeshedPlan) -> None:
     """``taut.plan_with_meshes`` returns the better plan of both spaces, as the command does; methods have one."""
     assert taut.plan_with_meshes(asked()).document["both_spaces"] == found.document["both_spaces"]
@@ -147,6 +151,7 @@ def test_a_degree_for_all_stages_leaves_out_meshes() -> None:
         assert planned_in_both(asked(fix={**FIXED, "tp": 2})).other_space is None
 
 
+@pytest.mark.proof
 def test_command_line_plans_both(tmp_path: Path, found: Plan | MeshedPlan) -> None:
     """``taut plan`` writes the better plan with the other; verify, show and export take the file."""
     cluster, out = tmp_path / "cluster.yaml", tmp_path / "plan.json"

@@ -22,6 +22,7 @@ def measured() -> CostTable:
     return found.model_copy(update={"name": "one", "basis": "measured"})
 
 
+@pytest.mark.proof
 def test_larger_micro_batches_are_planned_with_a_warning() -> None:
     """A plan at micro-batch 4 names the law beside the profile, and its certificate holds."""
     with pytest.warns(ExtrapolationWarning, match="one: micro_batch 1 alone was measured"):

@@ -65,6 +65,7 @@ def test_a_calibration_of_another_device_is_refused() -> None:
         space(calibration="nemo-h100-bf16")
 
 
+@pytest.mark.proof
 def test_the_price_of_a_stack_is_a_bound_on_everything_it_cannot_run() -> None:
     """The whole space's bound is below the stack's plan and above nothing that the whole space has."""
     request = taut.PlanRequest("gpt2-345m", "dgx-a100", global_batch=16, fix={"pp": 2, "tp": 1, "micro_batch": 2})

@@ -29,6 +29,7 @@ def test_the_timeline_is_that_of_a_named_replica(uneven: Plan) -> None:
     assert "the slowest: " in words and note in taut.plan_page(uneven)
 
 
+@pytest.mark.proof
 def test_exports_refuse_it_by_name_and_price_the_nearest(uneven: Plan, run: Run, tmp_path: Path) -> None:
     """No launcher divides a batch so: one line says it, with an even plan's options and seconds."""
     (path := tmp_path / "plan.json").write_text(json.dumps(uneven.document))

@@ -134,6 +134,7 @@ def test_parquet_holds_the_same_rows(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.proof
 def test_processes_of_this_machine_give_the_same_rows() -> None:
     """Without an executor points run on processes, and their rows are the same."""
     rows = taut.sweep(PREDICTIONS, jobs=2)
