@@ -10,8 +10,8 @@ import taut
 FUNCTIONS = [name for name in taut.__all__ if inspect.isfunction(getattr(taut, name))]
 SLOW = {"best_schedule", "published_schedule"}
 """Functions whose result depends on how long they search."""
-COMPILED = {"place", "plot_schedule", "schedule_page"}
-"""Functions whose loops take half a minute to compile."""
+COMPILED = {"place", "place_strategy", "plot_schedule", "schedule_page"}
+"""Functions whose loops take a quarter of a minute or more to compile."""
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -228,6 +228,7 @@ def test_dense_models_have_no_exchanges(options: dict[str, Any]) -> None:
         taut.planning_problem(taut.PlanRequest("gpt2-345m", "dgx-a100", global_batch=32, **options))
 
 
+@pytest.mark.proof
 def test_a_plan_with_hidden_exchanges_holds() -> None:
     """Its certificate is derived again, and says what was counted on; it is no slower than one without."""
     fix: dict[str, Any] = {"ep": 8, "schedule": "interleaved-1f1b", "vpp": 2, "pp": 2, "tp": 1}
