@@ -7,8 +7,8 @@ Each is priced by vTrain's rules and by our calibration. A plan is on the front
 (1) if none of as few GPUs is as fast;
 
 (2) for each number of GPUs that fills whole nodes, our search goes through all plans of 1F1B with full recompute,
-    micro-batch 1 and ZeRO-1 that fit the memory, any division of the layers and tensor degrees up to a node, and its
-    bound says how far the best one is from the optimum at these prices.
+    micro-batch 1 and ZeRO-1 that fit the memory, the stack's divisions of the layers and tensor degrees up to a node,
+    and its bound says how far the best one is from the optimum at these prices.
 """
 
 import math
