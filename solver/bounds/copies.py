@@ -34,7 +34,7 @@ N nodes n, of which the stage takes :math:`c_n` tensor groups, all of them where
 
 Where devices or tensor groups differ, the slowest replica may be one of another copy than (2)'s, which then says
 nothing of its gathers. Beside expert ranks every block is priced as the best one, so that of devices alike any may be.
-Stages after the first are bounded by the least of all cases.
+Stages after the first, and devices of a schedule that is priced by its order, are bounded by the least of all cases.
 """
 
 import math
@@ -193,6 +193,12 @@ def cases(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> li
         for case in find(problem, candidate, best, most)
     ]
     return [one for one in found if not any(_dominates(other, one) for other in found)]
+
+
+def least_reduction_of_copies(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
+    """Seconds per gradient byte of any stage's rings at least, in any case; 0 where all replicas share a copy."""
+    found = cases(problem, candidate, best) if candidate.dp_shard else []
+    return min((case.reduction for case in found if np.isfinite(case.reduction)), default=0.0)
 
 
 def _of_one_copy(problem: PlanningProblem, candidate: Candidate, best: BestLinks, most: int) -> list[Case]:

@@ -221,9 +221,9 @@ def exchanged_bytes(problem: PlanningProblem, candidate: Candidate, ring: float,
     return np.asarray(gradients + experts / ring * problem.expert_gradient_bytes(candidate))
 
 
-def least_mean_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
-    """Seconds of reductions for each byte of the gradients of any range at least, experts or not, (7)."""
-    ring, tables = least_ring(problem, candidate, best), problem.tables(candidate)
+def least_mean_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks, known: float = 0.0) -> float:
+    """Seconds of reductions for each byte of any gradients at least, experts or not, ``known`` of others, (7)."""
+    ring, tables = max(least_ring(problem, candidate, best), known), problem.tables(candidate)
     if not tables.experts.any():
         return ring
     apart, every = (np.diagonal(figures, 1) for figures in (tables.experts, tables.parameters))

@@ -5,14 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from taut.formulations import gradient_reductions
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.tables.recent import Recent
-from taut.solver.bounds.computations import partition
-from taut.solver.bounds.copies import cases, has_cases
+from taut.solver.bounds.computations import order, partition
+from taut.solver.bounds.copies import cases, has_cases, least_reduction_of_copies
 from taut.solver.bounds.ladder import Ladder
+from taut.solver.bounds.least_rings import least_ring
 from taut.solver.bounds.link_bounds import BestLinks
+from tests.support.blocks import blocks
 from tests.support.instances import random_costs, random_problem
 from tests.support.oracle import enumerate_candidate
+from tests.support.unlike import filling_problem
 
 
 def several_copies(seed: int, tp: int = 1) -> PlanningProblem:
@@ -81,6 +85,48 @@ def test_no_bound_of_sharded_stages_is_above_the_optimum(first: int) -> None:
             ladder = Ladder(given)
             assert ladder.relaxation(candidate) <= best * (1 + 1e-9), seed
             assert partition(ladder, candidate).seconds <= best * (1 + 1e-9), seed
+
+
+def orders_with_copies(seed: int) -> PlanningProblem:
+    """A random problem of two stages on alike devices or not, priced by their order, with two replicas to a copy."""
+    given = stages_with_shards(2 * seed) if seed % 3 else filling_problem(seed, [(2, 2, 2, 2), (4, 4)][seed % 2])
+    zero, fixed = [[2, 3], [1]][seed % 5 == 0], {"pp": 2, "dp_shard": 2}
+    changes = {"zero": zero, "pipeline_zero": None, "recompute": ["none"], "schedules": ["zb-h1", "zb-h2"]}
+    space = given.space.model_copy(update={**changes, "recompute_by_stage": True, "fixed": fixed})
+    return replace(given, space=space, latency_model="step")
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("block", blocks(10, 2))
+def test_no_placement_has_quicker_rings_of_copies_than_the_least_case(block: int) -> None:
+    """Two thousand candidates, two hundred a block, each in two hundred placements of its blocks: none is quicker."""
+    checked, attained, seed = 0, 0, 60_000 * block
+    while checked < 200:
+        seed += 1
+        given, rng = orders_with_copies(seed), np.random.default_rng(seed)
+        best = BestLinks(given.links, given.rings)
+        for candidate in [each for each in given.candidates if each.dp_shard][:4]:
+            devices = np.arange(given.cluster.num_devices).reshape(-1, candidate.width)
+            ways = np.array([np.arange(len(devices)), *(rng.permutation(len(devices)) for _ in range(200))])
+            placed = devices[ways].reshape(len(ways), candidate.pp, candidate.pipelines, candidate.width)
+            alike = gradient_reductions.holders(candidate, placed)
+            found = gradient_reductions._rings(given, candidate, alike, candidate.shards).min()
+            least = least_reduction_of_copies(given, candidate, best)
+            assert least <= found * (1 + 1e-9), (seed, candidate)
+            checked, attained = checked + 1, attained + (least >= found * (1 - 1e-9))
+    assert attained > 10
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("seed", [128, 209, 304, 358, 376, 377, 394])
+def test_no_bound_of_an_order_with_copies_is_above_the_optimum(seed: int) -> None:
+    """Where the rings of copies take more together than each asks for alone, on eight devices."""
+    given = orders_with_copies(seed)
+    ladder = Ladder(given)
+    candidate = next(each for each in given.candidates if each.dp_shard)
+    reduction = least_reduction_of_copies(given, candidate, ladder.links)
+    assert reduction > 1.01 * least_ring(given, candidate, ladder.links)
+    assert order(ladder, candidate).seconds <= enumerate_candidate(given, candidate).seconds * (1 + 1e-9)
 
 
 def test_copies_of_two_racks_cross_between_them_in_gathers_or_in_rings() -> None:
