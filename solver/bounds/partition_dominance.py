@@ -59,7 +59,9 @@ def _same(data: PartitionData) -> tuple[Any, ...]:
     blocks = stages.slow_groups, stages.more_slow_groups
     waits = later is None, later is not None and later.overlap, stages.forward is None
     racks = None if data.racks is None else tuple(data.racks.crossings.tolist())
-    return stages.pp, stages.dp, stages.micro_batches, *blocks, *waits, racks, len(data.firsts)
+    # What hops between nodes add falls as a node holds more blocks, unlike the other figures.
+    rooms = [(one.crossing.room, one.crossing.alone) for one in (data.comm, *data.firsts)]
+    return stages.pp, stages.dp, stages.micro_batches, *blocks, *waits, racks, *rooms
 
 
 def _figures(data: PartitionData) -> list[Any]:
