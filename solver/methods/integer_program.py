@@ -1,6 +1,8 @@
 r"""
 Strategy by the integer program, placement by quadratic assignment: the two in turn, until nothing better is left.
 
+(0) The first J is the step time of HETHUB's plan (``taut.solver.methods.baselines.hethub``); of its tree the candidates
+    are arranged by ascending bound, and none that cannot be better than what is at hand.
 (1) The strategy of least seconds over all candidates, whatever its placement (``taut.solver.methods.strategy_choice``);
     its memory rows hold a learned memory model as any other (``taut.formulations.tables.learned_memory``).
 (2) Its placement as a quadratic assignment, and annealing from there (``taut.solver.methods.quadratic_placement``); on
@@ -12,19 +14,22 @@ With :math:`z_1, z_2, \dots` the optima of (1), all candidates take at least :ma
 itself proves, by the word of the backend. Candidates that are priced by their order have no place in the program: the
 method says nothing of them.
 
+(4) Each solve of (1) has ``PROGRAM_SHARE`` of the time that is left before it, and (2) ends with the time limit.
+
 References
 ----------
 J. N. Hooker and G. Ottosson, Logic-based Benders decomposition, Mathematical Programming 96 (2003).
 """
 
 import math
-from time import perf_counter
 
 from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Strategy
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.interrupt import interrupt_requested
+from taut.solver.methods.baselines.hethub import arranged, considered
+from taut.solver.methods.baselines.trials import quickest
 from taut.solver.methods.outcome import Outcome
 from taut.solver.methods.quadratic_placement import anneal_from, place_quadratic
 from taut.solver.methods.strategy_choice import (
@@ -38,18 +43,22 @@ from taut.solver.placement.annealing.anneal import best_start
 from taut.solver.placement.result import FoundPlacement
 from taut.solver.result import CandidateBound, Limits, Progress, Source, relative_gap
 from taut.solver.search.incumbent import Best
+from taut.solver.stopwatch import Stopwatch
+from taut.solver.threads import Stopping
 
 ROUNDS = 32
 """Candidates that are placed: later ones are seldom better, as each begins at a larger optimum."""
+PROGRAM_SHARE = 0.6
+"""Of the time left, for one choice of a strategy; the rest is for its placement and for further rounds."""
 PLACING_SHARE, MOST_PLACING = 0.1, 5.0
-"""Share of the time limit, and most seconds, for the quadratic assignment of one candidate."""
+"""Share of the time left, and most seconds, for the quadratic assignment of one candidate."""
 
 
 def by_program(
     name: str, backend: Backend, problem: PlanningProblem, limits: Limits, progress: Progress | None = None
 ) -> Outcome:
     """
-    Plan by (1) to (3).
+    Plan by (0) to (4).
 
     Parameters
     ----------
@@ -62,49 +71,97 @@ def by_program(
     progress
         Called after every round.
     """
-    started, ladder, best = perf_counter(), Ladder(problem), Best(problem)
-    pool = StrategyPool(ladder, (each for each in problem.candidates if not each.is_order_priced))
-    looked_at, lower_bound, solver = len(pool.bounds), math.inf, ""
-    with interrupt_requested() as asked:
-        for _ in range(ROUNDS if looked_at else 0):
-            seconds = None if limits.time_limit is None else limits.time_limit - (perf_counter() - started)
-            if asked() or (seconds is not None and seconds <= 0.0):
+    with Stopwatch() as watch, interrupt_requested() as asked:
+        rounds = _Rounds(backend, problem, limits, watch, asked)
+        rounds.begin()
+        for _ in range(ROUNDS if rounds.looked_at else 0):
+            if rounds.is_over() or not rounds.take():
                 break
-            choice = best_strategy(pool, backend, below=best.seconds, time_limit=seconds, seed=limits.seed)
-            solver, lower_bound = choice.solver or solver, min(lower_bound, choice.lower_bound)
-            if choice.strategy is None:
-                break
-            _place(problem, choice.strategy, choice, limits, best)
-            if len(problem.device_types) > 1:
-                cautious = cautious_strategy(ladder, choice.strategy.candidate, backend, time_limit=seconds)
-                if cautious is not None:
-                    _place(problem, cautious, choice, limits, best)
-            pool.leave_out(choice.strategy.candidate)
             if progress is not None:
-                progress(perf_counter() - started, best.seconds, lower_bound, str(choice.strategy.candidate))
-            gap = relative_gap(best.seconds, min(lower_bound, best.seconds))
-            if gap is not None and gap <= limits.gap:
-                break
-    return Outcome(
-        method=name,
-        incumbent=best.incumbent,
-        lower_bound=min(lower_bound, best.seconds) if looked_at else -math.inf,
-        candidates=looked_at,
-        solver=solver,
-        wall_s=perf_counter() - started,
-    )
+                progress(watch.seconds, rounds.best.seconds, rounds.lower_bound, rounds.doing)
+        return rounds.outcome(name)
 
 
-def _place(problem: PlanningProblem, strategy: Strategy, choice: Choice, limits: Limits, best: Best) -> None:
-    """Offer the placements of a strategy, (2)."""
-    given = placement_problem(problem, strategy)
-    bound = CandidateBound(candidate=strategy.candidate, lower_bound=choice.seconds, source=Source.PARTITION)
-    start = best_start(given, choice.patterns)
-    best.offer(bound, given, start)
-    if best.seconds - choice.seconds <= limits.gap * best.seconds:
-        return
-    seconds = MOST_PLACING if limits.time_limit is None else min(PLACING_SHARE * limits.time_limit, MOST_PLACING)
-    found = place_quadratic(given, choice.patterns, limits, seconds)
-    if found is not None:
+class _Rounds:
+    """Program and placement in turn: the best plan so far, the bound, and the time that is left."""
+
+    def __init__(
+        self, backend: Backend, problem: PlanningProblem, limits: Limits, watch: Stopwatch, asked: Stopping
+    ) -> None:
+        self._backend, self._problem, self._limits = backend, problem, limits
+        self._watch, self._asked = watch, asked
+        self._ladder, self.best = Ladder(problem), Best(problem)
+        self._pool = StrategyPool(self._ladder, (each for each in problem.candidates if not each.is_order_priced))
+        self.looked_at, self.lower_bound, self._solver, self.doing = len(self._pool.bounds), math.inf, "", ""
+
+    def left(self) -> float:
+        """Seconds before the time limit."""
+        return math.inf if self._limits.time_limit is None else self._limits.time_limit - self._watch.seconds
+
+    def is_over(self) -> bool:
+        """Whether to stop."""
+        return self._asked() or self.left() <= 0.0
+
+    def begin(self) -> None:
+        """Take HETHUB's plan, (0)."""
+        known = set(considered(self._problem))
+        for candidate in self._pool.below(math.inf):
+            bound = self._pool.bounds[candidate]
+            if bound >= self.best.seconds or self.is_over():
+                return
+            plan = quickest(arranged(self._problem, candidate)) if candidate in known else None
+            if plan is not None and plan.seconds < self.best.seconds:
+                self.best.incumbent = plan
+
+    def take(self) -> bool:
+        """A round of (1) to (3); whether another one may find more."""
+        choice = best_strategy(
+            self._pool, self._backend, below=self.best.seconds, time_limit=self._share(), seed=self._limits.seed
+        )
+        self._solver, self.lower_bound = choice.solver or self._solver, min(self.lower_bound, choice.lower_bound)
+        if choice.strategy is None:
+            return False
+        candidate = choice.strategy.candidate
+        self._place(choice.strategy, choice)
+        if len(self._problem.device_types) > 1 and not self.is_over():
+            cautious = cautious_strategy(self._ladder, candidate, self._backend, time_limit=self._share())
+            if cautious is not None:
+                self._place(cautious, choice)
+        self._pool.leave_out(candidate)
+        self.doing = str(candidate)
+        gap = relative_gap(self.best.seconds, min(self.lower_bound, self.best.seconds))
+        return gap is None or gap > self._limits.gap
+
+    def _share(self) -> float | None:
+        """Seconds of one choice, (4)."""
+        left = self.left()
+        return PROGRAM_SHARE * left if math.isfinite(left) else None
+
+    def _place(self, strategy: Strategy, choice: Choice) -> None:
+        """Offer the placements of a strategy, (2)."""
+        given, best = placement_problem(self._problem, strategy), self.best
+        bound = CandidateBound(candidate=strategy.candidate, lower_bound=choice.seconds, source=Source.PARTITION)
+        start = best_start(given, choice.patterns)
+        best.offer(bound, given, start)
+        if best.seconds - choice.seconds <= self._limits.gap * best.seconds or self.is_over():
+            return
+        seconds = min(PLACING_SHARE * self.left(), MOST_PLACING)
+        found = place_quadratic(given, choice.patterns, self._limits, seconds, stopping=self.is_over)
+        if found is None:
+            best.offer(bound, given, anneal_from(given, [start], self._limits, self.is_over))
+            return
         best.offer(bound, given, FoundPlacement(seconds=found.seconds, positions=given.slots[found.slots]))
-    best.offer(bound, given, anneal_from(given, [start], limits) if found is None else found.placed)
+        best.offer(bound, given, found.placed)
+
+    def outcome(self, name: str) -> Outcome:
+        """What was found; before the first choice the bound is that of the pool."""
+        least = min(self._pool.bounds.values(), default=-math.inf)
+        bound = least if math.isinf(self.lower_bound) else self.lower_bound
+        return Outcome(
+            method=name,
+            incumbent=self.best.incumbent,
+            lower_bound=min(bound, self.best.seconds),
+            candidates=self.looked_at,
+            solver=self._solver,
+            wall_s=self._watch.seconds,
+        )

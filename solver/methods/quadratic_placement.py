@@ -26,6 +26,7 @@ from taut.solver.placement.result import FoundPlacement
 from taut.solver.qap.placement_model import MOST_ROWS, rows_of, solve_placement
 from taut.solver.qap.quadratic import place
 from taut.solver.result import Limits, relative_gap
+from taut.solver.threads import Stopping, never
 
 MOST_POSITIONS = 256
 """Positions up to which the assignment is posed: searches of two matrices with more take longer than annealing."""
@@ -57,9 +58,13 @@ class QuadraticPlacement:
         return relative_gap(self.cost, self.lower_bound)
 
 
-def anneal_from(given: PlacementProblem, starts: list[FoundPlacement], limits: Limits) -> FoundPlacement:
-    """The best placement of annealing from several starts, (3)."""
-    runs = [anneal_restarts(given, start, seed=limits.seed, workers=limits.workers) for start in starts]
+def anneal_from(
+    given: PlacementProblem, starts: list[FoundPlacement], limits: Limits, stopping: Stopping = never
+) -> FoundPlacement:
+    """The best placement of annealing from several starts, (3), which ends early once ``stopping`` is true."""
+    runs = [
+        anneal_restarts(given, start, seed=limits.seed, workers=limits.workers, stopping=stopping) for start in starts
+    ]
     return min(runs, key=lambda run: run.seconds)
 
 
@@ -69,6 +74,7 @@ def place_quadratic(
     limits: Limits,
     seconds: float,
     known: Sequence[FoundPlacement] = (),
+    stopping: Stopping = never,
 ) -> QuadraticPlacement | None:
     """
     Place a strategy, or None where there are too many positions, or only one.
@@ -85,6 +91,8 @@ def place_quadratic(
         For the quadratic assignment; annealing takes its own.
     known
         Further placements that annealing starts from.
+    stopping
+        Ends annealing early once it is true.
     """
     if not 1 < len(given.slots) <= MOST_POSITIONS:
         return None
@@ -108,6 +116,6 @@ def place_quadratic(
         cost=assignment.cost(slots),
         lower_bound=bound,
         seconds=priced.seconds,
-        placed=anneal_from(given, starts, limits),
+        placed=anneal_from(given, starts, limits, stopping),
         solver=solver,
     )

@@ -35,7 +35,7 @@ MOST_CANDIDATES = 6
 BATCH_SHARE = 0.4
 """Of the time left, for one batch."""
 LEAST_SECONDS = 0.5
-"""Seconds that a solve is given at least."""
+"""Seconds that a solve is given at least, and below which none begins."""
 Backend = Callable[..., ProgramResult]
 """``solve_cpsat`` or ``solve_cbc``."""
 
@@ -163,8 +163,8 @@ class _Run:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is."""
-        return perf_counter() >= self._end
+        """Whether the time is, but for what no solve begins in."""
+        return self._end - perf_counter() < LEAST_SECONDS
 
     def price_simple_ones(self) -> None:
         """Lower U by simple divisions, (1)."""
@@ -204,7 +204,10 @@ class _Run:
 
     def _left(self) -> float | None:
         """Seconds of a batch: a share of what is left, so that a hard one leaves some for the others."""
-        return None if math.isinf(self._end) else max(BATCH_SHARE * (self._end - perf_counter()), LEAST_SECONDS)
+        if math.isinf(self._end):
+            return None
+        left = self._end - perf_counter()
+        return min(max(BATCH_SHARE * left, LEAST_SECONDS), left)
 
     def choice(self) -> Choice:
         """What is known now, (3)."""

@@ -14,20 +14,19 @@ nothing feasible, and every bound, is CBC's claim, made twice in different ways,
 """
 
 import re
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from math import floor, inf
-from pathlib import Path
 
 import pulp
 
 from taut.data.units import NANOSECONDS_PER_SECOND
 from taut.errors import SolverError
 from taut.formulations.program.program import Row, StrategyProgram
+from taut.solver.program.cbc_process import run_cbc
 from taut.solver.program.checked import ProgramResult, checked_result
 from taut.solver.result import Progress, Status
 
@@ -54,7 +53,8 @@ def solve_cbc(
     program
         What to solve.
     time_limit
-        Seconds after which the best choice so far is returned, None for none; CBC looks at the clock now and then.
+        Seconds, stating the model included, after which the best choice so far is returned; None for none. CBC's
+        process ends then in any case.
     workers, seed
         Threads, and the seed of the search. Several threads are not deterministic.
     progress
@@ -70,9 +70,13 @@ def solve_cbc(
         problem, columns = _model(program)
     options = [f"randomS {seed + 1}", f"randomC {seed + 1}", f"threads {workers if workers > 1 else 0}"]
 
+    def left() -> float:
+        return inf if time_limit is None else time_limit - (time.perf_counter() - started)
+
     def ask(*more: str) -> ProgramResult:
-        left = None if time_limit is None else max(time_limit - (time.perf_counter() - started), 0.1)
-        status, log = _run(problem, [*options, *more], left)
+        with _quiet():
+            ended, log = run_cbc(problem, [*options, *more], left)
+        status = _status(problem) if ended else Status.UNKNOWN
         values = [column.value() or 0.0 for column in columns] if status in FOUND else None
         return _answer(program, status, values, log)
 
@@ -125,21 +129,6 @@ def _figure(name: str, log: str) -> float | None:
     """A finite number that CBC prints when it ends."""
     found = re.search(rf"^{name}:\s+(\S+)$", log, flags=re.MULTILINE)
     return float(found[1]) if found and abs(float(found[1])) < LARGEST else None
-
-
-def _run(problem: pulp.LpProblem, options: list[str], time_limit: float | None) -> tuple[Status, str]:
-    """How CBC ends, and its log; the columns of the problem then hold its values."""
-    with _quiet(), tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
-        solver = pulp.PULP_CBC_CMD(
-            msg=False, timeLimit=time_limit, gapRel=0, gapAbs=0, options=options, logPath=str(log)
-        )
-        solver.tmpDir = folder
-        try:
-            problem.solve(solver)
-        except pulp.PulpSolverError as error:
-            raise SolverError(f"{SOLVER}: {error}") from None
-        return _status(problem), log.read_text(encoding="utf-8")
 
 
 def _quiet() -> AbstractContextManager[None]:

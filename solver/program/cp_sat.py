@@ -49,7 +49,7 @@ def solve_cpsat(
     program
         What to solve.
     time_limit
-        Seconds after which the best choice so far is returned; None for none.
+        Seconds, stating the model included, after which the best choice so far is returned; None for none.
     workers, seed
         Threads, and the seed of the search. Several threads are not deterministic.
     progress
@@ -73,9 +73,10 @@ def solve_cpsat(
     solver.parameters.cp_model_probing_level = 0
     # OR-Tools issue 5293: in 9.15 this step adds coefficients in 32 bits, and so loses choices whose rows sum to more.
     solver.parameters.presolve_inclusion_work_limit = 0
-    if time_limit is not None:
-        solver.parameters.max_time_in_seconds = time_limit
     model = _model(program)
+    if time_limit is not None:
+        # CP-SAT refuses a negative limit; at none it says that it does not know.
+        solver.parameters.max_time_in_seconds = max(time_limit - (time.perf_counter() - started), 0.0)
     name = solver.status_name(solver.solve(model, _Reporter(progress) if progress else None))
     if name.lower() not in list(Status):
         raise SolverError(f"{SOLVER}: {name}: {model.validate() or 'no answer'}")

@@ -35,9 +35,14 @@ from taut.solver.simple_plans import priced
 
 def hethub(problem: PlanningProblem, limits: Limits, progress: Progress | None = None) -> Outcome:
     """Plan by (1) to (4)."""
-    within = [each for each in plain_candidates(problem) if each.tp <= problem.links.gpus_per_node.min()]
+    within = considered(problem)
     plans = (quickest(arranged(problem, each)) for each in within)
     return tried("hethub", plans, len(within), limits, progress)
+
+
+def considered(problem: PlanningProblem) -> list[Candidate]:
+    """Candidates of the tree, (1)."""
+    return [each for each in plain_candidates(problem) if each.tp <= problem.links.gpus_per_node.min()]
 
 
 def arranged(problem: PlanningProblem, candidate: Candidate, *, even: bool = False) -> Iterator[Incumbent | None]:

@@ -6,11 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from taut.formulations.program.program import StrategyProgram
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
+from taut.solver.methods import integer_program, strategy_choice
+from taut.solver.methods.baselines.hethub import hethub
 from taut.solver.methods.certified import certified
 from taut.solver.methods.named import NAMES, PROGRAMS, SEARCH, method_of
-from taut.solver.result import Limits
+from taut.solver.program.checked import ProgramResult
+from taut.solver.result import Limits, Status
 from taut.solver.search.search import search
 from tests.support.blocks import blocks
 from tests.support.instances import random_problem
@@ -61,3 +65,66 @@ def test_a_method_without_a_plan_says_so() -> None:
             assert found.outcome.incumbent is None
             assert found.result.incumbent is None
             assert math.isinf(found.best_s)
+
+
+def test_a_backend_has_what_is_left_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A backend that takes all of its time and finds nothing, on a clock that only it moves.
+
+    No solve is told more than is left of the limit, none begins after it, the method ends with a plan no worse than
+    HETHUB's, and it claims no more than the optimum.
+    """
+    limit, now = 20.0, [0.0]
+    told: list[tuple[float, float]] = []
+
+    class Watch:
+        """Seconds of that clock."""
+
+        def __enter__(self) -> "Watch":
+            now[0] = 0.0
+            return self
+
+        def __exit__(self, *raised: object) -> None:
+            pass
+
+        @property
+        def seconds(self) -> float:
+            return now[0]
+
+    def slow(program: StrategyProgram, *, time_limit: float, workers: int, seed: int) -> ProgramResult:
+        told.append((now[0], time_limit))
+        now[0] += time_limit
+        return ProgramResult(
+            status=Status.UNKNOWN,
+            objective_ns=None,
+            lower_bound_ns=None,
+            choice=None,
+            solver="slow",
+            runtime=time_limit,
+        )
+
+    monkeypatch.setattr(integer_program, "Stopwatch", Watch)
+    monkeypatch.setattr(strategy_choice, "perf_counter", lambda: now[0])
+    for seed in range(12):
+        given = random_problem(seed)
+        told.clear()
+        limits = Limits(time_limit=limit, seed=seed)
+        outcome = integer_program.by_program("slow", slow, given, limits)
+        assert all(asked <= limit - began for began, asked in told)
+        assert now[0] <= limit
+        least, simple = search(given, Limits(work_limit=200)).incumbent, hethub(given, limits).incumbent
+        if least is not None:
+            assert outcome.lower_bound <= least.seconds * (1 + 1e-9)
+        if simple is not None:
+            assert outcome.incumbent is not None
+            assert outcome.incumbent.seconds <= simple.seconds
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_program_is_never_behind_hethub(name: str) -> None:
+    """Its first plan is HETHUB's, so on random problems it ends with one as quick, even within no time."""
+    for seed in range(20, 40):
+        given = random_problem(seed)
+        simple = hethub(given, Limits()).incumbent
+        found = method_of(name)(given, Limits(time_limit=2.0), None).incumbent
+        assert simple is None or (found is not None and found.seconds <= simple.seconds)
