@@ -7,6 +7,8 @@ each candidate holds whatever plan was found, so the method's plan keeps the bou
 (1) the least b of candidates that are not infeasible, and J, bound the step time of every plan;
 (2) a feasible candidate with :math:`b \ge J` is pruned, with :math:`b \ge J (1 - 10^{-9})` solved, any other open.
 
+(3) Of a time limit T the method has ``METHOD_SHARE``, and the search the rest of T, at least the other share of it.
+
 A search that ends proves :math:`J^*` optimal up to its gap: (1) is then the distance of the method from the optimum.
 """
 
@@ -15,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from taut.formulations.problem import PlanningProblem
-from taut.solver.methods.outcome import Outcome
+from taut.solver.methods.outcome import Method, Outcome
 from taut.solver.result import (
     OPTIMALITY_GAP,
     SOLVED,
@@ -29,6 +31,10 @@ from taut.solver.result import (
     relative_gap,
 )
 from taut.solver.search.search import search
+from taut.solver.stopwatch import Stopwatch
+
+METHOD_SHARE = 0.75
+"""Of a time limit, the method's, whose plan is what was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +58,46 @@ class Certified:
             "wall_s": self.outcome.wall_s,
             **self.outcome.figures,
         }
+
+
+def planned_within(
+    problem: PlanningProblem, method: Method, limits: Limits, progress: Progress | None = None
+) -> Certified:
+    """
+    Plan by a method and hold its plan against the bounds of a search, both within the time limit, (3).
+
+    Parameters
+    ----------
+    problem, method
+        What is planned, and how.
+    limits
+        Of both together.
+    progress
+        Called by both.
+
+    Returns
+    -------
+    Certified
+        The seconds of its result are those of both.
+    """
+    total = math.inf if limits.time_limit is None else limits.time_limit
+    with Stopwatch() as watch:
+        outcome = method(problem, _of_seconds(limits, METHOD_SHARE * total), progress)
+        taken = watch.seconds
+    rest = max(total - taken, (1 - METHOD_SHARE) * total)
+    found = certified(problem, outcome, _of_seconds(limits, rest), progress)
+    return replace(found, result=_after(found.result, taken))
+
+
+def _after(result: SearchResult, taken: float) -> SearchResult:
+    """The result with the seconds of a method before it, as the moments of its history have them."""
+    moments = (moment | {"wall_s": taken + (moment["wall_s"] or 0.0)} for moment in result.history)
+    return replace(result, wall_s=taken + result.wall_s, history=tuple(moments))
+
+
+def _of_seconds(limits: Limits, seconds: float) -> Limits:
+    """The limits with another time limit, infinite for none."""
+    return replace(limits, time_limit=seconds if math.isfinite(seconds) else None)
 
 
 def certified(

@@ -26,9 +26,9 @@ from taut.planning.resolve import planning_problem, wider_costs
 from taut.planning.stated import Stated, fastest
 from taut.solver.certificate.write import plan_document
 from taut.solver.infeasibility.diagnosis import diagnose
-from taut.solver.methods.certified import Certified, certified
+from taut.solver.methods.certified import METHOD_SHARE, Certified, planned_within
 from taut.solver.methods.named import NAMES, SEARCH, SIMULATED, method_of
-from taut.solver.methods.outcome import Outcome
+from taut.solver.methods.outcome import Method
 from taut.solver.result import Incumbent, Limits, Progress, SearchResult, Status, StoppedBy
 from taut.solver.search.search import search
 
@@ -74,7 +74,7 @@ def plan(
         ``branch-and-bound``; ``simulated``, its best candidates scored by simulating them; ``cp-sat`` or ``cbc``, the
         strategy as an integer program and its placement as a quadratic assignment; or a baseline from its paper,
         ``megatron``, ``amp``, ``pipette``, ``hethub``, ``varuna``, ``fsdp`` or ``random``. Bounds are those of the
-        branch and bound in any case; each of the two has the time limit for itself.
+        branch and bound in any case, which has what the method leaves of the time limit, at least a quarter.
     processes
         Of the branch and bound, which share incumbent and bounds; with several, ``work_limit`` holds for groups of
         candidates, and which of several plans within the gap is found depends on the time.
@@ -190,16 +190,14 @@ def planned(
     problem, limits = planning_problem(request), request.limits
     if method != SEARCH:
         problem = _of_even_batches(problem, method)
-    tried = (
-        None if method == SEARCH else certified(problem, _found_by(method, problem, limits, progress), limits, progress)
-    )
+    tried = None if method == SEARCH else planned_within(problem, _named(method), limits, progress)
     known = fastest(problem, starts)
     result = _searched(problem, limits, processes, progress, known) if tried is None else tried.result
     if result.status is Status.INFEASIBLE:
         why_not = diagnose(problem, result, pricing=lambda max_tp: wider_costs(problem, request.profile, max_tp))
         raise InfeasibleError(str(why_not), why_not.as_dict())
     if result.incumbent is None:
-        if tried is not None and tried.outcome.wall_s < (limits.time_limit or math.inf):
+        if tried is not None and tried.outcome.wall_s < METHOD_SHARE * (limits.time_limit or math.inf):
             raise NothingFoundError(f"no plan found: {_nothing(tried, problem)}")
         why = _STOPPED.get(result.stopped_by, "every candidate left mixes devices in ways that did not fit")
         raise NothingFoundError(f"no plan found: {why}; no plan is faster than {result.lower_bound:.6g} s")
@@ -252,11 +250,18 @@ def _searched(
         return search_on(executor, processes, problem, limits, progress)
 
 
-def _found_by(name: str, problem: PlanningProblem, limits: Limits, progress: Progress | None) -> Outcome:
-    """What a method finds."""
+def _named(name: str) -> Method:
+    """
+    The method of a name.
+
+    Raises
+    ------
+    FieldError
+        If there is none.
+    """
     if name not in NAMES:
         raise FieldError("method", name, f"expected {one_of(name, NAMES)}")
-    return method_of(name)(problem, limits, progress)
+    return method_of(name)
 
 
 def _nothing(tried: Certified, problem: PlanningProblem) -> str:

@@ -6,15 +6,18 @@ from dataclasses import replace
 
 import pytest
 
+from taut.formulations.problem import PlanningProblem
 from taut.formulations.program.program import StrategyProgram
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
+from taut.solver.methods import certified as certifying
 from taut.solver.methods import integer_program, strategy_choice
 from taut.solver.methods.baselines.hethub import hethub
-from taut.solver.methods.certified import certified
+from taut.solver.methods.certified import METHOD_SHARE, certified, planned_within
 from taut.solver.methods.named import NAMES, PROGRAMS, SEARCH, method_of
+from taut.solver.methods.outcome import Outcome
 from taut.solver.program.checked import ProgramResult
-from taut.solver.result import Limits, Status
+from taut.solver.result import Limits, Progress, SearchResult, Status
 from taut.solver.search.search import search
 from tests.support.blocks import blocks
 from tests.support.instances import random_problem
@@ -128,3 +131,49 @@ def test_the_program_is_never_behind_hethub(name: str) -> None:
         simple = hethub(given, Limits()).incumbent
         found = method_of(name)(given, Limits(time_limit=2.0), None).incumbent
         assert simple is None or (found is not None and found.seconds <= simple.seconds)
+
+
+@pytest.mark.parametrize(("taken", "rest"), [(5.0, 15.0), (15.0, 5.0), (30.0, 5.0)])
+def test_method_and_search_share_the_limit(monkeypatch: pytest.MonkeyPatch, taken: float, rest: float) -> None:
+    """
+    Of 20 s the method is told its share, and the search what the method leaves, or its own share of a late one.
+
+    Without a limit neither is told one.
+    """
+    now, told = [0.0], []
+
+    class Watch:
+        """Seconds of a clock that only the method moves."""
+
+        def __enter__(self) -> "Watch":
+            return self
+
+        def __exit__(self, *raised: object) -> None:
+            pass
+
+        @property
+        def seconds(self) -> float:
+            return now[0]
+
+    def method(problem: PlanningProblem, limits: Limits, progress: Progress | None) -> Outcome:
+        told.append(limits.time_limit)
+        now[0] = taken
+        return Outcome(method="slow", incumbent=None, candidates=0, wall_s=taken)
+
+    def noted(problem: PlanningProblem, limits: Limits, progress: Progress | None, **known: object) -> SearchResult:
+        told.append(limits.time_limit)
+        return replace(found, wall_s=1.0)
+
+    given = random_problem(0)
+    found = search(given, Limits(work_limit=1))
+    monkeypatch.setattr(certifying, "Stopwatch", Watch)
+    monkeypatch.setattr(certifying, "search", noted)
+    both = planned_within(given, method, Limits(time_limit=20.0))
+    assert told == [METHOD_SHARE * 20.0, rest]
+    assert both.result.wall_s == taken + 1.0
+    assert len(both.result.history) == len(found.history) > 0
+    for moment, alone in zip(both.result.history, found.history, strict=True):
+        assert moment == alone | {"wall_s": taken + (alone["wall_s"] or 0.0)}
+    told.clear()
+    planned_within(given, method, Limits())
+    assert told == [None, None]
