@@ -16,7 +16,8 @@ Some pipeline z meets the slowest stage of all. It passes each stage on one of t
 (3) In ``amp`` a label holds the slowest ring in the place of the longest wait, and in ``pipette`` stage 0 alone is
     waited for. In ``step`` the optimizer takes at least that of an even division.
 (4) Where all nodes are alike every pipeline takes as long but for its hops, so the mean hop of all replicas counts
-    (``taut.solver.placement.exact.slot_figures`` (2)). A single stage is a whole pipeline on one node, so low(u) is the
+    (``taut.solver.placement.exact.slot_figures`` (2)), or the hops of the pipeline that leaves its node most often
+    (``taut.solver.placement.exact.slot_hops``). A single stage is a whole pipeline on one node, so low(u) is the
     largest :math:`t_n` there.
 (5) Where first and last stage exchange the gradient of a tied embedding, each vector of the first stage is a case, and
     so is what the exchange takes at least (``taut.solver.placement.exact.slot_ties``).
@@ -31,7 +32,9 @@ References
 Kellerer, Pferschy and Pisinger (2004), Knapsack problems, section 9.3.2: states of capacities.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,6 +50,7 @@ from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_partition import Partition
 from taut.solver.placement.exact.joint import Joint
 from taut.solver.placement.exact.slot_figures import slot_figures
+from taut.solver.placement.exact.slot_hops import hop_cases
 from taut.solver.placement.exact.slot_labels import (
     Figures,
     States,
@@ -138,13 +142,12 @@ def solve_by_slots(
     listed = cache.listed(problem, candidate)
     assert listed is not None
     figures = slot_figures(problem, candidate, best, listed.vectors, margin=margin)
-    value, picks = np.inf, np.zeros((candidate.pp, 3), np.int64)
-    for each, some in tied_cases(problem, candidate, figures, listed, *_slots(problem, candidate)):
-        states = States(some.first, some.vector, some.begin, some.following, some.onto)
-        found, chosen = _least(each, states, candidate.num_micro_batches, value)
-        if found < value:
-            value, picks, listed = found, chosen, some
-    if not np.isfinite(value):
+    m, slots = candidate.num_micro_batches, _slots(problem, candidate)
+    value, picks, states = _least_of_cases(tied_cases(problem, candidate, figures, listed, *slots), m)
+    whole = _least_of_cases(hop_cases(problem, candidate, figures, listed), m)
+    if states is not None and whole.states is not None and whole.seconds > value:
+        value, picks, states = whole
+    if states is None:
         none = Partition(seconds=np.inf)
         return Joint(lower_bound=np.inf, partition=none, positions=np.zeros((0, 1), np.int64), exact=False)
     value += _least_optimizer(problem, candidate)
@@ -153,9 +156,28 @@ def solve_by_slots(
         tuple(zip((0, *ends[:-1]), ends, strict=True)), tuple(RECOMPUTE[choice] for choice in picks[:, 1])
     )
     partition = Partition(seconds=value, division=division, patterns=(0,) * candidate.pp)
-    vectors = listed.vectors[listed.vector[listed.first[: candidate.pp] + picks[:, 2]]]
-    positions = slot_positions(vectors, *_slots(problem, candidate))
+    vectors = states.vectors[states.vector[states.first[: candidate.pp] + picks[:, 2]]]
+    positions = slot_positions(vectors, *slots)
     return Joint(lower_bound=value * (1 - ROUNDING), partition=partition, positions=positions, exact=False)
+
+
+class _Found(NamedTuple):
+    """The least of some cases, with end, recompute and state of every stage; without states where none fits."""
+
+    seconds: float
+    picks: Ints
+    states: SlotStates | None
+
+
+def _least_of_cases(cases: Iterable[tuple[Figures, SlotStates]], m: int) -> _Found:
+    """The least of (2) over the cases, for m micro-batches."""
+    found = _Found(np.inf, np.zeros((0, 3), np.int64), None)
+    for figures, listed in cases:
+        states = States(listed.first, listed.vector, listed.begin, listed.following, listed.onto)
+        seconds, picks = _least(figures, states, m, found.seconds)
+        if seconds < found.seconds:
+            found = _Found(seconds, picks, listed)
+    return found
 
 
 def _least(figures: Figures, states: States, m: int, known: float) -> tuple[float, Ints]:

@@ -1,0 +1,155 @@
+r"""
+Cases of bound ``node-slots`` by what the cuts send, in which whole hops leave a node, for nodes that are all alike.
+
+Sets: cuts x = 0..pp-2 between stages x and x + 1, of vectors u and u' of slots; pipelines z, dp of them.
+Data: a hop with the message of a cut takes :math:`o` seconds at least within a node, and :math:`e` more between nodes.
+
+(1) At least :math:`b_x = dp - \sum_n \min(u_n, u'_n)` pipelines leave their node at cut x.
+(2) Let a set of cuts S be left :math:`b_S = \sum_{x \in S} b_x` times. Some pipeline leaves its node at
+    :math:`\lceil b_S / dp \rceil` of them, so its hops take the sum of as many of the smallest :math:`e_x` of S more,
+    and the slowest takes no less than the mean :math:`\sum_{x \in S} b_x e_x / dp`.
+(3) Where :math:`b_x = dp` every pipeline leaves, so :math:`e_x` comes on top of (2) of the other cuts.
+
+Which message a cut sends depends on the layers, so every choice of a message for every cut is a case: there the
+:math:`e_x` are known, and (2) and (3) depend on the numbers :math:`b_x` alone, which a state remembers.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations, product
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.solver.placement.exact.slot_labels import Figures
+from taut.solver.placement.exact.slot_states import SlotStates
+
+MOST_CASES = 64
+"""Cases of a candidate, each of which takes one run of labels or a few."""
+MOST_STEPS = 20_000
+"""Steps between states of a case: a hundredth of a second for every threshold and 20 layers."""
+Left = tuple[int, ...]
+"""Numbers b of (1) of the cuts so far."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Hops:
+    """Least seconds of a hop by message, within a node and beyond that between nodes, and the messages of cuts."""
+
+    own: Floats
+    more: Floats
+    of_cuts: Ints
+
+
+def hop_cases(
+    problem: PlanningProblem, candidate: Candidate, figures: Figures, listed: SlotStates
+) -> Iterator[tuple[Figures, SlotStates]]:
+    """
+    Cases with their figures and states; none where (2) says nothing, or where they are too many.
+
+    Parameters
+    ----------
+    problem, candidate
+        What is bounded, in the latency model ``amp``, where the pipeline with the longest hops is waited for.
+    figures, listed
+        Figures and states without the cases.
+    """
+    if problem.latency_model != "amp" or candidate.pp == 1 or len(figures.budget) > 1 or figures.tied > 0.0:
+        return
+    hops = _hops(problem, candidate)
+    if len(hops.of_cuts) ** (candidate.pp - 1) > MOST_CASES or (found := _remembering(listed, candidate.dp)) is None:
+        return
+    states, base, left = found
+    for messages in product(hops.of_cuts.tolist(), repeat=candidate.pp - 1):
+        hop = _of_case(hops, messages, len(listed.vectors), left, candidate.dp)
+        at = {name: getattr(figures, name)[base] for name in ("kinds", "ring", "ring_latency", "ends")}
+        yield figures._replace(hop=hop, before=hop, **at), states
+
+
+def most_hops(left: Left, more: list[float], dp: int) -> float:
+    """
+    Least seconds beyond hops within nodes of the slowest pipeline, (2) and (3).
+
+    Parameters
+    ----------
+    left
+        Pipelines that leave their node at every cut.
+    more
+        Seconds that a hop between nodes takes more there, none negative.
+    dp
+        Pipelines.
+    """
+    some = [(seconds, number) for seconds, number in zip(more, left, strict=True) if 0 < number < dp]
+    found = 0.0
+    for size in range(1, len(some) + 1):
+        for cuts in combinations(some, size):
+            whole = -(-sum(number for _, number in cuts) // dp)
+            found = max(found, sum(sorted(seconds for seconds, _ in cuts)[:whole]))
+    mean = sum(seconds * number for seconds, number in some) / dp
+    return max(found, mean) + sum(seconds for seconds, number in zip(more, left, strict=True) if number == dp)
+
+
+def _hops(problem: PlanningProblem, candidate: Candidate) -> _Hops:
+    """Hops by message, in the order of ``Figures.message``."""
+    messages, message = np.unique(problem.tables(candidate).message, return_inverse=True)
+    own, more = [], []
+    for each in messages.tolist():
+        seconds = problem.links.hop_seconds(candidate.width, each, both_ways=False).dense()
+        seconds = problem.transfer_weight(candidate) * seconds
+        inside, apart = np.diag(seconds).min(), seconds[~np.eye(len(seconds), dtype=bool)].min(initial=np.inf)
+        own.append(min(inside, apart))
+        more.append(apart - own[-1] if np.isfinite(apart) else 0.0)
+    return _Hops(own=np.array(own), more=np.array(more), of_cuts=np.unique(message.ravel()[1:-1]))
+
+
+def _remembering(listed: SlotStates, dp: int) -> tuple[SlotStates, Ints, list[Left]] | None:
+    """
+    The states with the numbers (1) so far, the vector of every numbered vector, and the numbers at the last stage.
+
+    Vectors are numbered by stage, and at the last stage by (1) as well, so that a hop may depend on both. None where
+    there are more than ``MOST_STEPS`` steps.
+    """
+    pp, count = len(listed.first) - 1, len(listed.vectors)
+    leave = dp - np.minimum(listed.vectors[:, None], listed.vectors[None]).sum(axis=2)
+    numbered: dict[tuple[int, Left], int] = {}
+    first, vector, begin, following, onto = [0], [], [0], [], []
+
+    def number(x: int, v: int, left: Left) -> int:
+        last = (pp - 1) * count
+        return x * count + v if x < pp - 1 else last + numbered.setdefault((v, left), len(numbered))
+
+    at: list[tuple[int, Left]] = [(state, ()) for state in range(listed.first[1])]
+    for x in range(pp):
+        known: dict[tuple[int, Left], int] = {}
+        for state, left in at:
+            whole = int(listed.first[x]) + state
+            u = int(listed.vector[whole])
+            vector.append(number(x, u, left))
+            for step in range(listed.begin[whole], listed.begin[whole + 1]):
+                v, after = int(listed.onto[step]), int(listed.following[step])
+                further = (*left, int(leave[u, v])) if x < pp - 1 else left
+                following.append(known.setdefault((after, further), len(known)) if x < pp - 1 else 0)
+                onto.append(number(x + 1, v, further) if x < pp - 1 else 0)
+            begin.append(len(following))
+        if len(following) > MOST_STEPS:
+            return None
+        first.append(len(vector))
+        at = list(known)
+    base = np.array([*np.tile(np.arange(count), pp - 1), *(v for v, _ in numbered)])
+    arrays = {"first": first, "vector": vector, "begin": begin, "following": following, "onto": onto}
+    states = SlotStates(vectors=listed.vectors[base], **{name: np.array(each) for name, each in arrays.items()})
+    return states, base, [left for _, left in numbered]
+
+
+def _of_case(hops: _Hops, messages: tuple[int, ...], count: int, left: list[Left], dp: int) -> Floats:
+    """Seconds of a cut between two numbered vectors, (messages, V, V'); infinite for other messages."""
+    cuts, more = len(messages), hops.more[list(messages)].tolist()
+    hop = np.full((len(hops.own), cuts * count, cuts * count + len(left)), np.inf)
+    for x, message in enumerate(messages):
+        onto = slice((x + 1) * count, (x + 2) * count) if x < cuts - 1 else slice(cuts * count, None)
+        hop[message, x * count : (x + 1) * count, onto] = hops.own[message]
+    # All that hops take beyond those within nodes is counted at the last cut.
+    hop[messages[-1], (cuts - 1) * count : cuts * count, cuts * count :] += [most_hops(each, more, dp) for each in left]
+    return hop
