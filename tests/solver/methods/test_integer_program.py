@@ -25,6 +25,19 @@ from tests.support.instances import random_problem
 pytestmark = pytest.mark.proof
 
 
+class Watch:
+    """Seconds of a clock that only a test moves, from the moment it is entered."""
+
+    seconds = 0.0
+
+    def __enter__(self) -> "Watch":
+        Watch.seconds = 0.0
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        pass
+
+
 @pytest.mark.parametrize("block", blocks(10, 1))
 def test_plans_of_every_method_hold_and_are_not_below_the_bound(block: int) -> None:
     """
@@ -77,26 +90,12 @@ def test_a_backend_has_what_is_left_of_the_limit(monkeypatch: pytest.MonkeyPatch
     No solve is told more than is left of the limit, none begins after it, the method ends with a plan no worse than
     HETHUB's, and it claims no more than the optimum.
     """
-    limit, now = 20.0, [0.0]
+    limit = 20.0
     told: list[tuple[float, float]] = []
 
-    class Watch:
-        """Seconds of that clock."""
-
-        def __enter__(self) -> "Watch":
-            now[0] = 0.0
-            return self
-
-        def __exit__(self, *raised: object) -> None:
-            pass
-
-        @property
-        def seconds(self) -> float:
-            return now[0]
-
     def slow(program: StrategyProgram, *, time_limit: float, workers: int, seed: int) -> ProgramResult:
-        told.append((now[0], time_limit))
-        now[0] += time_limit
+        told.append((Watch.seconds, time_limit))
+        Watch.seconds += time_limit
         return ProgramResult(
             status=Status.UNKNOWN,
             objective_ns=None,
@@ -107,14 +106,14 @@ def test_a_backend_has_what_is_left_of_the_limit(monkeypatch: pytest.MonkeyPatch
         )
 
     monkeypatch.setattr(integer_program, "Stopwatch", Watch)
-    monkeypatch.setattr(strategy_choice, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(strategy_choice, "perf_counter", lambda: Watch.seconds)
     for seed in range(12):
         given = random_problem(seed)
         told.clear()
         limits = Limits(time_limit=limit, seed=seed)
         outcome = integer_program.by_program("slow", slow, given, limits)
         assert all(asked <= limit - began for began, asked in told)
-        assert now[0] <= limit
+        assert Watch.seconds <= limit
         least, simple = search(given, Limits(work_limit=200)).incumbent, hethub(given, limits).incumbent
         if least is not None:
             assert outcome.lower_bound <= least.seconds * (1 + 1e-9)
@@ -140,24 +139,11 @@ def test_method_and_search_share_the_limit(monkeypatch: pytest.MonkeyPatch, take
 
     Without a limit neither is told one.
     """
-    now, told = [0.0], []
-
-    class Watch:
-        """Seconds of a clock that only the method moves."""
-
-        def __enter__(self) -> "Watch":
-            return self
-
-        def __exit__(self, *raised: object) -> None:
-            pass
-
-        @property
-        def seconds(self) -> float:
-            return now[0]
+    told: list[float | None] = []
 
     def method(problem: PlanningProblem, limits: Limits, progress: Progress | None) -> Outcome:
         told.append(limits.time_limit)
-        now[0] = taken
+        Watch.seconds = taken
         return Outcome(method="slow", incumbent=None, candidates=0, wall_s=taken)
 
     def noted(problem: PlanningProblem, limits: Limits, progress: Progress | None, **known: object) -> SearchResult:

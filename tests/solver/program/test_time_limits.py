@@ -1,6 +1,7 @@
 """What CP-SAT and CBC are told of a time limit: the seconds that stating the program leaves, and not more."""
 
 import sys
+from collections.abc import Callable
 from math import inf
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from ortools.sat.python import cp_model
 
 from taut.errors import SolverError
+from taut.formulations.program.program import StrategyProgram
 from taut.formulations.program.rows import strategy_program
 from taut.solver.program import cbc, cbc_process, cp_sat
 from taut.solver.result import Status
@@ -32,9 +34,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     for backend in (cp_sat, cbc):
         stated = backend._model
 
-        def slowly(program: object, stated: object = stated) -> object:
+        def slowly(program: StrategyProgram, stated: Callable[[StrategyProgram], object] = stated) -> object:
             clock.now += 4.0
-            return stated(program)  # type: ignore[operator]
+            return stated(program)
 
         monkeypatch.setattr(backend, "time", clock)
         monkeypatch.setattr(backend, "_model", slowly)
@@ -49,9 +51,11 @@ def test_cp_sat_has_the_rest_of_the_limit(
     told: list[float] = []
     solve = cp_model.CpSolver.solve
 
-    def noted(self: cp_model.CpSolver, *given: object) -> object:
+    def noted(
+        self: cp_model.CpSolver, model: cp_model.CpModel, reporter: cp_model.CpSolverSolutionCallback | None
+    ) -> object:
         told.append(self.parameters.max_time_in_seconds)
-        return solve(self, *given)  # type: ignore[arg-type]
+        return solve(self, model, reporter)
 
     monkeypatch.setattr(cp_model.CpSolver, "solve", noted)
     found = cp_sat.solve_cpsat(strategy_program(random_options(0)), time_limit=limit)
