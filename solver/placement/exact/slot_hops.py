@@ -111,36 +111,62 @@ def _remembering(listed: SlotStates, dp: int) -> tuple[SlotStates, Ints, list[Le
     Vectors are numbered by stage, and at the last stage by (1) as well, so that a hop may depend on both. None where
     there are more than ``MOST_STEPS`` steps.
     """
-    pp, count = len(listed.first) - 1, len(listed.vectors)
-    leave = dp - np.minimum(listed.vectors[:, None], listed.vectors[None]).sum(axis=2)
-    numbered: dict[tuple[int, Left], int] = {}
-    first, vector, begin, following, onto = [0], [], [0], [], []
+    product_of = _Product(listed, dp)
+    return (product_of.states(), product_of.base(), product_of.left()) if product_of.fits() else None
 
-    def number(x: int, v: int, left: Left) -> int:
-        last = (pp - 1) * count
-        return x * count + v if x < pp - 1 else last + numbered.setdefault((v, left), len(numbered))
 
-    at: list[tuple[int, Left]] = [(state, ()) for state in range(listed.first[1])]
-    for x in range(pp):
-        known: dict[tuple[int, Left], int] = {}
-        for state, left in at:
-            whole = int(listed.first[x]) + state
-            u = int(listed.vector[whole])
-            vector.append(number(x, u, left))
-            for step in range(listed.begin[whole], listed.begin[whole + 1]):
-                v, after = int(listed.onto[step]), int(listed.following[step])
-                further = (*left, int(leave[u, v])) if x < pp - 1 else left
-                following.append(known.setdefault((after, further), len(known)) if x < pp - 1 else 0)
-                onto.append(number(x + 1, v, further) if x < pp - 1 else 0)
-            begin.append(len(following))
-        if len(following) > MOST_STEPS:
-            return None
-        first.append(len(vector))
-        at = list(known)
-    base = np.array([*np.tile(np.arange(count), pp - 1), *(v for v, _ in numbered)])
-    arrays = {"first": first, "vector": vector, "begin": begin, "following": following, "onto": onto}
-    states = SlotStates(vectors=listed.vectors[base], **{name: np.array(each) for name, each in arrays.items()})
-    return states, base, [left for _, left in numbered]
+class _Product:
+    """States of slots times the numbers (1) so far, stage by stage."""
+
+    def __init__(self, listed: SlotStates, dp: int) -> None:
+        self._listed, self._pp, self._count = listed, len(listed.first) - 1, len(listed.vectors)
+        self._leave = dp - np.minimum(listed.vectors[:, None], listed.vectors[None]).sum(axis=2)
+        self._last: dict[tuple[int, Left], int] = {}
+        self._first, self._vector, self._begin = [0], list[int](), [0]
+        self._following, self._onto = list[int](), list[int]()
+
+    def fits(self) -> bool:
+        """List the states, and say whether they have few steps."""
+        at: list[tuple[int, Left]] = [(state, ()) for state in range(self._listed.first[1])]
+        for x in range(self._pp):
+            known: dict[tuple[int, Left], int] = {}
+            for state, left in at:
+                self._add(x, int(self._listed.first[x]) + state, left, known)
+            if len(self._following) > MOST_STEPS:
+                return False
+            self._first.append(len(self._vector))
+            at = list(known)
+        return True
+
+    def _add(self, x: int, state: int, left: Left, known: dict[tuple[int, Left], int]) -> None:
+        """A state of stage x and its steps; the last stage leads to state 0."""
+        u, steps = int(self._listed.vector[state]), slice(*self._listed.begin[state : state + 2].tolist())
+        self._vector.append(self._number(x, u, left))
+        for v, after in zip(self._listed.onto[steps].tolist(), self._listed.following[steps].tolist(), strict=True):
+            further = (*left, int(self._leave[u, v]))
+            last = x == self._pp - 1
+            self._following.append(0 if last else known.setdefault((after, further), len(known)))
+            self._onto.append(0 if last else self._number(x + 1, v, further))
+        self._begin.append(len(self._following))
+
+    def _number(self, x: int, vector: int, left: Left) -> int:
+        if x < self._pp - 1:
+            return x * self._count + vector
+        return x * self._count + self._last.setdefault((vector, left), len(self._last))
+
+    def base(self) -> Ints:
+        """The vector of every numbered one."""
+        return np.array([*np.tile(np.arange(self._count), self._pp - 1), *(vector for vector, _ in self._last)])
+
+    def left(self) -> list[Left]:
+        """The numbers (1) of those at the last stage."""
+        return [left for _, left in self._last]
+
+    def states(self) -> SlotStates:
+        """All states."""
+        names = ("first", "vector", "begin", "following", "onto")
+        arrays = {name: np.array(getattr(self, f"_{name}")) for name in names}
+        return SlotStates(vectors=self._listed.vectors[self.base()], **arrays)
 
 
 def _of_case(hops: _Hops, messages: tuple[int, ...], count: int, left: list[Left], dp: int) -> Floats:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from taut.formulations.problem import PlanningProblem
+from tests.support.alike import alike_problem
 from tests.support.expert_ranks import with_expert_copies, with_expert_shards
 from tests.support.instances import random_problem
 from tests.support.planted_bugs import BUGS, Instance, instances, planted, table, tally
@@ -96,6 +97,22 @@ def filled_nodes(count: int) -> list[PlanningProblem]:
     return found
 
 
+def alike_nodes(count: int) -> list[PlanningProblem]:
+    """The first random problems by AMP's model of two stages and replicas on two alike nodes of two devices."""
+    found: list[PlanningProblem] = []
+    for seed in range(1000):
+        given = alike_problem(seed, (2, 2))
+        space = given.space.model_copy(
+            update={"fixed": {"pp": 2, "dp": 2, "vpp": 1, "schedule": "1f1b"}, "zero": [0], "recompute": ["none"]}
+        )
+        given = replace(given, space=space)
+        if given.candidates and len(given.model.blocks) <= 5:
+            found.append(given)
+        if len(found) == count:
+            break
+    return found
+
+
 @pytest.fixture(scope="module")
 def small() -> list[Instance]:
     """Ten small problems with their truth, so that each of the bugs makes a certificate false."""
@@ -150,6 +167,13 @@ def test_a_planted_bug_of_two_classes_is_refused(bug: str) -> None:
 def test_a_planted_bug_of_filled_nodes_is_refused() -> None:
     """The same on two nodes of two devices, where stage 0 fills one of them or is on both."""
     found = tally("ten more hops where stage 0 fills its nodes", [Instance(each) for each in filled_nodes(12)])
+    assert found.false > 0
+    assert found.refused == found.false
+
+
+def test_a_planted_bug_of_whole_hops_is_refused() -> None:
+    """The same on two alike nodes of two devices, where replicas of a stage leave their nodes together."""
+    found = tally("hops between alike nodes ten times as long", [Instance(each) for each in alike_nodes(12)])
     assert found.false > 0
     assert found.refused == found.false
 

@@ -1,27 +1,21 @@
 """Cases of bound ``node-slots`` with whole hops: hand-computed values, enumeration, and AMP's unlike layers."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations, islice, product
 
 import numpy as np
 import pytest
 
 import taut
-from taut.data.calibration import OPTIONAL, TERMS, Calibration
-from taut.data.cluster import ClusterSpec
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.placement.exact import node_slots
 from taut.solver.placement.exact.node_slots import SlotCache, has_node_slots, solve_by_slots
 from taut.solver.placement.exact.slot_hops import most_hops
+from tests.support.alike import alike_problem
 from tests.support.blocks import blocks
-from tests.support.instances import random_costs, random_device, random_problem
 from tests.support.oracle import enumerate_candidate
-
-SHAPES = ((2, 3), (3, 2), (2, 3))
-"""Nodes and devices of each."""
 
 
 def test_hops_of_four_pipelines_are_those_counted_by_hand() -> None:
@@ -75,27 +69,10 @@ def _candidates(block: int) -> Iterator[tuple[PlanningProblem, Candidate, int]]:
     seed = 60_000 * (block + 1)
     while True:
         seed += 1
-        given = _on_alike_nodes(seed)
+        given = alike_problem(seed)
         for candidate in given.candidates:
             if candidate.pp > 1 and candidate.dp > 1 and has_node_slots(given, candidate, SlotCache()):
                 yield given, candidate, seed
-
-
-def _on_alike_nodes(seed: int) -> PlanningProblem:
-    rng = np.random.default_rng((seed, 41))
-    given, (nodes, devices) = random_problem(seed), SHAPES[seed % len(SHAPES)]
-    inside, between = rng.uniform(2, 9), rng.uniform(0.3, 3)
-    node = {"count": nodes, "device": random_device("d", 1.0), "gpus_per_node": devices}
-    node |= {"intra_bandwidth_gbps": float(inside), "intra_latency_us": 2.0}
-    network = {"bandwidth_gbps": float(between), "latency_us": 9.0}
-    cluster = ClusterSpec.parse({"name": "alike", "nodes": [node], "network": network}, "test")
-    space = given.space.model_copy(update={"max_tp": 1 if seed % 3 else devices})
-    costs = random_costs(rng, given.model, cluster, space)
-    # Where hops take long beside reductions, stages share nodes, and not all replicas leave them at a cut.
-    names = [term for term in TERMS if term not in OPTIONAL]
-    heavy = dict.fromkeys(names, 1.0) | {"pipeline": 8.0, "data_parallel": 0.1}
-    calibration = Calibration(name="heavy", coefficients=heavy) if seed % 2 else None
-    return replace(given, cluster=cluster, space=space, costs=costs, latency_model="amp", calibration=calibration)
 
 
 @pytest.mark.proof
