@@ -75,12 +75,12 @@ def by_order(seed: int) -> PlanningProblem:
     return with_random_orders(given, np.random.default_rng(seed)) if seed % 2 else given
 
 
-@pytest.mark.parametrize("block", blocks(6, 1, proof=2))
+@pytest.mark.parametrize("block", blocks(3, 1, proof=1))
 def test_evaluators_agree_where_orders_are_run(block: int) -> None:
     """Interleaved, zero-bubble and V schedules, in their own order or in a given one."""
     rng = np.random.default_rng(100 + block)
-    checked = sum(agree(by_order(seed), rng, 5) for seed in range(block * 20, (block + 1) * 20))
-    assert checked > 40
+    checked = sum(agree(by_order(seed), rng, 5) for seed in range(block * 40, (block + 1) * 40))
+    assert checked > 100
 
 
 def with_copies(seed: int) -> PlanningProblem:
