@@ -9,6 +9,7 @@ runs the 80 % band holds, and for groups of plans of one job the regret of the p
 
 import argparse
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from taut.solver.calibration.latency import (
     drawn_to,
     factors_above,
     fit_coefficients,
+    on_many_nodes,
     predicted_seconds,
     speaks_for,
     stack_of,
@@ -43,14 +45,23 @@ ENOUGH_FOR_FOLDS = 10
 
 
 def studies(folder: Path) -> list[tuple[Calibration, dict[str, Any]]]:
-    """Every campaign's calibration and errors; a stack's runs in a narrower format like its runs in half precision."""
+    """Every campaign's calibration and errors."""
     found: list[tuple[Calibration, dict[str, Any]]] = []
     for campaign in campaigns(folder):
         if len(campaign.rows) >= FEWEST:
-            known = [one for one, _ in found if one.stack == campaign.stack and speaks_for(one)]
-            narrow = all(row.precision in QUANTIZED for row in campaign.rows)
-            found.append(study(campaign, next(iter(known), None) if narrow else None))
+            found.append(study(campaign, pulled_to(campaign, [one for one, _ in found])))
     return found
+
+
+def pulled_to(campaign: Campaign, known: Iterable[Calibration]) -> Calibration | None:
+    """What known fits of the stack say of a campaign in a narrower format, or on many nodes; None without any."""
+    fits = [one for one in known if one.stack == campaign.stack and one.name != campaign.name and speaks_for(one)]
+    if all(row.precision in QUANTIZED for row in campaign.rows):
+        return next(iter(fits), None)
+    if all(row.n_gpus > row.gpus_per_node for row in campaign.rows):
+        device = find_device(campaign.rows[0].gpu)
+        return next((on_many_nodes(one, device) for one in fits if one.nodes == "one"), None)
+    return None
 
 
 def study(campaign: Campaign, like: Calibration | None) -> tuple[Calibration, dict[str, Any]]:

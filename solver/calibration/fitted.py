@@ -54,7 +54,7 @@ def fit_calibration(
     terms
         Names of the terms.
     like
-        The stack's calibration in half precision, for runs in a narrower format, (6).
+        What another fit of the stack says of these runs, (6).
 
     Returns
     -------

@@ -27,7 +27,11 @@ the device states, floors :math:`f_k`. Variables: coefficients :math:`c_k \ge f_
     itself hides gradients or gathers, the floor is 1. The optimizer's bytes pass no faster than at the peak bandwidth
     that its term is priced at: 1. Matrix products are no faster in training than measured alone, on devices whose
     operators were measured, less the mean error of their model on unseen shapes.
-(6) Runs in a narrower format are pulled to the stack's fit in half precision in the place of stated coefficients.
+(6) Runs in a narrower format are pulled to the stack's fit in half precision in the place of stated coefficients. Runs
+    on many nodes are pulled to the stack's fit on one node in products, attention and launches, the same kernels and
+    hosts; its coefficient of memory traffic holds what else small layers wait for, and is not taken. Of two fits with
+    other work, what their launches have in common are the seconds of a pass without work, coefficient times launch
+    time: that is the launch time, and its coefficient is pulled to 1.
 (7) Beside the coefficients of all runs the shapes of their layers may have factors
     (``taut.solver.calibration.layer_factors``).
 """
@@ -245,10 +249,18 @@ def stack_of(calibration: Calibration) -> Stack:
 
 
 def speaks_for(calibration: Calibration) -> bool:
-    """Whether a stack's calibration in half precision has enough runs for its fits in narrower formats, (6)."""
+    """Whether a stack's calibration in half precision has enough runs for other fits of the stack, (6)."""
     return calibration.samples >= ENOUGH and calibration.precision in HALF
 
 
 def drawn_to(device: DeviceSpec, like: Calibration | None, terms: Sequence[str] = TERMS) -> Floats:
     """Coefficients that a fit is pulled to: those that the device states, or those of another fit of the stack, (6)."""
     return stated_coefficients(device, terms) if like is None else np.array([like[term] for term in terms])
+
+
+def on_many_nodes(calibration: Calibration, device: DeviceSpec) -> Calibration:
+    """What runs on many nodes are pulled to, of a stack's calibration on one node of the device, (6)."""
+    own = {"gemm": calibration["gemm"], "attention": calibration["attention"], "launch": 1.0}
+    launch_us = calibration["launch"] * stack_of(calibration).launch_us
+    known = {"nodes": "many", "launch_us": launch_us, "coefficients": {**uncalibrated(device).coefficients, **own}}
+    return calibration.model_copy(update=known)

@@ -6,15 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.accuracy import rounded
+from benchmarks.accuracy import pulled_to, rounded
 from benchmarks.campaigns import campaigns
 from benchmarks.expert_rows import campaigns as expert_campaigns
 from benchmarks.expert_rows import expert_runs
 from benchmarks.memory_accuracy import fitted
 from benchmarks.memory_campaigns import memory_campaigns
-from taut.data.calibration import EXPERT_TERMS, TERMS, Calibration
+from taut.data.calibration import EXPERT_TERMS, TERMS
 from taut.data.catalog.builtin import catalog_calibrations, catalog_memory_models
-from taut.data.device import QUANTIZED
 from taut.prediction.expert_fitting import expert_samples
 from taut.prediction.fitting import memory_model, samples_of
 from taut.prediction.settings import find_device
@@ -34,18 +33,12 @@ RELATIVE, ABSOLUTE = 1e-3, 1e-4
 pytestmark = pytest.mark.skipif(not MEASURED.is_dir(), reason="TAUT_SHARED_DATA holds no measured campaigns")
 
 
-def in_half_precision(shipped: Calibration) -> Calibration | None:
-    """The fit of the same stack in half precision that one in a narrower format is pulled to."""
-    wide = [one for one in catalog_calibrations().values() if one.stack == shipped.stack and one.precision == "bf16"]
-    return wide[0] if wide and shipped.precision in QUANTIZED and wide[0].samples >= 20 else None
-
-
 def test_calibrations_are_what_their_runs_give() -> None:
-    """Coefficients and factors of every campaign at the shipped launch time, the narrow formats' pulled to bf16's."""
+    """Coefficients and factors of every campaign at the shipped launch time, pulled to what other fits say of it."""
     known, seen = catalog_calibrations(), set()
     for campaign in campaigns(MEASURED):
         shipped, device = known[campaign.name], find_device(campaign.rows[0].gpu)
-        like = in_half_precision(shipped)
+        like = pulled_to(campaign, known.values())
         runs = samples_of(campaign.rows, device, campaign.about, stack_of(shipped))
         runs = runs if like is None else runs._replace(strength=ALIKE)
         found = fit_coefficients(runs, drawn_to(device, like))

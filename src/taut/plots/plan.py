@@ -70,7 +70,7 @@ def plot_time(plan: "Plan", ax: "Axes | None" = None) -> "Axes":
     >>> import taut
     >>> plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2, "tp": 1, "micro_batch": 4})
     >>> taut.plot_time(plan).get_title()
-    'Step time of gpt2-345m on dgx-a100: 0.2124 s'
+    'Step time of gpt2-345m on dgx-a100: 0.2224 s'
     """
     breakdown, ends = plan.predicted.breakdown_s, 0.0
     ax = ax or new_axes(9.0, 3.0)

@@ -25,7 +25,7 @@ from taut.prediction.network_features import network_features
 from taut.prediction.rows import by_setting
 from taut.prediction.settings import Given, default_cluster, find_device, setting_of
 from taut.solver.calibration.fitted import fit_calibration
-from taut.solver.calibration.latency import FLOORS, STACKS, Samples, Stack, TermsAt
+from taut.solver.calibration.latency import FLOORS, STACKS, Samples, Stack, TermsAt, stack_of
 from taut.solver.calibration.layer_factors import LayerShapes
 from taut.solver.calibration.memory import fit_memory
 
@@ -67,7 +67,7 @@ def calibrate(rows: list[ConfigurationRow], about: dict[str, Any], like: Calibra
     """
     Calibration from runs of one device, node size and stack, with what it says of itself.
 
-    ``like`` is the stack's calibration in half precision, for runs in a narrower format.
+    ``like`` is what another fit of the stack says of these runs (``taut.solver.calibration.latency`` (6)).
     """
     device = find_device(rows[0].gpu)
     many = {row.n_gpus > row.gpus_per_node for row in rows}
@@ -79,7 +79,7 @@ def calibrate(rows: list[ConfigurationRow], about: dict[str, Any], like: Calibra
         "precision": precisions.pop() if len(precisions) == 1 else None,
         "gather_slowdown": gather_slowdown_of(rows),
     }
-    return fit_calibration(samples_by_stack(rows, device, about), device, about, like=like)
+    return fit_calibration(samples_by_stack(rows, device, about, like), device, about, like=like)
 
 
 def gather_slowdown_of(rows: list[ConfigurationRow]) -> float:
@@ -88,10 +88,11 @@ def gather_slowdown_of(rows: list[ConfigurationRow]) -> float:
 
 
 def samples_by_stack(
-    rows: list[ConfigurationRow], device: DeviceSpec, about: Mapping[str, Any]
+    rows: list[ConfigurationRow], device: DeviceSpec, about: Mapping[str, Any], like: Calibration | None = None
 ) -> dict[Stack, Samples]:
-    """Runs under every stack that a fit tries: of the kind of attention that is said of them, or of both."""
-    tried = [stack for stack in STACKS if about.get("fused_attention", stack.fused_attention) == stack.fused_attention]
+    """Runs under every stack that a fit tries: another fit's, or all of the kind of attention that is said of them."""
+    every = STACKS if like is None else [stack_of(like)]
+    tried = [stack for stack in every if about.get("fused_attention", stack.fused_attention) == stack.fused_attention]
     return {stack: samples_of(rows, device, about, stack) for stack in tried}
 
 

@@ -13,6 +13,7 @@ from taut.solver.calibration.latency import (
     Stack,
     cross_validate,
     fit_coefficients,
+    on_many_nodes,
     speaks_for,
 )
 
@@ -120,6 +121,16 @@ def test_a_fit_in_a_narrower_format_leans_on_the_stacks_own() -> None:
     assert found["pipeline"] == pytest.approx(0.7)
     assert speaks_for(like)
     assert not speaks_for(like.model_copy(update={"samples": 19})) and not speaks_for(found)
+
+
+def test_a_fit_on_many_nodes_leans_on_the_stacks_own_on_one() -> None:
+    """Products and attention as on one node, launches of as many seconds for a pass without work, the rest stated."""
+    one = Calibration(name="c", coefficients=dict.fromkeys(TERMS, 4.0), nodes="one", launch_us=250.0)
+    like = on_many_nodes(one, DEVICE)
+    own = {"gemm": 4.0, "attention": 4.0, "launch": 1.0}
+    stated = dict(zip(TERMS, STATED, strict=True))
+    assert {term: like[term] for term in TERMS} == {**stated, **own}
+    assert (like.launch_us, like.nodes) == (1000.0, "many")
 
 
 @pytest.mark.parametrize("count", [0, 3])

