@@ -193,11 +193,6 @@ def _lacking(problem: PlanningProblem, bound: CandidateBound) -> int:
     return 0 if found is None else found.missing
 
 
-def explain_infeasible(problem: PlanningProblem, result: SearchResult) -> str:
-    """One sentence: the stages and devices that lack memory, the bytes, and the remedies."""
-    return str(diagnose(problem, result))
-
-
 def _sufficient(problem: PlanningProblem, nearest: StageNeeds) -> int:
     """Bytes that every device must have beside its margin for the leanest candidate."""
     if len(problem.device_types) == 1:

@@ -142,47 +142,6 @@ def fastest_kind(
     raise refused[0] if refused else FormulationError("kinds: empty, expected at least one name")
 
 
-def fastest_kinds(
-    problems: Sequence[ScheduleProblem], *, work: Effort | None = None, seed: int = 0
-) -> tuple[Schedule, ...]:
-    """
-    Build the best schedule for each of several memory limits or cost vectors of the same chunks and micro-batches.
-
-    Every order that is found competes for all of them, so more memory never gives a longer schedule.
-
-    Parameters
-    ----------
-    problems
-        Pipelines with the same devices and number of micro-batches.
-    work, seed
-        As in ``build``, for each pipeline.
-
-    Returns
-    -------
-    tuple
-        A feasible schedule for each.
-
-    Raises
-    ------
-    FormulationError
-        If devices or numbers of micro-batches differ.
-    InfeasibleError
-        If a device cannot hold one micro-batch of all its chunks.
-    """
-    for problem in problems:
-        require(problem, problems[0].device, "best_schedules", f"all on {problems[0].device.tolist()}")
-        if problem.num_micro_batches != problems[0].num_micro_batches:
-            numbers = f"{problem.num_micro_batches} micro-batches, expected {problems[0].num_micro_batches}"
-            raise FormulationError(f"best_schedules: {numbers} as in the first pipeline")
-    pool = [fastest_kind(problem, work=work, seed=seed) for problem in problems]
-    return tuple(_best_of(problem, pool) for problem in problems)
-
-
-def _best_of(problem: ScheduleProblem, pool: Sequence[Schedule]) -> Schedule:
-    feasible = (schedule for schedule in pool if not violations(problem, schedule))
-    return min(feasible, key=lambda schedule: timetable(problem, schedule).makespan)
-
-
 def _known(problem: ScheduleProblem) -> list[Schedule]:
     """Schedules by formula or from blocks that this pipeline allows; of some the memory is not looked at."""
     found = []

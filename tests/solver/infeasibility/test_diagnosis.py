@@ -18,7 +18,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.tables.recent import Recent
 from taut.solver.infeasibility.changes import CHANGES, Remedy
-from taut.solver.infeasibility.diagnosis import Infeasibility, diagnose, explain_infeasible
+from taut.solver.infeasibility.diagnosis import Infeasibility, diagnose
 from taut.solver.infeasibility.feasibility import fits
 from taut.solver.infeasibility.hardware import _fewest_nodes, _holds, _lean, _with_memory, _with_nodes
 from taut.solver.result import Limits, Status
@@ -363,7 +363,7 @@ def test_states_on_hosts_are_a_way_out_where_hosts_are_described() -> None:
 def test_sentence_names_stages_and_ways_in_one_line() -> None:
     """Several stages that lack are named with their devices, and remedies with bound and slowdown."""
     given = problem(cluster(1, 4, memory_gib=kib(700)), layers(4), global_batch=4, fixed={"pp": 4})
-    words = explain_infeasible(given, search(given, Limits()))
+    words = str(diagnosed(given))
     # Stage 0 of four: 899,712 bytes, four micro-batches of 100 under full recompute, 900 brought back, 25,600 of
     # messages, on 716,800; less in flight on the next ones.
     assert words.startswith(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taut.solver.infeasibility.diagnosis import explain_infeasible
+from taut.solver.infeasibility.diagnosis import diagnose
 from taut.solver.result import Limits, State, relative_gap
 from taut.solver.search.search import search
 from tests.support.oracle import enumerate_all
@@ -100,7 +100,7 @@ def test_infeasible_problem_is_proven_and_explained() -> None:
     given = problem(cluster(1, 2, memory_gib=2e-4), model(4), global_batch=2)
     result = search(given, Limits())
     assert result.status == "infeasible"
-    words = explain_infeasible(given, result)
+    words = str(diagnose(given, result))
     assert "bytes) on device" in words
     assert "nearest way out: " in words
     assert "\n" not in words
@@ -110,14 +110,14 @@ def test_way_out_by_more_nodes_is_computed() -> None:
     """Four layers that need four devices: two nodes of two do what one cannot."""
     # A layer alone needs 18 x 49,984 B of states; 0.9 MiB hold one layer with its activations, not two.
     given = problem(cluster(1, 2, memory_gib=0.9e-3), model(4), global_batch=2, max_tp=1, fixed={})
-    words = explain_infeasible(given, search(given, Limits()))
+    words = str(diagnose(given, search(given, Limits())))
     assert "nearest way out: 2 such nodes instead of 1 (" in words
 
 
 def test_way_out_by_other_stages_comes_first() -> None:
     """If more stages than fixed have a plan, the explanation says how many."""
     given = problem(cluster(2, 2, memory_gib=2e-3), model(4), global_batch=4, max_tp=1, fixed={"pp": 1})
-    words = explain_infeasible(given, search(given, Limits()))
+    words = str(diagnose(given, search(given, Limits())))
     assert "nearest way out: pp=2 instead of pp=1 (" in words
 
 

@@ -16,7 +16,7 @@ from taut.formulations.schedules.schedule import (
     v_shape,
     violations,
 )
-from taut.solver.schedules.construct.kinds import KINDS, block_memory, build, fastest_kind, fastest_kinds
+from taut.solver.schedules.construct.kinds import KINDS, block_memory, build, fastest_kind
 from taut.solver.schedules.construct.multi_start import Effort
 from tests.support.schedules import pipeline, pipelines
 
@@ -160,17 +160,3 @@ def test_kinds_are_refused_in_one_line() -> None:
     with pytest.raises(InfeasibleError, match="1f1b: device 0 holds 4"):
         fastest_kind(problem, kinds=["v-min", "1f1b"])
     assert fastest_kind(pipeline(round_robin(2, 2), 4), kinds=["1f1b", "gpipe"]).kind == "gpipe"
-
-
-def test_more_memory_never_gives_a_longer_schedule() -> None:
-    """One pool of orders serves every limit and every cost vector."""
-    limits = (2, 3, 4, 5, 6, 8)
-    costs = ((1.0, 1.0, 1.0, 0.0), (0.9, 1.3, 0.6, 0.1))
-    problems = [pipeline(v_shape(4), 8, f=f, b=b, w=w, c=c, limit=limit) for f, b, w, c in costs for limit in limits]
-    found = fastest_kinds(problems, work=LITTLE)
-    lengths = [timetable(problem, schedule).makespan for problem, schedule in zip(problems, found, strict=True)]
-    assert all(violations(problem, schedule) == () for problem, schedule in zip(problems, found, strict=True))
-    for part in (lengths[:6], lengths[6:]):
-        assert part == sorted(part, reverse=True)
-    with pytest.raises(FormulationError, match="4 micro-batches, expected 8"):
-        fastest_kinds([problems[0], pipeline(v_shape(4), 4)])
