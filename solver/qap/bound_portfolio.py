@@ -158,7 +158,7 @@ def _beside(first: Iterator[PrimalDual], other: Iterator[PrimalDual]) -> Iterato
 def _search(problem: QuadraticAssignment, proof: PrimalDual, seed: int) -> Iterator[PrimalDual]:
     """Search again and again, each time from other permutations, (4)."""
     for other in count(seed + 1):
-        for _, best in search(problem, proof.best, other, _SEARCH_S, -math.inf, tabu=True):
+        for _, best in search(problem, proof.best, other, _SEARCH_S, -math.inf):
             yield replace(proof, best=best)
 
 

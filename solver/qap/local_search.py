@@ -6,8 +6,7 @@ and S seconds:
 
 (1) rounds of growing length :math:`t_1 = \min(S / 20, 1), \; t_{m+1} = g \, t_m` fill the time, the last one
     stretched to its end; annealing from a random permutation gets the share a of each, and tabu search from where
-    that ended the rest: :math:`(a, g) = (0.2, 3)` up to n = 45, (0.8, 8) above; a = 1 where n exceeds 1024 or
-    annealing alone is asked for;
+    that ended the rest: :math:`(a, g) = (0.2, 3)` up to n = 45, (0.8, 8) above; a = 1 where n exceeds 1024;
 (2) when a share w of its time is over, annealing is at the temperature
     :math:`T = 0.4 \, (0.01 / 0.4)^w \; \overline{|\Delta|}`, with the mean change of random swaps that change anything;
 (3) a cost that is not above the target ends the search.
@@ -28,9 +27,7 @@ _TABU_LAST = 1024  # Above this n the table of all changes takes longer to fill 
 _HOT, _COLD = 0.4, 0.01  # First and last temperature, relative to the mean change of a random swap.
 
 
-def search(
-    problem: QuadraticAssignment, first: Ints, seed: int, seconds: float, target: float, *, tabu: bool
-) -> Iterator[_Found]:
+def search(problem: QuadraticAssignment, first: Ints, seed: int, seconds: float, target: float) -> Iterator[_Found]:
     """
     Search for cheap permutations.
 
@@ -46,8 +43,6 @@ def search(
         Time; one call of each kernel is made in any case.
     target
         Cost that ends the search, (3).
-    tabu
-        Whether tabu search takes its share, (1).
 
     Yields
     ------
@@ -57,7 +52,7 @@ def search(
     best = (problem.cost(first), first)
     yield best
     if problem.size > 1 and best[0] > target:
-        for found in _rounds(problem, np.random.default_rng(seed), seconds, target, tabu=tabu):
+        for found in _rounds(problem, np.random.default_rng(seed), seconds, target):
             best = found if found[0] < best[0] else best
             yield best
             if best[0] <= target:
@@ -65,11 +60,11 @@ def search(
 
 
 def _rounds(
-    problem: QuadraticAssignment, generator: np.random.Generator, seconds: float, target: float, *, tabu: bool
+    problem: QuadraticAssignment, generator: np.random.Generator, seconds: float, target: float
 ) -> Iterator[_Found]:
     """Permutations from annealing out of random starts, each followed by tabu search from where it ended."""
     share, growth = (0.2, 3) if problem.size <= _TABU_FIRST else (0.8, 8)
-    share = share if tabu and problem.size <= _TABU_LAST else 1.0
+    share = share if problem.size <= _TABU_LAST else 1.0
     end, allotted = perf_counter() + seconds, min(seconds / 20, 1.0)
     # A short round first, for easy instances and early interrupts, then rounds as long as the time allows.
     while True:

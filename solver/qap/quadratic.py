@@ -147,35 +147,9 @@ def _load() -> None:
         pass
     # Whatever compiling takes, each search makes one call of each kernel, and the proof runs to its end.
     *_, known = root_bounds(small, np.arange(small.size))
-    *_, (_, best) = search(small, known.best, 0, 0.0, -math.inf, tabu=True)
+    *_, (_, best) = search(small, known.best, 0, 0.0, -math.inf)
     for _ in prove(small, replace(known, best=best), 0):
         pass
-
-
-def anneal(
-    problem: QuadraticAssignment, *, seed: int, time_limit: float, progress: Progress | None = None
-) -> tuple[int, ...]:
-    """
-    Find a cheap permutation by simulated annealing alone.
-
-    Cools as in (2) of ``taut.solver.qap.local_search``, and starts again from random permutations. Parameters, errors
-    and interrupts as for ``place``, but all of the time is used, and ``progress`` receives -inf for the bound that it
-    does not give.
-
-    Returns
-    -------
-    tuple
-        Location of every item, counted from zero.
-    """
-    begin, best = perf_counter(), np.arange(problem.size)
-    with interrupt_requested() as asked:
-        for cost, permutation in search(problem, best, seed, _seconds(time_limit), -math.inf, tabu=False):
-            best = permutation
-            if progress:
-                progress(perf_counter() - begin, cost, -math.inf, "annealing")
-            if asked():
-                break
-    return tuple(best.tolist())
 
 
 def _proofs(problem: QuadraticAssignment, proof: PrimalDual, seed: int, end: float) -> Iterator[PrimalDual]:
@@ -209,7 +183,7 @@ def _search(problem: QuadraticAssignment, proof: PrimalDual, seed: int, end: flo
     most = min(most, _SPARSE_S) if problem.size <= LARGEST_ASCENT and is_sparse(problem) else most
     seconds = min(share * max(0.0, end - perf_counter()), most)
     target = proof.lower_bound + 1e-9 * abs(proof.lower_bound)
-    for _, best in search(problem, proof.best, seed, seconds, target, tabu=True):
+    for _, best in search(problem, proof.best, seed, seconds, target):
         yield replace(proof, best=best)
 
 
