@@ -32,7 +32,6 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
-from taut.data.memory_network import MemoryNetwork
 from taut.data.units import KIB, MOST_BYTES
 from taut.errors import FormulationError
 from taut.formulations.program.program import Option, Row, StrategyProgram
@@ -63,37 +62,6 @@ class PredictedMemory:
     def admits(self, candidate: int) -> bool:
         """Whether a candidate keeps (1); the network is evaluated at this candidate alone."""
         return bool(_kib(self.network.evaluate(self.features[candidate])) <= self.budget_kib)
-
-
-def predicted_memory(network: MemoryNetwork, features: Floats, capacity_kib: int) -> PredictedMemory:
-    """
-    A trained network as the constraint on devices of one capacity.
-
-    Parameters
-    ----------
-    network
-        The predictor; its margin stays free.
-    features
-        Features of every option as ``MemoryNetwork.predict`` takes them, (C, F).
-    capacity_kib
-        Capacity of the smallest device.
-
-    Raises
-    ------
-    DataError
-        If the network refuses the features.
-    """
-    network.outside(features)
-    weights = [np.array(layer.weights) for layer in network.layers]
-    biases = [np.array(layer.biases) for layer in network.layers]
-    target, last = network.target, len(weights) - 1
-    weights[last], biases[last] = target.scale * weights[last], target.scale * biases[last] + target.centre
-    columns = [feature.scaled(column) for feature, column in zip(network.features, features.T, strict=True)]
-    return PredictedMemory(
-        network=ReluNetwork(weights, biases),
-        features=np.column_stack(columns),
-        budget_kib=capacity_kib - network.margin_kib(capacity_kib),
-    )
 
 
 def even_option(option: Option, recompute: str) -> Option:

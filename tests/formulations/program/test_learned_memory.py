@@ -5,14 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taut.data.memory_network import Feature, Layer, MemoryNetwork, Scaling
-from taut.errors import DataError, FormulationError
+from taut.errors import FormulationError
 from taut.formulations.program.learned_memory import (
     PredictedMemory,
     embedded,
     even_option,
     forbidden,
-    predicted_memory,
     tabulated,
 )
 from taut.formulations.program.program import Option, StrategyProgram
@@ -79,32 +77,6 @@ def test_tabulated_rows() -> None:
     assert (row.columns.tolist(), row.coefficients.tolist()) == ([0, 1, 2, 3, 4], needs)
     assert (row.lower, row.upper) == (None, 3)
     assert stated.rows[:-1] == program.rows
-
-
-def test_trained_network_predicts_as_before() -> None:
-    """The constraint's KiB are those of ``MemoryNetwork.predict``, rounded up, and its margin stays free."""
-    rng = np.random.default_rng(3)
-    trained = MemoryNetwork(
-        features=[
-            Feature(name="tp", log=True, centre=0.5, scale=0.7, least=1, most=8),
-            Feature(name="zero", log=False, centre=0.5, scale=0.5, least=0, most=1),
-        ],
-        target=Scaling(centre=23.0, scale=1.5),
-        layers=[
-            Layer(weights=rng.normal(size=(5, 2)).tolist(), biases=rng.normal(size=5).tolist()),
-            Layer(weights=rng.normal(size=(1, 5)).tolist(), biases=[0.1]),
-        ],
-        margin=0.1,
-    )
-    features = np.array([[tp, zero] for tp in (1, 2, 4, 8) for zero in (0, 1)], dtype=np.float64)
-    memory = predicted_memory(trained, features, 1001)
-    # A tenth of 1001 KiB, rounded up, is 101.
-    assert memory.budget_kib == 900
-    predicted = trained.predict(features)
-    assert np.exp(memory.network.evaluate(memory.features)) == pytest.approx(predicted, rel=1e-12)
-    assert memory.kib().tolist() == np.ceil(predicted / 1024).tolist()
-    with pytest.raises(DataError, match="row 0: tp is 0, expected above 0"):
-        predicted_memory(trained, 0 * features, 1001)
 
 
 def test_embedded_program_keeps_the_program() -> None:
