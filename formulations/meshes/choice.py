@@ -91,12 +91,6 @@ class MeshChoice:
         return "; ".join(each) + (f"; zero={self.zero}" if self.zero else "")
 
 
-def mesh_choices(problem: PlanningProblem) -> list[MeshChoice]:
-    """Every choice of meshes, (1) to (6), in ascending order."""
-    every = (alike for together in divisors(problem.space.global_batch) for alike in choices_at(problem, together))
-    return sorted(choice for alike in every for choice in alike)
-
-
 def choices_at(problem: PlanningProblem, together: int) -> Iterator[list[MeshChoice]]:
     """Choices whose pipeline takes so many sequences at once, (1) to (6), as lists, which may be empty."""
     kinds = range(len(problem.device_types))

@@ -10,7 +10,8 @@ import numpy as np
 
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE
-from taut.formulations.meshes.choice import MeshChoice, mesh_choices
+from taut.formulations.degrees import divisors
+from taut.formulations.meshes.choice import MeshChoice, choices_at
 from taut.formulations.meshes.step_time import MeshPlan, mesh_memory, mesh_step, mesh_violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Division
@@ -40,6 +41,12 @@ def mesh_problem(seed: int) -> PlanningProblem:
     if rng.random() < 0.5 or not choices:
         return found
     return replace(found, cluster=_tightened(rng, found, choices))
+
+
+def mesh_choices(problem: PlanningProblem) -> list[MeshChoice]:
+    """Every choice of meshes, (1) to (6), in ascending order."""
+    every = (alike for together in divisors(problem.space.global_batch) for alike in choices_at(problem, together))
+    return sorted(choice for alike in every for choice in alike)
 
 
 def _alike(cluster: ClusterSpec) -> dict[str, Any]:

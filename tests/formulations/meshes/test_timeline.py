@@ -5,11 +5,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from taut.formulations.meshes.choice import mesh_choices
 from taut.formulations.meshes.step_time import MeshPlan, hops_of, mesh_step, pipeline_seconds
 from taut.formulations.meshes.timeline import mesh_timeline
 from taut.formulations.problem import PlanningProblem
-from tests.support.meshes import mesh_problem, random_plan
+from tests.support.meshes import mesh_choices, mesh_problem, random_plan
 
 
 def plans(seed: int, count: int) -> list[tuple[PlanningProblem, MeshPlan]]:

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from taut.formulations.meshes.choice import mesh_choices
 from taut.formulations.meshes.step_time import mesh_step, mesh_violations
 from taut.solver.meshes.bound import MeshBounds
 from taut.solver.meshes.search import search_meshes
 from taut.solver.result import Limits, Status
 from tests.support.blocks import blocks
-from tests.support.meshes import least_seconds, mesh_problem, number_of_plans, random_plan
+from tests.support.meshes import least_seconds, mesh_choices, mesh_problem, number_of_plans, random_plan
 from tests.support.reference import small_buckets
 
 

@@ -5,7 +5,6 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
-from taut.formulations.meshes.choice import mesh_choices
 from taut.formulations.meshes.step_time import MeshPlan, mesh_step, mesh_violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Division
@@ -14,7 +13,7 @@ from taut.planning.request import PlanRequest
 from taut.solver.meshes.exchange import exchangeable, with_exchanges
 from taut.solver.meshes.search import ORDERS, ranked_devices
 from tests.support.blocks import blocks
-from tests.support.meshes import mesh_problem, random_plan
+from tests.support.meshes import mesh_choices, mesh_problem, random_plan
 from tests.taut.meshes.test_plan import CLUSTER
 
 

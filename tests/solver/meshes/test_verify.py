@@ -13,7 +13,7 @@ import pytest
 from taut.errors import DataError
 from taut.formulations.gradient_reductions import hierarchical_ring
 from taut.formulations.meshes import crossing, step_time
-from taut.formulations.meshes.choice import MeshChoice, mesh_choices
+from taut.formulations.meshes.choice import MeshChoice
 from taut.formulations.meshes.step_time import mesh_memory, mesh_step, mesh_violations
 from taut.formulations.tables.block_traffic import BlockSeconds
 from taut.formulations.tables.least_traffic import seconds_of_best
@@ -28,7 +28,7 @@ from taut.solver.meshes.verify import verify_meshes
 from taut.solver.result import Limits
 from tests.solver.certificate.test_independence import FORBIDDEN, reached
 from tests.support.blocks import blocks
-from tests.support.meshes import mesh_problem, random_plan
+from tests.support.meshes import mesh_choices, mesh_problem, random_plan
 from tests.support.reference import case_of, small_buckets
 
 
