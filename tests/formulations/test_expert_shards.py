@@ -7,13 +7,13 @@ import pytest
 
 from taut.data.memory import ParameterBytes
 from taut.data.model import ModelSpec
-from taut.exports.rank_groups import rank_groups
 from taut.formulations.gradient_reductions import expert_rings
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import shard_rates
 from taut.formulations.space import Candidate
 from taut.formulations.tables.held_bytes import held_bytes
+from tests.support.rank_groups import rank_groups
 from tests.support.small import candidate, cluster, costs, problem, strategy
 
 LAYERS, SLOW = 4, 1e-5

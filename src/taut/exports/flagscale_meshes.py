@@ -1,5 +1,5 @@
 """
-FlagScale: the configuration and hostfile of a plan of meshes, and back.
+FlagScale: the configuration and hostfile of a plan of meshes.
 
 The words for model, precision and sharding are those of the first mesh as an ordinary plan of all stages, since
 FlagScale derives micro-batches of later meshes from the first one's. The plan's orders of ranks are FlagScale's, over
@@ -8,19 +8,16 @@ hand. Source: FlagScale of November 2025, flagscale/train/arguments.py and flags
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import yaml
 
-from taut.errors import DataError
 from taut.exports.flagscale import plain_flags, sections, with_meshes
 from taut.exports.job import ExportError, Job
 from taut.meshes.plan import MeshedPlan
 from taut.planning.plan import Plan
 from taut.reports.proof import percent
-from taut.solver.meshes.document import MeshSection
 from taut.solver.meshes.search import ORDERS
 from taut.solver.meshes.spaces import NAME
 
@@ -80,33 +77,6 @@ def _hosts_in_order(plan: MeshedPlan) -> list[int]:
         for place, node in zip(sorted(nodes), nodes, strict=True):
             found[place] = node
     return found
-
-
-def meshes_of(config: Mapping[str, Any]) -> tuple[list[MeshSection], list[int], str]:
-    """
-    Meshes, layers of the stages and order of ranks that a configuration of FlagScale states.
-
-    Parameters
-    ----------
-    config
-        Sections ``system`` and ``model``.
-
-    Raises
-    ------
-    DataError
-        If it has no meshes, or not five numbers for each.
-    """
-    system = config["system"]
-    hetero = system.get("hetero", {})
-    numbers, kinds = hetero.get("hetero_process_meshes", []), hetero.get("hetero_device_types", [])
-    if not numbers or len(numbers) != 5 * len(kinds):
-        raise DataError(f"hetero_process_meshes: is {numbers}, expected five numbers for each of hetero_device_types")
-    whole = numbers[3] * config["model"]["micro_batch_size"]
-    meshes = [
-        MeshSection(device=kind, tp=tp, dp=dp, pp=pp, micro_batch=whole // dp)
-        for kind, tp, dp, pp in zip(kinds, numbers[0::5], numbers[3::5], numbers[4::5], strict=True)
-    ]
-    return meshes, list(hetero["hetero_pipeline_layer_split"]), ORDERS[bool(system.get(REPLICA_MAJOR))]
 
 
 def _first_mesh(plan: MeshedPlan) -> Plan:

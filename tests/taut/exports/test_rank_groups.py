@@ -14,7 +14,6 @@ import pytest
 
 import taut
 from taut.errors import TautError
-from taut.exports.rank_groups import rank_groups
 from taut.exports.starters.processes import rank_table
 from taut.formulations.space import Candidate
 from tests.support.launches import (
@@ -25,6 +24,7 @@ from tests.support.launches import (
     model_with_experts,
     small_cluster,
 )
+from tests.support.rank_groups import rank_groups
 
 CONFIGURATIONS = 200
 RANKS = 3

@@ -15,11 +15,11 @@ import pytest
 from taut.exports.deepspeed import deepspeed_files
 from taut.exports.job import Job
 from taut.exports.megatron import megatron_flags
-from taut.exports.rank_groups import rank_groups
 from taut.exports.starters.torchrun import torchrun_script
 from taut.exports.torchtitan import parallelism
 from tests.support.drawn_launches import drawn, drawn_with_experts
 from tests.support.launches import asked, divided, groups_of_rank, in_order
+from tests.support.rank_groups import rank_groups
 
 pytestmark = pytest.mark.proof
 

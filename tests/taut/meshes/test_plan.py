@@ -9,8 +9,9 @@ import yaml
 
 import taut
 from taut.data.stack import catalog_stacks
-from taut.exports.flagscale_meshes import meshes_of
 from taut.meshes.plan import MeshedPlan
+from taut.solver.meshes.document import MeshSection
+from taut.solver.meshes.search import ORDERS
 from tests.support.pages import run_command
 
 CLUSTER: dict[str, Any] = {
@@ -59,6 +60,17 @@ def test_degrees_by_type_are_no_worse_than_one_degree(plan: MeshedPlan) -> None:
     assert plan.lower_bound_s is not None and plan.lower_bound_s <= ordinary.step_time_s
 
 
+def meshes_of(config: dict[str, Any]) -> list[MeshSection]:
+    """Meshes that a configuration of FlagScale states by five numbers each: tp, cp, ep, dp and pp."""
+    hetero = config["system"]["hetero"]
+    numbers, kinds = hetero["hetero_process_meshes"], hetero["hetero_device_types"]
+    whole = numbers[3] * config["model"]["micro_batch_size"]
+    return [
+        MeshSection(device=kind, tp=tp, dp=dp, pp=pp, micro_batch=whole // dp)
+        for kind, tp, dp, pp in zip(kinds, numbers[0::5], numbers[3::5], numbers[4::5], strict=True)
+    ]
+
+
 def test_export_is_read_back(plan: MeshedPlan, tmp_path: Path) -> None:
     """FlagScale's words state meshes, layers and order of ranks of the plan; the hostfile every node with its type."""
     names = [path.name for path in taut.export(plan, "flagscale", tmp_path / "launch", hosts=["a", "b", "c"])]
@@ -66,7 +78,9 @@ def test_export_is_read_back(plan: MeshedPlan, tmp_path: Path) -> None:
     config = yaml.safe_load((tmp_path / "launch" / "train.yaml").read_text())
     strategy = plan.typed.strategy
     layers = [end - first for first, end in strategy.stages]
-    assert meshes_of(config) == (strategy.meshes, layers, strategy.rank_order)
+    assert meshes_of(config) == strategy.meshes
+    assert config["system"]["hetero"]["hetero_pipeline_layer_split"] == layers
+    assert config["system"].get("use_tp_pp_dp_mapping", False) == (strategy.rank_order != ORDERS[0])
     assert config["system"]["pipeline_model_parallel_size"] == len(layers)
     assert config["model"]["global_batch_size"] == 16
     hosts = (tmp_path / "launch" / "hostfile").read_text().splitlines()

@@ -1,8 +1,14 @@
-"""
+r"""
 What every process launcher needs: the GPU of every process, and who is who.
 
 ``process.sh`` numbers a process by what Slurm or Open MPI tells it, and gives it the GPU on its line of ``gpus.txt``
 as ``LOCAL_RANK``, which frameworks take for the device to use. ``ranks.csv`` is for people.
+
+Processes are numbered as in ``taut.exports.job`` (1), N = tp cp dp of them on a stage. On models with experts the same
+numbers count twice within a stage (``taut.formulations.degrees`` (1) and (3)):
+
+(1) :math:`r = ((x \, edp + w) \, ep + e) \, etp + u`, expert tensor rank u, expert rank e, copy w of the experts, with
+    edp = N / (ep etp). Without expert ranks all tensor ranks share every expert: etp = tp.
 """
 
 import csv
@@ -11,7 +17,7 @@ from io import StringIO
 import numpy as np
 
 from taut.exports.job import Job
-from taut.exports.rank_groups import expert_grid
+from taut.solver.certificate.document import StrategySection
 
 DENSE = ("rank", "host", "gpu", "device", "stage", "replica", "context_rank", "tensor_rank")
 EXPERTS = ("expert_copy", "expert_rank", "expert_tensor_rank")
@@ -37,7 +43,7 @@ def gpu_lines(job: Job) -> dict[str, str]:
 def rank_table(job: Job) -> str:
     """Every process with its host, GPU, device of the cluster, and ranks, those of experts where there are some."""
     chosen, text = job.strategy, StringIO()
-    experts = expert_grid(chosen) if job.model.has_experts else ()
+    experts = _expert_grid(chosen) if job.model.has_experts else ()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow((*DENSE, *(EXPERTS if experts else ())))
     for rank, (device, node, gpu) in enumerate(zip(job.devices, job.nodes, job.gpus, strict=True)):
@@ -47,7 +53,7 @@ def rank_table(job: Job) -> str:
     return text.getvalue()
 
 
-def devices_of(table: str) -> list[int]:
-    """Device of every process in a table of ``rank_table``, by its rank."""
-    rows = sorted((int(row["rank"]), int(row["device"])) for row in csv.DictReader(StringIO(table)))
-    return [device for _, device in rows]
+def _expert_grid(chosen: StrategySection) -> tuple[int, int, int]:
+    """Copies of the experts, expert ranks, and expert tensor ranks of a stage, (1)."""
+    etp = chosen.etp or chosen.tp
+    return chosen.dp * chosen.cp * chosen.tp // (chosen.ep * etp), chosen.ep, etp

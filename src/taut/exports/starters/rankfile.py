@@ -5,9 +5,6 @@ Slot g of a host is its core g, and stands for GPU g. Where a process needs more
 seq:FILE=hosts.txt --bind-to none`` takes the hosts alone. Source: Open MPI 5, mpirun, ``--map-by rankfile``.
 """
 
-import re
-
-from taut.errors import DataError
 from taut.exports.job import Job
 from taut.exports.starters.processes import gpu_lines
 
@@ -21,7 +18,6 @@ export MASTER_ADDR=${MASTER_ADDR:-%s} MASTER_PORT=${MASTER_PORT:-29500}
 mpirun -n %d --map-by rankfile:FILE="$here/rankfile" -x MASTER_ADDR -x MASTER_PORT \\
   bash "$here/process.sh" python "$@"
 """
-LINE = re.compile(r"rank (\d+)=(\S+) slot=(\d+)")
 
 
 def rank_files(job: Job) -> dict[str, str]:
@@ -38,21 +34,3 @@ def rank_files(job: Job) -> dict[str, str]:
     start = SCRIPT % (names[0], len(names))
     hosts = "".join(f"{name}\n" for name in names)
     return {"rankfile": "".join(lines), "hosts.txt": hosts, "mpirun.sh": start} | gpu_lines(job)
-
-
-def places_of(rankfile: str) -> list[tuple[str, int]]:
-    """
-    Host and GPU of every process of a rankfile.
-
-    Raises
-    ------
-    DataError
-        If a line is none of ours.
-    """
-    found = []
-    for number, line in enumerate(rankfile.splitlines()):
-        match = LINE.fullmatch(line)
-        if match is None or int(match[1]) != number:
-            raise DataError(f"rankfile, line {number + 1}: {line!r}, expected rank {number}=HOST slot=GPU")
-        found.append((match[2], int(match[3])))
-    return found

@@ -25,12 +25,6 @@ Degrees = Candidate | StrategySection
 """What has the degrees: a candidate, and the strategy of a plan."""
 
 
-def expert_grid(chosen: Degrees) -> tuple[int, int, int]:
-    """Copies of the experts, expert ranks, and expert tensor ranks of a stage, (2)."""
-    etp = chosen.etp or chosen.tp
-    return chosen.dp * chosen.cp * chosen.tp // (chosen.ep * etp), chosen.ep, etp
-
-
 def rank_groups(chosen: Degrees) -> dict[str, Ints]:
     """
     All groups by name, each (groups, processes of a group).
@@ -48,7 +42,7 @@ def rank_groups(chosen: Degrees) -> dict[str, Ints]:
     ([[0, 2, 4, 6], [1, 3, 5, 7]], [[0, 1, 2, 3], [4, 5, 6, 7]], [[0, 4], [1, 5], [2, 6], [3, 7]])
     """
     dense = np.arange(chosen.pp * chosen.dp * chosen.cp * chosen.tp).reshape(chosen.pp, chosen.dp, chosen.cp, chosen.tp)
-    routed, copies = dense.reshape(chosen.pp, *expert_grid(chosen)), num_copies(chosen)
+    routed, copies = dense.reshape(chosen.pp, *_expert_grid(chosen)), num_copies(chosen)
     of_copies = dense.reshape(chosen.pp, copies, -1)
     return {
         "tp": _along(dense, 3),
@@ -69,6 +63,12 @@ def rank_groups(chosen: Degrees) -> dict[str, Ints]:
 def num_copies(chosen: Degrees) -> int:
     """Copies of what is sharded on a stage, (3)."""
     return chosen.dp * chosen.cp // chosen.dp_shard if chosen.dp_shard else 1
+
+
+def _expert_grid(chosen: Degrees) -> tuple[int, int, int]:
+    """Copies of the experts, expert ranks, and expert tensor ranks of a stage, (2)."""
+    etp = chosen.etp or chosen.tp
+    return chosen.dp * chosen.cp * chosen.tp // (chosen.ep * etp), chosen.ep, etp
 
 
 def _along(grid: Ints, *axes: int) -> Ints:
