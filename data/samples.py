@@ -115,8 +115,8 @@ class ConfigurationRow(Spec):
     def _consistent(self) -> "ConfigurationRow":
         if (degrees := self.tp * self.pp * self.dp * self.cp) != self.n_gpus:
             raise ValueError(f"n_gpus is {self.n_gpus}, expected tp*pp*dp*cp = {degrees}")
-        if self.seq % self.cp:
-            raise ValueError(f"cp is {self.cp}, expected a divisor of seq {self.seq}")
+        if self.cp > 1 and self.seq % (2 * self.cp):
+            raise ValueError(f"cp is {self.cp}, expected 2*cp to divide seq {self.seq}")
         if self.global_batch % (self.dp * self.micro_batch):
             raise ValueError(
                 f"global_batch is {self.global_batch}, expected a multiple of dp*micro_batch = "

@@ -42,6 +42,7 @@ def test_stages_are_read_from_a_cell_or_a_list() -> None:
         ({"pp": 4, "dp": 1, "stages": "7 1 0 0"}, r"stages is 7\|1\|0\|0, expected layers, but at an end"),
         ({"grad_precision": "fp8"}, "grad_precision"),
         ({"heads": 1}, "tp is 2"),
+        ({"dp": 1, "cp": 2, "seq": 2050}, r"cp is 2, expected 2\*cp to divide seq 2050"),
         ({"hidden": 0}, "hidden"),
         ({"schedule": "zigzag"}, "schedule"),
         ({"zero": 4}, "zero"),

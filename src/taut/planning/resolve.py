@@ -272,6 +272,7 @@ def _no_candidate(problem: PlanningProblem, request: PlanRequest) -> DataError:
     """Why the space is empty, in one line."""
     space, devices = problem.space, problem.cluster.num_devices
     most = f" and is at most {request.max_tp} (max_tp)" if request.max_tp is not None else ""
+    most += "; 2*cp divides the sequence, tp*cp the node size or the reverse" if space.fixed.get("cp", 1) != 1 else ""
     rule = (
         f"pp*tp*cp*dp = {devices} devices, dp divides the global batch {space.global_batch}, "
         f"pp is at most {len(problem.model.blocks)} layers, tp divides the heads, ffn and node size{most}"

@@ -231,6 +231,10 @@ def test_progress_is_told_of_every_refinement() -> None:
             "fix: pp=16,tp=2, no candidate has these values, expected pp.tp.cp.dp = 16 devices",
         ),
         (
+            {"model": "llama3-8b", "cluster": "dgx-h100", "seq": 8194, "fix": {"cp": 2}},
+            "2.cp divides the sequence, tp.cp the node size or the reverse",
+        ),
+        (
             {
                 "model": "llama3-8b",
                 "cluster": "dgx-h100:2",
