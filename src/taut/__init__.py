@@ -105,7 +105,7 @@ if TYPE_CHECKING:
     from taut.reports.page.page import plan_page as plan_page
     from taut.schedules.portfolio import ScheduleSearch as ScheduleSearch
     from taut.schedules.portfolio import best_schedule as best_schedule
-    from taut.schedules.portfolio import published_schedule as published_schedule
+    from taut.schedules.published import published_schedule as published_schedule
     from taut.sensitivity.box import regret as regret
     from taut.sensitivity.break_even import break_even as break_even
     from taut.sharing.jobs import jobs as jobs
@@ -210,8 +210,8 @@ _HOMES = {
     "taut.schedules.portfolio": (
         "ScheduleSearch",
         "best_schedule",
-        "published_schedule",
     ),
+    "taut.schedules.published": ("published_schedule",),
     "taut.simulation.result": ("Simulation",),
     "taut.simulation.simulate": (
         "simulate",

@@ -72,7 +72,8 @@ def schedule_command(
     from taut.commands.progress import progress_lines
     from taut.planning.request import check_search
     from taut.reports.schedule import summary
-    from taut.schedules.portfolio import ScheduleSearch, best_schedule, bounded, published_schedule
+    from taut.schedules.portfolio import ScheduleSearch, best_schedule
+    from taut.schedules.published import bounded, published_schedule
     from taut.schedules.reading import given_csv, given_json
 
     check_search(time_limit=time_limit, gap=gap, seed=seed, workers=workers)

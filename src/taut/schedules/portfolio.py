@@ -15,12 +15,8 @@ The placement with the fastest kind is searched first (2). Before that, the othe
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
-
-from taut.data.suggest import one_of
-from taut.errors import FieldError, FormulationError
 from taut.formulations.schedules.placed import PlacedProblem
 from taut.formulations.schedules.schedule import Schedule
 from taut.formulations.schedules.stages import Stages
@@ -28,24 +24,20 @@ from taut.planning.request import check_search
 from taut.schedules.found import Compared, FoundSchedule
 from taut.schedules.space import (
     Built,
-    build_kind,
     built_kinds,
     fastest_that_fits,
     placements,
-    refuse_too_full,
     roomy,
 )
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import OPTIMALITY_GAP, Progress
-from taut.solver.schedules.bound.certificate import certificate
 from taut.solver.schedules.bound.closed_form_bounds import ScheduleBound
 from taut.solver.schedules.bound.destructive_bound import lower_bound
-from taut.solver.schedules.construct.kinds import KINDS
 from taut.solver.schedules.loading import load
 from taut.solver.schedules.optimize import VALUES_A_SECOND, ScheduleResult, optimize
 
-SEARCH_SECONDS, PRICE_SECONDS = 60.0, 1.0
-"""Time to search for a schedule, and to bound one that is given or built as it is published."""
+SEARCH_SECONDS = 60.0
+"""Time to search for a schedule."""
 FIRST_SHARE, BOUND_SHARE = 0.7, 0.05
 """Shares of the time left for a placement that others wait behind, and of all time to exclude one, (2) and (3)."""
 
@@ -160,82 +152,6 @@ def best_schedule(
     )
 
 
-def published_schedule(
-    stages: Stages, kind: str, search: ScheduleSearch, *, placement: str | None = None, chunks: int | None = None
-) -> FoundSchedule:
-    """
-    Build one kind of schedule as it is published, and bound it.
-
-    Without a memory limit the bound is on orders that hold no more than the schedule on its fullest device.
-
-    Parameters
-    ----------
-    stages, search, placement, chunks
-        As for ``best_schedule``.
-    kind
-        Name of the kind.
-
-    Raises
-    ------
-    DataError
-        If there is no such kind, or it does not suit the pipeline.
-    InfeasibleError
-        If the kind does not fit the memory limits.
-
-    Examples
-    --------
-    >>> import taut
-    >>> stages = taut.Stages(stages=2, micro_batches=4, forward=[1.0], backward=[1.0], weight=[1.0])
-    >>> taut.published_schedule(stages, "1f1b", taut.ScheduleSearch(time_limit=1)).times.makespan
-    15.0
-    """
-    if kind not in KINDS:
-        raise FieldError("kind", kind, f"expected {one_of(kind, KINDS)}")
-    space = roomy(placements(stages, placement, chunks))
-    built, complaints = [], []
-    for placed in space:
-        try:
-            built.append(build_kind(placed, kind))
-        except FormulationError as error:
-            complaints.append(str(error))
-    if not built:
-        raise FieldError("kind", kind, complaints[0].removeprefix(f"{kind}: "))
-    chosen = min(built, key=fastest_that_fits)
-    if not chosen.fits:
-        refuse_too_full(chosen)
-    return bounded(chosen, search)
-
-
-def bounded(chosen: Built, search: ScheduleSearch) -> FoundSchedule:
-    """
-    Bound a schedule on the orders of its placement within its memory limits or, without any, within its own peak.
-
-    Parameters
-    ----------
-    chosen
-        A feasible schedule.
-    search
-        How long to prove.
-    """
-    placed = chosen.placed
-    if not np.isfinite(placed.problem.memory_limit).any():
-        peak = np.full_like(chosen.times.peak_memory, chosen.times.peak_memory.max())
-        placed = replace(placed, problem=replace(placed.problem, memory_limit=peak))
-    known = chosen.times.makespan
-    load(search.progress)
-    with interrupt_requested() as asked:
-        bound = _bound(placed, known, search.time_limit or PRICE_SECONDS, asked)
-    return FoundSchedule(
-        placed=placed,
-        schedule=chosen.schedule,
-        times=chosen.times,
-        lower_bound=min(bound.lower_bound, known),
-        source=bound.source,
-        bounds={placed.placement: bound.lower_bound},
-        certificate=certificate(known, bound),
-    )
-
-
 def _each_kind_once(kinds: Sequence[Built]) -> tuple[Compared, ...]:
     """Figures of every kind on its best placement, in the order given."""
     names = [each.schedule.kind for each in kinds]
@@ -262,7 +178,7 @@ def _searched(
     Returns the placement and the result of the best schedule, and by placement its bound with the source.
     """
     known = min((each.times.makespan for each in kinds if each.fits), default=math.inf)
-    excluding = {each.placement: _bound(each, known, BOUND_SHARE * search.seconds, stop) for each in space[1:]}
+    excluding = {each.placement: placement_bound(each, known, BOUND_SHARE * search.seconds, stop) for each in space[1:]}
     bounds = {name: (bound.lower_bound, bound.source) for name, bound in excluding.items()}
     results: list[tuple[PlacedProblem, ScheduleResult]] = []
     for number, placed in enumerate(space):
@@ -289,7 +205,7 @@ def _start(placed: PlacedProblem, kinds: Sequence[Built]) -> Schedule | None:
     return next((each.schedule for each in kinds if each.placed is placed and each.fits), None)
 
 
-def _bound(placed: PlacedProblem, known: float, seconds: float, stop: Callable[[], bool]) -> ScheduleBound:
+def placement_bound(placed: PlacedProblem, known: float, seconds: float, stop: Callable[[], bool]) -> ScheduleBound:
     """Bound of a placement up to a known makespan, (3)."""
     until = time.monotonic() + seconds
     return lower_bound(
