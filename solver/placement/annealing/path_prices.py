@@ -1,8 +1,7 @@
 r"""
 Prices of paths on a slot graph (``taut.solver.placement.slots``): their hops, and the rings over slots of one stage.
 
-Data: hops (N, N) in seconds; inverse rates :math:`\beta` (N, N) and cards :math:`\gamma` (N,) in seconds per byte;
-gradient bytes :math:`G_t` and slack :math:`A_t` seconds of reductions t, each of a stage x(t).
+Data: hops (N, N) in seconds; inverse rates :math:`\beta` (N, N) and cards :math:`\gamma` (N,) in seconds per byte.
 
 (1) With :math:`g_v` slots of a stage in node v, k nodes touched and b the slowest inverse rate between touched nodes,
     the ring takes by byte
@@ -13,16 +12,11 @@ gradient bytes :math:`G_t` and slack :math:`A_t` seconds of reductions t, each o
     (``taut.formulations.rings``).
 (2) When two slots of the stage change nodes, b follows from their links alone, unless the slowest pair may have gone.
     The links of those that come bound b from below before anything else is known.
-(3) A stage ends :math:`A_t` before stage 0, so that the step waits :math:`\max_t G_t \rho_{x(t)} - A_t` for
-    reductions; stage 0 has no slack, and the papers' latency models wait for it alone.
-(4) First and last slot of a path exchange M bytes of a tied embedding after the longest path, for
+(3) First and last slot of a path exchange M bytes of a tied embedding after the longest path, for
     :math:`M \max ( \beta_{ab}, \gamma_a, \gamma_b )` seconds between two nodes; the step waits for the slowest of
-    these and of (3).
+    these and of the rings (``taut.solver.placement.annealing.path_waits``).
 """
 
-from typing import NamedTuple
-
-import numpy as np
 from numba.extending import register_jitable
 
 from taut.data.arrays import Floats, Ints
@@ -31,51 +25,6 @@ from taut.formulations.rings import inside_factor, ring_factor
 
 register_jitable(inside_factor)
 register_jitable(ring_factor)
-
-
-class Reductions(NamedTuple):
-    """
-    Reductions of the leading stages that the step may wait for, (3).
-
-    Parameters
-    ----------
-    stages
-        Stage of every reduction, (reductions,).
-    gradients
-        Bytes, (reductions,).
-    slack
-        Seconds that the stage ends before stage 0, (reductions,).
-    tied
-        Bytes of a tied embedding that first and last stage exchange, (4).
-    """
-
-    stages: Ints
-    gradients: Floats
-    slack: Floats
-    tied: float = 0.0
-
-    @property
-    def num_stages(self) -> int:
-        """Leading stages up to the last that has a reduction."""
-        return int(self.stages.max(initial=-1)) + 1
-
-
-def first_stage(gradients: float) -> Reductions:
-    """
-    Wait for stage 0 alone.
-
-    Parameters
-    ----------
-    gradients
-        Its gradient bytes.
-
-    Returns
-    -------
-    Reductions
-        Its reduction, or none without gradients.
-    """
-    some = int(gradients > 0.0)
-    return Reductions(np.zeros(some, np.int64), np.full(some, gradients), np.zeros(some))
 
 
 @jit
@@ -201,65 +150,10 @@ def ring_by_byte(inverse: Floats, card: Floats, members: Ints, x: int, slowest: 
     return inside + ring_factor(touched) * between
 
 
-class Waits(NamedTuple):
-    """Reductions by stage: bytes and slack of each, (stages, most of any); without a byte where there are fewer."""
-
-    gradients: Floats
-    slack: Floats
-
-
-def by_stage(reductions: Reductions) -> Waits:
-    """
-    List reductions by their stage.
-
-    Parameters
-    ----------
-    reductions
-        Bytes and slack, in any order.
-
-    Returns
-    -------
-    Waits
-        The same figures.
-    """
-    most = int(np.bincount(reductions.stages, minlength=1).max())
-    waits = Waits(np.zeros((reductions.num_stages, most)), np.zeros((reductions.num_stages, most)))
-    taken = np.zeros(reductions.num_stages, np.int64)
-    for t, x in enumerate(reductions.stages.tolist()):
-        waits.gradients[x, taken[x]], waits.slack[x, taken[x]] = reductions.gradients[t], reductions.slack[t]
-        taken[x] += 1
-    return waits
-
-
-@jit
-def stage_wait(waits: Waits, x: int, ring: float) -> float:
-    """
-    Find for how long the step waits for the reductions of one stage, (3).
-
-    Parameters
-    ----------
-    waits
-        Bytes and slack by stage.
-    x
-        The stage.
-    ring
-        Seconds per byte of its ring.
-
-    Returns
-    -------
-    float
-        Seconds after the end of stage 0, at least zero.
-    """
-    longest = 0.0
-    for t in range(waits.gradients.shape[1]):
-        longest = max(longest, waits.gradients[x, t] * ring - waits.slack[x, t])
-    return longest
-
-
 @jit
 def exchange(inverse: Floats, card: Floats, path: Ints) -> float:
     """
-    Price the exchange between first and last slot of a path, (4).
+    Price the exchange between first and last slot of a path, (3).
 
     Parameters
     ----------

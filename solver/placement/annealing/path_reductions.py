@@ -25,7 +25,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
-from taut.solver.placement.annealing.path_prices import Reductions, first_stage
+from taut.solver.placement.annealing.path_waits import Reductions, first_stage
 from taut.solver.placement.slots import Box, SlotGraph
 
 MOST_STAGES = 16

@@ -1,7 +1,7 @@
 r"""
 What pipelines and their leading stages take while they are annealed (``taut.solver.placement.annealing.paths``).
 
-Data: hops, rings and reductions of ``taut.solver.placement.annealing.path_prices``, (1) to (4) there.
+Data: hops and rings of ``taut.solver.placement.annealing.path_prices``, and waits of ``path_waits`` beside it.
 
 (1) A placement takes the longest path and then the wait for the slowest ring or exchange of a tied embedding.
 (2) Slots of the leading stages are kept stage by stage, each with its slowest link and the wait for its ring, so that a
@@ -14,14 +14,8 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
-from taut.solver.placement.annealing.path_prices import (
-    Waits,
-    exchange,
-    path_length,
-    ring_by_byte,
-    slowest_link,
-    stage_wait,
-)
+from taut.solver.placement.annealing.path_prices import exchange, path_length, ring_by_byte, slowest_link
+from taut.solver.placement.annealing.path_waits import Waits, stage_wait
 
 
 class Instance(NamedTuple):
