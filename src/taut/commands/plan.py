@@ -51,8 +51,9 @@ def plan_command(
     from taut.commands.progress import progress_lines
     from taut.meshes.plan import MeshedPlan
     from taut.meshes.spaces import plan_with_meshes
+    from taut.planning.method import scored_by_simulation
     from taut.planning.plan import Plan
-    from taut.planning.solve import plan, scored_by_simulation
+    from taut.planning.solve import plan
     from taut.planning.stack_price import StackPrice
     from taut.planning.stack_price import stack_price as price_of
     from taut.reports.plan import summary

@@ -13,9 +13,10 @@ from typing import Any, Unpack, overload
 from taut.data.load import load_cluster
 from taut.errors import FieldError, InfeasibleError, NothingFoundError
 from taut.meshes.plan import MeshedPlan, mesh_problem
+from taut.planning.method import scored_by_simulation
 from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
-from taut.planning.solve import planned, scored_by_simulation
+from taut.planning.solve import planned
 from taut.planning.stack import stack_of
 from taut.solver.certificate.closeness import finite
 from taut.solver.meshes.document import mesh_document

@@ -17,13 +17,12 @@ from taut.data.load import load_cluster, load_costs, load_memory_model, load_mod
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.stack import ANY_DIVISION, Stack
-from taut.data.suggest import one_of
 from taut.errors import DataError, FieldError
 from taut.formulations.degrees import divisors, tensor_degrees
-from taut.formulations.problem import LATENCY_MODELS, WHOLE_STEP, LatencyModel, PlanningProblem
-from taut.formulations.schedules.plan_orders import ORDER_PRICED
+from taut.formulations.problem import LATENCY_MODELS, PlanningProblem
 from taut.formulations.space import StrategySpace
 from taut.formulations.tables.host_room import check_all_hosts
+from taut.planning.choices import check_choices
 from taut.planning.fixed_values import check_fixed
 from taut.planning.offload import beside_offload, with_activations
 from taut.planning.request import PlanRequest
@@ -88,9 +87,7 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
     check_fixed(request.fix, request.global_batch, cluster)
     space = beside_offload(request, space_of(request, model, cluster, stack), stack, memory)
     space = with_activations(request, space, stack, model)
-    _check_priced(space, request.latency_model, memory)
-    _check_copies(space, request.latency_model, memory)
-    _check_ranks(request, model, stack, memory)
+    check_choices(request, model, stack, space, memory)
     costs = _costs(request.profile, model, cluster, memory, space, calibration, tensor)
     check_all_hosts(cluster, memory, space)
     return PlanningProblem(model, cluster, costs, memory, space, request.latency_model, calibration, overlap)
@@ -116,80 +113,6 @@ def _of_length(request: PlanRequest) -> ModelSpec:
 
 def _cluster(given: ClusterSpec | str) -> ClusterSpec:
     return load_cluster(given) if isinstance(given, str) else given
-
-
-def _check_priced(space: StrategySpace, latency_model: LatencyModel, memory: MemoryModel) -> None:
-    """Refuse schedules that are priced by their order where nothing prices them."""
-    ordered = [kind for kind in space.schedules if kind in ORDER_PRICED]
-    if not ordered:
-        return
-    if latency_model not in WHOLE_STEP:
-        expected = " or ".join(WHOLE_STEP)
-        raise FieldError("latency_model", latency_model, f"does not price {ordered[0]}, expected {expected}")
-    if memory.network is not None:
-        reason = f"this network does not know {ordered[0]}, expected a sum of terms"
-        raise FieldError("memory_model", memory.network.name, reason)
-
-
-def _check_copies(space: StrategySpace, latency_model: LatencyModel, memory: MemoryModel) -> None:
-    """Refuse groups of replicas with a copy each where nothing prices them, and where nothing is sharded."""
-    if "dp_shard" not in space.fixed:
-        return
-    if latency_model != "step":
-        raise FieldError("latency_model", latency_model, "does not price dp_shard, expected step")
-    if memory.network is not None:
-        raise FieldError("memory_model", memory.network.name, "this network does not know dp_shard, expected terms")
-    if space.fixed.get("zero") == 0:
-        raise FieldError("fix", "zero=0", "shares nothing, expected 1, 2 or 3 beside dp_shard")
-
-
-def _check_ranks(request: PlanRequest, model: ModelSpec, stack: Stack, memory: MemoryModel) -> None:
-    """Refuse context and expert ranks that are asked for where nothing prices them or the stack has none."""
-    if request.fix.get("ep", 1) > 1:
-        _check_experts(request, model, stack, memory)
-    if request.fix.get("empty_ends") and not (stack.empty_ends and request.latency_model == "step"):
-        reason = f"no part of {stack.name} under {request.latency_model}, expected false, or stack any and step"
-        raise FieldError("fix", "empty_ends=true", reason)
-    if request.fix.get("uneven_batch") and not (stack.uneven_batch and request.latency_model == "step"):
-        reason = f"no part of {stack.name} under {request.latency_model}, expected false, or stack any and step"
-        raise FieldError("fix", "uneven_batch=true", reason)
-    kind = request.fix.get("cp_comm")
-    if kind is not None and kind not in stack.cp_comm:
-        reason = f"not in {stack.name}, expected {one_of(str(kind), stack.cp_comm)}, or stack any"
-        raise FieldError("fix", f"cp_comm={kind}", reason)
-    field, asked = ("fix", request.fix["cp"]) if "cp" in request.fix else ("max_cp", request.max_cp or 1)
-    if asked == 1:
-        return
-    if request.latency_model != "step":
-        raise FieldError("latency_model", request.latency_model, "does not price context ranks, expected step")
-    if memory.network is not None:
-        raise FieldError(
-            "memory_model", memory.network.name, "this network does not know context ranks, expected terms"
-        )
-    if not stack.context_parallel:
-        shown = f"cp={asked}" if field == "fix" else str(asked)
-        raise FieldError(field, shown, f"not in {stack.name}, expected 1, or stack any")
-
-
-def _check_experts(request: PlanRequest, model: ModelSpec, stack: Stack, memory: MemoryModel) -> None:
-    """Refuse expert ranks where the model has no experts, nothing prices them, or the stack has none."""
-    shown = f"ep={request.fix['ep']}"
-    if not model.has_experts:
-        raise FieldError("fix", shown, f"{model.name} has no experts, expected 1")
-    if any(count % request.fix["ep"] for count in model.expert_counts):
-        counts = ", ".join(map(str, sorted(model.expert_counts)))
-        raise FieldError("fix", shown, f"expected a divisor of the {counts} experts of a layer")
-    if request.latency_model != "step":
-        raise FieldError("latency_model", request.latency_model, "does not price expert ranks, expected step")
-    if memory.network is not None:
-        raise FieldError("memory_model", memory.network.name, "this network does not know expert ranks, expected terms")
-    if not stack.expert_parallel:
-        raise FieldError("fix", shown, f"not in {stack.name}, expected 1, or stack any")
-    if not stack.expert_tensor and (wide := request.fix.get("etp", 1)) > 1:
-        raise FieldError("fix", f"etp={wide}", f"not in {stack.name} beside {shown}, expected 1, or stack any")
-    if stack.expert_zero is not None and (zero := request.fix.get("zero")) not in (None, *stack.expert_zero):
-        expected = ", ".join(map(str, stack.expert_zero))
-        raise FieldError("fix", f"zero={zero}", f"not in {stack.name} beside {shown}, expected one of {expected}")
 
 
 def _memory_model(

@@ -8,27 +8,21 @@ certificate (``taut.solver.certificate.write``) writes down everything that ``ta
 """
 
 import math
-import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Unpack, overload
 
-from taut.data.costs import RECOMPUTE
-from taut.data.memory import beyond
-from taut.data.suggest import one_of
-from taut.errors import ExtrapolationWarning, FieldError, InfeasibleError, NothingFoundError
+from taut.errors import FieldError, InfeasibleError, NothingFoundError
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.strategy import Strategy
-from taut.formulations.tables.learned_memory import candidate_features
+from taut.planning.extrapolation import warn_outside
+from taut.planning.method import found_nothing, named, of_even_batches, scored_by_simulation
 from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
 from taut.planning.resolve import planning_problem, wider_costs
 from taut.planning.stated import Stated, fastest
 from taut.solver.certificate.write import plan_document
 from taut.solver.infeasibility.diagnosis import diagnose
-from taut.solver.methods.certified import METHOD_SHARE, Certified, planned_within
-from taut.solver.methods.named import NAMES, SEARCH, SIMULATED, method_of
-from taut.solver.methods.outcome import Method
+from taut.solver.methods.certified import METHOD_SHARE, planned_within
+from taut.solver.methods.named import SEARCH
 from taut.solver.result import Incumbent, Limits, Progress, SearchResult, Status, StoppedBy
 from taut.solver.search.search import search
 
@@ -189,8 +183,8 @@ def planned(
         raise FieldError("processes", str(processes), reason)
     problem, limits = planning_problem(request), request.limits
     if method != SEARCH:
-        problem = _of_even_batches(problem, method)
-    tried = None if method == SEARCH else planned_within(problem, _named(method), limits, progress)
+        problem = of_even_batches(problem, method)
+    tried = None if method == SEARCH else planned_within(problem, named(method), limits, progress)
     known = fastest(problem, starts)
     result = _searched(problem, limits, processes, progress, known) if tried is None else tried.result
     if result.status is Status.INFEASIBLE:
@@ -198,43 +192,11 @@ def planned(
         raise InfeasibleError(str(why_not), why_not.as_dict())
     if result.incumbent is None:
         if tried is not None and tried.outcome.wall_s < METHOD_SHARE * (limits.time_limit or math.inf):
-            raise NothingFoundError(f"no plan found: {_nothing(tried, problem)}")
+            raise NothingFoundError(f"no plan found: {found_nothing(tried, problem)}")
         why = _STOPPED.get(result.stopped_by, "every candidate left mixes devices in ways that did not fit")
         raise NothingFoundError(f"no plan found: {why}; no plan is faster than {result.lower_bound:.6g} s")
-    _warn_outside(problem, result.incumbent.strategy)
+    warn_outside(problem, result.incumbent.strategy)
     return Plan(plan_document(problem, result, limits, None if tried is None else tried.figures))
-
-
-def _of_even_batches(problem: PlanningProblem, method: str) -> PlanningProblem:
-    """
-    The problem of the methods that know no batches which replicas divide unevenly.
-
-    Raises
-    ------
-    FieldError
-        If such a one is asked for.
-    """
-    if problem.space.fixed.get("uneven_batch"):
-        raise FieldError("method", method, "knows no uneven batch, expected none beside uneven_batch=true")
-    if not problem.space.uneven_batch:
-        return problem
-    return replace(problem, space=problem.space.model_copy(update={"uneven_batch": False}))
-
-
-def scored_by_simulation(request: PlanRequest, method: str) -> tuple[PlanRequest, str]:
-    """
-    The request and method that stand for latency model ``simulated``; any other request as it is.
-
-    Raises
-    ------
-    FieldError
-        If another method is asked for beside it.
-    """
-    if request.latency_model != SIMULATED:
-        return request, method
-    if method not in (SEARCH, SIMULATED):
-        raise FieldError("method", method, f"stands beside latency model {SIMULATED}, expected none")
-    return request.model_copy(update={"latency_model": "step"}), SIMULATED
 
 
 def _searched(
@@ -248,52 +210,3 @@ def _searched(
 
     with local_executor(processes) as executor:
         return search_on(executor, processes, problem, limits, progress)
-
-
-def _named(name: str) -> Method:
-    """
-    The method of a name.
-
-    Raises
-    ------
-    FieldError
-        If there is none.
-    """
-    if name not in NAMES:
-        raise FieldError("method", name, f"expected {one_of(name, NAMES)}")
-    return method_of(name)
-
-
-def _nothing(tried: Certified, problem: PlanningProblem) -> str:
-    """Why a method has no plan."""
-    outcome = tried.outcome
-    if outcome.candidates == 0:
-        return f"none of the {len(problem.candidates)} candidates is one that {outcome.method} considers"
-    known = f"; {SEARCH} has one of {tried.best_s:.6g} s" if math.isfinite(tried.best_s) else ""
-    return f"{outcome.method} found none that fits among {outcome.candidates} candidates{known}"
-
-
-def _warn_outside(problem: PlanningProblem, strategy: Strategy) -> None:
-    """Warn where the memory model is asked beyond the runs it was fitted on."""
-    choice, block = strategy.candidate, problem.model.blocks[0]
-    if problem.memory.network is not None:
-        network = problem.memory.network
-        asked = candidate_features(network.names, problem.model, choice)
-        used = sorted({RECOMPUTE.index(recompute) for recompute in strategy.recompute})
-        if beyond_network := network.outside(asked[used]):
-            words = f"asked beyond the runs it was trained on: {', '.join(beyond_network)}"
-            warnings.warn(f"{network.name}: {words}", ExtrapolationWarning, stacklevel=3)
-        return
-    outside = problem.memory.outside(
-        n_gpus=problem.cluster.num_devices,
-        hidden=block.hidden,
-        layers=len(problem.model.blocks),
-        seq=block.seq,
-        tp=choice.tp,
-        pp=choice.pp,
-        dp=choice.dp,
-        micro_batch=choice.micro_batch,
-        num_micro_batches=choice.num_micro_batches,
-    )
-    if outside:
-        warnings.warn(f"{problem.memory.name}: {beyond(problem.memory, outside)}", ExtrapolationWarning, stacklevel=3)

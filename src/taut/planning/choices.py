@@ -1,0 +1,106 @@
+"""
+Choices that nothing prices, or that the framework of the plan has no part of, refused before anything is priced.
+
+Schedules priced by their order, copies of several replicas, context and expert ranks, empty ends and uneven batches
+each need a latency model that prices them; some a memory that is a sum of terms, and a stack that has them.
+"""
+
+from taut.data.memory import MemoryModel
+from taut.data.model import ModelSpec
+from taut.data.stack import Stack
+from taut.data.suggest import one_of
+from taut.errors import FieldError
+from taut.formulations.problem import WHOLE_STEP
+from taut.formulations.schedules.plan_orders import ORDER_PRICED
+from taut.formulations.space import StrategySpace
+from taut.planning.request import PlanRequest
+
+
+def check_choices(
+    request: PlanRequest, model: ModelSpec, stack: Stack, space: StrategySpace, memory: MemoryModel
+) -> None:
+    """
+    Refuse what the space asks for where the latency model, the memory model or the stack does not know it.
+
+    Raises
+    ------
+    FieldError
+        With the option that asks for it.
+    """
+    _check_priced(space, request.latency_model, memory)
+    _check_copies(space, request.latency_model, memory)
+    _check_ranks(request, model, stack, memory)
+
+
+def _check_priced(space: StrategySpace, latency_model: str, memory: MemoryModel) -> None:
+    """Refuse schedules that are priced by their order where nothing prices them."""
+    ordered = [kind for kind in space.schedules if kind in ORDER_PRICED]
+    if not ordered:
+        return
+    if latency_model not in WHOLE_STEP:
+        expected = " or ".join(WHOLE_STEP)
+        raise FieldError("latency_model", latency_model, f"does not price {ordered[0]}, expected {expected}")
+    if memory.network is not None:
+        reason = f"this network does not know {ordered[0]}, expected a sum of terms"
+        raise FieldError("memory_model", memory.network.name, reason)
+
+
+def _check_copies(space: StrategySpace, latency_model: str, memory: MemoryModel) -> None:
+    """Refuse groups of replicas with a copy each where nothing prices them, and where nothing is sharded."""
+    if "dp_shard" not in space.fixed:
+        return
+    if latency_model != "step":
+        raise FieldError("latency_model", latency_model, "does not price dp_shard, expected step")
+    if memory.network is not None:
+        raise FieldError("memory_model", memory.network.name, "this network does not know dp_shard, expected terms")
+    if space.fixed.get("zero") == 0:
+        raise FieldError("fix", "zero=0", "shares nothing, expected 1, 2 or 3 beside dp_shard")
+
+
+def _check_ranks(request: PlanRequest, model: ModelSpec, stack: Stack, memory: MemoryModel) -> None:
+    """Refuse context and expert ranks that are asked for where nothing prices them or the stack has none."""
+    if request.fix.get("ep", 1) > 1:
+        _check_experts(request, model, stack, memory)
+    if request.fix.get("empty_ends") and not (stack.empty_ends and request.latency_model == "step"):
+        reason = f"no part of {stack.name} under {request.latency_model}, expected false, or stack any and step"
+        raise FieldError("fix", "empty_ends=true", reason)
+    if request.fix.get("uneven_batch") and not (stack.uneven_batch and request.latency_model == "step"):
+        reason = f"no part of {stack.name} under {request.latency_model}, expected false, or stack any and step"
+        raise FieldError("fix", "uneven_batch=true", reason)
+    kind = request.fix.get("cp_comm")
+    if kind is not None and kind not in stack.cp_comm:
+        reason = f"not in {stack.name}, expected {one_of(str(kind), stack.cp_comm)}, or stack any"
+        raise FieldError("fix", f"cp_comm={kind}", reason)
+    field, asked = ("fix", request.fix["cp"]) if "cp" in request.fix else ("max_cp", request.max_cp or 1)
+    if asked == 1:
+        return
+    if request.latency_model != "step":
+        raise FieldError("latency_model", request.latency_model, "does not price context ranks, expected step")
+    if memory.network is not None:
+        raise FieldError(
+            "memory_model", memory.network.name, "this network does not know context ranks, expected terms"
+        )
+    if not stack.context_parallel:
+        shown = f"cp={asked}" if field == "fix" else str(asked)
+        raise FieldError(field, shown, f"not in {stack.name}, expected 1, or stack any")
+
+
+def _check_experts(request: PlanRequest, model: ModelSpec, stack: Stack, memory: MemoryModel) -> None:
+    """Refuse expert ranks where the model has no experts, nothing prices them, or the stack has none."""
+    shown = f"ep={request.fix['ep']}"
+    if not model.has_experts:
+        raise FieldError("fix", shown, f"{model.name} has no experts, expected 1")
+    if any(count % request.fix["ep"] for count in model.expert_counts):
+        counts = ", ".join(map(str, sorted(model.expert_counts)))
+        raise FieldError("fix", shown, f"expected a divisor of the {counts} experts of a layer")
+    if request.latency_model != "step":
+        raise FieldError("latency_model", request.latency_model, "does not price expert ranks, expected step")
+    if memory.network is not None:
+        raise FieldError("memory_model", memory.network.name, "this network does not know expert ranks, expected terms")
+    if not stack.expert_parallel:
+        raise FieldError("fix", shown, f"not in {stack.name}, expected 1, or stack any")
+    if not stack.expert_tensor and (wide := request.fix.get("etp", 1)) > 1:
+        raise FieldError("fix", f"etp={wide}", f"not in {stack.name} beside {shown}, expected 1, or stack any")
+    if stack.expert_zero is not None and (zero := request.fix.get("zero")) not in (None, *stack.expert_zero):
+        expected = ", ".join(map(str, stack.expert_zero))
+        raise FieldError("fix", f"zero={zero}", f"not in {stack.name} beside {shown}, expected one of {expected}")
