@@ -34,10 +34,9 @@ from pydantic import (
 from taut.data.layers.experts import ExpertsSpec
 from taut.data.layers.latent import LatentSpec
 from taut.data.layers.layer import BLOCK, LayerSpec
-from taut.data.layers.sizes import MOST_LAYERS, Count, LayerCount
+from taut.data.layers.sizes import MOST_LAYERS, MOST_PARAMETERS, Count, LayerCount
 from taut.data.spec import Spec
 
-MOST_PARAMETERS = 10**15
 VOCABULARY_MULTIPLE = 128
 SHAPE = ("hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "qk_norm", "experts", "latent", "attention_window")
 """Fields of a number of layers that the entries of a list state for themselves."""

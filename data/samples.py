@@ -16,6 +16,7 @@ from taut.data.analytic.offload_modules import conflict
 from taut.data.costs import Module, OffloadModule, Recompute, named_modules, named_offload_modules
 from taut.data.device import Precision
 from taut.data.layers.dispatch import USUAL_DISPATCH, Dispatcher, DispatchSpec, RouterFormat
+from taut.data.layers.sizes import MOST_LAYERS, too_large
 from taut.data.memory import GradPrecision, OffloadFraction
 from taut.data.read import read_text, rows_of
 from taut.data.spec import Positive, Spec, cell_counts, shorten
@@ -24,7 +25,8 @@ from taut.data.suggest import one_of
 from taut.errors import DataError
 
 Whole = Annotated[int, Field(gt=0, le=100_000_000)]
-Layers = Annotated[int, Field(ge=0, le=100_000_000)]
+Layers = Annotated[int, Field(ge=0, le=MOST_LAYERS)]
+Width = Annotated[int, Field(ge=0, le=10_000_000)]
 CHANNELS_OF_A_HEAD = 128
 DEFAULT_VOCABULARY = 51200
 """GPT-2's vocabulary as Megatron-LM pads it."""
@@ -49,12 +51,12 @@ class ConfigurationRow(Spec):
     n_gpus: Whole
     gpus_per_node: Whole = 8
     hidden: Whole
-    layers: Whole
+    layers: Annotated[int, Field(gt=0, le=MOST_LAYERS)]
     heads: Whole | None = None
     kv_heads: Whole | None = None
     ffn_hidden: Whole | None = None
     seq: Whole = 2048
-    vocab: Annotated[int, Field(ge=0)] = DEFAULT_VOCABULARY
+    vocab: Width = DEFAULT_VOCABULARY
     tp: Whole = 1
     pp: Whole = 1
     dp: Whole = 1
@@ -94,8 +96,8 @@ class ConfigurationRow(Spec):
     num_experts: Whole | None = None
     experts_per_token: Whole | None = None
     expert_ffn_hidden: Whole | None = None
-    shared_ffn_hidden: Annotated[int, Field(ge=0)] = 0
-    dense_layers: Annotated[int, Field(ge=0)] = 0
+    shared_ffn_hidden: Width = 0
+    dense_layers: Layers = 0
     router_num_groups: Whole | None = None
     router_group_topk: Whole | None = None
 
@@ -134,11 +136,13 @@ class ConfigurationRow(Spec):
             raise ValueError(f"offload_modules: {words}")
         if self.run_schedule == "interleaved-1f1b" and (self.pp == 1 or self.num_micro_batches % self.pp):
             raise ValueError(f"vpp is {self.vpp}, expected 1 unless pp > 1 divides the micro-batches")
-        if self.hidden % self.attention_heads or self.attention_heads % self.key_value_heads:
-            raise ValueError(
-                f"heads is {self.attention_heads}, expected a divisor of hidden and a multiple of kv_heads"
-            )
-        if self.attention_heads % self.tp or (self.ffn_hidden or 4 * self.hidden) % self.tp:
+        heads, kv_heads, ffn_hidden = self.attention_heads, self.key_value_heads, self.ffn_hidden or 4 * self.hidden
+        if self.hidden % heads or heads % kv_heads:
+            raise ValueError(f"heads is {heads}, expected a divisor of hidden and a multiple of kv_heads")
+        shape = self.layers, self.hidden, heads, kv_heads, ffn_hidden, self.vocab
+        if words := too_large(*shape, self.seq, self.micro_batch):
+            raise ValueError(words)
+        if heads % self.tp or ffn_hidden % self.tp:
             raise ValueError(f"tp is {self.tp}, expected a divisor of heads and ffn_hidden")
         return self
 

@@ -32,6 +32,8 @@ from taut.formulations.batch.configurations import (
 )
 from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
 
+MOST = 2.0**62
+"""Bytes, beyond which a whole number of 64 bits would turn negative."""
 HELD_TERMS = 3
 """Weights, gradients and states, the first of the terms."""
 GRADIENTS, LOGITS = (MEMORY_TERMS.index(term) for term in ("gradients", "logits"))
@@ -72,7 +74,7 @@ def stage_bytes(
         own = device_parameters(c)[np.arange(len(c)), stage]
         passes = np.maximum(passes, -(-own * MOMENTS_CAST // np.where(c.zero > 0, c.dp * c.cp, 1)))
     overhead = model.overhead_bytes + groups(c) * model.group_bytes
-    return np.asarray(held + passes + overhead, dtype=np.int64)
+    return np.asarray(np.minimum(held + passes + overhead, MOST), dtype=np.int64)
 
 
 def groups(c: Configurations) -> Ints:

@@ -173,6 +173,13 @@ def test_schedules_that_are_not_defined_get_an_error(change: dict[str, object], 
     assert wrong.step_time_s is None and words in wrong.error
 
 
+def test_memory_beyond_whole_numbers_of_64_bits_does_not_fit() -> None:
+    """All activations of a hundred million micro-batches, kept at once under GPipe, stay a large figure."""
+    (found,) = predict_rows([configuration(schedule="gpipe", seq=2**20, hidden=2**13, dp=4, global_batch=10**8)])
+    assert found.memory_bytes == 2**62
+    assert found.fits is False
+
+
 def test_columns_override_the_stack() -> None:
     """Gradients in bf16 halve their bytes, stages move layers, and overlap hides reductions."""
     base, half, moved, hidden = predict_rows(
