@@ -34,7 +34,8 @@ its largest layer once more (Megatron-LM's ``combined_1f1b.py`` and ``model_chun
 activations never shrink towards the last, or repeat). (8)
 
 A device with several chunks holds the weights, gradients, states and logits of all of them, the activations that its
-order keeps at once, and, as it runs one pass at a time, the largest workspace and buffers of any. (6)
+order keeps at once, and, as it runs one pass at a time, the largest workspace and buffers of any
+(``taut.formulations.tables.order_memory``). (6)
 """
 
 from dataclasses import dataclass
@@ -196,83 +197,6 @@ def budgets(model: MemoryModel, capacity_kib: list[int], *, margin: bool = True)
     """Largest number of bytes that satisfies (5), by device type, from capacities in KiB (types,)."""
     free = [kib - (model.margin_kib(kib) if margin else 0) for kib in capacity_kib]
     return np.array([kib * KIB for kib in free], dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class DeviceMemory:
-    """
-    Memory of the devices of an order-priced candidate, (6).
-
-    Parameters
-    ----------
-    tables, model, candidate
-        Figures of every range, the memory model, and the candidate.
-    device
-        Device of every chunk (C,).
-    counts
-        For every device the micro-batches in flight of its chunks that its order goes through, (n, chunks).
-    budget
-        Largest bytes of each device type that satisfy (5).
-    ahead
-        Whether a device holds its largest chunk's activations once more, for a pass that runs beside another one.
-    """
-
-    tables: StageTables
-    model: MemoryModel
-    candidate: Candidate
-    device: Ints
-    counts: tuple[Ints, ...]
-    budget: Ints
-    ahead: bool = False
-
-    def bytes_of(self, recompute: Ints, first: Ints, end: Ints) -> list[int]:
-        """Bytes of every device (pp), from index of recompute, first layer and end of every chunk, each (C,)."""
-        return [self._bytes(d, *(each[self.device == d] for each in (recompute, first, end))) for d in range(self._pp)]
-
-    @property
-    def _pp(self) -> int:
-        return self.candidate.pp
-
-    def _bytes(self, device: int, recompute: Ints, first: Ints, end: Ints) -> int:
-        tables, model = self.tables, self.model
-        ranges = list(zip(recompute.tolist(), first.tolist(), end.tolist(), strict=True))
-        whole, largest = tables.parameters[first, end].sum(), tables.largest[first, end].max()
-        apart = tables.experts[first, end].sum()
-        each = model.held_parameter_bytes
-        held = held_bytes(whole, largest, each, self.candidate, apart)
-        once = sum(int(weighed(model, term, figure)) for term, figure in zip(HELD, held, strict=True))
-        workspace = weighed(model, "workspace", tables.workspace[recompute, first, end]).max()
-        unsummed = weighed(model, "gradients", unsummed_bytes(largest, each, self.candidate))
-        logits = max(weighed(model, "logits", tables.logits[first, end]).sum(), unsummed)
-        buffers = weighed(model, "buffers", tables.buffers[first, end]).max()
-        kept = [weighed(model, kept_term(RECOMPUTE[r]), tables.activation[r, i, j]) for r, i, j in ranges]
-        counts = self.counts[device]
-        at_once = (counts @ np.minimum(kept, SATURATED_BYTES // int(counts.sum(axis=1).max()))).max()
-        passes = int(workspace) + int(logits) + int(buffers) + int(at_once) + self.ahead * int(max(kept))
-        cast = int(cast_bytes(whole, self.candidate, apart)) if model.half_moments else 0
-        return once + max(passes, cast) + overhead(model, self.candidate)
-
-
-def device_memory(
-    tables: StageTables, model: MemoryModel, candidate: Candidate, capacity_kib: list[int], *, ahead: bool = False
-) -> DeviceMemory:
-    """
-    Memory of the devices of an order-priced candidate, (6).
-
-    Parameters
-    ----------
-    tables, model, candidate, capacity_kib
-        As of ``stage_memory``.
-    ahead
-        Whether passes of two micro-batches run side by side.
-
-    Returns
-    -------
-    DeviceMemory
-        With the budgets of every device type, margin kept free.
-    """
-    device, counts = device_of_chunk(*candidate.order_key[:3]), in_flight_counts(*candidate.order_key)
-    return DeviceMemory(tables, model, candidate, device, counts, budgets(model, capacity_kib), ahead)
 
 
 def kept_term(recompute: str) -> str:
