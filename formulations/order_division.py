@@ -33,8 +33,8 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
 from taut.formulations.gradient_reductions import optimizer_shards
-from taut.formulations.order_times import candidate_order
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.schedules.order_times import candidate_order
 from taut.formulations.schedules.plan_orders import Order
 from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range
 from taut.formulations.space import Candidate

@@ -54,12 +54,6 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
-from taut.data.costs import RECOMPUTE
-from taut.formulations.problem import PlanningProblem
-from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range, has_shards
-from taut.formulations.space import Candidate
-from taut.formulations.tables.device_classes import classes_of, of_classes
-from taut.formulations.tables.least_traffic import seconds_of_best, seconds_within
 
 
 @dataclass(frozen=True)
@@ -209,92 +203,3 @@ class LaterStages:
     class_ring: Floats = field(default_factory=lambda: np.zeros(3))
     mixed_rings: Floats = field(default_factory=lambda: np.zeros(1))
     each: Floats = field(default_factory=lambda: np.zeros(1))
-
-
-def partition_problem(
-    problem: PlanningProblem,
-    candidate: Candidate,
-    *,
-    margin: bool = True,
-    cautious: bool = False,
-    gather: GatherRates = NO_GATHERS,
-) -> PartitionProblem:
-    """
-    The partition problem of a candidate, blocks priced at the best links that their device type offers.
-
-    Seconds of a pass with what its gathers add (``taut.formulations.sharding`` (2)) grow with the rate of the gathers
-    and with the computation that hides them, so the least of both bounds them.
-
-    Parameters
-    ----------
-    problem, candidate
-        What is planned.
-    margin
-        Whether the memory margin is kept free.
-    cautious
-        Whether every stage is priced on the slowest type and must fit the smallest: its divisions fit any placement,
-        and its optimum is no bound.
-    gather
-        Least seconds per byte of the gathers and scatters of sharded weights and gradients.
-
-    Returns
-    -------
-    PartitionProblem
-        Data of (1) to (4).
-    """
-    tables = problem.tables(candidate)
-    memory = problem.stage_memory(candidate, margin=margin)
-    sharded = gather != NO_GATHERS and has_shards(problem, candidate)
-    # Of blocks that exchange more than sums one may be the slowest forward, and another backward. A single stage may
-    # divide its batch unevenly, so that not all of its blocks are as slow as the slowest.
-    alike = (candidate.of_tensor_groups or not sharded) and not candidate.uneven_batch
-    within = seconds_within(problem, candidate) if alike else seconds_of_best(problem, candidate)
-    seconds = tables.seconds + within.both
-    passes = problem.passes(candidate)
-    forward = (passes.forward + within.forward).min(axis=1)
-    if sharded:
-        before, after = exposed_by_range(problem, candidate, gather, within)
-        seconds, forward = seconds + before + after, (passes.forward + within.forward + before).min(axis=1)
-    allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
-    seconds = np.where(allowed[None, :, None, None], seconds, np.inf)
-    if cautious:
-        low, high, budget = seconds.max(axis=0)[None], seconds.max(axis=0)[None], memory.budget.min()[None]
-        slow = 0, 0
-        forward = forward.max(axis=0)[None]
-    elif candidate.uneven_batch:
-        # Every stage is on all types, and a pipeline on one.
-        low = high = seconds.min(axis=0)[None]
-        budget, slow, forward = memory.budget.min()[None], (0, 0), forward.min(axis=0)[None]
-    else:
-        low, high, budget, slow = classes_of(problem, seconds, memory.budget, candidate)
-        forward = of_classes(problem, forward, candidate)
-    stages = PartitionProblem(
-        pp=candidate.pp,
-        dp=candidate.pipelines,
-        micro_batches=candidate.num_micro_batches,
-        low=low,
-        high=high,
-        fixed=memory.fixed,
-        activation=memory.activation,
-        in_flight=memory.in_flight,
-        budget=budget,
-        gradients=problem.gradient_bytes(candidate),
-        slow_groups=slow[0],
-        more_slow_groups=slow[1] - slow[0],
-        forward=forward,
-        growing=not sharded,
-        families=None if candidate.is_order_priced else problem.families(candidate),
-        update=memory.update,
-        during_passes=memory.during_passes,
-    )
-    if candidate.uneven_batch and memory.update is not None:
-        above = np.maximum(memory.fixed, memory.update)
-        return replace(stages, fixed=np.where(stages.updates_within(budget)[0], memory.fixed, above))
-    return stages if memory.update is None or len(budget) == 1 else _without_updates(stages)
-
-
-def _without_updates(stages: PartitionProblem) -> PartitionProblem:
-    """The same without ranges whose optimizer's step exceeds a class, where it fits another."""
-    forbidden = ~stages.updates_within(stages.budget) & stages.updates_within(stages.budget.max()[None])
-    low, high = (np.where(forbidden, np.inf, seconds) for seconds in (stages.low, stages.high))
-    return replace(stages, low=low, high=high)

@@ -45,8 +45,9 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats
+from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.gradient_reductions import has_expert_rings, least_bytes, tied_bytes, weight_share
-from taut.formulations.partition import PartitionProblem, partition_problem
+from taut.formulations.partition import PartitionProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_factor
 from taut.formulations.sharding import half_ring, has_shards

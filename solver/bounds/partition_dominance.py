@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem
+from taut.formulations.candidate_partition import partition_problem
+from taut.formulations.partition import LaterStages, PartitionProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.communication import Communication, by_first_stage
 from taut.solver.bounds.ladder import Ladder

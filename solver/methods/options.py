@@ -19,8 +19,9 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.data.units import NANOSECONDS_PER_SECOND
+from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.divisions import is_stated
-from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem
+from taut.formulations.partition import LaterStages, PartitionProblem
 from taut.formulations.program.program import SLOW, Option, kibibytes, option_cost
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division

@@ -6,7 +6,8 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages, PartitionProblem, partition_problem
+from taut.formulations.candidate_partition import partition_problem
+from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages, PartitionProblem
 from taut.solver.layer_partition import solve_partition
 from taut.solver.memory_excess import least_excess
 from taut.solver.pipeline_division import Passed

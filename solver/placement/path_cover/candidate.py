@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from taut.data.arrays import Flags, Ints
-from taut.formulations.partition import partition_problem
+from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.least_rings import least_gather

@@ -10,8 +10,8 @@ import pytest
 from taut.data.arrays import Ints
 from taut.data.stack import SCHEDULES
 from taut.formulations.gradient_reductions import by_device, end_of_step, overlaps, tied_bytes
-from taut.formulations.order_times import chunk_pipelines
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.schedules.order_times import chunk_pipelines
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.formulations.tables.least_reduction import LeastReduction, chord_of_bucket, minorants

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taut.formulations.partition import NO_CROSSING, partition_problem
+from taut.formulations.candidate_partition import partition_problem
+from taut.formulations.partition import NO_CROSSING
 from taut.formulations.problem import LATENCY_MODELS, PlanningProblem
 from taut.formulations.program.windows import windows
 from taut.formulations.space import Candidate

@@ -9,7 +9,7 @@ import pytest
 
 from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE
-from taut.formulations.partition import partition_problem
+from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.program.learned_memory import PredictedMemory, embedded, even_option, tabulated
 from taut.formulations.program.program import Option, StrategyChoice, StrategyProgram

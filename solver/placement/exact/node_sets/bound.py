@@ -37,7 +37,7 @@ from math import comb
 import numpy as np
 
 from taut.data.arrays import Ints
-from taut.formulations.partition import partition_problem
+from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate

@@ -12,8 +12,8 @@ import pytest
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.spec import digest
+from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.pair_table import PairTable
-from taut.formulations.partition import partition_problem
 from taut.formulations.problem import LATENCY_MODELS
 from taut.formulations.rings import RingRates, ring_by_byte
 from taut.solver.bounds.link_bounds import BestLinks

@@ -1,0 +1,127 @@
+"""
+The partition problem of a candidate: seconds, bytes and blocks by class that ``taut.formulations.partition`` divides.
+
+Blocks are priced at the best links that their device type offers. Seconds of a pass with what its gathers add
+(``taut.formulations.sharding`` (2)) grow with the rate of the gathers and with the computation that hides them, so the
+least of both bounds them.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.data.costs import RECOMPUTE
+from taut.formulations.partition import PartitionProblem
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range, has_shards
+from taut.formulations.space import Candidate
+from taut.formulations.tables.device_classes import classes_of, of_classes
+from taut.formulations.tables.least_traffic import seconds_of_best, seconds_within
+
+
+def partition_problem(
+    problem: PlanningProblem,
+    candidate: Candidate,
+    *,
+    margin: bool = True,
+    cautious: bool = False,
+    gather: GatherRates = NO_GATHERS,
+) -> PartitionProblem:
+    """
+    The partition problem of a candidate, blocks priced at the best links that their device type offers.
+
+    Parameters
+    ----------
+    problem, candidate
+        What is planned.
+    margin
+        Whether the memory margin is kept free.
+    cautious
+        Whether every stage is priced on the slowest type and must fit the smallest: its divisions fit any placement,
+        and its optimum is no bound.
+    gather
+        Least seconds per byte of the gathers and scatters of sharded weights and gradients.
+
+    Returns
+    -------
+    PartitionProblem
+        Data of ``taut.formulations.partition`` (1) to (4).
+    """
+    memory = problem.stage_memory(candidate, margin=margin)
+    sharded = gather != NO_GATHERS and has_shards(problem, candidate)
+    seconds, forward = _seconds(problem, candidate, gather, sharded=sharded)
+    by_class = _by_class(problem, candidate, seconds, forward, memory.budget, cautious=cautious)
+    stages = PartitionProblem(
+        pp=candidate.pp,
+        dp=candidate.pipelines,
+        micro_batches=candidate.num_micro_batches,
+        low=by_class.low,
+        high=by_class.high,
+        fixed=memory.fixed,
+        activation=memory.activation,
+        in_flight=memory.in_flight,
+        budget=by_class.budget,
+        gradients=problem.gradient_bytes(candidate),
+        slow_groups=by_class.slow_groups[0],
+        more_slow_groups=by_class.slow_groups[1] - by_class.slow_groups[0],
+        forward=by_class.forward,
+        growing=not sharded,
+        families=None if candidate.is_order_priced else problem.families(candidate),
+        update=memory.update,
+        during_passes=memory.during_passes,
+    )
+    if candidate.uneven_batch and memory.update is not None:
+        above = np.maximum(memory.fixed, memory.update)
+        return replace(stages, fixed=np.where(stages.updates_within(stages.budget)[0], memory.fixed, above))
+    return stages if memory.update is None or len(stages.budget) == 1 else _without_updates(stages)
+
+
+def _seconds(
+    problem: PlanningProblem, candidate: Candidate, gather: GatherRates, *, sharded: bool
+) -> tuple[Floats, Floats]:
+    """Seconds of every range, infinite under recomputes not allowed, (types, recompute, L+1, L+1), and forward ones."""
+    # Of blocks that exchange more than sums one may be the slowest forward, and another backward. A single stage may
+    # divide its batch unevenly, so that not all of its blocks are as slow as the slowest.
+    alike = (candidate.of_tensor_groups or not sharded) and not candidate.uneven_batch
+    within = seconds_within(problem, candidate) if alike else seconds_of_best(problem, candidate)
+    seconds = problem.tables(candidate).seconds + within.both
+    forward = problem.passes(candidate).forward + within.forward
+    if sharded:
+        before, after = exposed_by_range(problem, candidate, gather, within)
+        seconds, forward = seconds + before + after, forward + before
+    allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
+    return np.where(allowed[None, :, None, None], seconds, np.inf), forward.min(axis=1)
+
+
+class _ByClass(NamedTuple):
+    """Seconds of both classes, those forward, and budgets, by pattern; slow blocks at least and at most."""
+
+    low: Floats
+    high: Floats
+    forward: Floats
+    budget: Ints
+    slow_groups: tuple[int, int]
+
+
+def _by_class(
+    problem: PlanningProblem, candidate: Candidate, seconds: Floats, forward: Floats, budget: Ints, *, cautious: bool
+) -> _ByClass:
+    """Figures by device type (types, ...) as figures by pattern."""
+    if cautious:
+        slowest = seconds.max(axis=0)[None]
+        return _ByClass(slowest, slowest, forward.max(axis=0)[None], budget.min()[None], (0, 0))
+    if candidate.uneven_batch:
+        # Every stage is on all types, and a pipeline on one.
+        fastest = seconds.min(axis=0)[None]
+        return _ByClass(fastest, fastest, forward.min(axis=0)[None], budget.min()[None], (0, 0))
+    low, high, budget, slow = classes_of(problem, seconds, budget, candidate)
+    return _ByClass(low, high, of_classes(problem, forward, candidate), budget, slow)
+
+
+def _without_updates(stages: PartitionProblem) -> PartitionProblem:
+    """The same without ranges whose optimizer's step exceeds a class, where it fits another."""
+    forbidden = ~stages.updates_within(stages.budget) & stages.updates_within(stages.budget.max()[None])
+    low, high = (np.where(forbidden, np.inf, seconds) for seconds in (stages.low, stages.high))
+    return replace(stages, low=low, high=high)
