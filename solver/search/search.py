@@ -10,44 +10,37 @@ the bounds of all, then their divisions, the shortest first, and their branches 
 to the times of what was found, as long as one may lead to a better plan (``taut.solver.search.order_adaptation``); each
 joins the space, and its candidates the others. Those with too many options to branch on wait for a better plan.
 
-Where all of that leaves no plan, memory alone decides (``taut.solver.placement.exact.memory_assignment``).
+Where all of that leaves no plan, or a limit comes before one, ``taut.solver.search.without_plan`` says what follows.
 
-Global bound = min(incumbent, min over unsolved c of LB(c)). A limit or an interrupt leaves the incumbent with it; where
-there is none yet, simple plans are looked at even then.
+Global bound = min(incumbent, min over unsolved c of LB(c)). A limit or an interrupt leaves the incumbent with it.
 """
 
 import heapq
 import math
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from taut.data.units import KIB
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, GivenOrder
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import (
-    CandidateBound,
     Incumbent,
     Limits,
     Progress,
     SearchResult,
     Source,
-    State,
     StoppedBy,
     relative_gap,
 )
 from taut.solver.search.conclusion import concluded
-from taut.solver.search.first_plans import first_plans, simplest_plans
+from taut.solver.search.first_plans import first_plans
+from taut.solver.search.global_bound import Bounds
 from taut.solver.search.history import History, Moment
 from taut.solver.search.incumbent import Best
 from taut.solver.search.priority import Priority, turn
 from taut.solver.search.refinement import Refining, load_loops
-from taut.solver.search.standing import Stage
+from taut.solver.search.without_plan import decide_by_memory, look_for_any
 from taut.solver.stopwatch import Stopwatch
 
-MOST_RESORTED = 200
-"""Divisions that are tried once a limit came without a plan: a second or two, as each takes some milliseconds."""
 RELAXING = 0.5
 """Share of the time limit after which candidates are refined: the least bound of any is known then, or soon after."""
 RELAXED_AT_ONCE = 64
@@ -102,8 +95,7 @@ class _Search:
         self._problem, self._limits, self._progress, self._every = problem, limits, progress, every
         self._best = Best(problem, incumbent)
         self._refining = Refining(problem, limits, self._best, self._is_stopping, relaxations)
-        self._bounds: list[CandidateBound] = []
-        self._unsolved = np.full(len(every), np.inf)
+        self._bounds = Bounds(len(every))
         self._heap: list[tuple[Priority, float, bool, int]] = []
         self._orders, self._waiting = list[GivenOrder](), list[int]()
         self._interrupted: Callable[[], bool] = lambda: False
@@ -116,19 +108,22 @@ class _Search:
         stopped: StoppedBy | None = None
         with self._watch, interrupt_requested() as self._interrupted:
             for candidate in self._every:
-                self._add(candidate)
+                self._bounds.add(self._refining.first(candidate))
             self._relax()
-            for index in range(len(self._bounds)):
+            for index in range(len(self._bounds.each)):
                 self._push(index)
-            for plan in first_plans(self._problem, self._bounds, self._is_stopping):
+            for plan in first_plans(self._problem, self._bounds.each, self._is_stopping):
                 self._best.take(*plan)
             self._keep()
             while (self._heap or self._refining.orders.has_pending) and stopped is None:
                 stopped = self._step()
             if stopped is None and self._best.incumbent is None:
-                stopped = self._decide()
+                found = self._bounds, self._refining, self._best
+                stopped = decide_by_memory(*found, self._reason_to_stop, self._report)
             if stopped is not None and self._best.incumbent is None:
-                stopped = self._resort(stopped)
+                look_for_any(self._problem, self._bounds, self._refining, self._best)
+                self._keep()
+                stopped = None if self._bounds.all_infeasible else stopped
         return self._result(stopped)
 
     def _relax(self) -> None:
@@ -140,54 +135,8 @@ class _Search:
                 if self._interrupted() or self._elapsed >= last:
                     return
                 self._tell(f"bounds of {count} of {len(self._every)} candidates")
-            self._refining.relax(self._bounds[index])
-            self._note(index)
-
-    def _resort(self, stopped: StoppedBy) -> StoppedBy | None:
-        """Find a plan where a limit came before one: simple or a first division; returns why, None if none fits."""
-        left = [bound for bound in self._bounds if bound.state is State.OPEN]
-        for plan in simplest_plans(self._problem, left):
-            self._best.take(*plan)
-        undivided = [index for index, bound in enumerate(self._bounds) if self._awaits_division(bound)]
-        undivided.sort(key=lambda index: self._bounds[index].lower_bound)
-        for index in undivided[:MOST_RESORTED]:
-            if self._best.incumbent is not None:
-                break
-            self._refining.refine(self._bounds[index])
-            self._note(index)
-        self._keep()
-        return None if all(bound.state is State.INFEASIBLE for bound in self._bounds) else stopped
-
-    def _awaits_division(self, bound: CandidateBound) -> bool:
-        at, is_open = self._refining.standing(bound.candidate), bound.state is State.OPEN
-        return is_open and not bound.candidate.is_order_priced and at.stage is Stage.DIVIDE
-
-    def _decide(self) -> StoppedBy | None:
-        """Find a plan of an open candidate by its memory alone, or the proof that none has any; returns why to stop."""
-        lacking: dict[int, int] = {}
-        left = [index for index, bound in enumerate(self._bounds) if bound.state is State.OPEN]
-        for index in sorted(left, key=lambda i: self._bounds[i].lower_bound):
-            if reason := self._reason_to_stop():
-                return reason
-            found = self._refining.decide(self._bounds[index])
-            self._report(str(self._bounds[index].candidate))
-            if self._best.incumbent is not None:
-                return None
-            if found is not None:
-                lacking[index] = found.missing
-        if len(lacking) == len(left):
-            for index, missing in lacking.items():
-                bound = self._bounds[index]
-                bound.state, bound.lower_bound, bound.source = State.INFEASIBLE, math.inf, Source.MEMORY
-                bound.witness = {"missing_kib": -(-missing // KIB)}
-                self._note(index)
-        return None
-
-    def _add(self, candidate: Candidate) -> int:
-        """Note a candidate with its first bound; returns its place."""
-        self._bounds.append(self._refining.first(candidate))
-        self._note(len(self._bounds) - 1)
-        return len(self._bounds) - 1
+            self._refining.relax(self._bounds.each[index])
+            self._bounds.note(index)
 
     @property
     def _elapsed(self) -> float:
@@ -195,16 +144,11 @@ class _Search:
 
     def _lower_bound(self) -> float:
         """Global bound, valid at any moment."""
-        return min(self._best.seconds, float(self._unsolved.min(initial=math.inf)))
-
-    def _note(self, index: int) -> None:
-        """Keep the bound of a candidate that is not solved where the global bound is taken from."""
-        bound = self._bounds[index]
-        self._unsolved[index] = bound.lower_bound if bound.state in (State.OPEN, State.PRUNED) else math.inf
+        return min(self._best.seconds, self._bounds.least)
 
     def _push(self, index: int) -> None:
         """Take a candidate up again."""
-        bound = self._bounds[index]
+        bound = self._bounds.each[index]
         # Of equal bounds the one with sequence parallelism goes first, since it bounds the other.
         priority, key = turn(bound, self._refining.standing(bound.candidate))
         heapq.heappush(self._heap, (priority, key, not bound.candidate.sequence_parallel, index))
@@ -217,7 +161,7 @@ class _Search:
             self._adapt()
             return None
         priority, key, _, index = heapq.heappop(self._heap)
-        bound = self._bounds[index]
+        bound = self._bounds.each[index]
         if bound.lower_bound >= self._best.seconds:
             if key == bound.lower_bound:
                 self._heap = [entry for entry in self._heap if entry[0] is not priority]
@@ -225,11 +169,11 @@ class _Search:
             return None
         if bound.source is Source.BALANCE:
             self._refining.relax(bound)
-            self._note(index)
+            self._bounds.note(index)
             self._push(index)
             return None
         more = self._refining.refine(bound)
-        self._note(index)
+        self._bounds.note(index)
         if more:
             self._push(index)
         elif self._refining.awaits_plan(bound):
@@ -240,7 +184,7 @@ class _Search:
 
     def _take_up(self) -> None:
         """Take up again candidates that a better plan lets branch."""
-        for index in [each for each in self._waiting if self._refining.has_lower_limit(self._bounds[each])]:
+        for index in [each for each in self._waiting if self._refining.has_lower_limit(self._bounds.each[each])]:
             self._waiting.remove(index)
             self._push(index)
 
@@ -252,10 +196,10 @@ class _Search:
             known = set(self._problem.candidates)
             self._problem = self._problem.with_orders([order])
             more = [candidate for candidate in self._problem.candidates if candidate not in known]
-            self._unsolved = np.append(self._unsolved, np.full(len(more), np.inf))
+            self._bounds.make_room(len(more))
             self._refining.ladder.relax(more)
             for candidate in more:
-                self._push(self._add(candidate))
+                self._push(self._bounds.add(self._refining.first(candidate)))
         self._report("an order adapted to its times" if order else "no order found that is quicker")
 
     def _report(self, doing: str) -> None:
@@ -288,7 +232,7 @@ class _Search:
 
     def _result(self, stopped: StoppedBy | None) -> SearchResult:
         return concluded(
-            self._bounds,
+            self._bounds.each,
             self._best.incumbent,
             self._lower_bound(),
             stopped,
