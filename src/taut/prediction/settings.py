@@ -22,7 +22,7 @@ from taut.data.device import DeviceSpec, Precision, core_inverse, usual_precisio
 from taut.data.load import load_cluster
 from taut.data.memory import MemoryModel, ParameterBytes, parameter_bytes
 from taut.data.samples import ConfigurationRow
-from taut.data.stack import ContextKind, Stack, calibration_for, catalog_stacks, load_stack
+from taut.data.stack import ContextKind, Stack, borrowed, calibration_for, catalog_stacks, load_stack
 from taut.data.suggest import one_of
 from taut.data.units import GIGABIT, MICROSECOND
 from taut.errors import DataError
@@ -94,7 +94,7 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
     if device.peak_flops(precision) is None:
         raise DataError(f"precision is {precision}, expected one of {', '.join(device.peak_tflops)} on {device.name}")
     stack = _framework(row)
-    known = given.calibration or _calibration(row, stack, device, precision)
+    known = _of_device(given.calibration, device) or _calibration(row, stack, device, precision)
     memory = given.memory_model or _memory_model(row, stack, device, precision, known)
     asked = {"precision": precision, "grad_precision": row.grad_precision}
     memory = memory.model_copy(update=asked)
@@ -182,13 +182,20 @@ def _cluster_of_runs(
 ) -> str:
     """The cluster of the runs that row or caller name, where they ran on the device, or the device's own."""
     named = given.calibration is not None or stack is None
-    return (named and chosen.device in ("", device.name) and chosen.cluster) or default_cluster(device)
+    return (named and chosen.cluster) or default_cluster(device)
+
+
+def _of_device(given: Calibration | None, device: DeviceSpec) -> Calibration | None:
+    """The caller's calibration, if any, which is of the row's device or of none."""
+    if given is not None and given.device not in ("", device.name):
+        raise DataError(f"calibration {given.name} is of {given.device}, expected one of {device.name}")
+    return given
 
 
 def _calibration(
     row: ConfigurationRow, stack: Stack | None, device: DeviceSpec, precision: Precision
 ) -> Calibration | None:
-    """The calibration of a row's framework for its device, or of the runs that it names."""
+    """The calibration of a row's framework for its device, or of the runs that it names; others' losses, bandless."""
     nodes, every = "one" if row.n_gpus <= row.gpus_per_node else "many", catalog_calibrations()
     if stack is not None:
         mine = [every[name] for name in stack.calibrations]
@@ -207,7 +214,9 @@ def _calibration(
     fitting = [entry for entry in known if entry.nodes in (nodes, "any") and entry.precision in (None, precision)]
     fitting.sort(key=lambda entry: entry.device != device.name)
     # A stack that was measured in another precision alone still knows the device's links and launches best.
-    return (fitting or known)[0]
+    chosen = (fitting or known)[0]
+    here = chosen.device in ("", device.name)
+    return chosen if here else borrowed(chosen).model_copy(update={"cluster": ""})
 
 
 def find_device(name: str) -> DeviceSpec:

@@ -180,6 +180,21 @@ def test_memory_beyond_whole_numbers_of_64_bits_does_not_fit() -> None:
     assert found.fits is False
 
 
+def test_calibrations_of_another_device_are_refused_or_bear_no_band() -> None:
+    """The caller's is refused in the row; runs that a row names lend another device their losses, without a band."""
+    row = configuration(gpu="H100", stack="megatron-core")
+    wrong, right = (
+        predict_rows([row], Given(calibration=load_calibration(name)))[0]
+        for name in ("megatron-deepspeed-a100-many", "nemo-h100-bf16")
+    )
+    assert wrong.error == "calibration megatron-deepspeed-a100-many is of a100-80gb, expected one of h100-80gb"
+    assert right.band is not None
+    rows = [configuration(gpu=gpu, stack="nemo-h100") for gpu in ("H100", "H200")]
+    own, lent = predict_rows(rows)
+    assert own.band is not None
+    assert lent.step_time_s is not None and lent.band is None
+
+
 def test_columns_override_the_stack() -> None:
     """Gradients in bf16 halve their bytes, stages move layers, and overlap hides reductions."""
     base, half, moved, hidden = predict_rows(
