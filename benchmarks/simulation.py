@@ -62,8 +62,9 @@ def problems(zero: list[int], *, overlap: bool) -> list[PlanningProblem]:
     return found
 
 
-def _short(choice: Candidate) -> bool:
-    return choice.num_micro_batches <= MOST_MICRO_BATCHES
+def _simulated(choice: Candidate) -> bool:
+    """Short enough, and replicas with as many micro-batches each, which the simulation asks for."""
+    return choice.num_micro_batches <= MOST_MICRO_BATCHES and not choice.uneven_batch
 
 
 def random_ends(rng: np.random.Generator, layers: int, choice: Candidate, *, even: bool) -> Ints:
@@ -101,7 +102,7 @@ def table(title: str, zero: list[int], *, overlap: bool, count: int) -> None:
     """Differences of every schedule, even stages and uneven ones."""
     given = problems(zero, overlap=overlap)
     print(f"\n{title}\n{'schedule':<17} {'number':>6}  exact " + " ".join(f"{f'q{q:.0%}':>8}" for q in PARTS))
-    choices = [[c for c in problem.candidates if 1 < c.pp <= MOST_STAGES and _short(c)] for problem in given]
+    choices = [[c for c in problem.candidates if 1 < c.pp <= MOST_STAGES and _simulated(c)] for problem in given]
     for schedule in SCHEDULES:
         of = [(p, [c for c in each if c.schedule == schedule]) for p, each in zip(given, choices, strict=True)]
         of = [(problem, each) for problem, each in of if each]
