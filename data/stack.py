@@ -34,7 +34,9 @@ dispatch               how expert ranks exchange tokens unless a user says other
 dispatchers            dispatchers of tokens to expert ranks that it has
 process_meshes         whether stages on one type of device may have other tensor and data-parallel degrees than those
                        on another (``taut.formulations.meshes``)
+grad_precision         number formats in which it keeps and sums gradients
 overlap_grad_reduce    whether gradients are reduced during the last backward pass unless a user says otherwise
+overlap_in_pipelines   whether they can be with several stages
 fused_attention        whether attention is one kernel, whatever it was in the runs of a calibration; as it was there
                        where a stack says nothing
 calibrations           fitted coefficients of its step time, catalog names or files, in the order of preference
@@ -73,6 +75,7 @@ from taut.data.catalog.devices import catalog_device, catalog_section
 from taut.data.costs import RECOMPUTE, Module, OffloadModule, Recompute
 from taut.data.device import HALF, QUANTIZED, DeviceSpec, Precision
 from taut.data.layers.dispatch import DISPATCHERS, USUAL_DISPATCH, Dispatcher, DispatchSpec
+from taut.data.memory import GradPrecision
 from taut.data.named import Name, values_of_file
 from taut.data.spec import Spec
 
@@ -122,7 +125,9 @@ class Stack(Spec):
     dispatch: DispatchSpec = USUAL_DISPATCH
     dispatchers: Annotated[list[Dispatcher], Field(min_length=1)] = list(DISPATCHERS)
     process_meshes: bool = False
+    grad_precision: Annotated[list[GradPrecision], Field(min_length=1)] = list(get_args(GradPrecision))
     overlap_grad_reduce: bool = False
+    overlap_in_pipelines: bool = True
     fused_attention: bool | None = None
     calibrations: list[str] = []
     memory_models: list[str] = []
@@ -135,6 +140,8 @@ class Stack(Spec):
             for stage in getattr(self, name) or ():
                 if stage not in self.zero:
                     raise ValueError(f"{name}: is {stage}, expected one of zero: {', '.join(map(str, self.zero))}")
+        if self.overlap_grad_reduce and not self.overlap_in_pipelines:
+            raise ValueError("overlap_grad_reduce: is true, expected false where overlap_in_pipelines is false")
         if self.dispatch.dispatcher not in self.dispatchers:
             expected = f"expected one of dispatchers: {', '.join(self.dispatchers)}"
             raise ValueError(f"dispatch.dispatcher: is {self.dispatch.dispatcher}, {expected}")

@@ -77,10 +77,13 @@ def overlaps(request: PlanRequest, stack: Stack) -> bool:
     Raises
     ------
     FieldError
-        If it is asked for under another latency model.
+        If it is asked for under another latency model, or where the stack's pipelines reduce after the passes.
     """
     if request.overlap_grad_reduce and request.latency_model != "step":
         reason = f"no part of {request.latency_model}, expected latency model step"
+        raise FieldError("overlap_grad_reduce", "true", reason)
+    if request.overlap_grad_reduce and not stack.overlap_in_pipelines and request.fix.get("pp") != 1:
+        reason = f"pipelines of {stack.name} reduce gradients after the passes, expected none, or pp fixed to 1"
         raise FieldError("overlap_grad_reduce", "true", reason)
     return request.overlap_grad_reduce or (stack.overlap_grad_reduce and request.latency_model == "step")
 
@@ -112,8 +115,11 @@ def space_of(request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack
     Raises
     ------
     FieldError
-        If it asks for a schedule that the stack does not run.
+        If it asks for a schedule, recompute or format of gradients that the stack does not have.
     """
+    if request.grad_precision not in (None, *stack.grad_precision):
+        reason = f"not in {stack.name}, expected {' or '.join(stack.grad_precision)}, or stack any"
+        raise FieldError("grad_precision", request.grad_precision, reason)
     largest = max(group.gpus_per_node for group in cluster.nodes)
     fixed = {name: value for name, value in request.fix.items() if name not in OF_ALL_STAGES}
     recompute = [kind for kind in stack.recompute if request.fix.get("recompute", kind) == kind]

@@ -147,6 +147,31 @@ def test_gradients_have_a_precision_of_their_own() -> None:
     assert fitted.memory.parameter_bytes == (4, 2, 8)
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"stack": "torchtitan", "grad_precision": "bf16"},
+            "grad_precision: bf16, not in torchtitan, expected fp32, or stack any",
+        ),
+        (
+            {"stack": "deepspeed", "overlap_grad_reduce": True},
+            "overlap_grad_reduce: true, pipelines of deepspeed reduce gradients after the passes",
+        ),
+        (
+            {"stack": "megatron-deepspeed", "overlap_grad_reduce": True, "fix": {"pp": 2}},
+            "expected none, or pp fixed to 1",
+        ),
+    ],
+)
+def test_gradients_are_kept_and_reduced_as_the_stack_can(options: dict[str, Any], words: str) -> None:
+    """Sums are in fp32 alone in torchtitan, and after the passes of a pipeline in DeepSpeed, with overlap elsewhere."""
+    with pytest.raises(FieldError, match=words):
+        problem(**options)
+    assert problem(stack="torchtitan", grad_precision="fp32").candidates
+    assert problem(stack="deepspeed", overlap_grad_reduce=True, fix={"pp": 1}).overlap_grad_reduce
+
+
 @pytest.mark.proof
 def test_a_plan_with_context_ranks_holds() -> None:
     """Four context ranks on two nodes: the plan says so in words and in its file, and its certificate holds."""

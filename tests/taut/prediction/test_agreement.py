@@ -55,10 +55,10 @@ def random_row(rng: np.random.Generator) -> dict[str, Any]:
         "tied_embedding": bool(rng.random() < 0.5),
         "dropout": [None, True, False][int(rng.integers(3))],
         "sequence_parallel": bool(rng.choice(stack.sequence_parallel)) and tp > 1,
-        "overlap_grad_reduce": bool(rng.random() < 0.3) or None,
+        "overlap_grad_reduce": (rng.random() < 0.3 and (pp == 1 or stack.overlap_in_pipelines)) or None,
         "stack": stack.name if rng.random() < 0.7 or stack.name != "megatron-core" else "",
         "cp_comm": str(rng.choice(ways)) if cp > 1 and rng.random() < 0.6 else None,
-        "grad_precision": [None, None, "bf16", "fp32"][int(rng.integers(4))],
+        "grad_precision": [None, None, stack.grad_precision[0], "fp32"][int(rng.integers(4))],
     }
     if sizes and stack.empty_ends and pp > 1:
         # The embedding or the head alone; layers move to a chunk beside.
