@@ -7,13 +7,13 @@ sparsity, GB/s. So beside the known figure R of the same device a stated figure 
 tolerance,
 
 (1) r = R / 8, of a link: GB/s in one direction;
-(2) r = R / 4, r = 2 R or r = 8 R, of a link inside a node: both directions, or eight GPUs together. Between nodes it
-    is another network;
+(2) r = R / 4, r = 2 R or r = 8 R, of a link inside a node: both directions, or eight GPUs together. Between nodes
+    the first two are another network, and the last are all cards of a node where one pair was asked for;
 (3) 8 r is the rate of one pair of devices between nodes, of the cards of a node together: GB/s. A node with one card
     for eight devices is hardware, so known cards are no measure;
-(4) r = 8 R or r = R / 8, of a device: bits for bytes or the reverse, or the sum of eight GPUs; r = R / 1000: the next
-    larger unit; of the link to its host r = 2 R: both directions; and of a peak rate r = 2 R: with sparsity. In fp32
-    eight times the peak is a tensor core's in TF32.
+(4) r = 8 R or r = R / 8, of a device: bits for bytes or the reverse, or the sum of eight GPUs; r = R / 1000 or
+    r = 1000 R: the next larger or smaller unit; of the link to its host r = 2 R: both directions; and of a peak rate
+    r = 2 R: with sparsity. In fp32 eight times the peak is a tensor core's in TF32.
 
 Links are compared with the first node of the catalog that has such a device, the vendor's; a figure near that of any
 node or device of the catalog is somebody's hardware. A device is known by its name or by the part before the first
@@ -37,6 +37,7 @@ LINK_TOLERANCE = 0.02
 DEVICE_TOLERANCE = 0.1
 """Variants of a GPU differ by a few per cent in clocks and usable memory, none by a factor of two."""
 BETWEEN = {8.0: "GB/s in one direction"}
+PAIR = {**BETWEEN, 0.125: "Gb/s of all cards of a node"}
 INSIDE = {
     **BETWEEN,
     4.0: "GB/s of both directions",
@@ -45,10 +46,13 @@ INSIDE = {
 }
 """What a link's rate may be meant as, by the factor to the usual one, between and inside nodes, (1) and (2)."""
 SMALLER = "an eighth, as where bits are taken for bytes"
-MEMORY = {8.0: SMALLER, 0.125: "Gbit, or eight GPUs together", 1000.0: "TB"}
-TRAFFIC = {8.0: SMALLER, 0.125: "Gb/s, or eight GPUs together", 1000.0: "TB/s"}
+MEMORY = {8.0: SMALLER, 0.125: "Gbit, or eight GPUs together", 1000.0: "TB", 0.001: "MB"}
+TRAFFIC = {8.0: SMALLER, 0.125: "Gb/s, or eight GPUs together", 1000.0: "TB/s", 0.001: "MB/s"}
 HOST = {0.125: "Gb/s", 0.5: "GB/s of both directions"}
-PEAK = {8.0: SMALLER, 0.125: "eight GPUs together", 1000.0: "PFLOP/s", 0.5: "the rate with sparsity or sums in fp16"}
+PEAK = {
+    **{8.0: SMALLER, 0.125: "eight GPUs together", 1000.0: "PFLOP/s", 0.001: "GFLOP/s"},
+    0.5: "the rate with sparsity or sums in fp16",
+}
 """What a device's memory, memory bandwidth, link to its host and peak rates may be meant as, (4)."""
 
 
@@ -96,7 +100,8 @@ def _figures(cluster: ClusterSpec) -> Iterator[_Figure]:
         if pair is not None:
             networks = [(name, rate) for name, _, rate in nodes if rate is not None]
             unit = f"{link}, of one pair of GPUs"
-            yield _Figure("network.bandwidth_gbps", pair, networks, unit, BETWEEN, LINK_TOLERANCE)
+            meant = BETWEEN if cluster.network.racks else PAIR
+            yield _Figure("network.bandwidth_gbps", pair, networks, unit, meant, LINK_TOLERANCE)
             if group.nic_bandwidth_gbps is not None:
                 cards, field = [("network.bandwidth_gbps", pair)], f"{where}nic_bandwidth_gbps"
                 unit = f"{link}, of all cards of a node"

@@ -68,6 +68,9 @@ def test_usual_and_other_rates_are_silent(tmp_path: Path, intra: float, network:
         ),
         ({"host_link_gbytes": 504}, "host_link_gbytes is 504, which looks like Gb/s: h100-80gb has 63 GB/s"),
         ({"memory_gib": 10}, "device.memory_gib is 10, which looks like an eighth"),
+        ({"memory_gib": 81920}, "device.memory_gib is 81920, which looks like MB"),
+        ({"memory_bandwidth_gbytes": 3350000}, "is 3.35e.06, which looks like MB/s"),
+        ({"peak_tflops": {"bf16": 989000}}, "is 989000, which looks like GFLOP/s"),
         ({"memory_bandwidth_gbytes": 26800}, "looks like Gb/s, or eight GPUs together: h100-80gb has 3350 GB/s"),
         ({"memory_bandwidth_gbytes": 3.35}, "is 3.35, which looks like TB/s: h100-80gb has 3350 GB/s"),
         (
@@ -111,6 +114,20 @@ def described(folder: Path, change: dict[str, Any]) -> str:
     path = folder / "mine.yaml"
     path.write_text(yaml.safe_dump({"nodes": [node]}), encoding="utf-8")
     return str(path)
+
+
+def test_all_cards_in_the_place_of_one_pair_are_pointed_out(tmp_path: Path) -> None:
+    """Eight cards of 400 Gb/s are no rate of one pair; a rack that states as much is taken to mean it."""
+    path = tmp_path / "mine.yaml"
+    node = "{count: 2, device: h100-80gb, gpus_per_node: 8, intra_bandwidth_gbps: 3600, nic_bandwidth_gbps: 3200}"
+    path.write_text(f"nodes: [{node}]\nnetwork: {{bandwidth_gbps: 3200}}\n", encoding="utf-8")
+    with pytest.warns(UserWarning, match=r"network.bandwidth_gbps is 3200, .* all cards of a node: dgx-h100 has 400"):
+        load_cluster(str(path))
+    racks = "{bandwidth_gbps: 400, racks: [{nodes: 0-1, bandwidth_gbps: 3200}]}"
+    path.write_text(f"nodes: [{node}]\nnetwork: {racks}\n", encoding="utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert load_cluster(str(path)).num_devices == 16
 
 
 def test_cards_of_a_node_in_bytes_are_pointed_out(tmp_path: Path) -> None:
