@@ -43,7 +43,12 @@ DEFAULT_CLUSTERS = {
     "l40s": "g6e.48xlarge",
     "l4-": "g6.48xlarge",
     "a10g": "g5.48xlarge",
+    "gh200": "dgx-h100",
+    "rtx": "g6e.48xlarge",
+    "titan": "g6e.48xlarge",
+    "cpu": "cpu-node",
 }
+"""Clusters of the catalog by how the names of devices begin; cards without a system have the links of nodes of L40S."""
 ALIASES = {
     "a100": "a100-80gb",
     "h100": "h100-80gb",

@@ -195,6 +195,15 @@ def test_calibrations_of_another_device_are_refused_or_bear_no_band() -> None:
     assert lent.step_time_s is not None and lent.band is None
 
 
+def test_cards_without_nvlink_have_none_by_default() -> None:
+    """A GeForce has the links of a node of L40S, and exchanges of tensor ranks take longer than over NVLink."""
+    card, linked = predict_rows([configuration(gpu="rtx-4090", cluster=name) for name in ("", "dgx-a100")])
+    (stated,) = predict_rows([configuration(gpu="rtx-4090", cluster="g6e.48xlarge")])
+    assert card.step_time_s == stated.step_time_s
+    assert card.step_time_s is not None and linked.step_time_s is not None
+    assert card.step_time_s > 1.2 * linked.step_time_s
+
+
 def test_columns_override_the_stack() -> None:
     """Gradients in bf16 halve their bytes, stages move layers, and overlap hides reductions."""
     base, half, moved, hidden = predict_rows(
