@@ -23,6 +23,8 @@ def predict_command(
     from taut.prediction.records import predict_file, summary
 
     text, found = predict_file(rows, calibration, memory_model)
+    if not found:
+        raise DataError(f"{rows}: has no rows, expected a configuration a row below the header")
     wrong = [one.error for one in found if one.error]
     if wrong and len(wrong) == len(found):
         raise DataError(f"{rows}: all {len(found)} rows are wrong, the first: {wrong[0]}")

@@ -50,8 +50,10 @@ def test_completion_of_the_shell_can_be_installed(run: Run) -> None:
 
 
 def test_rows_are_counted_and_the_first_wrong_one_is_named(run: Run, tmp_path: Path) -> None:
-    """A summary on stderr, nothing on stdout; only where every row is wrong nothing is written."""
+    """A summary on stderr, nothing on stdout; only where every row is wrong, or none is there, nothing is written."""
     rows, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+    rows.write_text(HEAD + "\n", encoding="utf-8")
+    refused(run("predict", rows, "--out", out), "rows.csv: has no rows, expected a configuration a row")
     rows.write_text("\n".join([HEAD, ROW.format(3)]) + "\n", encoding="utf-8")
     refused(run("predict", rows, "--out", out), "all 1 rows are wrong, the first: row 1: n_gpus is 8")
     assert not out.exists()
