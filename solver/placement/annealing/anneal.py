@@ -33,7 +33,7 @@ from taut.formulations.sharding import has_shards
 from taut.solver.placement.annealing.end_prices import Ends, find_ends, new_ends, placement_seconds
 from taut.solver.placement.annealing.moves import random_move
 from taut.solver.placement.annealing.prices import Prices, pipeline_seconds, prices_of
-from taut.solver.placement.annealing.ring_prices import find_gathers, new_scratch, ring_seconds
+from taut.solver.placement.annealing.ring_prices import Scratch, find_gathers, new_scratch, ring_seconds
 from taut.solver.placement.annealing.starts import starts
 from taut.solver.placement.result import FoundPlacement
 from taut.solver.threads import Stopping, never, run_in_threads, unraised
@@ -176,28 +176,14 @@ def _run(prices: Prices, pos: Ints, moves: int, seed: int, stop: Flags) -> tuple
     pp = prices.pp
     dp = len(pos) // pp
     scratch = new_scratch(prices, dp)
-    pipes, rings, ends = np.zeros(dp), np.zeros(pp), new_ends(prices, dp)
-    size, gathers = prices.shards.replicas, np.zeros((pp, dp))
-    for x in range(pp if size > 0 else 0):
-        for z in range(0, dp, size):
-            find_gathers(prices, scratch, pos, x, z, gathers)
-    for z in range(dp):
-        pipes[z] = pipeline_seconds(prices, pos, z, gathers)
-        if prices.lags:
-            find_ends(prices, pos, z, gathers, ends)
-    for x in range(prices.priced):
-        rings[x] = ring_seconds(prices, scratch, pos, x)
+    pipes, rings, gathers, ends = _priced(prices, scratch, pos)
+    size = prices.shards.replicas
     best, best_pos = placement_seconds(prices, pipes, rings, ends), pos.copy()
     soft = best + PLATEAU * pipes.mean()
     old, old_pipes, old_rings, old_gathers = pos.copy(), pipes.copy(), rings.copy(), gathers.copy()
     old_ends = Ends(ends.lags.copy(), ends.backward.copy(), ends.ties.copy())
-    spread = rings.max() + prices.weight * prices.messages.sum() * prices.slowest_hop + 1e-300
-    if np.isfinite(pipes.max()):
-        spread += pipes.max() - pipes.min()
-    if size > 0:
-        spread += (gathers.max() * prices.shards.sent).max()
     gradients = prices.gradients
-    temperature = HOT * spread
+    temperature = HOT * _spread(prices, pipes, rings, gathers)
     cooling = (COLD / HOT) ** (1.0 / max(moves, 1))
     for _ in range(moves):
         if stop[0]:
@@ -238,6 +224,35 @@ def _run(prices: Prices, pos: Ints, moves: int, seed: int, stop: Flags) -> tuple
             if size > 0:
                 gathers[:] = old_gathers
     return best, best_pos
+
+
+@jit
+def _priced(prices: Prices, scratch: Scratch, pos: Ints) -> tuple[Floats, Floats, Floats, Ends]:
+    """Seconds of the replicas (dp,), rings (pp,) and gathers (pp, dp) of positions, and what ends stages."""
+    pp, size = prices.pp, prices.shards.replicas
+    dp = len(pos) // pp
+    pipes, rings, gathers, ends = np.zeros(dp), np.zeros(pp), np.zeros((pp, dp)), new_ends(prices, dp)
+    for x in range(pp if size > 0 else 0):
+        for z in range(0, dp, size):
+            find_gathers(prices, scratch, pos, x, z, gathers)
+    for z in range(dp):
+        pipes[z] = pipeline_seconds(prices, pos, z, gathers)
+        if prices.lags:
+            find_ends(prices, pos, z, gathers, ends)
+    for x in range(prices.priced):
+        rings[x] = ring_seconds(prices, scratch, pos, x)
+    return pipes, rings, gathers, ends
+
+
+@jit
+def _spread(prices: Prices, pipes: Floats, rings: Floats, gathers: Floats) -> float:
+    """Size of the communication, by which temperatures are measured."""
+    spread = rings.max() + prices.weight * prices.messages.sum() * prices.slowest_hop + 1e-300
+    if np.isfinite(pipes.max()):
+        spread += pipes.max() - pipes.min()
+    if prices.shards.replicas > 0:
+        spread += (gathers.max() * prices.shards.sent).max()
+    return float(spread)
 
 
 @jit

@@ -120,29 +120,18 @@ def _anneal(instance: Instance, paths: Ints, schedule: _Schedule, stop: Flags) -
     """Anneal the paths in place from one temperature to another; returns the best seconds and paths."""
     # Arrays are bound once: each look-up through the tuple would count a reference.
     hops, inverse, card, waits, tied, base, capacity, shared, least, by_links = instance
-    state = np.full(1, 88172645463325252 + 7046029254386353 * schedule.seed, np.int64)
-    for _ in range(8):
-        draw(state)
-    dp, pp = paths.shape
-    lengths = np.array([path_length(hops, paths[z]) for z in range(dp)])
-    count = np.zeros(len(hops), np.int64)
-    rings = rings_of(instance, paths, count)
+    state, (dp, pp) = _drawing(schedule.seed), paths.shape
+    current, before = _priced(instance, paths)
+    lengths, powers, rings, count, best_paths = current
     members, slowest, wait = rings
-    stages = len(slowest)
-    tie = slowest_tie(instance, paths)
+    value, tie, best = before
+    unit, total, stages = max(lengths.max() - base, 1e-300), powers.sum(), len(slowest)
     removed, added, touched = np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(stages, np.int64)
-    best, best_paths = lengths.max() + max(longest_of(wait), tie), paths.copy()
-    unit = max(lengths.max() - base, 1e-300)
-    powers = np.array([power(seconds, base, unit) for seconds in lengths])
-    total = powers.sum()
-    value = unit * total**0.125 + max(longest_of(wait), tie)
-    cooling = (schedule.cold / schedule.hot) ** (1.0 / schedule.moves)
     old_y, old_z = np.zeros(pp, np.int64), np.zeros(pp, np.int64)
     slowest_then, wait_then = slowest.copy(), wait.copy()
-    current = _Current(lengths, powers, rings, count, best_paths)
     # The eighth root of a sum is at most so many times that of its largest term.
     spread = dp**-0.125
-    temperature = schedule.hot
+    temperature, cooling = schedule.hot, (schedule.cold / schedule.hot) ** (1.0 / schedule.moves)
     for _ in range(schedule.moves):
         if stop[0]:
             break
@@ -211,6 +200,28 @@ def _anneal(instance: Instance, paths: Ints, schedule: _Schedule, stop: Flags) -
             for x in range(pp):
                 paths[y, x], paths[z, x] = old_y[x], old_z[x]
     return best, best_paths
+
+
+@jit
+def _drawing(seed: int) -> Ints:
+    """The state of a generator after a few draws, so that seeds next to each other differ."""
+    state = np.full(1, 88172645463325252 + 7046029254386353 * seed, np.int64)
+    for _ in range(8):
+        draw(state)
+    return state
+
+
+@jit
+def _priced(instance: Instance, paths: Ints) -> tuple[_Current, _Value]:
+    """The state and the objective of paths before the first move."""
+    count = np.zeros(len(instance.hops), np.int64)
+    lengths = np.array([path_length(instance.hops, paths[z]) for z in range(len(paths))])
+    rings, tie = rings_of(instance, paths, count), slowest_tie(instance, paths)
+    wait = max(longest_of(rings.wait), tie)
+    unit = max(lengths.max() - instance.base, 1e-300)
+    powers = np.array([power(seconds, instance.base, unit) for seconds in lengths])
+    value = _Value(unit * powers.sum() ** 0.125 + wait, tie, lengths.max() + wait)
+    return _Current(lengths, powers, rings, count, paths.copy()), value
 
 
 @jit
