@@ -17,8 +17,10 @@ from taut.data.analytic.layer_costs import analytic_costs
 from taut.data.catalog.builtin import catalog_models, catalog_operators
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE
+from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.samples import ConfigurationRow
+from taut.data.stack import ContextKind
 from taut.data.units import GIGABIT, MICROSECOND
 from taut.errors import DataError
 from taut.formulations.batch.configurations import even_division
@@ -85,28 +87,48 @@ def _candidate(row: ConfigurationRow, problem: PlanningProblem) -> Candidate:
 
 
 def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
-    model, memory = _model(row), setting.memory
-    if memory.network is not None:
-        shown = (
-            f"num_experts is {row.num_experts}"
-            if row.num_experts
-            else f"dp_shard is {row.dp_shard}"
-            if row.dp_shard
-            else f"recompute is of {row.recompute_modules[0]}"
-        )
-        raise DataError(f"{shown}, expected none, as {memory.network.name} does not know it")
-    modules = [] if row.recompute_modules == ["core_attn"] else row.recompute_modules
-    said = memory.sequence_parallel if row.sequence_parallel is None else row.sequence_parallel
-    sharded = row.tp > 1 and (said or row.ep > 1)
-    fixed = {name: getattr(row, name) for name in ("pp", "tp", "cp", "dp", "ep", "vpp", "micro_batch", "zero")}
+    """The problem whose space has the row's candidate alone."""
+    _refuse_network(row, setting.memory)
+    model, overlap = _model(row), setting.overlap if row.overlap_grad_reduce is None else row.overlap_grad_reduce
+    calibration = not_hidden_twice(setting.calibration) if overlap else setting.calibration
+    space = _space(row, setting)
+    costs = analytic_costs(
+        model,
+        [setting.device],
+        precision=setting.memory.precision,
+        tensor_degrees=[row.tp],
+        micro_batches=[row.micro_batch],
+        context_degrees=[row.cp],
+        expert_degrees=[row.ep],
+        recompute_modules=space.recompute_modules,
+        offload_modules=space.offload_modules,
+        dispatch=space.dispatch,
+        operators=catalog_operators(),
+        calibration=calibration,
+    )
+    cluster = _cluster(row, setting)
+    check_activation_hosts(cluster, setting.memory, [row.activation_offload_fraction])
+    return PlanningProblem(model, cluster, costs, setting.memory, space, "step", calibration, overlap)
+
+
+def _refuse_network(row: ConfigurationRow, memory: MemoryModel) -> None:
+    """Refuse a memory network, which knows none of what these rows have."""
+    if memory.network is None:
+        return
+    shown = (
+        f"num_experts is {row.num_experts}"
+        if row.num_experts
+        else f"dp_shard is {row.dp_shard}"
+        if row.dp_shard
+        else f"recompute is of {row.recompute_modules[0]}"
+    )
+    raise DataError(f"{shown}, expected none, as {memory.network.name} does not know it")
+
+
+def _space(row: ConfigurationRow, setting: Setting) -> StrategySpace:
+    """The space of the row's degrees and choices alone."""
     kind = row.cp_comm or setting.cp_comm
-    fixed |= {"cp_comm": kind} if row.cp > 1 else {}
-    fixed |= {"etp": row.expert_tp, "schedule": row.run_schedule, "sequence_parallel": sharded}
-    fixed |= {"empty_ends": True} if row.has_empty_ends else {}
-    fixed |= {"dp_shard": row.dp_shard} if row.dp_shard else {}
-    overlap = setting.overlap if row.overlap_grad_reduce is None else row.overlap_grad_reduce
-    kept = not_hidden_twice(setting.calibration) if overlap else setting.calibration
-    space = StrategySpace(
+    return StrategySpace(
         global_batch=row.global_batch,
         max_tp=row.tp,
         max_cp=row.cp,
@@ -117,31 +139,25 @@ def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
         schedules=[row.run_schedule],
         zero=[row.zero],
         recompute=[row.recompute],
-        recompute_modules=modules,
+        recompute_modules=[] if row.recompute_modules == ["core_attn"] else row.recompute_modules,
         offload_modules=row.offload_modules,
         dispatch=row.dispatch(),
         hybrid_sharding=False,
         empty_ends=row.has_empty_ends,
-        fixed=fixed,
+        fixed=_fixed(row, setting, kind),
         activation_offload=_activations(row),
     )
-    costs = analytic_costs(
-        model,
-        [setting.device],
-        precision=memory.precision,
-        tensor_degrees=[row.tp],
-        micro_batches=[row.micro_batch],
-        context_degrees=[row.cp],
-        expert_degrees=[row.ep],
-        recompute_modules=modules,
-        offload_modules=row.offload_modules,
-        dispatch=row.dispatch(),
-        operators=catalog_operators(),
-        calibration=kept,
-    )
-    cluster = _cluster(row, setting)
-    check_activation_hosts(cluster, memory, [row.activation_offload_fraction])
-    return PlanningProblem(model, cluster, costs, memory, space, "step", kept, overlap)
+
+
+def _fixed(row: ConfigurationRow, setting: Setting, kind: ContextKind) -> dict[str, int | str | bool]:
+    """Values that the row's candidate has."""
+    said = setting.memory.sequence_parallel if row.sequence_parallel is None else row.sequence_parallel
+    sharded = row.tp > 1 and (said or row.ep > 1)
+    fixed = {name: getattr(row, name) for name in ("pp", "tp", "cp", "dp", "ep", "vpp", "micro_batch", "zero")}
+    fixed |= {"cp_comm": kind} if row.cp > 1 else {}
+    fixed |= {"etp": row.expert_tp, "schedule": row.run_schedule, "sequence_parallel": sharded}
+    fixed |= {"empty_ends": True} if row.has_empty_ends else {}
+    return fixed | ({"dp_shard": row.dp_shard} if row.dp_shard else {})
 
 
 def _activations(row: ConfigurationRow) -> list[ActivationOffload]:
