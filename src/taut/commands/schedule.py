@@ -17,6 +17,7 @@ from taut.errors import DataError
 if TYPE_CHECKING:
     from taut.formulations.schedules.stages import Stages
     from taut.schedules.found import FoundSchedule
+    from taut.schedules.portfolio import ScheduleSearch
 
 PICTURES, PAGE = (".png", ".svg", ".pdf"), ".html"
 
@@ -72,9 +73,7 @@ def schedule_command(
     from taut.commands.progress import progress_lines
     from taut.planning.request import check_search
     from taut.reports.schedule import summary
-    from taut.schedules.portfolio import ScheduleSearch, best_schedule
-    from taut.schedules.published import bounded, published_schedule
-    from taut.schedules.reading import given_csv, given_json
+    from taut.schedules.portfolio import ScheduleSearch
 
     check_search(time_limit=time_limit, gap=gap, seed=seed, workers=workers)
     for path in (out, torch_csv, plot):
@@ -88,19 +87,43 @@ def schedule_command(
         search = ScheduleSearch(time_limit=time_limit, gap=gap, seed=seed, workers=workers, progress=progress)
         if read is not None and read.suffix.lower() != ".csv":
             _refuse_figures({**counts, **times, **optional, "kind": kind, "placement": placement, "chunks": chunks})
-            found = bounded(given_json(read), search)
+            found = _priced(read, search)
         else:
-            pipeline = _pipeline(counts, times, optional, kept_for_weight)
-            if read is not None:
-                found = bounded(given_csv(read, pipeline), search)
-            elif kind is not None:
-                found = published_schedule(pipeline, kind, search, placement=placement, chunks=chunks)
-            else:
-                found = best_schedule(pipeline, search, placement=placement, chunks=chunks)
+            found = _scheduled(
+                _pipeline(counts, times, optional, kept_for_weight), search, read, kind, placement, chunks
+            )
     wall = time.perf_counter() - began
     found = replace(found, provenance={"seed": seed, "time_limit": time_limit, "wall_s": wall})
     _write(found, out, torch_csv, plot)
     typer.echo(json.dumps(found.document, allow_nan=False) if as_json else summary(found))
+
+
+def _priced(read: Path, search: "ScheduleSearch") -> "FoundSchedule":
+    """The orders of a file that holds its own figures, bounded."""
+    from taut.schedules.published import bounded
+    from taut.schedules.reading import given_json
+
+    return bounded(given_json(read), search)
+
+
+def _scheduled(
+    pipeline: "Stages",
+    search: "ScheduleSearch",
+    read: Path | None,
+    kind: str | None,
+    placement: str | None,
+    chunks: int | None,
+) -> "FoundSchedule":
+    """The orders of a file, a kind as it is published, or the best schedule."""
+    from taut.schedules.portfolio import best_schedule
+    from taut.schedules.published import bounded, published_schedule
+    from taut.schedules.reading import given_csv
+
+    if read is not None:
+        return bounded(given_csv(read, pipeline), search)
+    if kind is not None:
+        return published_schedule(pipeline, kind, search, placement=placement, chunks=chunks)
+    return best_schedule(pipeline, search, placement=placement, chunks=chunks)
 
 
 def _refuse_figures(given: Mapping[str, object]) -> None:
