@@ -24,7 +24,7 @@ Paige and Tarjan (1987), Three partition refinement algorithms: (3).
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,12 +40,10 @@ from taut.formulations.gradient_reductions import (
 )
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_factor
+from taut.formulations.simulation.operator_graph import OperatorGraph
 from taut.formulations.simulation.operators import GATHER, REDUCE, RETURN, SCATTER, SEND, STREAMS, TIED
 from taut.formulations.simulation.replicas import Replicas
 from taut.formulations.strategy import Strategy
-
-if TYPE_CHECKING:
-    from taut.formulations.simulation.graph import OperatorGraph
 
 EVERY = -1
 """In place of a replica: all of them together."""
@@ -212,7 +210,7 @@ def _numbered(keys: list[Any]) -> list[int]:
     return [known.setdefault(key, len(known)) for key in keys]
 
 
-def card_flows(graph: "OperatorGraph", loads: list[Load]) -> CardFlows:
+def card_flows(graph: OperatorGraph, loads: list[Load]) -> CardFlows:
     """
     Flows of a graph whose simulated replicas are one of each kind of (3).
 

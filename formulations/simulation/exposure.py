@@ -13,7 +13,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
-from taut.formulations.simulation.graph import OperatorGraph
+from taut.formulations.simulation.operator_graph import OperatorGraph
 from taut.formulations.simulation.operators import KINDS, REDUCE, RETURN, SEND, STREAMS, TIED
 
 ACTIVITIES = (

@@ -34,138 +34,27 @@ References
 Bang et al. (2024), vTrain, section III: operators, streams, and the graph.
 """
 
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import numpy as np
 
-from taut.data.arrays import Floats, Ints
+from taut.data.arrays import Ints
 from taut.errors import FormulationError
 from taut.formulations.gradient_reductions import overlaps
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import Order
 from taut.formulations.simulation.cards import Load, alike_on_cards, card_flows, card_loads
 from taut.formulations.simulation.contention import shared_seconds
-from taut.formulations.simulation.events import run
-from taut.formulations.simulation.layout import Narrow, Templates, children, lay_out
-from taut.formulations.simulation.operators import KINDS, PARTS, STREAMS, Operator, Prices
+from taut.formulations.simulation.layout import Laid, Narrow, Templates, lay_out
+from taut.formulations.simulation.operator_graph import OperatorGraph
+from taut.formulations.simulation.operators import STREAMS, Operator, Prices
 from taut.formulations.simulation.order import passes_of
 from taut.formulations.simulation.passes import Template
 from taut.formulations.simulation.replicas import Replicas, replicas_of
-from taut.formulations.simulation.tail import Ended, appended, tail_of
+from taut.formulations.simulation.tail import Ended, Tail, appended, tail_of
 from taut.formulations.simulation.templates import pass_templates
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-
-if TYPE_CHECKING:
-    from networkx import DiGraph
-
-MOST_IN_NETWORKX = 20_000
-"""Tasks of a graph that may be had as a networkx object, which takes about a kilobyte for each."""
-
-
-@dataclass(frozen=True, eq=False)
-class OperatorGraph:
-    """
-    Tasks of a step.
-
-    Parameters
-    ----------
-    seconds
-        Duration of every task (n,).
-    stream
-        Stream of every task (n,): ``STREAMS`` of device 0, then of device 1, and two of the whole job at last.
-    kind, part, layer, chunk, micro_batch
-        What a task does, and for what (n,): places in ``KINDS`` and ``PARTS``; -1 where there is none.
-    first_dependency, dependency
-        Tasks that each waits for: ``dependency[first_dependency[u] : first_dependency[u + 1]]``.
-    order
-        Passes of the pipeline ranks.
-    row, last
-        First task of every pass of every simulated pipeline (pipelines, passes + 1), and the one that ends the pass.
-    replicas
-        Replicas that are simulated, and which stands for which.
-    """
-
-    seconds: Floats
-    stream: Narrow
-    kind: Narrow
-    part: Narrow
-    layer: Narrow
-    chunk: Narrow
-    micro_batch: Narrow
-    first_dependency: Ints
-    dependency: Narrow
-    order: Order
-    row: Ints
-    last: Ints
-    replicas: Replicas
-
-    @property
-    def tasks(self) -> int:
-        """Number of tasks."""
-        return len(self.seconds)
-
-    @property
-    def ranks(self) -> int:
-        """Pipeline ranks of a replica."""
-        return len(self.order.first) - 1
-
-    @property
-    def devices(self) -> int:
-        """Devices that are simulated: ranks of the first simulated pipeline, then of the second."""
-        return self.ranks * len(self.replicas.simulated)
-
-    @cached_property
-    def children(self) -> tuple[Ints, Narrow]:
-        """Tasks that wait for each: the row of each one's first (n + 1,), and the tasks."""
-        return children(self.first_dependency, self.dependency)
-
-    def times(self) -> Floats:
-        """
-        Start of every task (n,), (4).
-
-        Raises
-        ------
-        FormulationError
-            If tasks wait for each other in a circle.
-        """
-        start = np.zeros(self.tasks)
-        ran = run(self.seconds, self.first_dependency, *self.children, start)
-        if ran < self.tasks:
-            raise FormulationError(f"{self.tasks - ran} tasks wait for each other for ever")
-        return start
-
-    def name(self, task: int) -> str:
-        """What a task does, such as ``forward attention, layer 3, micro-batch 0``."""
-        layer, micro_batch = int(self.layer[task]), int(self.micro_batch[task])
-        words = f"{KINDS[self.kind[task]]} {PARTS[self.part[task]]}".strip()
-        words += f", layer {layer}" if layer >= 0 else ""
-        return words + (f", micro-batch {micro_batch}" if micro_batch >= 0 else "")
-
-    def to_networkx(self) -> "DiGraph[int]":
-        """
-        The graph of a small step, tasks as nodes with their figures.
-
-        Raises
-        ------
-        FormulationError
-            If it has more than ``MOST_IN_NETWORKX`` tasks.
-        """
-        if self.tasks > MOST_IN_NETWORKX:
-            raise FormulationError(f"{self.tasks} tasks, expected at most {MOST_IN_NETWORKX} for a networkx graph")
-        from networkx import DiGraph
-
-        graph: DiGraph[int] = DiGraph()
-        for u in range(self.tasks):
-            device, stream = divmod(int(self.stream[u]), len(STREAMS))
-            whole = device >= self.devices
-            of = {"device": -1, "stream": "job"} if whole else {"device": device, "stream": STREAMS[stream]}
-            graph.add_node(u, name=self.name(u), kind=KINDS[self.kind[u]], seconds=float(self.seconds[u]), **of)
-        waits = np.repeat(np.arange(self.tasks), np.diff(self.first_dependency))
-        graph.add_edges_from(zip(self.dependency.tolist(), waits.tolist(), strict=True))
-        return graph
 
 
 def operator_graph(
@@ -205,13 +94,7 @@ def operator_graph(
     FormulationError
         If the problem has another latency model, or expert ranks do what is not simulated.
     """
-    if unknown := not_simulated(problem, strategy.candidate, share_links=share_links):
-        ep = strategy.candidate.ep
-        raise FormulationError(f"ep={ep} with {unknown} is not simulated, expected ep=1, or without")
-    if strategy.candidate.uneven_batch:
-        raise FormulationError("a batch that replicas divide unevenly is not simulated, expected uneven_batch=false")
-    if problem.latency_model != "step":
-        raise FormulationError(f"latency model {problem.latency_model}: expected step, whose prices are simulated")
+    _refuse(problem, strategy.candidate, share_links=share_links)
     candidate, order = strategy.candidate, passes_of(strategy.candidate)
     prices = Prices(problem, candidate, recompute_communication=recompute_communication)
     replicas = replicas_of(problem, strategy, order.device, devices, every=every_replica)
@@ -225,6 +108,25 @@ def operator_graph(
     flat = _flat(templates)
     laid = lay_out(order.passes, order.first, order.device, flat, candidate.num_micro_batches, len(STREAMS))
     tail = tail_of(problem, strategy, devices, prices, Ended(order, templates, laid.row))
+    graph = _joined(laid, tail, order, flat, replicas)
+    if not loads:
+        return graph
+    flows = card_flows(graph, loads)
+    return replace(graph, seconds=shared_seconds(graph.seconds, graph.first_dependency, graph.children, flows))
+
+
+def _refuse(problem: PlanningProblem, candidate: Candidate, *, share_links: bool) -> None:
+    """Refuse what is not simulated."""
+    if unknown := not_simulated(problem, candidate, share_links=share_links):
+        raise FormulationError(f"ep={candidate.ep} with {unknown} is not simulated, expected ep=1, or without")
+    if candidate.uneven_batch:
+        raise FormulationError("a batch that replicas divide unevenly is not simulated, expected uneven_batch=false")
+    if problem.latency_model != "step":
+        raise FormulationError(f"latency model {problem.latency_model}: expected step, whose prices are simulated")
+
+
+def _joined(laid: Laid, tail: Tail, order: Order, templates: Templates, replicas: Replicas) -> OperatorGraph:
+    """The tasks of all passes, and those that follow them."""
     seconds, first_dependency, dependency = appended(tail, laid.first_dependency)
     rest = np.array([each[1:] for each in tail.operators], dtype=np.int32)
     none = np.full(len(rest), -1)
@@ -232,7 +134,7 @@ def operator_graph(
     def joined(passes: Narrow, after: Narrow) -> Narrow:
         return np.concatenate([passes, after.astype(passes.dtype)])
 
-    graph = OperatorGraph(
+    return OperatorGraph(
         seconds=np.concatenate([laid.seconds, seconds]),
         stream=joined(laid.stream, rest[:, 3]),
         kind=joined(laid.kind, rest[:, 0]),
@@ -244,13 +146,9 @@ def operator_graph(
         dependency=np.concatenate([laid.dependency, dependency]),
         order=order,
         row=laid.row,
-        last=laid.row[:, :-1] + flat.last[flat.of[:, order.passes[:, 0], order.passes[:, 1]]],
+        last=laid.row[:, :-1] + templates.last[templates.of[:, order.passes[:, 0], order.passes[:, 1]]],
         replicas=replicas,
     )
-    if not loads:
-        return graph
-    flows = card_flows(graph, loads)
-    return replace(graph, seconds=shared_seconds(graph.seconds, graph.first_dependency, graph.children, flows))
 
 
 def not_simulated(problem: PlanningProblem, candidate: Candidate, *, share_links: bool = False) -> str:

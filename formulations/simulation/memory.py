@@ -17,7 +17,7 @@ from taut.formulations.latency import memory_bytes
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import in_flight_counts
 from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT
-from taut.formulations.simulation.graph import OperatorGraph
+from taut.formulations.simulation.operator_graph import OperatorGraph
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.memory import kept_term, weighed
 

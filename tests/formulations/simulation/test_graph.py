@@ -11,7 +11,8 @@ from taut.data.stack import SCHEDULES
 from taut.errors import FormulationError
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.simulation.graph import OperatorGraph, operator_graph
+from taut.formulations.simulation.graph import operator_graph
+from taut.formulations.simulation.operator_graph import OperatorGraph
 from taut.formulations.simulation.operators import KINDS, STREAMS
 from taut.formulations.strategy import Division, Strategy
 from tests.support.instances import random_problem

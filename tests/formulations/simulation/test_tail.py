@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from taut.data.model import ModelSpec
-from taut.formulations.simulation.graph import OperatorGraph, operator_graph
+from taut.formulations.simulation.graph import operator_graph
+from taut.formulations.simulation.operator_graph import OperatorGraph
 from taut.formulations.simulation.operators import KINDS
 from taut.formulations.strategy import Division, Strategy
 from tests.formulations.simulation.test_graph import both

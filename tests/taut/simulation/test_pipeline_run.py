@@ -10,7 +10,8 @@ import pytest
 from taut.data.arrays import Floats
 from taut.formulations.schedules.plan_orders import as_schedule
 from taut.formulations.schedules.schedule import ScheduleProblem
-from taut.formulations.simulation.graph import OperatorGraph, operator_graph
+from taut.formulations.simulation.graph import operator_graph
+from taut.formulations.simulation.operator_graph import OperatorGraph
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.schedules.torch_csv import torch_csv

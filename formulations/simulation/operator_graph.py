@@ -1,0 +1,129 @@
+"""
+The graph of one training step: tasks on the streams of devices, and what each waits for.
+
+``taut.formulations.simulation.graph`` builds it and says what its tasks are. The step takes as long as the longest path
+through it, (4) there.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.errors import FormulationError
+from taut.formulations.schedules.plan_orders import Order
+from taut.formulations.simulation.events import run
+from taut.formulations.simulation.layout import Narrow, children
+from taut.formulations.simulation.operators import KINDS, PARTS, STREAMS
+from taut.formulations.simulation.replicas import Replicas
+
+if TYPE_CHECKING:
+    from networkx import DiGraph
+
+MOST_IN_NETWORKX = 20_000
+"""Tasks of a graph that may be had as a networkx object, which takes about a kilobyte for each."""
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorGraph:
+    """
+    Tasks of a step.
+
+    Parameters
+    ----------
+    seconds
+        Duration of every task (n,).
+    stream
+        Stream of every task (n,): ``STREAMS`` of device 0, then of device 1, and two of the whole job at last.
+    kind, part, layer, chunk, micro_batch
+        What a task does, and for what (n,): places in ``KINDS`` and ``PARTS``; -1 where there is none.
+    first_dependency, dependency
+        Tasks that each waits for: ``dependency[first_dependency[u] : first_dependency[u + 1]]``.
+    order
+        Passes of the pipeline ranks.
+    row, last
+        First task of every pass of every simulated pipeline (pipelines, passes + 1), and the one that ends the pass.
+    replicas
+        Replicas that are simulated, and which stands for which.
+    """
+
+    seconds: Floats
+    stream: Narrow
+    kind: Narrow
+    part: Narrow
+    layer: Narrow
+    chunk: Narrow
+    micro_batch: Narrow
+    first_dependency: Ints
+    dependency: Narrow
+    order: Order
+    row: Ints
+    last: Ints
+    replicas: Replicas
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks."""
+        return len(self.seconds)
+
+    @property
+    def ranks(self) -> int:
+        """Pipeline ranks of a replica."""
+        return len(self.order.first) - 1
+
+    @property
+    def devices(self) -> int:
+        """Devices that are simulated: ranks of the first simulated pipeline, then of the second."""
+        return self.ranks * len(self.replicas.simulated)
+
+    @cached_property
+    def children(self) -> tuple[Ints, Narrow]:
+        """Tasks that wait for each: the row of each one's first (n + 1,), and the tasks."""
+        return children(self.first_dependency, self.dependency)
+
+    def times(self) -> Floats:
+        """
+        Start of every task (n,), none before those that it waits for end.
+
+        Raises
+        ------
+        FormulationError
+            If tasks wait for each other in a circle.
+        """
+        start = np.zeros(self.tasks)
+        ran = run(self.seconds, self.first_dependency, *self.children, start)
+        if ran < self.tasks:
+            raise FormulationError(f"{self.tasks - ran} tasks wait for each other for ever")
+        return start
+
+    def name(self, task: int) -> str:
+        """What a task does, such as ``forward attention, layer 3, micro-batch 0``."""
+        layer, micro_batch = int(self.layer[task]), int(self.micro_batch[task])
+        words = f"{KINDS[self.kind[task]]} {PARTS[self.part[task]]}".strip()
+        words += f", layer {layer}" if layer >= 0 else ""
+        return words + (f", micro-batch {micro_batch}" if micro_batch >= 0 else "")
+
+    def to_networkx(self) -> "DiGraph[int]":
+        """
+        The graph of a small step, tasks as nodes with their figures.
+
+        Raises
+        ------
+        FormulationError
+            If it has more than ``MOST_IN_NETWORKX`` tasks.
+        """
+        if self.tasks > MOST_IN_NETWORKX:
+            raise FormulationError(f"{self.tasks} tasks, expected at most {MOST_IN_NETWORKX} for a networkx graph")
+        from networkx import DiGraph
+
+        graph: DiGraph[int] = DiGraph()
+        for u in range(self.tasks):
+            device, stream = divmod(int(self.stream[u]), len(STREAMS))
+            whole = device >= self.devices
+            of = {"device": -1, "stream": "job"} if whole else {"device": device, "stream": STREAMS[stream]}
+            graph.add_node(u, name=self.name(u), kind=KINDS[self.kind[u]], seconds=float(self.seconds[u]), **of)
+        waits = np.repeat(np.arange(self.tasks), np.diff(self.first_dependency))
+        graph.add_edges_from(zip(self.dependency.tolist(), waits.tolist(), strict=True))
+        return graph
