@@ -119,19 +119,8 @@ def enumerate_options(
     n, r, fits = np.ones(chunks, np.int64), np.full(chunks, -1), np.zeros(chunks, np.bool_)
     taken, took = np.zeros(chunks + 1, np.int64), np.zeros(chunks + 1)
     held = np.zeros((chunks + 1, len(counts)))
-    # What the chunks after one need at least, with a layer each.
-    later, needed = np.zeros(chunks + 1), np.zeros((chunks + 1, len(counts)))
-    for k in range(chunks - 1, -1, -1):
-        later[k] = later[k + 1] + seconds[k, :, 1].min()
-        needed[k] = needed[k + 1] + fixed[k, 1] + counts[:, k] * activation[k, :, 1].min()
-    # And what each further layer of them needs at most.
-    more = np.zeros((chunks + 1, len(counts)))
-    for k in range(chunks - 1, -1, -1):
-        more[k] = more[k + 1]
-        for size in range(1, most - chunks + 2):
-            more[k] = np.maximum(more[k], (fixed[k, size] + counts[:, k] * activation[k, :, size].max()) / size)
-    k, found, most_held = 0, 0, np.zeros(len(counts))
-    visits = 0
+    later, needed, more = _after(seconds, fixed, activation, counts)
+    k, found, visits, most_held = 0, 0, 0, np.zeros(len(counts))
     while k >= 0 and found <= limit:
         visits += 1
         if visits > MOST_VISITS:
@@ -172,6 +161,20 @@ def enumerate_options(
             layers[found], recompute[found], times[found] = n, r, took[chunks]
             found += 1
     return layers[:found], recompute[:found], times[:found], found <= limit
+
+
+@jit
+def _after(seconds: Floats, fixed: Floats, activation: Floats, counts: Floats) -> tuple[Floats, Floats, Floats]:
+    """Seconds and bytes that the chunks from one on need at least, a layer each, and most bytes of a further layer."""
+    chunks, most = seconds.shape[0], seconds.shape[2] - 1
+    later, needed, more = np.zeros(chunks + 1), np.zeros((chunks + 1, len(counts))), np.zeros((chunks + 1, len(counts)))
+    for k in range(chunks - 1, -1, -1):
+        later[k] = later[k + 1] + seconds[k, :, 1].min()
+        needed[k] = needed[k + 1] + fixed[k, 1] + counts[:, k] * activation[k, :, 1].min()
+        more[k] = more[k + 1]
+        for size in range(1, most - chunks + 2):
+            more[k] = np.maximum(more[k], (fixed[k, size] + counts[:, k] * activation[k, :, size].max()) / size)
+    return later, needed, more
 
 
 @jit
