@@ -3,9 +3,8 @@
 from taut.meshes.plan import MeshedPlan
 from taut.meshes.report import HEADS, mesh_rows, proof_lines
 from taut.meshes.simulation import simulate_meshes
-from taut.planning.tables import device_ranges
 from taut.reports.page.figures import memory_figure, parts_figure
-from taut.reports.page.frame import assumptions, framed, head, section
+from taut.reports.page.frame import assumptions, framed, head, section, stages_table
 from taut.reports.page.markup import table
 from taut.reports.page.pipeline import schedule_figure
 from taut.reports.proof import percent
@@ -58,16 +57,11 @@ def _sections(plan: MeshedPlan) -> list[str]:
         timeline.pipelines[slowest], timeline.schedule, timeline.times[slowest], "the slowest replicas of every stage"
     )
     meshes = table(HEADS, mesh_rows(plan.typed), numbers_from=99)
-    rows = [
-        (each["stage"], f"{each['layers']} ({each['num_layers']})", each["recompute"], each["device"],
-         device_ranges(each["devices"]))
-        for each in stages
-    ]  # fmt: skip
-    listed = table(("stage", "layers", "recompute", "kind of device", "devices"), rows, numbers_from=9)
+    devices = [each["devices"] for each in stages]
     return [
         head(plan, sum(len(each["devices"]) for each in stages), degrees, {}),
         section("Where the step's time goes", parts_figure(plan.step_time_s, parts, plan.lower_bound_s)),
-        section("Meshes", f"{meshes}<h3>Stages</h3>{listed}"),
+        section("Meshes", meshes + stages_table(stages, devices)),
         section("Memory of every device", memory_figure(stages)),
         section("Timeline of the schedule", passes),
         section("Choices of meshes with the least bounds", _examined(plan)),

@@ -7,10 +7,11 @@ page, and every figure is SVG in it. What a plan's file says comes in as text (`
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from taut.data.calibration import Calibration
 from taut.errors import DataError
+from taut.planning.tables import device_ranges
 from taut.reports.page.markup import table, text
 from taut.reports.proof import percent
 
@@ -51,6 +52,22 @@ def framed(plan: Written, sections: Callable[[Written], list[str]]) -> str:
 def section(title: str, content: str) -> str:
     """A part of the page under its title."""
     return f"<section><h2>{title}</h2>{content}</section>\n"
+
+
+def stages_table(stages: Sequence[Mapping[str, Any]], devices: Sequence[Sequence[int]]) -> str:
+    """The stages of a plan under their title: layers, recompute, kind of device, and all devices of each."""
+    rows = [
+        (
+            each["stage"],
+            f"{each['layers']} ({each['num_layers']})",
+            each["recompute"],
+            each["device"],
+            device_ranges(own),
+        )
+        for each, own in zip(stages, devices, strict=True)
+    ]
+    heads = "stage", "layers", "recompute", "kind of device", "devices"
+    return "<h3>Stages</h3>" + table(heads, rows, numbers_from=9)
 
 
 def head(plan: "Plan | MeshedPlan", count: int, words: str, more: Mapping[str, str]) -> str:

@@ -3,10 +3,9 @@
 from typing import TYPE_CHECKING
 
 from taut.planning.batch_words import batch_words
-from taut.planning.tables import device_ranges
 from taut.reports.alternatives import candidate_name, own_entry
 from taut.reports.page.figures import gap_figure, memory_figure, parts_figure
-from taut.reports.page.frame import assumptions, framed, head, section
+from taut.reports.page.frame import assumptions, framed, head, section, stages_table
 from taut.reports.page.markup import script_json, table
 from taut.reports.page.pipeline import timeline_figure
 from taut.reports.page.placement import placement_figure
@@ -90,15 +89,8 @@ def _strategy(plan: "Plan") -> str:
         "ZeRO": strategy.zero,
         "sequence parallel": "yes" if strategy.sequence_parallel else "no",
     }
-    rows = [
-        (
-            stage["stage"], f"{stage['layers']} ({stage['num_layers']})", stage["recompute"], stage["device"],
-            device_ranges(d for group in plan.devices[stage["stage"]] for d in group),
-        )
-        for stage in plan.stages
-    ]  # fmt: skip
-    stages = table(("stage", "layers", "recompute", "kind of device", "devices"), rows, numbers_from=9)
-    return table(named, [list(named.values())], numbers_from=99) + "<h3>Stages</h3>" + stages
+    devices = [[d for group in plan.devices[stage["stage"]] for d in group] for stage in plan.stages]
+    return table(named, [list(named.values())], numbers_from=99) + stages_table(plan.stages, devices)
 
 
 def _candidates(plan: "Plan") -> str:
