@@ -102,7 +102,7 @@ def test_searches_choose_the_share_of_activations(block: int) -> None:
 
 def _made(*, modules: bool) -> dict[str, Any]:
     """A plan with a share of the activations on hosts, or of a module's, on fewer than eight devices."""
-    small = (given for given in map(on_hosts, range(300)) if given.cluster.num_devices < 8)
+    small = (given for given in map(on_hosts, range(14, 300)) if given.cluster.num_devices < 8)
     problems = (given for given in small if bool(given.space.offload_modules) == modules)
     plans = ((given, search(given, Limits())) for given in problems)
     given, found = next(
