@@ -6,7 +6,6 @@ catalog name or a description in place, and ``bandwidth_matrix`` is the path of 
 unit in ``bandwidth_unit``) or the rows in place; ``latency_matrix`` likewise, in microseconds.
 """
 
-import csv
 import os
 import re
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from taut.data.catalog.builtin import (
     catalog_memory_models,
     catalog_model,
     catalog_profile,
+    catalog_stack,
     profile_names,
 )
 from taut.data.catalog.devices import catalog_section
@@ -30,9 +30,10 @@ from taut.data.memory import MemoryModel
 from taut.data.memory_network import read_memory_network
 from taut.data.model import ModelSpec
 from taut.data.named import Name, unknown_name, values_of_file
-from taut.data.read import read_text
 from taut.data.readers.huggingface import read_config
+from taut.data.readers.matrix_csv import read_matrix
 from taut.data.readers.profile_csv import read_costs
+from taut.data.stack import Stack
 from taut.errors import DataError
 
 _REPEATED = re.compile(r"(.+?)[:x*]([1-9]\d{0,5})", re.IGNORECASE)
@@ -207,46 +208,6 @@ def _with_matrix(values: dict[str, Any], path: Path) -> dict[str, Any]:
     return {**values, "bandwidth_matrix": {"unit": unit, "rows": read_matrix(path.parent / matrix)}}
 
 
-def read_matrix(path: Path) -> list[list[float]]:
-    """
-    Numbers of a CSV matrix; a header line and a column of names are dropped.
-
-    Parameters
-    ----------
-    path
-        The CSV file.
-
-    Returns
-    -------
-    list
-        Rows of numbers in the unit of the file.
-
-    Raises
-    ------
-    DataError
-        If the file is not CSV or an entry is not a number.
-    """
-    try:
-        lines = [line for line in csv.reader(read_text(path, "a CSV matrix").splitlines()) if line]
-    except csv.Error as error:
-        raise DataError(f"{path}: {error}, expected a CSV matrix") from None
-    if lines and not all(_is_number(cell) for cell in lines[0]):
-        lines = [line[1:] for line in lines[1:]]
-    for number, line in enumerate(lines, start=1):
-        for column, cell in enumerate(line, start=1):
-            if not _is_number(cell):
-                raise DataError(f"{path} row {number} column {column}: is {cell!r}, expected a bandwidth")
-    return [[float(cell) for cell in line] for line in lines]
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
 def load_memory_model(name: Name) -> MemoryModel:
     """
     A memory model by catalog name, YAML file, or JSON file of a memory network.
@@ -271,3 +232,27 @@ def load_memory_model(name: Name) -> MemoryModel:
         return MemoryModel(name=network.name, network=network, precision=network.precision or "bf16")
     values = values_of_file("memory model", name, catalog_section("memory_models"), "a .yaml or .json file")
     return MemoryModel.parse(values, name)
+
+
+def load_stack(name: Name) -> Stack:
+    """
+    A stack by catalog name or YAML file.
+
+    Raises
+    ------
+    DataError
+        If there is no such stack or file, or the file is wrong.
+
+    Examples
+    --------
+    >>> import taut
+    >>> taut.load_stack("torchtitan").schedules
+    ['1f1b', 'gpipe', 'interleaved-1f1b', 'zb-v']
+    >>> taut.load_stack("megatron")
+    Traceback (most recent call last):
+    taut.errors.DataError: stack 'megatron' is not in the catalog, expected a catalog name, or a .yaml file; ...
+    """
+    name = os.fspath(name)
+    if name in catalog_section("stacks"):
+        return catalog_stack(name)
+    return Stack.parse(values_of_file("stack", name, catalog_section("stacks")), name)

@@ -64,7 +64,6 @@ the one mislead for the other.
 """
 
 import math
-import os
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal, Self, get_args
 
@@ -76,7 +75,6 @@ from taut.data.costs import RECOMPUTE, Module, OffloadModule, Recompute
 from taut.data.device import HALF, QUANTIZED, DeviceSpec, Precision
 from taut.data.layers.dispatch import DISPATCHERS, USUAL_DISPATCH, Dispatcher, DispatchSpec
 from taut.data.memory import GradPrecision
-from taut.data.named import Name, values_of_file
 from taut.data.spec import Spec
 
 Schedule = Literal["1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"]
@@ -243,37 +241,3 @@ def borrowed(calibration: Calibration) -> Calibration:
     """A calibration's coefficients for any device: without the band, which holds where it was fitted."""
     words = f"losses of {calibration.device}, as none are known here; {calibration.source}"
     return calibration.model_copy(update={"device": "", "residuals": {}, "mape": None, "samples": 0, "source": words})
-
-
-def load_stack(name: Name) -> Stack:
-    """
-    A stack by catalog name or YAML file.
-
-    Raises
-    ------
-    DataError
-        If there is no such stack or file, or the file is wrong.
-
-    Examples
-    --------
-    >>> import taut
-    >>> taut.load_stack("torchtitan").schedules
-    ['1f1b', 'gpipe', 'interleaved-1f1b', 'zb-v']
-    >>> taut.load_stack("megatron")
-    Traceback (most recent call last):
-    taut.errors.DataError: stack 'megatron' is not in the catalog, expected a catalog name, or a .yaml file; ...
-    """
-    name = os.fspath(name)
-    if name in catalog_section("stacks"):
-        return catalog_stack(name)
-    return Stack.parse(values_of_file("stack", name, catalog_section("stacks")), name)
-
-
-def catalog_stack(name: str) -> Stack:
-    """The built-in stack of this name."""
-    return Stack.parse({"name": name, **catalog_section("stacks")[name]}, f"catalog stack {name}")
-
-
-def catalog_stacks() -> dict[str, Stack]:
-    """Built-in stacks by name."""
-    return {name: catalog_stack(name) for name in catalog_section("stacks")}

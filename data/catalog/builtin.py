@@ -1,5 +1,5 @@
 """
-What is built in: the catalog's models, clusters, devices, calibrations, operator and memory models, and profiles.
+What is built in: the catalog's models, clusters, stacks, calibrations, operator and memory models, and profiles.
 
 Each section is a YAML file of ``data/catalog`` with one entry a name; profiles are CSV files of their own.
 """
@@ -16,6 +16,7 @@ from taut.data.device import DeviceSpec, Precision
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.readers.profile_csv import read_costs
+from taut.data.stack import Stack
 
 
 def catalog_models() -> dict[str, ModelSpec]:
@@ -39,6 +40,11 @@ def catalog_calibrations() -> dict[str, Calibration]:
 def catalog_operators() -> dict[str, OperatorModel]:
     """Built-in operator models by device name, with the device's half-precision peak rates."""
     return {name: _catalog_operator(name) for name in catalog_section("operators")}
+
+
+def catalog_stacks() -> dict[str, Stack]:
+    """Built-in stacks by name."""
+    return {name: catalog_stack(name) for name in catalog_section("stacks")}
 
 
 def catalog_profiles() -> dict[str, CostTable]:
@@ -86,6 +92,11 @@ def memory_model_of(stack: str, device: DeviceSpec, precision: Precision) -> Mem
 def catalog_model(name: str) -> ModelSpec:
     """The built-in model of this name."""
     return ModelSpec.parse({"name": name, **catalog_section("models")[name]}, f"catalog model {name}")
+
+
+def catalog_stack(name: str) -> Stack:
+    """The built-in stack of this name."""
+    return Stack.parse({"name": name, **catalog_section("stacks")[name]}, f"catalog stack {name}")
 
 
 def _catalog_operator(name: str) -> OperatorModel:

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
+from taut.data.catalog.builtin import catalog_stack
 from taut.data.catalog.devices import catalog_section
 from taut.data.costs import RECOMPUTE, CostTable
-from taut.data.stack import catalog_stack
 from taut.data.units import GIB, KIB
 from taut.formulations.degrees import tensor_degrees
 from taut.formulations.problem import MOST_KEPT, PlanningProblem

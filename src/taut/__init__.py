@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from taut.data.load import load_costs as load_costs
     from taut.data.load import load_memory_model as load_memory_model
     from taut.data.load import load_model as load_model
+    from taut.data.load import load_stack as load_stack
     from taut.data.memory import MemoryModel as MemoryModel
     from taut.data.model import ModelSpec as ModelSpec
     from taut.data.stack import Stack as Stack
-    from taut.data.stack import load_stack as load_stack
     from taut.errors import CertificateError as CertificateError
     from taut.errors import DataError as DataError
     from taut.errors import ExtrapolationWarning as ExtrapolationWarning
@@ -143,13 +143,11 @@ _HOMES = {
         "load_costs",
         "load_memory_model",
         "load_model",
+        "load_stack",
     ),
     "taut.data.memory": ("MemoryModel",),
     "taut.data.model": ("ModelSpec",),
-    "taut.data.stack": (
-        "Stack",
-        "load_stack",
-    ),
+    "taut.data.stack": ("Stack",),
     "taut.errors": (
         "CertificateError",
         "DataError",

@@ -9,12 +9,12 @@ import yaml
 
 from taut.data.analytic.layer_costs import analytic_costs
 from taut.data.calibration import Calibration
-from taut.data.catalog.builtin import catalog_calibrations, catalog_memory_models
+from taut.data.catalog.builtin import catalog_calibrations, catalog_memory_models, catalog_stacks
 from taut.data.catalog.devices import catalog_device
 from taut.data.costs import CostRow
 from taut.data.device import DeviceSpec, Precision
-from taut.data.load import load_model
-from taut.data.stack import SCHEDULES, calibration_for, catalog_stacks, distance, fused, load_stack
+from taut.data.load import load_model, load_stack
+from taut.data.stack import SCHEDULES, calibration_for, distance, fused
 from taut.errors import DataError
 
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from taut.data.catalog.builtin import catalog_stack
 from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
-from taut.data.stack import catalog_stack
 from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.exports.export import FRAMEWORKS
 from taut.exports.flagscale_meshes import mesh_files

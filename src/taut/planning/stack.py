@@ -13,10 +13,10 @@ from taut.data.cluster import ClusterSpec
 from taut.data.costs import MODULES, Module
 from taut.data.device import Precision
 from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
-from taut.data.load import load_calibration, load_memory_model
+from taut.data.load import load_calibration, load_memory_model, load_stack
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
-from taut.data.stack import SCHEDULES, Schedule, Stack, calibration_for, load_stack
+from taut.data.stack import SCHEDULES, Schedule, Stack, calibration_for
 from taut.errors import FieldError
 from taut.formulations.space import StrategySpace
 from taut.planning.fixed_values import OF_ALL_STAGES

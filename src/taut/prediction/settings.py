@@ -15,14 +15,14 @@ import numpy as np
 
 from taut.data.analytic.device_rates import rates_of
 from taut.data.calibration import Calibration, uncalibrated
-from taut.data.catalog.builtin import catalog_calibrations, catalog_operators, memory_model_of
+from taut.data.catalog.builtin import catalog_calibrations, catalog_operators, catalog_stacks, memory_model_of
 from taut.data.catalog.devices import catalog_devices, catalog_section
 from taut.data.costs import OFFLOAD_MODULES, RECOMPUTE
 from taut.data.device import DeviceSpec, Precision, core_inverse, usual_precision
-from taut.data.load import load_cluster
+from taut.data.load import load_cluster, load_stack
 from taut.data.memory import MemoryModel, ParameterBytes, parameter_bytes
 from taut.data.samples import ConfigurationRow
-from taut.data.stack import ContextKind, Stack, borrowed, calibration_for, catalog_stacks, load_stack
+from taut.data.stack import ContextKind, Stack, borrowed, calibration_for
 from taut.data.suggest import one_of
 from taut.data.units import GIGABIT, MICROSECOND
 from taut.errors import DataError

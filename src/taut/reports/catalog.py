@@ -11,10 +11,10 @@ from taut.data.catalog.builtin import (
     catalog_memory_models,
     catalog_models,
     catalog_profiles,
+    catalog_stacks,
 )
 from taut.data.catalog.devices import catalog_devices
 from taut.data.cluster import ClusterSpec
-from taut.data.stack import catalog_stacks
 from taut.errors import DataError
 from taut.reports.text_table import text_table
 

@@ -19,10 +19,9 @@ from functools import cache, cached_property
 from typing import Any
 
 from taut import __version__
-from taut.data.load import load_calibration, load_cluster, load_costs, load_memory_model, load_model
+from taut.data.load import load_calibration, load_cluster, load_costs, load_memory_model, load_model, load_stack
 from taut.data.model import ModelSpec
 from taut.data.spec import Spec, digest
-from taut.data.stack import load_stack
 from taut.errors import DataError
 from taut.sweeping.spec import Fields, Kind
 

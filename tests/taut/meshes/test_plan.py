@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import taut
-from taut.data.stack import catalog_stacks
+from taut.data.catalog.builtin import catalog_stacks
 from taut.meshes.plan import MeshedPlan
 from taut.solver.meshes.document import MeshSection
 from taut.solver.meshes.search import ORDERS

@@ -7,8 +7,8 @@ import pytest
 
 import taut
 from taut.data.costs import RECOMPUTE
+from taut.data.load import load_stack
 from taut.data.samples import ConfigurationRow
-from taut.data.stack import load_stack
 from taut.formulations.batch.configurations import even_division
 from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.schedules.plan_orders import SPLIT

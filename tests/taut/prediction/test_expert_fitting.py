@@ -8,8 +8,9 @@ import pytest
 import taut
 from taut.data.calibration import EXPERT_TERMS, uncalibrated
 from taut.data.catalog.builtin import catalog_calibrations
+from taut.data.load import load_stack
 from taut.data.samples import ConfigurationRow
-from taut.data.stack import calibration_for, load_stack
+from taut.data.stack import calibration_for
 from taut.prediction.expert_fitting import LEAST, calibrate_experts
 from taut.prediction.rows import predict_rows
 from taut.prediction.settings import Given, find_device, setting_of, within_domain
