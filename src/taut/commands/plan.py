@@ -12,7 +12,10 @@ from taut.commands.request_options import takes_request
 from taut.errors import FieldError
 
 if TYPE_CHECKING:
+    from taut.meshes.plan import MeshedPlan
+    from taut.planning.plan import Plan
     from taut.planning.request import PlanRequest
+    from taut.planning.stack_price import StackPrice
 
 
 @takes_request
@@ -49,14 +52,10 @@ def plan_command(
         _provision(request, {"objective": objective, **given}, out, as_json, quiet)
         return
     from taut.commands.progress import progress_lines
-    from taut.meshes.plan import MeshedPlan
     from taut.meshes.spaces import plan_with_meshes
     from taut.planning.method import scored_by_simulation
-    from taut.planning.plan import Plan
     from taut.planning.solve import plan
-    from taut.planning.stack_price import StackPrice
     from taut.planning.stack_price import stack_price as price_of
-    from taut.reports.plan import summary
 
     check_file(out)
     request, method = scored_by_simulation(request, method)
@@ -70,14 +69,24 @@ def plan_command(
             found = plan_with_meshes(request, method=method, processes=processes, progress=progress)
     if out is not None:
         found.write(out)
-    if as_json:
-        beside = {} if costs is None else {"stack_price": {**asdict(costs), "at_most": costs.at_most}}
-        typer.echo(json.dumps(found.document | beside))
-    elif isinstance(found, MeshedPlan):
-        typer.echo(str(found))
-    else:
-        words = summary(found.typed, width=text_width(), spaces=found.spaces)
-        typer.echo(words + ("" if costs is None else f"\n{costs}"))
+    typer.echo(_document(found, costs) if as_json else _words(found, costs))
+
+
+def _document(found: "Plan | MeshedPlan", costs: "StackPrice | None") -> str:
+    """The plan as JSON, with what the stack's limits cost where that is asked for."""
+    beside = {} if costs is None else {"stack_price": {**asdict(costs), "at_most": costs.at_most}}
+    return json.dumps(found.document | beside)
+
+
+def _words(found: "Plan | MeshedPlan", costs: "StackPrice | None") -> str:
+    """The same in words."""
+    from taut.meshes.plan import MeshedPlan
+    from taut.reports.plan import summary
+
+    if isinstance(found, MeshedPlan):
+        return str(found)
+    words = summary(found.typed, width=text_width(), spaces=found.spaces)
+    return words + ("" if costs is None else f"\n{costs}")
 
 
 def _check_alone(method: str, stack_price: bool, processes: int) -> None:

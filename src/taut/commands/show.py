@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from taut.errors import DataError
 
 if TYPE_CHECKING:
     from taut.planning.plan import Plan
+    from taut.prediction.measured_run import MeasuredRun
     from taut.sensitivity.box import Box
 
 
@@ -45,10 +47,8 @@ def show_command(
     from taut.planning.plan import load_plan
     from taut.planning.written import is_meshed
     from taut.prediction.measured_run import read_run
-    from taut.reports.first_run import first_run, first_run_text
     from taut.reports.plan import summary
     from taut.reports.plan_details import details
-    from taut.reports.sensitivity import sensitivity, sensitivity_text
     from taut.sensitivity.box import Box
 
     if is_meshed(path):
@@ -61,15 +61,13 @@ def show_command(
     try:
         more = details(plan, width=text_width())
         words = summary(plan.typed, width=text_width(), details=more, spaces=plan.spaces)
-        if sensitive:
-            words += f"\n\n{sensitivity_text(plan.typed, width=text_width())}"
-            beside["sensitivity"] = sensitivity(plan.typed).as_dict()
-        if box is not None or break_even:
-            for name, text, value in _searched(plan, box, break_even, time_limit, quiet):
-                words, beside[name] = f"{words}\n\n{text}", value
-        if run is not None and measured is not None:
-            words += f"\n\n{first_run_text(plan.typed, measured, run, width=text_width())}"
-            beside["run"] = first_run(plan.typed, measured).as_dict()
+        parts = chain(
+            _sensitivity(plan) if sensitive else (),
+            _searched(plan, box, break_even, time_limit, quiet) if box is not None or break_even else (),
+            _first_run(plan, measured, run) if run is not None and measured is not None else (),
+        )
+        for name, text, value in parts:
+            words, beside[name] = f"{words}\n\n{text}", value
     except DataError:
         raise
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -92,6 +90,21 @@ def _meshed(path: Path, asked: list[str], *, as_json: bool) -> str:
     passes = found.pipelines[found.slowest], found.schedule, found.times[found.slowest]
     whose = f" of pipeline {found.slowest}, the slowest" if len(found.pipelines) > 1 else ""
     return "\n".join([str(plan), *drawn_timeline(*passes, text_width(), whose)])
+
+
+def _sensitivity(plan: "Plan") -> Iterator[tuple[str, str, Any]]:
+    """Name, words and values of how wrong the prices may be before another plan is better."""
+    from taut.reports.sensitivity import sensitivity, sensitivity_text
+
+    yield "sensitivity", sensitivity_text(plan.typed, width=text_width()), sensitivity(plan.typed).as_dict()
+
+
+def _first_run(plan: "Plan", measured: "MeasuredRun", run: Path) -> Iterator[tuple[str, str, Any]]:
+    """Name, words and values of predicted against measured."""
+    from taut.reports.first_run import first_run, first_run_text
+
+    words = first_run_text(plan.typed, measured, run, width=text_width())
+    yield "run", words, first_run(plan.typed, measured).as_dict()
 
 
 def _searched(
