@@ -12,8 +12,10 @@ the quickest of them that fits takes the place of all this.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from heapq import merge
 from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +23,7 @@ from taut.formulations.order_division import ChunkProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
+from taut.formulations.tables.order_memory import DeviceMemory
 from taut.solver.layer_partition import Partition
 from taut.solver.order_priced.divisions.annealing import DivisionAnnealing
 from taut.solver.order_priced.divisions.bands import quickest_bands
@@ -71,52 +74,77 @@ def improved_division(
     """
     if given.stated is not None:
         return _best_stated(problem, candidate, given)
-    memory, budget = problem.device_memory(candidate), int(given.budget)
-
-    def excess(division: Division) -> int:
-        return max(max(memory.bytes_of(*division.ranges)) - budget, 0)
-
-    def least(tried: Sequence[Division]) -> tuple[Division, tuple[int, float]]:
-        lacking = [excess(division) for division in tried]
-        leanest = [division for division, over in zip(tried, lacking, strict=True) if over == min(lacking)]
-        seconds = [least_makespan(given, division) for division in leanest]
-        return leanest[int(np.argmin(seconds))], (min(lacking), min(seconds))
-
+    trial = _Trial(given, problem.device_memory(candidate))
     # Later runs begin with what the first one began with.
-    more = quickest_bands(given, excess, limit * (1 + REACH)) if turns.start == 0 else ()
-    best, value = least([*divisions, *more])
+    more = quickest_bands(given, trial.excess, limit * (1 + REACH)) if turns.start == 0 else ()
+    best = trial.best([*divisions, *more])
     for seed in turns:
         moves, reach, hot = EFFORTS[seed]
-        if reach < np.inf and (value[0] > 0 or value[1] >= limit * (1 + reach)):
+        if reach < np.inf and (best.excess > 0 or best.seconds >= limit * (1 + reach)):
             break
         moves = min(moves, MOST_ANNEALED // len(given.order.passes))
-        run = DivisionAnnealing(problem, candidate, given, best, moves=moves, hot=hot, seed=seed)
+        run = DivisionAnnealing(problem, candidate, given, best.division, moves=moves, hot=hot, seed=seed)
         run.advance()
-        best, value = least([best, run.division]) if run.division is not None else (best, value)
+        best = trial.best([best.division, run.division]) if run.division is not None else best
+    best = _descended(trial, best, limit)
+    if best.excess > 0:
+        return None
+    return Partition(seconds=best.seconds, division=best.division, patterns=(0,) * candidate.pp)
+
+
+class _Tried(NamedTuple):
+    """A division with the bytes that its fullest device lacks, and its makespan in seconds: the less the better."""
+
+    excess: int
+    seconds: float
+    division: Division
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """What divisions are tried by: memory of the devices, and makespan."""
+
+    given: ChunkProblem
+    memory: DeviceMemory
+
+    def excess(self, division: Division) -> int:
+        """Bytes that the fullest device of a division lacks."""
+        return max(max(self.memory.bytes_of(*division.ranges)) - int(self.given.budget), 0)
+
+    def best(self, divisions: Sequence[Division]) -> _Tried:
+        """The quickest of the divisions that lack least, the first of several."""
+        lacking = [self.excess(division) for division in divisions]
+        leanest = [division for division, over in zip(divisions, lacking, strict=True) if over == min(lacking)]
+        seconds = [least_makespan(self.given, division) for division in leanest]
+        return _Tried(min(lacking), min(seconds), leanest[int(np.argmin(seconds))])
+
+
+def _descended(trial: _Trial, best: _Tried, limit: float) -> _Tried:
+    """The division that first steps which are better lead to, as long as it is near the limit."""
+    given = trial.given
     left = max(MOST_PASSES // len(given.order.passes), 4 * given.num_chunks)
     improving = True
-    while improving and left > 0 and value[1] < limit * (1 + REACH):
+    while improving and left > 0 and best.seconds < limit * (1 + REACH):
         improving = False
-        for division in _neighbours(given, best):
-            if (over := excess(division)) > value[0]:
+        for division in _neighbours(given, best.division):
+            if (over := trial.excess(division)) > best.excess:
                 continue
             left -= 1
-            if (tried := (over, least_makespan(given, division))) < value:
-                best, value, improving = division, tried, True
+            tried = _Tried(over, least_makespan(given, division), division)
+            if tried[:2] < best[:2]:
+                best, improving = tried, True
                 break
-    if value[0] > 0:
-        return None
-    return Partition(seconds=value[1], division=best, patterns=(0,) * candidate.pp)
+    return best
 
 
 def _best_stated(problem: PlanningProblem, candidate: Candidate, given: ChunkProblem) -> Partition | None:
     """The quickest division of those that are listed, with one recompute for all chunks, that fits."""
-    memory, budget = problem.device_memory(candidate), int(given.budget)
+    trial = _Trial(given, problem.device_memory(candidate))
     best, seconds, left = None, np.inf, MOST_PASSES
     for busiest, division in merge(*(by_busiest(given, r) for r in given.recomputes.tolist()), key=itemgetter(0)):
         if busiest >= seconds or left <= 0:
             break
-        if max(memory.bytes_of(*division.ranges)) <= budget:
+        if trial.excess(division) == 0:
             left -= len(given.order.passes)
             value = least_makespan(given, division)
             best, seconds = (division, value) if value < seconds else (best, seconds)
