@@ -61,6 +61,7 @@ def stack_price(request: PlanRequest, plan: Plan, *, progress: Progress | None =
             "stack": WHOLE_SPACE,
             "calibration": priced.calibration,
             "memory_model": priced.memory,
+            "overlap_grad_reduce": priced.overlap_grad_reduce,
             "schedules": request.schedules or SCHEDULES,
         }
     )

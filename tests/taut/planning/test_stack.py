@@ -1,5 +1,6 @@
 """A request's stack decides the space and the calibration."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,6 +85,17 @@ def test_the_price_of_a_stack_is_a_bound_on_everything_it_cannot_run() -> None:
     assert price.whole_space_bound_s <= best.step_time_s <= found.step_time_s
     assert price.at_most == found.step_time_s / price.whole_space_bound_s - 1
     assert "megatron-core's limits cost at most" in str(price)
+
+
+@pytest.mark.proof
+def test_the_price_of_a_stack_that_overlaps_overlaps_too(tmp_path: Path) -> None:
+    """The whole space is bounded at the prices of the plan, reductions during the last backward pass among them."""
+    ours = tmp_path / "ours.yaml"
+    ours.write_text("{description: x, schedules: [1f1b], zero: [0], overlap_grad_reduce: true}\n", encoding="utf-8")
+    fix: dict[str, Any] = {"pp": 1, "tp": 1, "micro_batch": 4, "zero": 0, "recompute": "none"}
+    request = taut.PlanRequest("gpt2-345m", "dgx-a100", global_batch=32, fix=fix, stack=str(ours))
+    found = taut.plan(request)
+    assert stack_price(request, found).whole_space_bound_s <= found.step_time_s
 
 
 def test_overlapped_reductions_are_not_hidden_twice() -> None:
