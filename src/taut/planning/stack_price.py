@@ -14,18 +14,23 @@ from taut.errors import NothingFoundError
 from taut.planning.plan import Plan
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
-from taut.planning.stack import WHOLE_SPACE
+from taut.planning.stack import WHOLE_SPACE, stack_of
 from taut.solver.result import Progress
 from taut.solver.search.search import search
 
 
 @dataclass(frozen=True, slots=True)
 class StackPrice:
-    """Step time of a stack's plan, a bound on the whole space, and the share (1), all at the stack's prices."""
+    """
+    Step time of a stack's plan, a bound on the whole space, and the share (1), all at the stack's prices.
+
+    ``left_out`` are schedules that the stack runs and the plan's search did not consider.
+    """
 
     stack: str
     step_time_s: float
     whole_space_bound_s: float
+    left_out: tuple[str, ...] = ()
 
     @property
     def at_most(self) -> float:
@@ -34,7 +39,8 @@ class StackPrice:
 
     def __str__(self) -> str:
         bound = f"no plan of the whole space is faster than {self.whole_space_bound_s:.6g} s at the same prices"
-        return f"stack price {self.stack}'s limits cost at most {100 * max(self.at_most, 0.0):.3g} %: {bound}"
+        more = f"; the stack runs {', '.join(self.left_out)} as well (--schedules all)" if self.left_out else ""
+        return f"stack price {self.stack}'s limits cost at most {100 * max(self.at_most, 0.0):.3g} %: {bound}{more}"
 
 
 def stack_price(request: PlanRequest, plan: Plan, *, progress: Progress | None = None) -> StackPrice:
@@ -68,4 +74,6 @@ def stack_price(request: PlanRequest, plan: Plan, *, progress: Progress | None =
     found = search(planning_problem(wider), request.limits, progress)
     if not found.lower_bound > 0:
         raise NothingFoundError("no stack price: the search was stopped before it bounded the whole space")
-    return StackPrice(priced.space.stack or WHOLE_SPACE, plan.step_time_s, found.lower_bound)
+    considered = SCHEDULES if "schedule" in request.fix else priced.space.schedules
+    left_out = tuple(kind for kind in stack_of(request).schedules if kind not in considered)
+    return StackPrice(priced.space.stack or WHOLE_SPACE, plan.step_time_s, found.lower_bound, left_out)

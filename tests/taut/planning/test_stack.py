@@ -85,6 +85,10 @@ def test_the_price_of_a_stack_is_a_bound_on_everything_it_cannot_run() -> None:
     assert price.whole_space_bound_s <= best.step_time_s <= found.step_time_s
     assert price.at_most == found.step_time_s / price.whole_space_bound_s - 1
     assert "megatron-core's limits cost at most" in str(price)
+    assert price.left_out == ("interleaved-1f1b",)
+    assert str(price).endswith("the stack runs interleaved-1f1b as well (--schedules all)")
+    fixed = request.model_copy(update={"fix": {**request.fix, "schedule": "1f1b"}})
+    assert stack_price(fixed, found).left_out == ()
 
 
 @pytest.mark.proof
