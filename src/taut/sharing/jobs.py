@@ -100,13 +100,9 @@ def jobs(
     (4000.0, 3600)
     """
     kind = _checked(policy, objective, plans, time_limit)
-    given = load_jobs(trace)
-    if restart_s is not None:
-        given = JobTrace.parse({**dict(given), "restart_s": float(restart_s)}, "restart_s")
-    where = cluster if isinstance(cluster, ClusterSpec) else load_cluster(cluster)
     stated = instance(
-        given,
-        where,
+        _trace(trace, restart_s),
+        cluster if isinstance(cluster, ClusterSpec) else load_cluster(cluster),
         plans="best" if plans == "best" else "data-parallel",
         prices=prices,
         pricing={"stack": stack, "calibration": calibration, "memory_model": memory_model},
@@ -154,6 +150,14 @@ def _checked(policy: str, objective: str, plans: str, time_limit: float) -> Obje
         if known == objective:
             return known
     raise FieldError("objective", objective, f"expected {one_of(objective, OBJECTIVES)}")
+
+
+def _trace(trace: Name | Mapping[str, Any] | JobTrace, restart_s: float | None) -> JobTrace:
+    """The trace, with the seconds of every start where they are given."""
+    given = load_jobs(trace)
+    if restart_s is None:
+        return given
+    return JobTrace.parse({**dict(given), "restart_s": float(restart_s)}, "restart_s")
 
 
 def _check_feasible(stated: Instance, objective: Objective) -> None:
