@@ -6,6 +6,7 @@ A row that is wrong keeps its place and has an error text instead of figures (``
 
 import csv
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from io import StringIO
 from os import PathLike
 from pathlib import Path
@@ -97,7 +98,15 @@ def _given(calibration: Calibration | str | None, memory_model: MemoryModel | st
 def _predicted(lines: list[SampleLine], given: Given) -> list[Prediction]:
     """A prediction for every line, with the line's own error where it has one."""
     found = iter(predict_rows([line.row for line in lines if line.row is not None], given))
-    return [next(found) if line.row is not None else Prediction(error=line.error) for line in lines]
+    return [
+        _numbered(next(found), number) if line.row is not None else Prediction(error=line.error)
+        for number, line in enumerate(lines, start=1)
+    ]
+
+
+def _numbered(found: Prediction, number: int) -> Prediction:
+    """A prediction whose error names the row, as errors of single cells do."""
+    return replace(found, error=f"row {number}: {found.error}") if found.error else found
 
 
 def _record(found: Prediction) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def test_a_plan_has_less_and_is_written_read_back_and_predicted() -> None:
     said, part = taut.predict([{**row, "activation_offload_fraction": share} for share in (1, 0.5)])
     assert said["error"] == "" and said["step_time_s"] == pytest.approx(plan.step_time_s, rel=1e-9)
     assert said["memory_bytes"] == max(plan.predicted.memory_bytes)
-    assert part["error"] == "activation_offload_fraction is 0.5, expected 0 or 1 in the stack"
+    assert part["error"] == "row 2: activation_offload_fraction is 0.5, expected 0 or 1 in the stack"
 
 
 def test_what_deepspeed_does_not_move_is_not_exported() -> None:
