@@ -57,11 +57,6 @@ class Stopwatch(event.Listener):
             now = self._since if self._running else perf_counter()
             return now - self._began - self._excluded
 
-    def restart(self) -> None:
-        """Count from now on."""
-        with self._lock:
-            self._began, self._excluded = perf_counter(), 0.0
-
     def on_start(self, started: Any) -> None:
         """Stand still; loops that a loop calls are compiled within its compilation."""
         with self._lock:

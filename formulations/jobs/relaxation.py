@@ -62,7 +62,6 @@ class Relaxation:
     values: Floats
     configuration: Ints
     interval: Ints
-    boundaries: Floats
 
 
 class _Rows:
@@ -161,7 +160,6 @@ class _Builder:
             values=values,
             configuration=self.configuration,
             interval=self.pair_interval[self.pair],
-            boundaries=self.bounds,
         )
 
     def _work_and_time(self, met: bool, length: int | None = None) -> None:

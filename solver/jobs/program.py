@@ -6,7 +6,6 @@ that it is optimal is CBC's claim. Bounds of either are bounds on schedules of t
 """
 
 import tempfile
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,7 +32,6 @@ class GridResult:
     status: Status
     value: float | None
     schedule: Schedule
-    runtime: float
 
 
 def solve_grid(
@@ -69,7 +67,6 @@ def solve_grid(
     SolverError
         If the solver fails, or its choice breaks a row.
     """
-    started = time.perf_counter()
     solver = cp_model.CpSolver()
     solver.parameters.num_workers, solver.parameters.random_seed = workers, seed
     if time_limit is not None:
@@ -77,13 +74,12 @@ def solve_grid(
     if work_limit is not None:
         solver.parameters.max_deterministic_time = work_limit
     status, choice = _cp_sat(program, solver, stop) if backend == "cp-sat" else _cbc(program, time_limit)
-    seconds = time.perf_counter() - started
     if choice is None:
-        return GridResult(status=status, value=None, schedule=(), runtime=seconds)
+        return GridResult(status=status, value=None, schedule=())
     if not program.holds(choice):
         raise SolverError(f"jobs: {backend} returned a choice that breaks a row")
     value = program.constant + program.unit * program.value(choice)
-    return GridResult(status=status, value=value, schedule=program.schedule(choice), runtime=seconds)
+    return GridResult(status=status, value=value, schedule=program.schedule(choice))
 
 
 def _rows(program: GridProgram) -> list[tuple[list[int], list[int], int]]:

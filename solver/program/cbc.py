@@ -89,7 +89,7 @@ def solve_cbc(
         answer = ask("preprocess off", "presolve off", *cutoff)
         cheaper = _cost(answer) < _cost(best)
         best = answer if cheaper else best
-    return replace(_concluded(best, answer), runtime=time.perf_counter() - started)
+    return _concluded(best, answer)
 
 
 def _cost(result: ProgramResult) -> float:
@@ -121,7 +121,6 @@ def _answer(program: StrategyProgram, status: Status, values: list[float] | None
         tolerance_ns=0.5,
         lower_bound_ns=None if bound is None else floor(bound),
         solver=SOLVER,
-        runtime=0.0,
     )
 
 

@@ -18,8 +18,8 @@ class ProgramResult:
     """
     A backend's answer: the choice and its cost where one was found, and the bound that the solver claims.
 
-    ``objective_ns`` is ``StrategyProgram.cost`` of the choice, ``lower_bound_ns`` is rounded down, ``solver``
-    names the solver and its version, ``runtime`` is wall time in seconds.
+    ``objective_ns`` is ``StrategyProgram.cost`` of the choice, ``lower_bound_ns`` is rounded down, and ``solver`` names
+    the solver and its version.
     """
 
     status: Status
@@ -27,7 +27,6 @@ class ProgramResult:
     lower_bound_ns: int | None
     choice: StrategyChoice | None
     solver: str
-    runtime: float
 
 
 def checked_result(
@@ -38,7 +37,6 @@ def checked_result(
     claimed_ns: float | None,
     lower_bound_ns: int | None,
     solver: str,
-    runtime: float,
     tolerance_ns: float = 0.0,
 ) -> ProgramResult:
     """
@@ -53,8 +51,8 @@ def checked_result(
         exceed the cost, because a makespan may then be larger than it need be.
     lower_bound_ns
         The solver's bound, rounded down; None where it claims none.
-    solver, runtime
-        Who solved it, and for how many seconds.
+    solver
+        Who solved it.
 
     Raises
     ------
@@ -79,7 +77,6 @@ def checked_result(
         lower_bound_ns=lower_bound_ns,
         choice=choice,
         solver=solver,
-        runtime=runtime,
     )
 
 

@@ -92,7 +92,6 @@ def solve_cpsat(
         claimed_ns=int(np.array(answer.solution) @ program.objective) if found else None,
         lower_bound_ns=int(answer.inner_objective_lower_bound) if bounded else None,
         solver=SOLVER,
-        runtime=time.perf_counter() - started,
     )
 
 

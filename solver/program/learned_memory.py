@@ -74,7 +74,4 @@ def solve_predicted(
         if time_limit is not None and time.perf_counter() - started > time_limit:
             result = replace(result, status=Status.UNKNOWN, objective_ns=None, choice=None)
             break
-    return PredictedResult(
-        result=replace(result, runtime=time.perf_counter() - started),
-        refused=tuple(refused),
-    )
+    return PredictedResult(result=result, refused=tuple(refused))

@@ -102,7 +102,6 @@ def test_a_backend_has_what_is_left_of_the_limit(monkeypatch: pytest.MonkeyPatch
             lower_bound_ns=None,
             choice=None,
             solver="slow",
-            runtime=time_limit,
         )
 
     monkeypatch.setattr(integer_program, "Stopwatch", Watch)

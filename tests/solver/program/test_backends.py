@@ -248,7 +248,6 @@ def test_wrong_claims_are_refused(status: Status, claimed: int, bound: int | Non
             claimed_ns=best.objective_ns + claimed,
             lower_bound_ns=None if bound is None else best.objective_ns + bound,
             solver="a solver",
-            runtime=0.0,
         )
 
 
@@ -257,9 +256,7 @@ def test_values_that_are_no_choice_are_refused() -> None:
     program = uneven(4, 1)
     values = [1.0] + [0.0] * (len(program.upper) - 1)
     with pytest.raises(SolverError, match=r"the values are not a choice: .* are wrong, expected 1 in order"):
-        checked_result(
-            program, Status.FEASIBLE, values, claimed_ns=None, lower_bound_ns=None, solver="a solver", runtime=0.0
-        )
+        checked_result(program, Status.FEASIBLE, values, claimed_ns=None, lower_bound_ns=None, solver="a solver")
 
 
 def test_numbers_beyond_what_cbc_reads_are_refused() -> None:
