@@ -11,8 +11,8 @@ from taut.data.model import ModelSpec
 from taut.data.stack import ANY_DIVISION, ContextKind
 from taut.formulations.degrees import BlockShape, context_degrees, divisors, expert_degrees, tensor_degrees
 from taut.formulations.divisions import families
-from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
-from taut.formulations.space import Candidate, GivenOrder, StrategySpace
+from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, GivenOrder, chunks_of_device, is_defined
+from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.tables.context_kinds import ContextKinds
 
 

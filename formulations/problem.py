@@ -24,8 +24,8 @@ from taut.formulations.candidates import beside_hosts, beside_overlap, candidate
 from taut.formulations.divisions import families, listed
 from taut.formulations.links import Links, links
 from taut.formulations.rings import RingRates, ring_rates
-from taut.formulations.schedules.plan_orders import ON_V
-from taut.formulations.space import Candidate, GivenOrder, StrategySpace
+from taut.formulations.schedules.plan_orders import ON_V, GivenOrder
+from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.tables.activation_offload import host_links
 from taut.formulations.tables.block_traffic import Traffic
 from taut.formulations.tables.context_kinds import ContextKinds

@@ -62,18 +62,17 @@ one tensor rank has no sequence parallelism. Stages, recompute per stage and pla
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from taut.data.costs import RECOMPUTE, Module, OffloadModule, Recompute
 from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
 from taut.data.spec import Spec
 from taut.data.stack import ANY_DIVISION, ContextKind, Form, Schedule, ZeroStage
 from taut.data.suggest import one_of
-from taut.errors import FormulationError
 from taut.formulations.degrees import BlockShape
-from taut.formulations.schedules.plan_orders import ORDER_PRICED, order_of
+from taut.formulations.schedules.plan_orders import ORDER_PRICED, GivenOrder
 from taut.formulations.tables.host_shares import ActivationOffload, OptimizerOffload
 
 MOST_SEQUENCES = 10_000_000
@@ -210,25 +209,6 @@ class Candidate:
     def order_key(self) -> tuple[str, int, int, int, tuple[str, ...]]:
         """What the order of the passes depends on (``taut.formulations.schedules.plan_orders``)."""
         return self.schedule, self.pp, self.vpp, self.num_micro_batches, self.order
-
-
-class GivenOrder(Spec):
-    """An order of the passes, as words by device, for a schedule on the V at some degrees, (6)."""
-
-    schedule: Literal["zb-v", "v-half", "v-min"]
-    pp: Annotated[int, Field(gt=1)]
-    tp: Annotated[int, Field(gt=0)]
-    micro_batch: Annotated[int, Field(gt=0)]
-    num_micro_batches: Annotated[int, Field(gt=0)]
-    words: list[str]
-
-    @model_validator(mode="after")
-    def _feasible(self) -> Self:
-        try:
-            order_of(self.schedule, self.pp, 2, self.num_micro_batches, tuple(self.words))
-        except FormulationError as error:
-            raise ValueError(str(error)) from None
-        return self
 
 
 class StrategySpace(Spec):

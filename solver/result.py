@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import Any
 
 from taut.data.arrays import Ints
-from taut.formulations.space import Candidate, GivenOrder
+from taut.formulations.schedules.plan_orders import GivenOrder
+from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 
 OPTIMALITY_GAP = 1e-6

@@ -26,11 +26,13 @@ parallelism with controllable memory (zb-v, v-half, v-min).
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
+from pydantic import Field, model_validator
 
 from taut.data.arrays import Ints
+from taut.data.spec import Spec
 from taut.errors import FormulationError
 from taut.formulations.schedules.in_flight import largest_counts
 from taut.formulations.schedules.orders.block import repeat, v_half, v_min
@@ -143,3 +145,22 @@ def in_flight_counts(
         counts = largest_counts(np.ascontiguousarray(rows[:, 0]), place[rows[:, 1]], int((device == d).sum()))
         found.append(np.unique(counts, axis=0))
     return tuple(found)
+
+
+class GivenOrder(Spec):
+    """An order, as words by device, for a schedule on the V at some degrees (``taut.formulations.space`` (6))."""
+
+    schedule: Literal["zb-v", "v-half", "v-min"]
+    pp: Annotated[int, Field(gt=1)]
+    tp: Annotated[int, Field(gt=0)]
+    micro_batch: Annotated[int, Field(gt=0)]
+    num_micro_batches: Annotated[int, Field(gt=0)]
+    words: list[str]
+
+    @model_validator(mode="after")
+    def _feasible(self) -> Self:
+        try:
+            order_of(self.schedule, self.pp, 2, self.num_micro_batches, tuple(self.words))
+        except FormulationError as error:
+            raise ValueError(str(error)) from None
+        return self

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import ON_V
-from taut.formulations.space import Candidate, GivenOrder
+from taut.formulations.schedules.plan_orders import ON_V, GivenOrder
+from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks

@@ -20,7 +20,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.space import Candidate, GivenOrder
+from taut.formulations.schedules.plan_orders import GivenOrder
+from taut.formulations.space import Candidate
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import (
     Incumbent,

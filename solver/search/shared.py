@@ -21,7 +21,8 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import replace
 
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.space import Candidate, GivenOrder
+from taut.formulations.schedules.plan_orders import GivenOrder
+from taut.formulations.space import Candidate
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import (
