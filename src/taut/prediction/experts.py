@@ -115,14 +115,15 @@ def _refuse_network(row: ConfigurationRow, memory: MemoryModel) -> None:
     """Refuse a memory network, which knows none of what these rows have."""
     if memory.network is None:
         return
-    shown = (
-        f"num_experts is {row.num_experts}"
-        if row.num_experts
-        else f"dp_shard is {row.dp_shard}"
-        if row.dp_shard
-        else f"recompute is of {row.recompute_modules[0]}"
-    )
-    raise DataError(f"{shown}, expected none, as {memory.network.name} does not know it")
+    shown = {
+        "num_experts": row.num_experts,
+        "dp_shard": row.dp_shard,
+        "optimizer_offload_fraction": row.optimizer_offload_fraction,
+        "activation_offload_fraction": row.activation_offload_fraction,
+        "recompute_modules": ", ".join(row.recompute_modules),
+    }
+    name, value = next((name, value) for name, value in shown.items() if value)
+    raise DataError(f"{name} is {value}, expected none, as {memory.network.name} does not know it")
 
 
 def _space(row: ConfigurationRow, setting: Setting) -> StrategySpace:

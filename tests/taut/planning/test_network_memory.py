@@ -7,7 +7,7 @@ import pytest
 
 from taut.data.load import load_memory_model
 from taut.data.memory_network import network_json
-from taut.data.samples import read_samples
+from taut.data.samples import ConfigurationRow, read_samples
 from taut.data.units import GIB
 from taut.formulations.tables.learned_memory import candidate_features, network_stage_memory
 from taut.planning.request import PlanRequest
@@ -15,6 +15,7 @@ from taut.planning.resolve import planning_problem
 from taut.planning.solve import plan
 from taut.prediction.network_features import network_features
 from taut.prediction.rows import predict_rows
+from taut.prediction.settings import Given
 from taut.solver.calibration.memory_network import fit_network
 from tests.taut.conftest import Run
 
@@ -84,6 +85,20 @@ def test_uneven_ranges_fit_no_device(network: Path) -> None:
     memory = network_stage_memory(model, problem.model, problem.candidates[0], [80 * GIB // 1024])
     assert memory.fixed[0, 0, 6] < memory.budget[0] < memory.fixed[0, 0, 7]
     assert memory.fixed[0, 6, 12] == memory.fixed[0, 0, 6]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("dp_shard", "2"), ("optimizer_offload_fraction", "0.5"), ("recompute_modules", "layernorm")]
+)
+def test_rows_that_the_network_does_not_know_are_refused(network: Path, column: str, value: str) -> None:
+    """A row with a part that no run of the network had says which."""
+    cells = {"gpu": "A100", "n_gpus": "8", "hidden": "1024", "layers": "12", "heads": "16", "seq": "1024", "tp": "1"}
+    cells |= {"pp": "1", "dp": "8", "micro_batch": "1", "global_batch": "32", "zero": "1", "recompute": "none"}
+    cells |= {"recompute": "selective:layernorm"} if column == "recompute_modules" else {column: value}
+    cells |= {"zero": "3"} if column == "dp_shard" else {}
+    row = ConfigurationRow.parse_cells(cells, "row")
+    found = predict_rows([row], Given(memory_model=load_memory_model(str(network))))[0]
+    assert found.error.startswith(f"{column} is {value}, expected none, as net does not know it")
 
 
 def test_command_trains_a_network(run: Run, samples: Path, tmp_path: Path) -> None:
