@@ -274,6 +274,8 @@ def machine_of(
 ) -> Machine:
     """Rates of a device in nodes of this size under a calibration's stack, with the links of a catalog cluster."""
     spec = load_cluster(cluster)
+    if len(spec.nodes) > 1 or spec.network.racks or spec.bandwidth_matrix is not None:
+        raise DataError(f"cluster {cluster}: has links that differ, expected one kind of node and of link between them")
     node, network = spec.nodes[0], spec.network
     return Machine(
         gpus_per_node=gpus_per_node,

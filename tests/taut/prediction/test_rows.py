@@ -195,6 +195,14 @@ def test_calibrations_of_another_device_are_refused_or_bear_no_band() -> None:
     assert lent.step_time_s is not None and lent.band is None
 
 
+def test_links_that_differ_are_refused() -> None:
+    """A row has no placement, so clusters of several kinds of nodes, and with racks, price none."""
+    rows = [configuration(cluster=name) for name in ("dgx-a100", "amp-heterogeneous", "hethub-12n96d")]
+    right, *wrong = predict_rows(rows)
+    assert not right.error
+    assert all("has links that differ, expected one kind of node" in one.error for one in wrong)
+
+
 def test_cards_without_nvlink_have_none_by_default() -> None:
     """A GeForce has the links of a node of L40S, and exchanges of tensor ranks take longer than over NVLink."""
     card, linked = predict_rows([configuration(gpu="rtx-4090", cluster=name) for name in ("", "dgx-a100")])
