@@ -118,7 +118,6 @@ def _refuse_network(row: ConfigurationRow, memory: MemoryModel) -> None:
     shown = {
         "num_experts": row.num_experts,
         "dp_shard": row.dp_shard,
-        "optimizer_offload_fraction": row.optimizer_offload_fraction,
         "activation_offload_fraction": row.activation_offload_fraction,
         "recompute_modules": ", ".join(row.recompute_modules),
     }

@@ -88,7 +88,7 @@ def test_uneven_ranges_fit_no_device(network: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "value"), [("dp_shard", "2"), ("optimizer_offload_fraction", "0.5"), ("recompute_modules", "layernorm")]
+    ("column", "value"), [("dp_shard", "2"), ("activation_offload_fraction", "0.5"), ("recompute_modules", "layernorm")]
 )
 def test_rows_that_the_network_does_not_know_are_refused(network: Path, column: str, value: str) -> None:
     """A row with a part that no run of the network had says which."""
