@@ -45,7 +45,7 @@ class DeviceMemory:
     counts
         For every device the micro-batches in flight of its chunks that its order goes through, (n, chunks).
     budget
-        Largest bytes of each device type that satisfy (5).
+        Largest bytes of each device type that satisfy ``taut.formulations.tables.memory`` (5).
     ahead
         Whether a device holds its largest chunk's activations once more, for a pass that runs beside another one.
     """
