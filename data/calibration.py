@@ -20,7 +20,7 @@ gather              gathers and scatters of shards over the stated links (ZeRO-2
 exchange            tokens that expert ranks exchange over the stated links          1
 ==================  ===============================================================  =========================
 
-A calibration whose runs had no shards may leave ``gather`` out: it is then that of ``data_parallel``, but at least 1,
+A calibration whose runs had no shards leaves ``gather`` out: it is then that of ``data_parallel``, but at least 1,
 since a smaller one stands for what these runs hid, and the step-time model hides gathers itself.
 
 One whose runs had no expert ranks leaves ``exchange`` out: it is then that of ``tensor_parallel``, but at least 1, as a

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.data.calibration import HIGH, LOW, TERMS, Calibration
+from taut.data.calibration import HIGH, LOW, OPTIONAL, TERMS, Calibration
 from taut.data.device import DeviceSpec
 from taut.data.layers.layer_factor import LayerFactor
 from taut.errors import FormulationError
@@ -75,18 +75,25 @@ def fit_calibration(
     unseen = {stack: cross_validate(runs, stated) for stack, runs in samples.items()}
     stack = _chosen({stack: float(np.abs(errors).mean()) for stack, errors in unseen.items()}, count)
     runs, errors, coefficients = samples[stack], unseen[stack], fit_coefficients(samples[stack], stated)
+    known = dict(zip(terms, coefficients.tolist(), strict=True))
     return Calibration.model_validate(
         {
             **about,
             "device": device.name,
             **stack._asdict(),
-            "coefficients": dict(zip(terms, coefficients.tolist(), strict=True)),
+            "coefficients": {term: known[term] for term in terms if term not in _unseen(runs, coefficients, terms)},
             "layer_factors": _factors(runs, stated, errors, coefficients),
             "residuals": {str(q): _outer_quantile(errors, q) for q in QUANTILES},
             "samples": count,
             "mape": float(np.abs(errors).mean()),
         }
     )
+
+
+def _unseen(runs: Samples, coefficients: Floats, terms: Sequence[str]) -> set[str]:
+    """Optional terms of which no run has anything: what a fit says of them is what it was pulled to."""
+    present = np.any(runs.terms(coefficients) > 0, axis=0).tolist()
+    return {term for term, some in zip(terms, present, strict=True) if term in OPTIONAL and not some}
 
 
 def _factors(runs: Samples, stated: Floats, errors: Floats, coefficients: Floats) -> list[LayerFactor]:

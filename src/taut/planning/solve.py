@@ -148,7 +148,7 @@ def plan(
     --------
     >>> import taut
     >>> taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 1, "tp": 1, "micro_batch": 4})
-    <Plan gpt2-345m on dgx-a100, pp=1 tp=1 dp=8 micro_batch=4 1f1b zero=3, 0.1469 s a step, gap 0 %>
+    <Plan gpt2-345m on dgx-a100, pp=1 tp=1 dp=8 micro_batch=4 1f1b zero=3, 0.1494 s a step, gap 0 %>
     """
     return planned(request_of(model, cluster, options), method=method, processes=processes, progress=progress)
 

@@ -98,7 +98,7 @@ def not_hidden_twice(calibration: Calibration) -> Calibration:
     if rings == shown:
         return calibration
     words = f"{calibration.source}; gradient rings at {shown:g} of the stated time, not {rings:g}, as they overlap"
-    coefficients = {**calibration.coefficients, "data_parallel": shown}
+    coefficients = {**calibration.coefficients, "data_parallel": shown, "gather": calibration["gather"]}
     return calibration.model_copy(update={"coefficients": coefficients, "source": words})
 
 

@@ -98,8 +98,8 @@ def samples_by_stack(
 
 def samples_of(rows: list[ConfigurationRow], device: DeviceSpec, about: Mapping[str, Any], stack: Stack) -> Samples:
     """Runs under one stack; where the model itself hides all of them, gradient rings cost no less than stated."""
-    kept = {name: about[name] for name in KEPT if name in about}
-    said = uncalibrated(device).model_copy(update={**kept, "cluster": about["cluster"], **stack._asdict()})
+    kept = {"device": "", "cluster": about["cluster"], **{name: about[name] for name in KEPT if name in about}}
+    said = uncalibrated(device).model_copy(update={**kept, **stack._asdict()})
     floors = _floors(device, {row.precision or usual_precision([device]) for row in rows})
     seconds, forms = np.array([row.measured_s for row in rows], dtype=float), []
     sizes = np.empty((len(rows), len(SIZES) + 1))

@@ -123,6 +123,16 @@ def test_a_fit_in_a_narrower_format_leans_on_the_stacks_own() -> None:
     assert not speaks_for(like.model_copy(update={"samples": 19})) and not speaks_for(found)
 
 
+def test_a_fit_says_nothing_of_gathers_that_no_run_has() -> None:
+    """Runs without shards leave the coefficient of gathers to that of gradient rings."""
+    terms, _, seconds = samples(12, 0.01)
+    assert "gather" in fit_calibration({FAST: fixed(terms, seconds)}, DEVICE, {"name": "c"}).coefficients
+    terms[:, TERMS.index("gather")] = 0.0
+    found = fit_calibration({FAST: fixed(terms, seconds)}, DEVICE, {"name": "c"})
+    assert "gather" not in found.coefficients
+    assert found["gather"] == max(1.0, found["data_parallel"])
+
+
 def test_a_fit_on_many_nodes_leans_on_the_stacks_own_on_one() -> None:
     """Products and attention as on one node, launches of as many seconds for a pass without work, the rest stated."""
     one = Calibration(name="c", coefficients=dict.fromkeys(TERMS, 4.0), nodes="one", launch_us=250.0)
