@@ -274,9 +274,11 @@ def machine_of(
 ) -> Machine:
     """Rates of a device in nodes of this size under a calibration's stack, with the links of a catalog cluster."""
     spec = load_cluster(cluster)
-    if len(spec.nodes) > 1 or spec.network.racks or spec.bandwidth_matrix is not None:
-        raise DataError(f"cluster {cluster}: has links that differ, expected one kind of node and of link between them")
     node, network = spec.nodes[0], spec.network
+    unlike = any(group.model_copy(update={"count": node.count}) != node for group in spec.nodes)
+    measured = spec.bandwidth_matrix is not None or spec.latency_matrix is not None
+    if unlike or network.racks or measured:
+        raise DataError(f"cluster {cluster}: has links that differ, expected one kind of node and of link between them")
     return Machine(
         gpus_per_node=gpus_per_node,
         rates=rates_of(

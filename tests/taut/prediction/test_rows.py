@@ -203,6 +203,18 @@ def test_links_that_differ_are_refused() -> None:
     assert all("has links that differ, expected one kind of node" in one.error for one in wrong)
 
 
+def test_groups_of_alike_nodes_are_one_kind(tmp_path: Path) -> None:
+    """Nodes that a file lists in two groups have the links of one; latencies that were measured differ."""
+    node = "{count: 1, device: a100-80gb, gpus_per_node: 8, intra_bandwidth_gbps: 2400}"
+    written = {"two": f"[{node}, {node}]", "one": f"[{node.replace('1', '2', 1)}]", "told": f"[{node}, {node}]"}
+    for name, nodes in written.items():
+        matrix = "latency_matrix: {rows_us: [[0, 5], [5, 0]]}\n" if name == "told" else ""
+        (tmp_path / f"{name}.yaml").write_text(f"nodes: {nodes}\nnetwork: {{bandwidth_gbps: 200}}\n{matrix}")
+    two, one, told = predict_rows([configuration(cluster=str(tmp_path / f"{name}.yaml")) for name in written])
+    assert two.step_time_s is not None and two == one
+    assert "has links that differ" in told.error
+
+
 def test_cards_without_nvlink_have_none_by_default() -> None:
     """A GeForce has the links of a node of L40S, and exchanges of tensor ranks take longer than over NVLink."""
     card, linked = predict_rows([configuration(gpu="rtx-4090", cluster=name) for name in ("", "dgx-a100")])
