@@ -160,7 +160,7 @@ def test_what_takes_one_degree_refuses_meshes_by_name(plan: MeshedPlan, tmp_path
     outcome = taut.verify(path)
     assert isinstance(outcome, taut.Verification) and outcome.holds
     assert any("1f1b" in each for each in outcome.narrowed) and taut.verify(plan.document) == outcome
-    assert plan.status == "feasible" and plan.cluster_spec.num_devices == 8 and "<table>" in plan._repr_html_()
+    assert plan.status == "optimal" and plan.cluster_spec.num_devices == 8 and "<table>" in plan._repr_html_()
 
 
 @pytest.mark.proof
