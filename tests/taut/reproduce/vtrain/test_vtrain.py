@@ -164,7 +164,7 @@ def test_the_command(run: Run) -> None:
 def test_a_best_plan_of_table_iii_is_bounded() -> None:
     """The search finds a faster plan than the published one for the smallest model, with a bound."""
     line = sizes.TABLE[-1]
-    best = sizes.best_plan(line.shape, 20)
+    best = sizes.best_plan(line.shape, sizes.WORK)
     ours = priced(VTRAIN, [(line.shape, line.plan)], sizes.GLOBAL_BATCH)[0]
     assert best is not None and 0 < best.lower_bound_s <= best.step_s < ours.step_s
 
