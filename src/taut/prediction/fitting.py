@@ -91,8 +91,8 @@ def samples_by_stack(
     rows: list[ConfigurationRow], device: DeviceSpec, about: Mapping[str, Any], like: Calibration | None = None
 ) -> dict[Stack, Samples]:
     """Runs under every stack that a fit tries: another fit's, or all of the kind of attention that is said of them."""
-    every = STACKS if like is None else [stack_of(like)]
-    tried = [stack for stack in every if about.get("fused_attention", stack.fused_attention) == stack.fused_attention]
+    fused = about.get("fused_attention")
+    tried = [stack for stack in STACKS if fused in (None, stack.fused_attention)] if like is None else [stack_of(like)]
     return {stack: samples_of(rows, device, about, stack) for stack in tried}
 
 
