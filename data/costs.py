@@ -264,19 +264,8 @@ def check_kinds(table: CostTable, kinds: Iterable[str], model: str) -> None:
     """
     Refuse a table with a layer kind that the model does not have, which would be left unused.
 
-    Parameters
-    ----------
-    table
-        Measured costs.
-    kinds
-        The model's kinds, with those of embedding and head.
-    model
-        The model's name, for the message.
-
-    Raises
-    ------
-    DataError
-        For the first row of another kind.
+    ``kinds``: the model's kinds, with those of embedding and head; ``model``: the model's name, for the message. Raises
+    ``DataError``: for the first row of another kind.
     """
     known = list(kinds)
     for number, row in enumerate(table.rows, start=1):

@@ -71,12 +71,7 @@ def warn_of_units(cluster: ClusterSpec, source: str) -> None:
     """
     Warn in one line of every figure that looks like another unit; the figure is used as it is stated.
 
-    Parameters
-    ----------
-    cluster
-        A cluster that a user describes.
-    source
-        The file or option that the warning names.
+    ``cluster``: a cluster that a user describes; ``source``: the file or option that the warning names.
     """
     seen: set[str] = set()
     for figure in _figures(cluster):

@@ -69,17 +69,8 @@ class ParameterBytes(NamedTuple):
         stage 2 scatters them after every micro-batch and gathers the weights once; stage 3 gathers the weights for
         both passes of every micro-batch (Rajbhandari et al., arXiv 1910.02054, section 7).
 
-        Parameters
-        ----------
-        zero
-            ZeRO stage, 0 to 3.
-        num_micro_batches
-            Micro-batches of a pipeline and step.
-
-        Returns
-        -------
-        float
-            Bytes per parameter, as those of an all-reduce.
+        ``zero``: ZeRO stage, 0 to 3; ``num_micro_batches``: micro-batches of a pipeline and step. Returns bytes per
+        parameter, as those of an all-reduce.
         """
         if zero == 3:
             return num_micro_batches * (self.gradient + 2 * self.weight) / 2
@@ -257,17 +248,8 @@ def beyond(model: MemoryModel, names: Iterable[str]) -> str:
     """
     What was asked beyond a model's samples, in words.
 
-    Parameters
-    ----------
-    model
-        A fitted model with its ``ranges``.
-    names
-        What was asked beyond them.
-
-    Returns
-    -------
-    str
-        One line for a warning.
+    ``model``: a fitted model with its ``ranges``; ``names``: what was asked beyond them. Returns one line for a
+    warning.
     """
     ranges = (f"{name} (samples: {model.ranges[name][0]:g} to {model.ranges[name][1]:g})" for name in names)
     return f"asked beyond the runs it was fitted on: {', '.join(ranges)}"

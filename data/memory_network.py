@@ -120,20 +120,9 @@ class MemoryNetwork(Spec):
         """
         Bytes of the fullest device, (configurations,).
 
-        Parameters
-        ----------
-        features
-            Features of evenly divided configurations, (configurations, features) in the order of ``names``.
-
-        Returns
-        -------
-        Floats
-            Bytes, (configurations,).
-
-        Raises
-        ------
-        DataError
-            If the array has another shape or an entry is not finite, or not above 0 where its logarithm is taken.
+        ``features``: features of evenly divided configurations, (configurations, features) in the order of ``names``.
+        Returns bytes, (configurations,). Raises ``DataError`` if the array has another shape or an entry is not finite,
+        or not above 0 where its logarithm is taken.
         """
         values, last = self._checked(features), len(self._arrays) - 1
         with np.errstate(over="ignore", invalid="ignore"):
@@ -208,20 +197,8 @@ def read_memory_network(path: Path) -> MemoryNetwork:
     """
     A network from its JSON file.
 
-    Parameters
-    ----------
-    path
-        The JSON file.
-
-    Returns
-    -------
-    MemoryNetwork
-        The network, its shapes checked.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, is not such JSON, or its shapes or figures are wrong.
+    Returns the network, its shapes checked. Raises ``DataError`` if the file cannot be read, is not such JSON, or its
+    shapes or figures are wrong.
     """
     return MemoryNetwork.parse(read_json(path, "a memory network file"), str(path))
 
@@ -230,14 +207,6 @@ def network_json(network: MemoryNetwork) -> str:
     """
     The network's JSON file, from which ``read_memory_network`` makes the same network.
 
-    Parameters
-    ----------
-    network
-        A trained network.
-
-    Returns
-    -------
-    str
-        JSON in one line.
+    Returns JSON in one line.
     """
     return json.dumps(network.model_dump(mode="json"), allow_nan=False) + "\n"

@@ -22,21 +22,9 @@ def values_of_file(what: str, name: str, known: Iterable[str], otherwise: str = 
     """
     Plain values of the YAML file that a user names.
 
-    Parameters
-    ----------
-    what
-        What the file describes, such as ``calibration``.
-    name
-        What was given, no name of the catalog.
-    known
-        Names of the catalog.
-    otherwise
-        What may stand for a catalog name, in words.
-
-    Raises
-    ------
-    DataError
-        If it is no YAML file, or one that cannot be read.
+    ``what``: what the file describes, such as ``calibration``; ``name``: what was given, no name of the catalog;
+    ``known``: names of the catalog; ``otherwise``: what may stand for a catalog name, in words. Raises ``DataError`` if
+    it is no YAML file, or one that cannot be read.
     """
     if not name.endswith((".yaml", ".yml")):
         raise DataError(unknown_name(what, name, known, otherwise))

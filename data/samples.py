@@ -262,20 +262,8 @@ def read_samples(path: Path) -> list[SampleLine]:
     """
     Read configurations.
 
-    Parameters
-    ----------
-    path
-        The CSV file.
-
-    Returns
-    -------
-    list
-        One line for each row, right or wrong.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, lacks a required column or has an unknown one.
+    Returns one line for each row, right or wrong. Raises ``DataError`` if the file cannot be read, lacks a required
+    column or has an unknown one.
     """
     expected = "a CSV file of configurations"
     columns, lines = rows_of(read_text(path, expected), path, expected)

@@ -87,20 +87,8 @@ def read_schedule(path: Path) -> ScheduleSpec:
     """
     Read a schedule document.
 
-    Parameters
-    ----------
-    path
-        The JSON file.
-
-    Returns
-    -------
-    ScheduleSpec
-        The document, its fields checked; whether the orders run is not.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, has another format, or lacks or contradicts a field.
+    Returns the document, its fields checked; whether the orders run is not. Raises ``DataError`` if the file cannot be
+    read, has another format, or lacks or contradicts a field.
     """
     values = read_json(path, f"a schedule in the format {FORMAT}")
     if "orders" in values and not isinstance(values["orders"], list):

@@ -30,10 +30,7 @@ def moderate(value: float) -> float:
     """
     A number that is 0 or of a size between ``LEAST`` and ``MOST``.
 
-    Raises
-    ------
-    ValueError
-        If its size is another.
+    Raises ``ValueError`` if its size is another.
     """
     if value and not LEAST <= abs(value) <= MOST:
         raise ValueError(f"is {value:g}, expected a size from {LEAST:g} to {MOST:g}")
@@ -73,22 +70,9 @@ class Spec(BaseModel):
         """
         Build the spec from plain values, or refuse in one line.
 
-        Parameters
-        ----------
-        values
-            What a YAML or JSON file holds.
-        source
-            The file or catalog name that the message names.
-
-        Returns
-        -------
-        Spec
-            The spec, of the class that parses.
-
-        Raises
-        ------
-        DataError
-            For the first thing that is wrong: source, field, value, what was expected.
+        ``values``: what a YAML or JSON file holds; ``source``: the file or catalog name that the message names. Returns
+        the spec, of the class that parses. Raises ``DataError``: for the first thing that is wrong: source, field,
+        value, what was expected.
         """
         return cls._parsed(values, source, strict=True)
 
@@ -123,17 +107,8 @@ def first_complaint(error: ValidationError, kind: type[BaseModel] | None = None)
     """
     One line for the first thing pydantic found: field, value and what was expected.
 
-    Parameters
-    ----------
-    error
-        What pydantic raised.
-    kind
-        The model that refused; it names the nearest right field where one is unknown.
-
-    Returns
-    -------
-    str
-        Field, value and what was expected.
+    ``kind``: the model that refused; it names the nearest right field where one is unknown. Returns field, value and
+    what was expected.
     """
     first = error.errors(include_url=False)[0]
     field = ".".join(shorten_text(str(part)) for part in first["loc"])
@@ -200,17 +175,7 @@ def shorten_text(text: str, limit: int = 60) -> str:
     """
     Text in one line, cut when long.
 
-    Parameters
-    ----------
-    text
-        Any text.
-    limit
-        The most characters.
-
-    Returns
-    -------
-    str
-        One line.
+    Returns one line.
     """
     words = " ".join(text.split())
     return words if len(words) <= limit else words[: limit - 3] + "..."

@@ -24,17 +24,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """
     The known name that a name was probably meant to be, whatever the case; None where none is near.
 
-    Parameters
-    ----------
-    name
-        What was given.
-    known
-        Every right name; of two that are equally near the first is taken.
-
-    Returns
-    -------
-    str or None
-        One of ``known`` as it stands there.
+    ``known``: every right name; of two that are equally near the first is taken. Returns one of ``known`` as it stands
+    there.
 
     Examples
     --------

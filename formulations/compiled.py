@@ -47,14 +47,7 @@ def jit_with(fastmath: set[str]) -> Callable[[Function], Function]:
     """
     Compile as ``jit`` does, with liberties in floating-point arithmetic.
 
-    Parameters
-    ----------
-    fastmath
-        LLVM's names of the liberties, such as ``{"reassoc"}`` for sums in any order.
-
-    Returns
-    -------
-    The decorator.
+    ``fastmath``: LLVM's names of the liberties, such as ``{"reassoc"}`` for sums in any order. Returns the decorator.
     """
     return partial(_compiled, fastmath=fastmath)
 

@@ -41,20 +41,9 @@ def families(forms: Iterable[Form], layers: int, schedule: str, pp: int, vpp: in
     """
     Families (6) of the divisions that some forms state.
 
-    Parameters
-    ----------
-    forms
-        What can be stated.
-    layers
-        Layers L of the model.
-    schedule, pp, vpp
-        What lays the chunks out, stages, and chunks of each.
-
-    Returns
-    -------
-    array or None
-        Least and most layers of every chunk, (families, X, 2), none of which is twice there; None where any division
-        can be stated.
+    ``layers``: layers L of the model; ``schedule``, ``pp``, ``vpp``: what lays the chunks out, stages, and chunks of
+    each. Returns least and most layers of every chunk, (families, X, 2), none of which is twice there; None where any
+    division can be stated.
 
     Examples
     --------

@@ -59,21 +59,9 @@ def after_overlap(
     """
     What is left of reductions that overlap the last backward pass, (2).
 
-    Parameters
-    ----------
-    reduction
-        Seconds without overlap.
-    parameters
-        Parameters of one tensor rank.
-    backward
-        Seconds of the backward pass that hides the reduction.
-    candidate
-        Replicas, which decide the bucket.
-
-    Returns
-    -------
-    array
-        Seconds, of the shape that the arguments broadcast to.
+    ``reduction``: seconds without overlap; ``parameters``: parameters of one tensor rank; ``backward``: seconds of the
+    backward pass that hides the reduction; ``candidate``: replicas, which decide the bucket. Returns seconds, of the
+    shape that the arguments broadcast to.
     """
     last_bucket = np.minimum(1.0, bucket_parameters(candidate) / np.maximum(parameters, 1))
     return np.asarray(np.maximum(reduction * last_bucket, reduction - backward))
@@ -100,19 +88,8 @@ def end_of_step(problem: PlanningProblem, strategy: Strategy, devices: Ints, end
     """
     Seconds until all gradients are reduced, (4) without the optimizer.
 
-    Parameters
-    ----------
-    problem, strategy
-        What is priced.
-    devices
-        Device of every worker, (..., pp, dp, tp cp).
-    ends, backward
-        Seconds by stage and replica, (..., pp, dp).
-
-    Returns
-    -------
-    array
-        Seconds (...).
+    ``devices``: device of every worker, (..., pp, dp, tp cp); ``ends``, ``backward``: seconds by stage and replica,
+    (..., pp, dp). Returns seconds (...).
     """
     ended = ends.max(axis=-1)
     reduced = ended + _reductions(problem, strategy, devices, backward)
@@ -202,17 +179,8 @@ def hierarchical_ring(problem: PlanningProblem, stage: Ints) -> Floats:
     """
     Seconds per byte of the slowest tensor rank's ring, (1).
 
-    Parameters
-    ----------
-    problem
-        Rates of links and cards.
-    stage
-        Devices of one stage, (..., dp cp, tp).
-
-    Returns
-    -------
-    array
-        Seconds per byte (...).
+    ``problem``: rates of links and cards; ``stage``: devices of one stage, (..., dp cp, tp). Returns seconds per byte
+    (...).
     """
     links = problem.links
     sites = links.site_of[np.swapaxes(stage, -1, -2)]
@@ -248,17 +216,7 @@ def optimizer_by_stage(problem: PlanningProblem, strategy: Strategy, devices: In
     """
     T_opt of every stage, on its slowest device type.
 
-    Parameters
-    ----------
-    problem, strategy
-        What is priced.
-    devices
-        Device of every worker, (..., pp, dp, tp).
-
-    Returns
-    -------
-    array
-        Seconds (..., pp).
+    ``devices``: device of every worker, (..., pp, dp, tp). Returns seconds (..., pp).
     """
     types = problem.type_of_node[problem.links.node_of[devices]]
     seconds = problem.optimizer_seconds(strategy.candidate)[types].max(axis=(-1, -2))

@@ -98,15 +98,8 @@ class Links:
         """
         Bound the slowest link of a tensor group inside each node, (3); exact where devices are interchangeable.
 
-        Parameters
-        ----------
-        tp
-            Devices of the group.
-
-        Returns
-        -------
-        tuple
-            Seconds per byte and seconds of latency that no group in the node beats, (nodes,) each.
+        ``tp``: devices of the group. Returns seconds per byte and seconds of latency that no group in the node beats,
+        (nodes,) each.
         """
         if self.by_node:
             return 1.0 / self.rate.by_site(), self.latency.by_site()
@@ -123,15 +116,8 @@ class Links:
         """
         Bound the slowest link of a tensor group on several whole nodes, (3).
 
-        Parameters
-        ----------
-        tp
-            Devices of the group, a multiple of the node size.
-
-        Returns
-        -------
-        tuple
-            Seconds per byte and seconds of latency that no such group beats.
+        ``tp``: devices of the group, a multiple of the node size. Returns seconds per byte and seconds of latency that
+        no such group beats.
         """
         if tp not in self._groups:
             count = tp // int(self.gpus_per_node[0])
@@ -144,15 +130,8 @@ class Links:
         """
         Bound the slowest link of a ring that has devices on so many nodes, of links between nodes alone, (3).
 
-        Parameters
-        ----------
-        count
-            Nodes of the ring, at least 2.
-
-        Returns
-        -------
-        tuple
-            Seconds per byte and seconds of latency that no such ring beats.
+        ``count``: nodes of the ring, at least 2. Returns seconds per byte and seconds of latency that no such ring
+        beats.
         """
         inverse, latency = (self._apart(figures, count) for figures in (1.0 / self.rate, self.latency))
         return inverse, latency
@@ -181,19 +160,8 @@ class Links:
         """
         Price a pipeline hop.
 
-        Parameters
-        ----------
-        tp
-            Tensor degree.
-        message
-            Bytes of one tensor rank.
-        both_ways
-            Whether the hop back, of the gradient, is added.
-
-        Returns
-        -------
-        PairTable
-            Seconds between sites.
+        ``message``: bytes of one tensor rank; ``both_ways``: whether the hop back, of the gradient, is added. Returns
+        seconds between sites.
         """
         seconds: PairTable = self.latency + message / self.pipeline_rate(tp)
         return seconds + seconds.T if both_ways else seconds
@@ -208,15 +176,7 @@ def links(cluster: ClusterSpec) -> Links:
     """
     Build the links of a cluster, from its levels or its measured matrix.
 
-    Parameters
-    ----------
-    cluster
-        Nodes and network.
-
-    Returns
-    -------
-    Links
-        In SI units.
+    Returns ``Links``: in SI units.
     """
     nodes = cluster.node_list
     gpus = np.array([node.gpus_per_node for node in nodes], dtype=np.int64)

@@ -120,19 +120,8 @@ def slowest_pair(figures: Floats, k: int, copies: Ints | None = None) -> float:
     """
     Bound the slowest pair of any k members, both directions counted, (2).
 
-    Parameters
-    ----------
-    figures
-        Figures of pairs by their blocks, (n, n).
-    k
-        Members.
-    copies
-        Members of every block, (n,); one each if left out.
-
-    Returns
-    -------
-    float
-        The least that it can be; zero where there are no pairs.
+    ``figures``: figures of pairs by their blocks, (n, n); ``copies``: members of every block, (n,); one each if left
+    out. Returns the least that it can be; zero where there are no pairs.
     """
     figures = np.maximum(figures, figures.T)
     copies = np.ones(len(figures), np.int64) if copies is None else copies
@@ -144,21 +133,9 @@ def least_core(figures: Floats, steps: Floats, k: int, copies: Ints) -> float:
     """
     Find the least figure whose core has k members, by bisection, (2).
 
-    Parameters
-    ----------
-    figures
-        Figures of pairs by their blocks, (n, n), symmetric; infinite for a block of one member with itself.
-    steps
-        Distinct figures, ascending.
-    k
-        Members.
-    copies
-        Members of every block, (n,).
-
-    Returns
-    -------
-    float
-        The least of ``steps`` at which the (k - 1)-core of the pairs no slower has k members; zero without steps.
+    ``figures``: figures of pairs by their blocks, (n, n), symmetric; infinite for a block of one member with itself;
+    ``copies``: members of every block, (n,). Returns the least of ``steps`` at which the (k - 1)-core of the pairs no
+    slower has k members; zero without steps.
     """
     if not len(steps):
         return 0.0

@@ -86,15 +86,7 @@ class PlacementProblem:
         """
         Price a placement by the one evaluator.
 
-        Parameters
-        ----------
-        positions
-            Sites of every position, (pp * dp, R).
-
-        Returns
-        -------
-        float
-            Step time in seconds.
+        ``positions``: sites of every position, (pp * dp, R). Returns step time in seconds.
         """
         return float(step_time(self.problem, self.strategy, self.devices(positions)).total)
 
@@ -102,15 +94,8 @@ class PlacementProblem:
         """
         Check the constraints of a placement.
 
-        Parameters
-        ----------
-        positions
-            Sites of every position, (pp * dp, R).
-
-        Returns
-        -------
-        tuple
-            A line for each that is violated: sites used too often, blocks torn apart.
+        ``positions``: sites of every position, (pp * dp, R). Returns a line for each that is violated: sites used too
+        often, blocks torn apart.
         """
         if sorted(positions.ravel().tolist()) != sorted(self.slots.ravel().tolist()):
             return ("the sites are not used as often as they have blocks",)
@@ -126,15 +111,7 @@ class PlacementProblem:
         """
         Assign devices to workers.
 
-        Parameters
-        ----------
-        positions
-            Sites of every position, (pp * dp, R).
-
-        Returns
-        -------
-        array
-            Device of every worker, (pp, pipelines, width).
+        ``positions``: sites of every position, (pp * dp, R). Returns device of every worker, (pp, pipelines, width).
         """
         candidate, links = self.candidate, self.links
         if not links.by_node:
@@ -278,17 +255,7 @@ def slot_sites(links: Links, width: int) -> Ints:
     """
     List the places that blocks can take.
 
-    Parameters
-    ----------
-    links
-        Links of the cluster.
-    width
-        Devices of a block.
-
-    Returns
-    -------
-    array
-        Sites of every slot, (slots, R), in device order.
+    ``width``: devices of a block. Returns sites of every slot, (slots, R), in device order.
     """
     if not links.by_node:
         return np.arange(links.num_sites).reshape(-1, width)

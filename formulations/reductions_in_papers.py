@@ -22,17 +22,7 @@ def data_parallel_in_papers(problem: PlanningProblem, strategy: Strategy, device
     """
     T_DP of the papers' models: stage 0's, or in ``amp`` the slowest stage's flat ring.
 
-    Parameters
-    ----------
-    problem, strategy
-        What is priced.
-    devices
-        Device of every worker, (..., pp, dp, tp).
-
-    Returns
-    -------
-    array
-        Seconds (...).
+    ``devices``: device of every worker, (..., pp, dp, tp). Returns seconds (...).
     """
     if strategy.candidate.dp == 1:
         return np.zeros(devices.shape[:-3])

@@ -136,18 +136,9 @@ def ring_rates(links: Links, *, by_members: bool) -> RingRates:
     """
     Rates of data-parallel rings.
 
-    Parameters
-    ----------
-    links
-        Bandwidth between sites, and cards.
-    by_members
-        Whether a ring's share of the cards grows with its members on the node, (3); otherwise every member has an equal
-        share, as in the papers.
-
-    Returns
-    -------
-    RingRates
-        Inverse rates of links and cards.
+    ``links``: bandwidth between sites, and cards; ``by_members``: whether a ring's share of the cards grows with its
+    members on the node, (3); otherwise every member has an equal share, as in the papers. Returns inverse rates of
+    links and cards.
     """
     if not by_members:
         return RingRates(links.ring_inverse, np.zeros(links.num_nodes))
@@ -173,17 +164,8 @@ def ring_by_byte(rates: RingRates, sites: Ints, nodes: Ints) -> Floats:
     """
     Seconds per byte of hierarchical all-reduces, (2) and (3).
 
-    Parameters
-    ----------
-    rates
-        Inverse rates of links and cards.
-    sites, nodes
-        Site and node of every member, (..., dp).
-
-    Returns
-    -------
-    array
-        Seconds per byte, (...).
+    ``rates``: inverse rates of links and cards; ``sites``, ``nodes``: site and node of every member, (..., dp). Returns
+    seconds per byte, (...).
     """
     table, dp = rates.inverse, sites.shape[-1]
     figures = _Figures(table.blocks.of, table.apart, table.own, np.asarray(rates.card, dtype=np.float64))

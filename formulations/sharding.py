@@ -130,21 +130,9 @@ def exposed_by_range(
     They grow with the rates, and a pass together with them with its computation; but a longer range may take less,
     since its first gather and last scatter may be smaller.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is priced.
-    gather
-        Seconds per byte of gathers, (1).
-    within
-        Seconds of the traffic within n blocks, or of one for all.
-    types
-        Device type of every block, (n,); by default every type once.
-
-    Returns
-    -------
-    tuple
-        Seconds forward and backward, (n, recompute, L+1, L+1) each.
+    ``gather``: seconds per byte of gathers, (1); ``within``: seconds of the traffic within n blocks, or of one for all;
+    ``types``: device type of every block, (n,); by default every type once. Returns seconds forward and backward, (n,
+    recompute, L+1, L+1) each.
     """
     passes, sent, slow = problem.passes(candidate), pass_seconds(problem, candidate, gather), gather_slowdown(problem)
     of = np.arange(len(problem.device_types)) if types is None else types
@@ -192,19 +180,8 @@ def exposed_by_worker(problem: PlanningProblem, strategy: Strategy, rank: Ints, 
     """
     Seconds that gathers and scatters add to the passes of every worker, (2) and (3).
 
-    Parameters
-    ----------
-    problem, strategy
-        What is priced.
-    rank
-        Pipeline rank of every stage or chunk, (X,).
-    devices
-        Device of every worker, (..., pp, dp, tp cp).
-
-    Returns
-    -------
-    tuple
-        Seconds forward and backward, (..., X, dp, tp cp) each.
+    ``rank``: pipeline rank of every stage or chunk, (X,); ``devices``: device of every worker, (..., pp, dp, tp cp).
+    Returns seconds forward and backward, (..., X, dp, tp cp) each.
     """
     candidate, of = strategy.candidate, sharded_passes(problem, strategy)
     hosts, chunk = devices[..., rank, :, :], np.arange(len(rank))[:, None, None]

@@ -57,12 +57,8 @@ class Division:
         """
         Division of the layers from 0 by the end and the recompute of every stage.
 
-        Parameters
-        ----------
-        ends
-            Layer after the last one of every stage (X,), increasing.
-        recompute_index
-            Index into ``RECOMPUTE`` for every stage (X,).
+        ``ends``: layer after the last one of every stage (X,), increasing; ``recompute_index``: index into
+        ``RECOMPUTE`` for every stage (X,).
         """
         after = ends.tolist()
         stages = tuple(zip([0, *after[:-1]], after, strict=True))

@@ -33,12 +33,8 @@ def divide_batch(problem: PlanningProblem, strategy: Strategy, devices: Ints) ->
     """
     The strategy with the micro-batches of every replica that make its step the shortest, (2).
 
-    Parameters
-    ----------
-    problem, strategy
-        What is planned: a candidate whose batch is divided unevenly, and its division of the layers.
-    devices
-        Device of every worker (pp, dp, width).
+    ``problem``, ``strategy``: what is planned: a candidate whose batch is divided unevenly, and its division of the
+    layers; ``devices``: device of every worker (pp, dp, width).
     """
     candidate = strategy.candidate
     at = {m: _seconds(problem, strategy, devices, m) for m in (1, candidate.pp, candidate.pp + 1)}

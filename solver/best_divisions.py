@@ -52,15 +52,8 @@ class BestDivisions:
         """
         Name the next division.
 
-        Parameters
-        ----------
-        limit
-            Seconds; divisions whose bound is no less are of no use, now and later.
-
-        Returns
-        -------
-        Partition or None
-            The division with its bound; None where none is below the limit.
+        ``limit``: seconds; divisions whose bound is no less are of no use, now and later. Returns the division with its
+        bound; None where none is below the limit.
         """
         if self.least >= limit:
             return None

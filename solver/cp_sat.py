@@ -24,24 +24,9 @@ def running(
     """
     Solve a model while the caller looks on.
 
-    Parameters
-    ----------
-    solver, model
-        With all parameters but one set.
-    told
-        Called with every better solution, in a thread of the solver.
-    seconds_between
-        Longest time that the caller waits for its turn.
-
-    Yields
-    ------
-    None
-        When it is the caller's turn. Where the caller leaves, by an exception too, the run ends.
-
-    Returns
-    -------
-    CpSolverStatus
-        How it ended.
+    ``solver``, ``model``: with all parameters but one set; ``told``: called with every better solution, in a thread of
+    the solver; ``seconds_between``: longest time that the caller waits for its turn. Yields when it is the caller's
+    turn. Where the caller leaves, by an exception too, the run ends. Returns how it ended.
     """
     solver.parameters.catch_sigint_signal = False
     # OR-Tools issue 5293: in 9.15 this step adds coefficients in 32 bits, and so loses choices whose rows sum to more.

@@ -56,14 +56,8 @@ class LinearProgram(Protocol):
         """
         Add n columns.
 
-        Parameters
-        ----------
-        cost
-            Their costs (n,).
-        lower, upper
-            Bounds of their variables (n,), possibly infinite.
-        coefficients
-            In the rows so far (m, n).
+        ``cost``: their costs (n,); ``lower``, ``upper``: bounds of their variables (n,), possibly infinite;
+        ``coefficients``: in the rows so far (m, n).
         """
         ...
 
@@ -71,12 +65,7 @@ class LinearProgram(Protocol):
         """
         Add m rows.
 
-        Parameters
-        ----------
-        coefficients
-            In the columns so far (m, n).
-        lower, upper
-            Bounds (m,), possibly infinite.
+        ``coefficients``: in the columns so far (m, n); ``lower``, ``upper``: bounds (m,), possibly infinite.
         """
         ...
 

@@ -26,15 +26,7 @@ def least_excess(problem: PartitionProblem) -> tuple[int, int]:
     The best division is the one whose worst stage exceeds its budget least; recompute is free to choose. With two
     classes of device every stage may take the larger budget, so the figure is a lower bound.
 
-    Parameters
-    ----------
-    problem
-        Seconds, which say what is allowed, and bytes of every range.
-
-    Returns
-    -------
-    tuple
-        Bytes, and number of the stage.
+    ``problem``: seconds, which say what is allowed, and bytes of every range. Returns bytes, and number of the stage.
     """
     held = np.where(np.isfinite(problem.low.min(axis=0)), problem.held, np.iinfo(np.int64).max // 4)
     update = np.zeros_like(held[0]) if problem.update is None else problem.update

@@ -26,18 +26,8 @@ def least_of_pair(given: Passages, fast: int, m: int, thresholds: Floats, limit:
     """
     Least seconds of a step with two such pipelines, at most the limit.
 
-    Parameters
-    ----------
-    given
-        Figures of ranges.
-    fast
-        Stages that the second pipeline passes on fast blocks.
-    m
-        Micro-batches.
-    thresholds
-        Seconds of ranges on slow blocks, ascending.
-    limit
-        Seconds beyond which the least is of no use.
+    ``fast``: stages that the second pipeline passes on fast blocks; ``m``: micro-batches; ``thresholds``: seconds of
+    ranges on slow blocks, ascending; ``limit``: seconds beyond which the least is of no use.
     """
     least = _least_feasible(given, fast, m, thresholds)
     if least == len(thresholds):

@@ -38,21 +38,9 @@ def run_in_threads(
     """
     Call a function on every item, several at a time.
 
-    Parameters
-    ----------
-    work
-        Called with an item and the flag; it ends soon after the flag is raised.
-    items
-        Its arguments.
-    workers
-        Threads; at least one is used.
-    stopping
-        Asked again and again while threads run; once it is true the flag stays raised.
-
-    Returns
-    -------
-    list
-        Results in the order of the items.
+    ``work``: called with an item and the flag; it ends soon after the flag is raised; ``workers``: threads; at least
+    one is used; ``stopping``: asked again and again while threads run; once it is true the flag stays raised. Returns
+    results in the order of the items.
 
     Examples
     --------

@@ -27,23 +27,10 @@ def least_by_threshold(
     """
     The least (m - 1) highest + total, or the limit if that is less, with the picks of a division.
 
-    Parameters
-    ----------
-    within
-        The least total of divisions that keep to a threshold; infinite where none does.
-    m
-        Micro-batches.
-    thresholds
-        Values that the slowest stage may take, ascending.
-    limit
-        Seconds beyond which the least is of no use.
-    known
-        Seconds that are needed in any case: a division that takes no more ends the search.
-
-    Returns
-    -------
-    float and array
-        Infinity and None where no division keeps to the largest threshold.
+    ``within``: the least total of divisions that keep to a threshold; infinite where none does; ``m``: micro-batches;
+    ``thresholds``: values that the slowest stage may take, ascending; ``limit``: seconds beyond which the least is of
+    no use; ``known``: seconds that are needed in any case: a division that takes no more ends the search. Returns
+    infinity and None where no division keeps to the largest threshold.
     """
     widest = within(float(thresholds[-1])) if len(thresholds) else None
     if widest is None or not np.isfinite(widest.total):

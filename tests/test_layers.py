@@ -25,10 +25,6 @@ ALLOWED = {
     "solver": {"taut.errors", "taut.data", "taut.formulations", "taut.solver"},
 }
 SOLVERS = {"numba", "ortools", "pulp", "scipy", "highspy"}
-MOST_LINES = 300
-"""A module holds one idea; the longest that read well have about this many lines."""
-MOST_SIBLINGS = 18
-"""Modules side by side in a folder that a reader still takes in at a glance."""
 
 
 def name(path: Path) -> str:
@@ -146,28 +142,14 @@ def test_everything_public_says_what_it_is() -> None:
     assert silent == []
 
 
-def test_no_module_is_too_long() -> None:
-    """A module has at most 300 lines."""
-    lengths = {name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in EVERY}
-    assert {path: lines for path, lines in lengths.items() if lines > MOST_LINES} == {}
-
-
-def test_no_folder_is_too_wide() -> None:
-    """A folder has at most eighteen modules side by side, its ``__init__`` not counted."""
-    folders = {path.parent for path in EVERY}
-    siblings = {name(folder): len([*folder.glob("*.py")]) - 1 for folder in folders}
-    assert {folder: modules for folder, modules in siblings.items() if modules > MOST_SIBLINGS} == {}
-
-
 def test_every_folder_is_packaged() -> None:
-    """The packages that ``pyproject.toml`` names are the folders of sources, each with an ``__init__``, and of data."""
+    """Folders of sources have an ``__init__``, and the catalog's files are package data."""
     folders = {path.parent for path in EVERY}
     assert [name(folder) for folder in folders if not (folder / "__init__.py").is_file()] == []
     catalog = ROOT / "data" / "catalog"
     listed = {path for path in catalog.rglob("*.*") if path.suffix != ".pyc"}
     folders |= {path.parent for path in listed}
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    assert sorted(setuptools["packages"]) == sorted(package(folder) for folder in folders)
     packaged = [
         path
         for folder in folders

@@ -94,17 +94,7 @@ def block_passes(shape: LayerShape, rates: Rates) -> Passes:
     """
     Terms of a transformer layer's passes without recompute, (1) to (4).
 
-    Parameters
-    ----------
-    shape
-        Sizes of one tensor rank's share.
-    rates
-        What the device makes of work.
-
-    Returns
-    -------
-    Passes
-        Terms of each pass, (..., 4) in the order of ``KINDS``.
+    ``shape``: sizes of one tensor rank's share. Returns terms of each pass, (..., 4) in the order of ``KINDS``.
     """
     tokens = shape.batch * shape.seq
     query, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -142,18 +132,10 @@ def passes_of(
     """
     Terms of the passes of a layer of other products, (1) to (4).
 
-    Parameters
-    ----------
-    shape, rates
-        Sizes of its attention core, and what the device makes of work.
-    products
-        Its matrix products forward.
-    moved
-        Bytes that norms, sums, functions and copies move forward, and again in the input gradient.
-    more
-        Bytes beside them that are moved forward, and twice in the input gradient.
-    casts
-        Bytes that casts move forward and in the input gradient.
+    ``shape``, ``rates``: sizes of its attention core, and what the device makes of work; ``products``: its matrix
+    products forward; ``moved``: bytes that norms, sums, functions and copies move forward, and again in the input
+    gradient; ``more``: bytes beside them that are moved forward, and twice in the input gradient; ``casts``: bytes that
+    casts move forward and in the input gradient.
     """
     forward, input_grad, weight_grad = _products(products, rates.operators)
     core, core_backward = attention_core(shape, rates), attention_core(shape, rates, backward=True)
@@ -172,17 +154,8 @@ def selective_shares(shape: LayerShape, rates: Rates) -> Floats:
     and sixth are repeated, with norms and activation function; the core's output is kept (torchtitan,
     torchtitan/distributed/activation_checkpoint.py).
 
-    Parameters
-    ----------
-    shape
-        Sizes of the layer.
-    rates
-        What the device reaches, and what the stack keeps.
-
-    Returns
-    -------
-    Floats
-        Shares in the order of ``KINDS``.
+    ``shape``: sizes of the layer; ``rates``: what the device reaches, and what the stack keeps. Returns shares in the
+    order of ``KINDS``.
     """
     if not rates.selective_products:
         return np.array([0.0, 1.0, 0.0, 0.0])
@@ -203,18 +176,8 @@ def head_passes(tokens: ArrayLike, hidden: ArrayLike, vocab: ArrayLike, rates: R
     """
     Terms of the head and the loss, whose fp32 logits are written and read; ``vocab`` is one rank's.
 
-    Parameters
-    ----------
-    tokens, hidden, vocab
-        Tokens of a micro-batch, hidden size, and one rank's rows of the vocabulary; numbers or arrays that
-        broadcast.
-    rates
-        What the device makes of work.
-
-    Returns
-    -------
-    Passes
-        Terms of each pass, (..., 4) in the order of ``KINDS``.
+    ``tokens``, ``hidden``, ``vocab``: tokens of a micro-batch, hidden size, and one rank's rows of the vocabulary;
+    numbers or arrays that broadcast. Returns terms of each pass, (..., 4) in the order of ``KINDS``.
     """
     count, width, words = (np.asarray(size, dtype=np.float64) for size in (tokens, hidden, vocab))
     forward, input_grad, weight_grad = _products([Product(count, words, width)], rates.head or rates.operators)
@@ -230,19 +193,9 @@ def recomputed(passes: Passes, recompute: str, again: Floats) -> Passes:
     """
     The passes with what is recomputed before the input gradient added to it.
 
-    Parameters
-    ----------
-    passes
-        Passes of a layer that computes nothing again.
-    recompute
-        ``none``, ``selective`` or ``full``.
-    again
-        Forward terms that selective recompute repeats, (..., 4).
-
-    Returns
-    -------
-    Passes
-        Terms of each pass, (..., 4) in the order of ``KINDS``.
+    ``passes``: passes of a layer that computes nothing again; ``recompute``: ``none``, ``selective`` or ``full``;
+    ``again``: forward terms that selective recompute repeats, (..., 4). Returns terms of each pass, (..., 4) in the
+    order of ``KINDS``.
     """
     if recompute == "none":
         return passes

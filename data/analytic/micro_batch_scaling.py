@@ -58,10 +58,7 @@ def sequence_seconds(
 
     Parameters are those of ``taut.data.analytic.layer_costs.analytic_costs``, which prices them.
 
-    Raises
-    ------
-    DataError
-        If a device states no peak rate for this precision.
+    Raises ``DataError`` if a device states no peak rate for this precision.
     """
     far = analytic_costs(
         model,
@@ -89,12 +86,8 @@ def growing(measured: float, work: float, least: float) -> float:
     """
     Seconds that grow with the batch, w of (1) and (2).
 
-    Parameters
-    ----------
-    measured, work
-        t(1) of a pass, and what the analytic costs say that a sequence adds.
-    least
-        The least t(1) of this pass among the model's blocks, or ``measured`` for a layer that is none.
+    ``measured``, ``work``: t(1) of a pass, and what the analytic costs say that a sequence adds; ``least``: the least
+    t(1) of this pass among the model's blocks, or ``measured`` for a layer that is none.
     """
     return min(measured, max(work, measured - least, 0.0))
 
@@ -115,21 +108,10 @@ def with_micro_batches(
     What was measured at several micro-batches stays as it is: the table then says itself how far it reaches. So does a
     table that prices the whole model at no tensor degree, and what a device computes in no stated rate.
 
-    Parameters
-    ----------
-    table
-        Measured costs.
-    model, devices, precision
-        What is priced, on which types of device, in which number format.
-    micro_batches
-        The micro-batches to add; those below 2 are there already.
-    operators, calibration
-        What the analytic costs are computed with, as in ``taut.data.analytic.layer_costs.analytic_costs``.
-
-    Returns
-    -------
-    CostTable
-        The measured rows and the added ones; the table itself where nothing is added.
+    ``model``, ``devices``, ``precision``: what is priced, on which types of device, in which number format;
+    ``micro_batches``: the micro-batches to add; those below 2 are there already; ``operators``, ``calibration``: what
+    the analytic costs are computed with, as in ``taut.data.analytic.layer_costs.analytic_costs``. Returns the measured
+    rows and the added ones; the table itself where nothing is added.
     """
     specs, wanted = list(devices), sorted({batch for batch in micro_batches if batch > 1})
     degrees = _whole(table, model, specs)

@@ -70,20 +70,9 @@ def offloaded(
     """
     Bytes of a micro-batch that a layer's modules move to the host, (1) and (2).
 
-    Parameters
-    ----------
-    layer
-        The layer.
-    modules
-        What is offloaded.
-    recompute, recomputed
-        Kind of recompute, and modules of the selective one; the attention core where none is named.
-    tokens
-        Tokens of a micro-batch on a context rank.
-    rates
-        What the stack and the precision keep.
-    share
-        Share of the experts' rows that a rank takes.
+    ``recompute``, ``recomputed``: kind of recompute, and modules of the selective one; the attention core where none is
+    named; ``tokens``: tokens of a micro-batch on a context rank; ``share``: share of the experts' rows that a rank
+    takes.
     """
     if recompute == "full" or not modules:
         return Kept(0, 0, 0)

@@ -71,29 +71,11 @@ def costs_from_operators(
     """
     Cost table of a model on the device whose operators were measured.
 
-    Parameters
-    ----------
-    gemms
-        Measured products.
-    model, device
-        What is trained, and on which device.
-    tensor_degrees, micro_batches
-        The keys to price; a degree that does not divide a layer prices no rows of it.
-    precision
-        Number format, bf16 or fp16.
-    attention
-        Measured attention, or a model of it; without one, the device's stated efficiency.
-
-    Returns
-    -------
-    CostTable
-        Rows for every layer kind, tensor degree, micro-batch and recompute.
-
-    Raises
-    ------
-    DataError
-        If the device states no peak rate, the precision is another, no degree divides a layer, or a size is too far
-        from the measured ones.
+    ``model``, ``device``: what is trained, and on which device; ``tensor_degrees``, ``micro_batches``: the keys to
+    price; a degree that does not divide a layer prices no rows of it; ``precision``: number format, bf16 or fp16;
+    ``attention``: measured attention, or a model of it; without one, the device's stated efficiency. Returns rows for
+    every layer kind, tensor degree, micro-batch and recompute. Raises ``DataError`` if the device states no peak rate,
+    the precision is another, no degree divides a layer, or a size is too far from the measured ones.
     """
     if precision not in ("bf16", "fp16"):
         raise DataError(f"precision is {precision}, expected bf16 or fp16, which operator tables hold")

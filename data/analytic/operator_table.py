@@ -50,12 +50,7 @@ class RateTable:
         """
         Enter a rate; of two at one point the higher stays.
 
-        Parameters
-        ----------
-        point
-            Sizes in the order of the axes.
-        rate
-            FLOP per second.
+        ``point``: sizes in the order of the axes; ``rate``: FLOP per second.
         """
         branch = self.rates
         for size in point[:-1]:
@@ -66,20 +61,8 @@ class RateTable:
         """
         Rate at a point, (2) and (3).
 
-        Parameters
-        ----------
-        point
-            Sizes in the order of the axes.
-
-        Returns
-        -------
-        float
-            FLOP per second.
-
-        Raises
-        ------
-        MissingProfileError
-            If the point is farther from the measured ones than (3) allows.
+        ``point``: sizes in the order of the axes. Returns FLOP per second. Raises ``MissingProfileError`` if the point
+        is farther from the measured ones than (3) allows.
         """
         return self._along(self.rates, point, 0)
 
@@ -154,20 +137,8 @@ def read_gemms(path: Path) -> GemmTable:
     """
     Read a table of matrix products.
 
-    Parameters
-    ----------
-    path
-        The CSV file.
-
-    Returns
-    -------
-    GemmTable
-        Rates by n, k and m.
-
-    Raises
-    ------
-    DataError
-        For a missing column, a figure that is not above 0, or no row in half precision.
+    Returns rates by n, k and m. Raises ``DataError``: for a missing column, a figure that is not above 0, or no row in
+    half precision.
     """
     table = RateTable(name=path.name, axes=("n", "k", "m"))
     for _, (m, n, k), seconds in _measured(path, GEMM_COLUMNS):
@@ -179,20 +150,8 @@ def read_attention(path: Path) -> AttentionTable:
     """
     Read a table of causal attention.
 
-    Parameters
-    ----------
-    path
-        The CSV file.
-
-    Returns
-    -------
-    AttentionTable
-        Rates by channels, heads, samples and tokens.
-
-    Raises
-    ------
-    DataError
-        For a missing column, a figure that is not above 0, or no row in half precision.
+    Returns rates by channels, heads, samples and tokens. Raises ``DataError``: for a missing column, a figure that is
+    not above 0, or no row in half precision.
     """
     table = RateTable(
         name=path.name, axes=("head_dim", "num_heads/num_key_value_heads", "num_heads", "batch_size", "isl")

@@ -131,17 +131,8 @@ class OperatorModel(RecipeProducts):
         """
         Seconds of matrix products, (1); sizes are numbers or arrays that broadcast.
 
-        Parameters
-        ----------
-        m, n, k
-            Rows and columns of the output, and the length of the sums.
-        groups
-            Products of this size in one kernel.
-
-        Returns
-        -------
-        Floats
-            Seconds, in the common shape.
+        ``m``, ``n``, ``k``: rows and columns of the output, and the length of the sums; ``groups``: products of this
+        size in one kernel. Returns seconds, in the common shape.
         """
         terms = gemm_terms(m, n, k, self.peak, self.memory_bandwidth, groups)
         alone = _weighted(terms, [self.gemm[term] for term in GEMM_TERMS])
@@ -162,16 +153,9 @@ class OperatorModel(RecipeProducts):
         """
         Seconds of attention cores forward, (2); sizes are numbers or arrays that broadcast.
 
-        Parameters
-        ----------
-        batch, seq, heads, kv_heads, head_dim, window
-            Samples, tokens, heads of the queries and of the keys, channels of a head, and tokens that one token
-            attends to (all unless stated).
-
-        Returns
-        -------
-        Floats
-            Seconds, in the common shape.
+        ``batch``, ``seq``, ``heads``, ``kv_heads``, ``head_dim``, ``window``: samples, tokens, heads of the queries and
+        of the keys, channels of a head, and tokens that one token attends to (all unless stated). Returns seconds, in
+        the common shape.
         """
         sizes = (batch, seq, heads, kv_heads, head_dim, seq if window is None else window)
         terms = attention_terms(*sizes, self.peak, self.memory_bandwidth)
@@ -189,19 +173,9 @@ def gemm_terms(
     """
     Terms of (1) at coefficient 1, (..., terms) in the order of ``GEMM_TERMS``.
 
-    Parameters
-    ----------
-    m, n, k
-        Rows and columns of the output, and the length of the sums; numbers or arrays that broadcast.
-    peak, memory_bandwidth
-        FLOP per second and bytes per second.
-    groups
-        Products of this size in one kernel.
-
-    Returns
-    -------
-    Floats
-        Seconds, (..., 5).
+    ``m``, ``n``, ``k``: rows and columns of the output, and the length of the sums; numbers or arrays that broadcast;
+    ``peak``, ``memory_bandwidth``: FLOP per second and bytes per second; ``groups``: products of this size in one
+    kernel. Returns seconds, (..., 5).
     """
     rows, columns, sums, count = np.broadcast_arrays(
         *(np.asarray(size, dtype=np.float64) for size in (m, n, k, groups))
@@ -231,18 +205,9 @@ def attention_terms(
     """
     Terms of (2) at coefficient 1, (..., terms) in the order of ``ATTENTION_TERMS``.
 
-    Parameters
-    ----------
-    batch, seq, heads, kv_heads, head_dim, window
-        Samples, tokens, heads of the queries and of the keys, channels of a head, and tokens that one token attends
-        to; numbers or arrays that broadcast.
-    peak, memory_bandwidth
-        FLOP per second and bytes per second.
-
-    Returns
-    -------
-    Floats
-        Seconds, (..., 4).
+    ``batch``, ``seq``, ``heads``, ``kv_heads``, ``head_dim``, ``window``: samples, tokens, heads of the queries and of
+    the keys, channels of a head, and tokens that one token attends to; numbers or arrays that broadcast; ``peak``,
+    ``memory_bandwidth``: FLOP per second and bytes per second. Returns seconds, (..., 4).
     """
     samples, tokens, queries, keys, channels, reach = np.broadcast_arrays(
         *(np.asarray(size, dtype=np.float64) for size in (batch, seq, heads, kv_heads, head_dim, window))

@@ -78,14 +78,9 @@ def recomputed_terms(
     """
     Terms of the forward work that is done again, (..., 4) in the order of ``taut.data.analytic.layer_work.KINDS``.
 
-    Parameters
-    ----------
-    layer, shape, tp, rates, ranks
-        As of ``taut.data.analytic.routed_layers.routed_passes``.
-    forward
-        Terms of the layer's forward pass.
-    modules
-        What is done again; the attention core where none is named.
+    ``layer``, ``shape``, ``tp``, ``rates``, ``ranks``: as of ``taut.data.analytic.routed_layers.routed_passes``;
+    ``forward``: terms of the layer's forward pass; ``modules``: what is done again; the attention core where none is
+    named.
     """
     found, work = np.zeros_like(forward), forward[..., :3] @ np.array([1.0, 1.0, 1 / rates.memory_efficiency])
     for module, products, moved, core in _work(layer, shape, tp, rates, frozenset(modules or ("core_attn",)), ranks):
@@ -136,16 +131,7 @@ def dropped(layer: LayerSpec, modules: Collection[Module], tokens: int, rates: R
     """
     Bytes that a layer need not keep of a micro-batch, of those that ``routed_kept`` counts without recompute.
 
-    Parameters
-    ----------
-    layer
-        The layer.
-    modules
-        What is computed again.
-    tokens
-        Tokens of a micro-batch on a context rank.
-    rates
-        What the stack and the precision keep.
+    ``tokens``: tokens of a micro-batch on a context rank.
     """
     element, experts = rates.element, layer.experts
     routed = experts.experts_per_token * experts.expert_ffn_hidden if experts else 0

@@ -87,18 +87,8 @@ def routed_passes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ra
     """
     Terms of the passes of a layer with experts or latent attention, (1) to (3) and (5).
 
-    Parameters
-    ----------
-    layer
-        The layer.
-    shape
-        One tensor rank's share of it, its feed-forward part as wide as what one token passes through.
-    tp
-        Tensor degree.
-    rates
-        What the device makes of work.
-    ranks
-        How experts are split over ranks.
+    ``shape``: one tensor rank's share of it, its feed-forward part as wide as what one token passes through; ``ranks``:
+    how experts are split over ranks.
     """
     tokens = shape.batch * shape.seq
     ffn = feed_forward_products(layer, shape, tp, tokens, ranks, rates.imbalance)
@@ -192,16 +182,7 @@ def routed_kept(layer: LayerSpec, recompute: str, tokens: int, rates: Rates) -> 
     (``taut.data.analytic.kept_activations`` (3)), those of queries, values and the parts' first products, the
     attention's output, the layer's input and, gated, the last products' outputs.
 
-    Parameters
-    ----------
-    layer
-        The layer.
-    recompute
-        ``none``, ``selective`` or ``full``.
-    tokens
-        Tokens of a micro-batch on a context rank.
-    rates
-        What the stack and the precision keep.
+    ``recompute``: ``none``, ``selective`` or ``full``; ``tokens``: tokens of a micro-batch on a context rank.
     """
     element, hidden = rates.element, layer.hidden
     chosen = layer.experts.experts_per_token if layer.experts else 0

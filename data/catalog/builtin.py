@@ -70,19 +70,8 @@ def memory_model_of(stack: str, device: DeviceSpec, precision: Precision) -> Mem
     """
     The catalog's memory model of a stack, the device's own if there are several, or the analytic one.
 
-    Parameters
-    ----------
-    stack
-        The framework's name as the catalog has it; empty for none.
-    device
-        Whose model is preferred.
-    precision
-        The number format that the returned model is to have.
-
-    Returns
-    -------
-    MemoryModel
-        The fitted model, or the analytic one.
+    ``stack``: the framework's name as the catalog has it; empty for none; ``device``: whose model is preferred;
+    ``precision``: the number format that the returned model is to have. Returns the fitted model, or the analytic one.
     """
     fitted = [entry for entry in catalog_memory_models().values() if stack and entry.stack == stack]
     fitted.sort(key=lambda entry: (entry.device != device.name, entry.precision != precision))

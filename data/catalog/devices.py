@@ -47,22 +47,8 @@ def device_named(name: str, where: str) -> DeviceSpec:
     """
     The catalog's device of this name.
 
-    Parameters
-    ----------
-    name
-        A device type.
-    where
-        Option or field, for the message.
-
-    Returns
-    -------
-    DeviceSpec
-        The catalog's description.
-
-    Raises
-    ------
-    DataError
-        If there is none; the message begins with ``where``.
+    ``where``: option or field, for the message. Returns the catalog's description. Raises ``DataError`` if there is
+    none; the message begins with ``where``.
     """
     if name not in catalog_section("devices"):
         raise DataError(f"{where}: is {name!r}, expected {one_of(name, catalog_section('devices'))}")

@@ -24,10 +24,7 @@ def load_jobs(source: Name | Mapping[str, Any] | JobTrace) -> JobTrace:
     """
     Jobs from a YAML or CSV file, or from plain values.
 
-    Raises
-    ------
-    DataError
-        If there is no such file, or it is wrong: file, field or row, value, what was expected.
+    Raises ``DataError`` if there is no such file, or it is wrong: file, field or row, value, what was expected.
 
     Examples
     --------

@@ -70,10 +70,7 @@ class JobSpec(Spec):
         """
         Steps of the job (1).
 
-        Parameters
-        ----------
-        seq
-            Tokens of a sequence, needed where the job states tokens.
+        ``seq``: tokens of a sequence, needed where the job states tokens.
         """
         if self.steps is not None:
             return self.steps

@@ -92,10 +92,7 @@ class ExpertsSpec(Spec):
         """
         Probability that one of ``ranks`` equal shares of the experts takes a token, (4) and (5).
 
-        Parameters
-        ----------
-        ranks
-            A divisor of the number of experts.
+        ``ranks``: a divisor of the number of experts.
         """
         if self.router_group_topk < self.router_num_groups:
             return _reach_in_groups(self, ranks)
@@ -110,14 +107,7 @@ class ExpertsSpec(Spec):
         """
         Matrix parameters on one of ``tp`` tensor ranks, (1) and (2).
 
-        Parameters
-        ----------
-        hidden
-            Hidden size of the layer.
-        matrices
-            Matrices of a feed-forward part.
-        tp
-            Tensor degree.
+        ``hidden``: hidden size of the layer; ``matrices``: matrices of a feed-forward part.
         """
         return hidden * self.num_experts + matrices * hidden * self.width // tp
 

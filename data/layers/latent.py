@@ -49,12 +49,7 @@ class LatentSpec(Spec):
         """
         Matrix parameters of the attention on one of ``tp`` tensor ranks, (1) and (2).
 
-        Parameters
-        ----------
-        hidden, heads
-            Hidden size and heads of the layer.
-        tp
-            Tensor degree.
+        ``hidden``, ``heads``: hidden size and heads of the layer.
         """
         made = (self.q_lora_rank or hidden) * self.key_dim
         made += self.kv_lora_rank * (self.qk_nope_head_dim + self.v_head_dim) + self.v_head_dim * hidden

@@ -52,17 +52,7 @@ def factors_at(factors: Sequence[LayerFactor], sizes: Floats) -> Floats:
     """
     Factors of layers, (1).
 
-    Parameters
-    ----------
-    factors
-        What a calibration states.
-    sizes
-        Sizes of the layers as of ``LayerFactor.sizes``, (..., 7).
-
-    Returns
-    -------
-    Floats
-        A factor each, (...).
+    ``sizes``: sizes of the layers as of ``LayerFactor.sizes``, (..., 7). Returns a factor each, (...).
     """
     found = np.ones(sizes.shape[:-1])
     for one in factors:

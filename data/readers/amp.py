@@ -80,20 +80,8 @@ def read_amp_profile(path: Path) -> dict[str, list[float]]:
     """
     Seconds of every layer, by series.
 
-    Parameters
-    ----------
-    path
-        The CSV file.
-
-    Returns
-    -------
-    dict
-        Seconds in the order of the layers, by series such as ``gpt2_G4_2``.
-
-    Raises
-    ------
-    DataError
-        If a column is missing, a layer is out of order, or a figure is no number of seconds above 0.
+    Returns seconds in the order of the layers, by series such as ``gpt2_G4_2``. Raises ``DataError`` if a column is
+    missing, a layer is out of order, or a figure is no number of seconds above 0.
     """
     _, lines = rows_of(read_text(path, "AMP's profile"), path, "AMP's profile")
     series: dict[str, list[float]] = {}
@@ -123,32 +111,12 @@ def amp_costs(
     """
     Cost table from AMP's profile, (1) to (4); its seconds include the all-reduces of tensor groups.
 
-    Parameters
-    ----------
-    path
-        The profile.
-    name
-        AMP's name of the model, ``gpt2`` or ``transgan``.
-    model
-        The same model as ours: its kinds are those of ``AMP_LAYERS``.
-    cluster
-        Whose device types are priced; its bandwidths inside nodes carry the all-reduces.
-    micro_batches
-        The keys to price.
-    precision
-        Number format of the runs.
-    devices
-        Devices whose stated rates price the work, by name, where they are not the cluster's.
-
-    Returns
-    -------
-    CostTable
-        Rows at the tensor degrees that the profile has on every device.
-
-    Raises
-    ------
-    DataError
-        If the file is wrong, or lacks the model on one of the cluster's device types.
+    ``name``: AMP's name of the model, ``gpt2`` or ``transgan``; ``model``: the same model as ours: its kinds are those
+    of ``AMP_LAYERS``; ``cluster``: whose device types are priced; its bandwidths inside nodes carry the all-reduces;
+    ``micro_batches``: the keys to price; ``precision``: number format of the runs; ``devices``: devices whose stated
+    rates price the work, by name, where they are not the cluster's. Returns rows at the tensor degrees that the profile
+    has on every device. Raises ``DataError`` if the file is wrong, or lacks the model on one of the cluster's device
+    types.
     """
     series, batches = read_amp_profile(path), sorted(set(micro_batches))
     specs = {**cluster.devices, **(devices or {})}

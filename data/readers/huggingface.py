@@ -54,22 +54,9 @@ def read_config(path: Path, *, seq: int | None = None) -> ModelSpec:
     """
     Model described by a ``config.json``.
 
-    Parameters
-    ----------
-    path
-        The file.
-    seq
-        Sequence length in tokens; without it the model's longest, at most ``USUAL_SEQ``.
-
-    Returns
-    -------
-    ModelSpec
-        Layers of one shape, with vocabulary.
-
-    Raises
-    ------
-    DataError
-        If the file is not such a description, lacks a field, or describes what is not priced.
+    ``seq``: sequence length in tokens; without it the model's longest, at most ``USUAL_SEQ``. Returns layers of one
+    shape, with vocabulary. Raises ``DataError`` if the file is not such a description, lacks a field, or describes what
+    is not priced.
     """
     values = read_json(path, "a Hugging Face config.json")
     refuse_others(values, str(path))

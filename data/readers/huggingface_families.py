@@ -81,10 +81,7 @@ def refuse_others(values: Mapping[str, Any], where: str) -> None:
     """
     Refuse, by name, what is no decoder-only transformer.
 
-    Raises
-    ------
-    DataError
-        With the field that says so, what the architecture is, and what was expected.
+    Raises ``DataError``: with the field that says so, what the architecture is, and what was expected.
     """
     if (part := values.get("_class_name")) is not None:
         raise DataError(f"{where}: _class_name is {shorten(part)}, a part of a diffusion model, {_EXPECTED}")

@@ -31,17 +31,8 @@ def windows(values: Mapping[str, Any], layers: Any, tokens: Any) -> tuple[dict[s
     """
     Fields of a model whose layers attend to windows.
 
-    Parameters
-    ----------
-    values
-        The file's.
-    layers, tokens
-        Layers, and tokens of a sequence, if the file states numbers.
-
-    Returns
-    -------
-    tuple
-        Fields of ``ModelSpec``, none where every layer attends to every token; and what is priced as something else.
+    ``layers``, ``tokens``: layers, and tokens of a sequence, if the file states numbers. Returns fields of
+    ``ModelSpec``, none where every layer attends to every token; and what is priced as something else.
     """
     window: Any = values.get("sliding_window")
     window = values.get("attention_chunk_size") if window is None else window
@@ -77,22 +68,8 @@ def experts(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     """
     Fields of a model with experts.
 
-    Parameters
-    ----------
-    values
-        The file's.
-    where
-        The file, for messages.
-
-    Returns
-    -------
-    dict
-        Fields of ``ModelSpec``, none of a dense model.
-
-    Raises
-    ------
-    DataError
-        If a size is missing, or no rule says which layers have experts.
+    ``where``: the file, for messages. Returns fields of ``ModelSpec``, none of a dense model. Raises ``DataError`` if a
+    size is missing, or no rule says which layers have experts.
     """
     if isinstance(apart := values.get("ffn_config"), dict):
         values = {**values, **apart}

@@ -11,20 +11,8 @@ def read_matrix(path: Path) -> list[list[float]]:
     """
     Numbers of a CSV matrix; a header line and a column of names are dropped.
 
-    Parameters
-    ----------
-    path
-        The CSV file.
-
-    Returns
-    -------
-    list
-        Rows of numbers in the unit of the file.
-
-    Raises
-    ------
-    DataError
-        If the file is not CSV or an entry is not a number.
+    Returns rows of numbers in the unit of the file. Raises ``DataError`` if the file is not CSV or an entry is not a
+    number.
     """
     try:
         lines = [line for line in csv.reader(read_text(path, "a CSV matrix").splitlines()) if line]

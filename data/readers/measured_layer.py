@@ -79,19 +79,7 @@ class Profiled:
         """
         FLOP of a layer's forward pass for one micro-batch on one rank.
 
-        Parameters
-        ----------
-        kind
-            Layer kind, or that of embedding or head.
-        tp
-            Tensor degree.
-        micro_batch
-            Samples.
-
-        Returns
-        -------
-        Flop
-            Matrix products and attention core.
+        ``micro_batch``: samples. Returns matrix products and attention core.
         """
         if kind == EMBEDDING:
             return Flop()
@@ -104,21 +92,7 @@ class Profiled:
         """
         Bytes of activations that stay on one rank, without sequence parallelism, by formula.
 
-        Parameters
-        ----------
-        kind
-            Layer kind, or that of embedding or head.
-        tp
-            Tensor degree.
-        micro_batch
-            Samples.
-        recompute
-            What is computed again in the backward pass.
-
-        Returns
-        -------
-        int
-            Bytes.
+        ``micro_batch``: samples; ``recompute``: what is computed again in the backward pass. Returns bytes.
         """
         outputs = micro_batch * self.block.output_elements
         element = ELEMENT_BYTES[self.precision]
@@ -145,25 +119,10 @@ class Profiled:
         """
         Row of a layer from its measured passes.
 
-        Parameters
-        ----------
-        kind, tp, micro_batch
-            What was measured.
-        seconds
-            Forward and backward pass, without recomputation and communication.
-        where
-            File and place in it, for the message.
-        kept
-            Measured bytes of activations, without sequence parallelism; by formula where there are none.
-        recompute
-            With ``full``, the forward seconds are added to the input gradient.
-        spread
-            As in ``CostRow``.
-
-        Raises
-        ------
-        DataError
-            If the device cannot be that fast, (2), or a figure is out of range.
+        ``seconds``: forward and backward pass, without recomputation and communication; ``where``: file and place in
+        it, for the message; ``kept``: measured bytes of activations, without sequence parallelism; by formula where
+        there are none; ``recompute``: with ``full``, the forward seconds are added to the input gradient; ``spread``:
+        as in ``CostRow``. Raises ``DataError`` if the device cannot be that fast, (2), or a figure is out of range.
         """
         forward, backward = seconds
         flop = self.flop(kind, tp, micro_batch)
@@ -188,21 +147,7 @@ class Profiled:
         """
         Whether the device can be that fast, (2).
 
-        Parameters
-        ----------
-        kind
-            Layer kind, or that of embedding or head.
-        tp
-            Tensor degree.
-        micro_batch
-            Samples.
-        seconds
-            Forward and backward.
-
-        Returns
-        -------
-        bool
-            False where the products alone take longer at the peak rate.
+        ``micro_batch``: samples. Returns False where the products alone take longer at the peak rate.
         """
         forward, backward = seconds
         least = self.flop(kind, tp, micro_batch).products / self._peak

@@ -32,20 +32,8 @@ def read_mpigraph(path: Path) -> MpiGraph:
     """
     Read mpiGraph's text or a CSV matrix.
 
-    Parameters
-    ----------
-    path
-        mpiGraph's text, or CSV.
-
-    Returns
-    -------
-    MpiGraph
-        Hosts, and MB/s from row to column.
-
-    Raises
-    ------
-    DataError
-        If there is no matrix, it is not square, or an entry off the diagonal is not a positive number.
+    ``path``: mpiGraph's text, or CSV. Returns hosts, and MB/s from row to column. Raises ``DataError`` if there is no
+    matrix, it is not square, or an entry off the diagonal is not a positive number.
     """
     text = read_text(path, "mpiGraph output")
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
@@ -121,22 +109,10 @@ def cluster_from_mpigraph(
     """
     Cluster whose nodes are the measured hosts.
 
-    Parameters
-    ----------
-    graph
-        What was measured; one process per host.
-    name, device, gpus_per_node, intra_bandwidth_gbps, intra_latency_us, latency_us
-        What mpiGraph does not measure; latencies are assumptions unless the caller knows better.
-
-    Returns
-    -------
-    ClusterSpec
-        Nodes in the order of the hosts, with a node-by-node matrix.
-
-    Raises
-    ------
-    DataError
-        If a host stands twice or a figure is out of range.
+    ``graph``: what was measured; one process per host; ``name``, ``device``, ``gpus_per_node``,
+    ``intra_bandwidth_gbps``, ``intra_latency_us``, ``latency_us``: what mpiGraph does not measure; latencies are
+    assumptions unless the caller knows better. Returns nodes in the order of the hosts, with a node-by-node matrix.
+    Raises ``DataError`` if a host stands twice or a figure is out of range.
     """
     hosts = [host.partition(":")[0] for host in graph.hosts]
     for host in hosts:

@@ -42,27 +42,13 @@ def cluster_from_nccltests(
     """
     Cluster of equal nodes with the figures that the run measures, eq. (1) and (2).
 
-    Parameters
-    ----------
-    run
-        What was measured.
-    name, device
-        Name of the cluster and device type of every node.
-    nodes, gpus_per_node
-        Size of the cluster; without them, the hosts of the run and the ranks of each, or all in one node.
-    intra_bandwidth_gbps, intra_latency_us, bandwidth_gbps, latency_us, nic_bandwidth_gbps
-        Gb/s and microseconds inside a node, between nodes, and of a node's cards; what is stated wins over what is
-        measured. A run inside one node leaves the network open, one over several hosts the inside.
-
-    Returns
-    -------
-    ClusterSpec
-        Equal nodes with what the run measured of their links.
-
-    Raises
-    ------
-    DataError
-        If the run has one rank, measures no bandwidth or is of another collective, or a figure is missing or wrong.
+    ``name``, ``device``: name of the cluster and device type of every node; ``nodes``, ``gpus_per_node``: size of the
+    cluster; without them, the hosts of the run and the ranks of each, or all in one node; ``intra_bandwidth_gbps``,
+    ``intra_latency_us``, ``bandwidth_gbps``, ``latency_us``, ``nic_bandwidth_gbps``: Gb/s and microseconds inside a
+    node, between nodes, and of a node's cards; what is stated wins over what is measured. A run inside one node leaves
+    the network open, one over several hosts the inside. Returns equal nodes with what the run measured of their links.
+    Raises ``DataError`` if the run has one rank, measures no bandwidth or is of another collective, or a figure is
+    missing or wrong.
     """
     measured, latency = _bandwidth_gbps(run, name), _latency_us(run, name)
     inside = nodes == 1 or len(run.ranks_per_host) == 1

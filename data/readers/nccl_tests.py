@@ -54,22 +54,9 @@ def read_nccltests(path: Path, collective: str = "") -> NcclRun:
     """
     Read what a run printed, or the file of its option ``-J``.
 
-    Parameters
-    ----------
-    path
-        Text or JSON.
-    collective
-        Such as ``all_reduce``, for text of older versions, which does not name it.
-
-    Returns
-    -------
-    NcclRun
-        Collective, hosts by rank, and the rows out of place.
-
-    Raises
-    ------
-    DataError
-        If ranks, collective or rows are missing, do not agree, or a row found wrong elements.
+    ``collective``: such as ``all_reduce``, for text of older versions, which does not name it. Returns collective,
+    hosts by rank, and the rows out of place. Raises ``DataError`` if ranks, collective or rows are missing, do not
+    agree, or a row found wrong elements.
     """
     text = read_text(path, EXPECTED)
     if text.lstrip().startswith("{"):

@@ -39,22 +39,9 @@ def read_nvbandwidth(path: Path, test: str = "") -> DeviceBandwidth:
     """
     Read the device-to-device matrix of one test.
 
-    Parameters
-    ----------
-    path
-        What ``nvbandwidth -j`` printed.
-    test
-        Name of the test; without one, the first of ``PREFERRED`` that passed.
-
-    Returns
-    -------
-    DeviceBandwidth
-        The test and its matrix, GB/s from row to column.
-
-    Raises
-    ------
-    DataError
-        If the test is not there or did not pass, or its matrix is not one of GB/s > 0 between devices, one way.
+    ``path``: what ``nvbandwidth -j`` printed; ``test``: name of the test; without one, the first of ``PREFERRED`` that
+    passed. Returns the test and its matrix, GB/s from row to column. Raises ``DataError`` if the test is not there or
+    did not pass, or its matrix is not one of GB/s > 0 between devices, one way.
     """
     case = _chosen(_cases(path), test, path)
     where = f"{path}: {case['name']}"
@@ -115,22 +102,9 @@ def cluster_from_nvbandwidth(
     """
     Cluster of one node with the measured matrix between its devices.
 
-    Parameters
-    ----------
-    measured
-        What was measured.
-    name, device, intra_latency_us
-        What nvbandwidth's matrix does not say; the latency is an assumption unless the caller knows better.
-
-    Returns
-    -------
-    ClusterSpec
-        One node with a device-by-device matrix.
-
-    Raises
-    ------
-    DataError
-        If there are fewer than two devices or a figure is out of range.
+    ``name``, ``device``, ``intra_latency_us``: what nvbandwidth's matrix does not say; the latency is an assumption
+    unless the caller knows better. Returns one node with a device-by-device matrix. Raises ``DataError`` if there are
+    fewer than two devices or a figure is out of range.
     """
     source = f"nvbandwidth {measured.test}, row sends to column; latency stated"
     return one_node(measured.rows, "GB/s", name=name, device=device, intra_latency_us=intra_latency_us, source=source)

@@ -49,20 +49,8 @@ def read_topology(path: Path) -> Topology:
     """
     Read the table of ``nvidia-smi topo -m``.
 
-    Parameters
-    ----------
-    path
-        The table as text.
-
-    Returns
-    -------
-    Topology
-        Devices and the kinds of their links.
-
-    Raises
-    ------
-    DataError
-        If there is no table, its rows do not match its columns, or a link kind is unknown.
+    ``path``: the table as text. Returns devices and the kinds of their links. Raises ``DataError`` if there is no
+    table, its rows do not match its columns, or a link kind is unknown.
     """
     lines = enumerate(_ESCAPE.sub("", read_text(path, "nvidia-smi topo -m output")).splitlines(), start=1)
     table = [(number, words) for number, line in lines if (words := line.split()) and _DEVICE.fullmatch(words[0])]
@@ -103,24 +91,10 @@ def cluster_from_topology(
     """
     Cluster of one node with the stated rate of every link, eq. (1).
 
-    Parameters
-    ----------
-    topology
-        The kinds of links.
-    nvlink_gbps
-        Gb/s of one NVLink in one direction.
-    name, device, intra_latency_us
-        What the table does not say; the latency is an assumption unless the caller knows better.
-
-    Returns
-    -------
-    ClusterSpec
-        One node with a device-by-device matrix.
-
-    Raises
-    ------
-    DataError
-        If there are fewer than two devices or a figure is out of range.
+    ``topology``: the kinds of links; ``nvlink_gbps``: Gb/s of one NVLink in one direction; ``name``, ``device``,
+    ``intra_latency_us``: what the table does not say; the latency is an assumption unless the caller knows better.
+    Returns one node with a device-by-device matrix. Raises ``DataError`` if there are fewer than two devices or a
+    figure is out of range.
     """
     rows = [[_rate(kind, nvlink_gbps) for kind in row] for row in topology.kinds]
     used = sorted({kind for row in topology.kinds for kind in row} & PCIE_GBPS.keys())

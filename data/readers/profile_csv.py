@@ -20,20 +20,8 @@ def read_costs(path: Path) -> CostTable:
     """
     Read a profile.
 
-    Parameters
-    ----------
-    path
-        The CSV file.
-
-    Returns
-    -------
-    CostTable
-        The rows in file order, named after the file.
-
-    Raises
-    ------
-    DataError
-        For a wrong header, a wrong value or a key that stands twice.
+    Returns the rows in file order, named after the file. Raises ``DataError``: for a wrong header, a wrong value or a
+    key that stands twice.
     """
     text = read_text(path, "a cost table")
     columns, lines = rows_of(text, path, "a cost table")
@@ -64,15 +52,7 @@ def costs_csv(table: CostTable) -> str:
     """
     A table as the text of a profile that ``read_costs`` reads back.
 
-    Parameters
-    ----------
-    table
-        Layer costs with their origin.
-
-    Returns
-    -------
-    str
-        CSV with remarks; figures have six digits.
+    ``table``: layer costs with their origin. Returns CSV with remarks; figures have six digits.
     """
     out = StringIO()
     out.write("".join(f"# {line}\n" for line in table.basis.splitlines()))

@@ -60,21 +60,9 @@ def read_qaplib(path: str | PathLike[str]) -> QaplibInstance:
     """
     Read a QAPLIB instance (``.dat``).
 
-    Parameters
-    ----------
-    path
-        File that holds n and two matrices (n, n).
-
-    Returns
-    -------
-    QaplibInstance
-        Both matrices as they stand in the file.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, n is not an integer from 1 to 4096, an entry is not a finite number, or
-        the entries are not as many as two matrices hold.
+    ``path``: file that holds n and two matrices (n, n). Returns both matrices as they stand in the file. Raises
+    ``DataError`` if the file cannot be read, n is not an integer from 1 to 4096, an entry is not a finite number, or
+    the entries are not as many as two matrices hold.
     """
     file = Path(path)
     words = _words(file)
@@ -91,21 +79,10 @@ def read_qaplib_solution(path: str | PathLike[str]) -> tuple[int, ...]:
     """
     Read a QAPLIB solution (``.sln``).
 
-    Parameters
-    ----------
-    path
-        File that holds n, the cost of a permutation and the permutation, counted from one.
-
-    Returns
-    -------
-    tuple
-        Location of every item, counted from zero. The cost is read and dropped: it follows from the instance.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, n is not an integer from 1 to 4096, the cost is not a finite number, or
-        the rest is not a permutation of 1, ..., n.
+    ``path``: file that holds n, the cost of a permutation and the permutation, counted from one. Returns location of
+    every item, counted from zero. The cost is read and dropped: it follows from the instance. Raises ``DataError`` if
+    the file cannot be read, n is not an integer from 1 to 4096, the cost is not a finite number, or the rest is not a
+    permutation of 1, ..., n.
     """
     file = Path(path)
     words = _words(file, commas=True)
@@ -124,10 +101,7 @@ def qaplib_text(flow: Floats, distance: Floats) -> str:
     """
     An instance as the text of a ``.dat`` file, every figure to the last digit.
 
-    Parameters
-    ----------
-    flow, distance
-        The two matrices, (n, n).
+    ``flow``, ``distance``: the two matrices, (n, n).
     """
     matrices = ("\n".join(" ".join(f"{entry:.17g}" for entry in row) for row in table) for table in (flow, distance))
     return "\n\n".join([str(len(flow)), *matrices]) + "\n"

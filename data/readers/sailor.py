@@ -52,29 +52,13 @@ def read_sailor(
     """
     Read a profile as a cost table.
 
-    Parameters
-    ----------
-    path
-        A ``profile.json``.
-    model, device
-        What was profiled, with the sequence length it was profiled at; the file names neither.
-    info, info_model
-        Sailor's ``llm_info.json`` with measured activation bytes, and the model's name in it where its shape does not
-        tell; without it, and for degrees that it lacks, bytes by formula.
-    precision
-        Number format that was profiled; Sailor's scripts use fp32.
-    estimate_head
-        Estimate the head, (4), where the file has none.
-
-    Returns
-    -------
-    CostTable
-        Rows by micro-batch and tensor degree, with the optimizer's seconds for a parameter.
-
-    Raises
-    ------
-    DataError
-        If a file is not Sailor's, does not fit model and device, or its blocks are not alike.
+    ``path``: A ``profile.json``; ``model``, ``device``: what was profiled, with the sequence length it was profiled at;
+    the file names neither; ``info``, ``info_model``: Sailor's ``llm_info.json`` with measured activation bytes, and the
+    model's name in it where its shape does not tell; without it, and for degrees that it lacks, bytes by formula;
+    ``precision``: number format that was profiled; Sailor's scripts use fp32; ``estimate_head``: estimate the head,
+    (4), where the file has none. Returns rows by micro-batch and tensor degree, with the optimizer's seconds for a
+    parameter. Raises ``DataError`` if a file is not Sailor's, does not fit model and device, or its blocks are not
+    alike.
     """
     profiled = Profiled(model=model, device=device, precision=precision, fused_attention=False)
     runs = read_sailor_runs(path, model)

@@ -44,24 +44,10 @@ def read_sailor_info(path: Path, block: LayerSpec, num_blocks: int, name: str = 
     """
     Activation bytes by tensor degree.
 
-    Parameters
-    ----------
-    path
-        An ``llm_info.json``.
-    block, num_blocks
-        Shape and number of the model's blocks.
-    name
-        The model's name in the file; without one, the only entry with such blocks.
-
-    Returns
-    -------
-    dict
-        Bytes of one sample on one rank, by tensor degree.
-
-    Raises
-    ------
-    DataError
-        If no entry, or more than one, has such blocks, or the entry was measured at another sequence length.
+    ``path``: an ``llm_info.json``; ``block``, ``num_blocks``: shape and number of the model's blocks; ``name``: the
+    model's name in the file; without one, the only entry with such blocks. Returns bytes of one sample on one rank, by
+    tensor degree. Raises ``DataError`` if no entry, or more than one, has such blocks, or the entry was measured at
+    another sequence length.
     """
     entries = {key: _degrees(entry, f"{path}: {key}") for key, entry in read_json(path, "an llm_info.json").items()}
     if name and name not in entries:

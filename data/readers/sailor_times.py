@@ -49,22 +49,8 @@ def read_sailor_runs(path: Path, model: ModelSpec) -> Runs:
     """
     Read a ``profile.json`` of a model.
 
-    Parameters
-    ----------
-    path
-        The JSON file.
-    model
-        What was profiled.
-
-    Returns
-    -------
-    dict
-        Runs by micro-batch and tensor degree, both ascending.
-
-    Raises
-    ------
-    DataError
-        If the file is not such a profile, has another number of layers, or its blocks are not alike.
+    Returns runs by micro-batch and tensor degree, both ascending. Raises ``DataError`` if the file is not such a
+    profile, has another number of layers, or its blocks are not alike.
     """
     found: Runs = {}
     for batch, by_tp in _children(read_json(path, "a profile.json of Sailor"), str(path), "micro-batches"):

@@ -25,22 +25,9 @@ def one_node(
     """
     Cluster of one node with a device-by-device matrix.
 
-    Parameters
-    ----------
-    rows, unit
-        Square matrix of bandwidths > 0 off the diagonal, row sends to column, and their unit.
-    name, device, intra_latency_us, source
-        What the matrix does not say.
-
-    Returns
-    -------
-    ClusterSpec
-        One node whose links are the matrix.
-
-    Raises
-    ------
-    DataError
-        If there are fewer than two devices or a figure is out of range.
+    ``rows``, ``unit``: square matrix of bandwidths > 0 off the diagonal, row sends to column, and their unit; ``name``,
+    ``device``, ``intra_latency_us``, ``source``: what the matrix does not say. Returns one node whose links are the
+    matrix. Raises ``DataError`` if there are fewer than two devices or a figure is out of range.
     """
     if len(rows) < 2:
         raise DataError(f"{name}: has {len(rows)} devices, expected at least two, with a link between them")

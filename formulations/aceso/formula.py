@@ -55,14 +55,8 @@ def stage_seconds(operators: Operators, kinds: Ints, recomputed: Flags, first_ra
     """
     Seconds of a stage for a micro-batch, (1).
 
-    Parameters
-    ----------
-    operators
-        At the stage's micro-batch and tensor degree.
-    kinds, recomputed
-        Kinds of its operators, and which are recomputed.
-    first_rate, last_rate
-        Rates of messages by size into and out of the stage.
+    ``operators``: at the stage's micro-batch and tensor degree; ``kinds``, ``recomputed``: kinds of its operators, and
+    which are recomputed; ``first_rate``, ``last_rate``: rates of messages by size into and out of the stage.
     """
     forward, backward = operators.forward[kinds], operators.backward[kinds]
     messages = message_seconds(operators.inputs[kinds[0]], first_rate)
@@ -88,14 +82,8 @@ def stage_bytes(operators: Operators, kinds: Ints, recomputed: Flags, behind: in
     """
     Bytes of a device of a stage, (4).
 
-    Parameters
-    ----------
-    operators
-        At the stage's micro-batch and tensor degree.
-    kinds, recomputed
-        Kinds of its operators, and which are recomputed.
-    behind
-        Number of stages behind it, S - 1 - s.
+    ``operators``: at the stage's micro-batch and tensor degree; ``kinds``, ``recomputed``: kinds of its operators, and
+    which are recomputed; ``behind``: number of stages behind it, S - 1 - s.
     """
     kept = operators.inputs[kinds[0]] + operators.activations[kinds].sum() - saved_bytes(operators, kinds, recomputed)
     weights = operators.weights[kinds].sum()

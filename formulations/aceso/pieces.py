@@ -38,16 +38,9 @@ def piece_options(operators: Operators, first: int, end: int, *, opens: bool | N
     """
     Options of a piece.
 
-    Parameters
-    ----------
-    operators
-        At the stage's micro-batch and tensor degree.
-    first, end
-        The piece, counted from the start of a layer.
-    opens
-        Whether the first operator is recomputed; None where it may be or not.
-    follows
-        Whether the first operator of the layer behind it is; None where it ends the stage.
+    ``operators``: at the stage's micro-batch and tensor degree; ``first``, ``end``: the piece, counted from the start
+    of a layer; ``opens``: whether the first operator is recomputed; None where it may be or not; ``follows``: whether
+    the first operator of the layer behind it is; None where it ends the stage.
     """
     kinds = np.arange(first, end) + operators.head
     arrays = operators.forward[kinds], operators.activations[kinds], operators.shares[kinds]

@@ -25,14 +25,8 @@ def price(
     """
     Price a plan.
 
-    Parameters
-    ----------
-    problem
-        What is planned.
-    micro_batch
-        Samples of a micro-batch in all replicas.
-    stages, recomputed
-        The stages, and which of its operators each recomputes.
+    ``micro_batch``: samples of a micro-batch in all replicas; ``stages``, ``recomputed``: the stages, and which of its
+    operators each recomputes.
     """
     node, devices = problem.gpus_per_node, 0
     within, between = problem.profile.within_node, problem.profile.between_nodes

@@ -26,16 +26,8 @@ def recomputed_at_best(operators: Operators, layers: int, where: tuple[int, int,
     """
     Which operators of a stage are recomputed; none where nothing helps it to fit.
 
-    Parameters
-    ----------
-    operators
-        At the stage's micro-batch and tensor degree.
-    layers
-        Layers of the model.
-    where
-        Its first operator, the one behind its last, and the number of stages behind it.
-    limit
-        Bytes that a device may have.
+    ``operators``: at the stage's micro-batch and tensor degree; ``layers``: layers of the model; ``where``: its first
+    operator, the one behind its last, and the number of stages behind it; ``limit``: bytes that a device may have.
     """
     first, end, behind = where
     begins, whole, x, y = kind_of_stage(operators.layer, layers, first, end)

@@ -18,16 +18,9 @@ def recomputed_by_rule(operators: Operators, kinds: Ints, behind: int, limit: fl
     """
     Which operators of a stage the rule recomputes.
 
-    Parameters
-    ----------
-    operators
-        At the stage's micro-batch and tensor degree.
-    kinds
-        Kinds of the stage's operators.
-    behind
-        Number of stages behind it.
-    limit
-        Bytes that it may have; where it has more even so, the rule has recomputed all that it can.
+    ``operators``: at the stage's micro-batch and tensor degree; ``kinds``: kinds of the stage's operators; ``behind``:
+    number of stages behind it; ``limit``: bytes that it may have; where it has more even so, the rule has recomputed
+    all that it can.
     """
     flags = np.zeros(len(kinds), dtype=bool)
     done: set[int] = set()

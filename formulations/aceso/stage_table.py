@@ -56,18 +56,9 @@ def stage_table(operators: Operators, limit: float, behind: int, layers: int, *,
     """
     The table for a micro-batch and a tensor degree.
 
-    Parameters
-    ----------
-    operators
-        At the stage's micro-batch and tensor degree.
-    limit
-        Bytes that a device may have.
-    behind
-        The most stages behind one.
-    layers
-        The most whole layers before the last piece.
-    cautious
-        Whether to round so that what fits by the table fits by the formula; else so that nothing takes less.
+    ``operators``: at the stage's micro-batch and tensor degree; ``limit``: bytes that a device may have; ``behind``:
+    the most stages behind one; ``layers``: the most whole layers before the last piece; ``cautious``: whether to round
+    so that what fits by the table fits by the formula; else so that nothing takes less.
     """
     lists = option_lists(operators, cautious=cautious)
     return StageTable(*_fill(local_figures(operators), lists, limit, (behind, layers)))
@@ -87,27 +78,12 @@ def least_recomputation(
     """
     Minimum of (2) over the runs of a cluster, or what is known if that is less.
 
-    Parameters
-    ----------
-    lists, cluster, whole, offsets
-        Options, the cluster, and F for it.
-    parts
-        The piece that begins the stage or -1, the number of whole layers, the piece that ends it, if its first operator
-        is not recomputed.
-    need
-        Bytes of activations, and bytes for them and the run.
-    copies
-        Number of copies of what stays, j + 1.
-    known
-        Seconds of what is known.
-
-    Returns
-    -------
-    seconds
-        The minimum.
-    front, last, missing, follows, opens
-        Options of the first and the last piece, units that layers save, whether the last piece and the first layer open
-        with an operator that is recomputed; the options are -1 where nothing is better than what is known.
+    ``lists``, ``cluster``, ``whole``, ``offsets``: options, the cluster, and F for it; ``parts``: the piece that begins
+    the stage or -1, the number of whole layers, the piece that ends it, if its first operator is not recomputed;
+    ``need``: bytes of activations, and bytes for them and the run; ``copies``: number of copies of what stays, j + 1;
+    ``known``: seconds of what is known. Returns the minimum. Options of the first and the last piece, units that layers
+    save, whether the last piece and the first layer open with an operator that is recomputed; the options are -1 where
+    nothing is better than what is known.
     """
     begins, layers, ends = parts
     best, found = known, (-1, -1, 0, 0, 0)

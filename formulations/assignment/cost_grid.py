@@ -47,15 +47,8 @@ class CostGrid:
         """
         Raise a lower bound to the next cost that is possible.
 
-        Parameters
-        ----------
-        bound
-            Valid lower bound, in the unit of flow times distance.
-
-        Returns
-        -------
-        float
-            The least value on the grid that is not below the bound; the bound itself where there is no grid.
+        ``bound``: valid lower bound, in the unit of flow times distance. Returns the least value on the grid that is
+        not below the bound; the bound itself where there is no grid.
         """
         if self.step is None or not math.isfinite(bound):
             return bound
@@ -69,15 +62,7 @@ def cost_grid(problem: QuadraticAssignment) -> CostGrid:
     """
     Find the grid (2) that holds every cost.
 
-    Parameters
-    ----------
-    problem
-        Flow and distance (n, n).
-
-    Returns
-    -------
-    CostGrid
-        Its step, and the cost of the identity on it.
+    ``problem``: flow and distance (n, n). Returns its step, and the cost of the identity on it.
     """
     anchor = problem.cost(range(problem.size))
     largest = float(np.abs(problem.flow).sum() * np.abs(problem.distance).max())

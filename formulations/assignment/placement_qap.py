@@ -38,15 +38,8 @@ def placement_assignment(given: PlacementProblem) -> QuadraticAssignment:
     """
     The quadratic assignment of a strategy's tensor groups to slots, (3).
 
-    Parameters
-    ----------
-    given
-        The placement problem of a strategy whose tensor groups lie in one node each.
-
-    Returns
-    -------
-    QuadraticAssignment
-        Flow in bytes and distance in seconds per byte, both (dp pp, dp pp).
+    ``given``: the placement problem of a strategy whose tensor groups lie in one node each. Returns flow in bytes and
+    distance in seconds per byte, both (dp pp, dp pp).
     """
     problem = given.problem
     name = f"{problem.model.name} on {problem.cluster.name}"

@@ -93,20 +93,10 @@ def memory_terms(
     """
     Terms of a stage's memory at coefficient 1, (configurations, terms) in the order of ``MEMORY_TERMS``.
 
-    Parameters
-    ----------
-    c
-        What is priced.
-    stage
-        Index of the stage, from 0, by configuration.
-    rates
-        Bytes of an element, and whether attention scores stay out of memory.
-    per_parameter
-        Bytes of a weight, a gradient and an optimizer state.
-    kept
-        Coefficients that multiply what stays of a micro-batch, without and with full recompute.
-    model
-        What says how the loss keeps the logits; the analytic model by default.
+    ``stage``: index of the stage, from 0, by configuration; ``rates``: bytes of an element, and whether attention
+    scores stay out of memory; ``per_parameter``: bytes of a weight, a gradient and an optimizer state; ``kept``:
+    coefficients that multiply what stays of a micro-batch, without and with full recompute; ``model``: what says how
+    the loss keeps the logits; the analytic model by default.
     """
     first, last = stage == 0, stage == np.where(FOLDED[c.schedule], 0, c.pp - 1)
     full, plain = c.recompute == 2, _activation(c, rates, np.zeros_like(c.recompute))

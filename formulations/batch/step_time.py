@@ -114,18 +114,9 @@ def step_form(
     """
     The step time of configurations on one machine.
 
-    Parameters
-    ----------
-    c
-        What is priced.
-    machine
-        Rates and links.
-    per_parameter
-        Bytes of a parameter's weight and gradient.
-    rings_where_hidden
-        Coefficient of overlapped gradient rings in the place of one below 1, (3).
-    gather_slowdown
-        Share of their pace that kernels lose beside gathers and scatters (``taut.formulations.sharding`` (2)).
+    ``machine``: rates and links; ``per_parameter``: bytes of a parameter's weight and gradient; ``rings_where_hidden``:
+    coefficient of overlapped gradient rings in the place of one below 1, (3); ``gather_slowdown``: share of their pace
+    that kernels lose beside gathers and scatters (``taut.formulations.sharding`` (2)).
     """
     held = device_parameters(c)
     shards = np.where(c.zero > 0, c.dp * c.cp, 1)

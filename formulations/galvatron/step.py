@@ -35,12 +35,8 @@ def price(problem: GalvatronProblem, setting: Setting, layers: tuple[Split, ...]
     """
     Price a plan.
 
-    Parameters
-    ----------
-    problem, setting
-        What is planned, at which numbers of micro-batches and stages.
-    layers, ends
-        How each layer, and embedding and head, are spread.
+    ``problem``, ``setting``: what is planned, at which numbers of micro-batches and stages; ``layers``, ``ends``: how
+    each layer, and embedding and head, are spread.
     """
     ways = max(split.ways for split in (*layers, ends))
     buffer = buffer_mib(problem, setting, ways) if any(split.tp > 1 for split in (*layers, ends)) else 0

@@ -49,12 +49,7 @@ def violations(problem: JobsProblem, schedule: Iterable[Segment]) -> list[str]:
     """
     What is wrong with a schedule, in words; empty where nothing is.
 
-    Parameters
-    ----------
-    problem
-        Pools, jobs and configurations.
-    schedule
-        Segments in any order.
+    ``schedule``: segments in any order.
     """
     segments = sorted(schedule, key=lambda segment: (segment.job, segment.start))
     found = [fault for segment in segments if (fault := _segment_fault(problem, segment))]
@@ -116,12 +111,7 @@ def measures(problem: JobsProblem, schedule: Iterable[Segment]) -> Measures:
     """
     Completions and objectives of a schedule; whether it is valid is for ``violations`` to say.
 
-    Parameters
-    ----------
-    problem
-        Pools, jobs and configurations.
-    schedule
-        Segments in any order.
+    ``schedule``: segments in any order.
     """
     segments = tuple(schedule)
     completion = completion_times(problem, segments)

@@ -39,16 +39,8 @@ def boundaries(problem: JobsProblem, objective: Objective, most: int, horizon: f
     """
     Boundaries of intervals: when jobs may begin to work and are due, and for completions a grid up to a horizon.
 
-    Parameters
-    ----------
-    problem
-        Pools, jobs and configurations.
-    objective
-        What is bounded.
-    most
-        Intervals at most; beyond, boundaries are those of even counts of events.
-    horizon
-        Moment by which a schedule is known to end; for ``completion`` alone.
+    ``most``: intervals at most; beyond, boundaries are those of even counts of events; ``horizon``: moment by which a
+    schedule is known to end; for ``completion`` alone.
     """
     released = problem.arrival + problem.restart_s
     due = problem.deadline[np.isfinite(problem.deadline)]

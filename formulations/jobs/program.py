@@ -92,21 +92,9 @@ def grid_program(problem: JobsProblem, objective: Objective, grid: Floats, held:
     """
     The integer program (1) to (5).
 
-    Parameters
-    ----------
-    problem
-        Pools, jobs and configurations.
-    objective
-        What is minimised.
-    grid
-        Boundaries (T + 1,), ascending.
-    held
-        Configuration that a job holds already when the grid begins, -1 without (J,): going on with it is no start.
-
-    Raises
-    ------
-    FormulationError
-        If the grid has no interval or is not ascending.
+    ``grid``: boundaries (T + 1,), ascending; ``held``: configuration that a job holds already when the grid begins, -1
+    without (J,): going on with it is no start. Raises ``FormulationError`` if the grid has no interval or is not
+    ascending.
     """
     if len(grid) < 2 or np.any(np.diff(grid) <= 0):
         raise FormulationError("jobs: expected a grid of ascending boundaries, two at least")

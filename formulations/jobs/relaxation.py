@@ -90,19 +90,9 @@ def relaxation(problem: JobsProblem, objective: Objective, bounds: Floats) -> Re
     """
     The linear program (1) to (4) on given boundaries.
 
-    Parameters
-    ----------
-    problem
-        Pools, jobs and configurations, one of every job on its pool at least.
-    objective
-        What is bounded.
-    bounds
-        Boundaries, ascending; for ``makespan`` the last is no earlier than every arrival with its start.
-
-    Raises
-    ------
-    FormulationError
-        If a job cannot run, or boundaries are wrong.
+    ``problem``: pools, jobs and configurations, one of every job on its pool at least; ``bounds``: boundaries,
+    ascending; for ``makespan`` the last is no earlier than every arrival with its start. Raises ``FormulationError`` if
+    a job cannot run, or boundaries are wrong.
     """
     if np.any(np.diff(bounds) <= 0) or not len(bounds):
         raise FormulationError("jobs: boundaries are not ascending")
@@ -248,12 +238,7 @@ def dual_value(program: Relaxation, duals: Floats) -> float:
     """
     Bound of the linear program for any multipliers of its rows, by weak duality.
 
-    Parameters
-    ----------
-    program
-        The linear program.
-    duals
-        One a row (m,); a multiplier that would need an infinite side counts as 0.
+    ``duals``: one a row (m,); a multiplier that would need an infinite side counts as 0.
     """
     side = np.where(duals > 0, program.least, program.most)
     usable = np.where(np.isfinite(side), duals, 0.0)

@@ -48,16 +48,8 @@ def crossing(links: Links, inverse: PairTable, before: Ints, after: Ints, whole:
     """
     Price the transfer between two stages of different degrees, (2).
 
-    Parameters
-    ----------
-    links
-        Links of the cluster.
-    inverse
-        Seconds per byte between sites.
-    before, after
-        Devices of the two stages, (dp, tp) each.
-    whole
-        Bytes of all ranks, M.
+    ``inverse``: seconds per byte between sites; ``before``, ``after``: devices of the two stages, (dp, tp) each;
+    ``whole``: bytes of all ranks, M.
     """
     share = np.kron(common_shares(len(before), len(after)), common_shares(before.shape[1], after.shape[1]))
     i, j = links.site_of[before.ravel()][:, None], links.site_of[after.ravel()][None, :]

@@ -87,12 +87,7 @@ def mesh_step(problem: PlanningProblem, plan: MeshPlan) -> MeshStep:
     """
     Price a plan, (1) to (5).
 
-    Parameters
-    ----------
-    problem
-        Model, cluster and costs; the latency model is ``step``.
-    plan
-        Meshes, division and devices.
+    ``problem``: model, cluster and costs; the latency model is ``step``; ``plan``: meshes, division and devices.
     """
     choice, (stage, backward), hops = plan.choice, pipeline_seconds(problem, plan), hops_of(problem, plan)
     transfers = problem.transfer_weight(choice.candidate(0)) * hops.trip

@@ -68,12 +68,7 @@ def mesh_timeline(problem: PlanningProblem, plan: MeshPlan) -> MeshTimeline:
     """
     Run a plan pass by pass, (1) and (2).
 
-    Parameters
-    ----------
-    problem
-        Model, cluster and costs; the latency model is ``step``.
-    plan
-        Meshes, division and devices.
+    ``problem``: model, cluster and costs; the latency model is ``step``; ``plan``: meshes, division and devices.
     """
     stage, backward = pipeline_seconds(problem, plan)
     weight, hops, held = _weight_gradients(problem, plan), hops_of(problem, plan), _held(problem, plan)

@@ -52,14 +52,8 @@ def waits(
     """
     What stages on ranges add to the ends of the step.
 
-    Parameters
-    ----------
-    problem, later, edge
-        Data of a candidate.
-    stage
-        Number of every stage (A,).
-    ranges
-        Pattern, recompute, first and end layer, each (A,).
+    ``problem``, ``later``, ``edge``: data of a candidate; ``stage``: number of every stage (A,); ``ranges``: pattern,
+    recompute, first and end layer, each (A,).
     """
     pattern, _, first, end = ranges
     assert problem.forward is not None

@@ -68,10 +68,7 @@ def even_option(option: Option, recompute: str) -> Option:
     """
     The option with even stages and one recompute alone, and without its own account of memory.
 
-    Raises
-    ------
-    FormulationError
-        If the stages do not divide the layers.
+    Raises ``FormulationError`` if the stages do not divide the layers.
     """
     problem = option.partition
     size, odd = divmod(problem.num_layers, problem.pp)
@@ -89,17 +86,9 @@ def tabulated(program: StrategyProgram, memory: PredictedMemory) -> StrategyProg
     """
     The program with (2).
 
-    Parameters
-    ----------
-    program
-        A program over options of even stages.
-    memory
-        What bounds it; features in the order of the program's options.
-
-    Raises
-    ------
-    FormulationError
-        If there are not as many rows of features as options, or the budget is no device's.
+    ``program``: a program over options of even stages; ``memory``: what bounds it; features in the order of the
+    program's options. Raises ``FormulationError`` if there are not as many rows of features as options, or the budget
+    is no device's.
     """
     _check(program, memory)
     need = memory.kib()
@@ -112,17 +101,8 @@ def embedded(program: StrategyProgram, memory: PredictedMemory, bits: int = BITS
     """
     The program with the network's own columns and rows, which relax (1).
 
-    Parameters
-    ----------
-    program, memory
-        As for ``tabulated``.
-    bits
-        Binary digits behind the point of the network's numbers.
-
-    Raises
-    ------
-    FormulationError
-        As for ``tabulated``, or if the network cannot be stated in integers.
+    ``program``, ``memory``: as for ``tabulated``; ``bits``: binary digits behind the point of the network's numbers.
+    Raises ``FormulationError``: as for ``tabulated``, or if the network cannot be stated in integers.
     """
     _check(program, memory)
     network = integer_network(memory.network, memory.features, bits)

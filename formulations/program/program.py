@@ -122,10 +122,7 @@ class StrategyProgram:
         """
         Nanoseconds of a choice, from the options' own arrays.
 
-        Raises
-        ------
-        FormulationError
-            If the choice violates a constraint.
+        Raises ``FormulationError`` if the choice violates a constraint.
         """
         if broken := self.violations(choice):
             raise FormulationError(f"strategy program: {broken[0]}")
@@ -143,10 +140,7 @@ class StrategyProgram:
         """
         Read the choice out of the values of all columns (n,).
 
-        Raises
-        ------
-        FormulationError
-            If not exactly one candidate is chosen.
+        Raises ``FormulationError`` if not exactly one candidate is chosen.
         """
         taken = np.flatnonzero(np.asarray(values)[: len(self.options) + len(self.stages.stage)] > 0.5)
         chosen = taken[taken < len(self.options)].tolist()

@@ -109,19 +109,9 @@ def integer_network(network: ReluNetwork, features: Floats, bits: int = BITS) ->
     """
     The network in integers, with its bounds and its error.
 
-    Parameters
-    ----------
-    network
-        Weights and biases, all finite, with one output.
-    features
-        Scaled features of every candidate, (C, F).
-    bits
-        Binary digits behind the point of features, weights and activations; each halves the error.
-
-    Raises
-    ------
-    FormulationError
-        If dimensions disagree, a number is not finite, or a sum could exceed 53 bits.
+    ``network``: weights and biases, all finite, with one output; ``features``: scaled features of every candidate, (C,
+    F); ``bits``: binary digits behind the point of features, weights and activations; each halves the error. Raises
+    ``FormulationError`` if dimensions disagree, a number is not finite, or a sum could exceed 53 bits.
     """
     _check(network, features, bits)
     scale = 2.0**bits

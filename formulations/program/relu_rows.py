@@ -51,14 +51,8 @@ def embedded_columns(network: IntegerNetwork, before: int, limit: int) -> Column
     """
     The network as columns and rows.
 
-    Parameters
-    ----------
-    network
-        What is embedded; candidate c is column c of the program.
-    before
-        How many columns the program has.
-    limit
-        Y of (9), as ``IntegerNetwork.limit`` gives it.
+    ``network``: what is embedded; candidate c is column c of the program; ``before``: how many columns the program has;
+    ``limit``: Y of (9), as ``IntegerNetwork.limit`` gives it.
     """
     count = network.features.shape[1]
     units = _Units(before + np.arange(count), np.arange(count))

@@ -59,21 +59,9 @@ def strategy_program(options: Sequence[Option]) -> StrategyProgram:
     """
     The integer program over a list of options.
 
-    Parameters
-    ----------
-    options
-        What is chosen from, at least one. A limit on the gradients of a stage is stated by infinite ``low``.
-
-    Returns
-    -------
-    StrategyProgram
-        Columns, rows and objective in integers.
-
-    Raises
-    ------
-    FormulationError
-        If there is no option, a schedule has no linear step time, dimensions disagree, seconds are negative or too
-        large, or a budget is not in whole KiB.
+    ``options``: what is chosen from, at least one. A limit on the gradients of a stage is stated by infinite ``low``.
+    Returns columns, rows and objective in integers. Raises ``FormulationError`` if there is no option, a schedule has
+    no linear step time, dimensions disagree, seconds are negative or too large, or a budget is not in whole KiB.
     """
     if not options:
         raise FormulationError("strategy program: there is no option, expected at least one")

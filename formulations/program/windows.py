@@ -29,17 +29,9 @@ def windows(problem: PartitionProblem, edge: Floats, tail: Floats, most: float) 
     """
     Which ranges each stage can take in a division of at most ``most`` seconds.
 
-    Parameters
-    ----------
-    problem, edge, tail
-        Data of a candidate (``taut.formulations.partition``).
-    most
-        Seconds that a division of interest does not exceed; infinite where none is known.
-
-    Returns
-    -------
-    list
-        For each stage, (patterns, recompute, L+1, L+1) truth values.
+    ``problem``, ``edge``, ``tail``: data of a candidate (``taut.formulations.partition``); ``most``: seconds that a
+    division of interest does not exceed; infinite where none is known. Returns ``list``: for each stage, (patterns,
+    recompute, L+1, L+1) truth values.
     """
     every = np.isfinite(problem.low) & np.isfinite(problem.high)
     if not np.isfinite(most):

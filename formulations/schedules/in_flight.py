@@ -17,17 +17,8 @@ def largest_counts(kinds: Ints, chunks: Ints, number: int) -> Ints:
     """
     Counts (1) of one device.
 
-    Parameters
-    ----------
-    kinds, chunks
-        Kind of every pass in execution order, and which of the device's chunks it is of (n,).
-    number
-        Chunks of the device.
-
-    Returns
-    -------
-    array
-        Distinct counts (states, chunks), in no order.
+    ``kinds``, ``chunks``: kind of every pass in execution order, and which of the device's chunks it is of (n,);
+    ``number``: chunks of the device. Returns distinct counts (states, chunks), in no order.
     """
     counts, kept, found = np.zeros(number, np.int64), np.empty((64, number), np.int64), 0
     for row in range(len(kinds)):

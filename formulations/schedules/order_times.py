@@ -67,17 +67,7 @@ def chunk_pipelines(problem: PlanningProblem, strategy: Strategy, devices: Ints)
     """
     T_pipe of every replica, (3).
 
-    Parameters
-    ----------
-    problem, strategy
-        What is priced.
-    devices
-        Device of every worker, (..., pp, pipelines, width).
-
-    Returns
-    -------
-    PipelineSeconds
-        Seconds, each (..., dp).
+    ``devices``: device of every worker, (..., pp, pipelines, width). Returns seconds, each (..., dp).
     """
     candidate = strategy.candidate
     order = candidate_order(candidate)
@@ -111,17 +101,8 @@ def replica_seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints)
     """
     Seconds of the passes and transfers of every replica under one placement.
 
-    Parameters
-    ----------
-    problem, strategy
-        What is priced.
-    devices
-        Device of every worker, (pp, pipelines, width).
-
-    Returns
-    -------
-    tuple
-        Seconds of F, I, W of every chunk (dp, 3, C), by (1), and of transfers (dp, C - 1), by (2).
+    ``devices``: device of every worker, (pp, pipelines, width). Returns seconds of F, I, W of every chunk (dp, 3, C),
+    by (1), and of transfers (dp, C - 1), by (2).
     """
     candidate = strategy.candidate
     device = device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)
@@ -144,21 +125,8 @@ def pipeline_ends(order: Order, passes: Floats, transfer: Floats, num_micro_batc
     """
     Ends of the devices of an order under many durations.
 
-    Parameters
-    ----------
-    order
-        The passes.
-    passes
-        Seconds of F, I, W of every chunk (n, 3 C).
-    transfer
-        Seconds from a chunk to the next (n, C - 1).
-    num_micro_batches
-        Micro-batches m.
-
-    Returns
-    -------
-    array
-        Seconds (n, devices).
+    ``passes``: seconds of F, I, W of every chunk (n, 3 C); ``transfer``: seconds from a chunk to the next (n, C - 1);
+    ``num_micro_batches``: micro-batches m. Returns seconds (n, devices).
     """
     seconds = passes.reshape(len(passes), 3, -1)
     whole = seconds[:, 1] + seconds[:, 2]

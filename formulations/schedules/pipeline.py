@@ -128,17 +128,8 @@ def unit_pipeline(device: Ints, num_micro_batches: int) -> ScheduleProblem:
     """
     A pipeline whose passes and messages take a second each, for orders that depend on no times.
 
-    Parameters
-    ----------
-    device
-        Device of each chunk (C,).
-    num_micro_batches
-        Micro-batches of a step.
-
-    Returns
-    -------
-    ScheduleProblem
-        Without a memory limit; a pass takes one unit until the gradient by the weights.
+    ``device``: device of each chunk (C,); ``num_micro_batches``: micro-batches of a step. Returns without a memory
+    limit; a pass takes one unit until the gradient by the weights.
     """
     one = np.ones(len(device))
     return ScheduleProblem(

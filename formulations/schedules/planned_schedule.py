@@ -43,18 +43,9 @@ def planned_schedule(problem: PlanningProblem, strategy: Strategy, devices: Ints
     """
     Pipeline and orders of a plan.
 
-    Parameters
-    ----------
-    problem, strategy
-        What is planned, and how.
-    devices
-        Device of every worker, (pp, dp, tp).
-
-    Returns
-    -------
-    PlannedSchedule
-        The pipeline of the slowest replica, with memory limits (1), none where the memory model has no terms; the
-        plan's orders; and the replica.
+    ``problem``, ``strategy``: what is planned, and how; ``devices``: device of every worker, (pp, dp, tp). Returns the
+    pipeline of the slowest replica, with memory limits (1), none where the memory model has no terms; the plan's
+    orders; and the replica.
     """
     candidate = strategy.candidate
     passes, transfers = replica_seconds(problem, strategy, devices)

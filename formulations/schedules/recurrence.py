@@ -92,17 +92,8 @@ def peaks(passes: Ints, first: Ints, activation: Floats, kept: Floats) -> Floats
     """
     Largest memory held on every device in execution order, (7).
 
-    Parameters
-    ----------
-    passes, first
-        As in ``execute``.
-    activation, kept
-        Units that a forward of a chunk takes, and that are kept for its weight gradient (C,).
-
-    Returns
-    -------
-    Array
-        Units (devices,).
+    ``passes``, ``first``: as in ``execute``; ``activation``, ``kept``: units that a forward of a chunk takes, and that
+    are kept for its weight gradient (C,). Returns units (devices,).
     """
     peak = np.zeros(len(first) - 1)
     for d in range(len(peak)):
@@ -126,21 +117,9 @@ def device_ends(passes: Ints, first: Ints, seconds: Floats, transfer: Floats, nu
     """
     End of every device's last pass of one order under many durations; the largest is the makespan.
 
-    Parameters
-    ----------
-    passes, first
-        As in ``execute``; the orders do not deadlock.
-    seconds
-        Durations by kind and chunk (n, 4, C).
-    transfer
-        Seconds between a chunk and the next (n, C - 1).
-    num_micro_batches
-        Micro-batches m.
-
-    Returns
-    -------
-    Array
-        Seconds (n, devices).
+    ``passes``, ``first``: as in ``execute``; the orders do not deadlock; ``seconds``: durations by kind and chunk (n,
+    4, C); ``transfer``: seconds between a chunk and the next (n, C - 1); ``num_micro_batches``: micro-batches m.
+    Returns seconds (n, devices).
     """
     ends = np.zeros((len(seconds), len(first) - 1))
     start, end = np.zeros(len(passes)), np.zeros(len(passes))
@@ -159,23 +138,9 @@ def critical_counts(
     """
     Count what one device waits for: the passes and transfers of a longest path to the end of its last pass.
 
-    Parameters
-    ----------
-    passes, first
-        As in ``execute``.
-    device
-        Device of every chunk (C,).
-    start, end
-        Seconds that ``execute`` filled in.
-    num_micro_batches
-        Micro-batches m.
-    last
-        The device.
-
-    Returns
-    -------
-    tuple
-        Passes by kind and chunk (4, C), and transfers after every chunk (C,), the last of which is 0.
+    ``passes``, ``first``: as in ``execute``; ``device``: device of every chunk (C,); ``start``, ``end``: seconds that
+    ``execute`` filled in; ``num_micro_batches``: micro-batches m. Returns passes by kind and chunk (4, C), and
+    transfers after every chunk (C,), the last of which is 0.
     """
     chunks = len(device)
     row_of = np.zeros((2, chunks, num_micro_batches), np.int64)

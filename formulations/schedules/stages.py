@@ -201,10 +201,7 @@ def device_map(placement: str, stages: int, chunks: int) -> Ints:
     """
     Device of every chunk (stages * chunks,).
 
-    Raises
-    ------
-    DataError
-        If there is no such placement with so many chunks a device.
+    Raises ``DataError`` if there is no such placement with so many chunks a device.
     """
     if placement == "sequential" and chunks == 1:
         return sequential(stages)

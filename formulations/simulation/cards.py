@@ -74,16 +74,8 @@ def card_loads(
     """
     What every flow loads, (1) and (2).
 
-    Parameters
-    ----------
-    problem, strategy
-        What is simulated.
-    device
-        Pipeline rank of every chunk (C,).
-    devices
-        Device of every worker (pp, dp, tp cp).
-    every
-        Prices of all replicas, each by itself.
+    ``device``: pipeline rank of every chunk (C,); ``devices``: device of every worker (pp, dp, tp cp); ``every``:
+    prices of all replicas, each by itself.
     """
     total: dict[tuple[int, int, int], float] = defaultdict(float)
     parts = (
@@ -176,12 +168,7 @@ def alike_on_cards(loads: list[Load], like: Ints) -> Ints:
     """
     Kind of every replica, (3).
 
-    Parameters
-    ----------
-    loads
-        What every flow loads.
-    like
-        Kind of every replica where no card is shared (dp,).
+    ``like``: kind of every replica where no card is shared (dp,).
     """
     kinds = like
     while True:
@@ -214,12 +201,7 @@ def card_flows(graph: OperatorGraph, loads: list[Load]) -> CardFlows:
     """
     Flows of a graph whose simulated replicas are one of each kind of (3).
 
-    Parameters
-    ----------
-    graph
-        Tasks of a step.
-    loads
-        What every flow of every replica loads.
+    ``graph``: tasks of a step; ``loads``: what every flow of every replica loads.
     """
     chunks, ranks, like = len(graph.order.device), graph.ranks, graph.replicas.like
     own, pipelines = 2 * chunks + ranks, len(graph.replicas.simulated)

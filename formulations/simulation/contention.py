@@ -33,21 +33,9 @@ def shared_seconds(seconds: Floats, first_dependency: Ints, children: tuple[Ints
     """
     Seconds that every task takes, (1) and (2).
 
-    Parameters
-    ----------
-    seconds
-        Alone (n,).
-    first_dependency
-        Where the tasks begin that each waits for (n + 1,); only their number counts.
-    children
-        Tasks that wait for each: (n + 1,) and (edges,).
-    flows
-        Which tasks are flows, and what they load.
-
-    Raises
-    ------
-    FormulationError
-        If tasks wait for each other in a circle.
+    ``seconds``: alone (n,); ``first_dependency``: where the tasks begin that each waits for (n + 1,); only their number
+    counts; ``children``: tasks that wait for each: (n + 1,) and (edges,); ``flows``: which tasks are flows, and what
+    they load. Raises ``FormulationError`` if tasks wait for each other in a circle.
     """
     took = np.full(len(seconds), -1.0)
     first_child, child = children

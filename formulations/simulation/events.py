@@ -28,21 +28,9 @@ def run(seconds: Floats, first_dependency: Ints, first_child: Ints, child: Narro
     """
     Start every task, (1), in the order of (2).
 
-    Parameters
-    ----------
-    seconds
-        Duration of every task (n,).
-    first_dependency
-        Where the tasks begin that each waits for (n + 1,); only their number counts.
-    first_child, child
-        Tasks that wait for each (n + 1,) and (edges,).
-    start
-        Filled with the seconds at which each task starts; zero before.
-
-    Returns
-    -------
-    int
-        Tasks that ran: n, or fewer by (3).
+    ``seconds``: duration of every task (n,); ``first_dependency``: where the tasks begin that each waits for (n + 1,);
+    only their number counts; ``first_child``, ``child``: tasks that wait for each (n + 1,) and (edges,); ``start``:
+    filled with the seconds at which each task starts; zero before. Returns tasks that ran: n, or fewer by (3).
     """
     tasks = len(seconds)
     waits = np.empty(tasks, np.int32)

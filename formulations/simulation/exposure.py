@@ -45,10 +45,7 @@ def activity_seconds(graph: OperatorGraph, start: Floats) -> Floats:
     """
     Seconds of every activity on every simulated device, and the bubble last, (devices, activities + 1), (1) and (2).
 
-    Parameters
-    ----------
-    graph, start
-        Tasks, and the seconds at which they start.
+    ``graph``, ``start``: tasks, and the seconds at which they start.
     """
     device, task = _where(graph)
     order = np.argsort(device, kind="stable")

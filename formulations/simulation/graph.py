@@ -69,30 +69,11 @@ def operator_graph(
     """
     The graph of a step, (1) to (3).
 
-    Parameters
-    ----------
-    problem
-        Model, cluster and costs; its latency model is ``step``.
-    strategy
-        Candidate, stages and recompute.
-    devices
-        Device of every worker (pp, dp, tp cp).
-    every_replica
-        Whether replicas that are alike are simulated one by one.
-    recompute_communication
-        Whether what is computed again communicates again.
-    share_links
-        Whether flows that meet on a node's cards slow each other, (6); tasks have the seconds that they take then.
-
-    Returns
-    -------
-    OperatorGraph
-        Tasks and precedence.
-
-    Raises
-    ------
-    FormulationError
-        If the problem has another latency model, or expert ranks do what is not simulated.
+    ``problem``: model, cluster and costs; its latency model is ``step``; ``devices``: device of every worker (pp, dp,
+    tp cp); ``every_replica``: whether replicas that are alike are simulated one by one; ``recompute_communication``:
+    whether what is computed again communicates again; ``share_links``: whether flows that meet on a node's cards slow
+    each other, (6); tasks have the seconds that they take then. Returns tasks and precedence. Raises
+    ``FormulationError`` if the problem has another latency model, or expert ranks do what is not simulated.
     """
     _refuse(problem, strategy.candidate, share_links=share_links)
     candidate, order = strategy.candidate, passes_of(strategy.candidate)

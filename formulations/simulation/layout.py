@@ -68,18 +68,9 @@ def lay_out(
     """
     Copy the template of every pass, (1), and connect them, (2).
 
-    Parameters
-    ----------
-    passes, first
-        Kind, chunk and micro-batch of every pass (n, 3), and the row of each device's first one.
-    device
-        Device of every chunk (C,).
-    templates
-        Tasks of every kind of pass.
-    num_micro_batches
-        Micro-batches m.
-    streams
-        Streams of a device.
+    ``passes``, ``first``: kind, chunk and micro-batch of every pass (n, 3), and the row of each device's first one;
+    ``device``: device of every chunk (C,); ``templates``: tasks of every kind of pass; ``num_micro_batches``:
+    micro-batches m; ``streams``: streams of a device.
     """
     replicas, chunks, devices = templates.of.shape[0], len(device), len(first) - 1
     row, sent, tasks = _rows(passes, templates, num_micro_batches)

@@ -35,14 +35,7 @@ def memory_curves(
     """
     Bytes of one device of every pipeline rank over time, (1) and (2).
 
-    Parameters
-    ----------
-    problem, strategy
-        What is simulated.
-    graph, start
-        Its tasks and the seconds at which they start.
-    pipeline
-        Which simulated pipeline.
+    ``graph``, ``start``: its tasks and the seconds at which they start.
     """
     kept, (passes, first, _) = kept_bytes(problem, strategy), graph.order
     begin = start[graph.row[pipeline, :-1]]

@@ -87,10 +87,7 @@ class OperatorGraph:
         """
         Start of every task (n,), none before those that it waits for end.
 
-        Raises
-        ------
-        FormulationError
-            If tasks wait for each other in a circle.
+        Raises ``FormulationError`` if tasks wait for each other in a circle.
         """
         start = np.zeros(self.tasks)
         ran = run(self.seconds, self.first_dependency, *self.children, start)
@@ -109,10 +106,7 @@ class OperatorGraph:
         """
         The graph of a small step, tasks as nodes with their figures.
 
-        Raises
-        ------
-        FormulationError
-            If it has more than ``MOST_IN_NETWORKX`` tasks.
+        Raises ``FormulationError`` if it has more than ``MOST_IN_NETWORKX`` tasks.
         """
         if self.tasks > MOST_IN_NETWORKX:
             raise FormulationError(f"{self.tasks} tasks, expected at most {MOST_IN_NETWORKX} for a networkx graph")

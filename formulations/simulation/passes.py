@@ -69,14 +69,8 @@ def template(units: Iterable[list[Operator]], shards: Shards, send: Operator | N
     """
     Tasks of a pass over some units, (1) to (5).
 
-    Parameters
-    ----------
-    units
-        Operators of every unit, in the order of the pass.
-    shards
-        Gathers and scatters by layer.
-    send
-        The transfer of the result, if there is one.
+    ``units``: operators of every unit, in the order of the pass; ``shards``: gathers and scatters by layer; ``send``:
+    the transfer of the result, if there is one.
     """
     made, every = _Builder(), list(units)
     gathers = [shards.gather.get(unit[0].layer, 0.0) for unit in every]

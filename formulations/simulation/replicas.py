@@ -72,18 +72,9 @@ def replicas_of(
     """
     Prices of a placement, each kind of replica once, (2).
 
-    Parameters
-    ----------
-    problem, strategy
-        What is simulated.
-    device
-        Pipeline rank of every chunk (C,).
-    devices
-        Device of every worker (pp, dp, tp cp).
-    every
-        Whether replicas that are alike are kept apart.
-    apart
-        Kinds of replicas (dp,), of which those of different ones are kept apart.
+    ``device``: pipeline rank of every chunk (C,); ``devices``: device of every worker (pp, dp, tp cp); ``every``:
+    whether replicas that are alike are kept apart; ``apart``: kinds of replicas (dp,), of which those of different ones
+    are kept apart.
     """
     candidate = strategy.candidate
     of_workers = problem.type_of_node[problem.links.node_of[devices]]

@@ -102,14 +102,8 @@ def tail_of(problem: PlanningProblem, strategy: Strategy, devices: Ints, prices:
     """
     Tasks that follow the passes, (1) to (4).
 
-    Parameters
-    ----------
-    problem, strategy, devices
-        What is simulated, and the device of every worker (pp, dp, tp cp).
-    prices
-        Parameters of the layers' parts.
-    ended
-        Passes.
+    ``problem``, ``strategy``, ``devices``: what is simulated, and the device of every worker (pp, dp, tp cp);
+    ``prices``: parameters of the layers' parts.
     """
     tail, pp = Tail([], []), strategy.candidate.pp
     pipelines = len(ended.templates)

@@ -28,14 +28,7 @@ Place = tuple[tuple[int, ...], BlockLink]
 def pass_templates(
     strategy: Strategy, prices: Prices, order: Order, replicas: Replicas
 ) -> list[list[list[Template | None]]]:
-    """
-    Templates by simulated pipeline, kind of pass (F, I, W, B) and chunk; None where no pass is of the kind.
-
-    Parameters
-    ----------
-    strategy, prices, order, replicas
-        What is simulated.
-    """
+    """Templates by simulated pipeline, kind of pass (F, I, W, B) and chunk; None where no pass is of the kind."""
     ways = sorted(set(order.passes[:, 0].tolist()))
     made = _Maker(strategy, prices, order, replicas)
     chunks = range(len(order.device))

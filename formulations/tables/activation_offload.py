@@ -114,10 +114,7 @@ def check_activation_hosts(cluster: ClusterSpec, memory: MemoryModel, shares: It
     """
     Refuse activations on hosts that the cluster does not describe, or in a memory model that has no such term.
 
-    Raises
-    ------
-    DataError
-        With what is missing, or does not go with it.
+    Raises ``DataError``: with what is missing, or does not go with it.
     """
     if not max(shares, default=0.0):
         return

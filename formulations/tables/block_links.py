@@ -115,19 +115,8 @@ def best_block(links: Links, of_type: Flags, block: BlockShape) -> BlockLink:
     """
     Figures of (1) to (3) that no block on nodes of one type, or on several nodes of any type, has less of.
 
-    Parameters
-    ----------
-    links
-        Bandwidth and latency between sites.
-    of_type
-        Whether a node is of the type (nodes,).
-    block
-        Degrees of a block.
-
-    Returns
-    -------
-    BlockLink
-        Numbers.
+    ``links``: bandwidth and latency between sites; ``of_type``: whether a node is of the type (nodes,). Returns
+    numbers.
     """
     size = int(links.gpus_per_node.max())
     if block.width <= size:

@@ -147,20 +147,10 @@ class Traffic(NamedTuple):
         """
         Split it by what its seconds depend on, for searches that move blocks.
 
-        Parameters
-        ----------
-        links
-            Links of the cluster.
-        block
-            Degrees of a block.
-
-        Returns
-        -------
-        tuple
-            Seconds wherever the block is, and bytes and steps over its slowest link. In blocks of several nodes tensor
-            groups and exchanges are on the best links, and what context rings send counts between nodes. A ring that
-            is hidden on the best links counts as hidden everywhere. Exchanges of which some are hidden are on the best
-            links as well.
+        Returns seconds wherever the block is, and bytes and steps over its slowest link. In blocks of several nodes
+        tensor groups and exchanges are on the best links, and what context rings send counts between nodes. A ring that
+        is hidden on the best links counts as hidden everywhere. Exchanges of which some are hidden are on the best
+        links as well.
         """
         if self.expert_hidden.any():
             nothing, best = np.zeros_like(self.expert_hidden), best_block(links, np.ones(links.num_nodes, bool), block)

@@ -33,23 +33,10 @@ def held_bytes(
     """
     Bytes of weights, gradients and optimizer states, (1).
 
-    Parameters
-    ----------
-    parameters
-        Parameters of ranges on a tensor rank, of any shape.
-    largest
-        Parameters of their largest layers, of the same shape.
-    per_parameter
-        Bytes of weight, gradient and state for a parameter.
-    candidate
-        Degrees and ZeRO stage.
-    experts
-        Parameters of experts that fewer devices hold than the others.
-
-    Returns
-    -------
-    tuple
-        Three arrays of that shape, in bytes.
+    ``parameters``: parameters of ranges on a tensor rank, of any shape; ``largest``: parameters of their largest
+    layers, of the same shape; ``per_parameter``: bytes of weight, gradient and state for a parameter; ``candidate``:
+    degrees and ZeRO stage; ``experts``: parameters of experts that fewer devices hold than the others. Returns three
+    arrays of that shape, in bytes.
     """
     zero = candidate.zero
     weight, gradient, _ = (parameters * count for count in per_parameter)
@@ -74,10 +61,7 @@ def unsummed_bytes(largest: Ints, per_parameter: ParameterBytes, candidate: Cand
     """
     Bytes of the gradients of a layer before the replicas have summed them, (3).
 
-    Parameters
-    ----------
-    largest, per_parameter, candidate
-        As of ``held_bytes``.
+    ``largest``, ``per_parameter``, ``candidate``: as of ``held_bytes``.
     """
     if candidate.zero < 2 or candidate.dp_cp == 1:
         return np.zeros_like(largest)
@@ -89,10 +73,7 @@ def cast_bytes(parameters: Ints, candidate: Candidate, experts: Ints | int = 0) 
     """
     Bytes of moments in single precision while the larger parameter group is updated, (2).
 
-    Parameters
-    ----------
-    parameters, candidate, experts
-        As of ``held_bytes``.
+    ``parameters``, ``candidate``, ``experts``: as of ``held_bytes``.
     """
     shards, of_experts = (candidate.shards, candidate.expert_shards) if candidate.zero else (1, 1)
     others = -(-(parameters - experts) * MOMENTS_CAST // shards)

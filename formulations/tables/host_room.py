@@ -25,10 +25,7 @@ def check_all_hosts(cluster: ClusterSpec, memory: MemoryModel, space: StrategySp
     """
     Refuse states or activations on hosts that the cluster does not describe, or beside what a memory model keeps.
 
-    Raises
-    ------
-    DataError
-        With what is missing, or does not go with it.
+    Raises ``DataError``: with what is missing, or does not go with it.
     """
     check_hosts(cluster, memory, (each.fraction for each in space.optimizer_offload))
     check_activation_hosts(cluster, memory, (each.fraction for each in space.activation_offload))
@@ -44,14 +41,8 @@ def within_hosts(cluster: ClusterSpec, memory: MemoryModel, candidate: Candidate
     """
     Tables in which ranges that a host does not hold fit no device, ``activation_offload`` (3).
 
-    Parameters
-    ----------
-    cluster
-        States the size of the hosts' memory.
-    memory
-        The memory model with the candidate's share of optimizer states on hosts.
-    candidate, tables
-        Degrees and schedule, and figures of every range.
+    ``cluster``: states the size of the hosts' memory; ``memory``: the memory model with the candidate's share of
+    optimizer states on hosts; ``candidate``, ``tables``: degrees and schedule, and figures of every range.
     """
     if tables.moved is None:
         return tables

@@ -36,23 +36,9 @@ def network_stage_memory(
     """
     Memory of every range under a candidate, (1) and (2).
 
-    Parameters
-    ----------
-    network
-        The predictor.
-    model
-        What is trained; its layers are of one kind.
-    candidate
-        Degrees, micro-batch, schedule and ZeRO stage.
-    capacity_kib
-        Capacity by device type.
-    margin
-        Whether the margin is kept free.
-
-    Raises
-    ------
-    FormulationError
-        If the model has layers of several kinds, or with experts or latent attention.
+    ``model``: what is trained; its layers are of one kind; ``candidate``: degrees, micro-batch, schedule and ZeRO
+    stage; ``capacity_kib``: capacity by device type; ``margin``: whether the margin is kept free. Raises
+    ``FormulationError`` if the model has layers of several kinds, or with experts or latent attention.
     """
     layers = len(model.blocks)
     predicted = np.ceil(network.predict(candidate_features(network.names, model, candidate))).astype(np.int64)

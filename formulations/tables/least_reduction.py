@@ -51,16 +51,8 @@ def least_reduction(
     """
     The affine minorant of every device's reduction.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is planned.
-    ring
-        Least seconds of a reduction for each parameter.
-    tied
-        Least seconds of the exchange of a tied embedding.
-    hosted
-        Chunks v of a device.
+    ``ring``: least seconds of a reduction for each parameter; ``tied``: least seconds of the exchange of a tied
+    embedding; ``hosted``: chunks v of a device.
     """
     even = float(problem.tables(candidate).parameters[0, -1]) / candidate.pp
     return max(minorants(problem, candidate, ring, tied, hosted), key=lambda each: each.at(even))

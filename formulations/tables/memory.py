@@ -112,25 +112,10 @@ def stage_memory(
     """
     Memory of every range under a candidate.
 
-    Parameters
-    ----------
-    tables
-        Parameters, activations and workspace of every range.
-    model
-        Bytes per parameter, overhead, margin.
-    candidate
-        Degrees, schedule and ZeRO stage.
-    capacity_kib
-        Capacity by device type.
-    margin
-        Whether the margin is kept free.
-    ahead
-        Whether the single stage runs passes of two micro-batches side by side, (8).
-
-    Returns
-    -------
-    StageMemory
-        Bytes of every recompute and range, (recompute, L+1, L+1), micro-batches in flight (pp,), budgets (types,).
+    ``tables``: parameters, activations and workspace of every range; ``model``: bytes per parameter, overhead, margin;
+    ``candidate``: degrees, schedule and ZeRO stage; ``capacity_kib``: capacity by device type; ``margin``: whether the
+    margin is kept free; ``ahead``: whether the single stage runs passes of two micro-batches side by side, (8). Returns
+    bytes of every recompute and range, (recompute, L+1, L+1), micro-batches in flight (pp,), budgets (types,).
     """
     each = model.held_parameter_bytes
     held = held_bytes(tables.parameters, tables.largest, each, candidate, tables.experts)

@@ -80,17 +80,8 @@ def check_hosts(cluster: ClusterSpec, memory: MemoryModel, shares: Iterable[floa
     """
     Refuse states in the memory of hosts that the cluster does not describe, or beside what the memory model keeps.
 
-    Parameters
-    ----------
-    cluster, memory
-        What is priced.
-    shares
-        Of the optimizer states on hosts, where candidates differ in them.
-
-    Raises
-    ------
-    DataError
-        With what is missing, or does not go with it.
+    ``shares``: of the optimizer states on hosts, where candidates differ in them. Raises ``DataError``: with what is
+    missing, or does not go with it.
     """
     most = max(shares, default=0.0)
     if most and memory.optimizer_offload_fraction:
@@ -108,21 +99,9 @@ def offloaded_seconds(cluster: ClusterSpec, device: str, fraction: float, own: f
     """
     Seconds of the optimizer for a parameter, (3).
 
-    Parameters
-    ----------
-    cluster
-        States the link of every device to its host and the memory of the hosts.
-    device
-        Name of a device type of the cluster.
-    fraction
-        Share of the parameters whose states are in the host's memory.
-    own
-        Seconds of the device's own optimizer for a parameter.
-
-    Raises
-    ------
-    DataError
-        If the cluster does not state what (3) needs.
+    ``cluster``: states the link of every device to its host and the memory of the hosts; ``device``: name of a device
+    type of the cluster; ``fraction``: share of the parameters whose states are in the host's memory; ``own``: seconds
+    of the device's own optimizer for a parameter. Raises ``DataError`` if the cluster does not state what (3) needs.
     """
     if not fraction:
         return own

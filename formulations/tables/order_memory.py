@@ -92,17 +92,8 @@ def device_memory(
     """
     Memory of the devices of an order-priced candidate (``taut.formulations.tables.memory`` (6)).
 
-    Parameters
-    ----------
-    tables, model, candidate, capacity_kib
-        As of ``stage_memory``.
-    ahead
-        Whether passes of two micro-batches run side by side.
-
-    Returns
-    -------
-    DeviceMemory
-        With the budgets of every device type, margin kept free.
+    ``tables``, ``model``, ``candidate``, ``capacity_kib``: as of ``stage_memory``; ``ahead``: whether passes of two
+    micro-batches run side by side. Returns ``DeviceMemory``: with the budgets of every device type, margin kept free.
     """
     device, counts = device_of_chunk(*candidate.order_key[:3]), in_flight_counts(*candidate.order_key)
     return DeviceMemory(tables, model, candidate, device, counts, budgets(model, capacity_kib), ahead)
@@ -124,14 +115,8 @@ def least_passing(tables: StageTables, memory: MemoryModel, allowed: list[int], 
     """
     Bytes of workspace and buffers that every device holds for a moment at least, (2).
 
-    Parameters
-    ----------
-    tables, memory
-        Bytes of every range, and their coefficients.
-    allowed
-        Indices of the recomputes that a chunk may choose.
-    device
-        Device of every chunk (C,).
+    ``tables``, ``memory``: bytes of every range, and their coefficients; ``allowed``: indices of the recomputes that a
+    chunk may choose; ``device``: device of every chunk (C,).
     """
     workspace, buffers = (
         _least_of_devices(np.diagonal(figure, 1), device)

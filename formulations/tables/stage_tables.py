@@ -99,31 +99,13 @@ def stage_tables(
     """
     Figures of every range of layers.
 
-    Parameters
-    ----------
-    priced
-        The layers at the degrees of a block, and one micro-batch.
-    sequence_parallel
-        Whether tensor ranks share what lies between their parts of a layer.
-    single_stage
-        Whether there is one stage, which sends no messages.
-    shared_head
-        Whether embedding and head share a device: a tied head then adds no parameters. By default as
-        ``single_stage``.
-    traffic
-        Traffic of both passes and of the forward pass, where a calibration multiplies it or it is known already.
-    logit_bytes
-        Bytes for an entry of the logits' passing copies.
-
-    Returns
-    -------
-    StageTables
-        Figures by range, each (..., L+1, L+1); messages (L+1,).
-
-    Raises
-    ------
-    MissingProfileError
-        If a cost is neither in the table nor between two entries.
+    ``priced``: the layers at the degrees of a block, and one micro-batch; ``sequence_parallel``: whether tensor ranks
+    share what lies between their parts of a layer; ``single_stage``: whether there is one stage, which sends no
+    messages; ``shared_head``: whether embedding and head share a device: a tied head then adds no parameters. By
+    default as ``single_stage``; ``traffic``: traffic of both passes and of the forward pass, where a calibration
+    multiplies it or it is known already; ``logit_bytes``: bytes for an entry of the logits' passing copies. Returns
+    figures by range, each (..., L+1, L+1); messages (L+1,). Raises ``MissingProfileError`` if a cost is neither in the
+    table nor between two entries.
     """
     model, tp, kinds, count, ranges = priced.model, priced.tp, priced.kinds, priced.count, priced.sums
     seconds = priced.seconds(lambda cost: cost.seconds)

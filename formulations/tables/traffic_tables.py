@@ -33,14 +33,9 @@ def traffic_tables(
     """
     Traffic of both passes of every range of layers (recompute, L+1, L+1), and of the forward pass (L+1, L+1).
 
-    Parameters
-    ----------
-    priced
-        The layers at the degrees of a block, and one micro-batch.
-    coefficient, exchange
-        What a calibration multiplies it by, and what it multiplies the traffic of experts by.
-    hides
-        Whether the computation of another micro-batch hides exchanges, (4).
+    ``priced``: the layers at the degrees of a block, and one micro-batch; ``coefficient``, ``exchange``: what a
+    calibration multiplies it by, and what it multiplies the traffic of experts by; ``hides``: whether the computation
+    of another micro-batch hides exchanges, (4).
     """
     hiding = priced.hiding if hides else 0.0
     both = [_traffic(priced, coefficient, exchange, kind, hiding) for kind in RECOMPUTE]

@@ -57,14 +57,8 @@ def best_plan(problem: AcesoProblem, known: float, time_limit: float = math.inf)
     """
     Search all micro-batches.
 
-    Parameters
-    ----------
-    problem
-        What is planned.
-    known
-        Seconds of a known plan; plans that are slower are not looked at.
-    time_limit
-        Seconds of the searches for plan and bound together, without those of their tables and of compilations.
+    ``known``: seconds of a known plan; plans that are slower are not looked at; ``time_limit``: seconds of the searches
+    for plan and bound together, without those of their tables and of compilations.
     """
     # The largest first: few plans of theirs fit, and the time that they leave is for the others.
     batches = sorted(problem.micro_batches, reverse=True)

@@ -59,17 +59,9 @@ def derived_margin_free(ladder: Ladder, proofs: Iterable[Proof]) -> float:
     """
     The global bound without a memory margin, (2), that proofs show.
 
-    Parameters
-    ----------
-    ladder
-        The problem, with or without its margin.
-    proofs
-        In any order; other candidates have the bound ``relaxation``, where it may be the least.
-
-    Returns
-    -------
-    float
-        Seconds; minus infinity where a proof does not hold or is one of no candidate.
+    ``ladder``: the problem, with or without its margin; ``proofs``: in any order; other candidates have the bound
+    ``relaxation``, where it may be the least. Returns seconds; minus infinity where a proof does not hold or is one of
+    no candidate.
     """
     free, candidates = ladder.without_margin(), ladder.problem.candidates
     known = {proof.candidate: proof for proof in proofs}
@@ -89,19 +81,9 @@ def derived_bound(ladder: Ladder, candidate: Candidate, source: str, witness: Wi
     """
     The bound (1) of a candidate.
 
-    Parameters
-    ----------
-    ladder
-        The problem, with or without its memory margin.
-    candidate
-        One of its candidates.
-    source, witness
-        What the bound is said to rest on, as in a certificate.
-
-    Returns
-    -------
-    float
-        Seconds; infinite where the candidate is proven infeasible, minus infinity where nothing is shown.
+    ``ladder``: the problem, with or without its memory margin; ``candidate``: one of its candidates; ``source``,
+    ``witness``: what the bound is said to rest on, as in a certificate. Returns seconds; infinite where the candidate
+    is proven infeasible, minus infinity where nothing is shown.
     """
     rung = next((rung for rung in RUNGS if rung.source == source), None)
     if rung is None or not rung.applies(ladder, candidate):

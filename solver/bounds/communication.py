@@ -155,14 +155,9 @@ def tail_of_first(
     """
     Least seconds beyond the passes for a stage 0 that ends at layer j, by where it may lie, (L+1,), (1).
 
-    Parameters
-    ----------
-    problem, candidate, best
-        What is bounded, of several stages, and the best links.
-    choices
-        Nodes that stage 0 may touch, with the seconds of its rings at least for a gradient byte.
-    experts
-        Seconds for a gradient byte of experts that fewer devices hold.
+    ``problem``, ``candidate``, ``best``: what is bounded, of several stages, and the best links; ``choices``: nodes
+    that stage 0 may touch, with the seconds of its rings at least for a gradient byte; ``experts``: seconds for a
+    gradient byte of experts that fewer devices hold.
     """
     weight, (_, between) = problem.transfer_weight(candidate), least_edges(problem, candidate, best)
     gradients = least_bytes(problem, candidate)[0]

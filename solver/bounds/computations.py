@@ -71,14 +71,7 @@ def strongest(
     """
     The largest bound on a candidate of the rungs up to a level, from the weakest on until one reaches the limit.
 
-    Parameters
-    ----------
-    ladder, candidate
-        What is bounded.
-    limit
-        Seconds beyond which a bound is of no use.
-    through
-        The last level that is computed.
+    ``limit``: seconds beyond which a bound is of no use; ``through``: the last level that is computed.
     """
     best = relaxation(ladder, candidate)
     for rung in ladder.rungs(candidate, through):

@@ -118,14 +118,7 @@ def divided(
     """
     Yield the partition problems of a candidate by cases, one of which holds.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded; ``has_cases`` holds.
-    best
-        The best links.
-    margin
-        Whether the memory margin is kept free.
+    ``problem``, ``candidate``: what is bounded; ``has_cases`` holds.
     """
     least, alone = least_gather(problem, candidate, best), candidate.pp == 1
     every = None if alone else partition_problem(problem, candidate, margin=margin, gather=least)
@@ -177,12 +170,7 @@ def cases(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> li
     """
     List the cases of the first stage, one of which holds.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded; ``has_cases`` holds.
-    best
-        The best links.
+    ``problem``, ``candidate``: what is bounded; ``has_cases`` holds.
     """
     tied, room = tied_exchange(problem, candidate, best), int(problem.links.gpus_per_node.max())
     ends = [(tied.apart, 0, room)] + [(tied.inside, tied.hops, tied.most)] * (tied.inside < tied.apart)

@@ -119,16 +119,8 @@ def spreads_of_first(tied: TiedExchange, holders: int, spread: range, best: Best
     """
     Nodes that stage 0 may touch, of which one is the best, with a tied embedding exchanged between nodes or inside.
 
-    Parameters
-    ----------
-    tied
-        What its exchange asks for.
-    holders
-        Members of stage 0's ring.
-    spread
-        Numbers of nodes that they may touch.
-    best
-        The best links.
+    ``tied``: what its exchange asks for; ``holders``: members of stage 0's ring; ``spread``: numbers of nodes that they
+    may touch.
     """
     for k in best.telling(holders, spread):
         yield Spread(k, 0, tied.apart)

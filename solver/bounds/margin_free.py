@@ -31,12 +31,8 @@ def margin_free_bound(ladder: Ladder, stop: Callable[[], bool] = lambda: False) 
     The least bound over all candidates, each by the strongest rungs that apply; those whose closed form is no better
     than the least so far are not bounded further. Order-priced candidates come last, as in the search.
 
-    Parameters
-    ----------
-    ladder
-        The problem, with or without its margin.
-    stop
-        Asked before every candidate; from where it says so on closed forms count alone, those that are known already.
+    ``ladder``: the problem, with or without its margin; ``stop``: asked before every candidate; from where it says so
+    on closed forms count alone, those that are known already.
     """
     free, candidates = ladder.without_margin(), ladder.problem.candidates
     least, proofs = np.inf, list[Proof]()

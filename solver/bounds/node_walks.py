@@ -27,17 +27,8 @@ def least_walks(weights: Floats, copies: Ints) -> Floats:
     """
     Bound walks from below by the nodes at which they stop.
 
-    Parameters
-    ----------
-    weights
-        Weights of a step between nodes of two blocks, or of one, (B, B).
-    copies
-        Nodes of every block, (B,).
-
-    Returns
-    -------
-    array
-        Least weight of a walk that stops at 0, 1, 2, ... nodes, (nodes + 1,).
+    ``weights``: weights of a step between nodes of two blocks, or of one, (B, B); ``copies``: nodes of every block,
+    (B,). Returns least weight of a walk that stops at 0, 1, 2, ... nodes, (nodes + 1,).
     """
     joined = np.concatenate([[0.0, 0.0], tree_edges(weights, copies).cumsum()])
     if copies.sum() > FEW:
@@ -54,15 +45,7 @@ def tree_edges(weights: Floats, copies: Ints) -> Floats:
     By Kruskal's algorithm: every further node of a block joins at the block's least weight, by an edge within the block
     or to another one, since the others of its block do so as well; one node of every block is left.
 
-    Parameters
-    ----------
-    weights, copies
-        As above.
-
-    Returns
-    -------
-    array
-        Weights, (nodes - 1,).
+    Returns weights, (nodes - 1,).
     """
     # Scipy reads what is nearly zero as a missing edge, so that all weights are raised alike.
     raised = np.minimum(weights, weights.T) + 1.0

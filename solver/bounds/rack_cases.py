@@ -100,17 +100,7 @@ def rack_cases(problem: PlanningProblem, candidate: Candidate, best: BestLinks) 
     """
     Tell the racks of a candidate apart.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded.
-    best
-        Best links of the cluster.
-
-    Returns
-    -------
-    RackCases or None
-        None where there are no racks, or groups share nodes, or another stage than one after another is waited for.
+    Returns None where there are no racks, or groups share nodes, or another stage than one after another is waited for.
     """
     if not _applies(problem, candidate) or (rack := best.racks) is None or not rack.any():
         return None
@@ -174,19 +164,8 @@ def least_of_cases(
     """
     Solve the exact partitions of the cases, (4).
 
-    Parameters
-    ----------
-    stages, comm
-        Data of the candidate, whose stages all are waited for.
-    racks
-        Its cases.
-    limit
-        Seconds beyond which the bound is of no use.
-
-    Returns
-    -------
-    Partition
-        The least over the cases, or a bound beyond the limit.
+    ``stages``, ``comm``: data of the candidate, whose stages all are waited for; ``limit``: seconds beyond which the
+    bound is of no use. Returns the least over the cases, or a bound beyond the limit.
     """
     least = Partition(seconds=np.inf)
     for place in range(len(racks.crossings)):

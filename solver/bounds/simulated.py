@@ -72,12 +72,7 @@ def simulated_bound(problem: PlanningProblem, candidate: Candidate, best: BestLi
     """
     Seconds that no simulated step of a candidate beats, (1) to (4); infinite where no division fits.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded, in the latency model ``step``.
-    best
-        Best links of the cluster.
+    ``problem``, ``candidate``: what is bounded, in the latency model ``step``.
     """
     forward, whole = _least_seconds(problem, candidate)
     tables, m, pp = problem.tables(candidate), candidate.num_micro_batches, candidate.pp

@@ -53,14 +53,7 @@ def uneven_bound(
     """
     Bound (1) of a candidate whose replicas divide the batch unevenly.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded.
-    best
-        Best links of the problem.
-    margin
-        Whether the memory margin is kept free.
+    ``best``: best links of the problem.
     """
     types = _Types(problem, candidate, best, margin)
     replicas = np.bincount(np.repeat(problem.type_of_node, problem.links.gpus_per_node))

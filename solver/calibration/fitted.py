@@ -43,28 +43,10 @@ def fit_calibration(
     """
     Calibration from samples, with the error band of ten-fold cross-validation.
 
-    Parameters
-    ----------
-    samples
-        The runs by the stack's properties, (4).
-    device
-        What the samples ran on; what it states decides where the samples do not.
-    about
-        What the calibration says of itself: fields of ``Calibration`` such as its name and stack.
-    terms
-        Names of the terms.
-    like
-        What another fit of the stack says of these runs, (6).
-
-    Returns
-    -------
-    Calibration
-        Coefficients, band and error.
-
-    Raises
-    ------
-    FormulationError
-        If there are fewer than four samples.
+    ``samples``: the runs by the stack's properties, (4); ``device``: what the samples ran on; what it states decides
+    where the samples do not; ``about``: what the calibration says of itself: fields of ``Calibration`` such as its name
+    and stack; ``terms``: names of the terms; ``like``: what another fit of the stack says of these runs, (6). Returns
+    coefficients, band and error. Raises ``FormulationError`` if there are fewer than four samples.
     """
     count = len(next(iter(samples.values())).seconds)
     if count < FEWEST:

@@ -113,22 +113,8 @@ def fit_coefficients(samples: Samples, stated: Floats) -> Floats:
     """
     Coefficients by (1) and (2).
 
-    Parameters
-    ----------
-    samples
-        Measured runs.
-    stated
-        Coefficients that the device states, (terms,).
-
-    Returns
-    -------
-    array
-        Coefficients, none below its floor, (terms,).
-
-    Raises
-    ------
-    FormulationError
-        If there are no samples, or a figure is not finite or not positive.
+    ``stated``: coefficients that the device states, (terms,). Returns coefficients, none below its floor, (terms,).
+    Raises ``FormulationError`` if there are no samples, or a figure is not finite or not positive.
     """
     scale = np.where(stated > 0, stated, SMALLEST_STATED)
     _check(samples)
@@ -198,19 +184,9 @@ def cross_validate(
     """
     Relative error of every sample under a fit that has not seen it, (3).
 
-    Parameters
-    ----------
-    samples, stated
-        As in ``fit_coefficients``.
-    folds, seed
-        Number of folds, and the seed of their random choice.
-    factors
-        Whether factors of layer shapes are found with the coefficients, (7).
-
-    Returns
-    -------
-    array
-        Prediction / measurement - 1, (samples,).
+    ``samples``, ``stated``: as in ``fit_coefficients``; ``folds``, ``seed``: number of folds, and the seed of their
+    random choice; ``factors``: whether factors of layer shapes are found with the coefficients, (7). Returns prediction
+    / measurement - 1, (samples,).
     """
     seconds = samples.seconds
     order, errors = np.random.default_rng(seed).permutation(len(seconds)), np.empty(len(seconds))

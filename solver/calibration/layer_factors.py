@@ -53,14 +53,8 @@ def relative_factors(layers: LayerShapes, coefficients: Floats, predicted: Float
     """
     What the factors of all shapes are above 1, (shapes,), (1).
 
-    Parameters
-    ----------
-    layers
-        Shapes of the runs' layers.
-    coefficients
-        Those fitted to the runs, (terms,).
-    predicted, seconds
-        Seconds under these coefficients, and measured ones, (samples,).
+    ``layers``: shapes of the runs' layers; ``coefficients``: those fitted to the runs, (terms,); ``predicted``,
+    ``seconds``: seconds under these coefficients, and measured ones, (samples,).
     """
     share, left = layers.terms(coefficients) @ coefficients / seconds, 1 - predicted / seconds
     count = len(layers.shapes)

@@ -36,19 +36,8 @@ def pooled_margin(excesses: Floats, others: Sequence[Floats], level: float) -> t
     """
     Margin (3), or the own quantile where there is no other stack.
 
-    Parameters
-    ----------
-    excesses
-        Measurement less prediction of unseen runs of the stack, (n,).
-    others
-        The same of other stacks, in the same unit.
-    level
-        Probability alpha.
-
-    Returns
-    -------
-    tuple
-        The margin, in the unit of the excesses, and the level that it is for.
+    ``excesses``: measurement less prediction of unseen runs of the stack, (n,); ``others``: the same of other stacks,
+    in the same unit. Returns the margin, in the unit of the excesses, and the level that it is for.
     """
     if not others:
         return conformal_margin(excesses, level)
@@ -63,17 +52,8 @@ def conformal_margin(excesses: Floats, level: float) -> tuple[float, float]:
     """
     Own quantile (1).
 
-    Parameters
-    ----------
-    excesses
-        Measurement less prediction on samples that the fit has not seen, (n,).
-    level
-        Probability alpha.
-
-    Returns
-    -------
-    tuple
-        The margin, at least 0, in the unit of the excesses, and the level that it guarantees.
+    ``excesses``: measurement less prediction on samples that the fit has not seen, (n,). Returns the margin, at least
+    0, in the unit of the excesses, and the level that it guarantees.
     """
     ordered, count = np.sort(excesses), len(excesses)
     rank = math.ceil((count + 1) * (1 - level))

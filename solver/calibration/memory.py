@@ -51,30 +51,12 @@ def fit_memory(
     """
     Memory model from samples, with the margin of (4).
 
-    Parameters
-    ----------
-    terms
-        Terms at coefficient 1, (samples, stages, terms + 1): those of ``MEMORY_TERMS``, and a GiB for every group.
-    measured
-        Bytes, (samples,).
-    about
-        What the model says of itself: fields of ``MemoryModel`` such as its name, stack and precision.
-    level
-        Probability alpha that a new sample exceeds prediction and margin.
-    seed
-        Seed of the random folds.
-    others
-        Excesses of other stacks in GiB, with which the margin is pooled.
-
-    Returns
-    -------
-    MemoryModel
-        Coefficients, margin, level and error.
-
-    Raises
-    ------
-    FormulationError
-        If there are fewer than four samples, or a figure is not finite or not positive.
+    ``terms``: terms at coefficient 1, (samples, stages, terms + 1): those of ``MEMORY_TERMS``, and a GiB for every
+    group; ``measured``: bytes, (samples,); ``about``: what the model says of itself: fields of ``MemoryModel`` such as
+    its name, stack and precision; ``level``: probability alpha that a new sample exceeds prediction and margin;
+    ``seed``: seed of the random folds; ``others``: excesses of other stacks in GiB, with which the margin is pooled.
+    Returns coefficients, margin, level and error. Raises ``FormulationError`` if there are fewer than four samples, or
+    a figure is not finite or not positive.
     """
     if len(measured) < FEWEST or not (
         np.isfinite(terms).all() and np.isfinite(measured).all() and (measured > 0).all()
@@ -119,17 +101,8 @@ def memory_coefficients(terms: Floats, measured: Floats, strength: float) -> Flo
     """
     Coefficients by (1) and (2).
 
-    Parameters
-    ----------
-    terms, measured
-        As in ``fit_memory``.
-    strength
-        Lambda of (1).
-
-    Returns
-    -------
-    array
-        Coefficients, none negative, with a group's GiB and the overhead's bytes last, (terms + 2,).
+    ``terms``, ``measured``: as in ``fit_memory``; ``strength``: lambda of (1). Returns coefficients, none negative,
+    with a group's GiB and the overhead's bytes last, (terms + 2,).
     """
     coefficients, weights = PRIOR, np.ones(len(measured))
     rows, strengths = np.arange(len(measured)), np.full(len(PRIOR), strength)

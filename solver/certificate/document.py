@@ -287,10 +287,7 @@ def check_stages(section: StrategySection, source: str) -> None:
     """
     Refuse stages that are no pairs.
 
-    Raises
-    ------
-    DataError
-        If a stage is not a pair of layer numbers.
+    Raises ``DataError`` if a stage is not a pair of layer numbers.
     """
     for x, stage in enumerate(section.stages):
         if len(stage) != 2:

@@ -21,14 +21,8 @@ def narrowed(space: Mapping[str, Any], cluster: ClusterSpec, *, experts: bool = 
     """
     Name every choice that a space leaves out, one in words each.
 
-    Parameters
-    ----------
-    space
-        Fields of a ``StrategySpace`` as plain values; what is missing has its default.
-    cluster
-        The cluster, whose largest node is the default's largest tensor group.
-    experts
-        Whether the model has experts.
+    ``space``: fields of a ``StrategySpace`` as plain values; what is missing has its default; ``cluster``: the cluster,
+    whose largest node is the default's largest tensor group; ``experts``: whether the model has experts.
     """
     default = StrategySpace(global_batch=1, max_tp=max(node.gpus_per_node for node in cluster.nodes))
     choices = list(_choices(space, default))

@@ -100,14 +100,8 @@ def check_node_counts(
     """
     Derive the bound over numbers of nodes again, (2); None where the document states none.
 
-    Parameters
-    ----------
-    values
-        The document's plain values.
-    document, problem
-        The plan, checked already, and its problem.
-    lower_bound
-        On the plan's step time, derived.
+    ``values``: the document's plain values; ``document``, ``problem``: the plan, checked already, and its problem;
+    ``lower_bound``: on the plan's step time, derived.
     """
     if not isinstance(values, Mapping) or NAME not in values:
         return None

@@ -15,10 +15,7 @@ def order_for(case: Case, choice: Choice) -> Order | None:
     """
     Order of a candidate's passes, None where its time is a closed form; it is kept with the case.
 
-    Raises
-    ------
-    DataError
-        If the order does not run every pass once on its own device.
+    Raises ``DataError`` if the order does not run every pass once on its own device.
     """
     if choice.schedule in CLOSED_FORM:
         return None

@@ -81,18 +81,9 @@ def sample(
     """
     Price sampled plans of every candidate against its bound.
 
-    Parameters
-    ----------
-    case
-        The problem.
-    bounds
-        Candidates with the seconds that no plan of theirs undercuts, infinity where none is said to be feasible.
-    known
-        The plan under examination.
-    sha256
-        Digest of the problem, which the sample is drawn with.
-    least
-        Seconds that no plan of any candidate undercuts.
+    ``bounds``: candidates with the seconds that no plan of theirs undercuts, infinity where none is said to be
+    feasible; ``known``: the plan under examination; ``sha256``: digest of the problem, which the sample is drawn with;
+    ``least``: seconds that no plan of any candidate undercuts.
     """
     bounds = [(choice, max(bound, least)) for choice, bound in bounds]
     return _Sampler(case, known, np.random.default_rng(int(sha256[:16], 16))).run(bounds)

@@ -24,12 +24,7 @@ def simulated_faults(
     """
     Figures of the simulated step that are not derived; none where the plan states none.
 
-    Parameters
-    ----------
-    provenance
-        Of the plan, where the figures stand.
-    problem, strategy, devices
-        The plan, read back.
+    ``provenance``: of the plan, where the figures stand; ``problem``, ``strategy``, ``devices``: the plan, read back.
     """
     method = provenance.get("method")
     stated = method.get("simulated") if isinstance(method, dict) else None

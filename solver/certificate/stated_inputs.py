@@ -12,12 +12,7 @@ def input_faults(document: DocumentFrame, problem: PlanningProblem) -> list[str]
     """
     Inputs with another SHA-256, name or form of a value than stated, and a problem with another SHA-256.
 
-    Parameters
-    ----------
-    document
-        What is checked.
-    problem
-        What was read of it.
+    ``problem``: what was read of it.
     """
     sections, stated = document.inputs, document.certificate
     faults = [
@@ -62,14 +57,8 @@ def retyped(path: str, stated: Any, read: Any) -> Iterator[str]:
     """
     Say where a text or a truth value stands for another kind of value.
 
-    Parameters
-    ----------
-    path
-        Name of the value for messages.
-    stated
-        What the document holds.
-    read
-        The same as it was read, as plain values; defaults may stand beside what is stated.
+    ``path``: name of the value for messages; ``read``: the same as it was read, as plain values; defaults may stand
+    beside what is stated.
     """
     if isinstance(read, dict) and isinstance(stated, dict):
         for name in stated.keys() & read.keys():

@@ -89,17 +89,8 @@ def verify_document(values: object, source: str = "plan") -> Verification:
     """
     Check a plan document.
 
-    Parameters
-    ----------
-    values
-        What the JSON file holds.
-    source
-        File name for messages.
-
-    Raises
-    ------
-    DataError
-        If this is not a plan document: a section is missing or a field has the wrong type.
+    ``values``: what the JSON file holds. Raises ``DataError`` if this is not a plan document: a section is missing or a
+    field has the wrong type.
     """
     document = parse_document(values, source)
     try:

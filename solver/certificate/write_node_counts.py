@@ -28,16 +28,8 @@ def node_counts_section(
     """
     The section of a plan document.
 
-    Parameters
-    ----------
-    asked
-        ``objective``, ``steps``, ``price`` and ``deadline_days``.
-    document
-        The plan's.
-    chosen
-        Its number of nodes.
-    searched
-        Every number of nodes, ascending.
+    ``asked``: ``objective``, ``steps``, ``price`` and ``deadline_days``; ``chosen``: its number of nodes; ``searched``:
+    every number of nodes, ascending.
     """
     own = document["certificate"]["lower_bound_s"] or 0.0
     inputs: dict[str, Any] = {}

@@ -59,18 +59,9 @@ def best_on_one_stage(layers: Layers, number: int, ends: list[End], chunks: int,
     """
     Solve a setting without a pipeline.
 
-    Parameters
-    ----------
-    layers
-        By the way they are spread.
-    number
-        Layers of the model.
-    ends
-        What embedding and head may be.
-    chunks
-        Micro-batches of a step.
-    known
-        Seconds of a known plan; the result is not above, and without counts where no plan is faster.
+    ``layers``: by the way they are spread; ``number``: layers of the model; ``ends``: what embedding and head may be;
+    ``chunks``: micro-batches of a step; ``known``: seconds of a known plan; the result is not above, and without counts
+    where no plan is faster.
     """
     room = max((end.capacity for end in ends), default=-1)
     if room < 0 or not len(layers.mib):

@@ -16,14 +16,7 @@ def least_costs(mib: Ints, costs: Floats, layers: int, capacity: int) -> Floats:
     """
     D of (1), by layers and by MiB.
 
-    Parameters
-    ----------
-    mib, costs
-        Of a layer, by the way it is spread.
-    layers
-        The most layers.
-    capacity
-        The most MiB.
+    ``mib``, ``costs``: of a layer, by the way it is spread.
     """
     found = np.full((layers + 1, capacity + 1), np.inf)
     found[0] = 0.0
@@ -38,12 +31,8 @@ def counts_of(found: Floats, mib: Ints, costs: Floats, layers: int, capacity: in
     """
     How many layers are spread in which way at the least cost within a capacity, or None where none fits.
 
-    Parameters
-    ----------
-    found
-        What ``least_costs`` returned for these layers.
-    mib, costs, layers, capacity
-        As given to it, or a smaller capacity.
+    ``found``: what ``least_costs`` returned for these layers; ``mib``, ``costs``, ``layers``, ``capacity``: as given to
+    it, or a smaller capacity.
     """
     if capacity < 0 or not np.isfinite(found[layers, capacity]):
         return None

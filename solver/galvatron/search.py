@@ -53,14 +53,8 @@ def best_galvatron_plan(problem: GalvatronProblem, known: float = np.inf, *, ali
     """
     Search all settings.
 
-    Parameters
-    ----------
-    problem
-        What is planned.
-    known
-        Seconds of a known plan; plans that are slower are not looked at.
-    alike
-        Of plans whose layers are all spread over the same ways, so that nothing is redistributed between layers.
+    ``known``: seconds of a known plan; plans that are slower are not looked at; ``alike``: of plans whose layers are
+    all spread over the same ways, so that nothing is redistributed between layers.
     """
     best = GalvatronResult(seconds=known, lower_bound=known)
     bound = known

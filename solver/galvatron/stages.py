@@ -22,12 +22,8 @@ def pipeline_bound(last: Floats, others: Floats, chunks: int) -> float:
     """
     The largest of (1) to (3).
 
-    Parameters
-    ----------
-    last, others
-        Least S and C by stage, infinite where nothing fits.
-    chunks
-        Micro-batches of a step, as many as stages at least.
+    ``last``, ``others``: least S and C by stage, infinite where nothing fits; ``chunks``: micro-batches of a step, as
+    many as stages at least.
     """
     if not (np.isfinite(last).all() and np.isfinite(others).all()):
         return np.inf

@@ -57,12 +57,7 @@ def changes(problem: PlanningProblem, pricing: Pricing, stop: Stop) -> list[Reme
     """
     Every change without more hardware that makes a plan fit, by lower bound.
 
-    Parameters
-    ----------
-    problem
-        A problem in which no candidate fits.
-    pricing, stop
-        As their types say.
+    ``pricing``, ``stop``: as their types say.
     """
     names = [name for name, change in CHANGES.items() if not stop() and change(problem, pricing)]
     found = _enough(problem, ((name,) for name in names), pricing, stop)

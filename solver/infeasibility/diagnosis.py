@@ -147,12 +147,8 @@ def diagnose(
     """
     Which devices lack memory, how much, and what would make a plan fit.
 
-    Parameters
-    ----------
-    problem, result
-        What was planned, and its search, which proved every candidate infeasible.
-    pricing
-        Costs for tensor degrees up to the given one; without it those that the problem has.
+    ``problem``, ``result``: what was planned, and its search, which proved every candidate infeasible; ``pricing``:
+    costs for tensor degrees up to the given one; without it those that the problem has.
     """
     refused = [bound for bound in result.bounds if bound.state is State.INFEASIBLE]
     # Of order-priced candidates the least missing bytes are known less closely.

@@ -127,12 +127,7 @@ def nearest_division(problem: PlanningProblem, least: Iterable[tuple[int, Candid
     """
     Best division of the candidate that lacks least.
 
-    Parameters
-    ----------
-    problem
-        A problem in which no candidate fits.
-    least
-        Bytes that every candidate lacks at least, with the candidate.
+    ``least``: bytes that every candidate lacks at least, with the candidate.
     """
     ranked = sorted(least)
     if len(problem.device_types) == 1:
@@ -266,14 +261,8 @@ def best_fit(
     """
     A candidate that certainly fits, the one with the least bound, and the bound of all that may fit, (4).
 
-    Parameters
-    ----------
-    problem
-        What is planned.
-    refused
-        Candidates that are known not to fit.
-    stop
-        Asked before every candidate; where it says so, and where none fits, the answer is None.
+    ``refused``: candidates that are known not to fit; ``stop``: asked before every candidate; where it says so, and
+    where none fits, the answer is None.
     """
     ladder, chosen = Ladder(problem), None
     least, least_chosen = np.inf, np.inf

@@ -36,14 +36,8 @@ def more_hardware(problem: PlanningProblem, needed: int | None, stop: Stop) -> I
     """
     More nodes and larger devices, where either makes a plan fit.
 
-    Parameters
-    ----------
-    problem
-        A problem in which no candidate fits.
-    needed
-        Bytes that suffice on every device, beside the margin; None where devices lack nothing.
-    stop
-        As its type says.
+    ``needed``: bytes that suffice on every device, beside the margin; None where devices lack nothing; ``stop``: as its
+    type says.
     """
     devices = None if needed is None else _larger_devices(problem, needed, stop)
     for remedy in (_more_nodes(problem, stop), devices):

@@ -68,12 +68,7 @@ def least_host_room(problem: PlanningProblem, stop: Callable[[], bool]) -> HostS
     """
     The least room on hosts with which a candidate fits, (2); None where none does, or ``stop`` says so before.
 
-    Parameters
-    ----------
-    problem
-        A problem in which no candidate fits.
-    stop
-        Asked before every candidate.
+    ``stop``: asked before every candidate.
     """
     high, nearest, far = MOST_KIB, None, with_unlimited_hosts(problem)
     for candidate in leanest(each for each in problem.candidates if each.activation_offload):

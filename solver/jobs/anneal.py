@@ -37,22 +37,10 @@ def anneal(
     """
     The best list schedule found.
 
-    Parameters
-    ----------
-    problem
-        Pools, jobs and configurations.
-    objective
-        What is minimised; where jobs must be complete, those left out count as the whole of all seconds each.
-    seed
-        Of the random moves.
-    rounds
-        Rounds of ``STEPS`` moves; until ``stop`` if None.
-    target
-        Value at which nothing better is looked for, as a lower bound is.
-    stop
-        Asked after every step.
-    told
-        Called with the value of every better schedule.
+    ``objective``: what is minimised; where jobs must be complete, those left out count as the whole of all seconds
+    each; ``rounds``: rounds of ``STEPS`` moves; until ``stop`` if None; ``target``: value at which nothing better is
+    looked for, as a lower bound is; ``stop``: asked after every step; ``told``: called with the value of every better
+    schedule.
     """
     found = _Annealing(problem, objective, seed, told)
     return found.run(rounds, lambda: stop() or found.best_value <= target)

@@ -57,16 +57,8 @@ def lower_bound(
     """
     The best lower bound on an objective over all schedules.
 
-    Parameters
-    ----------
-    problem
-        Pools, jobs and configurations.
-    objective
-        Which.
-    horizon
-        Moment by which a known schedule ends; it places the boundaries of ``completion``, and any is valid.
-    intervals
-        Intervals of the linear program at most.
+    ``horizon``: moment by which a known schedule ends; it places the boundaries of ``completion``, and any is valid;
+    ``intervals``: intervals of the linear program at most.
     """
     problem = replace(problem, deadline=problem.deadline * (1 + 2 * SHARE) + 2 * SECONDS)
     if objective == "deadlines":
@@ -156,12 +148,7 @@ def subproblem(problem: JobsProblem, jobs: np.ndarray) -> JobsProblem:
     """
     Some of the jobs, with their configurations.
 
-    Parameters
-    ----------
-    problem
-        All of them.
-    jobs
-        Numbers of those that stay, ascending.
+    ``jobs``: numbers of those that stay, ascending.
     """
     kept = np.isin(problem.job, jobs)
     return replace(

@@ -39,12 +39,7 @@ def list_data(problem: JobsProblem, objective: Objective) -> ListData:
     """
     The figures of a problem for ``list_schedule``.
 
-    Parameters
-    ----------
-    problem
-        Pools, jobs and configurations.
-    objective
-        Whether deadlines and dollars count.
+    ``objective``: whether deadlines and dollars count.
     """
     seconds = problem.restart_s + problem.work[problem.job] / problem.rate
     due = problem.deadline if objective in ("deadlines", "cost") else np.full(problem.num_jobs, inf)
@@ -128,12 +123,7 @@ def as_schedule(data: ListData, starts: Floats, chosen: Ints) -> Schedule:
     """
     The segments of a list schedule, in order of their starts.
 
-    Parameters
-    ----------
-    data
-        Figures of the problem.
-    starts, chosen
-        What ``list_schedule`` returned.
+    ``data``: figures of the problem; ``starts``, ``chosen``: what ``list_schedule`` returned.
     """
     placed = np.flatnonzero(chosen >= 0).tolist()
     found = (Segment(j, int(chosen[j]), float(starts[j]), float(starts[j] + data.seconds[chosen[j]])) for j in placed)

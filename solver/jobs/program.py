@@ -47,25 +47,10 @@ def solve_grid(
     """
     The best schedule on the grid that a solver finds.
 
-    Parameters
-    ----------
-    program
-        What to solve.
-    backend
-        ``cp-sat`` or ``cbc``.
-    time_limit
-        Seconds, None for none.
-    work_limit
-        CP-SAT's deterministic time, of about a second each: with it and one worker a result is the same everywhere.
-    workers, seed
-        Threads, and the seed of the search.
-    stop
-        Asked several times a second by CP-SAT; if true, the run ends.
-
-    Raises
-    ------
-    SolverError
-        If the solver fails, or its choice breaks a row.
+    ``backend``: ``cp-sat`` or ``cbc``; ``time_limit``: seconds, None for none; ``work_limit``: CP-SAT's deterministic
+    time, of about a second each: with it and one worker a result is the same everywhere; ``workers``, ``seed``:
+    threads, and the seed of the search; ``stop``: asked several times a second by CP-SAT; if true, the run ends. Raises
+    ``SolverError`` if the solver fails, or its choice breaks a row.
     """
     solver = cp_model.CpSolver()
     solver.parameters.num_workers, solver.parameters.random_seed = workers, seed

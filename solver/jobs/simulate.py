@@ -49,17 +49,8 @@ class Policy(Protocol):
         """
         Configurations of jobs.
 
-        Parameters
-        ----------
-        view
-            The moment.
-
-        Returns
-        -------
-        held
-            Configuration by job; jobs without one rest.
-        wake
-            Moment to be asked at if nothing happens before; infinity for none.
+        Returns configuration by job; jobs without one rest. Moment to be asked at if nothing happens before; infinity
+        for none.
         """
         ...
 
@@ -88,24 +79,9 @@ def simulate(problem: JobsProblem, policy: Policy, failures: Failures | None = N
     """
     Run a policy over a trace.
 
-    Parameters
-    ----------
-    problem
-        Pools, jobs and configurations.
-    policy
-        Who holds what.
-    failures
-        Failures of nodes; none without.
-
-    Returns
-    -------
-    Schedule
-        Every segment. Jobs that the policy leaves without devices for good are not complete.
-
-    Raises
-    ------
-    SolverError
-        If the policy hands out devices that are not there, or wants to be asked without end.
+    ``failures``: failures of nodes; none without. Returns every segment. Jobs that the policy leaves without devices
+    for good are not complete. Raises ``SolverError`` if the policy hands out devices that are not there, or wants to be
+    asked without end.
     """
     return _Run(problem, policy, failures).schedule()
 

@@ -76,28 +76,12 @@ def solve_jobs(
     """
     A schedule by a policy.
 
-    Parameters
-    ----------
-    problem
-        Pools, jobs and configurations.
-    objective
-        What is minimised; the policies of papers have their own and are only judged by it.
-    policy
-        One of ``NAMES``.
-    time_limit
-        Seconds, for annealing and programs.
-    seed, workers
-        Of the random moves; threads of CP-SAT.
-    rounds
-        Rounds of annealing, which then does not depend on the time; no limit but the time if None.
-    failures
-        Failures of nodes, for the policies of papers.
-    target
-        Value at which nothing better is looked for, as a lower bound is.
-    stop
-        Asked now and then; if true, the best so far is returned.
-    told
-        Called with every better value and what found it.
+    ``objective``: what is minimised; the policies of papers have their own and are only judged by it; ``policy``: one
+    of ``NAMES``; ``time_limit``: seconds, for annealing and programs; ``seed``, ``workers``: of the random moves;
+    threads of CP-SAT; ``rounds``: rounds of annealing, which then does not depend on the time; no limit but the time if
+    None; ``failures``: failures of nodes, for the policies of papers; ``target``: value at which nothing better is
+    looked for, as a lower bound is; ``stop``: asked now and then; if true, the best so far is returned; ``told``:
+    called with every better value and what found it.
     """
     solving = _Solving(problem, objective, seed, workers, rounds, told)
     return solving.run(policy, time_limit, failures, target, lambda: stop() or solving.value <= target)

@@ -106,10 +106,7 @@ class MeshDocument(DocumentFrame):
         """
         Devices of every mesh, (pp, dp, tp) each.
 
-        Raises
-        ------
-        DataError
-            If stages have other shapes than their meshes.
+        Raises ``DataError`` if stages have other shapes than their meshes.
         """
         found, x = list[Ints](), 0
         for mesh in self.strategy.meshes:
@@ -130,10 +127,7 @@ def parse_meshes(values: object, source: str) -> MeshDocument:
     """
     Document from plain values.
 
-    Raises
-    ------
-    DataError
-        One line: source, field, what was expected.
+    Raises ``DataError``: one line: source, field, what was expected.
     """
     try:
         return MeshDocument.model_validate(values)
@@ -145,17 +139,8 @@ def mesh_plan_of(document: MeshDocument, problem: PlanningProblem, source: str) 
     """
     The plan that a document states.
 
-    Parameters
-    ----------
-    document, problem
-        The document and its problem.
-    source
-        File name for messages.
-
-    Raises
-    ------
-    DataError
-        If a mesh is on no device of the cluster, or the plan breaks a rule.
+    ``document``, ``problem``: the document and its problem. Raises ``DataError`` if a mesh is on no device of the
+    cluster, or the plan breaks a rule.
     """
     stated, types = document.strategy, problem.device_types
     if unknown := [mesh.device for mesh in stated.meshes if mesh.device not in types]:
@@ -175,15 +160,8 @@ def mesh_document(problem: PlanningProblem, result: MeshSearch, limits: Limits) 
     """
     The plan as plain JSON values.
 
-    Parameters
-    ----------
-    problem, result, limits
-        What was planned, what was found, and when the search stopped.
-
-    Raises
-    ------
-    SolverError
-        If the search has no incumbent.
+    ``problem``, ``result``, ``limits``: what was planned, what was found, and when the search stopped. Raises
+    ``SolverError`` if the search has no incumbent.
     """
     if result.incumbent is None:
         raise SolverError("the search found no plan to write down")

@@ -55,16 +55,8 @@ def with_exchanges(
     """
     The best plan that exchanges of nodes come by, and its seconds, (2) and (3).
 
-    Parameters
-    ----------
-    problem, plan
-        What is planned, and the plan to begin with.
-    pairs
-        Nodes that may be exchanged.
-    incumbent
-        Seconds of the best plan known, infinite without one.
-    late
-        Tells whether a limit was reached.
+    ``problem``, ``plan``: what is planned, and the plan to begin with; ``pairs``: nodes that may be exchanged;
+    ``incumbent``: seconds of the best plan known, infinite without one; ``late``: tells whether a limit was reached.
     """
     step, tried = mesh_step(problem, plan), 0
     seconds, better = step.total, bool(pairs)

@@ -26,16 +26,9 @@ def hop_range(problem: PlanningProblem, here: Mesh, there: Mesh, inverse: PairTa
     """
     Bound the hops between two stages.
 
-    Parameters
-    ----------
-    problem
-        Links of the cluster.
-    here, there
-        Meshes of the stages; the same one for stages of one mesh.
-    inverse
-        Seconds per byte between sites.
-    message
-        Bytes of one rank of the first stage by the layer after the cut, (L+1,).
+    ``problem``: links of the cluster; ``here``, ``there``: meshes of the stages; the same one for stages of one mesh;
+    ``inverse``: seconds per byte between sites; ``message``: bytes of one rank of the first stage by the layer after
+    the cut, (L+1,).
     """
     i, j = _sites(problem, here.kind)[:, None], _sites(problem, there.kind)[None, :]
     latency = problem.links.latency

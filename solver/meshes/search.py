@@ -75,14 +75,8 @@ def search_meshes(problem: PlanningProblem, limits: Limits, progress: Progress |
     """
     Search all choices of a problem, (1).
 
-    Parameters
-    ----------
-    problem
-        What is planned, on devices of several types.
-    limits
-        Time, work, and the gap that is good enough.
-    progress
-        Called with elapsed seconds, incumbent, bound and what was just done.
+    ``problem``: what is planned, on devices of several types; ``limits``: time, work, and the gap that is good enough;
+    ``progress``: called with elapsed seconds, incumbent, bound and what was just done.
     """
     with Stopwatch() as watch, interrupt_requested() as asked:
         run = _Run(problem)

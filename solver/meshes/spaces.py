@@ -50,10 +50,7 @@ def other_space(values: Mapping[str, Any], source: str) -> DocumentFrame | Witho
     """
     Read what a document says of the other space.
 
-    Raises
-    ------
-    DataError
-        If it is neither a plan's document nor a state.
+    Raises ``DataError`` if it is neither a plan's document nor a state.
     """
     stated, where = values.get(NAME), f"{source}: {NAME}"
     if stated is None:
@@ -103,17 +100,7 @@ def verify_plan(values: dict[str, Any], source: str = "plan") -> Verification:
     """
     Check a document of either space, with the other one's where it holds one, (2).
 
-    Parameters
-    ----------
-    values
-        What its JSON file holds.
-    source
-        File name for messages.
-
-    Raises
-    ------
-    DataError
-        If this is no such document.
+    ``values``: what its JSON file holds. Raises ``DataError`` if this is no such document.
     """
     own, other = _verified(values, source), other_space(values, source)
     if other is None:

@@ -66,19 +66,7 @@ def planned_within(
     """
     Plan by a method and hold its plan against the bounds of a search, both within the time limit, (3).
 
-    Parameters
-    ----------
-    problem, method
-        What is planned, and how.
-    limits
-        Of both together.
-    progress
-        Called by both.
-
-    Returns
-    -------
-    Certified
-        The seconds of its result are those of both.
+    ``problem``, ``method``: what is planned, and how. Returns the seconds of its result are those of both.
     """
     total = math.inf if limits.time_limit is None else limits.time_limit
     with Stopwatch() as watch:
@@ -106,16 +94,7 @@ def certified(
     """
     Hold a method's plan against the bounds of a search.
 
-    Parameters
-    ----------
-    problem
-        What is planned.
-    outcome
-        What the method found, or that it found nothing.
-    limits
-        Of the search.
-    progress
-        As for the search.
+    ``outcome``: what the method found, or that it found nothing; ``progress``: as for the search.
     """
     found = search(problem, limits, progress, incumbent=outcome.incumbent)
     best_s = math.inf if found.incumbent is None else found.incumbent.seconds

@@ -60,16 +60,8 @@ def by_program(
     """
     Plan by (0) to (4).
 
-    Parameters
-    ----------
-    name
-        Of the method.
-    backend
-        Who solves the program.
-    problem, limits
-        What is planned, and when to stop.
-    progress
-        Called after every round.
+    ``backend``: who solves the program; ``problem``, ``limits``: what is planned, and when to stop; ``progress``:
+    called after every round.
     """
     with Stopwatch() as watch, interrupt_requested() as asked:
         rounds = _Rounds(backend, problem, limits, watch, asked)

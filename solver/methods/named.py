@@ -27,10 +27,7 @@ def method_of(name: str) -> Method:
     """
     The method of a name other than the default.
 
-    Parameters
-    ----------
-    name
-        ``SIMULATED``, or one of ``PROGRAMS`` or ``BASELINES``.
+    ``name``: ``SIMULATED``, or one of ``PROGRAMS`` or ``BASELINES``.
     """
     if name == SIMULATED:
         from taut.solver.methods.simulated import simulated

@@ -38,14 +38,8 @@ def options_of(ladder: Ladder, candidate: Candidate, most: float = np.inf) -> It
     """
     The options of a candidate, one but for (3) and (4).
 
-    Parameters
-    ----------
-    ladder
-        The problem, and what its bounds share.
-    candidate
-        One that is not priced by its order.
-    most
-        Seconds that a plan of interest does not exceed.
+    ``ladder``: the problem, and what its bounds share; ``candidate``: one that is not priced by its order; ``most``:
+    seconds that a plan of interest does not exceed.
     """
     comm = ladder.communication(candidate)
     for stages, tail in _cases(ladder, candidate):

@@ -79,20 +79,9 @@ def place_quadratic(
     """
     Place a strategy, or None where there are too many positions, or only one.
 
-    Parameters
-    ----------
-    given
-        The strategy to place.
-    patterns
-        By stage, the class of device it wants.
-    limits
-        Seed and threads.
-    seconds
-        For the quadratic assignment; annealing takes its own.
-    known
-        Further placements that annealing starts from.
-    stopping
-        Ends annealing early once it is true.
+    ``given``: the strategy to place; ``patterns``: by stage, the class of device it wants; ``seconds``: for the
+    quadratic assignment; annealing takes its own; ``known``: further placements that annealing starts from;
+    ``stopping``: ends annealing early once it is true.
     """
     if not 1 < len(given.slots) <= MOST_POSITIONS:
         return None

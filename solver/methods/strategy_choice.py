@@ -108,23 +108,9 @@ def best_strategy(
     """
     The strategy of least seconds, whatever its placement.
 
-    Parameters
-    ----------
-    pool
-        What is chosen from; bounds that are found are kept in it.
-    solve
-        The backend.
-    below
-        Seconds that a choice must be below to be of interest.
-    time_limit
-        Seconds for all batches together; None for none.
-    workers, seed
-        Threads and seed of the backend.
-
-    Returns
-    -------
-    Choice
-        The optimum, or the best so far with a bound.
+    ``pool``: what is chosen from; bounds that are found are kept in it; ``below``: seconds that a choice must be below
+    to be of interest; ``time_limit``: seconds for all batches together; None for none; ``workers``, ``seed``: threads
+    and seed of the backend. Returns the optimum, or the best so far with a bound.
     """
     run = _Run(pool, solve, below, time_limit, workers, seed)
     run.price_simple_ones()

@@ -49,21 +49,10 @@ def adapted_order(
     """
     An order with a smaller makespan for a division than the candidate's, (1).
 
-    Parameters
-    ----------
-    given, candidate
-        The division problem, with the candidate's order.
-    division
-        The layers of every chunk.
-    gain
-        Seconds by which the makespan must fall.
-    seed, stop
-        Seed of the search, and what it asks between trials whether to stop.
-
-    Returns
-    -------
-    tuple
-        A word for each device (``taut.formulations.schedules.orders.words``); empty where the gain was not reached.
+    ``given``, ``candidate``: the division problem, with the candidate's order; ``division``: the layers of every chunk;
+    ``gain``: seconds by which the makespan must fall; ``seed``, ``stop``: seed of the search, and what it asks between
+    trials whether to stop. Returns a word for each device (``taut.formulations.schedules.orders.words``); empty where
+    the gain was not reached.
     """
     pipeline, known = _pipeline(given, division), as_schedule(candidate.schedule, given.order)
     own = as_schedule(candidate.schedule, order_of(*candidate.order_key[:4]))

@@ -71,17 +71,8 @@ def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
     """
     Bound by (1) to (3), or by (4), or proof that nothing fits.
 
-    Parameters
-    ----------
-    given
-        The division problem.
-    limit
-        Seconds beyond which a bound is of no use, such as those of an incumbent.
-
-    Returns
-    -------
-    OrderBound
-        The bound with its witness.
+    ``limit``: seconds beyond which a bound is of no use, such as those of an incumbent. Returns the bound with its
+    witness.
     """
     if is_listed(given):
         return _by_listing(given)

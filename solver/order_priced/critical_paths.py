@@ -43,14 +43,7 @@ def device_path(order: Order, device: int, *, ends_there: bool = False) -> Path:
     """
     Path (1) of a device.
 
-    Parameters
-    ----------
-    order
-        The passes.
-    device
-        Number of the device.
-    ends_there
-        Whether the path ends with the device's last pass.
+    ``device``: number of the device; ``ends_there``: whether the path ends with the device's last pass.
     """
     rows = order.passes[order.first[device] : order.first[device + 1]]
     chunks = len(order.device)
@@ -74,18 +67,9 @@ def critical_path(
     """
     A longest path for given seconds, (2).
 
-    Parameters
-    ----------
-    order
-        The passes.
-    seconds
-        Seconds of F, I and W of every chunk (3, C).
-    transfer
-        Seconds from a chunk to the next (C - 1,).
-    num_micro_batches
-        Micro-batches m.
-    after
-        Seconds that follow the last pass of every device (devices,); none without them.
+    ``seconds``: seconds of F, I and W of every chunk (3, C); ``transfer``: seconds from a chunk to the next (C - 1,);
+    ``num_micro_batches``: micro-batches m; ``after``: seconds that follow the last pass of every device (devices,);
+    none without them.
     """
     every = np.concatenate([seconds, (seconds[1] + seconds[2])[None]])
     follow = np.zeros(len(order.first) - 1) if after is None else after

@@ -136,10 +136,7 @@ class DeviceChain:
         """
         Options of every device.
 
-        Raises
-        ------
-        FormulationError
-            If they are too many.
+        Raises ``FormulationError`` if they are too many.
         """
         if self._enumerated is None:
             raise FormulationError("a device has too many options, expected devices that are enumerable")
@@ -203,16 +200,9 @@ class DeviceChain:
         """
         Optimum of (1).
 
-        Parameters
-        ----------
-        costs
-            Costs of the figures of every chunk; those of memory do not count.
-
-        Returns
-        -------
-        tuple
-            The least cost in seconds and a division of the options that attain it, of that cost where layers are
-            uniform; infinite and None where no options have all layers.
+        ``costs``: costs of the figures of every chunk; those of memory do not count. Returns the least cost in seconds
+        and a division of the options that attain it, of that cost where layers are uniform; infinite and None where no
+        options have all layers.
         """
         layers, last = self.given.num_layers, self.minima.last_start
         value = np.full((last + 1, layers + 1), np.inf)

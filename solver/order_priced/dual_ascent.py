@@ -84,18 +84,9 @@ def maximise_dual(
     """
     Maximise the dual function by (1) to (4).
 
-    Parameters
-    ----------
-    rows
-        Paths and memory rows; paths are added by (4).
-    divisions
-        Columns to begin with.
-    oracle
-        Solves the pricing problem.
-    limit
-        Seconds, less the constant, at which a bound is as good as any.
-    start
-        Weights of the rows to begin with (paths,), below whose value the bound never falls.
+    ``rows``: paths and memory rows; paths are added by (4); ``divisions``: columns to begin with; ``oracle``: solves
+    the pricing problem; ``limit``: seconds, less the constant, at which a bound is as good as any; ``start``: weights
+    of the rows to begin with (paths,), below whose value the bound never falls.
     """
     found = list(divisions)
     weights, prices = uniform_weights(rows) if start is None else start, np.zeros(len(rows.memory_rows))

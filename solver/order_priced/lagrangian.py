@@ -45,19 +45,9 @@ def dual_value(
     r"""
     The dual function (1), without the constant seconds.
 
-    Parameters
-    ----------
-    rows
-        Paths and memory rows.
-    path_weights, memory_prices
-        Multipliers :math:`\lambda` of the first paths and :math:`\mu` of the memory rows.
-    oracle
-        Solves the pricing problem, over the divisions of (3) or of (4).
-
-    Returns
-    -------
-    tuple
-        A lower bound in seconds, and the division that attains the minimum; None where no division is allowed.
+    ``rows``: paths and memory rows; ``path_weights``, ``memory_prices``: multipliers :math:`\lambda` of the first paths
+    and :math:`\mu` of the memory rows; ``oracle``: solves the pricing problem, over the divisions of (3) or of (4).
+    Returns a lower bound in seconds, and the division that attains the minimum; None where no division is allowed.
     """
     value, division = oracle(rows.chunk_costs(path_weights, memory_prices))
     within = rows.given.budget - rows.given.always + CANCELLATION * max(rows.given.budget, 1.0)
@@ -74,18 +64,8 @@ def memory_dual(rows: MasterRows, memory_prices: Floats) -> tuple[float, Divisio
     r"""
     Bytes that some device lacks in every division, by (2).
 
-    Parameters
-    ----------
-    rows
-        Memory rows.
-    memory_prices
-        Multipliers :math:`\mu`, of any positive sum.
-
-    Returns
-    -------
-    tuple
-        Bytes, negative where the prices prove nothing, and the division that attains the minimum; infinite and None
-        where no chunk fits its device.
+    ``memory_prices``: multipliers :math:`\mu`, of any positive sum. Returns bytes, negative where the prices prove
+    nothing, and the division that attains the minimum; infinite and None where no chunk fits its device.
     """
     memory_prices = memory_prices / max(memory_prices.sum(), 1e-300)
     value, division = least_division(rows.given, rows.chunk_costs(np.zeros(0), memory_prices))

@@ -72,15 +72,7 @@ class RestrictedMaster:
         """
         Solve (1) over all paths of the rows so far.
 
-        Parameters
-        ----------
-        found
-            Divisions, those of the last call first.
-
-        Returns
-        -------
-        MasterSolution or None
-            None where the solver finds no optimum.
+        ``found``: divisions, those of the last call first. Returns None where the solver finds no optimum.
         """
         self._add(found)
         answer = self._program.solve()
@@ -123,23 +115,9 @@ def least_excess(rows: MasterRows, found: Sequence[Division]) -> tuple[float, Fl
     """
     Solve (2).
 
-    Parameters
-    ----------
-    rows
-        Memory rows.
-    found
-        Divisions, at least one.
-
-    Returns
-    -------
-    tuple
-        The least worst excess of a convex combination of the divisions, as a share of the budget, and the prices
-        (memory rows,) that prove it, which sum to one.
-
-    Raises
-    ------
-    SolverError
-        If the solver finds no optimum.
+    ``found``: divisions, at least one. Returns the least worst excess of a convex combination of the divisions, as a
+    share of the budget, and the prices (memory rows,) that prove it, which sum to one. Raises ``SolverError`` if the
+    solver finds no optimum.
     """
     excess = _excess(rows, found)
     counts, size = excess.shape

@@ -157,12 +157,8 @@ class MasterRows:
         """
         Add the path of (4) as a row if its mean seconds are beyond some seconds; returns whether it was added.
 
-        Parameters
-        ----------
-        divisions, weights
-            The mixture of divisions, weights that sum to one.
-        beyond
-            Seconds that the mean is compared with.
+        ``divisions``, ``weights``: the mixture of divisions, weights that sum to one; ``beyond``: seconds that the mean
+        is compared with.
         """
         used = np.flatnonzero(weights > 0)
         mean = weights[used] @ np.array([self._figures(divisions[i]) for i in used.tolist()])
@@ -187,12 +183,8 @@ class MasterRows:
         """
         Costs (3) of the pricing problem.
 
-        Parameters
-        ----------
-        path_weights
-            Weights of the first paths, at most as many as there are.
-        memory_prices
-            Seconds for a byte of every row (2).
+        ``path_weights``: weights of the first paths, at most as many as there are; ``memory_prices``: seconds for a
+        byte of every row (2).
         """
         given, chunks = self.given, self.given.num_chunks
         passes = np.zeros((chunks, 3))

@@ -50,19 +50,8 @@ def improved(problem: PlacementProblem, start: FoundPlacement, *, seed: int) -> 
     """
     Improve a placement by exchanges, (2).
 
-    Parameters
-    ----------
-    problem
-        The strategy to place.
-    start
-        Where to begin, with the evaluator's seconds.
-    seed
-        Of the exchanges that are tried.
-
-    Returns
-    -------
-    FoundPlacement
-        Never worse than the start.
+    ``problem``: the strategy to place; ``start``: where to begin, with the evaluator's seconds; ``seed``: of the
+    exchanges that are tried. Returns never worse than the start.
     """
     rng, best, idle = np.random.default_rng(seed), start, 0
     passes = len(candidate_order(problem.candidate).passes)

@@ -86,19 +86,9 @@ def least_division(given: ChunkProblem, costs: ChunkCosts, longest: float = np.i
     """
     Optimum of the pricing problem (1) to (3).
 
-    Parameters
-    ----------
-    given
-        Tables of the candidate.
-    costs
-        Costs of the figures of every chunk.
-    longest
-        Seconds that a chunk may take for a micro-batch, (3).
-
-    Returns
-    -------
-    tuple
-        The least cost in seconds and a division that attains it; infinite and None where none satisfies (2) and (3).
+    ``given``: tables of the candidate; ``costs``: costs of the figures of every chunk; ``longest``: seconds that a
+    chunk may take for a micro-batch, (3). Returns the least cost in seconds and a division that attains it; infinite
+    and None where none satisfies (2) and (3).
     """
     most = np.zeros(given.num_chunks)
     for d, counts in enumerate(given.counts):

@@ -108,20 +108,9 @@ class RangeMinima:
         """
         Options of a device (``taut.solver.order_priced.device_options``), or None if more than ``most`` have a start.
 
-        Parameters
-        ----------
-        device
-            Number of the device.
-        path
-            Its path.
-        longest
-            Seconds (2).
-        room
-            Budget of (1) less what a device always holds, in bytes.
-        most
-            Number of them with one start beyond which the enumeration ends.
-        layers
-            Layers of the device at most.
+        ``device``: number of the device; ``longest``: seconds (2); ``room``: budget of (1) less what a device always
+        holds, in bytes; ``most``: number of them with one start beyond which the enumeration ends; ``layers``: layers
+        of the device at most.
         """
         found = []
         for start in self.starts(device):

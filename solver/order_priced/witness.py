@@ -143,17 +143,7 @@ def rederived(given: ChunkProblem, witness: dict[str, Any]) -> float:
     """
     Check a witness of seconds.
 
-    Parameters
-    ----------
-    given
-        The division problem.
-    witness
-        Plain values, of any source.
-
-    Returns
-    -------
-    float
-        Seconds that it proves; minus infinity where it proves nothing.
+    ``witness``: plain values, of any source. Returns seconds that it proves; minus infinity where it proves nothing.
     """
     try:
         parsed = _Witness.model_validate(witness).root
@@ -229,17 +219,8 @@ def missing_bytes(given: ChunkProblem, witness: dict[str, Any]) -> float:
     """
     Check a witness of missing memory.
 
-    Parameters
-    ----------
-    given
-        The division problem.
-    witness
-        Plain values, of any source.
-
-    Returns
-    -------
-    float
-        Bytes that some device lacks in every division; minus infinity where it proves nothing.
+    ``witness``: plain values, of any source. Returns bytes that some device lacks in every division; minus infinity
+    where it proves nothing.
     """
     try:
         parsed = _Missing.model_validate(witness).root

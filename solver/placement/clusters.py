@@ -21,15 +21,7 @@ def linkage_order(hops: Floats) -> Ints:
     """
     Order nodes so that racks, and racks of racks, stand together.
 
-    Parameters
-    ----------
-    hops
-        Seconds of hops, (N, N), symmetric.
-
-    Returns
-    -------
-    array
-        The leaves of the dendrogram in order, (N,).
+    ``hops``: seconds of hops, (N, N), symmetric. Returns the leaves of the dendrogram in order, (N,).
     """
     return np.asarray(leaves_list(_tree(hops)), dtype=np.int64)
 
@@ -38,15 +30,7 @@ def clusters(hops: Floats) -> list[Ints]:
     """
     List the clusters of the dendrogram without single nodes and the set of all nodes.
 
-    Parameters
-    ----------
-    hops
-        Seconds of hops, (N, N), symmetric.
-
-    Returns
-    -------
-    list
-        Nodes of each cluster, ascending.
+    ``hops``: seconds of hops, (N, N), symmetric. Returns nodes of each cluster, ascending.
     """
     n = len(hops)
     if n < 3:
@@ -69,17 +53,8 @@ def fast_link_sets(inverse: Floats, count: int) -> Ints:
     Every node begins a set, to which the node is added, again and again, whose slowest link to it is the fastest. Of
     sets that share nodes the one with the fastest slowest link is kept.
 
-    Parameters
-    ----------
-    inverse
-        Seconds per byte between nodes, (N, N), symmetric.
-    count
-        Nodes of a set.
-
-    Returns
-    -------
-    array
-        Nodes of each set, (sets, count), by ascending slowest link.
+    ``inverse``: seconds per byte between nodes, (N, N), symmetric; ``count``: nodes of a set. Returns nodes of each
+    set, (sets, count), by ascending slowest link.
     """
     n = len(inverse)
     taken, slowest = np.eye(n, dtype=bool), inverse.copy()

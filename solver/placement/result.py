@@ -25,12 +25,7 @@ def found_placement(given: PlacementProblem, devices: Ints) -> FoundPlacement:
     """
     Sites of the positions whose workers have these devices.
 
-    Parameters
-    ----------
-    given
-        The strategy that is placed.
-    devices
-        Device of every worker, (pp, pipelines, width).
+    ``given``: the strategy that is placed; ``devices``: device of every worker, (pp, pipelines, width).
     """
     candidate = given.candidate
     blocks = devices.swapaxes(0, 1).reshape(candidate.pp * candidate.pipelines, candidate.width)

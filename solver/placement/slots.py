@@ -97,15 +97,8 @@ class SlotGraph:
         """
         Turn nodes that the replicas of one rank touch into nodes that all paths touch.
 
-        Parameters
-        ----------
-        fewest, most
-            Nodes that the first slots of one rank's replicas touch.
-
-        Returns
-        -------
-        tuple
-            Fewest and most nodes in which a path begins.
+        ``fewest``, ``most``: nodes that the first slots of one rank's replicas touch. Returns fewest and most nodes in
+        which a path begins.
         """
         groups = self.num_paths // self.replicas
         return fewest * groups, most * groups
@@ -114,17 +107,8 @@ class SlotGraph:
         """
         Bound the ring from below, (2) and (3).
 
-        Parameters
-        ----------
-        box
-            Touched nodes and inverse rates.
-        slowest
-            Inverse rate b; the least of the box if left out.
-
-        Returns
-        -------
-        float
-            Seconds per byte.
+        ``box``: touched nodes and inverse rates; ``slowest``: inverse rate b; the least of the box if left out. Returns
+        seconds per byte.
         """
         fewest, g = box.min_touched, -(-self.replicas // box.max_touched)
         link = box.low if slowest is None else slowest
@@ -162,17 +146,7 @@ def slot_graph(problem: PlanningProblem, candidate: Candidate) -> SlotGraph:
     """
     Build the slot graph of a candidate.
 
-    Parameters
-    ----------
-    problem
-        Links and tables.
-    candidate
-        Degrees; its smallest message prices the hops.
-
-    Returns
-    -------
-    SlotGraph
-        Nodes, slots and paths.
+    ``candidate``: degrees; its smallest message prices the hops. Returns nodes, slots and paths.
     """
     links, card = problem.links, problem.rings.card
     message = float(problem.tables(candidate).message[1:-1].min())
@@ -192,17 +166,8 @@ def between_cards(inverse: Floats, least: Floats) -> Floats:
     """
     Raise rates between nodes to what their cards take at least, (4).
 
-    Parameters
-    ----------
-    inverse
-        Seconds per byte, (N, N), with the figures inside a node on the diagonal.
-    least
-        Seconds per byte of each node's cards at least, (N,).
-
-    Returns
-    -------
-    array
-        Seconds per byte, (N, N).
+    ``inverse``: seconds per byte, (N, N), with the figures inside a node on the diagonal; ``least``: seconds per byte
+    of each node's cards at least, (N,). Returns seconds per byte, (N, N).
     """
     raised = np.maximum(inverse, np.maximum(least[:, None], least[None, :]))
     np.fill_diagonal(raised, np.diag(inverse))

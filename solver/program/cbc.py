@@ -48,22 +48,10 @@ def solve_cbc(
     """
     Best choice of a strategy program, with the bound that CBC claims.
 
-    Parameters
-    ----------
-    program
-        What to solve.
-    time_limit
-        Seconds, stating the model included, after which the best choice so far is returned; None for none. CBC's
-        process ends then in any case.
-    workers, seed
-        Threads, and the seed of the search. Several threads are not deterministic.
-    progress
-        Called when CBC comes back with a better choice.
-
-    Raises
-    ------
-    SolverError
-        If a number has more digits than CBC is given, CBC fails, or its answer does not survive the check.
+    ``time_limit``: seconds, stating the model included, after which the best choice so far is returned; None for none.
+    CBC's process ends then in any case; ``workers``, ``seed``: threads, and the seed of the search. Several threads are
+    not deterministic; ``progress``: called when CBC comes back with a better choice. Raises ``SolverError`` if a number
+    has more digits than CBC is given, CBC fails, or its answer does not survive the check.
     """
     started = time.perf_counter()
     with _quiet():

@@ -26,24 +26,8 @@ def run_cbc(problem: pulp.LpProblem, options: list[str], left: Callable[[], floa
     """
     Solve a problem, whose columns then hold CBC's values.
 
-    Parameters
-    ----------
-    problem
-        What is solved.
-    options
-        Of CBC's command line, each without its dash.
-    left
-        Seconds that are left, infinite without a limit.
-
-    Returns
-    -------
-    tuple
-        Whether CBC came to its end in time, and its log.
-
-    Raises
-    ------
-    SolverError
-        If CBC fails.
+    ``options``: of CBC's command line, each without its dash; ``left``: seconds that are left, infinite without a
+    limit. Returns whether CBC came to its end in time, and its log. Raises ``SolverError`` if CBC fails.
     """
     solver = pulp.PULP_CBC_CMD(msg=False)
     with tempfile.TemporaryDirectory() as folder:

@@ -44,26 +44,10 @@ def solve_cpsat(
     """
     Best choice of a strategy program, with CP-SAT's bound.
 
-    Parameters
-    ----------
-    program
-        What to solve.
-    time_limit
-        Seconds, stating the model included, after which the best choice so far is returned; None for none.
-    workers, seed
-        Threads, and the seed of the search. Several threads are not deterministic.
-    progress
-        Called at every better choice.
-
-    Returns
-    -------
-    ProgramResult
-        Status, choice, cost and CP-SAT's bound in nanoseconds.
-
-    Raises
-    ------
-    SolverError
-        If CP-SAT refuses the program, or its answer does not survive the check.
+    ``time_limit``: seconds, stating the model included, after which the best choice so far is returned; None for none;
+    ``workers``, ``seed``: threads, and the seed of the search. Several threads are not deterministic; ``progress``:
+    called at every better choice. Returns status, choice, cost and CP-SAT's bound in nanoseconds. Raises
+    ``SolverError`` if CP-SAT refuses the program, or its answer does not survive the check.
     """
     started = time.perf_counter()
     solver = cp_model.CpSolver()

@@ -41,28 +41,10 @@ def solve_predicted(
     """
     Best choice that the predictor admits.
 
-    Parameters
-    ----------
-    program
-        What ``tabulated`` or ``embedded`` made of a program.
-    memory
-        The predictor that they were given.
-    solve
-        The backend, ``solve_cpsat`` or ``solve_cbc``.
-    time_limit
-        Seconds for all iterations together; None for none.
-    workers, seed
-        Threads, and the seed of the search.
-
-    Returns
-    -------
-    PredictedResult
-        The last answer and what was cut off; without a choice where the time ran out.
-
-    Raises
-    ------
-    SolverError
-        If the backend raises it.
+    ``program``: what ``tabulated`` or ``embedded`` made of a program; ``memory``: the predictor that they were given;
+    ``solve``: the backend, ``solve_cpsat`` or ``solve_cbc``; ``time_limit``: seconds for all iterations together; None
+    for none; ``workers``, ``seed``: threads, and the seed of the search. Returns the last answer and what was cut off;
+    without a choice where the time ran out. Raises ``SolverError`` if the backend raises it.
     """
     started, refused = time.perf_counter(), list[int]()
     while True:

@@ -57,15 +57,7 @@ class AutomorphismGroup:
         """
         Choose one index in each orbit of the automorphisms that leave some indices where they are.
 
-        Parameters
-        ----------
-        fixed
-            Indices that stay.
-
-        Returns
-        -------
-        numpy.ndarray
-            Whether an index is the first of its orbit (n,); the fixed ones are not.
+        Returns whether an index is the first of its orbit (n,); the fixed ones are not.
         """
         size = len(self._kind)
         if self._rigid:

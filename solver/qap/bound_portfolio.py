@@ -79,17 +79,8 @@ def root_bounds(problem: QuadraticAssignment, best: Ints) -> Iterator[PrimalDual
     """
     Bound the cost without branching, (1).
 
-    Parameters
-    ----------
-    problem
-        Flow and distance (n, n).
-    best
-        Any permutation; it is only handed on.
-
-    Yields
-    ------
-    Proof
-        After each bound, and after each step of the convex program until steps gain little.
+    ``problem``: flow and distance (n, n); ``best``: any permutation; it is only handed on. Yields after each bound, and
+    after each step of the convex program until steps gain little.
     """
     grid = cost_grid(problem)
     proof = PrimalDual(lower_bound=grid.raised(gilmore_lawler(problem)), source="gilmore-lawler", best=best)
@@ -107,20 +98,9 @@ def prove(problem: QuadraticAssignment, proof: PrimalDual, seed: int) -> Iterato
     """
     Raise the bound towards the incumbent, (2) to (4), and find better permutations where there are some.
 
-    Parameters
-    ----------
-    problem
-        Flow and distance (n, n), n from 2 to 64.
-    proof
-        What is known.
-    seed
-        One seed and one incumbent give one order of work in each of (2) to (4).
-
-    Yields
-    ------
-    Proof
-        After every kernel call. Ends with the proof that the incumbent is optimal, but goes on without end above
-        n = 32.
+    ``problem``: flow and distance (n, n), n from 2 to 64; ``seed``: one seed and one incumbent give one order of work
+    in each of (2) to (4). Yields after every kernel call. Ends with the proof that the incumbent is optimal, but goes
+    on without end above n = 32.
     """
     grid = cost_grid(problem)
     ways = _dense(problem, grid, proof, seed)

@@ -199,21 +199,8 @@ def cutoff(problem: QuadraticAssignment, grid: CostGrid, scale: float, objective
     """
     Scaled cost that a better permutation cannot exceed, (1).
 
-    Parameters
-    ----------
-    problem
-        Flow and distance (n, n).
-    grid
-        Values that its costs can have.
-    scale
-        S.
-    objective
-        Cost z of the incumbent.
-
-    Returns
-    -------
-    float
-        U, a whole number.
+    ``problem``: flow and distance (n, n); ``grid``: values that its costs can have; ``objective``: cost z of the
+    incumbent. Returns U, a whole number.
     """
     if grid.step is not None and scale >= 1:
         return scale * (objective - grid.step)

@@ -86,21 +86,9 @@ def solutions(forest: Forest, slack: Slack, most: float, first: Flags, seed: int
     """
     Solve the constraint program.
 
-    Parameters
-    ----------
-    forest, slack
-        The problem, and what its bound has left.
-    most
-        U, a whole number.
-    first
-        Locations (n,) that are enough for the root of the first tree, (6), as truth values.
-    seed
-        Of the solver.
-
-    Yields
-    ------
-    Found
-        What is known, several times a second; the last is what the solver ended with.
+    ``forest``, ``slack``: the problem, and what its bound has left; ``most``: U, a whole number; ``first``: locations
+    (n,) that are enough for the root of the first tree, (6), as truth values. Yields what is known, several times a
+    second; the last is what the solver ended with.
     """
     model = _model(forest, slack, most, first)
     solver, told, bounds = cp_model.CpSolver(), _Told(model.places), [slack.bound]

@@ -45,18 +45,9 @@ def convex_bounds(problem: QuadraticAssignment, steps: int = 1000) -> Iterator[f
     """
     Bound the cost of every permutation by (3), better and better.
 
-    Parameters
-    ----------
-    problem
-        Flow and distance (n, n), of any sign.
-    steps
-        Number of steps of Frank and Wolfe.
-
-    Yields
-    ------
-    float
-        The best bound so far after every step, in the unit of flow times distance, less what rounding errors may add.
-        Nothing if neither matrix is symmetric or n is below three.
+    ``problem``: flow and distance (n, n), of any sign; ``steps``: number of steps of Frank and Wolfe. Yields the best
+    bound so far after every step, in the unit of flow times distance, less what rounding errors may add. Nothing if
+    neither matrix is symmetric or n is below three.
 
     Notes
     -----

@@ -27,17 +27,9 @@ def branches(
     """
     Choose a row or column by (1), and list what to follow in ascending order of bounds.
 
-    Parameters
-    ----------
-    constant, single, cutoff
-        c, l (m, m) and U.
-    item_needed, location_needed
-        Whether a symmetry makes it necessary to try an item at a given location (m,), or a location for an item.
-
-    Returns
-    -------
-    tuple
-        Items, locations and bounds of the children.
+    ``constant``, ``single``, ``cutoff``: c, l (m, m) and U; ``item_needed``, ``location_needed``: whether a symmetry
+    makes it necessary to try an item at a given location (m,), or a location for an item. Returns items, locations and
+    bounds of the children.
     """
     size, slack = len(linear), max(cutoff - constant, 1.0)
     best, line, by_item = -1.0, 0, True
@@ -69,19 +61,9 @@ def complete(
     """
     Find the least cost that does not exceed the cutoff.
 
-    Parameters
-    ----------
-    constant, single, paired
-        Costs (1) of ``taut.solver.qap.lawler_form``, of up to about ten items.
-    cutoff
-        Scaled cost U.
-    rounds, patience, bits
-        As for ``ascend``, at every node.
-
-    Returns
-    -------
-    tuple
-        Least cost and the location of every item; infinity and -1 where all costs exceed the cutoff.
+    ``constant``, ``single``, ``paired``: costs (1) of ``taut.solver.qap.lawler_form``, of up to about ten items;
+    ``rounds``, ``patience``, ``bits``: as for ``ascend``, at every node. Returns least cost and the location of every
+    item; infinity and -1 where all costs exceed the cutoff.
     """
     size = len(linear)
     least, best = np.inf, np.full(size, -1)

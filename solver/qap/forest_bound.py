@@ -53,17 +53,8 @@ def forest_bounds(forest: Forest, most: float) -> Iterator[Bounded]:
     """
     Ascend along (2).
 
-    Parameters
-    ----------
-    forest
-        The problem.
-    most
-        Scaled cost of interest: the steps aim at it, and a bound above it ends them.
-
-    Yields
-    ------
-    Bounded
-        The best so far, after every fifty steps, until it is above ``most``, (3) holds or steps gain little.
+    ``most``: scaled cost of interest: the steps aim at it, and a bound above it ends them. Yields the best so far,
+    after every fifty steps, until it is above ``most``, (3) holds or steps gain little.
     """
     size = len(forest.order)
     at, best = np.zeros(size), Bounded(-np.inf, np.zeros(size), np.zeros(size, np.int64))
@@ -102,20 +93,9 @@ def slack_of(forest: Forest, multipliers: Floats, most: float) -> Slack:
     """
     Share what a choice of places costs above the bound over the items, without choices that exceed ``most``, (4).
 
-    Parameters
-    ----------
-    forest
-        The problem.
-    multipliers
-        u (n,), integers.
-    most
-        Scaled cost that no permutation of interest exceeds.
-
-    Returns
-    -------
-    Slack
-        Not negative; infinite for places that do not occur together. Over all items they sum to what the trees cost
-        above the bound.
+    ``multipliers``: u (n,), integers; ``most``: scaled cost that no permutation of interest exceeds. Returns not
+    negative; infinite for places that do not occur together. Over all items they sum to what the trees cost above the
+    bound.
     """
     subtrees, trees, _ = least_places(forest.order, forest.parent, forest.linear, forest.quadratic, multipliers)
     bound, same = trees + forest.least_outside, np.eye(len(forest.order), dtype=bool)

@@ -76,15 +76,8 @@ def forest_of(problem: QuadraticAssignment) -> Forest:
     """
     Write a problem as (1).
 
-    Parameters
-    ----------
-    problem
-        Flow and distance (n, n).
-
-    Returns
-    -------
-    Forest
-        With a spanning forest of greatest flow, the largest tree first and each from a centre.
+    ``problem``: flow and distance (n, n). Returns ``Forest``: with a spanning forest of greatest flow, the largest tree
+    first and each from a centre.
     """
     size, flow = problem.size, _between(problem)
     order, parent = _trees(flow)
@@ -131,11 +124,8 @@ def least_places(
     """
     Solve the trees, (2).
 
-    Returns
-    -------
-    tuple
-        W (n, n, n) as [item, parent's location, own location], with the same location twice for a root; the least sum
-        of all trees minus that of u; and the places (n,) that cost it.
+    Returns W (n, n, n) as [item, parent's location, own location], with the same location twice for a root; the least
+    sum of all trees minus that of u; and the places (n,) that cost it.
     """
     size = len(order)
     subtrees, chosen = np.zeros((size, size, size)), np.zeros((size, size, 2), np.int64)

@@ -38,16 +38,9 @@ def gilmore_lawler(problem: QuadraticAssignment) -> float:
     """
     Bound the cost of every permutation from below by the assignment problem (1).
 
-    Parameters
-    ----------
-    problem
-        Flow and distance (n, n), of any sign.
-
-    Returns
-    -------
-    float
-        Bound, in the unit of flow times distance. If all data are integers it is rounded up to an integer, and to
-        an even one if both matrices are symmetric with zero diagonals. What rounding errors may add is taken off.
+    ``problem``: flow and distance (n, n), of any sign. Returns bound, in the unit of flow times distance. If all data
+    are integers it is rounded up to an integer, and to an even one if both matrices are symmetric with zero diagonals.
+    What rounding errors may add is taken off.
 
     Notes
     -----

@@ -123,25 +123,10 @@ def ascend(
     """
     Raise the bound c by whole rounds, until it exceeds the cutoff.
 
-    Parameters
-    ----------
-    constant
-        c, a lower bound already.
-    single, paired
-        l (m, m) and q (m^2, m^2), changed in place.
-    cutoff
-        Scaled cost U above which permutations do not matter, (4).
-    rounds
-        At most this many; with none, step (3) alone is done.
-    patience
-        Stop after a round when the missing rest is more than this many times what the round gained.
-    bits
-        State of the random numbers (1,).
-
-    Returns
-    -------
-    float
-        The new c.
+    ``constant``: c, a lower bound already; ``single``, ``paired``: l (m, m) and q (m^2, m^2), changed in place;
+    ``cutoff``: scaled cost U above which permutations do not matter, (4); ``rounds``: at most this many; with none,
+    step (3) alone is done; ``patience``: stop after a round when the missing rest is more than this many times what the
+    round gained; ``bits``: state of the random numbers (1,). Returns the new c.
     """
     size = len(linear)
     reals, marks = workspace(size)
@@ -162,20 +147,10 @@ def ascent(costs: LawlerForm, cutoff: float, seed: int) -> Iterator[LawlerForm]:
     """
     Raise the bound round by round, without end, and take some of it back now and then, (5).
 
-    Parameters
-    ----------
-    costs
-        l and q are changed in place.
-    cutoff
-        Scaled cost U above which permutations do not matter, (4); whoever wants plain bounds gives a large one.
-    seed
-        Of the shares and orders.
-
-    Yields
-    ------
-    PairCosts
-        The costs after every kernel call of well below a second: c is a scaled bound, and whole with l and q unless
-        the call stopped inside a round, where l still lacks step (3).
+    ``costs``: l and q are changed in place; ``cutoff``: scaled cost U above which permutations do not matter, (4);
+    whoever wants plain bounds gives a large one; ``seed``: of the shares and orders. Yields the costs after every
+    kernel call of well below a second: c is a scaled bound, and whole with l and q unless the call stopped inside a
+    round, where l still lacks step (3).
     """
     size, constant = len(costs.linear), costs.constant
     bits = np.random.default_rng(seed).integers(1, 2**63, 1, dtype=np.uint64)

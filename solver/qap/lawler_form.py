@@ -62,17 +62,8 @@ def lawler_form(problem: QuadraticAssignment, scale: float) -> LawlerForm:
     """
     Write a problem as (1), scaled and rounded down.
 
-    Parameters
-    ----------
-    problem
-        Flow and distance (n, n). Takes 8 n^4 bytes.
-    scale
-        Power of two S.
-
-    Returns
-    -------
-    PairCosts
-        Integers, l and q not negative. Equation (3) holds for every bound on them.
+    ``problem``: flow and distance (n, n). Takes 8 n^4 bytes; ``scale``: power of two S. Returns integers, l and q not
+    negative. Equation (3) holds for every bound on them.
     """
     size = problem.size
     less = 0.0 if is_exact(problem, scale) else 1.0

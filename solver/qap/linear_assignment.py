@@ -113,14 +113,9 @@ def reduce_costs(costs: Floats, size: int, reals: Floats, marks: Ints) -> float:
     """
     Replace costs by the reduced costs (2) and return the least cost of an assignment.
 
-    Parameters
-    ----------
-    costs
-        Costs of rows on columns (at least m, at least m), overwritten in its first m rows and columns.
-    size
-        Number m of rows and columns, at least one.
-    reals, marks
-        From ``workspace`` for at least m rows. Afterwards ``marks[0, i]`` is the column of row i.
+    ``costs``: costs of rows on columns (at least m, at least m), overwritten in its first m rows and columns; ``size``:
+    number m of rows and columns, at least one; ``reals``, ``marks``: from ``workspace`` for at least m rows. Afterwards
+    ``marks[0, i]`` is the column of row i.
     """
     total = _take_minima(costs, size)
     column_of, row_of = marks[0], marks[1]

@@ -31,23 +31,9 @@ def search(problem: QuadraticAssignment, first: Ints, seed: int, seconds: float,
     """
     Search for cheap permutations.
 
-    Parameters
-    ----------
-    problem
-        Flow and distance (n, n).
-    first
-        Location of every item (n,), to begin with.
-    seed
-        One seed gives one order of work.
-    seconds
-        Time; one call of each kernel is made in any case.
-    target
-        Cost that ends the search, (3).
-
-    Yields
-    ------
-    tuple
-        Cost and locations of the best permutation so far, after every kernel call.
+    ``problem``: flow and distance (n, n); ``first``: location of every item (n,), to begin with; ``seed``: one seed
+    gives one order of work; ``seconds``: time; one call of each kernel is made in any case; ``target``: cost that ends
+    the search, (3). Yields cost and locations of the best permutation so far, after every kernel call.
     """
     best = (problem.cost(first), first)
     yield best

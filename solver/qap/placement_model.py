@@ -57,20 +57,9 @@ def solve_placement(
     """
     Place positions on slots by CP-SAT.
 
-    Parameters
-    ----------
-    problem
-        Flow between positions, distance between slots; slots of one site must have equal distances.
-    sites
-        Site of every slot (n,).
-    hint
-        Slot of every position (n,) to begin with.
-    bound
-        A lower bound on the cost.
-    time_limit
-        Seconds.
-    seed
-        Of the solver.
+    ``problem``: flow between positions, distance between slots; slots of one site must have equal distances; ``sites``:
+    site of every slot (n,); ``hint``: slot of every position (n,) to begin with; ``bound``: a lower bound on the cost;
+    ``time_limit``: seconds.
     """
     model, names, first = cp_model.CpModel(), *np.unique(sites, return_index=True)
     number = np.searchsorted(names, sites)

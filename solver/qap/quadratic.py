@@ -86,27 +86,11 @@ def place(
     Small problems are enumerated, (1); otherwise searches and bounds share the time, (2), until it is over or the
     permutation is proven to be the best. An interrupt (Ctrl-C) ends both with what is known by then.
 
-    Parameters
-    ----------
-    problem
-        Flow and distance (n, n).
-    seed
-        Not negative. One seed gives one order of work; the time decides how much of it is done.
-    time_limit
-        Seconds, the bound included, from when the compiled loops are loaded. One call of each kernel, below a second,
-        is made in any case.
-    progress
-        Called between kernel calls with the elapsed seconds, the best objective, the lower bound and its source.
-
-    Returns
-    -------
-    AssignmentResult
-        The best permutation found and the bound.
-
-    Raises
-    ------
-    FormulationError
-        If the time limit is negative or not a number.
+    ``problem``: flow and distance (n, n); ``seed``: not negative. One seed gives one order of work; the time decides
+    how much of it is done; ``time_limit``: seconds, the bound included, from when the compiled loops are loaded. One
+    call of each kernel, below a second, is made in any case; ``progress``: called between kernel calls with the elapsed
+    seconds, the best objective, the lower bound and its source. Returns the best permutation found and the bound.
+    Raises ``FormulationError`` if the time limit is negative or not a number.
     """
     limit = _seconds(time_limit)
     with Stopwatch(progress and (lambda doing: progress(0.0, math.inf, -math.inf, doing))):

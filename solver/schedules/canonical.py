@@ -24,17 +24,7 @@ def canonical_schedule(problem: ScheduleProblem, schedule: Schedule) -> Schedule
     """
     The canonical schedule of a schedule, by rules 1 and 2.
 
-    Parameters
-    ----------
-    problem
-        The pipeline.
-    schedule
-        Any feasible schedule.
-
-    Returns
-    -------
-    Schedule
-        Feasible in the same memory, and not longer.
+    Returns feasible in the same memory, and not longer.
     """
     orders = []
     for order in schedule.orders:
@@ -55,17 +45,7 @@ def canonical_starts(problem: ScheduleProblem, schedule: Schedule) -> Floats:
     """
     Starts of the passes of the canonical schedule.
 
-    Parameters
-    ----------
-    problem
-        The pipeline.
-    schedule
-        Any feasible schedule.
-
-    Returns
-    -------
-    Array
-        Seconds by kind F, I, W, chunk and micro-batch (3, C, m).
+    Returns seconds by kind F, I, W, chunk and micro-batch (3, C, m).
     """
     split = canonical_schedule(problem, schedule)
     table, begin = timetable(problem, split), np.zeros((3, problem.num_chunks, problem.num_micro_batches))

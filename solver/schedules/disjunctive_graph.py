@@ -70,15 +70,7 @@ def disjunctive_graph(problem: ScheduleProblem) -> DisjunctiveGraph:
     """
     Number the passes of a pipeline and list their conjunctive arcs, (1) and (2).
 
-    Parameters
-    ----------
-    problem
-        The pipeline.
-
-    Returns
-    -------
-    DisjunctiveGraph
-        Durations in seconds, memory in the units of the pipeline.
+    Returns durations in seconds, memory in the units of the pipeline.
     """
     m, chunks = problem.num_micro_batches, problem.num_chunks
     grid = np.arange(3 * chunks * m).reshape(3, chunks, m)
@@ -108,15 +100,7 @@ def first_rows(problem: ScheduleProblem) -> Ints:
     """
     Row of each device's first pass in a flat order, (3).
 
-    Parameters
-    ----------
-    problem
-        The pipeline.
-
-    Returns
-    -------
-    Array
-        Rows, then the number of passes (devices + 1,).
+    Returns rows, then the number of passes (devices + 1,).
     """
     hosted = np.bincount(problem.device, minlength=problem.num_devices)
     return np.concatenate(([0], np.cumsum(3 * problem.num_micro_batches * hosted))).astype(np.int64)
@@ -126,17 +110,7 @@ def flat_order(problem: ScheduleProblem, schedule: Schedule) -> Ints:
     """
     Flat order of a schedule, (3); B becomes I and W, (4).
 
-    Parameters
-    ----------
-    problem
-        The pipeline.
-    schedule
-        Its schedule.
-
-    Returns
-    -------
-    Array
-        Numbers of the passes, device after device (3 C m,).
+    Returns numbers of the passes, device after device (3 C m,).
     """
     m, chunks = problem.num_micro_batches, problem.num_chunks
     passes, _ = schedule.flat
@@ -152,19 +126,8 @@ def schedule_of(problem: ScheduleProblem, order: Ints, kind: str) -> Schedule:
     """
     Turn a flat order into a schedule.
 
-    Parameters
-    ----------
-    problem
-        The pipeline.
-    order
-        Numbers of its passes, device after device (3 C m,).
-    kind
-        Name of the schedule.
-
-    Returns
-    -------
-    Schedule
-        Orders of (kind of pass, chunk, micro-batch) for every device.
+    ``order``: numbers of its passes, device after device (3 C m,); ``kind``: name of the schedule. Returns orders of
+    (kind of pass, chunk, micro-batch) for every device.
     """
     m = problem.num_micro_batches
     cell, micro_batch = np.divmod(order, m)

@@ -20,10 +20,7 @@ def load(progress: Progress | None = None) -> None:
     """
     Load the compiled loops, or compile them, on a small pipeline: a first run would spend its time limit on that.
 
-    Parameters
-    ----------
-    progress
-        Called now and then while the loops are compiled.
+    ``progress``: called now and then while the loops are compiled.
     """
     if not _loaded.is_set():
         began = time.monotonic()

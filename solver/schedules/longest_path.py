@@ -54,17 +54,7 @@ def makespan(graph: DisjunctiveGraph, order: Ints) -> float:
     """
     Makespan of an order, (1).
 
-    Parameters
-    ----------
-    graph
-        The pipeline.
-    order
-        Flat order (n,).
-
-    Returns
-    -------
-    float
-        Seconds; infinite if devices wait for each other.
+    ``order``: flat order (n,). Returns seconds; infinite if devices wait for each other.
     """
     return float(longest_path(graph, order))
 
@@ -95,18 +85,8 @@ def rewind(graph: DisjunctiveGraph, order: Ints, end: Floats, since: float, timi
 
     A pass that seems to have started just before the time may have done so by rounding alone, and is forgotten too.
 
-    Parameters
-    ----------
-    graph
-        The pipeline.
-    order
-        Flat order (n,).
-    end
-        Ends of all passes in the order before its change, in seconds (n,).
-    since
-        The time in seconds.
-    timing
-        Overwritten.
+    ``order``: flat order (n,); ``end``: ends of all passes in the order before its change, in seconds (n,); ``since``:
+    the time in seconds.
     """
     first = graph.first
     for d in range(len(first) - 1):
@@ -129,21 +109,8 @@ def run(graph: DisjunctiveGraph, order: Ints, limit: float, timing: Timing) -> f
     """
     Evaluate (1) for all passes that have no end yet.
 
-    Parameters
-    ----------
-    graph
-        The pipeline.
-    order
-        Flat order (n,).
-    limit
-        Seconds at which to give up.
-    timing
-        Where to go on; brought up to date.
-
-    Returns
-    -------
-    float
-        Makespan in seconds; infinite if it is above the limit or if devices wait for each other.
+    ``order``: flat order (n,); ``limit``: seconds at which to give up; ``timing``: where to go on; brought up to date.
+    Returns makespan in seconds; infinite if it is above the limit or if devices wait for each other.
     """
     first, predecessor, lag, seconds = graph.first, graph.predecessor, graph.lag, graph.seconds
     end, waiting = timing.end, timing.waiting

@@ -104,38 +104,13 @@ def optimize(
     """
     Find a schedule of small makespan and prove how small any can be.
 
-    Parameters
-    ----------
-    problem
-        The pipeline.
-    kinds
-        Names of the schedules to start from; all by default.
-    start
-        A feasible schedule to start from instead.
-    known
-        Makespan of a schedule that is known elsewhere, (6).
-    time_limit
-        Seconds, from when the compiled loops are loaded; a minute if there is no limit of work either.
-    work_limit
-        Rounds of improvement. Without a limit of time the result then depends on it and the seed alone.
-    gap
-        Relative gap that is small enough.
-    seed
-        Of all that is random.
-    workers
-        Threads when the whole goes to CP-SAT.
-    progress
-        Called with seconds, makespan, bound, and what was just done.
-
-    Returns
-    -------
-    ScheduleResult
-        Feasible, with a valid bound.
-
-    Raises
-    ------
-    InfeasibleError
-        If no schedule keeps within the memory limits.
+    ``kinds``: names of the schedules to start from; all by default; ``start``: a feasible schedule to start from
+    instead; ``known``: makespan of a schedule that is known elsewhere, (6); ``time_limit``: seconds, from when the
+    compiled loops are loaded; a minute if there is no limit of work either; ``work_limit``: rounds of improvement.
+    Without a limit of time the result then depends on it and the seed alone; ``gap``: relative gap that is small
+    enough; ``seed``: of all that is random; ``workers``: threads when the whole goes to CP-SAT; ``progress``: called
+    with seconds, makespan, bound, and what was just done. Returns feasible, with a valid bound. Raises
+    ``InfeasibleError`` if no schedule keeps within the memory limits.
     """
     require_memory(problem)
     load(progress)

@@ -25,16 +25,9 @@ def concluded(
     """
     The result of a search that has ended.
 
-    Parameters
-    ----------
-    bounds
-        Of all candidates; those that the incumbent refutes become pruned.
-    incumbent, lower_bound
-        The best plan, and the global bound.
-    stopped
-        Why it stopped, None where nothing was left.
-    **more
-        Further fields of the result.
+    ``bounds``: of all candidates; those that the incumbent refutes become pruned; ``incumbent``, ``lower_bound``: the
+    best plan, and the global bound; ``stopped``: why it stopped, None where nothing was left; ``**more``: further
+    fields of the result.
     """
     seconds = math.inf if incumbent is None else incumbent.seconds
     for bound in bounds:

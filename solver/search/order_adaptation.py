@@ -93,15 +93,7 @@ class OrderAdaptation:
         """
         Search an order for the first division in the queue, (2).
 
-        Parameters
-        ----------
-        stop
-            Asked between trials whether to stop.
-
-        Returns
-        -------
-        GivenOrder or None
-            None if none was found that gains enough.
+        ``stop``: asked between trials whether to stop. Returns None if none was found that gains enough.
         """
         pending = heapq.heappop(self._queue)
         choice = pending.candidate

@@ -22,12 +22,8 @@ def turn(bound: CandidateBound, at: Standing) -> tuple[Priority, float]:
     """
     Class of a candidate, and its key in there.
 
-    Parameters
-    ----------
-    bound
-        Its bound; as long as that is the first one the candidate comes with the closed forms.
-    at
-        Where it stands; those that are divided come by the seconds of their division.
+    ``bound``: its bound; as long as that is the first one the candidate comes with the closed forms; ``at``: where it
+    stands; those that are divided come by the seconds of their division.
     """
     if bound.source is Source.BALANCE or not bound.candidate.is_order_priced:
         return Priority.CLOSED_FORM, bound.lower_bound

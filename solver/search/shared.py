@@ -60,18 +60,8 @@ def search_on(
     """
     Best plan of a problem, with a bound on every candidate.
 
-    Parameters
-    ----------
-    executor
-        Runs the tasks.
-    processes
-        How many of them at a time.
-    problem
-        What is planned.
-    limits
-        When to stop; a work limit is one of each group, and work is then not deterministic.
-    progress
-        Called after every task.
+    ``processes``: how many of them at a time; ``limits``: when to stop; a work limit is one of each group, and work is
+    then not deterministic; ``progress``: called after every task.
     """
     with Stopwatch(progress and (lambda doing: progress(0.0, math.inf, -math.inf, doing))):
         # Compiled here once, loaded there.

@@ -42,14 +42,8 @@ def typed_plans(
     """
     Plans of a candidate by (1) to (3), the best of each step.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is planned, on several types of device.
-    limits
-        Seed and threads of the annealing.
-    stopping
-        Ends the annealing early once it is true.
+    ``problem``, ``candidate``: what is planned, on several types of device; ``limits``: seed and threads of the
+    annealing; ``stopping``: ends the annealing early once it is true.
     """
     divided = _Divisions(problem, candidate)
     laid_out = (divided.plan(devices) for devices in layouts(problem, candidate))

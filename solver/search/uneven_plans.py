@@ -38,14 +38,8 @@ def uneven_plans(
     """
     Plans of a candidate by (1) to (3), each better than the one before.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is planned: a candidate whose batch is divided unevenly.
-    divided
-        Divisions of the layers within the memory of every type.
-    seed
-        Draws the exchanges where there are many.
+    ``problem``, ``candidate``: what is planned: a candidate whose batch is divided unevenly; ``divided``: divisions of
+    the layers within the memory of every type; ``seed``: draws the exchanges where there are many.
     """
     rng, placed = np.random.default_rng(seed), list(_layouts(problem, candidate))
     tried = [(division, devices) for division in dict.fromkeys(divided) for devices in placed]

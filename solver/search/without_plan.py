@@ -32,19 +32,8 @@ def decide_by_memory(
     """
     Find a plan of an open candidate, or the proof that none has any, (1).
 
-    Parameters
-    ----------
-    bounds, refining, best
-        The candidates, what is known of them, and the best plan, of which there is none.
-    reason_to_stop
-        Asked before every candidate.
-    report
-        Called after every one.
-
-    Returns
-    -------
-    StoppedBy or None
-        Why to stop.
+    ``bounds``, ``refining``, ``best``: the candidates, what is known of them, and the best plan, of which there is
+    none; ``reason_to_stop``: asked before every candidate; ``report``: called after every one. Returns why to stop.
     """
     lacking: dict[int, int] = {}
     left = bounds.left

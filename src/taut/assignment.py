@@ -67,10 +67,7 @@ def problem_of(instance: QuadraticAssignment | Matrices | str | PathLike[str]) -
     """
     The problem that a file or two matrices state.
 
-    Raises
-    ------
-    DataError
-        If the file is wrong, or this is no pair of matrices.
+    Raises ``DataError`` if the file is wrong, or this is no pair of matrices.
     """
     if isinstance(instance, QuadraticAssignment):
         return instance

@@ -52,10 +52,7 @@ def read_all_reduces(folder: Path, size: str, gpus: int) -> tuple[Floats, Floats
     """
     Bytes, ascending, and seconds of all-reduces of so many GPUs of a node.
 
-    Raises
-    ------
-    DataError
-        If the file is missing or a line is wrong.
+    Raises ``DataError`` if the file is missing or a line is wrong.
     """
     path, expected = folder / f"prim_gpt_{size}_all_reduce_{gpus}gpus.csv", "all-reduces: data_size(MB),time(ms)"
     columns, rows = rows_of(read_text(path, expected), path, expected)
@@ -72,24 +69,9 @@ def read_operator_costs(folder: Path, size: str, model: ModelSpec, device: Devic
     """
     Read the operators of a model as a cost table.
 
-    Parameters
-    ----------
-    folder
-        Holds the files of a device.
-    size
-        The model's name in the names of the files.
-    model, device
-        What was profiled, with its sequence length; the files name neither.
-
-    Returns
-    -------
-    CostTable
-        Rows by micro-batch, tensor degree and recomputation.
-
-    Raises
-    ------
-    DataError
-        If a file is missing, wrong, or does not fit model and device.
+    ``folder``: holds the files of a device; ``size``: the model's name in the names of the files; ``model``,
+    ``device``: what was profiled, with its sequence length; the files name neither. Returns rows by micro-batch, tensor
+    degree and recomputation. Raises ``DataError`` if a file is missing, wrong, or does not fit model and device.
     """
     profiled = Profiled(model=model, device=device, precision="fp16", fused_attention=False)
     rows: list[CostRow] = []

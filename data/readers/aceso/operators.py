@@ -88,22 +88,9 @@ def read_operator_profile(folder: Path, size: str) -> OperatorProfile:
     """
     Read all operators of a model.
 
-    Parameters
-    ----------
-    folder
-        Holds the files of a device.
-    size
-        The model's name in the names of the files, such as ``1_3B``.
-
-    Returns
-    -------
-    OperatorProfile
-        Operators at every micro-batch and tensor degree that was profiled.
-
-    Raises
-    ------
-    DataError
-        If there is no file of the model, a line is wrong, or the files have different operators.
+    ``folder``: holds the files of a device; ``size``: the model's name in the names of the files, such as ``1_3B``.
+    Returns operators at every micro-batch and tensor degree that was profiled. Raises ``DataError`` if there is no file
+    of the model, a line is wrong, or the files have different operators.
     """
     pattern = re.compile(rf"gpt_{re.escape(size)}_mbs([1-9]\d{{0,3}})_tp([1-9]\d{{0,3}})_algo0\.csv")
     named = [(found, path) for path in folder.glob("*.csv") if (found := pattern.fullmatch(path.name))]
@@ -121,10 +108,7 @@ def read_operators(path: Path) -> Operators:
     """
     Read the operators of one file.
 
-    Raises
-    ------
-    DataError
-        If a line is wrong, or there is no layer.
+    Raises ``DataError`` if a line is wrong, or there is no layer.
     """
     expected = "an operator profile of Aceso"
     _, rows = rows_of(read_text(path, expected), path, expected)

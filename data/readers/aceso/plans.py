@@ -73,20 +73,7 @@ def read_operator_plans(path: Path) -> list[OperatorPlan]:
     """
     Read the plans of a table.
 
-    Parameters
-    ----------
-    path
-        The CSV file.
-
-    Returns
-    -------
-    list of OperatorPlan
-        Plans of Aceso's search in the order of the file.
-
-    Raises
-    ------
-    DataError
-        If a line is wrong.
+    Returns plans of Aceso's search in the order of the file. Raises ``DataError`` if a line is wrong.
     """
     expected = "a table of Aceso's plans"
     _, rows = rows_of(read_text(path, expected), path, expected)

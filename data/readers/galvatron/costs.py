@@ -53,27 +53,11 @@ def read_galvatron(
     """
     Read a ``computation_profiling_*.json`` as a cost table.
 
-    Parameters
-    ----------
-    path
-        The file.
-    model, device
-        What was profiled, with the sequence length that is wanted; the file names neither.
-    memory
-        The ``memory_profiling_*.json`` beside it.
-    precision, fused_attention
-        Number format that was profiled, and whether attention scores stayed out of memory: for what is not measured.
-
-    Returns
-    -------
-    CostTable
-        Rows at tensor degree 1, by micro-batch.
-
-    Raises
-    ------
-    DataError
-        If a file is not Galvatron's, has nothing at this sequence length, does not fit model and device, or more layers
-        took no more time.
+    ``model``, ``device``: what was profiled, with the sequence length that is wanted; the file names neither;
+    ``memory``: the ``memory_profiling_*.json`` beside it; ``precision``, ``fused_attention``: number format that was
+    profiled, and whether attention scores stayed out of memory: for what is not measured. Returns rows at tensor degree
+    1, by micro-batch. Raises ``DataError`` if a file is not Galvatron's, has nothing at this sequence length, does not
+    fit model and device, or more layers took no more time.
     """
     profiled = Profiled(model=model, device=device, precision=precision, fused_attention=fused_attention)
     times = _times(path, profiled.block.seq)

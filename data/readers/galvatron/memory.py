@@ -39,22 +39,9 @@ def read_galvatron_memory(path: Path, seq: int) -> dict[str, Kept]:
     """
     Bytes of activations under ``none`` and, where the file has it, ``full`` recomputation.
 
-    Parameters
-    ----------
-    path
-        The file.
-    seq
-        Tokens of a sample; figures without tokens in their key are taken as measured at this length.
-
-    Returns
-    -------
-    dict
-        Bytes of one sample by recompute.
-
-    Raises
-    ------
-    DataError
-        If the file is no such profile, or has no figures of one replica a device without recomputation.
+    ``seq``: tokens of a sample; figures without tokens in their key are taken as measured at this length. Returns bytes
+    of one sample by recompute. Raises ``DataError`` if the file is no such profile, or has no figures of one replica a
+    device without recomputation.
     """
     found: dict[str, Kept] = {}
     for strategy, figures in read_json(path, "a memory profile of Galvatron").items():

@@ -88,20 +88,8 @@ def read_galvatron_plan(path: Path) -> GalvatronPlan:
     """
     Read a plan.
 
-    Parameters
-    ----------
-    path
-        The file, by its own name.
-
-    Returns
-    -------
-    GalvatronPlan
-        Layers in order.
-
-    Raises
-    ------
-    DataError
-        If the name or an entry is none of Galvatron's, or lists differ in length.
+    ``path``: the file, by its own name. Returns layers in order. Raises ``DataError`` if the name or an entry is none
+    of Galvatron's, or lists differ in length.
     """
     match = _NAME.fullmatch(path.name)
     if not match:

@@ -87,26 +87,10 @@ def read_galvatron_profile(
     """
     Read the profiles of a model and of a node.
 
-    Parameters
-    ----------
-    folder
-        Holds ``gpt_configs`` and ``hardware_configs``.
-    model
-        The model's name in the names of the files.
-    precision
-        Number format that was profiled.
-    nodes, gpus_per_node
-        Of the cluster, in the names of the files.
-
-    Returns
-    -------
-    GalvatronProfile
-        At the one sequence length of the memory profile.
-
-    Raises
-    ------
-    DataError
-        If a file is missing, an entry is missing or wrong, or sizes are too few for a fit.
+    ``folder``: holds ``gpt_configs`` and ``hardware_configs``; ``model``: the model's name in the names of the files;
+    ``precision``: number format that was profiled; ``nodes``, ``gpus_per_node``: of the cluster, in the names of the
+    files. Returns ``GalvatronProfile``: at the one sequence length of the memory profile. Raises ``DataError`` if a
+    file is missing, an entry is missing or wrong, or sizes are too few for a fit.
     """
     named = f"{precision}_{model}_all.json"
     times = folder / "gpt_configs" / f"computation_profiling_{named}"

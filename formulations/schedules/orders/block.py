@@ -79,19 +79,8 @@ def repeat(problem: ScheduleProblem, block: Block, kind: str) -> Schedule:
     """
     Repeat a block for every micro-batch and run each device's passes in the order of their slots, (1) and (5).
 
-    Parameters
-    ----------
-    problem
-        The pipeline.
-    block
-        Slots of one micro-batch; passes of one device that share a slot keep the order F, I, W.
-    kind
-        What to call the schedule.
-
-    Returns
-    -------
-    Schedule
-        Feasible but for the memory limit.
+    ``block``: slots of one micro-batch; passes of one device that share a slot keep the order F, I, W; ``kind``: what
+    to call the schedule. Returns feasible but for the memory limit.
     """
     m, chunks = problem.num_micro_batches, problem.num_chunks
     slots = np.stack((block.forward, block.input_gradient, _weights(problem, block)))

@@ -72,10 +72,7 @@ def interleaved(problem: ScheduleProblem) -> Schedule:
     """
     Interleaved 1F1B, (3).
 
-    Raises
-    ------
-    FormulationError
-        If the chunks do not go round the devices, or m is not a multiple of their number.
+    Raises ``FormulationError`` if the chunks do not go round the devices, or m is not a multiple of their number.
     """
     p, m = problem.num_devices, problem.num_micro_batches
     v = problem.num_chunks // p

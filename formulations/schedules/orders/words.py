@@ -28,10 +28,7 @@ def words_of(schedule: Schedule) -> tuple[str, ...]:
     """
     Word of every device, (1).
 
-    Raises
-    ------
-    FormulationError
-        If the micro-batches of some chunk and letter do not run in order.
+    Raises ``FormulationError`` if the micro-batches of some chunk and letter do not run in order.
     """
     words = tuple("".join(f"{chunk}{LETTERS[kind]}" for kind, chunk, _ in order.tolist()) for order in schedule.orders)
     for order, again in zip(schedule.orders, orders_of(words), strict=True):
@@ -44,10 +41,7 @@ def orders_of(words: Sequence[str]) -> tuple[Ints, ...]:
     """
     Kind of pass, chunk and micro-batch (n, 3) of every pass, for each device.
 
-    Raises
-    ------
-    FormulationError
-        If a word is not made of chunk numbers and letters.
+    Raises ``FormulationError`` if a word is not made of chunk numbers and letters.
     """
     return tuple(_rows(word) for word in words)
 

@@ -67,10 +67,7 @@ def check(choice: Choice, order: Order) -> None:
     """
     Refuse an order that does not run every pass once on the device of its chunk.
 
-    Raises
-    ------
-    DataError
-        If it does not.
+    Raises ``DataError`` if it does not.
     """
     device = choice.chunk_device
     wanted = {(k, c, i) for k in "FIW" for c in range(len(device)) for i in range(choice.num_micro_batches)}
@@ -86,24 +83,9 @@ def device_ends(order: Order, seconds: Floats, transfer: Floats) -> Floats:
     """
     Seconds until the last pass of every device has run, (1).
 
-    Parameters
-    ----------
-    order
-        Passes of every device.
-    seconds
-        Of F, I and W by chunk, for n cases at once (3, C, n).
-    transfer
-        From every chunk to the next, and back (C - 1, n).
-
-    Returns
-    -------
-    Array
-        Seconds (devices, n).
-
-    Raises
-    ------
-    DataError
-        If devices wait for each other for ever.
+    ``order``: passes of every device; ``seconds``: of F, I and W by chunk, for n cases at once (3, C, n); ``transfer``:
+    from every chunk to the next, and back (C - 1, n). Returns seconds (devices, n). Raises ``DataError`` if devices
+    wait for each other for ever.
     """
     duration = {"F": seconds[0], "I": seconds[1], "W": seconds[2], "B": seconds[1] + seconds[2]}
     done: dict[Pass, Floats] = {}

@@ -60,12 +60,7 @@ def shares(problem: JobsProblem, jobs: tuple[int, ...]) -> dict[int, float]:
     """
     The shares (1) by configuration, without those that are nothing.
 
-    Parameters
-    ----------
-    problem
-        Pools, jobs and configurations.
-    jobs
-        Who shares.
+    ``jobs``: who shares.
     """
     columns = [c for job in jobs for c in problem.columns(job) if problem.fits[c]]
     if not columns:

@@ -18,19 +18,8 @@ def sample_domino(
     """
     A random tiling as a placement.
 
-    Parameters
-    ----------
-    rng
-        Of the draw.
-    gpus_per_node, nodes
-        Height and width of the mesh.
-    degrees
-        pp, tp and dp.
-
-    Returns
-    -------
-    array
-        Device of every worker, (pp, dp, tp); None where no domino fits the mesh.
+    ``gpus_per_node``, ``nodes``: height and width of the mesh; ``degrees``: pp, tp and dp. Returns device of every
+    worker, (pp, dp, tp); None where no domino fits the mesh.
     """
     pp, tp, dp = degrees
     shapes = _shapes(gpus_per_node, nodes, tp, dp)

@@ -49,17 +49,8 @@ def arranged(problem: PlanningProblem, candidate: Candidate, *, even: bool = Fal
     """
     Plans of a candidate, by the order of types and the recompute.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is planned.
-    even
-        Whether stages have as many layers as each other, whatever the speed of their devices.
-
-    Yields
-    ------
-    Incumbent or None
-        A plan; None where it breaks a rule, such as memory.
+    ``even``: whether stages have as many layers as each other, whatever the speed of their devices. Yields a plan; None
+    where it breaks a rule, such as memory.
     """
     type_of = problem.type_of_node[problem.links.node_of]
     held = [np.flatnonzero(type_of == kind) for kind in range(len(problem.device_types))]
@@ -82,17 +73,8 @@ def balanced(layers: int, whole: Floats) -> Ints | None:
     """
     Ends of stages with layers by the speed of their devices, (2).
 
-    Parameters
-    ----------
-    layers
-        To be shared.
-    whole
-        Seconds of the whole model on every stage's devices (pp,).
-
-    Returns
-    -------
-    array
-        End of every stage (pp,), None where there are too few layers.
+    ``layers``: to be shared; ``whole``: seconds of the whole model on every stage's devices (pp,). Returns end of every
+    stage (pp,), None where there are too few layers.
     """
     if len(whole) > layers:
         return None

@@ -56,20 +56,9 @@ def tried(
     """
     Try plans one after the other, and keep the quickest.
 
-    Parameters
-    ----------
-    name
-        Of the method.
-    plans
-        In the order in which the method makes them; None for one that breaks a rule.
-    candidates
-        How many candidates they are of.
-    limits
-        Of which the time limit ends the trials.
-    progress
-        Called after every better plan.
-    enough
-        Whether the method ends at a plan.
+    ``plans``: in the order in which the method makes them; None for one that breaks a rule; ``candidates``: how many
+    candidates they are of; ``limits``: of which the time limit ends the trials; ``progress``: called after every better
+    plan; ``enough``: whether the method ends at a plan.
     """
     started, best = perf_counter(), None
     with interrupt_requested() as asked:

@@ -51,14 +51,8 @@ def quickest_bands(given: ChunkProblem, excess: Callable[[Division], int], limit
     """
     The quickest division (1) of each recompute that fits.
 
-    Parameters
-    ----------
-    given
-        The division problem.
-    excess
-        Bytes that a division lacks on the worst device.
-    limit
-        Seconds beyond which a division is of no use.
+    ``excess``: bytes that a division lacks on the worst device; ``limit``: seconds beyond which a division is of no
+    use.
     """
     for recompute in given.recomputes.tolist():
         found = list(bands(given, recompute))

@@ -56,21 +56,9 @@ def improved_division(
     """
     A division that fits the largest device.
 
-    Parameters
-    ----------
-    problem, candidate, given
-        What is divided.
-    divisions
-        Divisions to begin with, at least one.
-    limit
-        Seconds beyond which a division is of no use.
-    turns
-        Which of ``EFFORTS`` are made.
-
-    Returns
-    -------
-    Partition or None
-        The division with its makespan at the best links in seconds; None where no division was found that fits.
+    ``divisions``: divisions to begin with, at least one; ``limit``: seconds beyond which a division is of no use;
+    ``turns``: which of ``EFFORTS`` are made. Returns the division with its makespan at the best links in seconds; None
+    where no division was found that fits.
     """
     if given.stated is not None:
         return _best_stated(problem, candidate, given)

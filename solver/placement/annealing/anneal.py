@@ -81,23 +81,8 @@ def anneal(
     """
     Improve a placement by annealing; the same arguments give the same placement unless it is stopped.
 
-    Parameters
-    ----------
-    problem
-        The strategy to place.
-    start
-        Where to begin.
-    moves
-        Number of moves.
-    seed
-        Of the random generator.
-    stop
-        A flag (1,) that ends the run once it is raised.
-
-    Returns
-    -------
-    FoundPlacement
-        The best placement met, never worse than ``start``.
+    ``problem``: the strategy to place; ``stop``: a flag (1,) that ends the run once it is raised. Returns the best
+    placement met, never worse than ``start``.
     """
     if len(start.positions) * problem.ranks < 2:
         return start
@@ -110,23 +95,8 @@ def anneal_restarts(
     """
     Improve a placement by ``RESTARTS`` annealing runs.
 
-    Parameters
-    ----------
-    problem
-        The strategy to place.
-    start
-        Where all runs begin.
-    seed
-        Of the random generators.
-    workers
-        Threads; the result does not depend on them.
-    stopping
-        Ends all runs early once it is true.
-
-    Returns
-    -------
-    FoundPlacement
-        The best of all runs.
+    ``problem``: the strategy to place; ``start``: where all runs begin; ``workers``: threads; the result does not
+    depend on them; ``stopping``: ends all runs early once it is true. Returns the best of all runs.
     """
     alone = problem.candidate.pp == 1 and not problem.candidate.dp_shard
     if alone or len(start.positions) * problem.ranks < 2:
@@ -143,15 +113,7 @@ def move_cost(problem: PlacementProblem) -> int:
     """
     Estimate the work of one move, by which callers choose how many to make.
 
-    Parameters
-    ----------
-    problem
-        The strategy to place.
-
-    Returns
-    -------
-    int
-        Link look-ups, roughly.
+    ``problem``: the strategy to place. Returns link look-ups, roughly.
     """
     candidate = problem.candidate
     pipelines = 2 * candidate.pp * problem.ranks * (1 + problem.ranks)

@@ -34,18 +34,9 @@ def find_ends(prices: Prices, pos: Ints, z: int, gathers: Floats, ends: Ends) ->
     """
     Fill what one replica adds to the ends of stages, (4).
 
-    Parameters
-    ----------
-    prices
-        Arrays of the placement problem, of ``step``.
-    pos
-        Sites of every position, (pp * dp, R).
-    z
-        The replica.
-    gathers
-        Seconds per byte of gathers by stage and replica, (pp, dp); read where there are shards.
-    ends
-        Its rows are filled.
+    ``prices``: arrays of the placement problem, of ``step``; ``pos``: sites of every position, (pp * dp, R);
+    ``gathers``: seconds per byte of gathers by stage and replica, (pp, dp); read where there are shards; ``ends``: its
+    rows are filled.
     """
     site_backward, messages, pp, ranks = prices.site_backward, prices.messages, prices.pp, pos.shape[1]
     (block_of, latency, own_latency), (_, inverse, own_inverse) = prices.back_latency, prices.back_inverse
@@ -93,19 +84,8 @@ def placement_seconds(prices: Prices, pipes: Floats, rings: Floats, ends: Ends) 
     """
     Price a placement by its parts, (4).
 
-    Parameters
-    ----------
-    prices
-        Arrays of the placement problem.
-    pipes, rings
-        Seconds of the replicas' pipelines (dp,) and of the stages' rings (pp,).
-    ends
-        As filled by ``find_ends``; zeros in the papers' models.
-
-    Returns
-    -------
-    float
-        Seconds.
+    ``pipes``, ``rings``: seconds of the replicas' pipelines (dp,) and of the stages' rings (pp,); ``ends``: as filled
+    by ``find_ends``; zeros in the papers' models. Returns seconds.
     """
     lags, backward, unhidden = ends.lags, ends.backward, prices.unhidden
     worst = pipes.max() + ends.ties.max()

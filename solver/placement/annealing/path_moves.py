@@ -45,16 +45,9 @@ def move(state: Ints, paths: Ints, y: int, z: int, shared: bool) -> None:
     """
     Make one of the moves (1) to (5).
 
-    Parameters
-    ----------
-    state
-        The random generator, (1,).
-    paths
-        Nodes of every path, (dp, pp), changed in place.
-    y, z
-        The paths to change; the same path twice for moves within one.
-    shared
-        Whether any node has several slots, so that (2) makes sense.
+    ``state``: the random generator, (1,); ``paths``: nodes of every path, (dp, pp), changed in place; ``y``, ``z``: the
+    paths to change; the same path twice for moves within one; ``shared``: whether any node has several slots, so that
+    (2) makes sense.
     """
     pp = paths.shape[1]
     kind = share(state)
@@ -89,16 +82,8 @@ def swap_segments(state: Ints, paths: Ints, y: int, z: int, i: int, j: int) -> N
     """
     Swap the segment around a slot, or a part of it, with as many slots that begin with a segment, (2).
 
-    Parameters
-    ----------
-    state
-        The random generator, (1,).
-    paths
-        Nodes of every path, (dp, pp), changed in place.
-    y, z
-        The paths.
-    i, j
-        Slots of y and z in the segments.
+    ``state``: the random generator, (1,); ``paths``: nodes of every path, (dp, pp), changed in place; ``i``, ``j``:
+    slots of y and z in the segments.
     """
     pp = paths.shape[1]
     low, high, there = i, i + 1, j

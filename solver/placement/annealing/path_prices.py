@@ -32,17 +32,7 @@ def path_length(hops: Floats, path: Ints) -> float:
     """
     Sum the hops of a path.
 
-    Parameters
-    ----------
-    hops
-        Seconds between nodes, (N, N).
-    path
-        Nodes of the path, (pp,).
-
-    Returns
-    -------
-    float
-        Seconds.
+    ``hops``: seconds between nodes, (N, N); ``path``: nodes of the path, (pp,). Returns seconds.
     """
     seconds = 0.0
     for x in range(len(path) - 1):
@@ -55,19 +45,8 @@ def slowest_link(inverse: Floats, members: Ints, x: int) -> float:
     """
     Find the slowest link between slots of a stage.
 
-    Parameters
-    ----------
-    inverse
-        Seconds per byte between nodes, (N, N).
-    members
-        Nodes of the slots of every leading stage, (stages, dp).
-    x
-        The stage.
-
-    Returns
-    -------
-    float
-        Slowest inverse rate between its slots of different nodes, zero for one node.
+    ``inverse``: seconds per byte between nodes, (N, N); ``members``: nodes of the slots of every leading stage,
+    (stages, dp). Returns slowest inverse rate between its slots of different nodes, zero for one node.
     """
     slowest = 0.0
     for a in range(members.shape[1]):
@@ -83,21 +62,9 @@ def slowest_link_of(inverse: Floats, members: Ints, x: int, pair: Ints) -> float
     """
     Find the slowest link between either of two nodes and the slots of a stage, (2).
 
-    Parameters
-    ----------
-    inverse
-        Seconds per byte between nodes, (N, N).
-    members
-        Nodes of the slots of every leading stage, (stages, dp).
-    x
-        The stage.
-    pair
-        The two nodes, of the stage or not, (2,).
-
-    Returns
-    -------
-    float
-        Slowest inverse rate of theirs to slots of other nodes, in seconds per byte.
+    ``inverse``: seconds per byte between nodes, (N, N); ``members``: nodes of the slots of every leading stage,
+    (stages, dp); ``pair``: the two nodes, of the stage or not, (2,). Returns slowest inverse rate of theirs to slots of
+    other nodes, in seconds per byte.
     """
     a, b, slowest = pair[0], pair[1], 0.0
     for z in range(members.shape[1]):
@@ -114,25 +81,9 @@ def ring_by_byte(inverse: Floats, card: Floats, members: Ints, x: int, slowest: 
     """
     Price the data-parallel ring over the slots of a stage, (1).
 
-    Parameters
-    ----------
-    inverse
-        Seconds per byte between nodes, (N, N).
-    card
-        Seconds per byte of a node's cards for a ring with one slot there, (N,).
-    members
-        Nodes of the slots of every leading stage, (stages, dp).
-    x
-        The stage.
-    slowest
-        Slowest inverse rate between its slots of different nodes.
-    count
-        Scratch by node, (N,).
-
-    Returns
-    -------
-    float
-        Seconds per byte.
+    ``inverse``: seconds per byte between nodes, (N, N); ``card``: seconds per byte of a node's cards for a ring with
+    one slot there, (N,); ``members``: nodes of the slots of every leading stage, (stages, dp); ``slowest``: slowest
+    inverse rate between its slots of different nodes; ``count``: scratch by node, (N,). Returns seconds per byte.
     """
     dp = members.shape[1]
     for z in range(dp):
@@ -155,17 +106,7 @@ def exchange(inverse: Floats, card: Floats, path: Ints) -> float:
     """
     Price the exchange between first and last slot of a path, (3).
 
-    Parameters
-    ----------
-    inverse, card
-        Seconds per byte, as above.
-    path
-        Nodes of its slots, (pp,).
-
-    Returns
-    -------
-    float
-        Seconds per byte.
+    ``inverse``, ``card``: seconds per byte, as above; ``path``: nodes of its slots, (pp,). Returns seconds per byte.
     """
     a, b = path[0], path[-1]
     return float(inverse[a, b] if a == b else max(inverse[a, b], card[a], card[b]))
@@ -176,17 +117,8 @@ def power(seconds: float, base: float, unit: float) -> float:
     """
     Raise what a path takes beyond the least to the eighth power.
 
-    Parameters
-    ----------
-    seconds, base
-        Seconds of the path, and the least.
-    unit
-        Seconds of a unit, so that powers do not overflow.
-
-    Returns
-    -------
-    float
-        The eighth power, in units.
+    ``seconds``, ``base``: seconds of the path, and the least; ``unit``: seconds of a unit, so that powers do not
+    overflow. Returns the eighth power, in units.
     """
     x = max(seconds - base, 0.0) / unit
     x *= x

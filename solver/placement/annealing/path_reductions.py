@@ -39,21 +39,8 @@ def leading_reductions(
     """
     Reductions that a placement of a division may wait for, in seconds of hops.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is placed.
-    graph
-        Its slots.
-    stages
-        Seconds of ranges of layers.
-    division
-        Layers and recompute of the stages.
-
-    Returns
-    -------
-    Reductions
-        Those of (3), by (1) and (2).
+    ``stages``: seconds of ranges of layers; ``division``: layers and recompute of the stages. Returns those of (3), by
+    (1) and (2).
     """
     first, end = np.array(division.stages[:MOST_STAGES]).T
     weight, unhidden = problem.transfer_weight(candidate), least_bytes(problem, candidate)[first, end]

@@ -52,19 +52,8 @@ def rings_of(instance: Instance, paths: Ints, count: Ints) -> Rings:
     """
     Price the rings of paths.
 
-    Parameters
-    ----------
-    instance
-        What is annealed.
-    paths
-        Nodes of every path, (dp, pp).
-    count
-        Scratch by node, (N,).
-
-    Returns
-    -------
-    Rings
-        Those of the leading stages, (2).
+    ``paths``: nodes of every path, (dp, pp); ``count``: scratch by node, (N,). Returns those of the leading stages,
+    (2).
     """
     stages = len(instance.waits.slack)
     rings = Rings(np.ascontiguousarray(paths[:, :stages].T), np.zeros(stages), np.zeros(stages))
@@ -86,15 +75,7 @@ def longest_of(figures: Floats) -> float:
     """
     Find the largest of some figures.
 
-    Parameters
-    ----------
-    figures
-        Of any number, which may be none.
-
-    Returns
-    -------
-    float
-        The largest, at least zero.
+    ``figures``: of any number, which may be none. Returns the largest, at least zero.
     """
     longest = 0.0
     for figure in figures:
@@ -107,15 +88,7 @@ def seconds_of(instance: Instance, paths: Ints) -> float:
     """
     Price a placement, (1).
 
-    Parameters
-    ----------
-    instance, paths
-        As of ``rings_of``.
-
-    Returns
-    -------
-    float
-        Seconds of hops and of the wait for reductions.
+    ``instance``, ``paths``: as of ``rings_of``. Returns seconds of hops and of the wait for reductions.
     """
     longest = 0.0
     for z in range(len(paths)):
@@ -129,15 +102,7 @@ def slowest_tie(instance: Instance, paths: Ints) -> float:
     """
     Price the exchange of a tied embedding between first and last slots.
 
-    Parameters
-    ----------
-    instance, paths
-        As of ``rings_of``.
-
-    Returns
-    -------
-    float
-        Seconds of the slowest exchange.
+    ``instance``, ``paths``: as of ``rings_of``. Returns seconds of the slowest exchange.
     """
     slowest = 0.0
     if instance.tied > 0.0:

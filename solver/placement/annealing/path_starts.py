@@ -50,17 +50,7 @@ class PathStart:
         """
         Build the paths.
 
-        Parameters
-        ----------
-        graph
-            The slots.
-        seed
-            Seed of the random order.
-
-        Returns
-        -------
-        list
-            Nodes, (paths, pp), of which the best are to be taken.
+        ``seed``: seed of the random order. Returns nodes, (paths, pp), of which the best are to be taken.
         """
         n = len(graph.hops)
         order = linkage_order(graph.hops) if self.near else np.random.default_rng(seed).permutation(n)
@@ -81,15 +71,7 @@ def phases(graph: SlotGraph) -> list[list[PathStart]]:
     """
     List the runs of a graph of which stage 0 alone is waited for.
 
-    Parameters
-    ----------
-    graph
-        The slots.
-
-    Returns
-    -------
-    list
-        Starts of the runs of each phase.
+    Returns starts of the runs of each phase.
     """
     if len(graph.capacity) > MANY_NODES:
         return [[PathStart(True, None, MILD, share), PathStart(True, 0, WARM, share)] for share in (0.1, 1.0)]
@@ -110,15 +92,7 @@ def stagewise(graph: SlotGraph) -> list[list[PathStart]]:
     """
     List the runs of a graph of whose stages several are waited for.
 
-    Parameters
-    ----------
-    graph
-        The slots.
-
-    Returns
-    -------
-    list
-        Starts of the runs of each phase.
+    Returns starts of the runs of each phase.
     """
     if (graph.capacity > 1).any():
         return phases(graph)

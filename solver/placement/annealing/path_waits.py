@@ -48,15 +48,7 @@ def first_stage(gradients: float) -> Reductions:
     """
     Wait for stage 0 alone.
 
-    Parameters
-    ----------
-    gradients
-        Its gradient bytes.
-
-    Returns
-    -------
-    Reductions
-        Its reduction, or none without gradients.
+    ``gradients``: its gradient bytes. Returns its reduction, or none without gradients.
     """
     some = int(gradients > 0.0)
     return Reductions(np.zeros(some, np.int64), np.full(some, gradients), np.zeros(some))
@@ -73,15 +65,7 @@ def by_stage(reductions: Reductions) -> Waits:
     """
     List reductions by their stage.
 
-    Parameters
-    ----------
-    reductions
-        Bytes and slack, in any order.
-
-    Returns
-    -------
-    Waits
-        The same figures.
+    ``reductions``: bytes and slack, in any order. Returns the same figures.
     """
     most = int(np.bincount(reductions.stages, minlength=1).max())
     waits = Waits(np.zeros((reductions.num_stages, most)), np.zeros((reductions.num_stages, most)))
@@ -97,19 +81,8 @@ def stage_wait(waits: Waits, x: int, ring: float) -> float:
     """
     Find for how long the step waits for the reductions of one stage, (1).
 
-    Parameters
-    ----------
-    waits
-        Bytes and slack by stage.
-    x
-        The stage.
-    ring
-        Seconds per byte of its ring.
-
-    Returns
-    -------
-    float
-        Seconds after the end of stage 0, at least zero.
+    ``waits``: bytes and slack by stage; ``ring``: seconds per byte of its ring. Returns seconds after the end of stage
+    0, at least zero.
     """
     longest = 0.0
     for t in range(waits.gradients.shape[1]):

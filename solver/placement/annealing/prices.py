@@ -97,15 +97,8 @@ def prices_of(problem: PlacementProblem) -> Prices:
     """
     Build the arrays of a placement problem.
 
-    Parameters
-    ----------
-    problem
-        The strategy to place.
-
-    Returns
-    -------
-    Prices
-        Its arrays; a site's own link is left out where no group has two devices in a site.
+    ``problem``: the strategy to place. Returns its arrays; a site's own link is left out where no group has two devices
+    in a site.
     """
     links, planning = problem.links, problem.problem
     inverse, latency = 1.0 / links.rate, links.latency
@@ -171,21 +164,8 @@ def pipeline_seconds(prices: Prices, pos: Ints, z: int, gathers: Floats) -> floa
     """
     Price one replica's pipeline, (1) and (5).
 
-    Parameters
-    ----------
-    prices
-        Arrays of the placement problem.
-    pos
-        Sites of every position, (pp * dp, R).
-    z
-        The replica.
-    gathers
-        Seconds per byte of gathers by stage and replica, (pp, dp); read where there are shards.
-
-    Returns
-    -------
-    float
-        Seconds.
+    ``pos``: sites of every position, (pp * dp, R); ``gathers``: seconds per byte of gathers by stage and replica, (pp,
+    dp); read where there are shards. Returns seconds.
     """
     # Arrays are bound once: each look-up through the tuple would count a reference.
     site_seconds = prices.site_seconds

@@ -40,16 +40,7 @@ class Scratch(NamedTuple):
 
 @jit
 def new_scratch(prices: Prices, dp: int) -> Scratch:
-    """
-    Make the scratch that rings of a placement problem share.
-
-    Parameters
-    ----------
-    prices
-        Arrays of the placement problem.
-    dp
-        Replicas.
-    """
+    """Make the scratch that rings of a placement problem share."""
     return Scratch(
         _new_counts(dp, len(prices.node_of_site)),
         _new_counts(dp, len(prices.card)),
@@ -68,21 +59,7 @@ def ring_seconds(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> float:
     """
     Price one stage's data-parallel ring, (3), that of its slowest tensor rank.
 
-    Parameters
-    ----------
-    prices
-        Arrays of the placement problem.
-    scratch
-        Scratch for one ring.
-    pos
-        Sites of every position, (pp * dp, R).
-    x
-        The stage.
-
-    Returns
-    -------
-    float
-        Seconds.
+    ``scratch``: scratch for one ring; ``pos``: sites of every position, (pp * dp, R). Returns seconds.
     """
     message, slowest = prices.gradients[x], 0.0
     if message == 0.0:
@@ -118,14 +95,8 @@ def find_gathers(prices: Prices, scratch: Scratch, pos: Ints, x: int, first: int
     """
     Fill the seconds per byte of a gather in the copy that begins with a replica, on one stage.
 
-    Parameters
-    ----------
-    prices, scratch, pos, x
-        As in ``ring_seconds``.
-    first
-        First replica of the copy.
-    gathers
-        Its replicas' entries are filled, (pp, dp).
+    ``prices``, ``scratch``, ``pos``, ``x``: as in ``ring_seconds``; ``first``: first replica of the copy; ``gathers``:
+    its replicas' entries are filled, (pp, dp).
     """
     end = first + prices.shards.replicas
     gathers[x, first:end] = prices.shards.half * _by_byte(prices, scratch, pos, x, first, end, 1)

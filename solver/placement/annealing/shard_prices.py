@@ -43,12 +43,8 @@ def shard_prices(problem: PlacementProblem, inverse: PairTable, latency: PairTab
     """
     Build the arrays of a placement problem; of several chunks a device they are sums.
 
-    Parameters
-    ----------
-    problem
-        The strategy to place.
-    inverse, latency
-        Seconds per byte and seconds of links inside tensor groups.
+    ``problem``: the strategy to place; ``inverse``, ``latency``: seconds per byte and seconds of links inside tensor
+    groups.
     """
     planning, candidate, links = problem.problem, problem.candidate, problem.links
     if not has_shards(planning, candidate):
@@ -94,21 +90,9 @@ def exposed_seconds(
     """
     Seconds that gathers and scatters add to the forward (0) or backward (1) pass of a stage on a site.
 
-    Parameters
-    ----------
-    shards
-        Arrays of the placement problem.
-    backward, x, site
-        The pass, the stage and its site.
-    rate
-        Seconds per byte of a gather.
-    link, steps
-        Seconds per byte and latency of the slowest link of the tensor group.
-
-    Returns
-    -------
-    float
-        Seconds.
+    ``shards``: arrays of the placement problem; ``backward``, ``x``, ``site``: the pass, the stage and its site;
+    ``rate``: seconds per byte of a gather; ``link``, ``steps``: seconds per byte and latency of the slowest link of the
+    tensor group. Returns seconds.
     """
     sent = shards.sent
     seconds = shards.site_seconds[backward, x, site]

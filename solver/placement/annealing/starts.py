@@ -43,17 +43,8 @@ def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
     """
     Construct placements.
 
-    Parameters
-    ----------
-    problem
-        The strategy to place.
-    patterns
-        By stage, the class of device it wants: 0 fast, 1 slow, 2 both.
-
-    Returns
-    -------
-    list
-        Sites of every position, (pp * dp, R) each: (1) by g, then (2), (4), (5) and (3) where nodes are equal.
+    ``problem``: the strategy to place; ``patterns``: by stage, the class of device it wants: 0 fast, 1 slow, 2 both.
+    Returns sites of every position, (pp * dp, R) each: (1) by g, then (2), (4), (5) and (3) where nodes are equal.
     """
     candidate = problem.candidate
     pp, dp = candidate.pp, candidate.pipelines

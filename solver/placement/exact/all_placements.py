@@ -30,15 +30,7 @@ def count_placements(links: Links, candidate: Candidate) -> int:
     """
     Count the placements, (1) or (2).
 
-    Parameters
-    ----------
-    links, candidate
-        Nodes, and degrees.
-
-    Returns
-    -------
-    int
-        How many there are at most.
+    Returns how many there are at most.
     """
     sizes = links.gpus_per_node.tolist()
     of_groups = factorial(candidate.pp * candidate.dp) // prod(factorial(size // candidate.tp) for size in sizes)
@@ -51,15 +43,7 @@ def placements(links: Links, candidate: Candidate) -> Ints:
     """
     List the placements, each once, (3).
 
-    Parameters
-    ----------
-    links, candidate
-        Nodes, and degrees.
-
-    Returns
-    -------
-    array
-        Sites of every worker, (placements, dp, pp, R).
+    Returns sites of every worker, (placements, dp, pp, R).
     """
     capacity = np.ones(links.num_sites, np.int64)
     if links.by_node:

@@ -77,15 +77,7 @@ class EnumerationCache:
         """
         List all placements of a candidate.
 
-        Parameters
-        ----------
-        problem, candidate
-            Links and degrees.
-
-        Returns
-        -------
-        Enumeration
-            The placements, shared by candidates with the same degrees.
+        Returns the placements, shared by candidates with the same degrees.
         """
         key = (candidate.tp, candidate.pp)
         if key not in self._listed:
@@ -125,15 +117,8 @@ def has_enumeration(problem: PlanningProblem, candidate: Candidate) -> bool:
     """
     Say whether the bound applies: groups differ, lie in one node each, and can be placed in few ways.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded; neither priced by its order nor by AMP's model, and replicas can change places.
-
-    Returns
-    -------
-    bool
-        Whether it applies.
+    ``problem``, ``candidate``: what is bounded; neither priced by its order nor by AMP's model, and replicas can change
+    places. Returns whether it applies.
     """
     return (
         not candidate.is_order_priced
@@ -165,21 +150,7 @@ def solve_by_enumeration(
     """
     Compute bound (2) of a candidate for which ``has_enumeration`` holds.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded.
-    best
-        Best links of the cluster.
-    cache
-        Placements so far.
-    margin
-        Whether the memory margin is kept.
-
-    Returns
-    -------
-    Joint
-        The bound with what attains it; infinite and without partition if nothing fits.
+    Returns the bound with what attains it; infinite and without partition if nothing fits.
     """
     listed = cache.listed(problem, candidate)
     edge, trips = _transfers(problem, candidate, best, listed)

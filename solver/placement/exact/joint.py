@@ -62,17 +62,7 @@ def has_joint(problem: PlanningProblem, candidate: Candidate, cache: SubsetCache
 
     With different devices the pipeline with the slowest stage need not make the longest trip: their sum is no bound.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded.
-    cache
-        Dynamic programs so far.
-
-    Returns
-    -------
-    bool
-        Whether it applies.
+    Returns whether it applies.
     """
     return (
         candidate.pp > 1
@@ -99,21 +89,7 @@ def solve_joint(
     """
     Compute bound (1) of a candidate for which ``has_joint`` holds.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded.
-    best
-        Best links of the cluster.
-    cache
-        Dynamic programs so far.
-    margin
-        Whether the memory margin is kept.
-
-    Returns
-    -------
-    Joint
-        The bound; infinite with an empty partition where nothing fits memory.
+    Returns the bound; infinite with an empty partition where nothing fits memory.
     """
     tables, weight = problem.tables(candidate), problem.transfer_weight(candidate)
     messages = tables.message[1:-1]
@@ -155,20 +131,9 @@ def linked(
     """
     Split communication by (3) into cuts and the rest.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded.
-    best
-        Best links of the cluster.
-    smallest
-        Bytes of the smallest message.
-
-    Returns
-    -------
-    tuple
-        Seconds of a cut before layer j, its further bytes alone, and of all else for a stage 0 that ends at j; (L+1,);
-        and what later stages wait for, their hops at the least in one sum.
+    ``smallest``: bytes of the smallest message. Returns seconds of a cut before layer j, its further bytes alone, and
+    of all else for a stage 0 that ends at j; (L+1,); and what later stages wait for, their hops at the least in one
+    sum.
     """
     comm = communication(problem, candidate, best)
     least = float(comm.edge[1:-1].min())
@@ -183,19 +148,7 @@ def further_edge(problem: PlanningProblem, candidate: Candidate, best: BestLinks
     """
     Price the bytes of cuts beyond the smallest message at the fastest link, (3).
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded.
-    best
-        Best links of the cluster.
-    smallest
-        Bytes of the smallest message.
-
-    Returns
-    -------
-    array
-        Seconds of a cut before layer j, (L+1,).
+    ``smallest``: bytes of the smallest message. Returns seconds of a cut before layer j, (L+1,).
     """
     inverse = 1.0 / problem.links.pipeline_rate(candidate.tp)
     both_ways = inverse + inverse.T

@@ -81,15 +81,8 @@ def least_missing(problem: PlanningProblem, candidate: Candidate) -> Assignment 
     """
     The assignment of a candidate that lacks least; None where deciding would take too long.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is planned; its margin is kept free.
-
-    Returns
-    -------
-    Assignment
-        It fits if any does. If it lacks memory, so does every division on every placement, and no other lacks less.
+    ``problem``, ``candidate``: what is planned; its margin is kept free. Returns it fits if any does. If it lacks
+    memory, so does every division on every placement, and no other lacks less.
     """
     groups = _groups(problem, candidate)
     caps = groups.budgets[candidate.pipelines - 1 :: candidate.pipelines]

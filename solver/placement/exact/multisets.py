@@ -29,15 +29,7 @@ def steps_of(counts: Ints) -> Ints:
     """
     Compute the steps of (1).
 
-    Parameters
-    ----------
-    counts
-        Slots by kind, (C,).
-
-    Returns
-    -------
-    array
-        Steps s_c, and the number of all multisets as the last entry, (C + 1,).
+    ``counts``: slots by kind, (C,). Returns steps s_c, and the number of all multisets as the last entry, (C + 1,).
     """
     steps = np.ones(len(counts) + 1, np.int64)
     for c in range(len(counts)):
@@ -50,17 +42,8 @@ def small_multisets(counts: Ints, most: int) -> tuple[Ints, Ints32]:
     """
     List the multisets of at most so many slots.
 
-    Parameters
-    ----------
-    counts
-        Slots by kind, (C,).
-    most
-        Slots at most.
-
-    Returns
-    -------
-    tuple
-        Counts of the multisets by ascending number (1), (M, C); and by number the row, -1 for larger ones.
+    ``counts``: slots by kind, (C,); ``most``: slots at most. Returns counts of the multisets by ascending number (1),
+    (M, C); and by number the row, -1 for larger ones.
     """
     total = steps_of(counts)[-1]
     row = np.full(total, -1, np.int32)
@@ -96,19 +79,8 @@ def path_lengths(hops: Floats, counts: Ints, members: Ints, row: Ints32) -> Floa
     """
     Compute the shortest paths (2).
 
-    Parameters
-    ----------
-    hops
-        W, (C, C) seconds.
-    counts
-        Slots by kind, (C,).
-    members, row
-        Multisets as of ``small_multisets``.
-
-    Returns
-    -------
-    array
-        path[Q, c], (C, M) seconds, infinite where Q has no slot of kind c.
+    ``hops``: W, (C, C) seconds; ``counts``: slots by kind, (C,); ``members``, ``row``: multisets as of
+    ``small_multisets``. Returns path[Q, c], (C, M) seconds, infinite where Q has no slot of kind c.
     """
     steps, kinds = steps_of(counts), len(counts)
     path = np.full((kinds, len(members)), np.inf)
@@ -134,17 +106,8 @@ def lengths_through(path: Floats, members: Ints, pp: int) -> Floats:
     """
     Compute the shortest paths through every kind.
 
-    Parameters
-    ----------
-    path, members
-        Paths (2) and their multisets.
-    pp
-        Slots of a path.
-
-    Returns
-    -------
-    array
-        Seconds of the shortest path of pp slots that starts at one kind and visits another, (C, C).
+    ``path``, ``members``: paths (2) and their multisets. Returns seconds of the shortest path of pp slots that starts
+    at one kind and visits another, (C, C).
     """
     kinds = len(path)
     least = np.full((kinds, kinds), np.inf)
@@ -164,22 +127,10 @@ def least_cover(
     """
     Cover all slots by paths from given starts, the longest as short as possible and below a cutoff, (3).
 
-    Parameters
-    ----------
-    path, row, counts
-        Paths (2), rows by number, and slots by kind.
-    starts
-        Kinds of the starts, (dp,), equal ones together.
-    pp
-        Slots of a path.
-    cutoff
-        Seconds that every path stays below.
-
-    Returns
-    -------
-    tuple
-        Seconds of the longest path, infinite where no cover is below the cutoff; the number (1) of each path's
-        multiset, (dp,); and how many multisets and pairs of them were looked at.
+    ``path``, ``row``, ``counts``: paths (2), rows by number, and slots by kind; ``starts``: kinds of the starts, (dp,),
+    equal ones together; ``cutoff``: seconds that every path stays below. Returns seconds of the longest path, infinite
+    where no cover is below the cutoff; the number (1) of each path's multiset, (dp,); and how many multisets and pairs
+    of them were looked at.
     """
     dp, free, steps = len(starts), counts.copy(), steps_of(counts)
     for c in starts:
@@ -252,19 +203,8 @@ def shortest_path(
     """
     Recover a shortest path.
 
-    Parameters
-    ----------
-    hops, path, members, row, counts
-        As above.
-    start
-        Kind of its first slot.
-    number
-        Number (1) of its multiset.
-
-    Returns
-    -------
-    array
-        Kinds in order, (slots of the multiset,).
+    ``start``: kind of its first slot; ``number``: number (1) of its multiset. Returns kinds in order, (slots of the
+    multiset,).
     """
     steps = steps_of(counts)
     order = np.zeros(members[row[number]].sum(), np.int64)

@@ -69,14 +69,7 @@ class SlotCache:
     _listed: dict[tuple[int, int], SlotStates | None] = field(default_factory=dict)
 
     def listed(self, problem: PlanningProblem, candidate: Candidate) -> SlotStates | None:
-        """
-        List the states of a candidate's slots.
-
-        Parameters
-        ----------
-        problem, candidate
-            Nodes and degrees.
-        """
+        """List the states of a candidate's slots."""
         key = (candidate.tp, candidate.pp)
         if key not in self._listed:
             self._listed[key] = slot_states(*_slots(problem, candidate), candidate.pp, candidate.dp)
@@ -92,17 +85,8 @@ def has_node_slots(problem: PlanningProblem, candidate: Candidate, cache: SlotCa
     """
     Say whether the bound applies: stages in closed form, on few nodes of several types or by AMP's model.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded; weights not sharded over replicas, and blocks that are tensor groups within nodes.
-    cache
-        States so far.
-
-    Returns
-    -------
-    bool
-        Whether it applies.
+    ``problem``, ``candidate``: what is bounded; weights not sharded over replicas, and blocks that are tensor groups
+    within nodes. Returns whether it applies.
     """
     return (
         not candidate.is_order_priced
@@ -122,22 +106,8 @@ def solve_by_slots(
     """
     Compute bound (2) of a candidate for which ``has_node_slots`` holds.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded.
-    best
-        Best links of the cluster.
-    cache
-        States so far.
-    margin
-        Whether the memory margin is kept.
-
-    Returns
-    -------
-    Joint
-        The bound with a placement that attains it where vectors are on nodes alike; infinite and without partition if
-        nothing fits.
+    Returns the bound with a placement that attains it where vectors are on nodes alike; infinite and without partition
+    if nothing fits.
     """
     listed = cache.listed(problem, candidate)
     assert listed is not None

@@ -32,19 +32,8 @@ def ends_of(seconds: Floats, edge: Floats, threshold: float, first: int) -> list
     """
     Recover a least division.
 
-    Parameters
-    ----------
-    seconds, edge
-        The pipeline, (pp, L+1, L+1) and (L+1,).
-    threshold
-        Seconds that no stage exceeds.
-    first
-        End of stage 0.
-
-    Returns
-    -------
-    list
-        Ends of all stages.
+    ``seconds``, ``edge``: the pipeline, (pp, L+1, L+1) and (L+1,); ``threshold``: seconds that no stage exceeds;
+    ``first``: end of stage 0. Returns ends of all stages.
     """
     value = _values(seconds, edge, threshold)
     ends = [first]
@@ -79,19 +68,9 @@ def least_by_first(seconds: Floats, edge: Floats, m: int, thresholds: Floats, cu
     """
     Compute A[j] of (1) for every j, by (3).
 
-    Parameters
-    ----------
-    seconds, edge, m
-        The pipeline: (pp, L+1, L+1), (L+1,) and micro-batches.
-    thresholds
-        Distinct finite entries of ``seconds``, ascending.
-    cutoff
-        What A[j] must be below to matter, (L+1,).
-
-    Returns
-    -------
-    tuple
-        A (L+1,) in seconds, and the thresholds that attain it; infinite where nothing fits.
+    ``seconds``, ``edge``, ``m``: the pipeline: (pp, L+1, L+1), (L+1,) and micro-batches; ``thresholds``: distinct
+    finite entries of ``seconds``, ascending; ``cutoff``: what A[j] must be below to matter, (L+1,). Returns A (L+1,) in
+    seconds, and the thresholds that attain it; infinite where nothing fits.
     """
     size = seconds.shape[1]
     best, at = np.full(size, np.inf), np.full(size, np.inf)

@@ -30,16 +30,7 @@ def slot_figures(
     """
     Figures of a candidate.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded.
-    best
-        Best links of the cluster.
-    vectors
-        Slots that a stage may take on every node, (V, N).
-    margin
-        Whether the memory margin is kept.
+    ``vectors``: slots that a stage may take on every node, (V, N).
     """
     tables, memory = problem.tables(candidate), problem.stage_memory(candidate, margin=margin)
     used = vectors > 0

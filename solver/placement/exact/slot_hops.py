@@ -49,12 +49,8 @@ def hop_cases(
     """
     Cases with their figures and states; none where (2) says nothing, or where they are too many.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded, in the latency model ``amp``, where the pipeline with the longest hops is waited for.
-    figures, listed
-        Figures and states without the cases.
+    ``problem``, ``candidate``: what is bounded, in the latency model ``amp``, where the pipeline with the longest hops
+    is waited for; ``figures``, ``listed``: figures and states without the cases.
     """
     if problem.latency_model != "amp" or candidate.pp == 1 or len(figures.budget) > 1 or figures.tied > 0.0:
         return
@@ -72,14 +68,8 @@ def most_hops(left: Left, more: list[float], dp: int) -> float:
     """
     Least seconds beyond hops within nodes of the slowest pipeline, (2) and (3).
 
-    Parameters
-    ----------
-    left
-        Pipelines that leave their node at every cut.
-    more
-        Seconds that a hop between nodes takes more there, none negative.
-    dp
-        Pipelines.
+    ``left``: pipelines that leave their node at every cut; ``more``: seconds that a hop between nodes takes more there,
+    none negative.
     """
     some = [(seconds, number) for seconds, number in zip(more, left, strict=True) if 0 < number < dp]
     found = 0.0

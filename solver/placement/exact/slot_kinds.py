@@ -26,17 +26,8 @@ def slot_kinds(links: Links, rings: RingRates, tp: int) -> Ints | None:
     """
     Find the kind of every slot.
 
-    Parameters
-    ----------
-    links, rings
-        Links of the cluster, and rates of its rings.
-    tp
-        Tensor degree.
-
-    Returns
-    -------
-    array or None
-        Kinds by slot, (slots,), numbered from zero on; None where there are more than ``MAX_KINDS``.
+    ``links``, ``rings``: links of the cluster, and rates of its rings. Returns kinds by slot, (slots,), numbered from
+    zero on; None where there are more than ``MAX_KINDS``.
     """
     sites, node = slot_sites(links, tp)[:, 0], links.node_of_site
     single = np.bincount(sites, minlength=links.num_sites) == 1

@@ -14,17 +14,8 @@ def slot_positions(vectors: Ints, slots: Ints, kinds: Ints) -> Ints:
     """
     Assign nodes to workers.
 
-    Parameters
-    ----------
-    vectors
-        Slots of every stage on every node, as states name them, (pp, N).
-    slots, kinds
-        Blocks that every node holds, and its class, (N,).
-
-    Returns
-    -------
-    array
-        Node of every (replica, stage), (dp pp, 1).
+    ``vectors``: slots of every stage on every node, as states name them, (pp, N); ``slots``, ``kinds``: blocks that
+    every node holds, and its class, (N,). Returns node of every (replica, stage), (dp pp, 1).
     """
     left, before = slots.copy(), np.zeros_like(slots)
     columns: list[Ints] = []

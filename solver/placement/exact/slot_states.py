@@ -46,21 +46,9 @@ def slot_states(slots: Ints, kinds: Ints, pp: int, dp: int, start: Ints | None =
     """
     List the states of a pipeline.
 
-    Parameters
-    ----------
-    slots
-        Blocks that every node holds, (N,), pp dp in all.
-    kinds
-        Class of interchangeable nodes of every node, (N,).
-    pp, dp
-        Stages, and blocks of each.
-    start
-        Vector of stage 0, (N,); any without one.
-
-    Returns
-    -------
-    SlotStates
-        Or None where there are more than ``MOST_TOTALS`` totals or ``MOST_STEPS`` steps.
+    ``slots``: blocks that every node holds, (N,), pp dp in all; ``kinds``: class of interchangeable nodes of every
+    node, (N,); ``pp``, ``dp``: stages, and blocks of each; ``start``: vector of stage 0, (N,); any without one. Returns
+    or None where there are more than ``MOST_TOTALS`` totals or ``MOST_STEPS`` steps.
     """
     if float(np.prod(slots + 1.0)) > MOST_TOTALS:
         return None

@@ -32,14 +32,8 @@ def tied_cases(
     """
     Cases with their figures and states; the given ones alone where nothing is tied, or the cases are too many.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded.
-    figures, listed
-        Figures and states of all cases.
-    slots, kinds
-        Blocks and class of every node, (N,).
+    ``figures``, ``listed``: figures and states of all cases; ``slots``, ``kinds``: blocks and class of every node,
+    (N,).
     """
     own = _by_start(listed, slots, kinds, candidate) if figures.tied > 0.0 else None
     if own is None:
@@ -79,12 +73,8 @@ def least_wait(seconds: Floats, start: Ints, end: Ints) -> float:
     """
     The least exchange of the slowest pair, (2).
 
-    Parameters
-    ----------
-    seconds
-        Of an exchange between holders on every two nodes, (N, N).
-    start, end
-        Holders of the first and of the last stage on every node, (N,).
+    ``seconds``: of an exchange between holders on every two nodes, (N, N); ``start``, ``end``: holders of the first and
+    of the last stage on every node, (N,).
     """
     there, back = _of_one_side(seconds, start, end), _of_one_side(seconds.T, end, start)
     return max(there, back)

@@ -54,17 +54,7 @@ def few_multisets(kinds: Ints, pp: int) -> bool:
     """
     Say whether the dynamic program is small enough.
 
-    Parameters
-    ----------
-    kinds
-        Kinds by slot, (n,).
-    pp
-        Slots of a path.
-
-    Returns
-    -------
-    bool
-        Whether slots have few enough multisets, and start sets few enough links.
+    ``kinds``: kinds by slot, (n,). Returns whether slots have few enough multisets, and start sets few enough links.
     """
     counts, dp = np.bincount(kinds), len(kinds) // pp
     if float(np.prod(counts + 1.0)) > MAX_MULTISETS:
@@ -128,19 +118,9 @@ class SubsetSolver:
         """
         Minimise longest pipeline plus ring over all placements, or the larger of that and a second price.
 
-        Parameters
-        ----------
-        ring
-            Seconds of each of ``start_sets``.
-        second
-            The second price, (5).
-        most_pairs
-            Pairs of multisets to look at before the rest is only bounded.
-
-        Returns
-        -------
-        SubsetPlacement
-            The best placement; its bound equals its seconds unless ``most_pairs`` were used up.
+        ``ring``: seconds of each of ``start_sets``; ``second``: the second price, (5); ``most_pairs``: pairs of
+        multisets to look at before the rest is only bounded. Returns the best placement; its bound equals its seconds
+        unless ``most_pairs`` were used up.
         """
         best, chosen, bound, looked = np.inf, (0, np.zeros(self.dp, np.int64)), np.inf, 0
         share, other = (1.0, ring) if second is None else (second.share, second.other)

@@ -30,15 +30,7 @@ class SubsetCache:
         """
         Say whether a candidate's slots have few multisets.
 
-        Parameters
-        ----------
-        problem, candidate
-            Links and degrees.
-
-        Returns
-        -------
-        bool
-            Whether the dynamic program is small enough.
+        Returns whether the dynamic program is small enough.
         """
         key = (candidate.tp, candidate.pp)
         if key not in self._few:
@@ -50,15 +42,7 @@ class SubsetCache:
         """
         Say whether no two slots of a candidate can be exchanged, each being a node.
 
-        Parameters
-        ----------
-        problem, candidate
-            Links and degrees.
-
-        Returns
-        -------
-        bool
-            Whether every node holds one slot and every slot is of a kind of its own.
+        Returns whether every node holds one slot and every slot is of a kind of its own.
         """
         kinds, alone = self._kinds_of(problem, candidate.tp), problem.links.gpus_per_node == candidate.tp
         return kinds is not None and bool(alone.all()) and len(np.unique(kinds)) == len(kinds)
@@ -73,17 +57,7 @@ class SubsetCache:
         """
         Look up the dynamic program of a candidate's slots.
 
-        Parameters
-        ----------
-        problem, candidate
-            Links and degrees.
-        message
-            Bytes that price the hops.
-
-        Returns
-        -------
-        SubsetSolver
-            Shared by candidates with the same degrees and message.
+        ``message``: bytes that price the hops. Returns shared by candidates with the same degrees and message.
         """
         key = (candidate.tp, candidate.pp, message)
         if key not in self._solvers:
@@ -100,17 +74,8 @@ class SubsetCache:
         """
         Price the rings of a solver's start sets.
 
-        Parameters
-        ----------
-        problem, candidate, solver
-            Links, degrees, and the dynamic program.
-        others
-            Whether rings of the slots that start sets leave to stage 1 of two are meant.
-
-        Returns
-        -------
-        array
-            Seconds per gradient byte, (start sets,).
+        ``problem``, ``candidate``, ``solver``: links, degrees, and the dynamic program; ``others``: whether rings of
+        the slots that start sets leave to stage 1 of two are meant. Returns seconds per gradient byte, (start sets,).
         """
         key = (candidate.tp, candidate.pp, others)
         if key not in self._rings:

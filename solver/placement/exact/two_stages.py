@@ -28,15 +28,7 @@ def other_slots(start_sets: Ints) -> Ints:
     """
     List the slots that start sets leave of twice as many.
 
-    Parameters
-    ----------
-    start_sets
-        Slots of stage 0, (sets, dp).
-
-    Returns
-    -------
-    array
-        All others, (sets, dp).
+    ``start_sets``: slots of stage 0, (sets, dp). Returns all others, (sets, dp).
     """
     sets, dp = start_sets.shape
     left = np.ones((sets, 2 * dp), dtype=bool)
@@ -48,17 +40,7 @@ def kept_share(problem: PlanningProblem, candidate: Candidate, best: BestLinks) 
     r"""
     Bound the share of a weighted hop that is left without its way back from below, :math:`1 - \kappa`.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded, one tensor rank to a hop.
-    best
-        Best links of the cluster.
-
-    Returns
-    -------
-    float
-        The share.
+    ``problem``, ``candidate``: what is bounded, one tensor rank to a hop. Returns the share.
     """
     links, tp, message = problem.links, candidate.tp, float(problem.tables(candidate).message[1:-1].min())
     back: PairTable = problem.coefficient("pipeline") * (links.latency + message / links.pipeline_rate(tp))
@@ -72,21 +54,8 @@ def waited_for(stages: PartitionProblem, later: LaterStages, end: int, rings: Fl
     """
     Seconds that stage 1 waits for beyond layers and its hop, (1) without the cut.
 
-    Parameters
-    ----------
-    stages
-        Seconds of ranges, of one device type.
-    later
-        Bytes of reductions.
-    end
-        Layer j.
-    rings
-        Seconds per byte of stage 1 for every start set, (sets,).
-
-    Returns
-    -------
-    array
-        Seconds, negative where stage 1 ends long before stage 0, (sets,).
+    ``stages``: seconds of ranges, of one device type; ``later``: bytes of reductions; ``rings``: seconds per byte of
+    stage 1 for every start set, (sets,). Returns seconds, negative where stage 1 ends long before stage 0, (sets,).
     """
     last = stages.num_layers
     waited = rings * later.exchanged[end, last]

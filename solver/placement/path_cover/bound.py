@@ -56,15 +56,7 @@ def has_cover(problem: PlanningProblem, candidate: Candidate) -> bool:
     all nodes have equal links and hold one tensor group each, every placement costs the same, and bound ``partition``
     is exact.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded.
-
-    Returns
-    -------
-    bool
-        Whether it applies.
+    Returns whether it applies.
     """
     links = problem.links
     return (
@@ -112,21 +104,7 @@ def cover_bound(
     """
     Evaluate bound (1), or (3).
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded.
-    best
-        Best links of the cluster.
-    covered
-        What the witness proves.
-    margin
-        Whether the memory margin is kept.
-
-    Returns
-    -------
-    tuple
-        Seconds, infinite if no division fits; and the partition that attains them.
+    Returns seconds, infinite if no division fits; and the partition that attains them.
     """
     gather = least_gather(problem, candidate, best)
     stages = partition_problem(problem, candidate, margin=margin, gather=gather)
@@ -165,17 +143,8 @@ class CoveredSeconds:
         """
         Divide the layers as well as any case lets, (3).
 
-        Parameters
-        ----------
-        stages
-            The partition problem.
-        covered
-            What is proven in each case.
-
-        Returns
-        -------
-        tuple
-            The partition, infinite if no division fits, and the number of the weakest case.
+        ``covered``: what is proven in each case. Returns the partition, infinite if no division fits, and the number of
+        the weakest case.
         """
         if len(covered) == 1 and covered[0].case == WHOLE:
             # In a case of racks some are empty because of where stage 0 lies.
@@ -215,17 +184,7 @@ class CoveredSeconds:
         """
         Bound the ways back of the first hops of the longest path from above, (4).
 
-        Parameters
-        ----------
-        longest
-            Seconds of its weighted hops at least.
-        place
-            So many hops.
-
-        Returns
-        -------
-        float
-            Seconds.
+        ``longest``: seconds of its weighted hops at least. Returns seconds.
         """
         slowest = place * self.slowest_back
         if not self._single and place > 1:

@@ -37,19 +37,8 @@ def reduced(graph: SlotGraph, box: Box, allowed: Flags, required: Flags) -> Flag
     """
     Reduce a branch, (1).
 
-    Parameters
-    ----------
-    graph
-        The slots.
-    box
-        Touched nodes and inverse rates.
-    allowed, required
-        P and Q, (N,).
-
-    Returns
-    -------
-    array or None
-        The nodes of P that are left, (N,); None for an empty branch.
+    ``box``: touched nodes and inverse rates; ``allowed``, ``required``: P and Q, (N,). Returns the nodes of P that are
+    left, (N,); None for an empty branch.
     """
     left = allowed
     if box.max_touched > 1:
@@ -66,19 +55,8 @@ def divided(box: Box, allowed: Flags, required: Flags, nodes: tuple[int, ...]) -
     """
     Divide a branch, (2).
 
-    Parameters
-    ----------
-    box
-        Touched nodes and inverse rates.
-    allowed, required
-        P and Q, (N,).
-    nodes
-        A; a single node unless k' = 1.
-
-    Returns
-    -------
-    tuple
-        P and Q of the branch that touches some of the nodes, and of the one that touches none.
+    ``box``: touched nodes and inverse rates; ``allowed``, ``required``: P and Q, (N,); ``nodes``: A; a single node
+    unless k' = 1. Returns P and Q of the branch that touches some of the nodes, and of the one that touches none.
     """
     chosen = np.zeros(len(allowed), dtype=bool)
     chosen[list(nodes)] = True

@@ -56,15 +56,8 @@ class Branch:
         """
         Write the branch as it stands in a certificate.
 
-        Parameters
-        ----------
-        proofs
-            Numbers of proofs so far; those of the branch are added.
-
-        Returns
-        -------
-        Tree
-            A split, the number of a proof, or None for an empty branch.
+        ``proofs``: numbers of proofs so far; those of the branch are added. Returns a split, the number of a proof, or
+        None for an empty branch.
         """
         if self.path is not None:
             return proofs.setdefault(self.path.evidence, len(proofs))
@@ -105,19 +98,8 @@ class BranchPool:
         """
         Make a branch with its path bound, or an empty one.
 
-        Parameters
-        ----------
-        box
-            Touched nodes and inverse rates.
-        allowed, required
-            P and Q, (N,).
-        parent
-            The path bound of a branch that holds this one, whose proof it begins with.
-
-        Returns
-        -------
-        Branch
-            The branch, P reduced.
+        ``box``: touched nodes and inverse rates; ``allowed``, ``required``: P and Q, (N,); ``parent``: the path bound
+        of a branch that holds this one, whose proof it begins with. Returns the branch, P reduced.
         """
         left = reduced(self._graph, box, allowed, required)
         if left is None:
@@ -139,19 +121,7 @@ class BranchPool:
         """
         Restrict a branch to fewer nodes or a smaller box, divided and proven as the branch is.
 
-        Parameters
-        ----------
-        box
-            The smaller box.
-        branch
-            A branch, divided or not.
-        allowed, required
-            P and Q of the part, (N,).
-
-        Returns
-        -------
-        Branch
-            The part.
+        ``branch``: a branch, divided or not; ``allowed``, ``required``: P and Q of the part, (N,). Returns the part.
         """
         if not branch.children:
             return self.leaf(box, allowed, required, branch.path)
@@ -166,17 +136,8 @@ class BranchPool:
         """
         Divide a branch at a node that stage 0 may or may not touch.
 
-        Parameters
-        ----------
-        box
-            Touched nodes and inverse rates.
-        leaf
-            A branch that is not divided; it gets two children.
-
-        Returns
-        -------
-        bool
-            False if all touched nodes are settled, or ``MAX_SPLITS`` are used up.
+        ``box``: touched nodes and inverse rates; ``leaf``: a branch that is not divided; it gets two children. Returns
+        False if all touched nodes are settled, or ``MAX_SPLITS`` are used up.
         """
         nodes, path = np.flatnonzero(leaf.allowed & ~leaf.required), leaf.path
         settled = len(nodes) <= (1 if box.max_touched == 1 else 0)

@@ -119,15 +119,7 @@ class CaseSearch:
         to the least ceiling of any branch. There the box of that branch is divided, by touched nodes or by what the
         ring costs, and at last the branch itself.
 
-        Parameters
-        ----------
-        rounds
-            Rounds of column generation for one threshold.
-
-        Returns
-        -------
-        bool
-            Whether anything is left to refine.
+        ``rounds``: rounds of column generation for one threshold. Returns whether anything is left to refine.
         """
         index = min(range(len(self._cases)), key=lambda i: self._value(self._cases[i]))
         case = self._cases[index]

@@ -103,19 +103,9 @@ class CoverSearch:
         """
         Make some moves of every run.
 
-        Parameters
-        ----------
-        seed, workers
-            Seed of all runs, and threads.
-        moves
-            Moves of a run at length, if not by the number of slots.
-        stopping
-            Ends the moves early once it is true.
-
-        Returns
-        -------
-        list
-            Positions (pp dp, 1) of the best pipelines when all runs of a phase are done, otherwise nothing.
+        ``seed``, ``workers``: seed of all runs, and threads; ``moves``: moves of a run at length, if not by the number
+        of slots; ``stopping``: ends the moves early once it is true. Returns positions (pp dp, 1) of the best pipelines
+        when all runs of a phase are done, otherwise nothing.
         """
         if self._paused:
             self._begin(seed, moves)
@@ -164,15 +154,7 @@ class CoverSearch:
         """
         Refine the case distinction once.
 
-        Parameters
-        ----------
-        value
-            Seconds of the incumbent.
-
-        Returns
-        -------
-        bool
-            Whether anything is left to refine.
+        ``value``: seconds of the incumbent. Returns whether anything is left to refine.
         """
         if self._proving is None:
             self._proving = self._cache.cover(self._problem, self._candidate, self._graph, self._best, self.partition)

@@ -56,15 +56,7 @@ class CutArrays:
         """
         Left-hand sides of the cuts for single routes.
 
-        Parameters
-        ----------
-        routes
-            Nodes of routes, (routes, pp).
-
-        Returns
-        -------
-        array
-            Coefficients of the routes' columns, (routes, cuts).
+        ``routes``: nodes of routes, (routes, pp). Returns coefficients of the routes' columns, (routes, cuts).
         """
         inside = self.inside[:, routes]
         entries = (inside[:, :, 1:] & ~inside[:, :, :-1]).sum(axis=2)
@@ -75,15 +67,7 @@ class CutArrays:
         """
         Prices of hops that enter sets.
 
-        Parameters
-        ----------
-        duals
-            Dual price of each cut, (cuts,).
-
-        Returns
-        -------
-        array
-            Sum of the prices that a hop from v to w collects, (N, N).
+        ``duals``: dual price of each cut, (cuts,). Returns sum of the prices that a hop from v to w collects, (N, N).
         """
         inside = self.inside.astype(np.int64)
         return (1 - inside).T @ ((duals * self.visit)[:, None] * inside)
@@ -92,15 +76,8 @@ class CutArrays:
         """
         Prices of starts.
 
-        Parameters
-        ----------
-        duals
-            Dual price of each cut, (cuts,).
-
-        Returns
-        -------
-        array
-            Sum of the prices that a path collects by beginning in a node, (N,).
+        ``duals``: dual price of each cut, (cuts,). Returns sum of the prices that a path collects by beginning in a
+        node, (N,).
         """
         return np.asarray((duals * (self.visit + self.start)) @ self.inside.astype(np.int64))
 
@@ -109,17 +86,7 @@ def cut_arrays(graph: SlotGraph, cuts: tuple[Cut, ...]) -> CutArrays:
     """
     Write cuts as arrays.
 
-    Parameters
-    ----------
-    graph
-        The slots.
-    cuts
-        Any cuts on sets of its nodes.
-
-    Returns
-    -------
-    CutArrays
-        Coefficients and right-hand sides, in the order of ``cuts``.
+    ``cuts``: any cuts on sets of its nodes. Returns coefficients and right-hand sides, in the order of ``cuts``.
     """
     inside = np.zeros((len(cuts), len(graph.hops)), dtype=bool)
     for flags, cut in zip(inside, cuts, strict=True):

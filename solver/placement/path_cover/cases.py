@@ -95,17 +95,7 @@ class CommunicationBound:
         """
         Evaluate bound (3).
 
-        Parameters
-        ----------
-        weight
-            h.
-        gradients
-            G, bytes, of any shape.
-
-        Returns
-        -------
-        array
-            Seconds of communication at least, of the shape of ``gradients``.
+        ``gradients``: G, bytes, of any shape. Returns seconds of communication at least, of the shape of ``gradients``.
         """
         return np.asarray((weight * self.longest + np.multiply.outer(gradients, self.rings)).min(axis=-1))
 
@@ -114,17 +104,8 @@ def certified_bound(graph: SlotGraph, certificate: CaseCertificate) -> Communica
     """
     Check a certificate, and derive the bound that it proves.
 
-    Parameters
-    ----------
-    graph
-        The slots.
-    certificate
-        Cases and proofs, from anyone.
-
-    Returns
-    -------
-    CommunicationBound or None
-        None where a case, start set or branch is missing or unproven, or every case is empty.
+    ``certificate``: cases and proofs, from anyone. Returns None where a case, start set or branch is missing or
+    unproven, or every case is empty.
     """
     n, cases, proofs = len(graph.hops), certificate.cases, certificate.proofs
     sets = [proof.nodes for proof in proofs] + [proof.required for proof in proofs]
@@ -212,15 +193,7 @@ def flags_of(nodes: tuple[int, ...], n: int) -> Flags:
     """
     Write a set of nodes as flags.
 
-    Parameters
-    ----------
-    nodes, n
-        The set, and how many nodes there are.
-
-    Returns
-    -------
-    array
-        Flags, (n,).
+    ``nodes``, ``n``: the set, and how many nodes there are. Returns flags, (n,).
     """
     flags = np.zeros(n, dtype=bool)
     flags[list(nodes)] = True
@@ -231,17 +204,7 @@ def start_sets(graph: SlotGraph, box: Box) -> Flags:
     """
     List the start sets of a box, (1).
 
-    Parameters
-    ----------
-    graph
-        The slots.
-    box
-        Touched nodes and inverse rates.
-
-    Returns
-    -------
-    array
-        Flags of each set's nodes, (sets, N).
+    ``box``: touched nodes and inverse rates. Returns flags of each set's nodes, (sets, N).
     """
     n = len(graph.hops)
     if box.max_touched == 1:
@@ -257,19 +220,8 @@ def proof_seconds(graph: SlotGraph, starts: Flags, required: Flags, proof: PathP
     """
     Check one proof.
 
-    Parameters
-    ----------
-    graph
-        The slots.
-    starts, required
-        P and Q of the proof, (N,).
-    proof
-        What it rests on.
-
-    Returns
-    -------
-    float
-        Seconds of the longest path that it proves, minus infinity where it proves nothing.
+    ``starts``, ``required``: P and Q of the proof, (N,). Returns seconds of the longest path that it proves, minus
+    infinity where it proves nothing.
     """
     if proof.by is None:
         return max((graph.pp - 1) * graph.shortest_hop(), hamiltonian_path_bound(graph), crossing_bound(graph))

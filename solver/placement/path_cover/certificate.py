@@ -86,19 +86,7 @@ class DualPrices:
         r"""
         Bound the worth of all patterns and cuts from below, :math:`\Gamma` of (3).
 
-        Parameters
-        ----------
-        graph
-            The slots.
-        starts, required
-            P and Q, (N,).
-        touched
-            k and k'.
-
-        Returns
-        -------
-        float
-            The least total, infinite where no nodes can be touched so.
+        ``starts``, ``required``: P and Q, (N,). Returns the least total, infinite where no nodes can be touched so.
         """
         least, _ = cheapest_patterns(self.first.astype(np.float64), self.later.astype(np.float64), graph.capacity)
         return least_pattern_total(least, starts, required, *touched) + float(self.by_cut @ self.cuts.least)
@@ -109,22 +97,8 @@ class DualPrices:
         """
         Solve the pricing problem for these prices.
 
-        Parameters
-        ----------
-        graph
-            The slots.
-        consumption
-            Resource units of hops, (N, N).
-        starts
-            P, (N,).
-        limit
-            R.
-
-        Returns
-        -------
-        tuple or None
-            Largest dual value of a route by its last node, (N,), and those routes, (N, pp); None for prices that are
-            too large for the pricing problem.
+        ``consumption``: resource units of hops, (N, N); ``starts``: P, (N,). Returns largest dual value of a route by
+        its last node, (N,), and those routes, (N, pp); None for prices that are too large for the pricing problem.
         """
         if self.largest * graph.pp >= MAX_SUM:
             return None
@@ -151,23 +125,9 @@ def certified_seconds(
     """
     Check a certificate, and say what it proves.
 
-    Parameters
-    ----------
-    graph
-        The slots.
-    starts
-        P, (N,).
-    required
-        Q, (N,).
-    touched
-        k and k', the fewest and most nodes that stage 0 touches.
-    proof
-        Prices, resource unit and limit.
-
-    Returns
-    -------
-    float
-        Seconds that the longest path takes at least, (1); minus infinity where (3) does not hold.
+    ``starts``: P, (N,); ``required``: Q, (N,); ``touched``: k and k', the fewest and most nodes that stage 0 touches;
+    ``proof``: prices, resource unit and limit. Returns seconds that the longest path takes at least, (1); minus
+    infinity where (3) does not hold.
     """
     if not 0 < proof.limit <= MAX_RESOURCE or not 0.0 < proof.quantum < np.inf:
         return -np.inf
@@ -212,19 +172,8 @@ def resource_consumption(graph: SlotGraph, quantum: float, limit: int) -> tuple[
     """
     Turn hops into resource units, (1).
 
-    Parameters
-    ----------
-    graph
-        The slots; a hop inside a node of one slot is impossible.
-    quantum
-        Seconds of a unit.
-    limit
-        R, at which units are cut off.
-
-    Returns
-    -------
-    tuple
-        Seconds of the shortest hop; units of every hop, (N, N), at most R.
+    ``graph``: the slots; a hop inside a node of one slot is impossible; ``quantum``: seconds of a unit; ``limit``: R,
+    at which units are cut off. Returns seconds of the shortest hop; units of every hop, (N, N), at most R.
     """
     shortest = graph.shortest_hop()
     allowed = ~np.diag(graph.capacity <= 1)

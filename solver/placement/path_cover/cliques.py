@@ -46,19 +46,9 @@ def clique_sets(inverse: Floats, below: float, size: int) -> Flags:
     """
     Find sets of nodes that hold every clique of ``size`` nodes with all links below a rate, (1) to (4).
 
-    Parameters
-    ----------
-    inverse
-        Symmetric seconds per byte between nodes, (N, N); the diagonal is ignored.
-    below
-        Links count from here down, this value not included.
-    size
-        Nodes of a clique; a single node is one.
-
-    Returns
-    -------
-    array
-        Flags of each set's nodes, (sets, N); no set where there is no clique.
+    ``inverse``: symmetric seconds per byte between nodes, (N, N); the diagonal is ignored; ``below``: links count from
+    here down, this value not included; ``size``: nodes of a clique; a single node is one. Returns flags of each set's
+    nodes, (sets, N); no set where there is no clique.
     """
     linked = (inverse < below) & ~np.eye(len(inverse), dtype=bool)
     whole = core(linked, np.ones(len(linked), dtype=bool), size)
@@ -71,17 +61,8 @@ def bottleneck_clique_bound(inverse: Floats, size: int) -> float:
     """
     Bound the slowest link of any ``size`` nodes from below, by bisection over the rates.
 
-    Parameters
-    ----------
-    inverse
-        Symmetric seconds per byte between nodes, (N, N); the diagonal is ignored.
-    size
-        Nodes of a clique.
-
-    Returns
-    -------
-    float
-        Seconds per byte, zero for a single node.
+    ``inverse``: symmetric seconds per byte between nodes, (N, N); the diagonal is ignored. Returns seconds per byte,
+    zero for a single node.
     """
     if size < 2:
         return 0.0
@@ -98,19 +79,7 @@ def core(linked: Flags, among: Flags, size: int) -> Flags:
     """
     Reduce a set of nodes to its core, (2).
 
-    Parameters
-    ----------
-    linked
-        Whether two nodes are linked, (N, N).
-    among
-        The set, (N,).
-    size
-        Nodes of a clique.
-
-    Returns
-    -------
-    array
-        Flags of the core, (N,).
+    ``linked``: whether two nodes are linked, (N, N); ``among``: the set, (N,). Returns flags of the core, (N,).
     """
     left = among.copy()
     shrink(linked, left, size)
@@ -143,14 +112,7 @@ def shrink(linked: Flags, alive: Flags, size: int) -> None:
     """
     Drop nodes with fewer than ``size`` - 1 neighbours until none is left.
 
-    Parameters
-    ----------
-    linked
-        Whether two nodes are linked, (N, N).
-    alive
-        The nodes, (N,), of which some are dropped.
-    size
-        Nodes of a clique.
+    ``linked``: whether two nodes are linked, (N, N); ``alive``: the nodes, (N,), of which some are dropped.
     """
     changed = True
     while changed:
@@ -166,17 +128,8 @@ def num_greedy_colours(linked: Flags, among: Flags) -> int:
     """
     Colour nodes greedily, (3).
 
-    Parameters
-    ----------
-    linked
-        Whether two nodes are linked, (N, N).
-    among
-        The nodes, (N,).
-
-    Returns
-    -------
-    int
-        Colours used: no clique has more nodes.
+    ``linked``: whether two nodes are linked, (N, N); ``among``: the nodes, (N,). Returns colours used: no clique has
+    more nodes.
     """
     order, colour = np.zeros(len(among), np.int64), np.zeros(len(among), np.int64)
     count = _coloured(linked, among, order, colour)
@@ -188,21 +141,8 @@ def has_no_clique(linked: Flags, among: Flags, size: int, most: int) -> bool:
     """
     Search for a clique by branch and bound, (4).
 
-    Parameters
-    ----------
-    linked
-        Whether two nodes are linked, (N, N).
-    among
-        The nodes, (N,).
-    size
-        Nodes of a clique.
-    most
-        Branches at most.
-
-    Returns
-    -------
-    bool
-        True if there is no clique; False if there is one or ``most`` branches did not decide.
+    ``linked``: whether two nodes are linked, (N, N); ``among``: the nodes, (N,); ``most``: branches at most. Returns
+    True if there is no clique; False if there is one or ``most`` branches did not decide.
     """
     n = len(among)
     left = np.zeros((size + 1, n), np.bool_)
@@ -251,15 +191,7 @@ def merged(sets: Flags) -> list[Flags]:
 
     The two with the smallest union are merged, again and again, while the union is hardly larger.
 
-    Parameters
-    ----------
-    sets
-        Flags of each set's nodes, (sets, N).
-
-    Returns
-    -------
-    list
-        Flags, (N,) each.
+    ``sets``: flags of each set's nodes, (sets, N). Returns flags, (N,) each.
     """
     kept = _without_subsets(sets)
     while len(kept) > 1:

@@ -25,15 +25,7 @@ class CutPool:
         """
         List the cuts that fractional solutions may violate.
 
-        Parameters
-        ----------
-        starts
-            Start nodes of a branch, (N,).
-
-        Returns
-        -------
-        tuple
-            Cuts on the clusters, and on the clusters without ``starts``.
+        ``starts``: start nodes of a branch, (N,). Returns cuts on the clusters, and on the clusters without ``starts``.
         """
         sets = {tuple(nodes.tolist()) for cluster in self._clusters for nodes in (cluster, cluster[~starts[cluster]])}
         return tuple(cut for nodes in sorted(sets) for cut in _stronger_cuts(self._graph, nodes))

@@ -56,18 +56,8 @@ def forest_bound(graph: SlotGraph, proof: NodeMultipliers) -> float:
     """
     Derive bound (2) from multipliers.
 
-    Parameters
-    ----------
-    graph
-        Nodes of one slot each.
-    proof
-        A multiplier for every node.
-
-    Returns
-    -------
-    float
-        Seconds that the longest path takes at least; minus infinity for nodes of several slots, another number of
-        multipliers, or huge ones.
+    ``graph``: nodes of one slot each; ``proof``: a multiplier for every node. Returns seconds that the longest path
+    takes at least; minus infinity for nodes of several slots, another number of multipliers, or huge ones.
     """
     values = proof.values
     if (graph.capacity > 1).any() or len(values) != len(graph.hops) or max(map(abs, values)) > QUANTA << 8:
@@ -80,19 +70,8 @@ def subgradient_ascent(graph: SlotGraph, *, longest: float, rounds: int) -> tupl
     """
     Find multipliers with a good bound (2).
 
-    Parameters
-    ----------
-    graph
-        Nodes of one slot each.
-    longest
-        Seconds of the longest path of some placement, towards which the steps of Polyak's rule lead.
-    rounds
-        Subgradient steps.
-
-    Returns
-    -------
-    tuple
-        The bound in seconds, and the multipliers that prove it.
+    ``graph``: nodes of one slot each; ``longest``: seconds of the longest path of some placement, towards which the
+    steps of Polyak's rule lead. Returns the bound in seconds, and the multipliers that prove it.
     """
     quantum, whole = _quantised(graph.hops)
     best, values = _subgradient_ascent(

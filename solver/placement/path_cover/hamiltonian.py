@@ -32,15 +32,8 @@ def hamiltonian_path_bound(graph: SlotGraph) -> float:
     """
     Bound a single path from below, (1).
 
-    Parameters
-    ----------
-    graph
-        The slots.
-
-    Returns
-    -------
-    float
-        Seconds that the path takes at least; minus infinity for several paths, one node, or more than ``MAX_NODES``.
+    Returns seconds that the path takes at least; minus infinity for several paths, one node, or more than
+    ``MAX_NODES``.
     """
     n = len(graph.hops)
     if graph.num_paths != 1 or not 1 < n <= MAX_NODES:

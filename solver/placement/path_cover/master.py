@@ -107,17 +107,8 @@ class RestrictedMaster:
         """
         Round prices to whole numbers.
 
-        Parameters
-        ----------
-        duals
-            Flat prices.
-        unit
-            Whole numbers in a price of one; fewer where a route would be worth too much for the pricing problem.
-
-        Returns
-        -------
-        DualPrices
-            The prices as a certificate has them.
+        ``unit``: whole numbers in a price of one; fewer where a route would be worth too much for the pricing problem.
+        Returns the prices as a certificate has them.
         """
         rounded = np.rint(duals * unit)
         first, later = self._by_segment(rounded).astype(np.int64)
@@ -139,15 +130,8 @@ class RestrictedMaster:
         """
         Sum the prices that routes collect; a route with more than Z has negative reduced cost.
 
-        Parameters
-        ----------
-        duals, routes
-            Flat prices, and nodes of routes, (routes, pp).
-
-        Returns
-        -------
-        array
-            Dual value of each route, (routes,).
+        ``duals``, ``routes``: flat prices, and nodes of routes, (routes, pp). Returns dual value of each route,
+        (routes,).
         """
         route, column = self._segments(routes)
         segments = np.zeros(int(self._column.max()) + 1)
@@ -205,15 +189,8 @@ class RestrictedMaster:
         """
         Solve the program over some routes and all patterns and cuts so far.
 
-        Parameters
-        ----------
-        routes
-            Nodes of routes, (routes, pp).
-
-        Returns
-        -------
-        tuple or None
-            The least Z and flat prices that attain it, uniform prices without any route; None where the solver fails.
+        ``routes``: nodes of routes, (routes, pp). Returns the least Z and flat prices that attain it, uniform prices
+        without any route; None where the solver fails.
         """
         if not len(routes):
             return 0.0, self.uniform()

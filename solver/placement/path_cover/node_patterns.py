@@ -32,18 +32,9 @@ def cheapest_patterns(first: Floats, later: Floats, capacity: Ints) -> tuple[Flo
     """
     Find the cheapest patterns of every node, (1).
 
-    Parameters
-    ----------
-    first, later
-        Dual prices by node and length, (N, c + 1); whole numbers below 2^53 where sums must be exact.
-    capacity
-        Slots by node, (N,).
-
-    Returns
-    -------
-    tuple
-        Least prices (N, 2) of an untouched and a touched node; and the patterns that attain them, (N, 2, 2, c + 1): how
-        many first and later segments of each length.
+    ``first``, ``later``: dual prices by node and length, (N, c + 1); whole numbers below 2^53 where sums must be exact;
+    ``capacity``: slots by node, (N,). Returns least prices (N, 2) of an untouched and a touched node; and the patterns
+    that attain them, (N, 2, 2, c + 1): how many first and later segments of each length.
     """
     n, most = later.shape
     least = np.full((n, 2), np.inf)
@@ -77,19 +68,9 @@ def least_pattern_total(least: Floats, starts: Flags, required: Flags, fewest: i
     """
     Bound the worth of all nodes' patterns from below, (2).
 
-    Parameters
-    ----------
-    least
-        Least prices of every node, untouched and touched, (N, 2).
-    starts, required
-        P and Q, (N,).
-    fewest, most
-        k and k', the touched nodes.
-
-    Returns
-    -------
-    float
-        The least total, in the unit of the prices; infinite where no set of touched nodes is possible.
+    ``least``: least prices of every node, untouched and touched, (N, 2); ``starts``, ``required``: P and Q, (N,);
+    ``fewest``, ``most``: k and k', the touched nodes. Returns the least total, in the unit of the prices; infinite
+    where no set of touched nodes is possible.
     """
     difference, fixed = least[:, 1] - least[:, 0], int(required.sum())
     further = np.r_[0.0, np.sort(difference[starts & ~required])].cumsum()[

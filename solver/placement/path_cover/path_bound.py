@@ -128,10 +128,7 @@ class LongestPathBound:
         """
         Add initial columns, such as the pipelines of a good placement.
 
-        Parameters
-        ----------
-        routes
-            Nodes of routes, (routes, pp); those that begin outside P or do not cross as they must are left out.
+        ``routes``: nodes of routes, (routes, pp); those that begin outside P or do not cross as they must are left out.
         """
         kept = self._starts[routes[:, 0]] & crosses(self._graph, routes)
         self._routes = np.vstack([self._routes, routes[kept]])
@@ -140,18 +137,9 @@ class LongestPathBound:
         """
         Test the next threshold between the proven seconds and a goal or the ceiling, (4).
 
-        Parameters
-        ----------
-        goal
-            Seconds beyond which nothing needs to be proven.
-        rounds
-            Rounds of column generation. A test that they do not decide is taken up again by the next call, up to
-            ``MAX_ROUNDS`` in all.
-
-        Returns
-        -------
-        bool
-            Whether anything was proven.
+        ``goal``: seconds beyond which nothing needs to be proven; ``rounds``: rounds of column generation. A test that
+        they do not decide is taken up again by the next call, up to ``MAX_ROUNDS`` in all. Returns whether anything was
+        proven.
         """
         threshold = self.seconds + self._stride * (min(goal, self.ceiling) - self.seconds)
         before = self.rounds
@@ -173,17 +161,8 @@ class LongestPathBound:
         """
         Try to prove that the longest path takes at least some seconds, (1) to (3).
 
-        Parameters
-        ----------
-        threshold
-            The seconds.
-        rounds
-            Rounds of column generation at most.
-
-        Returns
-        -------
-        bool or None
-            True with the certificate kept, False if the program is feasible, None if ``rounds`` did not decide.
+        ``threshold``: the seconds; ``rounds``: rounds of column generation at most. Returns True with the certificate
+        kept, False if the program is feasible, None if ``rounds`` did not decide.
         """
         trial = self._begin(threshold)
         if trial is None:

@@ -85,22 +85,9 @@ def price_routes(data: PricingData, starts: Flags, pp: int, limit: int) -> tuple
     """
     Find the route of largest dual value that ends in each node.
 
-    Parameters
-    ----------
-    data
-        Consumption, prices and slots.
-    starts
-        P, (N,).
-    pp
-        Slots of a route.
-    limit
-        R: routes consume fewer units.
-
-    Returns
-    -------
-    tuple
-        Largest dual value by last node, (N,), ``UNREACHED`` where no route ends; and those routes, (N, pp) nodes, -1
-        where there is none.
+    ``data``: consumption, prices and slots; ``starts``: P, (N,); ``pp``: slots of a route; ``limit``: R: routes consume
+    fewer units. Returns largest dual value by last node, (N,), ``UNREACHED`` where no route ends; and those routes, (N,
+    pp) nodes, -1 where there is none.
     """
     # Arrays are bound once: each look-up through the tuple would count a reference.
     consumption, hop_duals, capacity = data.consumption, data.hop_duals, data.capacity

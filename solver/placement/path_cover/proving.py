@@ -56,21 +56,7 @@ class CoverCache:
         """
         Begin the refinement of a candidate, with the case distinctions of others where they are the same.
 
-        Parameters
-        ----------
-        problem, candidate
-            What is bounded.
-        graph
-            Its slots.
-        best
-            Best links of the cluster.
-        partition
-            A division of its layers.
-
-        Returns
-        -------
-        CoverProof
-            The refinement.
+        ``partition``: a division of its layers. Returns the refinement.
         """
         key = (candidate.tp, candidate.pp, float(problem.tables(candidate).message[1:-1].min()))
         if key not in self._racks:
@@ -158,19 +144,8 @@ class CoverProof:
         """
         Refine the weakest case once, (1).
 
-        Parameters
-        ----------
-        value
-            Seconds of the incumbent.
-        pipelines
-            Nodes of a good placement's pipelines, (paths, pp).
-        rounds
-            Rounds of column generation for one threshold.
-
-        Returns
-        -------
-        bool
-            Whether anything is left to refine.
+        ``value``: seconds of the incumbent; ``pipelines``: nodes of a good placement's pipelines, (paths, pp);
+        ``rounds``: rounds of column generation for one threshold. Returns whether anything is left to refine.
         """
         searches = [self._shared.search(case, pipelines) for case in self._cases]
         weakest = self._evaluate(searches)

@@ -158,15 +158,7 @@ def witness_of(certificates: Certificates) -> dict[str, Any]:
     """
     Write case distinctions as plain JSON values.
 
-    Parameters
-    ----------
-    certificates
-        Cases and proofs.
-
-    Returns
-    -------
-    dict
-        The keys above, with the digest.
+    Returns the keys above, with the digest.
     """
     cases = [_values(certificate) for _, certificate in certificates.by_case]
     if certificates.rack is None:
@@ -221,17 +213,8 @@ def witnessed(problem: PlanningProblem, candidate: Candidate, witness: dict[str,
     """
     Read and check the witness of a candidate.
 
-    Parameters
-    ----------
-    problem, candidate
-        What the witness is about.
-    witness
-        Values of a certificate file, from anyone.
-
-    Returns
-    -------
-    tuple or None
-        What it proves in each of its cases; None where it is malformed, altered or proves nothing.
+    ``problem``, ``candidate``: what the witness is about; ``witness``: values of a certificate file, from anyone.
+    Returns what it proves in each of its cases; None where it is malformed, altered or proves nothing.
     """
     try:
         parsed = _FORMATS.validate_json(json.dumps(witness))

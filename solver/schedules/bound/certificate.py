@@ -27,14 +27,8 @@ def certificate(makespan: float, bound: ScheduleBound, claimed_bound: float | No
     """
     State the claims as plain JSON values.
 
-    Parameters
-    ----------
-    makespan
-        Seconds of the schedule.
-    bound
-        A lower bound with its witness.
-    claimed_bound
-        Seconds that a solver states as a bound, None if none does, (5).
+    ``makespan``: seconds of the schedule; ``bound``: a lower bound with its witness; ``claimed_bound``: seconds that a
+    solver states as a bound, None if none does, (5).
     """
     return {
         "makespan": makespan,
@@ -49,19 +43,7 @@ def complaints(problem: ScheduleProblem, schedule: Schedule, claims: Mapping[str
     """
     Check a certificate.
 
-    Parameters
-    ----------
-    problem
-        The pipeline.
-    schedule
-        What the certificate is of.
-    claims
-        The certificate.
-
-    Returns
-    -------
-    tuple
-        One sentence for each claim that does not hold; empty if all do.
+    ``schedule``: what the certificate is of. Returns one sentence for each claim that does not hold; empty if all do.
     """
     if set(claims) != set(FIELDS):
         return (f"certificate: fields {sorted(map(str, claims))}, expected {sorted(FIELDS)}",)

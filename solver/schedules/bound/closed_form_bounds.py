@@ -92,15 +92,7 @@ def closed_form_bound(problem: ScheduleProblem) -> ScheduleBound:
     """
     The best of (1) to (3), in microseconds to milliseconds.
 
-    Parameters
-    ----------
-    problem
-        Any pipeline.
-
-    Returns
-    -------
-    ScheduleBound
-        Infinite if no schedule keeps within the limits.
+    Returns infinite if no schedule keeps within the limits.
     """
     if not is_feasible(problem):
         return ScheduleBound(lower_bound=math.inf, source="memory", witness={"source": "memory"})

@@ -67,21 +67,9 @@ def lower_bound(
     """
     The largest lower bound that is found within a limit of work.
 
-    Parameters
-    ----------
-    problem
-        Any pipeline.
-    incumbent
-        Makespan of a schedule that is known: no bound can be larger, so this is tried first.
-    work_limit
-        Values of labels to extend at most, a measure of work that is the same on every machine.
-    stop
-        Asked now and then; if true, the best bound so far is returned.
-
-    Returns
-    -------
-    ScheduleBound
-        Infinite if no schedule keeps within the limits.
+    ``incumbent``: makespan of a schedule that is known: no bound can be larger, so this is tried first; ``work_limit``:
+    values of labels to extend at most, a measure of work that is the same on every machine; ``stop``: asked now and
+    then; if true, the best bound so far is returned. Returns infinite if no schedule keeps within the limits.
     """
     if not is_feasible(problem):
         return closed_form_bound(problem)

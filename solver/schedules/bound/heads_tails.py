@@ -36,17 +36,8 @@ def heads(rounded: RoundedProblem, known: Ints | None = None) -> Ints:
     """
     Earliest starts, (1) and (2).
 
-    Parameters
-    ----------
-    rounded
-        The pipeline in whole numbers.
-    known
-        Heads that are known already (3, C, m); none is lowered.
-
-    Returns
-    -------
-    Array
-        Time units by kind F, I, W, chunk and micro-batch (3, C, m).
+    ``known``: heads that are known already (3, C, m); none is lowered. Returns time units by kind F, I, W, chunk and
+    micro-batch (3, C, m).
     """
     f, b, w, t = rounded.forward, rounded.input_gradient, rounded.weight_gradient, rounded.transfer
     chunks, k = len(f), np.arange(rounded.micro_batches)
@@ -73,17 +64,8 @@ def tails(rounded: RoundedProblem, known: Ints | None = None) -> Ints:
     """
     Least time after each pass, (3) and (4).
 
-    Parameters
-    ----------
-    rounded
-        The pipeline in whole numbers.
-    known
-        Tails that are known already (3, C, m); none is lowered.
-
-    Returns
-    -------
-    Array
-        Time units by kind F, I, W, chunk and micro-batch (3, C, m).
+    ``known``: tails that are known already (3, C, m); none is lowered. Returns time units by kind F, I, W, chunk and
+    micro-batch (3, C, m).
     """
     f, b, w, t = rounded.forward, rounded.input_gradient, rounded.weight_gradient, rounded.transfer
     chunks, k = len(f), np.arange(rounded.micro_batches)

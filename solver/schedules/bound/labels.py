@@ -74,16 +74,8 @@ def queue_lengths(n: Ints, takes: int, gives: int, streams: Ints, queue: Ints) -
     """
     Count the passes under way after one was taken from a queue and one given to another.
 
-    Parameters
-    ----------
-    n
-        Passes over by stream before (S,).
-    takes, gives
-        As in ``Step``.
-    streams
-        Of ``OneMachine``.
-    queue
-        Filled with the passes under way to each stream of the chain, 0 where there is no lag (2v,).
+    ``n``: passes over by stream before (S,); ``takes``, ``gives``: as in ``Step``; ``streams``: of ``OneMachine``;
+    ``queue``: filled with the passes under way to each stream of the chain, 0 where there is no lag (2v,).
     """
     for c in range(len(queue)):
         queue[c] = 0
@@ -96,23 +88,8 @@ def extend(old: Ints, label: Ints, step: Step, queue: Ints, streams: Ints, slots
     """
     Extend a label by one more pass, (1) and (2).
 
-    Parameters
-    ----------
-    old
-        The label.
-    label
-        Filled with the new one, but for the row of the next.
-    step
-        The pass.
-    queue
-        Passes under way after it (2v,).
-    streams, slots
-        Of ``OneMachine``.
-
-    Returns
-    -------
-    bool
-        False if the pass ends too late.
+    ``label``: filled with the new one, but for the row of the next; ``queue``: passes under way after it (2v,);
+    ``streams``, ``slots``: of ``OneMachine``. Returns False if the pass ends too late.
     """
     forwards, s, takes, gives, early, latest = step
     begin = max(old[0], early)
@@ -150,18 +127,8 @@ def meets(label: Ints, least: Ints, target: int, queue: Ints, streams: Ints) -> 
     """
     Whether a label may belong to a schedule that ends by T, (4).
 
-    Parameters
-    ----------
-    label
-        A label of one direction.
-    least
-        Least t and raw values of its state's labels in the other direction.
-    target
-        T in time units.
-    queue
-        Passes under way (2v,).
-    streams
-        Of ``OneMachine``.
+    ``label``: a label of one direction; ``least``: least t and raw values of its state's labels in the other direction;
+    ``target``: T in time units; ``queue``: passes under way (2v,); ``streams``: of ``OneMachine``.
     """
     if label[0] + least[0] > target:
         return False
@@ -179,27 +146,9 @@ def admit(
     """
     Add a label to its state unless it is dominated, or merge it, (3).
 
-    Parameters
-    ----------
-    label
-        The label.
-    state
-        Number of its state.
-    labels
-        All labels of the layer, rows up to ``filled`` in use.
-    table
-        First label and number of labels of each state (states, 2).
-    filled, width
-        Rows in use, and most labels of a state.
-    queue
-        Passes under way (2v,).
-    streams
-        Of ``OneMachine``.
-
-    Returns
-    -------
-    int
-        Rows in use afterwards.
+    ``state``: number of its state; ``labels``: all labels of the layer, rows up to ``filled`` in use; ``table``: first
+    label and number of labels of each state (states, 2); ``filled``, ``width``: rows in use, and most labels of a
+    state; ``queue``: passes under way (2v,); ``streams``: of ``OneMachine``. Returns rows in use afterwards.
     """
     nearest, difference, before, other = -1, np.iinfo(np.int64).max, -1, table[state, 0]
     last = len(label) - 1

@@ -61,25 +61,10 @@ def refute_by_propagation(
     """
     Try to show that no schedule ends by the time unit ``target``.
 
-    Parameters
-    ----------
-    rounded
-        The pipeline in whole numbers.
-    head, tail
-        Time units before and after every pass that hold for all schedules (3, C, m).
-    target
-        Makespan T in time units.
-    visits
-        Visits to devices at most.
-    most
-        Values of labels to extend at most, a measure of work that does not vary.
-    stop
-        Asked between sweeps; if true, no more are made.
-
-    Returns
-    -------
-    Propagated
-        Whether it is refuted, and at which cost.
+    ``head``, ``tail``: time units before and after every pass that hold for all schedules (3, C, m); ``target``:
+    makespan T in time units; ``visits``: visits to devices at most; ``most``: values of labels to extend at most, a
+    measure of work that does not vary; ``stop``: asked between sweeps; if true, no more are made. Returns whether it is
+    refuted, and at which cost.
     """
     work, visit, devices = 0, 0, np.arange(len(rounded.limit))[::-1]
     while True:

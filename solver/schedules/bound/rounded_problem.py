@@ -82,15 +82,7 @@ def rounded_down(problem: ScheduleProblem) -> RoundedProblem:
     """
     Round a problem to whole numbers, (1).
 
-    Parameters
-    ----------
-    problem
-        Any pipeline.
-
-    Returns
-    -------
-    Ticks
-        Its relaxation in whole numbers.
+    Returns its relaxation in whole numbers.
     """
     everything = problem.num_micro_batches * float(problem.seconds[3].sum() + problem.forward.sum())
     everything += 2 * float(problem.transfer.sum())

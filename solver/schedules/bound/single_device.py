@@ -87,25 +87,9 @@ def refute(
     Directions alternate. Where a sweep keeps hardly fewer states than the last one in its direction, the next stage
     begins, with more labels a state.
 
-    Parameters
-    ----------
-    machine
-        The relaxation.
-    target
-        Makespan T in time units.
-    stages
-        How many of ``WIDTHS`` to use.
-    sweeps
-        Sweeps at most.
-    most
-        Values of labels to extend at most, a measure of work that does not vary.
-    stop
-        Asked between sweeps; if true, no more are made.
-
-    Returns
-    -------
-    Swept
-        Whether it is refuted, at which cost, and what is kept if it is not.
+    ``target``: makespan T in time units; ``stages``: how many of ``WIDTHS`` to use; ``sweeps``: sweeps at most;
+    ``most``: values of labels to extend at most, a measure of work that does not vary; ``stop``: asked between sweeps;
+    if true, no more are made. Returns whether it is refuted, at which cost, and what is kept if it is not.
     """
     left, work, stage, values = [no_states(), no_states()], 0, 0, 1 + 2 * machine.slots
     for number in range(sweeps):
@@ -131,19 +115,8 @@ def single_device(rounded: RoundedProblem, number: int, head: Ints, tail: Ints) 
     """
     Relax a pipeline to one of its devices, (1) to (3).
 
-    Parameters
-    ----------
-    rounded
-        The pipeline in whole numbers.
-    number
-        The device d.
-    head, tail
-        Of every pass (3, C, m), in time units.
-
-    Returns
-    -------
-    OneMachine or None
-        The relaxation; None if 64 bits cannot tell its states apart.
+    ``head``, ``tail``: of every pass (3, C, m), in time units. Returns the relaxation; None if 64 bits cannot tell its
+    states apart.
     """
     chunks = np.flatnonzero(rounded.device == number)
     m, v = rounded.micro_batches, len(chunks)

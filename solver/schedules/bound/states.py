@@ -72,21 +72,8 @@ def decode(key: int, n: Ints, streams: Ints, forwards: bool) -> tuple[int, int]:
     """
     Turn a key into its state.
 
-    Parameters
-    ----------
-    key
-        The key, (2).
-    n
-        Filled with the passes over by stream (S,).
-    streams
-        Table of ``OneMachine``.
-    forwards
-        Direction of time.
-
-    Returns
-    -------
-    tuple
-        Memory held, and time units of the passes still to run in that direction.
+    ``key``: the key, (2); ``n``: filled with the passes over by stream (S,); ``streams``: table of ``OneMachine``.
+    Returns memory held, and time units of the passes still to run in that direction.
     """
     held, rest = 0, 0
     for s in range(len(n) - 1, -1, -1):
@@ -102,16 +89,8 @@ def is_allowed(forwards: bool, s: int, n: Ints, held: int, streams: Ints, follow
     """
     Whether the next state is allowed, (1).
 
-    Parameters
-    ----------
-    forwards
-        Whether it has one more pass, else one less.
-    s
-        The stream of that pass.
-    n, held
-        Passes over by stream (S,), and memory held in the present state.
-    streams, follower, limit
-        Of ``OneMachine``.
+    ``forwards``: whether it has one more pass, else one less; ``s``: the stream of that pass; ``n``, ``held``: passes
+    over by stream (S,), and memory held in the present state; ``streams``, ``follower``, ``limit``: of ``OneMachine``.
     """
     chain = len(follower)
     if forwards:

@@ -68,25 +68,9 @@ def sweep(
     """
     Sweep once over all states, layer by layer.
 
-    Parameters
-    ----------
-    machine
-        The relaxation.
-    forwards
-        Direction of time.
-    target
-        Makespan T aimed at, in time units.
-    width
-        Largest number of labels a state keeps.
-    most
-        Largest number of labels to extend.
-    opposite
-        What a sweep in the other direction kept for the same or a larger target.
-
-    Returns
-    -------
-    tuple
-        1 if labels are kept at the end, 0 if none is, -1 if there were too many; labels extended; the states kept.
+    ``target``: makespan T aimed at, in time units; ``width``: largest number of labels a state keeps; ``most``: largest
+    number of labels to extend; ``opposite``: what a sweep in the other direction kept for the same or a larger target.
+    Returns 1 if labels are kept at the end, 0 if none is, -1 if there were too many; labels extended; the states kept.
     """
     size, slots = machine.streams[:, SIZE], machine.slots
     layers = size.sum() + 1

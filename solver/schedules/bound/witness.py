@@ -31,22 +31,8 @@ def rederived(problem: ScheduleProblem, witness: Mapping[str, Any]) -> float:
     """
     The bound in seconds that a witness stands for, worked out again.
 
-    Parameters
-    ----------
-    problem
-        The pipeline.
-    witness
-        Of a ``ScheduleBound``.
-
-    Returns
-    -------
-    float
-        Seconds; infinite if the witness says that no schedule exists.
-
-    Raises
-    ------
-    CertificateError
-        If the witness is none of these, or does not show what it says.
+    ``witness``: of a ``ScheduleBound``. Returns seconds; infinite if the witness says that no schedule exists. Raises
+    ``CertificateError`` if the witness is none of these, or does not show what it says.
     """
     source = witness.get("source")
     if not isinstance(source, str):

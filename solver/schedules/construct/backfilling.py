@@ -38,19 +38,8 @@ def backfill(sequences: Sequences, most: int, out: Sequences) -> bool:
     Slots are gone through from left to right, as in backfilling of job queues: where the next pass of a sequence is not
     ready, the first later one that is ready moves ahead, a forward only if all passes that it overtakes still fit.
 
-    Parameters
-    ----------
-    sequences
-        The schedule (p, 6m).
-    most
-        Chunks that a device may hold, (3).
-    out
-        Filled with the sequences found (p, 6m).
-
-    Returns
-    -------
-    bool
-        False if devices wait for each other.
+    ``sequences``: the schedule (p, 6m); ``most``: chunks that a device may hold, (3); ``out``: filled with the
+    sequences found (p, 6m). Returns False if devices wait for each other.
     """
     stages, length = sequences.shape
     slots, before = unscheduled_slots(stages, length // 6), predecessor_table(stages)

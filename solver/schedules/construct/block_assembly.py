@@ -57,17 +57,8 @@ def assembled_schedules(problem: ScheduleProblem, count: int) -> list[Schedule]:
     """
     Shortest of the assembled schedules that the memory limits of a pipeline allow.
 
-    Parameters
-    ----------
-    problem
-        The pipeline, of any times and limits.
-    count
-        Most schedules to return.
-
-    Returns
-    -------
-    list
-        Schedules of distinct makespans, shortest first; empty if the chunks are not on the V or nothing fits.
+    ``problem``: the pipeline, of any times and limits; ``count``: most schedules to return. Returns schedules of
+    distinct makespans, shortest first; empty if the chunks are not on the V or nothing fits.
     """
     if not np.array_equal(problem.device, v_shape(problem.num_devices)):
         return []
@@ -112,15 +103,7 @@ def assembled_sequences(stages: int, m: int) -> npt.NDArray[np.int8]:
     """
     All distinct schedules of an assembly, as sequences of types of pass.
 
-    Parameters
-    ----------
-    stages, m
-        Devices and micro-batches.
-
-    Returns
-    -------
-    Array
-        Types of pass (schedules, p, 6m), read-only, in a fixed order.
+    ``stages``, ``m``: devices and micro-batches. Returns types of pass (schedules, p, 6m), read-only, in a fixed order.
     """
     left = max(1, _PASSES // (6 * stages * max(m, 2 * stages)))
     fixed = np.stack([_by_device(block(stages)) for block in (v_min, v_half)])

@@ -60,26 +60,10 @@ def build(
     """
     Build a schedule of a kind.
 
-    Parameters
-    ----------
-    kind
-        One of ``KINDS``.
-    problem
-        The pipeline.
-    work, seed, stop
-        How much to try, the random bits, and when to end early, where the order is adapted.
-
-    Returns
-    -------
-    Schedule
-        Feasible, memory limits included, and of that kind.
-
-    Raises
-    ------
-    FormulationError
-        If there is no such kind, or it is not defined for this pipeline.
-    InfeasibleError
-        If it needs more memory than there is.
+    ``kind``: one of ``KINDS``; ``work``, ``seed``, ``stop``: how much to try, the random bits, and when to end early,
+    where the order is adapted. Returns feasible, memory limits included, and of that kind. Raises ``FormulationError``
+    if there is no such kind, or it is not defined for this pipeline. Raises ``InfeasibleError`` if it needs more memory
+    than there is.
     """
     if kind not in KINDS:
         raise FormulationError(f"kind: {kind!r}, expected one of {', '.join(KINDS)}")
@@ -103,27 +87,10 @@ def fastest_kind(
     """
     Build the schedule of least makespan among kinds; of those equally long, the first.
 
-    Parameters
-    ----------
-    problem
-        The pipeline.
-    kinds
-        Names to choose from; those that the pipeline or its memory rules out are passed over. By default all of them
-        compete, as starts of the adapted schedule.
-    work, seed, stop
-        As in ``build``, for each kind.
-
-    Returns
-    -------
-    Schedule
-        Feasible, memory limits included.
-
-    Raises
-    ------
-    FormulationError
-        If there is no such kind, or none of the kinds is defined for this pipeline.
-    InfeasibleError
-        If all that are defined need more memory than there is.
+    ``kinds``: names to choose from; those that the pipeline or its memory rules out are passed over. By default all of
+    them compete, as starts of the adapted schedule; ``work``, ``seed``, ``stop``: as in ``build``, for each kind.
+    Returns feasible, memory limits included. Raises ``FormulationError`` if there is no such kind, or none of the kinds
+    is defined for this pipeline. Raises ``InfeasibleError`` if all that are defined need more memory than there is.
     """
     if kinds is None:
         return multi_start(problem, known=_known(problem), work=work, seed=seed, stop=stop)
@@ -169,17 +136,7 @@ def block_memory(problem: ScheduleProblem, kind: str) -> Floats:
     """
     Memory of a kind on the V: what repeating its block holds, and 2p chunks for ZB-V.
 
-    Parameters
-    ----------
-    problem
-        The pipeline.
-    kind
-        ``v-min``, ``v-half`` or ``zb-v``.
-
-    Returns
-    -------
-    Array
-        Units on each device (devices,).
+    ``kind``: ``v-min``, ``v-half`` or ``zb-v``. Returns units on each device (devices,).
     """
     if kind in _BLOCKS:
         return timetable(problem, repeat(problem, _BLOCKS[kind](problem.num_devices), kind)).peak_memory

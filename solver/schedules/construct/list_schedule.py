@@ -106,19 +106,9 @@ def list_schedule(problem: ListProblem, rule: ListRule, passes: Ints, first: Int
     """
     Order all passes of a pipeline by a priority rule.
 
-    Parameters
-    ----------
-    problem, rule
-        The pipeline and the rule.
-    passes
-        Filled with the orders, rows (kind, chunk, micro-batch), device after device (n, 3).
-    first
-        Row of each device's first pass, then n (devices + 1,).
-
-    Returns
-    -------
-    float
-        Makespan in seconds; infinite if the pipeline does not fit at all, and the orders then mean nothing.
+    ``problem``, ``rule``: the pipeline and the rule; ``passes``: filled with the orders, rows (kind, chunk,
+    micro-batch), device after device (n, 3); ``first``: row of each device's first pass, then n (devices + 1,). Returns
+    makespan in seconds; infinite if the pipeline does not fit at all, and the orders then mean nothing.
     """
     # Arrays taken out of a tuple, or rows out of a table, inside the loop would each be counted as another reference.
     hosted, device, seconds, transfer, activation, kept, allowed, m = problem

@@ -57,14 +57,7 @@ class Effort:
 
 
 def effort(problem: ScheduleProblem) -> Effort:
-    """
-    Effort of about a second, whatever the size.
-
-    Parameters
-    ----------
-    problem
-        The pipeline.
-    """
+    """Effort of about a second, whatever the size."""
     # A list schedule takes time linear in the passes, a move one that grows with their number up to some thousand, of
     # which it evaluates a part. The numerators make all of it about a second on one core; the ends of the ranges
     # leave large pipelines some starts, and end the search of small ones, where more finds nothing.
@@ -97,30 +90,11 @@ def multi_start(
     """
     Order the passes of a pipeline for its times and memory limits, (1) to (3).
 
-    Parameters
-    ----------
-    problem
-        The pipeline.
-    kind
-        What to call a schedule that is not one of the known ones.
-    known
-        Schedules to start from as well; those that break a limit are left out.
-    work
-        How much to try; by default about a second's worth.
-    seed
-        Of the random bits.
-    stop
-        Asked between trials; if true, the best schedule so far is returned.
-
-    Returns
-    -------
-    Schedule
-        A feasible schedule, no longer than any known one that is feasible; that one itself if nothing is shorter.
-
-    Raises
-    ------
-    InfeasibleError
-        If a device cannot hold one micro-batch of all its chunks.
+    ``kind``: what to call a schedule that is not one of the known ones; ``known``: schedules to start from as well;
+    those that break a limit are left out; ``work``: how much to try; by default about a second's worth; ``stop``: asked
+    between trials; if true, the best schedule so far is returned. Returns a feasible schedule, no longer than any known
+    one that is feasible; that one itself if nothing is shorter. Raises ``InfeasibleError`` if a device cannot hold one
+    micro-batch of all its chunks.
     """
     require_memory(problem)
     work = work or effort(problem)
@@ -143,10 +117,7 @@ def require_memory(problem: ScheduleProblem) -> None:
     """
     Refuse a pipeline that no schedule fits: all chunks of a device hold a micro-batch before its first gradient.
 
-    Raises
-    ------
-    InfeasibleError
-        With the device that lacks memory, and how much.
+    Raises ``InfeasibleError``: with the device that lacks memory, and how much.
     """
     needed = np.bincount(problem.device, weights=problem.activation, minlength=problem.num_devices)
     for d in np.flatnonzero(needed > problem.allowed):

@@ -107,15 +107,7 @@ class ListScheduler:
         """
         List schedule of a rule.
 
-        Parameters
-        ----------
-        rule
-            The parameters 1 to 5.
-
-        Returns
-        -------
-        tuple
-            Makespan in seconds at the given times, and flat order (3 C m,).
+        ``rule``: the parameters 1 to 5. Returns makespan in seconds at the given times, and flat order (3 C m,).
         """
         problem = self.problem
         keys = ListRule(
@@ -157,15 +149,7 @@ class ListScheduler:
         """
         Most micro-batches in flight, (1).
 
-        Parameters
-        ----------
-        rule
-            The parameters 1 to 5.
-
-        Returns
-        -------
-        Array
-            Number by chunk (C,), at least 1.
+        ``rule``: the parameters 1 to 5. Returns number by chunk (C,), at least 1.
         """
         problem, m = self.problem, self.problem.num_micro_batches
         device, first, memory = problem.device, self.hosted[:, 0], self._memory(rule)

@@ -24,15 +24,7 @@ def collision_free_blocks(stages: int) -> Ints:
     """
     List every block without collisions whose ``down`` is at most ``early``, (1) and (2).
 
-    Parameters
-    ----------
-    stages
-        Devices p.
-
-    Returns
-    -------
-    Array
-        Slots of F, f, I, i by device (blocks, p, 4).
+    Returns slots of F, f, I, i by device (blocks, p, 4).
     """
     most = 60 * (5 + 10 * max(stages - 2, 0))
     found = np.empty((most, stages, 4), dtype=np.int64)
@@ -53,19 +45,9 @@ def place_v_block(early: int, down: int, bend: int, f: int, up: int, i: int, slo
     """
     Place the passes of a block, (1).
 
-    Parameters
-    ----------
-    early, down, bend
-        Steps of F and I.
-    f, up, i
-        Remainders on device 0 of f, I and i.
-    slots
-        Filled with the slots of F, f, I, i by device (p, 4).
-
-    Returns
-    -------
-    bool
-        False if two passes of a device collide, (2).
+    ``early``, ``down``, ``bend``: steps of F and I; ``f``, ``up``, ``i``: remainders on device 0 of f, I and i;
+    ``slots``: filled with the slots of F, f, I, i by device (p, 4). Returns False if two passes of a device collide,
+    (2).
     """
     last = len(slots) - 1
     for d in range(last + 1):
@@ -97,12 +79,8 @@ def repeat_block(slots: Ints, sequences: Sequences) -> None:
     """
     Repeat a block for every micro-batch; each W takes the next slot that is free.
 
-    Parameters
-    ----------
-    slots
-        Slots of F, f, I, i by device (p, 4).
-    sequences
-        Filled with the types of the passes in the order of their slots (p, 6m).
+    ``slots``: slots of F, f, I, i by device (p, 4); ``sequences``: filled with the types of the passes in the order of
+    their slots (p, 6m).
     """
     stages, length = sequences.shape
     for d in range(stages):

@@ -45,16 +45,8 @@ def reorder_warm_up(sequences: Sequences, most: int, by: int, out: Sequences) ->
     """
     Reorder the warm-up, 1.
 
-    Parameters
-    ----------
-    sequences
-        The schedule (p, 6m).
-    most
-        Chunks M that a device may hold.
-    by
-        What counts the triples: ``BY_FORWARDS`` or ``BY_GRADIENTS``.
-    out
-        Filled with the reordered schedule (p, 6m).
+    ``sequences``: the schedule (p, 6m); ``most``: chunks M that a device may hold; ``by``: what counts the triples:
+    ``BY_FORWARDS`` or ``BY_GRADIENTS``; ``out``: filled with the reordered schedule (p, 6m).
     """
     done, row = _forwards(sequences.shape[0], sequences.shape[1] // 6, most, out)
     for d in range(len(sequences)):
@@ -122,16 +114,8 @@ def reorder_cool_down(sequences: Sequences, slot: Ints, most: int, out: Sequence
     """
     Reorder the cool-down, 2.
 
-    Parameters
-    ----------
-    sequences
-        The schedule (p, 6m).
-    slot
-        Slot of every pass (p, 6m).
-    most
-        Chunks M that a device may hold.
-    out
-        Filled with the reordered schedule (p, 6m).
+    ``sequences``: the schedule (p, 6m); ``slot``: slot of every pass (p, 6m); ``most``: chunks M that a device may
+    hold; ``out``: filled with the reordered schedule (p, 6m).
     """
     stages, length = sequences.shape
     m = length // 6

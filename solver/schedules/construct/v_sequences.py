@@ -47,15 +47,7 @@ def predecessor_table(stages: int) -> Ints:
     """
     The pass that each type other than W waits for on each device, (2).
 
-    Parameters
-    ----------
-    stages
-        Devices p.
-
-    Returns
-    -------
-    Array
-        Row of that pass, type p + device, in ``unscheduled_slots`` (4, p); 4p if it waits for none.
+    Returns row of that pass, type p + device, in ``unscheduled_slots`` (4, p); 4p if it waits for none.
     """
     found, last = np.empty((4, stages), dtype=np.int64), stages - 1
     for d in range(stages):
@@ -71,15 +63,8 @@ def unscheduled_slots(stages: int, m: int) -> Ints:
     """
     Slots of all passes but W before any has run.
 
-    Parameters
-    ----------
-    stages, m
-        Devices p and micro-batches.
-
-    Returns
-    -------
-    Array
-        A slot beyond all others by type p + device and micro-batch, then a row of -1 for no pass (4p + 1, m).
+    ``stages``, ``m``: devices p and micro-batches. Returns a slot beyond all others by type p + device and micro-batch,
+    then a row of -1 for no pass (4p + 1, m).
     """
     slots = np.full((4 * stages + 1, m), _NEVER)
     slots[-1] = -1
@@ -103,14 +88,8 @@ def truncate(sequences: Sequences, m: int, out: Sequences) -> None:
     """
     Keep the passes of the first micro-batches alone.
 
-    Parameters
-    ----------
-    sequences
-        Sequences of more micro-batches (p, 6m' with m' >= m).
-    m
-        Micro-batches to keep.
-    out
-        Filled (p, 6m).
+    ``sequences``: sequences of more micro-batches (p, 6m' with m' >= m); ``m``: micro-batches to keep; ``out``: filled
+    (p, 6m).
     """
     for d in range(len(sequences)):
         seen = np.zeros(5, dtype=np.int64)
@@ -132,17 +111,8 @@ def squeeze(sequences: Sequences, slot: Ints) -> bool:
     """
     Start every pass in the first slot that the order allows.
 
-    Parameters
-    ----------
-    sequences
-        The schedule (p, 6m).
-    slot
-        Filled with the slot of every pass (p, 6m).
-
-    Returns
-    -------
-    bool
-        False if devices wait for each other.
+    ``sequences``: the schedule (p, 6m); ``slot``: filled with the slot of every pass (p, 6m). Returns False if devices
+    wait for each other.
     """
     stages, length = sequences.shape
     slots, before = unscheduled_slots(stages, length // 6), predecessor_table(stages)
@@ -175,12 +145,8 @@ def flatten(sequences: Sequences, order: Ints) -> None:
     """
     Turn sequences into a flat order.
 
-    Parameters
-    ----------
-    sequences
-        The schedule (p, 6m).
-    order
-        Filled with numbers of passes as in ``taut.solver.schedules.disjunctive_graph`` (6 p m,).
+    ``sequences``: the schedule (p, 6m); ``order``: filled with numbers of passes as in
+    ``taut.solver.schedules.disjunctive_graph`` (6 p m,).
     """
     stages, length = sequences.shape
     m, chunks = length // 6, 2 * stages

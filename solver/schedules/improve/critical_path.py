@@ -38,23 +38,8 @@ def improve(
     """
     Shorten a schedule by moves along its critical path.
 
-    Parameters
-    ----------
-    chains
-        The pipeline.
-    order
-        Numbers of its passes, device after device, feasible; not changed.
-    trials
-        Moves to try.
-    seed
-        Of the random bits.
-    target
-        Makespan to stop at, such as a lower bound.
-
-    Returns
-    -------
-    tuple
-        Makespan in seconds and order found, never longer than the given one.
+    ``order``: numbers of its passes, device after device, feasible; not changed; ``target``: makespan to stop at, such
+    as a lower bound. Returns makespan in seconds and order found, never longer than the given one.
     """
     history = max(1, min(1000, trials // 100))
     bits = np.array([(seed * 2 + 1) * 0x9E3779B97F4A7C15 % 2**64], dtype=np.uint64)

@@ -59,27 +59,11 @@ def solve(
     """
     Improve a schedule, or prove it best.
 
-    Parameters
-    ----------
-    problem
-        The pipeline.
-    known
-        A feasible schedule: the hint, and what stays where passes are not free.
-    free
-        Passes of the part, by kind F, I, W, chunk and micro-batch (3, C, m); all by default.
-    lower_bound
-        Seconds that no schedule is shorter than.
-    time_limit, work_limit
-        Seconds, and the solver's own measure of work, at which to stop.
-    seed, workers
-        Of the solver. With one worker and a work limit alone the answer does not vary.
-    stop
-        Asked several times a second; if true, the search ends.
-
-    Returns
-    -------
-    Solved
-        A schedule that is not longer than the known one.
+    ``known``: a feasible schedule: the hint, and what stays where passes are not free; ``free``: passes of the part, by
+    kind F, I, W, chunk and micro-batch (3, C, m); all by default; ``lower_bound``: seconds that no schedule is shorter
+    than; ``time_limit``, ``work_limit``: seconds, and the solver's own measure of work, at which to stop; ``seed``,
+    ``workers``: of the solver. With one worker and a work limit alone the answer does not vary; ``stop``: asked several
+    times a second; if true, the search ends. Returns a schedule that is not longer than the known one.
     """
     table = timetable(problem, canonical_schedule(problem, known))
     if table.makespan <= 0:

@@ -62,21 +62,8 @@ class LargeNeighbourhood:
         """
         Solve one part of a schedule.
 
-        Parameters
-        ----------
-        schedule
-            A feasible schedule.
-        lower_bound
-            Seconds that no schedule is shorter than.
-        time_limit
-            Seconds.
-        stop
-            Asked several times a second; if true, the search ends.
-
-        Returns
-        -------
-        Solved
-            A schedule that is not longer.
+        ``lower_bound``: seconds that no schedule is shorter than; ``time_limit``: seconds; ``stop``: asked several
+        times a second; if true, the search ends. Returns a schedule that is not longer.
         """
         draw = np.random.default_rng((self.seed, self.round))
         self.round += 1

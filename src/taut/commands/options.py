@@ -44,10 +44,7 @@ def check_file(out: Path | None) -> None:
     """
     Refuse before the search a file that could not be written after it; a device or a pipe is written as it is.
 
-    Raises
-    ------
-    DataError
-        If the folder does not exist or refuses files, or the file is a folder.
+    Raises ``DataError`` if the folder does not exist or refuses files, or the file is a folder.
     """
     from taut.files import is_special
 
@@ -65,10 +62,7 @@ def check_plot(path: Path | None) -> None:
     """
     Refuse before the search a picture that could not be drawn after it.
 
-    Raises
-    ------
-    DataError
-        If its name ends in no known format, or matplotlib is not installed.
+    Raises ``DataError`` if its name ends in no known format, or matplotlib is not installed.
     """
     if path is None:
         return
@@ -96,10 +90,7 @@ def check_plans(folder: Path | None) -> None:
     """
     Refuse before the search a folder that could not be made or filled after it.
 
-    Raises
-    ------
-    DataError
-        If it is a file, refuses files, or could not be made.
+    Raises ``DataError`` if it is a file, refuses files, or could not be made.
     """
     if folder is None:
         return
@@ -115,10 +106,7 @@ def parse_fix(texts: Sequence[str] | None, option: str = "--fix") -> dict[str, i
     """
     Fixed values from texts such as ``tp=8,schedule=1f1b``, one for each time that an option was given.
 
-    Raises
-    ------
-    DataError
-        If a part is no NAME=VALUE, or a name stands twice.
+    Raises ``DataError`` if a part is no NAME=VALUE, or a name stands twice.
     """
     fixed: dict[str, int | str | bool] = {}
     text = ",".join(texts or ())

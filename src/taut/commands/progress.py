@@ -18,10 +18,7 @@ def live_lines(quiet: bool) -> Iterator[Callable[[str], None]]:
     """
     A way to say how far one is, for the duration of the work.
 
-    Parameters
-    ----------
-    quiet
-        Whether nothing is to be printed.
+    ``quiet``: whether nothing is to be printed.
     """
     live, stream = sys.stderr.isatty(), sys.stderr
     last = time.monotonic()
@@ -46,10 +43,7 @@ def progress_lines(quiet: bool) -> Iterator[Progress | None]:
     """
     A progress callback for the duration of a search, or None if quiet.
 
-    Parameters
-    ----------
-    quiet
-        Whether nothing is to be printed.
+    ``quiet``: whether nothing is to be printed.
     """
     if quiet:
         yield None

@@ -99,10 +99,7 @@ def takes_request(command: Command) -> Command:
     """
     Give a command the options of a request in place of its parameter ``request``, which it takes first.
 
-    Parameters
-    ----------
-    command
-        A command of Typer; its own options stand after the request's.
+    ``command``: a command of Typer; its own options stand after the request's.
     """
     shared = inspect.signature(_request).parameters
 
@@ -117,14 +114,7 @@ def takes_options(*names: str) -> Callable[[Command], Command]:
     """
     Give a command some options of a request in place of its parameter ``options``, the values that were given by name.
 
-    Parameters
-    ----------
-    names
-        Parameters of a request; a user may leave out each of them.
-
-    Returns
-    -------
-    The decorator of a command of Typer.
+    ``names``: parameters of a request; a user may leave out each of them. Returns the decorator of a command of Typer.
     """
     shared = inspect.signature(_request).parameters
     optional = [

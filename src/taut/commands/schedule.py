@@ -139,10 +139,7 @@ def _pipeline(
     """
     Build the pipeline of the options.
 
-    Raises
-    ------
-    DataError
-        If a count or a time is missing, or one is no number where numbers are expected.
+    Raises ``DataError`` if a count or a time is missing, or one is no number where numbers are expected.
     """
     from taut.formulations.schedules.stages import Stages
 

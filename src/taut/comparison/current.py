@@ -56,16 +56,9 @@ def current_of(values: Mapping[str, Any]) -> Current:
     """
     Values such as ``tp=8,pp=4,micro_batch=1,layers=7|8|8|9``.
 
-    Parameters
-    ----------
-    values
-        What ``taut.plan`` may fix, some of its options (``OPTIONS``), ``layers``: ``even``, or numbers of layers
-        separated by ``|``; ``copies``; and groups of the model's router (``ROUTER``).
-
-    Raises
-    ------
-    FieldError
-        If ``layers`` is neither.
+    ``values``: what ``taut.plan`` may fix, some of its options (``OPTIONS``), ``layers``: ``even``, or numbers of
+    layers separated by ``|``; ``copies``; and groups of the model's router (``ROUTER``). Raises ``FieldError`` if
+    ``layers`` is neither.
     """
     fix = dict(values)
     stated, options = str(fix.pop(LAYERS, EVEN)), {name: fix.pop(name) for name in OPTIONS if name in fix}
@@ -93,10 +86,7 @@ def with_options(request: PlanRequest, current: Current) -> PlanRequest:
 
     Where the request leaves several shares of the optimizer states on hosts to the plan, what runs may have any.
 
-    Raises
-    ------
-    FieldError
-        If the request states others, or a value is wrong.
+    Raises ``FieldError`` if the request states others, or a value is wrong.
     """
     given = {name: getattr(request, name) for name in PlanRequest.model_fields}
     several = {name for name in (SHARE, ACTIVATIONS) if isinstance(given[name], tuple)}
@@ -114,10 +104,7 @@ def with_copies(current: Current, cluster: ClusterSpec) -> Current:
     """
     The configuration with the replicas that share one of its copies, on a cluster.
 
-    Raises
-    ------
-    FieldError
-        If copies do not divide the replicas, or other context ranks stand beside them.
+    Raises ``FieldError`` if copies do not divide the replicas, or other context ranks stand beside them.
     """
     fix = dict(current.fix)
     copies, stated = fix.pop(COPIES, 1), {name: fix.get(name, 1) for name in ("tp", "pp", "cp")}
@@ -146,17 +133,8 @@ def priced_as_is(request: PlanRequest, current: Current) -> Stated:
     """
     The configuration with its problem.
 
-    Parameters
-    ----------
-    request
-        Model, cluster and prices.
-    current
-        What runs.
-
-    Raises
-    ------
-    DataError
-        If no candidate holds the values, or layers do not match the model and the stages.
+    ``request``: model, cluster and prices. Raises ``DataError`` if no candidate holds the values, or layers do not
+    match the model and the stages.
     """
     request = at_its_share(with_options(request, current), current)
     cluster = load_cluster(request.cluster) if isinstance(request.cluster, str) else request.cluster

@@ -20,15 +20,7 @@ def architecture_flags(job: Job) -> Flags:
     """
     The flags of a model.
 
-    Parameters
-    ----------
-    job
-        What is launched.
-
-    Raises
-    ------
-    ExportError
-        If its layers have shapes that no flag describes.
+    Raises ``ExportError`` if its layers have shapes that no flag describes.
     """
     job.plain_layers("Megatron-LM")
     model, layer = job.model, job.model.blocks[-1]

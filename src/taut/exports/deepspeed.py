@@ -47,15 +47,7 @@ def deepspeed_config(job: Job) -> dict[str, Any]:
     """
     DeepSpeed's configuration, without optimizer and data.
 
-    Parameters
-    ----------
-    job
-        What is launched.
-
-    Raises
-    ------
-    ExportError
-        If DeepSpeed cannot run the plan; the message names the nearest one that it can.
+    Raises ``ExportError`` if DeepSpeed cannot run the plan; the message names the nearest one that it can.
     """
     chosen, precision = job.strategy, job.memory.precision
     _check(job)
@@ -105,14 +97,7 @@ def _check(job: Job) -> None:
 
 
 def deepspeed_files(job: Job) -> dict[str, str]:
-    """
-    Configuration, hostfile where its launcher can place the processes, and marks of the stages.
-
-    Parameters
-    ----------
-    job
-        What is launched.
-    """
+    """Configuration, hostfile where its launcher can place the processes, and marks of the stages."""
     files = {"ds_config.json": json.dumps(deepspeed_config(job), indent=2) + "\n"}
     if job.strategy.pp > 1:
         starts = tuple(first for first, _ in job.strategy.stages)

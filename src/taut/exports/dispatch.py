@@ -33,10 +33,8 @@ def dispatcher_of(job: Job) -> tuple[str, str]:
     """
     The dispatcher of a plan, and the backend of ``flex``, empty beside the others.
 
-    Raises
-    ------
-    ExportError
-        If Megatron-LM dispatches in fp8 otherwise than the plan, or cannot hide exchanges beside the plan's choices.
+    Raises ``ExportError`` if Megatron-LM dispatches in fp8 otherwise than the plan, or cannot hide exchanges beside the
+    plan's choices.
     """
     dispatch, fp8 = job.dispatch, job.dispatch.fp8 and job.strategy.ep > 1
     if fp8 and (dispatch.dispatcher != "flex" or job.memory.precision != NARROW):
@@ -100,10 +98,7 @@ def stated_dispatch(flags: Mapping[str, str | None]) -> dict[str, Any]:
     """
     What a command line says of exchanges, as options of ``taut.plan``.
 
-    Raises
-    ------
-    DataError
-        If it names a dispatcher that nothing prices.
+    Raises ``DataError`` if it names a dispatcher that nothing prices.
     """
     kind = flags.get(TYPE, UNSAID)
     if kind not in DISPATCHERS:

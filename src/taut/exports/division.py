@@ -29,16 +29,8 @@ def division_flags(layers: tuple[int, ...], pp: int, forms: Sequence[str] = ("la
     """
     The flags of a division.
 
-    Parameters
-    ----------
-    layers
-        Layers of every chunk.
-    pp
-        Pipeline ranks.
-    forms
-        Forms of division that the plan's stack states (``taut.data.stack``).
-    further
-        Further tokens that are predicted on the last stage.
+    ``layers``: layers of every chunk; ``forms``: forms of division that the plan's stack states (``taut.data.stack``);
+    ``further``: further tokens that are predicted on the last stage.
 
     Examples
     --------
@@ -72,10 +64,7 @@ def stated_division(flags: Mapping[str, str | None], pp: int) -> tuple[int, tupl
     """
     Chunks of a stage, and layers of every chunk where flags make them uneven.
 
-    Raises
-    ------
-    DataError
-        If a value is no number or no layout, or chunks do not divide the layers.
+    Raises ``DataError`` if a value is no number or no layout, or chunks do not divide the layers.
     """
     if layout := flags.get(LAYOUT):
         layers = layers_of(layout)
@@ -122,10 +111,7 @@ def count(flags: Mapping[str, str | None], flag: str, usual: int = 1) -> int:
     """
     A number above 0 that a flag states.
 
-    Raises
-    ------
-    DataError
-        If it is none.
+    Raises ``DataError`` if it is none.
     """
     text = flags.get(flag, str(usual))
     if text is None or not text.isascii() or not text.isdecimal() or len(text) > 9 or int(text) == 0:

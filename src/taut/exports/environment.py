@@ -14,14 +14,7 @@ ORDERED, FSDP = "1", "32"
 
 
 def environment(job: Job) -> dict[str, str]:
-    """
-    Variables of a job, by name.
-
-    Parameters
-    ----------
-    job
-        What is launched.
-    """
+    """Variables of a job, by name."""
     chosen = job.strategy
     values = {"OMP_NUM_THREADS": "1"}
     if chosen.zero >= 2 or (job.hides_exchange and chosen.tp == chosen.cp == 1):

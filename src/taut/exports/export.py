@@ -106,10 +106,7 @@ def _files(plan: Plan | MeshedPlan | str | Path, targets: list[str], hosts: tupl
     """
     Texts by file name, of an ordinary plan or one of meshes.
 
-    Raises
-    ------
-    DataError
-        If a target does not run the plan.
+    Raises ``DataError`` if a target does not run the plan.
     """
     if isinstance(plan, str | Path):
         values = read_json(Path(plan), "a plan")
@@ -126,10 +123,7 @@ def launch_files(job: Job, targets: list[str]) -> Files:
     """
     Texts by file name.
 
-    Raises
-    ------
-    DataError
-        If a target is unknown, two are frameworks, or the launcher cannot run the plan.
+    Raises ``DataError`` if a target is unknown, two are frameworks, or the launcher cannot run the plan.
     """
     for name in targets:
         if name not in TARGETS:

@@ -27,10 +27,7 @@ def stage_types(job: Job) -> list[str]:
     """
     Device type of every stage.
 
-    Raises
-    ------
-    ExportError
-        If a stage has devices of several types.
+    Raises ``ExportError`` if a stage has devices of several types.
     """
     names = [node.device.name for node in job.cluster.node_list]
     stages = job.nodes.reshape(job.strategy.pp, -1)
@@ -48,15 +45,7 @@ def flagscale_config(job: Job) -> dict[str, Any]:
     """
     The two sections of a plan.
 
-    Parameters
-    ----------
-    job
-        What is launched.
-
-    Raises
-    ------
-    ExportError
-        If FlagScale cannot run the plan.
+    Raises ``ExportError`` if FlagScale cannot run the plan.
     """
     flags, chosen, types = plain_flags(job), job.strategy, stage_types(job)
     if len(set(types)) > 1:
@@ -95,10 +84,7 @@ def plain_flags(job: Job) -> dict[str, Any]:
     """
     The words of a plan as keys with plain values.
 
-    Raises
-    ------
-    ExportError
-        If FlagScale's Megatron-LM cannot run the plan.
+    Raises ``ExportError`` if FlagScale's Megatron-LM cannot run the plan.
     """
     return _plain(_of_its_megatron(job))
 
@@ -107,10 +93,7 @@ def _of_its_megatron(job: Job) -> Flags:
     """
     Flags of the Megatron-LM that FlagScale has, whose only backend of the flex dispatcher is DeepEP.
 
-    Raises
-    ------
-    ExportError
-        If the plan asks for another backend.
+    Raises ``ExportError`` if the plan asks for another backend.
     """
     flags = megatron_flags(job)
     backend = flags.pop(BACKEND, None)
@@ -154,14 +137,7 @@ def _value(text: str | None) -> Any:
 
 
 def flagscale_files(job: Job) -> dict[str, str]:
-    """
-    The configuration, and the hostfile with the type of every host where its runner can place the processes.
-
-    Parameters
-    ----------
-    job
-        What is launched.
-    """
+    """The configuration, and the hostfile with the type of every host where its runner can place the processes."""
     files = {"train.yaml": yaml.safe_dump(flagscale_config(job), sort_keys=False, default_flow_style=None)}
     if not is_in_order(job):
         return files

@@ -28,17 +28,8 @@ def mesh_files(plan: MeshedPlan, hosts: Sequence[str] = ()) -> dict[str, str]:
     """
     Texts by file name.
 
-    Parameters
-    ----------
-    plan
-        The plan.
-    hosts
-        Names of the cluster's nodes in its order; ``node-0`` and so on where none are known.
-
-    Raises
-    ------
-    DataError
-        If FlagScale cannot run the plan, or the hosts are not those of the cluster.
+    ``hosts``: names of the cluster's nodes in its order; ``node-0`` and so on where none are known. Raises
+    ``DataError`` if FlagScale cannot run the plan, or the hosts are not those of the cluster.
     """
     job = Job(_first_mesh(plan), tuple(hosts))
     strategy, flags = plan.typed.strategy, plain_flags(job)
@@ -59,10 +50,7 @@ def _hosts_in_order(plan: MeshedPlan) -> list[int]:
     """
     Nodes of the cluster as the hostfile lists them: those of a type in the order of their ranks, else as they stand.
 
-    Raises
-    ------
-    ExportError
-        If the devices of a mesh are not in the plan's order of ranks over some order of nodes.
+    Raises ``ExportError`` if the devices of a mesh are not in the plan's order of ranks over some order of nodes.
     """
     cluster = plan.cluster_spec.node_list
     node_of = np.repeat(np.arange(len(cluster)), [node.gpus_per_node for node in cluster])

@@ -158,10 +158,7 @@ class Job:
         """
         The one kind of recompute of all stages.
 
-        Raises
-        ------
-        ExportError
-            If stages differ, which no launcher with one setting for all can run.
+        Raises ``ExportError`` if stages differ, which no launcher with one setting for all can run.
         """
         kinds = sorted(set(self.strategy.recompute))
         if len(kinds) > 1:
@@ -203,10 +200,7 @@ class Job:
         """
         Refuse layers of different shapes, which no flag of a launcher describes.
 
-        Raises
-        ------
-        ExportError
-            If layers were listed one by one.
+        Raises ``ExportError`` if layers were listed one by one.
         """
         if isinstance(self.model.layers, list):
             raise ExportError(

@@ -21,12 +21,7 @@ def layout_of(layers: tuple[int, ...], further: int = 0) -> str:
     """
     The layout of chunks with some layers each, embedding first and loss last.
 
-    Parameters
-    ----------
-    layers
-        Layers of every chunk.
-    further
-        Further tokens that are predicted beside the loss.
+    ``layers``: layers of every chunk; ``further``: further tokens that are predicted beside the loss.
 
     Examples
     --------
@@ -55,10 +50,7 @@ def layers_of(layout: str) -> tuple[int, ...]:
     """
     Layers of every chunk of a layout.
 
-    Raises
-    ------
-    DataError
-        If the text is no layout.
+    Raises ``DataError`` if the text is no layout.
 
     Examples
     --------

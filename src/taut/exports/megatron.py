@@ -26,15 +26,7 @@ def megatron_flags(job: Job) -> Flags:
     """
     All flags of a plan: model, degrees, division, batch, precision, recompute and sharding.
 
-    Parameters
-    ----------
-    job
-        What is launched.
-
-    Raises
-    ------
-    ExportError
-        If Megatron-LM cannot run the plan; the message names the nearest one that it can.
+    Raises ``ExportError`` if Megatron-LM cannot run the plan; the message names the nearest one that it can.
 
     Examples
     --------
@@ -70,10 +62,7 @@ def check_schedule(job: Job) -> None:
     """
     Refuse schedules that Megatron-LM does not run, and interleaved ones that it refuses.
 
-    Raises
-    ------
-    ExportError
-        With the nearest schedule.
+    Raises ``ExportError``: with the nearest schedule.
     """
     if job.strategy.schedule not in ("1f1b", "interleaved-1f1b"):
         raise ExportError(
@@ -159,10 +148,7 @@ def modules_on_hosts(job: Job) -> list[str]:
     """
     Modules whose inputs go to the host's memory.
 
-    Raises
-    ------
-    ExportError
-        If they do not go together in Megatron-LM, or with what is recomputed.
+    Raises ``ExportError`` if they do not go together in Megatron-LM, or with what is recomputed.
     """
     recomputed = job.recompute_modules if "selective" in job.strategy.recompute else ()
     if words := conflict(job.offload_modules, recomputed):
@@ -174,10 +160,7 @@ def offloaded(job: Job) -> float:
     """
     The share of the optimizer states in the host's memory.
 
-    Raises
-    ------
-    ExportError
-        If Megatron-LM does not offload them beside the plan's sharding or precision.
+    Raises ``ExportError`` if Megatron-LM does not offload them beside the plan's sharding or precision.
     """
     fraction, source = job.memory.optimizer_offload_fraction, job.plan.source
     if fraction and job.strategy.zero != 1 and job.strategy.dp * job.strategy.cp > 1:
@@ -197,10 +180,7 @@ def layers_on_hosts(job: Job) -> int:
     """
     Layers whose activations go to the host's memory.
 
-    Raises
-    ------
-    ExportError
-        If Megatron-LM does not offload so many beside the plan's stages and recompute.
+    Raises ``ExportError`` if Megatron-LM does not offload so many beside the plan's stages and recompute.
     """
     chosen, layers, source = job.strategy, len(job.model.blocks), job.plan.source
     count = round(chosen.activation_offload * layers)

@@ -45,15 +45,7 @@ def bridge_settings(job: Job) -> dict[str, Any]:
     """
     Values by path, such as ``model.tensor_model_parallel_size``.
 
-    Parameters
-    ----------
-    job
-        What is launched.
-
-    Raises
-    ------
-    ExportError
-        If Megatron-LM cannot run the plan.
+    Raises ``ExportError`` if Megatron-LM cannot run the plan.
     """
     check_schedule(job)
     job.plain_layers("Megatron-Bridge")
@@ -128,14 +120,7 @@ def _sharding(job: Job) -> dict[str, Any]:
 
 
 def bridge_files(job: Job) -> dict[str, str]:
-    """
-    The recipe function, and overrides for ``run_recipe.py``, one on each line.
-
-    Parameters
-    ----------
-    job
-        What is launched.
-    """
+    """The recipe function, and overrides for ``run_recipe.py``, one on each line."""
     settings = bridge_settings(job)
     lines = "".join(f"    {path!r}: {value!r},\n" for path, value in settings.items())
     given = {path: value for path, value in settings.items() if value is not None}

@@ -64,20 +64,9 @@ def nearest_plan(plan: Plan, framework: str, *, progress: Progress | None = None
     """
     Find the plan nearest to one that a framework's launcher cannot run, (1) and (2).
 
-    Parameters
-    ----------
-    plan
-        What cannot be run.
-    framework
-        A target of ``taut.export``.
-    progress
-        As of ``taut.plan``.
-
-    Returns
-    -------
-    Nearest or None
-        None where the launcher has no stack, routing is uneven, or by a dispatcher that the stack has not, which given
-        layer costs do not tell, or no plan was found that it can run.
+    ``framework``: a target of ``taut.export``; ``progress``: as of ``taut.plan``. Returns None where the launcher has
+    no stack, routing is uneven, or by a dispatcher that the stack has not, which given layer costs do not tell, or no
+    plan was found that it can run.
     """
     stack, problem = STACKS.get(framework), problem_of(plan.typed, plan.source)
     dispatch = problem.space.dispatch

@@ -33,14 +33,7 @@ def launch_notes(job: Job, framework: str, starters: list[str]) -> str:
     """
     What to run and what to check, in ten lines.
 
-    Parameters
-    ----------
-    job
-        What is launched.
-    framework
-        The framework's target, empty without one.
-    starters
-        Targets that start processes.
+    ``framework``: the framework's target, empty without one; ``starters``: targets that start processes.
     """
     script = SCRIPTS.get(framework, "YOUR-SCRIPT.py")
     lines = [

@@ -12,11 +12,6 @@ def schedule_csv(job: Job) -> str:
     """
     The passes of every pipeline rank, a row each; chunks are numbered as a micro-batch visits them.
 
-    Parameters
-    ----------
-    job
-        What is launched.
-
     Examples
     --------
     >>> import taut

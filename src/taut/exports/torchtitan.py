@@ -72,15 +72,7 @@ def parallelism(job: Job) -> dict[str, Any]:
     """
     Fields of ``config.parallelism`` that the plan decides.
 
-    Parameters
-    ----------
-    job
-        What is launched.
-
-    Raises
-    ------
-    ExportError
-        If torchtitan cannot run the plan; the message names the nearest one that it can.
+    Raises ``ExportError`` if torchtitan cannot run the plan; the message names the nearest one that it can.
     """
     _check(job)
     chosen = job.strategy
@@ -176,14 +168,7 @@ def _copies(job: Job) -> tuple[int, int]:
 
 
 def torchtitan_files(job: Job) -> dict[str, str]:
-    """
-    The configuration function, flags of version 0.3.0, and the order of the passes where it is read.
-
-    Parameters
-    ----------
-    job
-        What is launched.
-    """
+    """The configuration function, flags of version 0.3.0, and the order of the passes where it is read."""
     chosen, fields = job.strategy, parallelism(job)
     if chosen.pp > 1:
         fields["num_pp_microbatches"] = chosen.num_micro_batches

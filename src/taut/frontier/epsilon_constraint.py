@@ -109,12 +109,8 @@ def frontier_of(
     """
     The frontier of a planning problem; ``limits`` stop each search, the rest is as for ``pareto``.
 
-    Raises
-    ------
-    DataError
-        If the memory limits or their number are out of range.
-    InfeasibleError, NothingFoundError
-        As ``pareto`` does.
+    Raises ``DataError`` if the memory limits or their number are out of range. Raises ``InfeasibleError,
+    NothingFoundError``: as ``pareto`` does.
     """
     given = None if memory_limits is None else checked_limits(memory_limits)
     sweep = Sweep(problem, least_limit(problem), limits, progress)

@@ -103,10 +103,7 @@ def planned_meshes(request: PlanRequest, progress: Progress | None = None) -> Me
     """
     What ``plan_meshes`` finds for a request.
 
-    Raises
-    ------
-    DataError, InfeasibleError, NothingFoundError
-        As ``plan_meshes`` does.
+    Raises ``DataError, InfeasibleError, NothingFoundError``: as ``plan_meshes`` does.
     """
     if request.stack is None:
         request = request.model_copy(update={"stack": DEFAULT_STACK})
@@ -126,10 +123,7 @@ def mesh_problem(request: PlanRequest) -> PlanningProblem:
     """
     The problem of a request, with costs for every tensor degree that suits some type's nodes.
 
-    Raises
-    ------
-    FieldError
-        If the request asks for what meshes do not have.
+    Raises ``FieldError`` if the request asks for what meshes do not have.
     """
     model = load_model(request.model, seq=request.seq) if isinstance(request.model, str) else request.model
     cluster = load_cluster(request.cluster) if isinstance(request.cluster, str) else request.cluster

@@ -16,12 +16,7 @@ def mesh_summary(document: MeshDocument, spaces: Sequence[str] = ()) -> str:
     """
     The plan in words.
 
-    Parameters
-    ----------
-    document
-        The plan.
-    spaces
-        Lines of the status of several spaces, where the plan's own is one of them.
+    ``spaces``: lines of the status of several spaces, where the plan's own is one of them.
     """
     strategy, predicted = document.strategy, document.predicted
     work, times = document.workload, predicted.breakdown_s
@@ -59,10 +54,7 @@ def mesh_stage_records(document: MeshDocument) -> list[dict[str, Any]]:
     """
     List the stages: layers, recompute, kind of device, bytes predicted, kept free and there, and the devices.
 
-    Parameters
-    ----------
-    document
-        A plan of meshes.
+    ``document``: a plan of meshes.
     """
     chosen, predicted, problem = document.strategy, document.predicted, problem_of(document, "a plan of meshes")
     kinds = [mesh.device for mesh in chosen.meshes for _ in range(mesh.pp)]

@@ -95,17 +95,8 @@ def planned_in_both(request: PlanRequest, progress: Progress | None = None) -> P
     """
     The better plan of the two spaces; of one degree alone, with a warning, where the request leaves out meshes.
 
-    Parameters
-    ----------
-    request
-        What is asked; ``runs_meshes`` holds.
-    progress
-        As of ``taut.plan``, of one search after the other.
-
-    Raises
-    ------
-    DataError, InfeasibleError, NothingFoundError
-        As ``taut.plan`` does, where neither space has a plan.
+    ``request``: what is asked; ``runs_meshes`` holds; ``progress``: as of ``taut.plan``, of one search after the other.
+    Raises ``DataError, InfeasibleError, NothingFoundError``: as ``taut.plan`` does, where neither space has a plan.
     """
     try:
         problem = mesh_problem(request)

@@ -22,10 +22,7 @@ def check_choices(
     """
     Refuse what the space asks for where the latency model, the memory model or the stack does not know it.
 
-    Raises
-    ------
-    FieldError
-        With the option that asks for it.
+    Raises ``FieldError``: with the option that asks for it.
     """
     _check_priced(space, request.latency_model, memory)
     _check_copies(space, request.latency_model, memory)

@@ -25,10 +25,7 @@ def check_fixed(fixed: Mapping[str, object], global_batch: int, cluster: Cluster
     """
     Refuse fixed values that no candidate can have, whatever else is chosen.
 
-    Raises
-    ------
-    FieldError
-        Of the field ``fix``: the name, its value, what was expected.
+    Raises ``FieldError``: of the field ``fix``: the name, its value, what was expected.
     """
     for name, value in fixed.items():
         if name not in NAMES:

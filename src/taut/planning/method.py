@@ -16,10 +16,7 @@ def scored_by_simulation(request: PlanRequest, method: str) -> tuple[PlanRequest
     """
     The request and method that stand for latency model ``simulated``; any other request as it is.
 
-    Raises
-    ------
-    FieldError
-        If another method is asked for beside it.
+    Raises ``FieldError`` if another method is asked for beside it.
     """
     if request.latency_model != SIMULATED:
         return request, method
@@ -32,10 +29,7 @@ def of_even_batches(problem: PlanningProblem, method: str) -> PlanningProblem:
     """
     The problem of the methods that know no batches which replicas divide unevenly.
 
-    Raises
-    ------
-    FieldError
-        If such a one is asked for.
+    Raises ``FieldError`` if such a one is asked for.
     """
     if problem.space.fixed.get("uneven_batch"):
         raise FieldError("method", method, "knows no uneven batch, expected none beside uneven_batch=true")
@@ -48,10 +42,7 @@ def named(name: str) -> Method:
     """
     The method of a name.
 
-    Raises
-    ------
-    FieldError
-        If there is none.
+    Raises ``FieldError`` if there is none.
     """
     if name not in NAMES:
         raise FieldError("method", name, f"expected {one_of(name, NAMES)}")

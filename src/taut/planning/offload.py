@@ -25,10 +25,7 @@ def beside_offload(request: PlanRequest, space: StrategySpace, stack: Stack, mem
     One share is the memory model's; several are each candidate's own. Those are left out that do not go with a fixed
     ZeRO stage, and of ``auto`` those that the stack has not.
 
-    Raises
-    ------
-    FieldError
-        If the stack, the latency model or a fixed ZeRO stage does not go with a share.
+    Raises ``FieldError`` if the stack, the latency model or a fixed ZeRO stage does not go with a share.
     """
     asked = request.optimizer_offload_fraction
     if not isinstance(asked, tuple):
@@ -57,10 +54,8 @@ def with_activations(request: PlanRequest, space: StrategySpace, stack: Stack, m
     whole layers, shares are of so many of the model's layers, and fewer than all; those of ``auto`` are rounded to such
     ones, and where it offloads all or nothing, the others of them are left out.
 
-    Raises
-    ------
-    FieldError
-        If the stack or the latency model does not go with a share, or it is of no whole number of layers.
+    Raises ``FieldError`` if the stack or the latency model does not go with a share, or it is of no whole number of
+    layers.
     """
     asked, field = request.activation_offload_fraction, "activation_offload_fraction"
     if (modules := request.fix.get("offload_modules")) is not None and asked != 0:

@@ -63,17 +63,8 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
     """
     The problem that a request states, whether or not it has candidates.
 
-    Parameters
-    ----------
-    request
-        What is asked for.
-    tensor
-        Tensor degrees that analytic costs are computed for, if not those that fit all nodes.
-
-    Raises
-    ------
-    DataError
-        If a name or a file is wrong, or a value suits no candidate.
+    ``tensor``: tensor degrees that analytic costs are computed for, if not those that fit all nodes. Raises
+    ``DataError`` if a name or a file is wrong, or a value suits no candidate.
     """
     if request.latency_model == SIMULATED:
         reason = f"scores plans of taut.plan alone, expected one of {', '.join(LATENCY_MODELS)}"

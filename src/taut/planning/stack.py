@@ -45,10 +45,7 @@ def calibration_of(
     """
     The calibration asked for, or the stack's for the cluster.
 
-    Raises
-    ------
-    FieldError
-        If the one asked for was fitted on none of the cluster's devices.
+    Raises ``FieldError`` if the one asked for was fitted on none of the cluster's devices.
     """
     given = request.calibration
     if given is None:
@@ -74,10 +71,8 @@ def overlaps(request: PlanRequest, stack: Stack) -> bool:
     """
     Whether gradients are reduced during the last backward pass: as asked for, or as the stack does in ``step``.
 
-    Raises
-    ------
-    FieldError
-        If it is asked for under another latency model, or where the stack's pipelines reduce after the passes.
+    Raises ``FieldError`` if it is asked for under another latency model, or where the stack's pipelines reduce after
+    the passes.
     """
     if request.overlap_grad_reduce and request.latency_model != "step":
         reason = f"no part of {request.latency_model}, expected latency model step"
@@ -112,10 +107,7 @@ def space_of(request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack
     """
     The space of a request: what its stack runs, its schedules or the default ones, and what fixed values ask for.
 
-    Raises
-    ------
-    FieldError
-        If it asks for a schedule, recompute or format of gradients that the stack does not have.
+    Raises ``FieldError`` if it asks for a schedule, recompute or format of gradients that the stack does not have.
     """
     if request.grad_precision not in (None, *stack.grad_precision):
         reason = f"not in {stack.name}, expected {' or '.join(stack.grad_precision)}, or stack any"
@@ -177,11 +169,8 @@ def _dispatch(request: PlanRequest, model: ModelSpec, stack: Stack) -> DispatchS
     """
     How expert ranks exchange tokens: as asked for, or as the stack does.
 
-    Raises
-    ------
-    FieldError
-        If it is asked for where no expert ranks are, the stack has no such dispatcher, or overlap is where layers with
-        experts differ or all tokens are gathered.
+    Raises ``FieldError`` if it is asked for where no expert ranks are, the stack has no such dispatcher, or overlap is
+    where layers with experts differ or all tokens are gathered.
     """
     own = stack.dispatch
     asked = {

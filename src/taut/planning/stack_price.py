@@ -47,19 +47,8 @@ def stack_price(request: PlanRequest, plan: Plan, *, progress: Progress | None =
     """
     Bound the whole space at the prices of a plan's stack.
 
-    Parameters
-    ----------
-    request
-        What the plan was made for; its limits hold for this search as well.
-    plan
-        The stack's plan.
-    progress
-        Called as by ``taut.plan``.
-
-    Raises
-    ------
-    NothingFoundError
-        If the search was stopped before its first bound.
+    ``request``: what the plan was made for; its limits hold for this search as well; ``progress``: called as by
+    ``taut.plan``. Raises ``NothingFoundError`` if the search was stopped before its first bound.
     """
     priced = planning_problem(request)
     wider = request.model_copy(

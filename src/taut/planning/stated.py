@@ -44,10 +44,7 @@ def stated_configuration(request: PlanRequest) -> Stated:
     """
     The strategy that a request's fixed values state, in the order of the devices.
 
-    Raises
-    ------
-    DataError
-        If no candidate holds the values, or too many do.
+    Raises ``DataError`` if no candidate holds the values, or too many do.
     """
     problem = planning_problem(request)
     recompute = request.fix.get("recompute")

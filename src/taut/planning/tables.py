@@ -17,10 +17,7 @@ def described_cluster(document: DocumentFrame) -> ClusterSpec:
     """
     Read the cluster that a plan document describes.
 
-    Raises
-    ------
-    DataError
-        If the description is no cluster.
+    Raises ``DataError`` if the description is no cluster.
     """
     return ClusterSpec.parse(document.inputs["cluster"].spec, "inputs.cluster")
 
@@ -29,10 +26,7 @@ def described_model(document: PlanDocument) -> ModelSpec:
     """
     Read the model that a plan document describes.
 
-    Raises
-    ------
-    DataError
-        If the description is no model.
+    Raises ``DataError`` if the description is no model.
     """
     return ModelSpec.parse(document.inputs["model"].spec, "inputs.model")
 
@@ -50,15 +44,7 @@ def stage_records(document: PlanDocument) -> list[dict[str, Any]]:
     """
     List the stages: layers, recompute, kind of device, bytes predicted, kept free and there.
 
-    Parameters
-    ----------
-    document
-        A plan.
-
-    Returns
-    -------
-    list of dict
-        One record a stage; memory in bytes of the fullest device. Selective recompute of named modules says which.
+    Returns one record a stage; memory in bytes of the fullest device. Selective recompute of named modules says which.
     """
     modules = "+".join(document.certificate.space.get("recompute_modules", ()))
     named = {"selective": f"selective:{modules}"} if modules else {}
@@ -95,15 +81,7 @@ def worker_records(document: PlanDocument) -> list[dict[str, Any]]:
     """
     List the workers: stage, replica, context and tensor rank, device, and the device's node and place in it.
 
-    Parameters
-    ----------
-    document
-        A plan.
-
-    Returns
-    -------
-    list of dict
-        One record a worker, tensor ranks fastest, then context ranks, then replicas.
+    Returns one record a worker, tensor ranks fastest, then context ranks, then replicas.
     """
     sizes = [node.gpus_per_node for node in described_cluster(document).node_list]
     seats = [(node, local) for node, size in enumerate(sizes) for local in range(size)]

@@ -31,10 +31,7 @@ def is_meshed(path: Path) -> bool:
     """
     Whether a file holds a plan of meshes.
 
-    Raises
-    ------
-    DataError
-        If the file cannot be read or is no JSON object.
+    Raises ``DataError`` if the file cannot be read or is no JSON object.
     """
     return bool(read_json(path, "a plan").get("format") == MESHES)
 
@@ -58,10 +55,7 @@ class WrittenPlan(Generic[Document]):
         """
         Read a plan that was written.
 
-        Raises
-        ------
-        DataError
-            If the file cannot be read or is no such plan.
+        Raises ``DataError`` if the file cannot be read or is no such plan.
         """
         return cls(read_json(Path(path), cls.kind), str(path))
 

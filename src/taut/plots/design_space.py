@@ -25,12 +25,7 @@ def plot_design_space(found: Space, axes: "tuple[Axes, Axes]") -> None:
     """
     Draw seconds and utilisation over GPUs.
 
-    Parameters
-    ----------
-    found
-        The space.
-    axes
-        Axes for seconds and for utilisation.
+    ``axes``: axes for seconds and for utilisation.
     """
     seconds, shares = axes
     _draw_proven(seconds, found)

@@ -17,20 +17,7 @@ def jobs_page(found: JobsSchedule) -> str:
     """
     The page of a schedule of jobs.
 
-    Parameters
-    ----------
-    found
-        What ``taut.jobs`` returned.
-
-    Returns
-    -------
-    str
-        HTML.
-
-    Raises
-    ------
-    ImportError
-        If plotly is not installed.
+    ``found``: what ``taut.jobs`` returned. Returns HTML. Raises ``ImportError`` if plotly is not installed.
     """
     from plotly.subplots import make_subplots
 

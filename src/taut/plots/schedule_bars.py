@@ -58,10 +58,7 @@ def bars_of(problem: ScheduleProblem, schedule: Schedule, times: Timetable) -> B
     """
     Bars of a schedule.
 
-    Parameters
-    ----------
-    problem, schedule, times
-        The pipeline, the orders, and when their passes run.
+    ``problem``, ``schedule``, ``times``: the pipeline, the orders, and when their passes run.
     """
     passes, first = schedule.flat
     device = np.repeat(np.arange(len(schedule.orders)), np.diff(first))
@@ -87,17 +84,8 @@ def memory_curve(problem: ScheduleProblem, order: Ints, start: Floats, end: Floa
     """
     Memory of one device over time, (2).
 
-    Parameters
-    ----------
-    problem
-        The pipeline.
-    order, start, end
-        The device's passes (n, 3) and their seconds (n,).
-
-    Returns
-    -------
-    tuple
-        Seconds at which what is held changes, from 0 on, and units held from then on.
+    ``order``, ``start``, ``end``: the device's passes (n, 3) and their seconds (n,). Returns seconds at which what is
+    held changes, from 0 on, and units held from then on.
     """
     kind, chunk, _ = order.T
     held, kept = problem.activation[chunk], problem.kept_for_weight[chunk]

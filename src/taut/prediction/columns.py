@@ -26,12 +26,8 @@ def columns_of(
     """
     Rows as columns.
 
-    Parameters
-    ----------
-    rows
-        Configurations that ``refusal`` lets pass.
-    sequence_parallel, overlap, cp_comm
-        What holds of rows that do not say.
+    ``rows``: configurations that ``refusal`` lets pass; ``sequence_parallel``, ``overlap``, ``cp_comm``: what holds of
+    rows that do not say.
     """
 
     def column(values: list[int]) -> Ints:

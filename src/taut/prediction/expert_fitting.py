@@ -49,22 +49,10 @@ def calibrate_experts(
     """
     Calibration from runs with experts, once for each of their devices.
 
-    Parameters
-    ----------
-    rows
-        Runs of models with experts, with ``measured_s``.
-    about
-        What the calibration says of itself: fields of ``Calibration``; its name is followed by the device's where there
-        are several.
-    launches
-        Microseconds of the host for a pass that are tried.
-
-    Raises
-    ------
-    DataError
-        If no plan has a row's degrees.
-    FormulationError
-        If there are fewer than four runs.
+    ``rows``: runs of models with experts, with ``measured_s``; ``about``: what the calibration says of itself: fields
+    of ``Calibration``; its name is followed by the device's where there are several; ``launches``: microseconds of the
+    host for a pass that are tried. Raises ``DataError`` if no plan has a row's degrees. Raises ``FormulationError`` if
+    there are fewer than four runs.
     """
     devices = list({row.gpu: find_device(row.gpu) for row in rows}.values())
     samples = expert_samples(rows, about, launches)

@@ -37,24 +37,9 @@ def slopes(row: ConfigurationRow, setting: Setting, coefficients: Floats) -> Flo
     """
     Terms of a row at some coefficients, (1).
 
-    Parameters
-    ----------
-    row
-        A configuration with experts.
-    setting
-        What prices it but the coefficients.
-    coefficients
-        In the order of ``EXPERT_TERMS``.
-
-    Returns
-    -------
-    Floats
-        Seconds at coefficient 1, in the order of ``EXPERT_TERMS``.
-
-    Raises
-    ------
-    DataError
-        If no plan has these degrees.
+    ``row``: a configuration with experts; ``setting``: what prices it but the coefficients; ``coefficients``: in the
+    order of ``EXPERT_TERMS``. Returns seconds at coefficient 1, in the order of ``EXPERT_TERMS``. Raises ``DataError``
+    if no plan has these degrees.
     """
     at = _seconds(row, setting, coefficients)
     moved = coefficients + STEP * np.eye(len(EXPERT_TERMS))

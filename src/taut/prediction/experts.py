@@ -39,19 +39,7 @@ def priced_alone(row: ConfigurationRow, setting: Setting, division: list[int]) -
     """
     Seconds of a step and bytes of the fullest device.
 
-    Parameters
-    ----------
-    row
-        A configuration.
-    setting
-        What prices it.
-    division
-        Layers of every stage, or chunk.
-
-    Raises
-    ------
-    DataError
-        If no plan has these degrees.
+    ``division``: layers of every stage, or chunk. Raises ``DataError`` if no plan has these degrees.
     """
     problem = _problem(row, setting)
     candidate = _candidate(row, problem)

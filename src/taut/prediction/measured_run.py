@@ -43,15 +43,8 @@ def read_run(path: Path) -> MeasuredRun:
     """
     Read a run.
 
-    Parameters
-    ----------
-    path
-        The CSV file, or the log.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, has no steps, or holds what is no number above 0.
+    ``path``: the CSV file, or the log. Raises ``DataError`` if the file cannot be read, has no steps, or holds what is
+    no number above 0.
     """
     text = read_text(path, EXPECTED)
     return _of_rows(text, path) if path.suffix == ".csv" else _of_log(text, path)

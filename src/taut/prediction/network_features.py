@@ -13,18 +13,9 @@ def network_features(rows: Sequence[ConfigurationRow], names: Sequence[str] = FE
     """
     What a ``MemoryNetwork`` sees of configurations, (rows, names).
 
-    Parameters
-    ----------
-    rows
-        Configurations; what ``names`` leaves out (by default sequence, vocabulary, recompute, sharding and more) is
-        not seen, and has to be the same in all of them.
-    names
-        Features in order, of ``taut.data.memory_network.ALL_FEATURES``.
-
-    Returns
-    -------
-    Floats
-        Features, (rows, names).
+    ``rows``: configurations; what ``names`` leaves out (by default sequence, vocabulary, recompute, sharding and more)
+    is not seen, and has to be the same in all of them; ``names``: features in order, of
+    ``taut.data.memory_network.ALL_FEATURES``. Returns features, (rows, names).
     """
     return np.array([_figures(row, names) for row in rows], dtype=np.float64).reshape(len(rows), len(names))
 

@@ -121,10 +121,7 @@ def predict_file(
     """
     The file's rows with the predicted columns beside them, as CSV text, and the predictions.
 
-    Raises
-    ------
-    DataError
-        If the file cannot be read or its header is wrong; wrong rows get an error text.
+    Raises ``DataError`` if the file cannot be read or its header is wrong; wrong rows get an error text.
     """
     lines = read_samples(path)
     predictions, out = _predicted(lines, _given(calibration, memory_model)), StringIO()

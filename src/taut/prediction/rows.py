@@ -54,12 +54,8 @@ def predict_rows(rows: list[ConfigurationRow], given: Given | None = None) -> li
     """
     Predict configurations.
 
-    Parameters
-    ----------
-    rows
-        What to price.
-    given
-        Coefficients and memory model for all rows; without them each row's stack and device choose from the catalog.
+    ``given``: coefficients and memory model for all rows; without them each row's stack and device choose from the
+    catalog.
     """
     rows = [within_domain(row) for row in rows]
     results: list[Prediction] = [Prediction()] * len(rows)

@@ -228,10 +228,7 @@ def find_device(name: str) -> DeviceSpec:
     """
     The catalog's device of this name, whatever the case; ``A100`` is the 80 GB one.
 
-    Raises
-    ------
-    DataError
-        If there is none.
+    Raises ``DataError`` if there is none.
     """
     devices, lower = catalog_devices(), name.strip().lower()
     lower = ALIASES.get(lower, lower)

@@ -26,14 +26,8 @@ def collect(sweep: Sweep, *, kernels: bool, say: Callable[[str], None]) -> Colle
     """
     Measure every point of a sweep.
 
-    Parameters
-    ----------
-    sweep
-        What is to be measured.
-    kernels
-        Whether to record kernels too.
-    say
-        Called with a line about every point.
+    ``sweep``: what is to be measured; ``kernels``: whether to record kernels too; ``say``: called with a line about
+    every point.
     """
     found, points = Collected(), sweep.points
     try:
@@ -61,10 +55,7 @@ def cost_table(sweep: Sweep, found: Collected) -> CostTable:
     """
     The rows with their provenance.
 
-    Raises
-    ------
-    NothingFoundError
-        If nothing was measured.
+    Raises ``NothingFoundError`` if nothing was measured.
     """
     if not found.rows:
         too_large = "nothing fits the device's memory, expected a smaller --micro-batch or a larger --tp"

@@ -31,28 +31,11 @@ def profile_network(
     Every process that a launcher started calls this, and process 0 writes the file. Without a launcher, processes are
     started here for as long as it takes.
 
-    Parameters
-    ----------
-    out
-        Cluster file to write.
-    device
-        ``cuda`` or ``cpu``.
-    gpu
-        Device type of every node, from the catalog.
-    processes
-        Processes to start; a launcher's own number wins.
-    gpus_per_node
-        Devices of every node, in the order of the processes; without it, the processes of a host.
-    name
-        Name of the cluster; the file's where empty.
-    quiet
-        Whether to say nothing on stderr.
-
-    Raises
-    ------
-    DataError
-        If there are fewer than two processes, more processes than GPUs or unequal nodes, a process dies or does not
-        answer in time, or the file cannot be written.
+    ``out``: cluster file to write; ``device``: ``cuda`` or ``cpu``; ``gpu``: device type of every node, from the
+    catalog; ``processes``: processes to start; a launcher's own number wins; ``gpus_per_node``: devices of every node,
+    in the order of the processes; without it, the processes of a host; ``name``: name of the cluster; the file's where
+    empty; ``quiet``: whether to say nothing on stderr. Raises ``DataError`` if there are fewer than two processes, more
+    processes than GPUs or unequal nodes, a process dies or does not answer in time, or the file cannot be written.
     """
     if gpu not in catalog_section("devices"):
         raise FieldError("gpu", gpu, f"expected {one_of(gpu, catalog_section('devices'))}")
@@ -97,19 +80,9 @@ def cluster_from_matrices(
     For whoever asks for one figure, the lowest rate and the longest latency inside a node, and between nodes, stand
     beside the matrices. Nodes of one device have no link inside; theirs are the figures of the whole cluster.
 
-    Parameters
-    ----------
-    bandwidth, latency
-        (n, n) in bytes per second and seconds, devices node by node, row sends to column, the diagonal ignored.
-    gpus_per_node
-        Devices of a node; divides n.
-    name, device, source
-        What the matrices do not say.
-
-    Raises
-    ------
-    DataError
-        If there are fewer than two devices or a figure is out of range.
+    ``bandwidth``, ``latency``: (n, n) in bytes per second and seconds, devices node by node, row sends to column, the
+    diagonal ignored; ``gpus_per_node``: devices of a node; divides n; ``name``, ``device``, ``source``: what the
+    matrices do not say. Raises ``DataError`` if there are fewer than two devices or a figure is out of range.
     """
     size = len(bandwidth)
     if size < 2 or gpus_per_node < 1 or size % gpus_per_node:

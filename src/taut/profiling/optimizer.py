@@ -19,14 +19,8 @@ def adam_seconds_per_parameter(module: nn.Module, gradient_dtype: torch.dtype, *
     """
     Seconds of Adam for one parameter.
 
-    Parameters
-    ----------
-    module
-        The layer; its weights change.
-    gradient_dtype
-        Number format in which the gradients are kept.
-    warm_up, repeats
-        Steps that are not counted, and those that are.
+    ``module``: the layer; its weights change; ``gradient_dtype``: number format in which the gradients are kept;
+    ``warm_up``, ``repeats``: steps that are not counted, and those that are.
     """
     weights = list(module.parameters())
     gradients = [torch.randn_like(weight, dtype=gradient_dtype) for weight in weights]

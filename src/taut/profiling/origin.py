@@ -39,10 +39,7 @@ def device_name(device: torch.device, known: Mapping[str, DeviceSpec]) -> str:
     """
     The catalog's name for the device at hand.
 
-    Raises
-    ------
-    DataError
-        If the catalog has no such device.
+    Raises ``DataError`` if the catalog has no such device.
     """
     if device.type == "cpu":
         return "cpu"
@@ -53,17 +50,8 @@ def guess(name: str, memory_bytes: int, known: Mapping[str, DeviceSpec]) -> str:
     """
     The catalog's device whose words stand in a device's name and whose memory comes nearest.
 
-    Parameters
-    ----------
-    name, memory_bytes
-        What PyTorch says of the device, such as ``NVIDIA A100-SXM4-80GB``.
-    known
-        The catalog's devices.
-
-    Raises
-    ------
-    DataError
-        If there is none with memory within 15 %.
+    ``name``, ``memory_bytes``: what PyTorch says of the device, such as ``NVIDIA A100-SXM4-80GB``. Raises ``DataError``
+    if there is none with memory within 15 %.
     """
     words = re.split(r"[^a-z0-9]+", name.lower())
     words += [first + second for first, second in pairwise(words)]

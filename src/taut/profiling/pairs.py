@@ -43,15 +43,7 @@ def rounds(size: int) -> list[list[Pair]]:
     The last of an even number of players stays where it is while the others move around a circle; with an odd number
     its place is empty, and whoever would meet it rests.
 
-    Parameters
-    ----------
-    size
-        Number of players, at least 2.
-
-    Returns
-    -------
-    list of list of pair
-        The rounds; of each pair the smaller number first.
+    ``size``: number of players, at least 2. Returns the rounds; of each pair the smaller number first.
     """
     circle = size if size % 2 else size - 1
     schedule = []
@@ -67,11 +59,8 @@ def link_figures(seconds: Mapping[int, float]) -> tuple[float, float]:
     """
     Bandwidth (bytes/s) and latency (s) of one link, eqs (3) and (2).
 
-    Parameters
-    ----------
-    seconds
-        Median round trip by bytes of the message. Messages of at most ``max(SMALL_BYTES)`` bytes are small; there must
-        be a small and a large one.
+    ``seconds``: median round trip by bytes of the message. Messages of at most ``max(SMALL_BYTES)`` bytes are small;
+    there must be a small and a large one.
     """
     small = [size for size in seconds if size <= max(SMALL_BYTES)]
     empty = min(seconds[size] for size in small)
@@ -87,14 +76,8 @@ def measure_links(
 
     All processes of the default process group call this at the same time.
 
-    Parameters
-    ----------
-    rank, size
-        This process and how many there are.
-    gpu
-        Number of this process's GPU; None on CPUs.
-    announce
-        Called before every round with its number, how many there are and the pairs in it.
+    ``rank``, ``size``: this process and how many there are; ``gpu``: number of this process's GPU; None on CPUs;
+    ``announce``: called before every round with its number, how many there are and the pairs in it.
     """
     import torch
     import torch.distributed as dist

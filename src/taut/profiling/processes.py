@@ -59,20 +59,9 @@ def measure_launched(device: str, gpus_per_node: int | None, quiet: bool) -> Mea
     """
     What this process of a launcher measures together with the others.
 
-    Parameters
-    ----------
-    device, gpus_per_node, quiet
-        As of ``taut.profiling.network.profile_network``.
-
-    Returns
-    -------
-    Measured or None
-        None but in process 0.
-
-    Raises
-    ------
-    DataError
-        If the launcher's numbers are wrong, nodes are unequal, or another process does not answer.
+    ``device``, ``gpus_per_node``, ``quiet``: as of ``taut.profiling.network.profile_network``. Returns None but in
+    process 0. Raises ``DataError`` if the launcher's numbers are wrong, nodes are unequal, or another process does not
+    answer.
     """
     rank, size = _number("RANK"), _number("WORLD_SIZE")
     if size < 2:
@@ -110,17 +99,8 @@ def measure_started(processes: int, device: str, gpus_per_node: int | None, quie
     """
     What as many processes, started here and ended here, measure.
 
-    Parameters
-    ----------
-    processes
-        How many.
-    device, gpus_per_node, quiet
-        As of ``taut.profiling.network.profile_network``.
-
-    Raises
-    ------
-    DataError
-        If there are fewer than two, more than GPUs, they do not fill nodes, or one dies.
+    ``device``, ``gpus_per_node``, ``quiet``: as of ``taut.profiling.network.profile_network``. Raises ``DataError`` if
+    there are fewer than two, more than GPUs, they do not fill nodes, or one dies.
     """
     if processes < 2:
         raise FieldError("processes", str(processes), "expected at least 2, with a link between them")

@@ -24,10 +24,7 @@ def device_order(seats: Sequence[Seat], gpus_per_node: int | None = None) -> tup
     Nodes are runs of ``gpus_per_node`` processes where it is given; else what the launcher says, where it numbers
     processes node by node; else hosts, in the order of their first process.
 
-    Raises
-    ------
-    DataError
-        If nodes have different numbers of processes.
+    Raises ``DataError`` if nodes have different numbers of processes.
     """
     size = len(seats)
     if gpus_per_node is not None:

@@ -31,14 +31,8 @@ def time_passes(repeat: Callable[[], Iterator[object]], device: torch.device, *,
     """
     Time every pass of a repeat.
 
-    Parameters
-    ----------
-    repeat
-        Begins a repeat; every repeat has the same passes.
-    device
-        Where the work is done.
-    warm_up, repeats
-        Repeats that are not counted, and those that are (at least 1).
+    ``repeat``: begins a repeat; every repeat has the same passes; ``device``: where the work is done; ``warm_up``,
+    ``repeats``: repeats that are not counted, and those that are (at least 1).
     """
     laps = _cuda_laps if device.type == "cuda" else _cpu_laps
     for _ in range(warm_up):

@@ -159,19 +159,10 @@ def slice_of(
     """
     The slice of a layer kind, of the embedding or of the head.
 
-    Parameters
-    ----------
-    model, kind
-        What is trained, and one of its layer kinds, ``embedding`` or ``head``.
-    tp, micro_batch
-        Tensor ranks that share the layer, and sequences of one micro-batch.
-    device, dtype
-        Where the slice lives and the number format of its weights and activations.
-
-    Raises
-    ------
-    DataError
-        If the layer's attention window does not divide its sequence.
+    ``model``, ``kind``: what is trained, and one of its layer kinds, ``embedding`` or ``head``; ``tp``,
+    ``micro_batch``: tensor ranks that share the layer, and sequences of one micro-batch; ``device``, ``dtype``: where
+    the slice lives and the number format of its weights and activations. Raises ``DataError`` if the layer's attention
+    window does not divide its sequence.
     """
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)

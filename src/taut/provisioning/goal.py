@@ -78,10 +78,7 @@ def steps_of(tokens: float | None, steps: int | None, tokens_a_step: int) -> int
     """
     Steps of a training, from its steps or its tokens.
 
-    Raises
-    ------
-    FieldError
-        If both are said, or one is no number above 0.
+    Raises ``FieldError`` if both are said, or one is no number above 0.
     """
     if tokens is not None and steps is not None:
         raise FieldError("steps", str(steps), "stands beside tokens, expected one of them")

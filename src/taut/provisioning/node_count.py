@@ -93,10 +93,7 @@ def check_alike(cluster: ClusterSpec, field: str, value: str) -> None:
     """
     Refuse clusters of which some nodes are not like others; the error names a field and its value.
 
-    Raises
-    ------
-    FieldError
-        If nodes or links between them are of several kinds.
+    Raises ``FieldError`` if nodes or links between them are of several kinds.
     """
     measured = cluster.bandwidth_matrix is not None or cluster.latency_matrix is not None
     racks = cluster.network is not None and bool(cluster.network.racks)

@@ -25,10 +25,7 @@ def catalog_listing(section: str = "") -> dict[str, list[dict[str, Any]]]:
     """
     Catalog entries by section.
 
-    Raises
-    ------
-    DataError
-        If there is no such section.
+    Raises ``DataError`` if there is no such section.
     """
     if section and section not in SECTIONS:
         raise DataError(f"catalog {section!r}: expected one of {', '.join(SECTIONS)}")

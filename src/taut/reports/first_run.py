@@ -74,16 +74,7 @@ class FirstRun:
 
 
 def first_run(plan: "PlanDocument", run: MeasuredRun) -> FirstRun:
-    """
-    Set a plan beside its run.
-
-    Parameters
-    ----------
-    plan
-        What was launched.
-    run
-        What was measured.
-    """
+    """Set a plan beside its run."""
     predicted, measured = plan.certificate.objective_s, run.seconds
     found = regret(plan, 0.0, measured / predicted - 1)
     return FirstRun(

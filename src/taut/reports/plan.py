@@ -38,16 +38,8 @@ def summary(plan: "PlanDocument", *, width: int = 110, details: str = "", spaces
     """
     Text of a plan.
 
-    Parameters
-    ----------
-    plan
-        What was found, or read.
-    width
-        Columns of the text.
-    details
-        What is to stand before the proof.
-    spaces
-        Lines of the status of several spaces, where the plan's own is one of them.
+    ``details``: what is to stand before the proof; ``spaces``: lines of the status of several spaces, where the plan's
+    own is one of them.
     """
     console = Console(file=StringIO(), width=width, color_system=None, force_jupyter=False)
     console.print(_wrapped(_head(plan), width), highlight=False, markup=False)

@@ -45,16 +45,7 @@ _GO_ON = {
 
 
 def details(plan: "Plan", *, width: int) -> str:
-    """
-    Timeline, nearest alternatives, and the reasons of a gap.
-
-    Parameters
-    ----------
-    plan
-        What was found, or read.
-    width
-        Columns of the text.
-    """
+    """Timeline, nearest alternatives, and the reasons of a gap."""
     return "\n".join([*timeline_lines(plan, width), *_alternatives(plan, width), *_reasons(plan, width)])
 
 

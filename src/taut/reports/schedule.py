@@ -17,16 +17,7 @@ if TYPE_CHECKING:
 
 
 def summary(found: "FoundSchedule", *, width: int = 110) -> str:
-    """
-    Text of a schedule that was found.
-
-    Parameters
-    ----------
-    found
-        The schedule with its pipeline and bound.
-    width
-        Columns of the text.
-    """
+    """Text of a schedule that was found."""
     console = Console(file=StringIO(), width=width, color_system=None, force_jupyter=False)
     console.print(_pipeline_line(found), highlight=False)
     if found.compared:

@@ -97,10 +97,7 @@ def sensitivity(plan: "PlanDocument") -> Sensitivity:
     """
     Bound what wrong prices can cost, from the certificate alone.
 
-    Parameters
-    ----------
-    plan
-        A plan with its certificate, as true as the certificate is: ``taut verify`` derives its bounds again.
+    ``plan``: a plan with its certificate, as true as the certificate is: ``taut verify`` derives its bounds again.
     """
     predicted, certificate = plan.predicted, plan.certificate
     objective, free = certificate.objective_s, certificate.lower_bound_no_margin_s

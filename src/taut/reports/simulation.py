@@ -29,16 +29,7 @@ MOST_ROWS = 16
 
 
 def summary(found: "Simulation", *, width: int = 110) -> str:
-    """
-    Text of a simulation.
-
-    Parameters
-    ----------
-    found
-        The simulated step.
-    width
-        Columns of the text.
-    """
+    """Text of a simulation."""
     console = Console(file=StringIO(), width=width, color_system=None, force_jupyter=False)
     console.print("\n".join(_lines(found)), highlight=False)
     console.print("")

@@ -33,10 +33,7 @@ def agreement(predicted: Floats, measured: Floats) -> Agreement:
     """
     Agreement of predictions with measurements, (1) to (4).
 
-    Parameters
-    ----------
-    predicted, measured
-        Seconds of the same trials, at least one, (n,), finite and above 0.
+    ``predicted``, ``measured``: seconds of the same trials, at least one, (n,), finite and above 0.
     """
     return Agreement(
         spearman=_cosine(_centred(_ranks(predicted)), _centred(_ranks(measured))),

@@ -145,10 +145,7 @@ class AmpExperiment:
         """
         The experiment of a name, with costs from AMP's profile.
 
-        Raises
-        ------
-        DataError
-            If there is no such setting, or the profile is wrong.
+        Raises ``DataError`` if there is no such setting, or the profile is wrong.
         """
         if name not in SETTINGS:
             raise FieldError("setting", name, f"expected {one_of(name, SETTINGS)}")
@@ -179,10 +176,7 @@ class AmpExperiment:
         """
         Refuse a trial of another experiment.
 
-        Raises
-        ------
-        DataError
-            One line that begins with ``where``.
+        Raises ``DataError``: one line that begins with ``where``.
         """
         devices, batch = self.cluster.num_devices, self.setting.global_batch
         length, degrees = AMP_LAYERS[self.setting.profile].length, sorted({row.tp for row in self.costs.rows})
@@ -259,17 +253,8 @@ def reproduce_amp(setting: str, profile: Path, trials: Path) -> Reproduction:
     """
     Price trials and compare both predictions with the measured seconds.
 
-    Parameters
-    ----------
-    setting
-        Name of an experiment, one of ``SETTINGS``.
-    profile, trials
-        AMP's layer costs, and its trials.
-
-    Raises
-    ------
-    DataError
-        If there is no such setting, or a file is wrong.
+    ``setting``: name of an experiment, one of ``SETTINGS``; ``profile``, ``trials``: AMP's layer costs, and its trials.
+    Raises ``DataError`` if there is no such setting, or a file is wrong.
     """
     experiment = AmpExperiment.of(setting, profile)
     rows = read_trials(trials)

@@ -86,17 +86,8 @@ def reproduce_amp_searches(setting: str | None = None, limits: Limits | None = N
     """
     Search AMP's strategies by every method.
 
-    Parameters
-    ----------
-    setting
-        Name of an experiment, one of ``taut.reproduce.amp.SETTINGS``; all without one.
-    limits
-        Of each method; by default a minute.
-
-    Raises
-    ------
-    FieldError
-        If there is no such setting.
+    ``setting``: name of an experiment, one of ``taut.reproduce.amp.SETTINGS``; all without one; ``limits``: of each
+    method; by default a minute. Raises ``FieldError`` if there is no such setting.
     """
     if setting is not None and setting not in SETTINGS:
         raise FieldError("setting", setting, f"expected {one_of(setting, SETTINGS)}")

@@ -36,10 +36,7 @@ def read_trials(path: Path) -> list[Trial]:
     """
     Read trials.
 
-    Raises
-    ------
-    DataError
-        If the file cannot be read, lacks a column, or a row is no trial.
+    Raises ``DataError`` if the file cannot be read, lacks a column, or a row is no trial.
     """
     try:
         text = read_text(path, "AMP's trials").splitlines()

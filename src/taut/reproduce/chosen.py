@@ -8,17 +8,7 @@ def places_with(only: str, names: list[str]) -> list[int]:
     """
     Places of the names that contain a text.
 
-    Parameters
-    ----------
-    only
-        The text; every name contains an empty one.
-    names
-        All names.
-
-    Raises
-    ------
-    FieldError
-        If no name contains it.
+    ``only``: the text; every name contains an empty one. Raises ``FieldError`` if no name contains it.
 
     Examples
     --------

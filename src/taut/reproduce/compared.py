@@ -63,14 +63,7 @@ def with_bound(problem: PlanningProblem, found: Mapping[str, Outcome], limits: L
     """
     Set outcomes of methods beside the branch and bound, named ``taut``, and its lower bound.
 
-    Parameters
-    ----------
-    problem
-        What every method planned.
-    found
-        Outcomes by method.
-    limits
-        Of the branch and bound.
+    ``limits``: of the branch and bound.
     """
     begun = perf_counter()
     proven = search(problem, limits)

@@ -158,17 +158,8 @@ def reproduce_hethub(limits: Limits | None = None, *, only: str = "") -> Table:
     """
     Price every setting.
 
-    Parameters
-    ----------
-    limits
-        Of the search of each setting; by default a minute.
-    only
-        Part of the names of the settings that are priced.
-
-    Raises
-    ------
-    FieldError
-        If no setting has it.
+    ``limits``: of the search of each setting; by default a minute; ``only``: part of the names of the settings that are
+    priced. Raises ``FieldError`` if no setting has it.
     """
     limits, names = limits or Limits(time_limit=60.0), [setting.name for setting in SETTINGS]
     chosen = [SETTINGS[place] for place in places_with(only, names)]

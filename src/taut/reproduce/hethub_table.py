@@ -93,19 +93,8 @@ def reproduce_hethub_table(
     """
     Plan every model on every cluster.
 
-    Parameters
-    ----------
-    limits
-        Of each search; by default a minute.
-    only
-        Part of the names, "cluster model", of those that are planned.
-    told
-        Called with the name of each before it is planned.
-
-    Raises
-    ------
-    FieldError
-        If none has it.
+    ``limits``: of each search; by default a minute; ``only``: part of the names, "cluster model", of those that are
+    planned; ``told``: called with the name of each before it is planned. Raises ``FieldError`` if none has it.
     """
     limits, every = limits or Limits(time_limit=60.0), [(cluster, model) for cluster in CLUSTERS for model in STAGES]
     chosen = [every[place] for place in places_with(only, [" ".join(pair) for pair in every])]

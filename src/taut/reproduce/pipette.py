@@ -124,21 +124,9 @@ def reproduce_pipette(
     """
     Plan every setting by every method.
 
-    Parameters
-    ----------
-    limits
-        Of each method; by default a minute.
-    latency_model
-        ``pipette``, the paper's own, or ``step``.
-    seed
-        Of the links that are drawn.
-    only
-        Part of the names of the settings that are planned, such as ``gpt-8.1b``.
-
-    Raises
-    ------
-    FieldError
-        If no setting has it.
+    ``limits``: of each method; by default a minute; ``latency_model``: ``pipette``, the paper's own, or ``step``;
+    ``seed``: of the links that are drawn; ``only``: part of the names of the settings that are planned, such as
+    ``gpt-8.1b``. Raises ``FieldError`` if no setting has it.
     """
     limits, names = limits or Limits(time_limit=60.0), [_name(setting) for setting in SETTINGS]
     chosen = [SETTINGS[place] for place in places_with(only, names)]
@@ -171,12 +159,7 @@ def drawn(setting: Setting, seed: int) -> ClusterSpec:
     """
     A setting's nodes with a rate for every pair of them.
 
-    Parameters
-    ----------
-    setting
-        Cluster and number of nodes.
-    seed
-        Of the shares that pairs of nodes reach.
+    ``setting``: cluster and number of nodes; ``seed``: of the shares that pairs of nodes reach.
     """
     nominal = load_cluster(setting.cluster)
     of_count = [nominal.nodes[0].model_copy(update={"count": setting.nodes})]

@@ -92,23 +92,10 @@ def reproduce_vtrain_jobs(
     """
     The comparisons of figures 12 to 14.
 
-    Parameters
-    ----------
-    arrivals
-        CSV file with ``submit_time``, from which arrivals are sampled; generated without it.
-    only
-        ``deadlines``, ``completion`` or ``makespan``; all without it.
-    traces
-        Traces of each study at most.
-    time_limit
-        Seconds of each planned schedule.
-    told
-        Called with how far one is.
-
-    Raises
-    ------
-    FieldError
-        If ``only`` is none of them.
+    ``arrivals``: CSV file with ``submit_time``, from which arrivals are sampled; generated without it; ``only``:
+    ``deadlines``, ``completion`` or ``makespan``; all without it; ``traces``: traces of each study at most;
+    ``time_limit``: seconds of each planned schedule; ``told``: called with how far one is. Raises ``FieldError`` if
+    ``only`` is none of them.
     """
     names = sorted({study.objective for study in STUDIES})
     if only is not None and only not in names:

@@ -56,10 +56,7 @@ def arrival_points(path: Path) -> Floats:
     """
     Moments of arrival of a real trace: the column ``submit_time`` of a CSV file, in seconds.
 
-    Raises
-    ------
-    DataError
-        If the file cannot be read or has no such column of numbers.
+    Raises ``DataError`` if the file cannot be read or has no such column of numbers.
     """
     try:
         with path.open(encoding="utf-8", newline="") as file:
@@ -81,18 +78,9 @@ def trace(
     """
     One trace of a study; the same for the same number.
 
-    Parameters
-    ----------
-    study
-        Which comparison.
-    number
-        Of the trace within it.
-    rates
-        Steps per second of data parallelism, by model and number of GPUs.
-    points
-        Moments of arrival of a real trace; a Poisson process without them.
-    period_h
-        Hours in which jobs arrive.
+    ``number``: of the trace within it; ``rates``: steps per second of data parallelism, by model and number of GPUs;
+    ``points``: moments of arrival of a real trace; a Poisson process without them; ``period_h``: hours in which jobs
+    arrive.
     """
     random = np.random.default_rng([number, *study.name.encode()])
     count = study.jobs[number]

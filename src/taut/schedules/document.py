@@ -26,12 +26,7 @@ def schedule_fields(placed: PlacedProblem, schedule: Schedule, times: Timetable)
     """
     Build the part of a schedule document that the orders alone determine.
 
-    Parameters
-    ----------
-    placed
-        The pipeline.
-    schedule, times
-        Its orders and when their passes run.
+    ``schedule``, ``times``: its orders and when their passes run.
     """
     held = times.peak_memory / placed.reference_memory
     return {
@@ -64,20 +59,8 @@ def load_schedule(path: Path) -> tuple[PlacedProblem, Schedule]:
     """
     Read a schedule document and check its orders.
 
-    Parameters
-    ----------
-    path
-        JSON file.
-
-    Returns
-    -------
-    tuple
-        The pipeline and the schedule, which is feasible within the pipeline's memory limits.
-
-    Raises
-    ------
-    DataError
-        If the file is no such document, its orders are not feasible, or it states a makespan that they do not have.
+    Returns the pipeline and the schedule, which is feasible within the pipeline's memory limits. Raises ``DataError``
+    if the file is no such document, its orders are not feasible, or it states a makespan that they do not have.
     """
     spec, placed, schedule = parsed_schedule(path)
     checked(placed.problem, schedule, str(path))
@@ -91,10 +74,7 @@ def parsed_schedule(path: Path) -> tuple[ScheduleSpec, PlacedProblem, Schedule]:
     """
     Read a schedule document without asking whether its orders are feasible.
 
-    Raises
-    ------
-    DataError
-        If the file is no such document.
+    Raises ``DataError`` if the file is no such document.
     """
     spec = read_schedule(path)
     try:
@@ -112,10 +92,7 @@ def checked(problem: ScheduleProblem, schedule: Schedule, source: str) -> Schedu
     """
     Refuse orders that are not feasible.
 
-    Raises
-    ------
-    DataError
-        One line: the source and the first violation.
+    Raises ``DataError``: one line: the source and the first violation.
     """
     faults = violations(problem, schedule)
     if faults:

@@ -74,12 +74,7 @@ def bounded(chosen: Built, search: ScheduleSearch) -> FoundSchedule:
     """
     Bound a schedule on the orders of its placement within its memory limits or, without any, within its own peak.
 
-    Parameters
-    ----------
-    chosen
-        A feasible schedule.
-    search
-        How long to prove.
+    ``search``: how long to prove.
     """
     placed = chosen.placed
     if not np.isfinite(placed.problem.memory_limit).any():

@@ -30,10 +30,7 @@ def given_json(path: Path) -> Built:
     """
     Read a schedule document with its pipeline, or the one that a plan runs.
 
-    Raises
-    ------
-    DataError
-        If the file is neither, or its orders are not feasible.
+    Raises ``DataError`` if the file is neither, or its orders are not feasible.
     """
     values = read_json(path, "a schedule or plan")
     if values.get("format") == PLAN_FORMAT:
@@ -47,10 +44,7 @@ def planned(values: object, source: str) -> tuple[PlacedProblem, Schedule, int]:
     """
     Pipeline and orders of a plan's slowest replica, in seconds and bytes, and which replica it is.
 
-    Raises
-    ------
-    DataError
-        If the document is no plan, or its plan is not one of its space or does not fit.
+    Raises ``DataError`` if the document is no plan, or its plan is not one of its space or does not fit.
     """
     document = parse_document(values, source)
     problem, strategy = problem_of(document, source), strategy_of(document.strategy, source)
@@ -78,10 +72,7 @@ def given_csv(path: Path, stages: Stages) -> Built:
     """
     Read PyTorch's CSV, and place the chunks of a pipeline as its rows say.
 
-    Raises
-    ------
-    DataError
-        If the file is no schedule, does not suit the pipeline, or its orders are not feasible.
+    Raises ``DataError`` if the file is no schedule, does not suit the pipeline, or its orders are not feasible.
     """
     schedule = read_torch_csv(path)
     placed = _placed(path, schedule, stages)

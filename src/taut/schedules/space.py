@@ -46,17 +46,8 @@ def placements(stages: Stages, placement: str | None = None, chunks: int | None 
     """
     Place the chunks in every way that is asked for and that the figures are given for.
 
-    Parameters
-    ----------
-    stages
-        The pipeline.
-    placement, chunks
-        Name of the placement and chunks of a device; None for any.
-
-    Raises
-    ------
-    DataError
-        If there is none; the complaint is that of the first.
+    ``placement``, ``chunks``: name of the placement and chunks of a device; None for any. Raises ``DataError`` if there
+    is none; the complaint is that of the first.
     """
     placed, complaints = [], []
     for name, count in _wanted(stages.stages, placement, chunks):
@@ -86,10 +77,8 @@ def roomy(space: Sequence[PlacedProblem]) -> list[PlacedProblem]:
     So much is needed, as no gradient comes before the last forward, and with it one micro-batch after the other can
     be scheduled, so the limit that is named is the least.
 
-    Raises
-    ------
-    InfeasibleError
-        If there are none: the first device that lacks memory, how much, and the least limit that will do.
+    Raises ``InfeasibleError`` if there are none: the first device that lacks memory, how much, and the least limit that
+    will do.
     """
     short = [_short(placed) for placed in space]
     if not all(short):
@@ -115,10 +104,7 @@ def refuse_too_full(chosen: Built) -> None:
     """
     Refuse a kind that exceeds a memory limit.
 
-    Raises
-    ------
-    InfeasibleError
-        With the first device that lacks memory, how much, and the limit that the kind fits.
+    Raises ``InfeasibleError``: with the first device that lacks memory, how much, and the limit that the kind fits.
     """
     problem, held = chosen.placed.problem, chosen.times.peak_memory / chosen.placed.reference_memory
     device = int(np.flatnonzero(chosen.times.peak_memory > problem.allowed)[0])
@@ -143,10 +129,7 @@ def build_kind(placed: PlacedProblem, kind: str, stop: Callable[[], bool] = lamb
     """
     Build a kind of schedule on a placement: within its memory limits or, if it cannot be, as if there were none.
 
-    Raises
-    ------
-    FormulationError
-        If it does not suit the placement.
+    Raises ``FormulationError`` if it does not suit the placement.
     """
     problem = placed.problem
     try:

@@ -35,12 +35,7 @@ def torch_csv(problem: ScheduleProblem, schedule: Schedule) -> str:
     """
     Text that PyTorch's runtime loads in its format ``compute_only``.
 
-    Parameters
-    ----------
-    problem
-        The pipeline, whose times decide where I and W become one B.
-    schedule
-        Feasible orders.
+    ``problem``: the pipeline, whose times decide where I and W become one B.
     """
     return orders_csv(fused(problem, schedule).orders)
 
@@ -49,10 +44,7 @@ def orders_csv(orders: Iterable[Ints]) -> str:
     """
     The same text of passes as they are.
 
-    Parameters
-    ----------
-    orders
-        For each device kind of pass, chunk and micro-batch (n, 3), in execution order.
+    ``orders``: for each device kind of pass, chunk and micro-batch (n, 3), in execution order.
     """
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -65,17 +57,7 @@ def fused(problem: ScheduleProblem, schedule: Schedule) -> Schedule:
     """
     Make one B of every I that its own W follows, unless its gradient is awaited before the end of W.
 
-    Parameters
-    ----------
-    problem
-        The pipeline.
-    schedule
-        Feasible orders.
-
-    Returns
-    -------
-    Schedule
-        Orders in which no pass starts later and no device holds more.
+    Returns orders in which no pass starts later and no device holds more.
     """
     times = timetable(problem, schedule)
     awaited = _awaited(problem, schedule, times.start)
@@ -108,20 +90,8 @@ def read_torch_csv(path: Path) -> Schedule:
     """
     Read the orders of a CSV that PyTorch or ``torch_csv`` wrote.
 
-    Parameters
-    ----------
-    path
-        CSV file, one row per device.
-
-    Returns
-    -------
-    Schedule
-        Kind ``torch-csv``; whether it suits a pipeline is not checked.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read or a cell is no pass: row, cell and what was expected.
+    ``path``: CSV file, one row per device. Returns kind ``torch-csv``; whether it suits a pipeline is not checked.
+    Raises ``DataError`` if the file cannot be read or a cell is no pass: row, cell and what was expected.
     """
     rows = csv.reader(StringIO(read_text(path, "a CSV file of passes, one row for each device")))
     try:

@@ -48,15 +48,7 @@ def verify_schedule(path: Path) -> ScheduleVerification:
     """
     Check a schedule document.
 
-    Parameters
-    ----------
-    path
-        JSON file, format ``taut-schedule/1``.
-
-    Raises
-    ------
-    DataError
-        If the file is no such document.
+    ``path``: JSON file, format ``taut-schedule/1``. Raises ``DataError`` if the file is no such document.
     """
     spec, placed, schedule = parsed_schedule(path)
     claims = spec.certificate

@@ -77,10 +77,7 @@ class Box:
         """
         Errors as a command line states them, such as ``links=0.2,layers=0.05``.
 
-        Raises
-        ------
-        FieldError
-            If a name is none of a term, or its error no share.
+        Raises ``FieldError`` if a name is none of a term, or its error no share.
         """
         found: dict[str, float] = {}
         for part in text.split(","):
@@ -162,12 +159,7 @@ def box_regret(points: Points, box: Box) -> BoxRegret:
     """
     Bound the regret of a plan in a box of errors.
 
-    Parameters
-    ----------
-    points
-        The plan at other prices.
-    box
-        Errors of every term.
+    ``points``: the plan at other prices; ``box``: errors of every term.
     """
     low, high = box.slowdown
     ends = [low, 1.0, high] if low < 1.0 < high else sorted({low, high})

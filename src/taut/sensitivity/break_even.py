@@ -82,10 +82,7 @@ def break_even_rows(points: Points) -> list[Row]:
     """
     Factors of links either way, of memory and of imbalance upward, as far as until another plan wins.
 
-    Parameters
-    ----------
-    points
-        The plan at other prices.
+    ``points``: the plan at other prices.
     """
     slower = _outward(points, "links", FACTORS)
     faster = _outward(points, "links", [1 / factor for factor in FACTORS])

@@ -29,19 +29,9 @@ def at_prices(
     """
     The same problem with links x times as slow, (1), y times the memory, (2), and z times the imbalance, (3).
 
-    Parameters
-    ----------
-    problem
-        The stated problem; tables of its layers are shared.
-    links, memory
-        Factors x and y, above 0.
-    imbalance
-        Factor z, of a problem for which ``prices_imbalance``.
-
-    Raises
-    ------
-    DataError
-        If memory is scaled that a trained model predicts, whose margin is not a share.
+    ``problem``: the stated problem; tables of its layers are shared; ``links``, ``memory``: factors x and y, above 0;
+    ``imbalance``: factor z, of a problem for which ``prices_imbalance``. Raises ``DataError`` if memory is scaled that
+    a trained model predicts, whose margin is not a share.
     """
     if memory != 1.0 and problem.memory.network is not None:
         raise DataError("memory: predicted by a trained model, expected no factor of it")

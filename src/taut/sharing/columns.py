@@ -107,23 +107,10 @@ def columns(
     """
     The columns of kinds of jobs at numbers of GPUs.
 
-    Parameters
-    ----------
-    wanted
-        Numbers of GPUs by kind.
-    plans
-        ``best`` (1) or ``data-parallel`` (2).
-    pricing
-        Options of ``taut.plan`` by which plans are priced: ``stack``, ``calibration``, ``memory_model``.
-    processes
-        At the same time; one a core by default.
-    told
-        Called with how far one is.
-
-    Raises
-    ------
-    DataError
-        If the cache folder cannot be written, or another run holds it.
+    ``wanted``: numbers of GPUs by kind; ``plans``: ``best`` (1) or ``data-parallel`` (2); ``pricing``: options of
+    ``taut.plan`` by which plans are priced: ``stack``, ``calibration``, ``memory_model``; ``processes``: at the same
+    time; one a core by default; ``told``: called with how far one is. Raises ``DataError`` if the cache folder cannot
+    be written, or another run holds it.
     """
     priced = _loaded(pricing or {})
     with ExitStack() as stack:

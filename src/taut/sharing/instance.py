@@ -53,21 +53,10 @@ def instance(
     """
     State the problem; plans what is not planned yet.
 
-    Parameters
-    ----------
-    trace, cluster
-        Jobs, and nodes with links stated by levels.
-    plans
-        ``best`` or ``data-parallel`` (``taut.sharing.columns``).
-    prices
-        Dollars of a GPU hour by device type.
-    pricing, processes, told
-        As for ``columns``.
-
-    Raises
-    ------
-    DataError
-        If a job names an unknown device type, model or number of GPUs, or the cluster has measured matrices.
+    ``trace``, ``cluster``: jobs, and nodes with links stated by levels; ``plans``: ``best`` or ``data-parallel``
+    (``taut.sharing.columns``); ``prices``: dollars of a GPU hour by device type; ``pricing``, ``processes``, ``told``:
+    as for ``columns``. Raises ``DataError`` if a job names an unknown device type, model or number of GPUs, or the
+    cluster has measured matrices.
     """
     if cluster.bandwidth_matrix is not None or cluster.latency_matrix is not None:
         raise DataError(

@@ -25,10 +25,7 @@ def of_plan(plan: Plan) -> Configuration:
     """
     Strategy and placement of a plan.
 
-    Raises
-    ------
-    DataError
-        If an input of the plan is malformed, or the plan breaks its own rules.
+    Raises ``DataError`` if an input of the plan is malformed, or the plan breaks its own rules.
     """
     problem, strategy = problem_of(plan.typed, plan.source), strategy_of(plan.typed.strategy, plan.source)
     devices = devices_of(plan.typed, plan.source)
@@ -41,10 +38,7 @@ def of_request(request: PlanRequest) -> Configuration:
     """
     The strategy that a request's fixed values state, in the order of the devices.
 
-    Raises
-    ------
-    DataError
-        If no candidate holds the values, or too many do.
+    Raises ``DataError`` if no candidate holds the values, or too many do.
     """
     stated = stated_configuration(request)
     return _in_step(stated.problem), stated.strategy, stated.devices

@@ -28,17 +28,8 @@ def write_trace(found: "Simulation", path: str | Path) -> None:
     """
     Write a trace, whole or not at all.
 
-    Parameters
-    ----------
-    found
-        The simulated step.
-    path
-        A ``.json`` file.
-
-    Raises
-    ------
-    DataError
-        If the step has more than ``MOST_SLICES`` tasks, or the file cannot be written.
+    ``path``: A ``.json`` file. Raises ``DataError`` if the step has more than ``MOST_SLICES`` tasks, or the file cannot
+    be written.
     """
     write_events(path, found.tasks, trace_events(found))
 
@@ -47,10 +38,7 @@ def write_events(path: str | Path, slices: int, events: Iterable[dict[str, Any]]
     """
     Write events of a trace, whole or not at all.
 
-    Raises
-    ------
-    DataError
-        If there are more than ``MOST_SLICES``, or the file cannot be written.
+    Raises ``DataError`` if there are more than ``MOST_SLICES``, or the file cannot be written.
     """
     if slices > MOST_SLICES:
         raise DataError(f"{path}: {slices} tasks, expected at most {MOST_SLICES} for a trace")

@@ -24,19 +24,9 @@ def named_executor(name: str, scheduler: str | None = None, *, plans: bool = Tru
     """
     The executor that a command names, for the duration of a sweep; None for the processes of this machine.
 
-    Parameters
-    ----------
-    name
-        ``local``, ``dask`` or ``mpi``.
-    scheduler
-        Address of Dask's scheduler.
-    plans
-        Whether there are plans to make, for which loops are compiled first.
-
-    Raises
-    ------
-    DataError
-        If the name is unknown, Dask has no address or none that answers, or what is needed is not installed.
+    ``name``: ``local``, ``dask`` or ``mpi``; ``scheduler``: address of Dask's scheduler; ``plans``: whether there are
+    plans to make, for which loops are compiled first. Raises ``DataError`` if the name is unknown, Dask has no address
+    or none that answers, or what is needed is not installed.
     """
     if name not in NAMES:
         raise FieldError("executor", name, f"expected {one_of(name, NAMES)}")

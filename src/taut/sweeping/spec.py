@@ -58,10 +58,7 @@ def read_spec(given: SweepInput) -> tuple[SweepSpec, str]:
     """
     A sweep from its YAML file or its plain values, and where it comes from.
 
-    Raises
-    ------
-    DataError
-        If the file cannot be read or is no sweep.
+    Raises ``DataError`` if the file cannot be read or is no sweep.
     """
     if isinstance(given, Mapping):
         return SweepSpec.parse(dict(given), "sweep"), "sweep"
@@ -72,10 +69,7 @@ def expanded(spec: SweepSpec, source: str) -> list[tuple[Kind, Fields]]:
     """
     Kind and fields of every point, (1).
 
-    Raises
-    ------
-    DataError
-        For the first field that no point of its kind has, or a list without values.
+    Raises ``DataError``: for the first field that no point of its kind has, or a list without values.
     """
     common = dict(spec.model_extra or {})
     blocks = [common] if spec.points is None else [_within(common, block) for block in spec.points]

@@ -26,10 +26,7 @@ def check_table(path: Path) -> None:
     """
     Refuse before a sweep a file that could not be made after it.
 
-    Raises
-    ------
-    DataError
-        If the name ends in no known format, or the format needs what is not installed.
+    Raises ``DataError`` if the name ends in no known format, or the format needs what is not installed.
     """
     if path.suffix not in ENDS:
         raise DataError(f"{path}: expected a name that ends in {', '.join(ENDS)}")

@@ -41,10 +41,7 @@ def run_on(executor: Executor, points: Points, finished: Finished) -> None:
     """
     Run points on a caller's executor.
 
-    Raises
-    ------
-    SolverError
-        If the executor breaks.
+    Raises ``SolverError`` if the executor breaks.
     """
     held, waiting = _run(points, finished, executor, len(points))
     if left := len(held) + len(waiting):

@@ -70,17 +70,8 @@ def has_node_sets(problem: PlanningProblem, candidate: Candidate, cache: SubsetC
     """
     Say whether the bound applies: three stages or more of two to four blocks that fill a node, on few different nodes.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded, in the latency model ``step``.
-    cache
-        Kinds of slots so far.
-
-    Returns
-    -------
-    bool
-        Whether it applies.
+    ``problem``, ``candidate``: what is bounded, in the latency model ``step``; ``cache``: kinds of slots so far.
+    Returns whether it applies.
     """
     nodes, dp, pp = problem.links.num_nodes, candidate.dp, candidate.pp
     return (
@@ -100,21 +91,7 @@ def solve_by_node_sets(
     """
     Compute bound (3) of a candidate for which ``has_node_sets`` holds.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded.
-    best
-        Best links of the cluster.
-    cache
-        Dynamic programs so far.
-    margin
-        Whether the memory margin is kept.
-
-    Returns
-    -------
-    Joint
-        The bound, no less than ``placement``; infinite with an empty partition where nothing fits memory.
+    Returns the bound, no less than ``placement``; infinite with an empty partition where nothing fits memory.
     """
     known = solve_joint(problem, candidate, best, cache, margin=margin)
     if not known.partition.feasible or _attained(problem, candidate, known):
@@ -155,21 +132,9 @@ def least_placement(
     """
     The least seconds of a division over all placements, (2).
 
-    Parameters
-    ----------
-    placements
-        Sets, rings and hops.
-    waiting
-        What the stages of the division wait for.
-    bound
-        Seconds that no placement is below.
-    limit
-        Seconds above which nothing is of use.
-
-    Returns
-    -------
-    tuple
-        Seconds at least, and the nodes of every pipeline (dp, pp) if some placement takes no more.
+    ``placements``: sets, rings and hops; ``waiting``: what the stages of the division wait for; ``bound``: seconds that
+    no placement is below; ``limit``: seconds above which nothing is of use. Returns seconds at least, and the nodes of
+    every pipeline (dp, pp) if some placement takes no more.
     """
     refuted, rise, retries = bound, limit - bound if np.isfinite(limit) else 0.0, RETRIES
     while refuted < limit and retries:

@@ -58,19 +58,8 @@ def first_labels(sets: NodeSets, allowed: Floats, least: Floats) -> Labels:
     """
     Labels of stage 0.
 
-    Parameters
-    ----------
-    sets
-        What a stage can take.
-    allowed
-        Seconds A_0 of every set, (K,).
-    least
-        Seconds that the hops of all further stages take at least from every node, (nodes,).
-
-    Returns
-    -------
-    Labels
-        One for each set that leaves enough, (2).
+    ``sets``: what a stage can take; ``allowed``: seconds A_0 of every set, (K,); ``least``: seconds that the hops of
+    all further stages take at least from every node, (nodes,). Returns one for each set that leaves enough, (2).
     """
     count, size = sets.members.shape
     kept = np.zeros(count, np.int64)
@@ -97,23 +86,10 @@ def next_labels(
     """
     Labels of the next stage, dominated ones among them.
 
-    Parameters
-    ----------
-    sets, labels
-        What a stage can take, and labels of the stage before.
-    hops, net
-        Seconds of a hop, and of one without its way back, (nodes, nodes).
-    allowed
-        Seconds A_x of every set, (K,).
-    least
-        Seconds that the hops of all stages after this one take at least from every node, (nodes,).
-    most
-        Labels that are kept at most.
-
-    Returns
-    -------
-    tuple
-        The labels that leave enough, (2), and whether these are all.
+    ``sets``, ``labels``: what a stage can take, and labels of the stage before; ``hops``, ``net``: seconds of a hop,
+    and of one without its way back, (nodes, nodes); ``allowed``: seconds A_x of every set, (K,); ``least``: seconds
+    that the hops of all stages after this one take at least from every node, (nodes,); ``most``: labels that are kept
+    at most. Returns the labels that leave enough, (2), and whether these are all.
     """
     size, orders = sets.members.shape[1], len(sets.orders)
     room = min(most, 1024)

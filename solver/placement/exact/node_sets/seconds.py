@@ -53,12 +53,7 @@ def placements_of(problem: PlanningProblem, candidate: Candidate, smallest: floa
     """
     Sets of nodes with their rings, and hops.
 
-    Parameters
-    ----------
-    problem, candidate
-        Links and degrees.
-    smallest
-        Bytes that price the hops.
+    ``smallest``: bytes that price the hops.
     """
     links, tp, nodes = problem.links, candidate.tp, problem.links.num_nodes
     sets = sets_of(nodes, candidate.dp)
@@ -86,23 +81,9 @@ def waiting_of(
     """
     What the stages of a division wait for but hops, (1) and (2).
 
-    Parameters
-    ----------
-    stages
-        Seconds of ranges, of one device type.
-    division
-        Layers and recompute of every stage.
-    edge
-        Seconds of the further bytes of a cut before layer j, (L+1,).
-    later
-        Bytes of reductions, and the optimizer.
-    constant
-        Seconds of every step.
-
-    Returns
-    -------
-    Waiting
-        By stage.
+    ``stages``: seconds of ranges, of one device type; ``division``: layers and recompute of every stage; ``edge``:
+    seconds of the further bytes of a cut before layer j, (L+1,); ``later``: bytes of reductions, and the optimizer;
+    ``constant``: seconds of every step. Returns ``Waiting``: by stage.
     """
     within = division.starts, division.ends
     low, high = (figures[0][division.recompute_index, *within] for figures in (stages.low, stages.high))

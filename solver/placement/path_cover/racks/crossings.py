@@ -34,15 +34,8 @@ def crossed(graph: SlotGraph) -> tuple[Ints, int]:
     """
     Say which hops lead out of racks, (1).
 
-    Parameters
-    ----------
-    graph
-        The slots, of a case or not.
-
-    Returns
-    -------
-    tuple
-        Places of the nodes, (N,), and how many hops at the beginning of every path lead from one place to another.
+    ``graph``: the slots, of a case or not. Returns places of the nodes, (N,), and how many hops at the beginning of
+    every path lead from one place to another.
     """
     alone = np.arange(len(graph.hops))
     if graph.rack is None:
@@ -55,17 +48,7 @@ def crosses(graph: SlotGraph, paths: Ints) -> Flags:
     """
     Say which paths lead out of racks where they have to, (1).
 
-    Parameters
-    ----------
-    graph
-        The slots.
-    paths
-        Nodes, (paths, pp).
-
-    Returns
-    -------
-    array
-        Flags, (paths,).
+    ``paths``: nodes, (paths, pp). Returns flags, (paths,).
     """
     places, count = crossed(graph)
     visited = places[paths[:, : count + 1]]
@@ -77,15 +60,7 @@ def crossing_bound(graph: SlotGraph) -> float:
     """
     Bound the longest path of a case, (2); kept for the latest graphs, since a witness may ask for it in every proof.
 
-    Parameters
-    ----------
-    graph
-        The slots, of a case or not.
-
-    Returns
-    -------
-    float
-        Seconds, minus infinity without racks.
+    ``graph``: the slots, of a case or not. Returns seconds, minus infinity without racks.
     """
     if graph.rack is None:
         return -np.inf

@@ -73,15 +73,7 @@ class Racks:
         """
         List the cases (1).
 
-        Parameters
-        ----------
-        count
-            J, stages that are told apart.
-
-        Returns
-        -------
-        tuple
-            All cases, ``WHOLE`` alone for J = 0.
+        ``count``: J, stages that are told apart. Returns all cases, ``WHOLE`` alone for J = 0.
         """
         last = min(count, self.most_confined + 1, self.graph.pp)
         spanning = [RackCase(confined=p, spanning=True) for p in range(last)]
@@ -92,15 +84,7 @@ class Racks:
         """
         Build the slot graph of a case, (3).
 
-        Parameters
-        ----------
-        case
-            One of ``cases``.
-
-        Returns
-        -------
-        SlotGraph
-            The same nodes.
+        ``case``: one of ``cases``. Returns the same nodes.
         """
         graph, inverse = self.graph, self.graph.inverse
         if case.confined == 0:
@@ -114,15 +98,7 @@ def has_racks(graph: SlotGraph) -> bool:
     """
     Say whether cases can be told apart: nodes of one slot, rings of two nodes or more, and not too many nodes.
 
-    Parameters
-    ----------
-    graph
-        The slots.
-
-    Returns
-    -------
-    bool
-        Whether (1) to (3) apply.
+    Returns whether (1) to (3) apply.
     """
     single = bool((graph.capacity == 1).all()) and graph.num_paths == graph.replicas
     return single and graph.replicas > 1 and len(graph.hops) <= MAX_NODES
@@ -132,15 +108,7 @@ def racks_of(graph: SlotGraph) -> Racks | None:
     """
     Find the racks of a graph (``taut.solver.placement.path_cover.racks.visits``).
 
-    Parameters
-    ----------
-    graph
-        The slots.
-
-    Returns
-    -------
-    Racks or None
-        None where there are none, or no stage fits any rack.
+    Returns None where there are none, or no stage fits any rack.
     """
     if not has_racks(graph):
         return None
@@ -152,17 +120,8 @@ def known_racks(graph: SlotGraph, rack: Ints) -> Racks | None:
     """
     Take a division of the nodes, from anyone.
 
-    Parameters
-    ----------
-    graph
-        The slots, for which ``has_racks`` holds.
-    rack
-        Rack of every node, (N,).
-
-    Returns
-    -------
-    Racks or None
-        None where no stage fits any rack, or none can span two.
+    ``graph``: the slots, for which ``has_racks`` holds; ``rack``: rack of every node, (N,). Returns None where no stage
+    fits any rack, or none can span two.
     """
     rack = np.unique(rack, return_inverse=True)[1].astype(np.int64)
     slowest = spanning_rate(graph.inverse, rack, graph.replicas)
@@ -175,17 +134,7 @@ def is_whole(racks: Racks, cases: tuple[RackCase, ...]) -> bool:
     """
     Check that cases hold every placement, (1).
 
-    Parameters
-    ----------
-    racks
-        The division.
-    cases
-        In any order, from anyone.
-
-    Returns
-    -------
-    bool
-        Whether they are those of (1) for some J.
+    ``cases``: in any order, from anyone. Returns whether they are those of (1) for some J.
     """
     count = max((case.confined + case.spanning for case in cases), default=-1)
     return count >= 0 and set(cases) == set(racks.cases(count))
@@ -195,19 +144,8 @@ def spanning_rate(inverse: Floats, rack: Ints, size: int) -> float:
     """
     Bound the slowest link of a stage that spans racks, (2), by bisection over the rates.
 
-    Parameters
-    ----------
-    inverse
-        Symmetric seconds per byte between nodes, (N, N).
-    rack
-        Rack of every node, (N,).
-    size
-        Nodes of a stage, two or more.
-
-    Returns
-    -------
-    float
-        Seconds per byte, infinite where no stage spans racks.
+    ``inverse``: symmetric seconds per byte between nodes, (N, N); ``rack``: rack of every node, (N,); ``size``: nodes
+    of a stage, two or more. Returns seconds per byte, infinite where no stage spans racks.
     """
     apart = np.not_equal.outer(rack, rack)
     # The slowest link of such a stage may lie inside a rack.

@@ -32,21 +32,8 @@ def fewest_crossings(sizes: Ints, members: int, confined: int, pp: int) -> int:
     """
     Count the hops from rack to rack that some path makes at least, (4).
 
-    Parameters
-    ----------
-    sizes
-        Slots of every rack.
-    members
-        M, slots of a stage.
-    confined
-        p, leading stages that lie in one rack each.
-    pp
-        Slots of a path.
-
-    Returns
-    -------
-    int
-        At most pp - 1.
+    ``sizes``: slots of every rack; ``members``: M, slots of a stage; ``confined``: p, leading stages that lie in one
+    rack each. Returns ``int``: at most pp - 1.
     """
     later, hosts, again = max(pp - confined, 1), 0, 0
     if confined:
@@ -62,17 +49,9 @@ def fast_clusters(inverse: Floats, copies: Ints) -> Ints | None:
     """
     Find racks: the clusters by single linkage before the step between rates that is the largest.
 
-    Parameters
-    ----------
-    inverse
-        Symmetric seconds per byte between two nodes of any two blocks, or of one, (B, B).
-    copies
-        Nodes of every block, (B,).
-
-    Returns
-    -------
-    array or None
-        Rack of every block, (B,); None where links differ by less than ``FASTER``, or nodes of a block lie apart.
+    ``inverse``: symmetric seconds per byte between two nodes of any two blocks, or of one, (B, B); ``copies``: nodes of
+    every block, (B,). Returns rack of every block, (B,); None where links differ by less than ``FASTER``, or nodes of a
+    block lie apart.
     """
     several = np.diag(inverse)[copies > 1]
     merges = np.sort(np.concatenate([_tree_links(inverse), several]))

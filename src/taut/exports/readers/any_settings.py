@@ -29,15 +29,8 @@ def settings_of_file(path: Path) -> dict[str, Any]:
     """
     Values of a configuration from a launcher's file.
 
-    Parameters
-    ----------
-    path
-        JSON of DeepSpeed, TOML or Python of torchtitan, or flags in a file of any other name.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, or says nothing of a strategy.
+    ``path``: JSON of DeepSpeed, TOML or Python of torchtitan, or flags in a file of any other name. Raises
+    ``DataError`` if the file cannot be read, or says nothing of a strategy.
     """
     if path.suffix == ".json":
         return deepspeed_values(read_json(path, "DeepSpeed's configuration"), str(path))
@@ -54,10 +47,7 @@ def settings_of_flags(text: str) -> dict[str, Any]:
     """
     Values of a configuration from flags of Megatron-LM or torchtitan.
 
-    Raises
-    ------
-    DataError
-        If there are none of them.
+    Raises ``DataError`` if there are none of them.
     """
     if "--parallelism." in text or "--training." in text:
         return torchtitan_values(flag_fields(text))
@@ -71,10 +61,7 @@ def deepspeed_values(config: Any, source: str) -> dict[str, Any]:
     """
     Micro-batch, ZeRO stage and batch of DeepSpeed's configuration; degrees are not in it.
 
-    Raises
-    ------
-    DataError
-        If a value is no number, or checkpoints in the host's memory are divided among tensor ranks.
+    Raises ``DataError`` if a value is no number, or checkpoints in the host's memory are divided among tensor ranks.
     """
     names = {"micro_batch": "train_micro_batch_size_per_gpu", "global_batch": "train_batch_size"}
     given = config if isinstance(config, dict) else {}

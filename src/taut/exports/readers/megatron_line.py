@@ -37,10 +37,7 @@ def flags_of(text: str) -> Flags:
     """
     Flags and their values of a command line, ``--name value`` or ``--name=value``; of a flag twice the last.
 
-    Raises
-    ------
-    DataError
-        If quotes are not closed.
+    Raises ``DataError`` if quotes are not closed.
     """
     try:
         words = shlex.split(text, comments=True)
@@ -62,21 +59,9 @@ def megatron_values(flags: Mapping[str, str | None]) -> dict[str, Any]:
     """
     What a command line says of the strategy.
 
-    Parameters
-    ----------
-    flags
-        Flags and their values.
-
-    Returns
-    -------
-    dict
-        Values that ``taut.plan`` may fix, ``layers`` of the stages, ``copies`` of what is sharded, ``recompute``,
-        groups of the router, and ``global_batch``.
-
-    Raises
-    ------
-    DataError
-        If a value is no number or no layout, or chunks do not divide the layers.
+    ``flags``: flags and their values. Returns values that ``taut.plan`` may fix, ``layers`` of the stages, ``copies``
+    of what is sharded, ``recompute``, groups of the router, and ``global_batch``. Raises ``DataError`` if a value is no
+    number or no layout, or chunks do not divide the layers.
     """
     values: dict[str, Any] = {name: count(flags, flag) for name, flag in COUNTS.items()}
     chunks, layers = stated_division(flags, values["pp"])

@@ -29,10 +29,7 @@ def toml_fields(text: str) -> dict[str, Any]:
     """
     Fields of a TOML file.
 
-    Raises
-    ------
-    DataError
-        If it is no TOML.
+    Raises ``DataError`` if it is no TOML.
     """
     try:
         sections = tomllib.loads(text)
@@ -53,10 +50,7 @@ def module_fields(text: str) -> dict[str, Any]:
     """
     Fields of a module that states them as dictionaries, as ``taut export`` writes it; nothing of it is run.
 
-    Raises
-    ------
-    DataError
-        If it is no Python, or a dictionary is not written out.
+    Raises ``DataError`` if it is no Python, or a dictionary is not written out.
     """
     found: dict[str, Any] = {}
     try:
@@ -83,20 +77,9 @@ def torchtitan_values(fields: Mapping[str, Any]) -> dict[str, Any]:
     """
     What fields say of the strategy.
 
-    Parameters
-    ----------
-    fields
-        Values by section and name.
-
-    Returns
-    -------
-    dict
-        Values that ``taut.plan`` may fix, ``layers`` of the stages, ``copies`` of what is sharded, and ``recompute``.
-
-    Raises
-    ------
-    DataError
-        If a degree is no number, or a schedule is unknown.
+    ``fields``: values by section and name. Returns values that ``taut.plan`` may fix, ``layers`` of the stages,
+    ``copies`` of what is sharded, and ``recompute``. Raises ``DataError`` if a degree is no number, or a schedule is
+    unknown.
     """
     values: dict[str, Any] = {name: _count(fields, field, 1) for name, field in DEGREES.items()}
     parts = fields.get(PARTS) or []

@@ -21,14 +21,7 @@ mpirun -n %d --map-by rankfile:FILE="$here/rankfile" -x MASTER_ADDR -x MASTER_PO
 
 
 def rank_files(job: Job) -> dict[str, str]:
-    """
-    Rankfile, hosts of the processes, start script, and GPUs of the processes.
-
-    Parameters
-    ----------
-    job
-        What is launched.
-    """
+    """Rankfile, hosts of the processes, start script, and GPUs of the processes."""
     names = [job.host_names[node] for node in job.nodes.tolist()]
     lines = [f"rank {rank}={name} slot={gpu}\n" for rank, (name, gpu) in enumerate(zip(names, job.gpus, strict=True))]
     start = SCRIPT % (names[0], len(names))

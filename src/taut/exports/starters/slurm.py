@@ -32,14 +32,7 @@ KNOWN = 'export SLURM_HOSTFILE="$here/hosts.txt"\n'
 
 
 def slurm_files(job: Job) -> dict[str, str]:
-    """
-    Job script, hosts or nodes of the processes, and their GPUs.
-
-    Parameters
-    ----------
-    job
-        What is launched.
-    """
+    """Job script, hosts or nodes of the processes, and their GPUs."""
     used = sorted(set(job.nodes.tolist()))
     script = SCRIPT.format(
         nodes=len(used),

@@ -39,14 +39,7 @@ wait
 
 
 def torchrun_script(job: Job) -> str:
-    """
-    The script that starts one node's processes.
-
-    Parameters
-    ----------
-    job
-        What is launched.
-    """
+    """The script that starts one node's processes."""
     names = [job.host_names[node] for node in job.node_order()]
     lines = [_whole_line, _single_line][not job.is_node_major]
     cases = "".join(f"  {name}) {lines(job, number)} ;;\n" for number, name in enumerate(names))

@@ -27,10 +27,7 @@ def framed(plan: Written, sections: Callable[[Written], list[str]]) -> str:
     """
     A page with the sections of a plan.
 
-    Raises
-    ------
-    DataError
-        If the plan lacks or contradicts a figure.
+    Raises ``DataError`` if the plan lacks or contradicts a figure.
     """
     try:
         body = "".join(sections(plan))

@@ -127,21 +127,10 @@ def reproduce_aceso(
     """
     Search every setting of a table of Aceso's plans.
 
-    Parameters
-    ----------
-    folder
-        Holds the table and the operator profiles, or folders with them.
-    time_limit
-        Seconds of each search, without those of its tables.
-    only
-        Part of the name of a search, such as ``Aceso on l4, gpt-13b``.
-    told
-        Called with its name before each.
-
-    Raises
-    ------
-    DataError
-        If there is no table, profiles are missing, or a line is wrong.
+    ``folder``: holds the table and the operator profiles, or folders with them; ``time_limit``: seconds of each search,
+    without those of its tables; ``only``: part of the name of a search, such as ``Aceso on l4, gpt-13b``; ``told``:
+    called with its name before each. Raises ``DataError`` if there is no table, profiles are missing, or a line is
+    wrong.
     """
     table = table_of_plans(folder)
     if table is None:
@@ -218,10 +207,8 @@ def price_of_plan(problem: AcesoProblem, plan: OperatorPlan) -> AcesoPrice:
     """
     A plan by the formula, recomputing what Aceso's rule does.
 
-    Raises
-    ------
-    DataError
-        If its stages do not hold all operators, degrees were not profiled, or the rule recomputes another number.
+    Raises ``DataError`` if its stages do not hold all operators, degrees were not profiled, or the rule recomputes
+    another number.
     """
     stages, flags, first = [], [], 0
     where = f"plan of {len(plan.stages)} stages on {plan.gpu}"

@@ -52,16 +52,8 @@ def at_our_prices(profiles: Path, problem: AcesoProblem, given: OperatorPlan, ti
     """
     Price a plan, or None where it does not map.
 
-    Parameters
-    ----------
-    profiles
-        Folder of the device's operator profiles.
-    problem
-        What Aceso's search was given.
-    given
-        The plan.
-    time_limit
-        Seconds of each of the two searches.
+    ``profiles``: folder of the device's operator profiles; ``problem``: what Aceso's search was given; ``time_limit``:
+    seconds of each of the two searches.
     """
     first = given.stages[0]
     if any((stage.tp, stage.dp) != (first.tp, first.dp) for stage in given.stages):
@@ -82,10 +74,7 @@ def memory_bytes(gpu: str) -> int:
     """
     Memory of a device as the driver states it.
 
-    Raises
-    ------
-    DataError
-        If the device is unknown.
+    Raises ``DataError`` if the device is unknown.
     """
     memory = next((size for name, size in MEMORY_MIB.items() if gpu.startswith(name)), None)
     if memory is None:

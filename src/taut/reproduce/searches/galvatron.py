@@ -131,21 +131,10 @@ def reproduce_galvatron(
     """
     Price all plans of a folder.
 
-    Parameters
-    ----------
-    folder
-        Holds ``gpt_configs`` and ``hardware_configs``, or a folder with them.
-    time_limit
-        Seconds of each of the two searches at taut's prices; that by the formula takes a second or so.
-    only
-        Part of the name of a plan, such as ``Galvatron llama2-7b``.
-    told
-        Called with its name before each.
-
-    Raises
-    ------
-    DataError
-        If a file is missing or wrong, or a plan is not of the space.
+    ``folder``: holds ``gpt_configs`` and ``hardware_configs``, or a folder with them; ``time_limit``: seconds of each
+    of the two searches at taut's prices; that by the formula takes a second or so; ``only``: part of the name of a
+    plan, such as ``Galvatron llama2-7b``; ``told``: called with its name before each. Raises ``DataError`` if a file is
+    missing or wrong, or a plan is not of the space.
     """
     rows = []
     for path in galvatron_plans(folder):
@@ -185,10 +174,8 @@ def problem_of(path: Path, given: GalvatronPlan) -> GalvatronProblem:
     """
     What the search was given for a plan that lies beside the profiles of its model.
 
-    Raises
-    ------
-    DataError
-        If a profile is missing or wrong, or the model is not of the catalog or has another number of layers.
+    Raises ``DataError`` if a profile is missing or wrong, or the model is not of the catalog or has another number of
+    layers.
     """
     nodes, size, blocks = given.nodes, given.gpus_per_node, load_model(given.model).blocks
     if len(given.layers) != len(blocks):
@@ -211,10 +198,7 @@ def seconds_of(path: Path, problem: GalvatronProblem, given: GalvatronPlan) -> f
     """
     Seconds of a plan by the formula.
 
-    Raises
-    ------
-    DataError
-        If the plan is not of the space, or its memory not within what the search was given.
+    Raises ``DataError`` if the plan is not of the space, or its memory not within what the search was given.
     """
     setting = Setting(given.chunks, len(given.division))
     if setting not in problem.settings() or list(given.division) != problem.division(setting.pp):

@@ -9,11 +9,6 @@ def places_of(folder: Path, pattern: str) -> list[Path]:
     """
     Files and folders of a name, those of the folder itself first.
 
-    Parameters
-    ----------
-    folder
-        Where to look.
-    pattern
-        Name, with ``*`` for any text.
+    ``pattern``: name, with ``*`` for any text.
     """
     return [path for depth in DEPTHS for path in sorted(folder.glob(f"{depth}{pattern}"))]

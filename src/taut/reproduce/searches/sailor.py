@@ -43,10 +43,7 @@ def sailor_runs(folder: Path, only: str = "") -> Iterator[PublishedPlan]:
     """
     The runs of a folder, each once, of those whose name has a part that is asked for.
 
-    Raises
-    ------
-    DataError
-        If the profile is missing.
+    Raises ``DataError`` if the profile is missing.
     """
     if not has_runs(folder):
         return

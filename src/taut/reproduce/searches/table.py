@@ -134,23 +134,11 @@ def reproduce_searches(
     """
     Price the published plans of a folder.
 
-    Parameters
-    ----------
-    folder
-        Holds some of the files that the modules of ``taut.reproduce.searches`` name, or folders up to two levels below
-        it do.
-    time_limit
-        Seconds of each of the two searches of a plan.
-    only
-        Part of the name of a plan, such as ``NVIDIA llama3-8b on 8 GPUs``.
-    told
-        Called with the job of a plan before it is priced, and with what is left out since its prices are missing.
-
-    Raises
-    ------
-    DataError
-        If the folder has none of the files, or one of them is wrong; or if the prices of plans are missing that are
-        asked for by name, or stand alone.
+    ``folder``: holds some of the files that the modules of ``taut.reproduce.searches`` name, or folders up to two
+    levels below it do; ``time_limit``: seconds of each of the two searches of a plan; ``only``: part of the name of a
+    plan, such as ``NVIDIA llama3-8b on 8 GPUs``; ``told``: called with the job of a plan before it is priced, and with
+    what is left out since its prices are missing. Raises ``DataError`` if the folder has none of the files, or one of
+    them is wrong; or if the prices of plans are missing that are asked for by name, or stand alone.
     """
     if not (has_plans(folder) or has_runs(folder) or table_of_plans(folder) or galvatron_plans(folder)):
         raise DataError(f"{folder}: no file that is known, expected {', '.join([*TABLES][:-1])} or {TABLES[-1]}")

@@ -160,12 +160,8 @@ def makespan(forward: Floats, recompute: Floats, backward: Floats, micro_batches
     """
     Seconds of all passes in the order of 1F1B: each begins when its stage and its micro-batch are free, (1) to (3).
 
-    Parameters
-    ----------
-    forward, recompute, backward
-        Seconds of every stage's passes (stages,).
-    micro_batches
-        Micro-batches of a step.
+    ``forward``, ``recompute``, ``backward``: seconds of every stage's passes (stages,); ``micro_batches``:
+    micro-batches of a step.
     """
     stages = len(forward)
     stage_end, batch_end = np.zeros(stages), np.zeros(micro_batches)

@@ -60,23 +60,10 @@ def reproduce_vtrain(
     """
     Price vTrain's studies.
 
-    Parameters
-    ----------
-    price
-        Dollars an hour of a GPU.
-    only
-        One of the parts; all without it.
-    work_limit
-        Refinements of each search for a best plan; by default 60 for figure 10 and 40 for table III.
-    jobs
-        Processes that search; by default one a core.
-    progress
-        Called as by ``taut.sweep`` while the best plans are searched.
-
-    Raises
-    ------
-    FieldError
-        If there is no such part.
+    ``price``: dollars an hour of a GPU; ``only``: one of the parts; all without it; ``work_limit``: refinements of each
+    search for a best plan; by default 60 for figure 10 and 40 for table III; ``jobs``: processes that search; by
+    default one a core; ``progress``: called as by ``taut.sweep`` while the best plans are searched. Raises
+    ``FieldError`` if there is no such part.
     """
     if only is not None and only not in PARTS:
         raise FieldError("only", only, f"expected {one_of(only, PARTS)}")
