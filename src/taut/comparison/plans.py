@@ -16,7 +16,7 @@ SELDOM = "context ranks", "optimizer states on hosts", "activations on hosts"
 
 
 def side_by_side(one: Plan | MeshedPlan, other: Plan | MeshedPlan) -> list[Row]:
-    """Figures of two plans; a plan of meshes states degrees and micro-batch of each mesh, in the order of its stages."""
+    """Figures of two plans; a plan of meshes states degrees and micro-batch of each mesh, in stage order."""
     columns = [_figures(each) for each in (one, other)]
     rows = [(name, columns[0][name], columns[1][name]) for name in columns[0]]
     rows = [row for row in rows if row[0] not in SELDOM or set(row[1:]) != {NONE}]
