@@ -24,6 +24,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, "reference/command-line.md", content=command_line()))
     files.append(File.generated(config, "reference/python.md", content=python_names()))
     contributing = Path(config.config_file_path).with_name("CONTRIBUTING.md").read_text(encoding="utf-8")
+    contributing = contributing.replace("](docs/dev/", "](")
     files.append(File.generated(config, "dev/contributing.md", content=contributing))
     for page in notebook_pages(config):
         files.append(page)
