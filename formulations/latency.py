@@ -42,6 +42,7 @@ from taut.formulations.strategy import Strategy
 from taut.formulations.tables.block_links import block_link
 from taut.formulations.tables.memory import bytes_of_stages
 from taut.formulations.tables.stage_tables import StageTables
+from taut.formulations.violation import Rule, Violation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +204,7 @@ def memory_bytes(problem: PlanningProblem, strategy: Strategy) -> list[int]:
     ]
 
 
-def violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> tuple[str, ...]:
+def violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> tuple[Violation, ...]:
     """
     What is wrong with a choice, one line each.
 
@@ -215,58 +216,64 @@ def violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> t
     return (*_group_violations(problem, strategy, devices), *_memory_violations(problem, strategy, devices))
 
 
-def _batch_violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> list[str]:
+def _batch_violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> list[Violation]:
     """Micro-batches that replicas do not divide, or replicas on several types, of a batch that is divided unevenly."""
     candidate, found = strategy.candidate, list(strategy.micro_batches)
     count = candidate.dp * candidate.num_micro_batches
     if not candidate.uneven_batch:
-        return [f"micro-batches {found} by replica of an even batch"] if found else []
+        return [Violation(Rule.BATCH, f"micro-batches {found} by replica of an even batch")] if found else []
     if len(found) != candidate.dp or min(found) < 1 or sum(found) != count:
-        return [f"micro-batches {found} do not divide {count} over {candidate.dp} replicas"]
+        return [Violation(Rule.BATCH, f"micro-batches {found} do not divide {count} over {candidate.dp} replicas")]
     types = problem.type_of_node[problem.links.node_of[devices]]
     mixed = np.flatnonzero((types != types[:1, :, :1]).any(axis=(0, 2)))
-    return [f"replica {z} of an uneven batch is on several types of device" for z in mixed[:1].tolist()]
+    words = (f"replica {z} of an uneven batch is on several types of device" for z in mixed[:1].tolist())
+    return [Violation(Rule.TYPES, each) for each in words]
 
 
-def _shape_violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> list[str]:
-    candidate, found = strategy.candidate, []
+def _shape_violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> list[Violation]:
+    candidate, found = strategy.candidate, list[Violation]()
     ends = [0, *(end for _, end in strategy.stages)]
     chained = all(first == before for (first, _), before in zip(strategy.stages, ends, strict=False))
     rising = all(first < end for first, end in strategy.stages)
     count = candidate.pp * candidate.vpp
     if len(strategy.stages) != count or not (chained and rising and ends[-1] == problem.num_layers(candidate)):
-        found.append(f"stages {list(strategy.layer_stages)} do not divide {len(problem.model.blocks)} layers in order")
+        words = f"stages {list(strategy.layer_stages)} do not divide {len(problem.model.blocks)} layers in order"
+        found.append(Violation(Rule.DIVISION, words))
     elif not is_stated(strategy.division.layers, problem.families(candidate)):
         forms = ", ".join(problem.space.divisions)
-        found.append(f"layers {strategy.division.layers.tolist()} of the stages are no division that is {forms}")
+        words = f"layers {strategy.division.layers.tolist()} of the stages are no division that is {forms}"
+        found.append(Violation(Rule.DIVISION, words))
     allowed = set(problem.recompute_of(candidate))
     if len(strategy.recompute) != count or not set(strategy.recompute) <= allowed:
-        found.append(f"recompute {list(strategy.recompute)} is not one of {sorted(allowed)} for each stage")
+        words = f"recompute {list(strategy.recompute)} is not one of {sorted(allowed)} for each stage"
+        found.append(Violation(Rule.RECOMPUTE, words))
     if devices.shape != (candidate.pp, candidate.pipelines, candidate.width):
-        found.append(f"devices have shape {devices.shape}, not (pp, pipelines, width)")
+        found.append(Violation(Rule.DEVICES, f"devices have shape {devices.shape}, not (pp, pipelines, width)"))
     elif sorted(devices.ravel().tolist()) != list(range(problem.cluster.num_devices)):
-        found.append("not every device is used exactly once")
+        found.append(Violation(Rule.DEVICES, "not every device is used exactly once"))
     return found
 
 
-def _group_violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> list[str]:
+def _group_violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> list[Violation]:
     """Blocks and their groups that are torn apart."""
-    links, candidate, found = problem.links, strategy.candidate, []
+    links, candidate, found = problem.links, strategy.candidate, list[Violation]()
     size, nodes = int(links.gpus_per_node.max()), links.node_of[devices]
     for count, name in candidate.block.groups.items():
         spread = max(len(set(group)) for group in nodes.reshape(-1, count).tolist())
         allowed = max(count // size, 1)
         if spread > allowed:
-            found.append(f"a {name} of {count} lies on {spread} nodes, not {allowed}")
+            found.append(Violation(Rule.GROUPS, f"a {name} of {count} lies on {spread} nodes, not {allowed}"))
     return found[-1:]
 
 
-def _memory_violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> list[str]:
+def _memory_violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> list[Violation]:
     budget = problem.budget
     types = problem.type_of_node[problem.links.node_of[devices]]
-    return [
-        f"stage {x} needs {-(-need // KIB)} KiB, device type {problem.device_types[kind]} has {budget[kind] // KIB}"
+    names = problem.device_types
+    words = (
+        f"stage {x} needs {-(-need // KIB)} KiB, device type {names[kind]} has {budget[kind] // KIB}"
         for x, need in enumerate(memory_bytes(problem, strategy))
         for kind in sorted(set(types[x].ravel().tolist()))
         if need > budget[kind]
-    ]
+    )
+    return [Violation(Rule.MEMORY, each) for each in words]

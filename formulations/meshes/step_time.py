@@ -40,6 +40,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Division, Strategy
 from taut.formulations.tables.block_links import block_link
 from taut.formulations.tables.memory import bytes_of_stages
+from taut.formulations.violation import Rule, Violation
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,22 +223,23 @@ def mesh_memory(problem: PlanningProblem, plan: MeshPlan) -> list[int]:
     return found
 
 
-def mesh_violations(problem: PlanningProblem, plan: MeshPlan) -> list[str]:
+def mesh_violations(problem: PlanningProblem, plan: MeshPlan) -> list[Violation]:
     """Rules that the devices and stages of a plan break, one line each; none where it can run."""
-    choice, links, found = plan.choice, problem.links, list[str]()
+    choice, links, found = plan.choice, problem.links, list[Violation]()
     ends, firsts = plan.division.ends.tolist(), plan.division.starts.tolist()
     if firsts != [0, *ends[:-1]] or len(ends) != choice.pp or ends[-1] != len(problem.model.blocks):
-        return ["the stages do not divide the layers in order"]
+        return [Violation(Rule.DIVISION, "the stages do not divide the layers in order")]
     if sorted(np.concatenate([each.ravel() for each in plan.devices]).tolist()) != list(range(len(links.node_of))):
-        return ["not every device is used exactly once"]
+        return [Violation(Rule.DEVICES, "not every device is used exactly once")]
     for k, mesh in enumerate(choice.meshes):
         nodes = links.node_of[plan.devices[k]]
         if (problem.type_of_node[nodes] != mesh.kind).any():
-            found.append(f"mesh {k} has devices of another type than {problem.device_types[mesh.kind]}")
+            words = f"mesh {k} has devices of another type than {problem.device_types[mesh.kind]}"
+            found.append(Violation(Rule.TYPES, words))
         if (nodes != nodes[..., :1]).any():
-            found.append(f"a tensor group of mesh {k} lies on several nodes")
+            found.append(Violation(Rule.GROUPS, f"a tensor group of mesh {k} lies on several nodes"))
     for x, need in enumerate(mesh_memory(problem, plan)):
         budget = int(problem.budget[choice.meshes[choice.mesh_of_stage[x]].kind])
         if need > budget:
-            found.append(f"stage {x} needs {-(-need // KIB)} KiB of {budget // KIB}")
+            found.append(Violation(Rule.MEMORY, f"stage {x} needs {-(-need // KIB)} KiB of {budget // KIB}"))
     return found

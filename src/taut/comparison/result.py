@@ -37,7 +37,7 @@ class Priced:
             step_time_s=stated.seconds,
             memory_bytes=tuple(memory_bytes(problem, strategy)),
             fits=not faults,
-            why=faults[0] if faults else "",
+            why=str(faults[0]) if faults else "",
         )
 
     def __str__(self) -> str:

@@ -18,6 +18,7 @@ from taut.formulations.latency import step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
+from taut.formulations.violation import Rule
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.solver.result import Incumbent
@@ -70,7 +71,7 @@ def _simple(problem: PlanningProblem, candidate: Candidate, recompute: str | Non
 
 
 def _seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> float:
-    if any("lies on" in line for line in violations(problem, strategy, devices)):
+    if any(broken.rule is Rule.GROUPS for broken in violations(problem, strategy, devices)):
         return math.inf
     return float(step_time(problem, strategy, devices).total)
 

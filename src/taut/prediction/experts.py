@@ -30,6 +30,7 @@ from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.strategy import Strategy, division_of_layers
 from taut.formulations.tables.activation_offload import HOST_FULL, LEAST_COEFFICIENT, check_activation_hosts
 from taut.formulations.tables.host_shares import ActivationOffload
+from taut.formulations.violation import Rule
 from taut.planning.stack import not_hidden_twice
 from taut.prediction.settings import Setting
 from taut.solver.simple_plans import rank_order
@@ -46,7 +47,7 @@ def priced_alone(row: ConfigurationRow, setting: Setting, division: list[int]) -
     kinds = np.full(len(division), RECOMPUTE.index(row.recompute))
     strategy = Strategy(candidate=candidate, division=division_of_layers(candidate, division, kinds))
     devices = rank_order(candidate)
-    if torn := [words for words in violations(problem, strategy, devices) if "needs" not in words]:
+    if torn := [each for each in violations(problem, strategy, devices) if each.rule is not Rule.MEMORY]:
         raise DataError(f"{torn[0]}, expected other degrees")
     needed = max(memory_bytes(problem, strategy))
     if row.activation_offload_fraction and needed >= LEAST_COEFFICIENT * HOST_FULL:

@@ -231,7 +231,7 @@ def test_full_recompute_does_not_go_with_a_split_backward_pass() -> None:
     given_nodes = problem(cluster(2, 1), recompute=["none", "full"], schedules=list(SCHEDULES))
     split = chosen("zb-h1", 2, 1, 8, 2, 4, recompute="full")
     whole = chosen("interleaved-1f1b", 2, 2, 8, 1, 2, 3, 4, recompute="full")
-    assert "recompute" in violations(given_nodes, split, in_order(split.candidate))[0]
+    assert "recompute" in str(violations(given_nodes, split, in_order(split.candidate))[0])
     assert violations(given_nodes, whole, in_order(whole.candidate)) == ()
     only = problem(cluster(2, 1), recompute=["full"], schedules=["zb-h1", "1f1b"])
     assert {c.schedule for c in only.candidates} == {"1f1b"}

@@ -190,4 +190,4 @@ def test_strategies_without_micro_batches_are_no_plans() -> None:
     found = next(best for c in uneven_candidates(given) if (best := enumerate_candidate(given, c)).strategy is not None)
     assert found.strategy is not None and found.devices is not None
     bare = Strategy(candidate=found.strategy.candidate, division=found.strategy.division)
-    assert "do not divide" in violations(given, bare, found.devices)[0]
+    assert "do not divide" in str(violations(given, bare, found.devices)[0])

@@ -170,7 +170,7 @@ def test_plan_needs_its_least_limit_to_the_kib(found: Frontier) -> None:
         strategy, devices = chosen(found, index)
         assert violations(lowered(problem(), point.needs_gib), strategy, devices) == ()
         less = gib_of(kib_of(point.needs_gib) - 1)
-        assert "needs" in violations(lowered(problem(), less), strategy, devices)[0]
+        assert "needs" in str(violations(lowered(problem(), less), strategy, devices)[0])
 
 
 def test_least_limit_is_feasible_and_no_smaller_one(found: Frontier) -> None:
