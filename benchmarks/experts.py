@@ -15,12 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.accuracy import as_catalog
+from benchmarks.expert_fitting import calibrate_experts, expert_samples, expert_terms
 from benchmarks.expert_rows import ExpertCampaign, ExpertRun, campaigns, expert_runs, left_out
 from taut.data.arrays import Floats
 from taut.data.calibration import EXPERT_TERMS, Calibration
 from taut.data.samples import ConfigurationRow
-from taut.prediction.expert_fitting import calibrate_experts, expert_samples
-from taut.prediction.expert_terms import expert_terms
 from taut.prediction.rows import predict_rows
 from taut.prediction.settings import find_device
 from taut.solver.calibration.latency import Samples, cross_validate, fit_coefficients, stated_coefficients

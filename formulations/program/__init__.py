@@ -1,6 +1,6 @@
 """
 The strategy choice as an integer program.
 
-``program`` states sets, variables and constraints; ``rows`` builds its rows from a planning problem. ``learned_memory``
-adds a learned memory model as a tabulated constraint, ``relu`` and ``relu_rows`` as an embedded network.
+``program`` states sets, variables and constraints; ``rows`` builds its rows from a planning problem. A learned
+memory model is a table in these rows.
 """

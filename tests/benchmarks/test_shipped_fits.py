@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.accuracy import pulled_to, rounded
 from benchmarks.campaigns import campaigns
+from benchmarks.expert_fitting import expert_samples
 from benchmarks.expert_rows import campaigns as expert_campaigns
 from benchmarks.expert_rows import expert_runs
 from benchmarks.memory_accuracy import fitted
@@ -16,7 +17,6 @@ from benchmarks.memory_campaigns import memory_campaigns
 from taut.data.arrays import Floats
 from taut.data.calibration import EXPERT_TERMS, TERMS, Calibration
 from taut.data.catalog.builtin import catalog_calibrations, catalog_memory_models
-from taut.prediction.expert_fitting import expert_samples
 from taut.prediction.fitting import memory_model, samples_of
 from taut.prediction.settings import find_device
 from taut.solver.calibration.latency import (

@@ -8,7 +8,6 @@ import taut
 from taut.comparison.current import current_of, priced_as_is
 from taut.data.samples import ConfigurationRow
 from taut.planning.request import PlanRequest
-from taut.prediction.expert_terms import expert_terms
 from taut.prediction.experts import known_model
 
 SHAPE = {"hidden": 1024, "layers": 6, "heads": 16, "ffn_hidden": 4096, "seq": 2048, "vocab": 32000}
@@ -216,12 +215,3 @@ def test_a_row_may_state_the_groups_of_its_router() -> None:
     assert taut.predict([row])[0]["step_time_s"] == own
     (said,) = taut.predict([row | {"router_num_groups": 7, "router_group_topk": 1}])
     assert "router_num_groups is 7, expected a divisor of num_experts (256)" in said["error"]
-
-
-def test_terms_add_up_to_the_step() -> None:
-    """Each coefficient times its slope; pipelines on several nodes wait for all of them."""
-    degrees = {"tp": 2, "pp": 2, "dp": 4, "zero": 1, "ep": 4, "etp": 1, "global_batch": 64}
-    row = ConfigurationRow.parse({**ROW, **degrees}, "row")
-    found = expert_terms(row)
-    assert sum(found.values()) == pytest.approx(taut.predict([{**ROW, **degrees}])[0]["step_time_s"], rel=1e-6)
-    assert all(found[term] > 0 for term in ("gemm", "tensor_parallel", "pipeline", "data_parallel", "exchange"))

@@ -1,11 +1,20 @@
-"""
+r"""
 Calibrations from measured runs of models with experts, of one stack on one device or on devices of one kind.
 
-The terms of a run are its slopes (``taut.prediction.expert_terms``), taken at the stated coefficients and once more at
-those that the first fit finds: between both hardly a maximum of the step time changes its winner.
+The step time T(c) of a configuration is piecewise linear in the coefficients c, and doubles when they all double. By
+Euler's theorem it is then, with its slopes as terms,
+
+(1) :math:`T(c) = \sum_k c_k\, \partial T / \partial c_k`,
+
+of which each part is what the term adds to the step: what other work or replicas hide of it has no slope. Slopes are
+differences to slightly larger coefficients, exact but for rounding where no maximum changes its winner between.
+
+A fit takes the slopes of its runs at the stated coefficients, and once more at the coefficients that the first fit
+finds: between both hardly a maximum changes its winner.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +22,9 @@ import numpy as np
 from taut.data.arrays import Floats
 from taut.data.calibration import EXPERT_TERMS, KEPT, Calibration, uncalibrated
 from taut.data.samples import ConfigurationRow
-from taut.prediction.expert_terms import slopes
+from taut.prediction.experts import division_of, priced_alone
 from taut.prediction.fitting import gather_slowdown_of
-from taut.prediction.settings import Given, find_device, setting_of
+from taut.prediction.settings import Given, Setting, find_device, setting_of
 from taut.solver.calibration.fitted import fit_calibration
 from taut.solver.calibration.latency import (
     SHOWN,
@@ -26,6 +35,8 @@ from taut.solver.calibration.latency import (
     stated_coefficients,
 )
 
+STEP = 1e-6
+"""Difference of a coefficient by which slopes are taken."""
 LAUNCHES_US = (400.0, 800.0, 1600.0, 3000.0)
 """Microseconds of the host for a pass that a fit tries: layers with experts launch more kernels than dense ones."""
 HIDDEN = ("tensor_parallel", "pipeline", "data_parallel", "gather")
@@ -96,3 +107,31 @@ def _slopes(rows: list[ConfigurationRow], about: dict[str, Any], stack: Stack, a
         said = uncalibrated(find_device(row.gpu)).model_copy(update={**kept, **stack._asdict()})
         found.append(slopes(row, setting_of(row, Given(calibration=said)), at))
     return np.array(found)
+
+
+def expert_terms(row: ConfigurationRow, given: Given | None = None) -> dict[str, float]:
+    """Seconds that each term adds to the predicted step of a row with experts, (1)."""
+    setting = setting_of(row, given or Given())
+    coefficients = np.array([setting.calibration[term] for term in EXPERT_TERMS])
+    parts = slopes(row, setting, coefficients) * coefficients
+    return dict(zip(EXPERT_TERMS, parts.tolist(), strict=True))
+
+
+def slopes(row: ConfigurationRow, setting: Setting, coefficients: Floats) -> Floats:
+    """
+    Terms of a row at some coefficients, (1).
+
+    ``row``: a configuration with experts; ``setting``: what prices it but the coefficients; ``coefficients``: in the
+    order of ``EXPERT_TERMS``. Returns seconds at coefficient 1, in the order of ``EXPERT_TERMS``. Raises ``DataError``
+    if no plan has these degrees.
+    """
+    at = _seconds(row, setting, coefficients)
+    moved = coefficients + STEP * np.eye(len(EXPERT_TERMS))
+    return np.array([_seconds(row, setting, each) - at for each in moved]) / STEP
+
+
+def _seconds(row: ConfigurationRow, setting: Setting, coefficients: Sequence[float] | Floats) -> float:
+    known = setting.calibration.model_dump()
+    known["coefficients"] = dict(zip(EXPERT_TERMS, map(float, coefficients), strict=True))
+    chosen = replace(setting, calibration=Calibration.model_validate(known))
+    return priced_alone(row, chosen, division_of(row))[0]

@@ -6,18 +6,21 @@ import numpy as np
 import pytest
 
 import taut
+from benchmarks.expert_fitting import LEAST, calibrate_experts, expert_terms
 from taut.data.calibration import EXPERT_TERMS, uncalibrated
 from taut.data.catalog.builtin import catalog_calibrations
 from taut.data.load import load_stack
 from taut.data.samples import ConfigurationRow
 from taut.data.stack import calibration_for
-from taut.prediction.expert_fitting import LEAST, calibrate_experts
 from taut.prediction.rows import predict_rows
 from taut.prediction.settings import Given, find_device, setting_of, within_domain
 
 SHAPE = {"hidden": 2048, "layers": 8, "heads": 16, "ffn_hidden": 8192, "seq": 4096, "vocab": 32000, "zero": 1}
 EXPERTS = {"num_experts": 32, "experts_per_token": 4, "expert_ffn_hidden": 1024}
 PLANS = ((16, 1, 8, 1), (16, 1, 16, 1), (16, 1, 8, 4), (16, 2, 8, 1), (16, 2, 4, 2), (32, 1, 16, 2), (32, 2, 16, 1))
+
+ROW = {"gpu": "h100-80gb", "n_gpus": 16, "hidden": 1024, "layers": 6, "heads": 16, "ffn_hidden": 4096, "seq": 2048}
+ROW |= {"vocab": 32000, "num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 1024, "shared_ffn_hidden": 1024}
 
 
 def row(gpus: int, pp: int, ep: int, micro_batch: int, gpu: str = "h100") -> ConfigurationRow:
@@ -98,3 +101,12 @@ def test_recorded_steps_fuse_the_activation_of_experts() -> None:
     setting = setting_of(row(16, 1, 8, 1).model_copy(update={"cuda_graphs": True}), Given())
     assert setting.calibration.launch_us == 0 and setting.calibration.fused_experts
     assert np.isfinite(setting.calibration["exchange"])
+
+
+def test_terms_add_up_to_the_step() -> None:
+    """Each coefficient times its slope; pipelines on several nodes wait for all of them."""
+    degrees = {"tp": 2, "pp": 2, "dp": 4, "zero": 1, "ep": 4, "etp": 1, "global_batch": 64}
+    row = ConfigurationRow.parse({**ROW, **degrees}, "row")
+    found = expert_terms(row)
+    assert sum(found.values()) == pytest.approx(taut.predict([{**ROW, **degrees}])[0]["step_time_s"], rel=1e-6)
+    assert all(found[term] > 0 for term in ("gemm", "tensor_parallel", "pipeline", "data_parallel", "exchange"))
