@@ -6,8 +6,8 @@ Run ``python -m benchmarks.distances FOLDER --data DIR [--part NAME ...] [--plot
 (``taut.reproduce.searches``), without which parts that need them are left out. A row has the distance J / L - 1 of a
 plan of J seconds from the lower bound L of all plans of the same space at the same prices, and the command that prints
 it. By a formula of its own a search is compared with that formula's optimum. ``taut`` is the best plan known there, so
-its distance says how much of the others' may be the bound's. ``--page PAGE --plot distances.png`` draws the table on a
-page instead, whose rows may have been renewed one by one.
+its distance says how much of the others' may be the bound's. ``--table docs/results/data/distances/distances.md --plot
+distances.png`` draws that table instead, whose rows may have been renewed one by one.
 """
 
 import argparse
@@ -227,12 +227,12 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--plot", type=Path)
-    parser.add_argument("--page", type=Path, help="draw the table that this page shows, and run nothing")
+    parser.add_argument("--table", type=Path, help="draw the rows of this file, and run nothing")
     options = parser.parse_args()
-    if (options.folder is None) == (options.page is None):
-        parser.error("expected a folder or --page")
-    if options.page:
-        rows = of_markdown(options.page.read_text(encoding="utf-8").splitlines())
+    if (options.folder is None) == (options.table is None):
+        parser.error("expected a folder or --table")
+    if options.table:
+        rows = of_markdown(options.table.read_text(encoding="utf-8").splitlines())
     else:
         rows = list(_rows(options.folder, options.data, options.part))
         print("\n".join(in_markdown(rows)))
