@@ -3,7 +3,7 @@ How far published plans and searches are from the proven optimum: a table in Mar
 
 Run ``python -m benchmarks.distances FOLDER --data DIR [--part NAME ...] [--plot distances.png]``: each part is one
 ``taut reproduce`` whose JSON is written to FOLDER, if it is not there yet; DIR holds the tables of other projects
-(``taut.reproduce.searches``), without which parts that need them are left out. A row has the distance J / L - 1 of a
+(``taut.papers.searches``), without which parts that need them are left out. A row has the distance J / L - 1 of a
 plan of J seconds from the lower bound L of all plans of the same space at the same prices, and the command that prints
 it. By a formula of its own a search is compared with that formula's optimum. ``taut`` is the best plan known there, so
 its distance says how much of the others' may be the bound's. ``--table docs/results/data/distances/distances.md --plot

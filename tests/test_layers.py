@@ -97,6 +97,14 @@ def test_layers_import_only_what_lies_below() -> None:
     assert offenders == []
 
 
+def test_the_core_imports_no_paper() -> None:
+    """Reproductions and peers' cost models import the core; the command that shows them alone imports them."""
+    reader = PACKAGE / "commands" / "reproduce.py"
+    core = [path for path in EVERY if not path.is_relative_to(PACKAGE / "papers") and path != reader]
+    found = [(name(path), *each) for path in core for each in imports(path) if each[1].startswith("taut.papers")]
+    assert found == []
+
+
 def test_errors_import_nothing_of_ours() -> None:
     """The tree of errors stands below everything."""
     assert [imported for _, imported in imports(PACKAGE / "errors.py") if reached_layer(imported)] == []

@@ -10,7 +10,6 @@ from taut.data.analytic.operator_table import read_attention, read_gemms
 from taut.data.calibration import TERMS
 from taut.data.catalog.devices import catalog_device
 from taut.data.load import load_calibration, load_cluster, load_costs, load_memory_model, load_model
-from taut.data.readers.amp import read_amp_profile
 from taut.data.readers.galvatron.costs import read_galvatron
 from taut.data.readers.matrix_csv import read_matrix
 from taut.data.readers.mpigraph import cluster_from_mpigraph, read_mpigraph
@@ -21,11 +20,11 @@ from taut.data.readers.nvidia_topo import cluster_from_topology, read_topology
 from taut.data.readers.qaplib import read_qaplib, read_qaplib_solution
 from taut.data.readers.sailor import read_sailor
 from taut.data.samples import read_samples
+from taut.papers.amp_files import read_amp_profile
 from taut.schedules.reading import given_json
 from taut.schedules.torch_csv import read_torch_csv
 from taut.schedules.verify import verify_schedule
 from tests.data.readers.galvatron.test_costs import MODEL, TIMES
-from tests.data.readers.test_amp import SECONDS
 from tests.data.readers.test_huggingface import LLAMA
 from tests.data.readers.test_huggingface_layers import DEEPSEEK3
 from tests.data.readers.test_mpigraph import CSV, RECV, SEND
@@ -35,6 +34,7 @@ from tests.data.readers.test_nvidia_topo import LEGEND, TABLE
 from tests.data.readers.test_sailor import profile
 from tests.data.test_memory_network import TINY
 from tests.support.pipelines import SPLIT, WHOLE, found
+from tests.taut.papers.test_amp_files import SECONDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from itertools import product
 import numpy as np
 
 from taut.data.arrays import Flags, Floats
-from taut.data.readers.aceso.operators import OperatorProfile, Operators
 from taut.data.units import MIB
-from taut.formulations.aceso.formula import kinds_of, stage_bytes, stage_seconds, step_seconds
-from taut.formulations.aceso.problem import AcesoProblem
+from taut.papers.aceso.formula import kinds_of, stage_bytes, stage_seconds, step_seconds
+from taut.papers.aceso.operators import OperatorProfile, Operators
+from taut.papers.aceso.problem import AcesoProblem
 
 Random = np.random.Generator
 

@@ -7,8 +7,8 @@ import numpy as np
 from taut.data.readers.galvatron.plans import Split
 from taut.data.readers.galvatron.profile import Ends, GalvatronProfile, Line
 from taut.data.units import MIB, MILLISECOND
-from taut.formulations.galvatron.problem import GalvatronProblem, Setting
-from taut.formulations.galvatron.step import price
+from taut.papers.galvatron.problem import GalvatronProblem, Setting
+from taut.papers.galvatron.step import price
 
 WAYS = 1, 2, 4
 

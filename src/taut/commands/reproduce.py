@@ -28,7 +28,7 @@ def amp(
 ) -> None:
     """Search AMP's three settings under one bound; or, with its profile and trials, price its real trials."""
     if profile is not None and trials is not None:
-        from taut.reproduce.amp import reproduce_amp
+        from taut.papers.amp import reproduce_amp
 
         priced = reproduce_amp(setting or "homogeneous", profile, trials)
         typer.echo(json.dumps(priced.as_dict()) if as_json else str(priced))
@@ -36,7 +36,7 @@ def amp(
     if profile is not None or trials is not None:
         given, missing = ("profile", "trials") if trials is None else ("trials", "profile")
         raise FieldError(missing, None, f"expected a file beside --{given}: trials are priced by the profile")
-    from taut.reproduce.amp_searches import reproduce_amp_searches
+    from taut.papers.amp_searches import reproduce_amp_searches
     from taut.solver.result import Limits
 
     found = reproduce_amp_searches(setting, Limits(time_limit=time_limit))
@@ -53,8 +53,8 @@ def hethub(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """Plan Llama 2 70B on five mixed clusters, beside HETHUB's shares of the throughput that the types have apart."""
-    from taut.reproduce.hethub import reproduce_hethub
-    from taut.reproduce.hethub_table import reproduce_hethub_table
+    from taut.papers.hethub import reproduce_hethub
+    from taut.papers.hethub_table import reproduce_hethub_table
     from taut.solver.result import Limits
 
     limits = Limits(time_limit=time_limit)
@@ -78,7 +78,7 @@ def pipette(
 ) -> None:
     """Plan Pipette's four settings by the methods that it compares, beside its figures and under one bound."""
     from taut.formulations.problem import LatencyModel
-    from taut.reproduce.pipette import reproduce_pipette
+    from taut.papers.pipette import reproduce_pipette
     from taut.solver.result import Limits
 
     latency_model: LatencyModel = "step" if whole_step else "pipette"
@@ -94,7 +94,7 @@ def searches(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """Price published plans beside the best plan of the same space, with their distance from the lower bound."""
-    from taut.reproduce.searches.table import reproduce_searches
+    from taut.papers.searches.table import reproduce_searches
 
     found = reproduce_searches(data, time_limit=time_limit, only=only, told=lambda words: typer.echo(words, err=True))
     typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
@@ -112,7 +112,7 @@ def vtrain_jobs(
 ) -> None:
     """Share 1,024 A100 among jobs by ElasticFlow without and with our plans, beside vTrain's figures and a bound."""
     from taut.commands.progress import live_lines
-    from taut.reproduce.vtrain_jobs import reproduce_vtrain_jobs
+    from taut.papers.vtrain.jobs import reproduce_vtrain_jobs
 
     with live_lines(quiet=False) as say:
         found = reproduce_vtrain_jobs(arrivals=arrivals, only=only, traces=traces, time_limit=time_limit, told=say)
@@ -133,7 +133,7 @@ def vtrain(
 ) -> None:
     """Price MT-NLG's plans, sizes and design space by vTrain's rules and by measured runs, with proven best plans."""
     from taut.commands.progress import live_lines
-    from taut.reproduce.vtrain.study import reproduce_vtrain
+    from taut.papers.vtrain.study import reproduce_vtrain
 
     check_file(plot)
     check_plot(plot)
@@ -148,7 +148,7 @@ def vtrain(
             progress=lambda done, total, row: say(f"{done} of {total} searches for the best plan"),
         )
     if plot is not None and (space := found.space) is not None:
-        from taut.plots.design_space import SIZE, plot_design_space
+        from taut.papers.vtrain.design_space import SIZE, plot_design_space
 
         write_picture(plot, SIZE, lambda figure: plot_design_space(space, figure.subplots(1, 2)))
     typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
@@ -159,7 +159,7 @@ def vschedules(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """Plan a 98.5B model at sequence 16384 on 40 GPUs under six schedules, beside the published grid search."""
-    from taut.reproduce.vschedules import reproduce_vschedules
+    from taut.papers.vschedules import reproduce_vschedules
 
     found = reproduce_vschedules()
     typer.echo(json.dumps(found.as_dict()) if as_json else str(found))

@@ -1,0 +1,117 @@
+r"""
+Seconds and bytes of a plan by Aceso's formula (EuroSys 2024, sections 3.2 and 3.3, as its program computes them).
+
+A plan has stages :math:`s = 0, \dots, S - 1` of consecutive operators :math:`i`, each on :math:`g_s = t_s d_s` devices
+with tensor degree :math:`t_s` and :math:`d_s` replicas; micro-batches of :math:`m` samples of all replicas together, so
+:math:`B = G / m` of them, and flags :math:`r_i \in \{0, 1\}` of recomputed operators. With seconds :math:`f_i, b_i` of
+an operator at micro-batch :math:`m / d_s` and degree :math:`t_s`, bytes :math:`x_i, y_i` of its input and output,
+:math:`a_i` of its activations, :math:`w_i` of its weights, and :math:`v_i, u_i` that the allocator holds besides in the
+forward and the backward pass, a stage takes
+
+(1) :math:`\tau_s = \sum_i (f_i + b_i + r_i f_i) + x_1 / W + y_n / W`
+
+for a micro-batch, where :math:`W` is the rate of messages of that size, within a node or between nodes by the stage's
+first and last device, and the step
+
+(2) :math:`T = (B - 1) \max_s \tau_s + \sum_s \tau_s`.
+
+Of the activations those stay away for which an operator and the next are recomputed, unless the next opens a layer:
+
+(3) :math:`A_s = x_1 + \sum_i a_i - \sum_i r_i r_{i+1} a_i`,
+
+the largest run of recomputed operators, cut where a layer opens, is there once more as :math:`P_s`, and with the
+weights in fp16, gradients, a copy in fp32 and two moments
+
+(4) :math:`M_s = 8 w + (S - s) A_s + P_s + \max(\max_i v_i + \max_i u_i, w),\quad w = \sum_i w_i`,
+
+where the maxima leave out the stage's last operator. No plan may have an :math:`M_s` above the limit. Reductions of
+gradients between replicas and the optimizer's step are not in the formula.
+
+Two particulars of the program are kept, as its figures depend on them: a message takes the rate of half its size
+rounded down to a power of two, and one below 1 MiB that of a place counted from the end of the list; a run that ends
+the stage behind an operator with a shared buffer is forgotten in :math:`P_s`.
+"""
+
+import math
+
+import numpy as np
+
+from taut.data.arrays import Flags, Floats, Ints
+from taut.data.units import MIB
+from taut.papers.aceso.operators import Operators
+
+BYTES_OF_WEIGHTS = 8.0
+"""Weights, gradients, fp32 copy and moments in units of the fp16 weights, (4)."""
+
+
+def kinds_of(operators: Operators, layers: int) -> Ints:
+    """Kind of every operator of a model with so many layers, in its order."""
+    first, end = operators.head, operators.head + operators.layer
+    layer = np.tile(np.arange(first, end), layers)
+    return np.concatenate([np.arange(first), layer, np.arange(end, len(operators.names))])
+
+
+def stage_seconds(operators: Operators, kinds: Ints, recomputed: Flags, first_rate: Floats, last_rate: Floats) -> float:
+    """
+    Seconds of a stage for a micro-batch, (1).
+
+    ``operators``: at the stage's micro-batch and tensor degree; ``kinds``, ``recomputed``: kinds of its operators, and
+    which are recomputed; ``first_rate``, ``last_rate``: rates of messages by size into and out of the stage.
+    """
+    forward, backward = operators.forward[kinds], operators.backward[kinds]
+    messages = message_seconds(operators.inputs[kinds[0]], first_rate)
+    messages += message_seconds(operators.outputs[kinds[-1]], last_rate)
+    return float(forward.sum() + backward.sum() + forward[recomputed].sum()) + messages
+
+
+def message_seconds(size: float, rates: Floats) -> float:
+    """Seconds of a message of so many bytes, with the rates of 1, 2, 4, ... MiB."""
+    if size <= 0:
+        return 0.0
+    place = int(math.log2(size / MIB))
+    place -= place >= 1
+    return float(size / rates[min(place, len(rates) - 1)])
+
+
+def step_seconds(stages: Floats, micro_batches: int) -> float:
+    """Seconds of a step of stages with these seconds for a micro-batch, (2)."""
+    return float((micro_batches - 1) * stages.max() + stages.sum())
+
+
+def stage_bytes(operators: Operators, kinds: Ints, recomputed: Flags, behind: int) -> float:
+    """
+    Bytes of a device of a stage, (4).
+
+    ``operators``: at the stage's micro-batch and tensor degree; ``kinds``, ``recomputed``: kinds of its operators, and
+    which are recomputed; ``behind``: number of stages behind it, S - 1 - s.
+    """
+    kept = operators.inputs[kinds[0]] + operators.activations[kinds].sum() - saved_bytes(operators, kinds, recomputed)
+    weights = operators.weights[kinds].sum()
+    reserved = max(_reserved(operators, kinds), weights)
+    return float(BYTES_OF_WEIGHTS * weights + (behind + 1) * kept + run_bytes(operators, kinds, recomputed) + reserved)
+
+
+def _reserved(operators: Operators, kinds: Ints) -> float:
+    """What the allocator holds besides, without the stage's last operator."""
+    forward, backward = operators.reserved_forward[kinds[:-1]], operators.reserved_backward[kinds[:-1]]
+    return float(forward.max(initial=0.0) + backward.max(initial=0.0))
+
+
+def saved_bytes(operators: Operators, kinds: Ints, recomputed: Flags) -> float:
+    """Activations that stay away, the last sum of (3)."""
+    both = recomputed[:-1] & recomputed[1:] & (kinds[1:] != operators.head)
+    return float(operators.activations[kinds[:-1]][both].sum())
+
+
+def run_bytes(operators: Operators, kinds: Ints, recomputed: Flags) -> float:
+    """The largest run of recomputed operators, P of (4)."""
+    largest = run = 0.0
+    for place in range(len(kinds) - 1):
+        kind, following = kinds[place], kinds[place + 1]
+        if not (recomputed[place] and recomputed[place + 1]):
+            largest, run = max(largest, run), 0.0
+            continue
+        run += operators.activations[kind]
+        if not operators.shares[kind] and (following == operators.head or place + 2 == len(kinds)):
+            largest, run = max(largest, run), 0.0
+    return float(largest)

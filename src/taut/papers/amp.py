@@ -1,0 +1,275 @@
+r"""
+AMP's real trials, priced by our evaluator beside AMP's own predictions.
+
+A trial ran (tmp, dp, pp, micro-batch) with AMP's split of the layers under DeepSpeed, in Megatron-LM's order: tensor
+ranks, then replicas, then stages, over nodes of G devices. With :math:`m` micro-batches a step takes
+
+(1) :math:`T = (m - 1) \max_x t_x + \sum_x t_x + T_{PP} + T_{DP} + T_{tied} + T_{opt}`: 1F1B, then blocking
+    all-reduces and the optimizer. All but the last two terms are the evaluator's (``taut.formulations.latency``),
+    latency model ``amp``;
+(2) :math:`t_x`, a stage on its own device type, from AMP's profile at the trial's micro-batch
+    (``taut.papers.amp_files``); the profile includes the all-reduces of tensor groups, so they are not priced again;
+(3) :math:`T_{PP}`: one trip there and back in fp16. The :math:`\min(G, tmp \cdot dp)` workers of a stage that leave a
+    node send at once and share its rate;
+(4) :math:`T_{DP}`: a ring in fp32 (DeepSpeed's ``fp32_allreduce``) over the slowest link, the longest over all stages.
+    The :math:`\min(G, tmp)` rings that leave a node share its rate;
+(5) :math:`T_{tied}`: first and last stage exchange the fp16 gradient of the embedding, of which both have a copy, and
+    the workers of a stage share the node's rate as in (3). The evaluator has no such term;
+(6) :math:`T_{opt}`: 30 bytes of memory traffic a parameter for Adam and, where there are replicas, 28 around the
+    all-reduce, at the device's stated efficiency; the slowest stage's. AMP's model has no such term.
+
+No figure is fitted to trials. Source: AMP (Li et al., arXiv 2210.07297), and the configuration files of its code.
+"""
+
+import math
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from taut.data.analytic.device_rates import ELEMENT_BYTES
+from taut.data.analytic.layer_costs import OPTIMIZER_TRAFFIC_BYTES
+from taut.data.arrays import Ints
+from taut.data.calibration import Calibration
+from taut.data.cluster import ClusterSpec
+from taut.data.costs import CostTable
+from taut.data.device import DeviceSpec
+from taut.data.load import load_cluster, load_model
+from taut.data.memory import MemoryModel
+from taut.data.model import ModelSpec
+from taut.data.suggest import one_of
+from taut.data.units import GIGABIT
+from taut.errors import DataError, FieldError
+from taut.formulations.degrees import divisors
+from taut.formulations.gradient_reductions import by_device
+from taut.formulations.latency import step_time
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate, StrategySpace
+from taut.formulations.strategy import Division, Strategy
+from taut.papers.agreement import Agreement, agreement
+from taut.papers.amp_files import AMP_LAYERS, amp_costs
+from taut.papers.amp_trials import Trial, read_trials
+
+MEMORY = MemoryModel(precision="fp16")
+REDUCED = MemoryModel(precision="fp32")
+"""What is all-reduced: gradients in fp32."""
+CAST_BYTES = 28
+"""
+A parameter's traffic around an all-reduce in fp32 (DeepSpeed, ``allreduce_bucket`` of its engine): gradients flattened
+(2 read, 2 written), made fp32 (2, 4), divided by the replicas (4, 4), made fp16 (4, 2) and copied back (2, 2).
+"""
+SUSTAINED = {"t4-16gb": 0.6 * 585 / 1590}
+"""Share of the peak rate in long runs. A T4's peak is stated at its boost clock, 1590 MHz; within its 70 W only the
+base clock, 585 MHz, is sure, and of its rate the T4 is taken to reach the share that the catalog states of a V100."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One of AMP's experiments: cluster and model of our catalog, the model's name in AMP's profile, global batch."""
+
+    cluster: str
+    model: str
+    profile: str
+    global_batch: int
+
+
+SETTINGS = {
+    "homogeneous": Setting("amp-homogeneous", "gpt2-345m", "gpt2", 32),
+    "het_cluster": Setting("amp-heterogeneous", "gpt2-345m", "gpt2", 32),
+    "het_model": Setting("amp-unlike-layers", "transgan-generator", "transgan", 64),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reproduction:
+    """
+    Trials with our seconds, None where a stage has no block, which our layers cannot say.
+
+    Both agreements are over the ``compared`` trials: those that finished and that both sides predict.
+    """
+
+    setting: str
+    trials: list[Trial]
+    ours_s: list[float | None]
+    compared: int
+    ours: Agreement | None
+    amp: Agreement | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values; seconds that were not recorded are None."""
+        pairs = zip(self.trials, self.ours_s, strict=True)
+        return {
+            "setting": self.setting,
+            "trials": len(self.trials),
+            "compared": self.compared,
+            "ours": asdict(self.ours) if self.ours else None,
+            "amp": asdict(self.amp) if self.amp else None,
+            "rows": [{**_plain(trial), "ours_s": ours} for trial, ours in pairs],
+        }
+
+    def __str__(self) -> str:
+        """The two predictions, line by line."""
+        head = f"amp {self.setting}: {self.compared} of {len(self.trials)} trials finished and are predicted by both"
+        names = ("", "Spearman", "Kendall", "regret", "of best 3", "of best 5", "mean error")
+        lines = [names, *(_words(*side) for side in (("taut", self.ours), ("AMP", self.amp)))]
+        return "\n".join([head, *("  ".join(f"{cell:>10}" for cell in line).rstrip() for line in lines)])
+
+
+def _plain(trial: Trial) -> dict[str, Any]:
+    finite = {k: None if isinstance(v, float) and math.isinf(v) else v for k, v in asdict(trial).items()}
+    return {**finite, "cuts": list(trial.cuts)}
+
+
+def _words(name: str, found: Agreement | None) -> tuple[str, ...]:
+    if found is None:
+        return (name, *("-",) * 6)
+    correlations = ("-" if value is None else f"{value:.3f}" for value in (found.spearman, found.kendall))
+    shares = (found.regret, found.regret_top3, found.regret_top5, found.mape)
+    return (name, *correlations, *(f"{100 * share:.1f} %" for share in shares))
+
+
+@dataclass(frozen=True)
+class AmpExperiment:
+    """A setting with its specs and layer costs; it prices trials."""
+
+    setting: Setting
+    model: ModelSpec
+    cluster: ClusterSpec
+    costs: CostTable
+    _problems: dict[tuple[int, str], PlanningProblem] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, name: str, profile: Path) -> "AmpExperiment":
+        """
+        The experiment of a name, with costs from AMP's profile.
+
+        Raises ``DataError`` if there is no such setting, or the profile is wrong.
+        """
+        if name not in SETTINGS:
+            raise FieldError("setting", name, f"expected {one_of(name, SETTINGS)}")
+        setting = SETTINGS[name]
+        cluster, model = load_cluster(setting.cluster), load_model(setting.model)
+        batches, devices = divisors(setting.global_batch), _sustained(cluster)
+        costs = amp_costs(profile, setting.profile, model, cluster, micro_batches=batches, devices=devices)
+        return cls(setting, model, cluster, costs)
+
+    @property
+    def gpus_per_node(self) -> int:
+        """Devices of a node; AMP's nodes are of one size."""
+        return self.cluster.nodes[0].gpus_per_node
+
+    def seconds(self, trial: Trial) -> float | None:
+        """Seconds of a trial's step, (1); None where a stage has no block."""
+        strategy = self._strategy(trial)
+        if any(first == end for first, end in strategy.stages):
+            return None
+        devices = np.arange(self.cluster.num_devices).reshape(trial.pp, trial.dp, trial.tp)
+        hops = step_time(self._problem(self._senders(trial), MEMORY), strategy, devices)
+        reduced = self._problem(min(self.gpus_per_node, trial.tp), REDUCED)
+        rings = step_time(reduced, strategy, devices)
+        model = float(hops.total - hops.data_parallel + rings.data_parallel)
+        return model + self._tied(trial) + _update(reduced, strategy, devices)
+
+    def check(self, trial: Trial, where: str) -> None:
+        """
+        Refuse a trial of another experiment.
+
+        Raises ``DataError``: one line that begins with ``where``.
+        """
+        devices, batch = self.cluster.num_devices, self.setting.global_batch
+        length, degrees = AMP_LAYERS[self.setting.profile].length, sorted({row.tp for row in self.costs.rows})
+        if trial.pp * trial.dp * trial.tp != devices:
+            raise DataError(f"{where}: pp*dp*tmp is {trial.pp * trial.dp * trial.tp}, expected the {devices} devices")
+        if batch % (trial.dp * trial.micro_batch):
+            raise DataError(
+                f"{where}: dp*mbs is {trial.dp * trial.micro_batch}, expected a divisor of the batch {batch}"
+            )
+        if trial.tp not in degrees:
+            raise DataError(f"{where}: tmp is {trial.tp}, expected a degree that the profile has, one of {degrees}")
+        if trial.cuts[-1] != length:
+            raise DataError(f"{where}: ds_partition ends at {trial.cuts[-1]}, expected the model's {length} layers")
+
+    def _strategy(self, trial: Trial) -> Strategy:
+        layers = AMP_LAYERS[self.setting.profile]
+        ends = [layers.blocks_before(cut) for cut in trial.cuts]
+        m = self.setting.global_batch // trial.dp // trial.micro_batch
+        candidate = Candidate(trial.pp, trial.tp, trial.dp, 1, trial.micro_batch, m, "1f1b", 0, False)
+        stages = tuple(pairwise(ends))
+        return Strategy(candidate=candidate, division=Division(stages, ("none",) * trial.pp))
+
+    def _senders(self, trial: Trial) -> int:
+        """Workers of a stage on one node."""
+        return min(self.gpus_per_node, trial.tp * trial.dp)
+
+    def _tied(self, trial: Trial) -> float:
+        """T_tied, (5)."""
+        if trial.pp == 1 or not self.model.tied_embedding:
+            return 0.0
+        gradient = ELEMENT_BYTES[MEMORY.precision] * self.model.embedding_parameters(trial.tp)
+        return gradient * self._senders(trial) / ((self.cluster.network.bandwidth_gbps or math.inf) * GIGABIT)
+
+    def _problem(self, sharing: int, memory: MemoryModel) -> PlanningProblem:
+        """The planning problem where so many transfers, of this precision, share the rate between two nodes."""
+        key = (sharing, memory.precision)
+        if key not in self._problems:
+            rate = (self.cluster.network.bandwidth_gbps or math.inf) / sharing
+            network = self.cluster.network.model_copy(update={"bandwidth_gbps": rate})
+            cluster = self.cluster.model_copy(update={"network": network})
+            space = StrategySpace(global_batch=self.setting.global_batch, max_tp=self.gpus_per_node)
+            self._problems[key] = PlanningProblem(
+                self.model, cluster, self.costs, memory, space, "amp", _coefficients()
+            )
+        return self._problems[key]
+
+
+def _update(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> float:
+    """T_opt, (6)."""
+    specs = [problem.cluster.devices[name] for name in problem.device_types]
+    passes = np.array([1 / (spec.memory_bandwidth * spec.memory_efficiency) for spec in specs])
+    slowest = passes[problem.type_of_node[problem.links.node_of[devices]]].max(axis=(-1, -2))
+    moved = OPTIMIZER_TRAFFIC_BYTES + (CAST_BYTES if strategy.candidate.dp > 1 else 0)
+    return float((moved * by_device(strategy, problem.tables(strategy.candidate).parameters) * slowest).max())
+
+
+def _sustained(cluster: ClusterSpec) -> dict[str, DeviceSpec]:
+    """The cluster's devices that cannot hold the clock of their peak, at the share that they hold."""
+    return {
+        name: device.model_copy(update={"gemm_efficiency": SUSTAINED[name]})
+        for name, device in cluster.devices.items()
+        if name in SUSTAINED
+    }
+
+
+def _coefficients() -> Calibration:
+    """Trips there and back, and no all-reduces of tensor groups beside the profile's, (2) and (4)."""
+    terms = dict.fromkeys(("gemm", "attention", "memory", "launch", "data_parallel", "optimizer"), 1.0)
+    terms |= {"tensor_parallel": 0.0, "pipeline": 2.0, "constant": 0.0}
+    return Calibration(name="amp", coefficients=terms)
+
+
+def reproduce_amp(setting: str, profile: Path, trials: Path) -> Reproduction:
+    """
+    Price trials and compare both predictions with the measured seconds.
+
+    ``setting``: name of an experiment, one of ``SETTINGS``; ``profile``, ``trials``: AMP's layer costs, and its trials.
+    Raises ``DataError`` if there is no such setting, or a file is wrong.
+    """
+    experiment = AmpExperiment.of(setting, profile)
+    rows = read_trials(trials)
+    for number, trial in enumerate(rows, start=1):
+        experiment.check(trial, f"{trials} row {number}")
+    ours = [experiment.seconds(trial) for trial in rows]
+    known = [math.inf if seconds is None else seconds for seconds in ours]
+    table = np.array([known, [row.amp_s for row in rows], [row.measured_s for row in rows]])
+    taut, amp, measured = table[:, np.isfinite(table).all(axis=0)]
+    some = len(measured) > 0
+    return Reproduction(
+        setting=setting,
+        trials=rows,
+        ours_s=ours,
+        compared=len(measured),
+        ours=agreement(taut, measured) if some else None,
+        amp=agreement(amp, measured) if some else None,
+    )

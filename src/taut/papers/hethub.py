@@ -1,0 +1,237 @@
+r"""
+HETHUB's heterogeneous clusters: its efficiencies beside ours, and beside the best that its space could have.
+
+With types i of device, :math:`n_i` of each, :math:`r_i` the throughput of a device in a cluster of its type alone, and
+r the throughput of a device in the mixed cluster, the paper reports
+
+(1) :math:`e = r \sum_i n_i / \sum_i n_i r_i`,
+
+the share of the throughput that the types have apart. Ours are priced as follows. A device of type i is so fast that
+the paper's plan for ten nodes of its type alone, ten even stages without tensor parallelism, has the published
+throughput. In the mixed cluster, with the paper's number of stages, are set side by side: even stages; stages by
+HETHUB's rule of load balance (``taut.solver.methods.baselines.hethub``); the best plan of the space; and (1) of its
+lower bound. It may be above one, since the best plan need not be as even as those of the types alone.
+
+Stated in the paper: Llama 2 70B, 80 layers; AMD and A as 1 to 5 with 12 stages, no tensor parallelism and a global
+batch of 2048 for every six nodes; AMD and C on 120 nodes; two mixed nodes of Nvidia and A, and of AMD and B; the
+throughput or utilisation of every type alone; links and what they reach. Assumed: sequence 4096, fp16; PCIe inside a
+node; 64 GiB a device; equal peaks where utilisations are given, since their plain mean is called the ideal. Two nodes
+cannot hold 70B parameters in any memory of the time, so memory is left out there, with 16 stages and a batch of 680.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from taut.data.cluster import ClusterSpec
+from taut.data.device import DeviceSpec
+from taut.data.units import TERA
+from taut.formulations.problem import PlanningProblem
+from taut.papers.chosen import places_with
+from taut.planning.request import PlanRequest
+from taut.planning.resolve import planning_problem
+from taut.reports.text_table import text_table
+from taut.solver.methods.baselines.hethub import arranged, hethub
+from taut.solver.methods.baselines.trials import plain_candidates, quickest
+from taut.solver.result import Incumbent, Limits
+from taut.solver.search.search import search
+from taut.solver.simple_plans import simple_plan
+
+MODEL, BATCH_OF_NODE = "llama2-70b", 2048 / 6
+PEAK = 241.0
+"""TFLOP/s of every type whose utilisation alone is given; AMD's, by its throughput and its utilisation."""
+NODES_ALONE, STAGES_ALONE, BATCH_ALONE = 10, 10, 2048
+"""The least cluster of one type (table 1 f)."""
+INSIDE = {"gpus_per_node": 8, "intra_bandwidth_gbps": 256, "intra_latency_us": 10, "nic_bandwidth_gbps": 170}
+INFINIBAND = {"bandwidth_gbps": 170, "latency_us": 5}
+NO_MEMORY = 10_000.0
+"""GiB of a device where memory is left out."""
+TRIALS = 16
+"""Bisections of a peak rate: below 1e-4 of the throughput."""
+FASTEST = 4.0
+"""Largest peak as a multiple of the throughput: a utilisation of a quarter is below any that is published."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceType:
+    """A type of device: nodes of it, and the published TFLOP/s of one device in a cluster of its type alone."""
+
+    name: str
+    nodes: int
+    tflops: float
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A mixed cluster with the published shares (1) of stages that are not uniform, and of uniform ones if stated."""
+
+    name: str
+    types: tuple[DeviceType, DeviceType]
+    stages: int
+    published: float
+    uniform: float | None = None
+    memory_gib: float = 64.0
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of all types."""
+        return sum(kind.nodes for kind in self.types)
+
+    @property
+    def global_batch(self) -> int:
+        """Sequences of a step: a multiple of every number of replicas that the setting has."""
+        return round(BATCH_OF_NODE * self.num_nodes / 40) * 40 if self.num_nodes % 6 else 2048 * self.num_nodes // 6
+
+
+def _of_utilisation(name: str, nodes: int, mfu: float) -> DeviceType:
+    """A type of which the utilisation is published."""
+    return DeviceType(name, nodes, mfu * PEAK)
+
+
+AMD, A = 93.81, 48.08
+"""TFLOP/s of a device for Llama 2 70B (section 4.4.1)."""
+SETTINGS = (
+    Setting("96 devices, AMD and A as 1 to 5", (DeviceType("AMD", 2, AMD), DeviceType("A", 10, A)), 12, 0.9175),
+    Setting("768 devices, AMD and A as 1 to 5", (DeviceType("AMD", 16, AMD), DeviceType("A", 80, A)), 12, 0.9175),
+    Setting(
+        "16 devices, Nvidia and A as 1 to 1",
+        (_of_utilisation("Nvidia", 1, 0.564), _of_utilisation("A", 1, 0.453)),
+        16,
+        0.9754,
+        0.9754 / 1.094,
+        NO_MEMORY,
+    ),
+    Setting(
+        "16 devices, AMD and B as 1 to 1",
+        (_of_utilisation("AMD", 1, 0.389), _of_utilisation("B", 1, 0.288)),
+        16,
+        0.9305,
+        0.9305 / 1.103,
+        NO_MEMORY,
+    ),
+    Setting(
+        "960 devices, AMD and C as 1 to 5",
+        (_of_utilisation("AMD", 20, 0.389), _of_utilisation("C", 100, 0.353)),
+        12,
+        0.9749,
+        0.9749 / 1.098,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Shares (1): even stages and HETHUB's rule (None where nothing fits), the best plan and the bound."""
+
+    setting: Setting
+    even: float | None
+    rule: float | None
+    best: float | None
+    at_most: float
+    gap: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All settings."""
+
+    rows: tuple[Row, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"model": MODEL, "rows": [asdict(row) for row in self.rows]}
+
+    def __str__(self) -> str:
+        """One line for each setting."""
+        head = f"{MODEL}: share of the throughput that the types of device have apart"
+        names = ("", "published", "", "taut's prices", "", "", "")
+        below = ("setting", "uniform", "HETHUB", "uniform", "HETHUB's rule", "best plan", "at most")
+        lines = [names, below, *(_cells(row) for row in self.rows)]
+        return f"{head}\n\n{text_table(lines)}"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    figures = (row.setting.uniform, row.setting.published, row.even, row.rule, row.best, row.at_most)
+    return row.setting.name, *("-" if share is None else f"{share:.2%}" for share in figures)
+
+
+def reproduce_hethub(limits: Limits | None = None, *, only: str = "") -> Table:
+    """
+    Price every setting.
+
+    ``limits``: of the search of each setting; by default a minute; ``only``: part of the names of the settings that are
+    priced. Raises ``FieldError`` if no setting has it.
+    """
+    limits, names = limits or Limits(time_limit=60.0), [setting.name for setting in SETTINGS]
+    chosen = [SETTINGS[place] for place in places_with(only, names)]
+    return Table(tuple(_row(setting, limits) for setting in chosen))
+
+
+def _row(setting: Setting, limits: Limits) -> Row:
+    devices = [_fitted(setting, kind) for kind in setting.types]
+    apart = sum(kind.nodes * kind.tflops for kind in setting.types) / setting.num_nodes
+    problem = _problem(_mixed(setting, devices), setting.global_batch, setting.stages)
+    found, rule = search(problem, limits), hethub(problem, limits).incumbent
+    plans = (None if plan is None else plan.seconds for plan in (quickest_even(problem), rule, found.incumbent))
+    shares = [None if seconds is None else _tflops(problem, seconds) / apart for seconds in plans]
+    return Row(
+        setting=setting,
+        even=shares[0],
+        rule=shares[1],
+        best=shares[2],
+        at_most=_tflops(problem, found.lower_bound) / apart,
+        gap=found.gap,
+    )
+
+
+def quickest_even(problem: PlanningProblem) -> Incumbent | None:
+    """The quickest plan with stages of as many layers as each other; None where none fits."""
+    return quickest(plan for each in plain_candidates(problem) for plan in arranged(problem, each, even=True))
+
+
+def _tflops(problem: PlanningProblem, seconds: float) -> float:
+    """TFLOP/s of a device."""
+    flops = problem.model.training_flops() * problem.space.global_batch
+    return flops / seconds / problem.cluster.num_devices / TERA
+
+
+def _fitted(setting: Setting, kind: DeviceType) -> DeviceSpec:
+    """A device that has the published throughput in a cluster of its type alone."""
+    low, high = kind.tflops, FASTEST * kind.tflops
+    for _ in range(TRIALS):
+        middle = (low + high) / 2
+        found = _alone(_device(setting, kind, middle))
+        low, high = (middle, high) if found < kind.tflops else (low, middle)
+    return _device(setting, kind, (low + high) / 2)
+
+
+def _device(setting: Setting, kind: DeviceType, peak: float) -> DeviceSpec:
+    """A device with this peak rate."""
+    rates = {"fp16": peak, "fp32": peak / 8}
+    memory = {"memory_gib": setting.memory_gib, "memory_bandwidth_gbytes": 1600}
+    return DeviceSpec.parse({"name": kind.name, "peak_tflops": rates, **memory}, kind.name)
+
+
+def _alone(device: DeviceSpec) -> float:
+    """TFLOP/s of a device by the paper's plan for its type alone; zero where that fits no memory."""
+    nodes = [{"count": NODES_ALONE, "device": device, **INSIDE}]
+    cluster = ClusterSpec.parse({"name": device.name, "nodes": nodes, "network": INFINIBAND}, device.name)
+    problem = _problem(cluster, BATCH_ALONE, STAGES_ALONE)
+    found = quickest(simple_plan(problem, each) for each in plain_candidates(problem))
+    return 0.0 if found is None else _tflops(problem, found.seconds)
+
+
+def _mixed(setting: Setting, devices: list[DeviceSpec]) -> ClusterSpec:
+    """Nodes of both types: InfiniBand among like ones, and between types the hosts' Ethernet with two copies."""
+    counts = [kind.nodes for kind in setting.types]
+    nodes = [{"count": count, "device": device, **INSIDE} for count, device in zip(counts, devices, strict=True)]
+    first = list(range(counts[0]))
+    racks = [{"nodes": first, **INFINIBAND}, {"nodes": list(range(counts[0], sum(counts))), **INFINIBAND}]
+    network = {"bandwidth_gbps": 16.5, "latency_us": 30, "racks": racks}
+    return ClusterSpec.parse({"name": setting.name, "nodes": nodes, "network": network}, setting.name)
+
+
+def _problem(cluster: ClusterSpec, global_batch: int, stages: int) -> PlanningProblem:
+    """The space of the paper: 1F1B without tensor parallelism, in so many stages."""
+    fixed: dict[str, int | str | bool] = {"pp": stages, "tp": 1, "schedule": "1f1b"}
+    request = PlanRequest(MODEL, cluster, global_batch=global_batch, precision="fp16", stack="any", fix=fixed)
+    return planning_problem(request)

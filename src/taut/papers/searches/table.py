@@ -1,0 +1,222 @@
+"""
+Published plans beside the best plan of the same space, and their distance from its lower bound.
+
+For every plan of ``published_plans`` two plans are made at the same prices, those of the default stack's calibration
+for H100, of whose losses other devices have a copy: one with the published degrees and the best division of the layers,
+and the best one that the search finds in the time (1F1B and interleaved 1F1B, context and expert ranks included, and
+where the published plan keeps a share of the activations on hosts, that share or none). With
+the seconds J of the first and the lower bound L of the second its distance is J / L - 1, which says what the published
+choice of degrees can lose at most, at these prices. Calibrations were fitted on NVIDIA's runs among others, of dense
+models alone, and on MLPerf's not. Runs that Sailor measured are priced by the profiles that it planned with
+(``sailor``), searches whose costs are published by their own formulas first (``aceso``, ``galvatron``).
+"""
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict
+
+from taut.data.cluster import ClusterSpec
+from taut.errors import DataError, InfeasibleError, NothingFoundError
+from taut.papers.searches.aceso import PLANS as ACESO
+from taut.papers.searches.aceso import PROFILES, AcesoTable, has_profiles, reproduce_aceso, table_of_plans
+from taut.papers.searches.galvatron import PLANS as GALVATRON
+from taut.papers.searches.galvatron import GalvatronTable, galvatron_plans, reproduce_galvatron
+from taut.papers.searches.published import PublishedPlan
+from taut.papers.searches.published_plans import BRIDGE, MLPERF, NVIDIA, RECIPES, has_plans, published_plans
+from taut.papers.searches.sailor import PROFILE, RUNS, has_profile, has_runs, sailor_runs
+from taut.planning.plan import Plan
+from taut.planning.solve import plan
+from taut.reports.text_table import text_table
+
+TABLES = NVIDIA, MLPERF, BRIDGE, RECIPES, RUNS, ACESO, GALVATRON
+SCHEDULES = ["1f1b", "interleaved-1f1b"]
+GPUS_PER_NODE = 8
+MEMORY = {"overhead_gib": 2.0, "margin": 0.05, "grad_precision": "bf16"}
+"""The analytic memory model with gradients in bf16."""
+
+
+class _Options(TypedDict):
+    """Options that all searches share."""
+
+    time_limit: float
+    only: str
+    told: Callable[[str], None] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A published plan with its predicted seconds (None where it fits no memory here), the best plan and the bound."""
+
+    published: PublishedPlan
+    predicted_s: float | None
+    best: str
+    best_s: float | None
+    lower_bound_s: float | None
+    differs: str
+
+    @property
+    def distance(self) -> float | None:
+        """Distance of the published degrees from the bound."""
+        if self.predicted_s is None or not self.lower_bound_s:
+            return None
+        return self.predicted_s / self.lower_bound_s - 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**plain, "published": self.published.as_dict(), "distance": self.distance, "command": self.command}
+
+    @property
+    def command(self) -> str:
+        """What prints the published degrees' figures, alone where prices are the stack's own."""
+        given = self.published
+        if given.priced:
+            only = f"{given.who} {given.model} on {given.gpus}"
+            return shlex.join(["taut", "reproduce", "searches", "--data", "DIR", "--only", only])
+        fixed = ",".join(f"{name}={str(value).lower()}" for name, value in given.fixed.items())
+        words = ["taut", "plan", given.model, str(_cluster(given)), "--global-batch", str(given.global_batch)]
+        words += ["--seq", str(given.seq), "--precision", given.precision, "--grad-precision", "bf16", "--fix", fixed]
+        share = given.activation_offload
+        return shlex.join([*words, *(["--activation-offload-fraction", f"{share:.6g}"] if share else [])])
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Plans that ran, at taut's prices, and searches with published costs, at their own."""
+
+    rows: tuple[Row, ...]
+    aceso: AcesoTable | None = None
+    galvatron: GalvatronTable | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        found: dict[str, Any] = {"rows": [row.as_dict() for row in self.rows]}
+        others = {"aceso": self.aceso, "galvatron": self.galvatron}
+        return found | {name: table.as_dict() for name, table in others.items() if table is not None}
+
+    def __str__(self) -> str:
+        """One line for each plan, searches with costs of their own in tables of their own."""
+        others = [table for table in (self.aceso, self.galvatron) if table is not None and table.rows]
+        return "\n\n".join([*([self._plans()] if self.rows or not others else []), *map(str, others)])
+
+    def _plans(self) -> str:
+        head = ("plan of", "model", "GPUs", "batch", "measured", "its degrees", "predicted", "best plan", "predicted")
+        lines = [(*head, "bound", "distance", "differs most in"), *(_cells(row) for row in self.rows)]
+        return text_table(lines)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    given = row.published
+    distance = "-" if row.distance is None else f"{100 * row.distance:.1f} %"
+    job = given.who, given.model, str(given.gpus), str(given.global_batch), _seconds(given.measured_s)
+    theirs = degrees({**given.fixed, "activation_offload": given.activation_offload})
+    plans = theirs, _seconds(row.predicted_s), row.best, _seconds(row.best_s)
+    return *job, *plans, _seconds(row.lower_bound_s), distance, row.differs
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} s"
+
+
+def degrees(chosen: dict[str, Any]) -> str:
+    """Degrees in words, those of 1 left out, with the share of the activations on hosts."""
+    said = [f"{name} {chosen[name]}" for name in ("tp", "cp", "pp", "vpp", "ep", "dp") if chosen.get(name, 1) > 1]
+    share = chosen.get("activation_offload")
+    away = [f"offload {100 * share:.0f} %"] if share else []
+    return " ".join([*said, f"mb {chosen['micro_batch']}", f"ZeRO-{chosen['zero']}", *away])
+
+
+def reproduce_searches(
+    folder: Path, *, time_limit: float = 60.0, only: str = "", told: Callable[[str], None] | None = None
+) -> Table:
+    """
+    Price the published plans of a folder.
+
+    ``folder``: holds some of the files that the modules of ``taut.papers.searches`` name, or folders up to two
+    levels below it do; ``time_limit``: seconds of each of the two searches of a plan; ``only``: part of the name of a
+    plan, such as ``NVIDIA llama3-8b on 8 GPUs``; ``told``: called with the job of a plan before it is priced, and with
+    what is left out since its prices are missing. Raises ``DataError`` if the folder has none of the files, or one of
+    them is wrong; or if the prices of plans are missing that are asked for by name, or stand alone.
+    """
+    if not (has_plans(folder) or has_runs(folder) or table_of_plans(folder) or galvatron_plans(folder)):
+        raise DataError(f"{folder}: no file that is known, expected {', '.join([*TABLES][:-1])} or {TABLES[-1]}")
+    options: _Options = {"time_limit": time_limit, "only": only, "told": told}
+    priced, rows = _priced_sources(folder, only, told), []
+    for given in [*published_plans(folder), *(sailor_runs(folder, only) if RUNS in priced else ())]:
+        if only.lower() in f"{given.who} {given.model} on {given.gpus} GPUs".lower():
+            if told is not None:
+                told(f"{given.who}: {given.model} on {given.gpus} GPUs")
+            rows.append(_row(given, time_limit))
+    aceso = reproduce_aceso(folder, **options) if ACESO in priced else None
+    return Table(tuple(rows), aceso, reproduce_galvatron(folder, **options) if galvatron_plans(folder) else None)
+
+
+def _priced_sources(folder: Path, only: str, told: Callable[[str], None] | None) -> list[str]:
+    """Tables of a folder with prices of their own; those whose prices are missing only where nothing else is asked."""
+    found = []
+    sources = (RUNS, has_runs, has_profile, PROFILE), (ACESO, table_of_plans, has_profiles, f"{PROFILES}...")
+    for table, is_there, is_priced, prices in sources:
+        if is_there(folder) and (is_priced(folder) or only or not has_plans(folder)):
+            found.append(table)
+        elif is_there(folder) and told is not None:
+            told(f"{table}: left out, there is no {prices} below {folder}")
+    return found
+
+
+def _row(given: PublishedPlan, time_limit: float) -> Row:
+    share = given.activation_offload
+    theirs = _plan(given, time_limit, fix=given.fixed, **_away([share] if share else []))
+    best = _plan(given, time_limit, schedules=SCHEDULES, **_away([0.0, share] if share else []))
+    bound = None if best is None else best.lower_bound_s
+    if theirs is not None and best is not None and theirs.step_time_s < best.step_time_s:
+        best = theirs
+    return Row(
+        published=given,
+        predicted_s=None if theirs is None else theirs.step_time_s,
+        best="-" if best is None else "the same" if best is theirs else degrees(_of(best)),
+        best_s=None if best is None else best.step_time_s,
+        lower_bound_s=bound,
+        differs="-" if theirs is None or best is None else _difference(theirs, best),
+    )
+
+
+def _away(shares: list[float]) -> dict[str, Any]:
+    """The option for shares of the activations on hosts."""
+    return {"activation_offload_fraction": shares} if shares else {}
+
+
+def _of(found: Plan) -> dict[str, Any]:
+    names = ("tp", "cp", "pp", "vpp", "ep", "dp", "micro_batch", "zero", "activation_offload")
+    return {name: getattr(found.strategy, name) for name in names}
+
+
+def _plan(given: PublishedPlan, time_limit: float, **options: Any) -> Plan | None:
+    """The plan at the prices of all rows, or None where nothing fits or nothing is found in the time."""
+    try:
+        return plan(
+            given.model,
+            _cluster(given),
+            global_batch=given.global_batch,
+            seq=given.seq,
+            precision=given.precision,
+            time_limit=time_limit,
+            **({"memory_model": MEMORY} | dict(given.priced) | options),
+        )
+    except (InfeasibleError, NothingFoundError):
+        return None
+
+
+def _cluster(given: PublishedPlan) -> str | ClusterSpec:
+    if given.cluster:
+        return given.cluster
+    nodes = given.gpus // GPUS_PER_NODE
+    return f"dgx-h100:{nodes}" if nodes > 1 else "dgx-h100"
+
+
+def _difference(theirs: Plan, best: Plan) -> str:
+    """The part of the step in which two plans differ most."""
+    one, other = theirs.predicted.breakdown_s, best.predicted.breakdown_s
+    part = max(one, key=lambda name: abs(one[name] - other[name]))
+    return f"{part.replace('_', ' ')} {other[part] - one[part]:+.2f} s"

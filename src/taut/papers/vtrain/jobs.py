@@ -1,0 +1,195 @@
+r"""
+vTrain's second case study: a cluster scheduler with the best plan at every number of GPUs, and what a bound leaves.
+
+For every trace of ``taut.papers.vtrain.traces`` four figures stand side by side, of deadlines met, mean completion
+or makespan: ElasticFlow with data parallelism on the least tensor and pipeline degrees (:math:`x_0`, the paper's
+baseline), ElasticFlow with our plans (the paper's own case), the better of that and our schedule that knows all
+arrivals (``annealing``), and the bound b on every schedule with any plan of the space. Of a figure x
+
+(1) the ratio is :math:`x / x_0`, and
+(2) the share of the possible gain :math:`(x - x_0) / (b - x_0)`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from taut.data.arrays import Floats
+from taut.data.jobs.spec import JobTrace
+from taut.data.load import load_cluster
+from taut.data.suggest import one_of
+from taut.errors import FieldError
+from taut.formulations.jobs.problem import Objective
+from taut.papers.vtrain.traces import COUNTS, MODELS, STUDIES, Study, arrival_points, trace
+from taut.reports.text_table import percent, text_table
+from taut.sharing.instance import Instance, instance
+from taut.solver.jobs.bounds import lower_bound
+from taut.solver.jobs.solve import solve_jobs
+
+CLUSTER = "dgx-a100:128"
+SECONDS = 10.0
+"""Of the planned schedule of a trace."""
+Told = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A trace: jobs, and the figures of baseline, ElasticFlow with our plans, our schedule, and the bound."""
+
+    study: str
+    number: int
+    jobs: int
+    baseline: float
+    elasticflow: float
+    ours: float
+    bound: float
+
+    def ratio(self, value: float) -> float:
+        """Ratio (1); infinite where the baseline is 0 and the value is not."""
+        return value / self.baseline if self.baseline else float("inf") if value else 1.0
+
+    def share(self, value: float) -> float | None:
+        """Share (2), None where nothing could be gained."""
+        possible = self.bound - self.baseline
+        return (value - self.baseline) / possible if abs(possible) > 1e-9 * abs(self.bound) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All traces."""
+
+    rows: tuple[Row, ...]
+
+    def of(self, study: Study) -> list[Row]:
+        """The rows of a study."""
+        return [row for row in self.rows if row.study == study.name]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        studies = [
+            {"study": study.name, "published": study.published, **_means(self.of(study))}
+            for study in STUDIES
+            if self.of(study)
+        ]
+        return {"cluster": CLUSTER, "studies": studies, "rows": [asdict(row) for row in self.rows]}
+
+    def __str__(self) -> str:
+        """A table for each study with its means beside the paper's."""
+        return "\n\n".join(_shown(study, self.of(study)) for study in STUDIES if self.of(study))
+
+
+def reproduce_vtrain_jobs(
+    *,
+    arrivals: Path | None = None,
+    only: str | None = None,
+    traces: int | None = None,
+    time_limit: float = SECONDS,
+    told: Told | None = None,
+) -> Table:
+    """
+    The comparisons of figures 12 to 14.
+
+    ``arrivals``: CSV file with ``submit_time``, from which arrivals are sampled; generated without it; ``only``:
+    ``deadlines``, ``completion`` or ``makespan``; all without it; ``traces``: traces of each study at most;
+    ``time_limit``: seconds of each planned schedule; ``told``: called with how far one is. Raises ``FieldError`` if
+    ``only`` is none of them.
+    """
+    names = sorted({study.objective for study in STUDIES})
+    if only is not None and only not in names:
+        raise FieldError("only", only, f"expected {one_of(only, names)}")
+    points = None if arrivals is None else arrival_points(arrivals)
+    rates = data_parallel_rates(told)
+    chosen = [study for study in STUDIES if only in (None, study.objective)]
+    rows = []
+    for study in chosen:
+        for number in range(len(study.jobs[:traces])):
+            if told is not None:
+                told(f"{study.name}, trace {number}")
+            rows.append(_row(study, number, rates, points, time_limit))
+    return Table(tuple(rows))
+
+
+def data_parallel_rates(told: Told | None = None) -> dict[str, dict[int, float]]:
+    """Steps per second of data parallelism by model and number of GPUs."""
+    jobs = [
+        {"name": model, "model": model, "global_batch": batch, "steps": 1, "gpu_counts": COUNTS}
+        for model, batch in MODELS.items()
+    ]
+    one_each = JobTrace.model_validate({"name": "rates", "jobs": jobs})
+    stated = instance(one_each, load_cluster(CLUSTER), plans="data-parallel", told=told)
+    found: dict[str, dict[int, float]] = {model: {} for model in MODELS}
+    for job, gpus, rate in zip(stated.problem.job, stated.problem.gpus, stated.problem.rate, strict=True):
+        found[list(MODELS)[int(job)]][int(gpus)] = float(rate)
+    return found
+
+
+def _row(
+    study: Study, number: int, rates: dict[str, dict[int, float]], points: Floats | None, time_limit: float
+) -> Row:
+    jobs, cluster = trace(study, number, rates, points), load_cluster(CLUSTER)
+    plain, best = instance(jobs, cluster, plans="data-parallel"), instance(jobs, cluster)
+    kind = _kind(study)
+    baseline = solve_jobs(plain.problem, kind, "elasticflow")
+    elastic = solve_jobs(best.problem, kind, "elasticflow")
+    first = lower_bound(best.bounding, kind, horizon=max(segment.end for segment in elastic.schedule))
+    ours = solve_jobs(best.problem, kind, "annealing", time_limit=time_limit, target=first.value)
+    better = min(ours, elastic, key=lambda found: found.measures.value(kind))
+    values = [found.measures.value(kind) for found in (baseline, elastic, better)]
+    figures = [_figure(study, best, value) for value in (*values, first.value)]
+    names = ("baseline", "elasticflow", "ours", "bound")
+    return Row(study=study.name, number=number, jobs=len(jobs.jobs), **dict(zip(names, figures, strict=True)))
+
+
+def _kind(study: Study) -> Objective:
+    kinds: dict[str, Objective] = {"completion": "completion", "makespan": "makespan"}
+    return kinds.get(study.objective, "deadlines")
+
+
+def _figure(study: Study, stated: Instance, value: float) -> float:
+    """The share of deadlines met in place of the number missed; hours."""
+    return 1 - value / stated.problem.num_jobs if study.objective == "deadlines" else value / 3600
+
+
+def _means(rows: Sequence[Row]) -> dict[str, float | None]:
+    """Means over traces of ratios and shares of the possible gain."""
+
+    def mean(values: list[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return float(np.mean(known)) if known else None
+
+    return {
+        "ratio_elasticflow": mean([row.ratio(row.elasticflow) for row in rows]),
+        "ratio_ours": mean([row.ratio(row.ours) for row in rows]),
+        "ratio_bound": mean([row.ratio(row.bound) for row in rows]),
+        "least_ratio_elasticflow": min(row.ratio(row.elasticflow) for row in rows),
+        "share_elasticflow": mean([row.share(row.elasticflow) for row in rows]),
+        "share_ours": mean([row.share(row.ours) for row in rows]),
+    }
+
+
+def _shown(study: Study, rows: Sequence[Row]) -> str:
+    met = study.objective == "deadlines"
+    unit = "deadlines met" if met else "hours"
+    head = ("trace", "jobs", "baseline", "ElasticFlow", "ours", "at most" if met else "at least")
+    heads = (*head, "ratio", "ours", "bound", "of the gain", "ours")
+    lines = [_cells(row, met) for row in rows]
+    means = _means(rows)
+    ratios = (f"{means[f'ratio_{name}']:.3f}" for name in ("elasticflow", "ours", "bound"))
+    shares = (percent(means[f"share_{name}"]) for name in ("elasticflow", "ours"))
+    lines.append(("mean", "", "", "", "", "", *ratios, *shares))
+    elastic = means["ratio_elasticflow"] or 0.0
+    least = means["least_ratio_elasticflow"] or 0.0
+    said = f"{elastic:.2f} times as many met" if met else f"{100 * (1 - elastic):.2f} % shorter"
+    said += f", up to {100 * (1 - least):.2f} %" if study.objective == "makespan" else ""
+    return f"{study.name}, {unit}\n{text_table([heads, *lines])}\npublished: {study.published}; here: {said}"
+
+
+def _cells(row: Row, met: bool) -> tuple[str, ...]:
+    figures = (row.baseline, row.elasticflow, row.ours, row.bound)
+    shown = (f"{100 * value:.1f} %" if met else f"{value:.2f}" for value in figures)
+    ratios = (f"{row.ratio(value):.3f}" for value in figures[1:])
+    shares = (percent(row.share(value)) for value in figures[1:3])
+    return (str(row.number), str(row.jobs), *shown, *ratios, *shares)

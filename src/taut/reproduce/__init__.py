@@ -1,1 +1,0 @@
-"""Papers' searches and predictions beside their published measurements, one module a paper."""

@@ -1,0 +1,45 @@
+"""HETHUB's clusters with models of every size: even stages, its rule, the best plan and the bound."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from taut.commands.app import app
+from taut.errors import FieldError
+from taut.papers import hethub_table
+from taut.papers.hethub_table import Table, reproduce_hethub_table
+from taut.solver.result import Limits
+
+pytestmark = pytest.mark.proof
+
+
+@pytest.fixture(scope="module")
+def table() -> Table:
+    """Two models on 96 devices, each searched for a given number of refinements."""
+    limits = Limits(work_limit=12, workers=1)
+    return Table(tuple(reproduce_hethub_table(limits, only=f"12n96d llama2-{size}").rows[0] for size in ("7b", "13b")))
+
+
+def test_layers_by_speed_beat_even_stages(table: Table) -> None:
+    """Steps are ordered: bound, best plan, HETHUB's rule, even stages; the bounds are within half a per cent."""
+    for row in table.rows:
+        assert row.best_s is not None and row.rule_s is not None and row.even_s is not None and row.gap is not None
+        assert row.lower_bound_s <= row.best_s <= row.rule_s * (1 + 1e-9) <= row.even_s * (1 + 2e-9)
+        assert row.gap < 0.005
+
+
+def test_unknown_names_are_refused() -> None:
+    """A part of a name that no cluster and model has is an error."""
+    with pytest.raises(FieldError, match="llama9"):
+        reproduce_hethub_table(only="llama9")
+
+
+def test_the_command_prints_the_table(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In words and as JSON, a row for each cluster and model."""
+    monkeypatch.setattr(hethub_table, "reproduce_hethub_table", lambda limits, only, told: table)
+    runner = CliRunner()
+    words = runner.invoke(app, ["reproduce", "hethub", "--table"]).stdout
+    assert "hethub-12n96d" in words and "HETHUB's rule" in words
+    found = json.loads(runner.invoke(app, ["reproduce", "hethub", "--table", "--json"]).stdout)
+    assert [row["model"] for row in found["rows"]] == ["llama2-7b", "llama2-13b"]

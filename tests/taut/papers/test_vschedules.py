@@ -1,0 +1,57 @@
+"""Six schedules on a 98.5B model at sequence 16384 beside the published grid search."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from taut.commands.app import app
+from taut.data.model import ModelSpec
+from taut.papers import vschedules
+from taut.papers.vschedules import MODEL, Table, reproduce_vschedules
+
+pytestmark = pytest.mark.proof
+
+
+@pytest.fixture(scope="module")
+def table() -> Table:
+    """All methods, priced once, with bounds within three per cent."""
+    return reproduce_vschedules(gap=0.03)
+
+
+def test_the_assumed_shape_has_the_published_size() -> None:
+    """78 x (12 h^2 + 13 h) + 32000 h + 2 h parameters for h = 10240: 98.48B, 98.5B as published."""
+    assert ModelSpec.parse(MODEL, "model").parameters() == 78 * (12 * 10240**2 + 13 * 10240) + 32000 * 10240 + 2 * 10240
+
+
+def test_the_published_methods_run_out_of_memory(table: Table) -> None:
+    """With even stages 1F1B, ZB-1P and V-ZB exceed 80 GiB at every degree; 1F1B-R, V-Half and V-Min fit."""
+    assert table.same_methods_fit
+    assert [row.method.name for row in table.rows if row.even is None] == ["1F1B", "ZB-1P", "V-ZB"]
+
+
+def test_v_half_is_fastest_at_the_published_degrees(table: Table) -> None:
+    """V-Half leads by at least a tenth, at dp=1 tp=8 pp=5, as published; V-Min runs at the same degrees."""
+    even = {row.method.name: row.even for row in table.rows if row.even}
+    assert max(even, key=lambda name: even[name].mfu) == "V-Half"
+    assert even["V-Half"].mfu > 1.1 * max(even["V-Min"].mfu, even["1F1B-R"].mfu)
+    assert even["V-Half"].degrees == even["V-Min"].degrees == "dp=1 tp=8 pp=5"
+
+
+def test_free_stages_are_no_slower_and_bounded(table: Table) -> None:
+    """Stages that are free to choose never lose to even ones, and no plan is better than the bound."""
+    for row in table.rows:
+        if row.even is not None:
+            assert row.free is not None and row.mfu_at_most is not None
+            assert row.even.mfu <= row.free.mfu * (1 + 1e-9) <= row.mfu_at_most * (1 + 2e-9)
+
+
+def test_the_command_prints_both_sides(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table in words has published and own figures, and as JSON the orders."""
+    monkeypatch.setattr(vschedules, "reproduce_vschedules", lambda: table)
+    runner = CliRunner()
+    words = runner.invoke(app, ["reproduce", "vschedules"]).stdout
+    assert "57.85% dp=1 tp=8 pp=5" in words and "with even stages the same methods fit as published" in words
+    found = json.loads(runner.invoke(app, ["reproduce", "vschedules", "--json"]).stdout)
+    assert found["order_published"] == ["V-Half", "V-Min", "1F1B-R"]
+    assert found["order_even"][0] == "V-Half"

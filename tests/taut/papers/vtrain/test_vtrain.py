@@ -1,0 +1,178 @@
+"""vTrain's tables beside ours: its rules, the measured runs, its utilisation, the sizes, and the front."""
+
+from collections import deque
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from taut.papers.vtrain import plans, sizes, space
+from taut.papers.vtrain.design_space import SIZE, plot_design_space
+from taut.papers.vtrain.prices import BLOOM, VTRAIN, priced
+from taut.papers.vtrain.step import makespan, step_seconds
+from taut.papers.vtrain.study import Space, Study
+from tests.taut.conftest import Run, refused
+
+
+def graph_seconds(forward: list[float], recompute: list[float], backward: list[float], batches: int) -> float:
+    """The same step as a graph of tasks in the order of the released code, run by algorithm 1 of the paper."""
+    stages = len(forward)
+    streams: list[list[int]] = [[] for _ in range(stages)]
+    chains: list[list[int]] = [[] for _ in range(batches)]
+    seconds: list[float] = []
+
+    def add(stage: int, duration: float, batch: int | None) -> None:
+        streams[stage].append(len(seconds))
+        if batch is not None:
+            chains[batch].append(len(seconds))
+        seconds.append(duration)
+
+    for i in range(min(stages - 1, batches)):
+        for r in range(stages - 1 - i):
+            add(r, forward[r], i)
+    for i in range(batches):
+        for r in reversed(range(stages)):
+            if stages - r - 1 + i < batches:
+                add(r, forward[r], stages - r - 1 + i)
+            add(r, recompute[r], None)
+            add(r, backward[r], i)
+    children: list[list[int]] = [[] for _ in seconds]
+    waits = [0] * len(seconds)
+    for path in (*streams, *chains):
+        for a, b in pairwise(path):
+            children[a].append(b)
+            waits[b] += 1
+    start, ready = [0.0] * len(seconds), deque(u for u, count in enumerate(waits) if not count)
+    while ready:
+        u = ready.popleft()
+        for c in children[u]:
+            start[c] = max(start[c], start[u] + seconds[u])
+            waits[c] -= 1
+            if not waits[c]:
+                ready.append(c)
+    return max(s + d for s, d in zip(start, seconds, strict=True))
+
+
+def test_the_recurrence_is_algorithm_1_on_the_released_graph() -> None:
+    """On 200 random pipelines the makespan is that of the tasks taken one by one."""
+    chance = np.random.default_rng(0)
+    for _ in range(200):
+        stages, batches = (int(n) for n in chance.integers(1, 7, 2))
+        forward, recompute, backward = chance.random((3, stages))
+        expected = graph_seconds(forward.tolist(), recompute.tolist(), backward.tolist(), int(batches))
+        assert makespan(forward, recompute, backward, int(batches)) == pytest.approx(expected, rel=1e-12)
+
+
+def test_every_prediction_of_table_i_within_two_per_cent() -> None:
+    """With one scalar of the other five plans, each is within a tenth of a per cent of the published seconds."""
+    rows = plans.table_one()
+    assert len(rows) == 6
+    assert max(abs(row.rules_error) for row in rows) < 0.001
+    assert max(row.scalar for row in rows) - min(row.scalar for row in rows) < 0.001
+
+
+def test_measured_runs_of_mt_nlg_within_ten_per_cent() -> None:
+    """BLOOM's calibration is within 5 % of 60.1, 50.2 and 44.4 s, and no plan of vTrain's fits 80 GB without ZeRO."""
+    rows = plans.table_one()
+    errors = [row.measured_error for row in rows if row.measured_error is not None]
+    assert len(errors) == 3 and max(abs(error) for error in errors) < 0.05
+    assert [row.ours.fits for row in rows] == [True] * 3 + [False] * 3
+    assert all(row.ours.zero1_fits for row in rows)
+
+
+def test_days_utilisation_and_dollars_are_the_published_ones() -> None:
+    """(1) and (2) give the published columns from the published seconds, to the digits that are printed."""
+    for row in plans.table_one():
+        line = row.published
+        assert row.days(line.step_s) == pytest.approx(line.days, abs=0.011)
+        assert row.utilisation(line.step_s) == pytest.approx(line.utilisation, abs=0.0001)
+        assert row.dollars(line.step_s) == pytest.approx(line.dollars, abs=0.006e6)
+
+
+def test_another_price_scales_the_dollars() -> None:
+    """Dollars are proportional to the price of a GPU hour."""
+    cheap, usual = plans.table_one(1.0), plans.table_one()
+    assert [5 * a.dollars(1.0) for a in cheap] == [b.dollars(1.0) for b in usual]
+
+
+def test_shapes_and_tokens_of_table_iii() -> None:
+    """The parameters of all eleven shapes are the published ones, and the tokens are twenty for each."""
+    for line in sizes.TABLE:
+        assert line.shape.parameters / 1e9 == pytest.approx(line.parameters, abs=0.011)
+        assert line.tokens == pytest.approx(sizes.TOKENS_A_PARAMETER * line.parameters, abs=1.0)
+        assert plans.gpus(line.plan) == sizes.GPUS
+        assert sizes.GLOBAL_BATCH % line.plan[1] == 0
+    assert sizes.chinchilla() == pytest.approx((146.7, 3090.8), abs=0.1)
+
+
+def test_days_of_table_iii_by_the_rules() -> None:
+    """With table I's scalar and the batch of the first row, the other ten are at most 12 % short of the published."""
+    scalar = plans.fitted(plans.TABLE)
+    found = priced(VTRAIN, [(line.shape, line.plan) for line in sizes.TABLE], sizes.GLOBAL_BATCH)
+    for line, ours in zip(sizes.TABLE, found, strict=True):
+        seconds = step_seconds(line.shape, line.plan, sizes.GLOBAL_BATCH, scalar)
+        row = sizes.Row(line, seconds, ours, None)
+        assert -0.12 < row.days(seconds) / line.days - 1 < 0.01
+        assert ours.zero1_fits
+
+
+def test_the_front_of_the_design_space() -> None:
+    """Of 294 plans none on the front has another with as few GPUs that is as fast, and the rest have one."""
+    points = space.points(1.12)
+    assert len(points) == len(space.PLANS) == 294
+    chosen = space.front(points)
+    fitting = [point for point in points if point.ours.zero1_fits]
+    for point in fitting:
+        better = [o for o in fitting if o.gpus <= point.gpus and o.ours.step_s < point.ours.step_s]
+        same = [o for o in fitting if o.gpus < point.gpus and o.ours.step_s == point.ours.step_s]
+        assert (point in chosen) == (not better and not same)
+
+
+def study() -> Study:
+    """A small study with everything in it."""
+    points = space.points(1.12)
+    best = (space.Best(504, (4, 6, 21), 198.0, 197.0, ""), space.Best(24, None, None, None, "nothing fits"))
+    figure = Space(points=tuple(points), front=tuple(space.front(points)), best=best)
+    three = sizes.Row(sizes.TABLE[0], 5.0, points[0].ours, sizes.Best((8, 15, 28), 5.7, 5.6))
+    return Study(scalar=1.12, price=5.0, table_one=tuple(plans.table_one()), table_three=(three,), space=figure)
+
+
+def test_the_words_and_the_picture() -> None:
+    """Every part stands in the text and in the plain values, and the picture names its axes."""
+    from matplotlib.figure import Figure
+
+    found = study()
+    text, plain = str(found), found.as_dict()
+    assert "vTrain (8, 24, 15)" in text and "114.8 too much" in text and "nothing fits" in text
+    assert "(8, 15, 28)" in text and "figure 10, MT-NLG 530B: 294 plans" in text
+    assert plain["table_1"][0]["gpus"] == 2240 and len(plain["figure_10"]["points"]) == 294
+    assert found.space is not None
+    axes = Figure(figsize=SIZE).subplots(1, 2)
+    plot_design_space(found.space, tuple(axes))
+    assert [ax.get_xlabel() for ax in axes] == ["GPUs", "GPUs"]
+
+
+def test_the_command(run: Run) -> None:
+    """A part alone is quick, and a wrong one is refused in one line."""
+    outcome = run("reproduce", "vtrain", "--only", "table-1", "--price", "2")
+    assert outcome.code == 0 and "at $ 2 an hour of a GPU" in outcome.out
+    refused(run("reproduce", "vtrain", "--only", "table-2"), "--only table-2: expected one of table-1, table-3")
+    refused(run("reproduce", "vtrain", "--only", "table-1", "--plot", "a.png"), "there is no picture of a table")
+
+
+@pytest.mark.proof
+def test_a_best_plan_of_table_iii_is_bounded() -> None:
+    """The search finds a faster plan than the published one for the smallest model, with a bound."""
+    line = sizes.TABLE[-1]
+    best = sizes.best_plan(line.shape, sizes.WORK)
+    ours = priced(VTRAIN, [(line.shape, line.plan)], sizes.GLOBAL_BATCH)[0]
+    assert best is not None and 0 < best.lower_bound_s <= best.step_s < ours.step_s
+
+
+@pytest.mark.proof
+def test_the_best_plan_of_a_number_of_gpus_is_bounded() -> None:
+    """On 3,360 GPUs the search proves a plan optimal to a per cent that is no slower than MT-NLG's; on 56 none fits."""
+    best, published = space.best_plan(3360, space.WORK), priced(BLOOM, [(plans.MT_NLG, (8, 12, 35))], 1920)[0]
+    assert best.step_s is not None and best.lower_bound_s is not None and best.gap is not None
+    assert best.lower_bound_s <= best.step_s <= published.step_s and best.gap <= 0.0101
+    assert space.best_plan(56, space.WORK).why_not == "none fits the memory"
