@@ -17,7 +17,8 @@ from taut.data.cluster import ClusterSpec
 from taut.data.load import load_cluster
 from taut.data.model import ModelSpec
 from taut.formulations.latency import step_time
-from taut.formulations.problem import LatencyModel, PlanningProblem
+from taut.formulations.mechanisms.latency_models import LatencyName
+from taut.formulations.problem import PlanningProblem
 from taut.solver.result import Incumbent, Limits, SearchResult
 from taut.solver.search.search import search
 
@@ -44,7 +45,7 @@ JOBS: dict[str, tuple[str, ModelSpec | str, ClusterSpec | str, int]] = {
 }
 
 
-def found(job: str, latency_model: LatencyModel, seconds: float) -> tuple[PlanningProblem, SearchResult, Incumbent]:
+def found(job: str, latency_model: LatencyName, seconds: float) -> tuple[PlanningProblem, SearchResult, Incumbent]:
     """The problem of a job, and what a search finds."""
     _, model, cluster, batch = JOBS[job]
     request = taut.PlanRequest(model, cluster, global_batch=batch, latency_model=latency_model, stack="any")

@@ -24,7 +24,8 @@ from taut.data.costs import CostRow, CostTable
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.errors import DataError
-from taut.formulations.problem import LATENCY_MODELS, PlanningProblem
+from taut.formulations.mechanisms.latency_models import LATENCY_MODELS
+from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import StrategySpace
 
 KINDS = ("lognormal20", "lognormal40", "racks", "sixes", "slow", "fat-tree", "mpigraph")

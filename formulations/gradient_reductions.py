@@ -69,7 +69,7 @@ def after_overlap(
 
 def overlaps(problem: PlanningProblem, candidate: Candidate) -> bool:
     """Whether a candidate's reductions overlap its backward pass; ZeRO-2 and 3 have none left to overlap."""
-    return problem.overlap_grad_reduce and problem.latency_model == "step" and candidate.zero < 2
+    return problem.overlap_grad_reduce and problem.latency.waits_for_every_stage and candidate.zero < 2
 
 
 def least_bytes(problem: PlanningProblem, candidate: Candidate, gradients: Floats | None = None) -> Floats:
@@ -193,7 +193,7 @@ def hierarchical_ring(problem: PlanningProblem, stage: Ints) -> Floats:
 def tied_bytes(problem: PlanningProblem, candidate: Candidate) -> float:
     """Gradient bytes of a tied embedding that first and last stage exchange, (3); 0 where one device has both."""
     alone = candidate.pp == 1 or candidate.schedule in ON_V
-    if problem.latency_model != "step" or alone or not problem.model.shares_embedding:
+    if not problem.latency.waits_for_every_stage or alone or not problem.model.shares_embedding:
         return 0.0
     per_parameter = problem.coefficient("data_parallel") * problem.memory.parameter_bytes.gradient
     return float(per_parameter * problem.model.embedding_parameters(candidate.tp))

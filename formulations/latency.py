@@ -8,7 +8,8 @@ Data: ``StageTables`` of the candidate, ``Links`` of the cluster.
 (1) stage time t[x, z]: seconds on the slowest device type of the block, plus the traffic within it over its slowest
     links (``taut.formulations.tables.block_traffic``), and in ``step`` what sharded weights and gradients add to both
     passes (``taut.formulations.sharding`` (2));
-(2) hop(x, y, z) = latency + message / B^PP there and, except in ``amp``, back; T_PP[z] = max over y of the sum of hops;
+(2) hop(x, y, z) = latency + message / B^PP there and, where the latency model says so, back; T_PP[z] = max over y of
+    the sum of hops;
 (3) T_pipe[z] = sum_x t + (m - 1) max_x t + h T_PP[z], h from ``PlanningProblem.transfer_weight``; of a schedule that
     is order-priced, the makespan of that order (``taut.formulations.schedules.order_times``); where replicas divide the
     batch unevenly (``taut.formulations.strategy`` (3)), m and h are the replica's;
@@ -16,9 +17,9 @@ Data: ``StageTables`` of the candidate, ``Links`` of the cluster.
     pass goes from the last stage to the first. ``backward`` are seconds of the gradients by input and weights, with
     recompute and the traffic of (1) that is not forward; ``back`` is the gradient's hop, one way, the slowest rank's.
     Of an order-priced schedule it is the end of the device's last pass;
-(5) in ``step``, T is the end of the last reduction plus the largest optimizer
-    (``taut.formulations.gradient_reductions``); in the papers' models T = max_z T_pipe[z] + T_DP + T_opt, T_DP and
-    T_opt (``pipette`` alone) of stage 0, in ``amp`` the largest T_DP over all stages.
+(5) where every stage is waited for, T is the end of the last reduction plus the largest optimizer
+    (``taut.formulations.gradient_reductions``); elsewhere T = max_z T_pipe[z] + T_DP + T_opt, T_opt of stage 0, T_DP of
+    stage 0 or the largest of all stages (``taut.formulations.mechanisms.latency_models`` (1)).
 
 A calibration multiplies the terms, and adds a constant.
 
@@ -33,9 +34,9 @@ from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
 from taut.formulations.divisions import is_stated
-from taut.formulations.gradient_reductions import end_of_step, optimizer_by_stage
+from taut.formulations.gradient_reductions import by_device, end_of_step, optimizer_by_stage
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.reductions_in_papers import data_parallel_in_papers
+from taut.formulations.rings import ring_seconds
 from taut.formulations.schedules.order_times import PipelineSeconds, chunk_pipelines
 from taut.formulations.sharding import exposed_by_worker, has_shards
 from taut.formulations.strategy import Strategy
@@ -89,13 +90,13 @@ def step_time(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> St
         pipeline = _pipelines(problem, strategy, tables, devices)
     worst = np.argmax(pipeline.total, axis=-1, keepdims=True)
     optimizer = optimizer_by_stage(problem, strategy, devices)
-    if problem.latency_model == "step":
+    if problem.latency.waits_for_every_stage:
         optimizer = optimizer.max(axis=-1)
         reduced = end_of_step(problem, strategy, devices, pipeline.ends, pipeline.backward)
         data = reduced - pipeline.total.max(axis=-1)
     else:
         optimizer = optimizer[..., 0]
-        data = data_parallel_in_papers(problem, strategy, devices)
+        data = _reduction_after_pipeline(problem, strategy, devices)
 
     def of_worst(seconds: Floats) -> Floats:
         return np.asarray(np.take_along_axis(seconds, worst, axis=-1)[..., 0])
@@ -183,9 +184,23 @@ def _trip(problem: PlanningProblem, strategy: Strategy, tables: StageTables, dev
     inverse = 1.0 / problem.links.pipeline_rate(strategy.candidate.width)
     latency = problem.links.latency
     hop = latency[before, after] + message * inverse[before, after]
-    if problem.latency_model != "amp":
+    if problem.latency.both_ways:
         hop = hop + latency[after, before] + message * inverse[after, before]
     return np.asarray(hop.sum(axis=-3).max(axis=-1))
+
+
+def _reduction_after_pipeline(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:
+    """T_DP of stage 0, or of the slowest stage, after the pipeline, (5), (...,)."""
+    links, candidate = problem.links, strategy.candidate
+    if candidate.dp == 1:
+        return np.zeros(devices.shape[:-3])
+    gradients = by_device(strategy, problem.gradient_bytes(candidate))
+    weight, found = problem.coefficient("data_parallel"), []
+    for x in range(1 if problem.latency.waits_for_first_stage else candidate.pp):
+        sites = links.site_of[np.swapaxes(devices[..., x, :, :], -1, -2)]
+        by_byte, latency = ring_seconds(problem.rings, sites, links.node_of_site[sites])
+        found.append((float(gradients[x]) * by_byte + weight * latency).max(axis=-1))
+    return np.asarray(np.max(found, axis=0))
 
 
 def memory_bytes(problem: PlanningProblem, strategy: Strategy) -> list[int]:

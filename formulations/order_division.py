@@ -9,7 +9,7 @@ bytes of activations and bytes beside; counts n of micro-batches that each devic
 Variables: ends :math:`0 = e_{-1} < e_0 < ... < e_{C-1} = L` and recompute of every chunk.
 
 (1) Minimise the makespan of the order under the chunks' seconds and cuts, plus ``ring`` and ``optimizer`` times the
-    parameters on device 0, plus a constant; or, where every device is waited for (latency model ``step``), with
+    parameters on device 0, plus a constant; or, where every device is waited for, with
     :math:`P_d` the parameters and :math:`end_d` the end of the last pass of device d,
 
     .. math:: \max_d (end_d + \text{ring}\, P_d) + \text{optimizer} \max_d P_d + \text{constant}, \tag{1'}
@@ -224,7 +224,7 @@ def chunk_problem(
         edge=problem.coefficient("pipeline") * edge / 2,
         ring=reduced.slope,
         optimizer=float(problem.optimizer_seconds(candidate).min()) / optimizer_shards(candidate),
-        waits_for_all=problem.latency_model == "step",
+        waits_for_all=problem.latency.waits_for_every_stage,
         constant=problem.constant_seconds + reduced.constant,
         parameters=tables.parameters.astype(float),
         held=held,

@@ -14,7 +14,7 @@ Objective, in seconds:
 
 (1) :math:`\max_z \big[ \sum_x t + (m - 1) \max_x t + h \max_y \sum_x hop \big] + T_{DP}`,
 
-with :math:`T_{DP}` as in ``taut.formulations.latency`` eq. (4); in the latency model ``step``
+with :math:`T_{DP}` as in ``taut.formulations.latency`` eq. (5); where every stage is waited for
 
 (2) :math:`\max \big( \max_x (\max_z T_{pipe}[z] - lag[x, z] + R_x), \; \max_z T_{pipe}[z] + R_{tied} \big)`, where the
     lag of a stage are the backward passes and gradient hops of the stages before it
@@ -182,15 +182,15 @@ def placement_problem(problem: PlanningProblem, strategy: Strategy) -> Placement
     fits = need[:, None] <= budget[None, :]
     exchanged = problem.gradient_bytes(candidate) + problem.expert_gradient_bytes(candidate)
     gradients = by_device(exchanged[first, end])
-    if problem.latency_model in ("pipette", "pipette-printed"):
+    if problem.latency.waits_for_first_stage:
         gradients = np.where(np.arange(candidate.pp) == 0, gradients, 0.0)
     gradients = gradients if candidate.pipelines > 1 else np.zeros(candidate.pp)
     traffic = tables.traffic.at(recompute, first, end)
     anywhere, ring_bytes, steps = traffic.by_place(links, candidate.block)
-    ends = _stage_ends(problem, strategy, by_device) if problem.latency_model == "step" else None
+    ends = _stage_ends(problem, strategy, by_device) if problem.latency.waits_for_every_stage else None
     share = weight_share(problem, candidate) if candidate.dp_shard else 0.0
     inverse = 1.0 / links.pipeline_rate(candidate.width)
-    both_ways = problem.latency_model != "amp"
+    both_ways = problem.latency.both_ways
     slots = slot_sites(links, candidate.width)
     return PlacementProblem(
         problem=problem,

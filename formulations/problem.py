@@ -8,7 +8,6 @@ memory are derived from it and kept.
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from taut.data.model import ModelSpec
 from taut.formulations.candidates import beside_hosts, beside_overlap, candidates, hides_exchange, recompute_of
 from taut.formulations.divisions import families, listed
 from taut.formulations.links import Links, links
+from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, LatencyModel, LatencyName
 from taut.formulations.rings import RingRates, ring_rates
 from taut.formulations.schedules.plan_orders import ON_V, GivenOrder
 from taut.formulations.space import Candidate, StrategySpace
@@ -39,10 +39,6 @@ from taut.formulations.tables.recent import Recent
 from taut.formulations.tables.stage_tables import StageTables, stage_tables
 from taut.formulations.tables.traffic_tables import traffic_tables
 
-LatencyModel = Literal["step", "pipette", "pipette-printed", "amp"]
-LATENCY_MODELS: tuple[LatencyModel, ...] = ("step", "pipette", "pipette-printed", "amp")
-WHOLE_STEP: tuple[LatencyModel, ...] = ("step", "pipette")
-"""Models that price every schedule, and the optimizer."""
 MOST_KEPT = 384 * 2**20
 """Bytes of tables that a problem keeps, twice: a hundred sets of 126 layers each, or thousands of 32."""
 Key = tuple[object, ...]
@@ -62,7 +58,7 @@ class PlanningProblem:
     costs: CostTable
     memory: MemoryModel
     space: StrategySpace
-    latency_model: LatencyModel = "step"
+    latency_model: LatencyName = "step"
     calibration: Calibration | None = None
     overlap_grad_reduce: bool = False
     _shared: Recent = field(default_factory=lambda: Recent(MOST_KEPT), repr=False, compare=False)
@@ -74,10 +70,16 @@ class PlanningProblem:
         """Bandwidth and latency between sites."""
         return links(self.cluster)
 
+    @property
+    def latency(self) -> LatencyModel:
+        """What the latency model prices."""
+        return LATENCY_MODELS[self.latency_model]
+
     @cached_property
     def rings(self) -> RingRates:
-        """Rates of data-parallel rings: by members on a node in ``step``, an equal share of the cards in the papers."""
-        return ring_rates(self.links, by_members=self.latency_model == "step")
+        """Rates of data-parallel rings, in the form and with the cards of the latency model."""
+        latency = self.latency
+        return ring_rates(self.links, by_members=latency.shares_cards_by_members, flat=latency.rings_are_flat)
 
     @cached_property
     def candidates(self) -> list[Candidate]:
@@ -91,8 +93,8 @@ class PlanningProblem:
 
     @property
     def prices_groups(self) -> bool:
-        """Whether context and expert ranks, copies and uneven batches are priced: in ``step``, for memory of terms."""
-        return self.latency_model == "step" and self.memory.network is None
+        """Whether context and expert ranks, copies and uneven batches are priced, which memory of terms allows."""
+        return self.latency.prices_mechanisms and self.memory.network is None
 
     def with_orders(self, orders: Iterable[GivenOrder]) -> "PlanningProblem":
         """The problem with further orders in its space; itself where there are none."""
@@ -102,8 +104,8 @@ class PlanningProblem:
 
     @property
     def prices_orders(self) -> bool:
-        """Whether order-priced candidates can be priced: by ``WHOLE_STEP``, and where memory is a sum of terms."""
-        return self.latency_model in WHOLE_STEP and self.memory.network is None
+        """Whether order-priced candidates can be priced, which memory of terms allows."""
+        return self.latency.prices_orders and self.memory.network is None
 
     @cached_property
     def device_types(self) -> list[str]:
@@ -130,8 +132,8 @@ class PlanningProblem:
         return OffloadedShares(self.cluster, self.costs, self.memory)
 
     def optimizer_seconds(self, candidate: Candidate) -> Floats:
-        """Optimizer seconds per parameter by device type; 0 in the printed latency models and where not priced."""
-        priced = self.latency_model in WHOLE_STEP
+        """Optimizer seconds per parameter by device type; 0 where not priced."""
+        priced = self.latency.prices_orders
         return self._shares.seconds(candidate.optimizer_offload) if priced else np.zeros(len(self.device_types))
 
     def memory_of(self, candidate: Candidate) -> MemoryModel:
@@ -279,7 +281,7 @@ class PlanningProblem:
         each = self.memory.parameter_bytes
         if candidate.dp_shard:
             return self.coefficient("data_parallel") * each.gradient / candidate.dp_shard
-        if self.latency_model == "step":
+        if self.latency.gathers_in_passes:
             return self.coefficient("data_parallel") * each.exchanged_at_end(candidate.zero)
         return self.coefficient("data_parallel") * each.exchanged(candidate.zero, candidate.num_micro_batches)
 
@@ -287,12 +289,9 @@ class PlanningProblem:
         """
         How often a step pays the trip through the pipeline, the factor on T_PP.
 
-        1F1B pays max(1, m / pp) under ``WHOLE_STEP``, as printed (pp - 1) m / pp; all else one trip, and a calibration
-        multiplies it. Of an order-priced candidate this is a guide to placements alone.
+        GPipe pays one trip, and 1F1B what the latency model says; a calibration multiplies it. Of an order-priced
+        candidate this is a guide to placements alone.
         """
-        return self.coefficient("pipeline") * self._trips(candidate)
-
-    def _trips(self, candidate: Candidate) -> float:
-        trips, once = candidate.num_micro_batches / candidate.pp, candidate.schedule == "gpipe"
-        paid = max(1.0, trips) if self.latency_model in WHOLE_STEP else trips * (candidate.pp - 1)
-        return 1.0 if once or self.latency_model == "amp" else paid
+        once = candidate.schedule == "gpipe"
+        trips = 1.0 if once else self.latency.trips(candidate.num_micro_batches, candidate.pp)
+        return self.coefficient("pipeline") * trips

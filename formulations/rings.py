@@ -23,13 +23,14 @@ Data: n members; M bytes that each member holds; B bytes/s and :math:`\lambda` s
     over its pairs of members in different nodes that are slower than the cards of both, :math:`B_{ij} <
     \min(b_i, b_j)`; what slows these lies between the nodes, and is taken to be shared. Where a node states no cards,
     all pairs count. The papers' latency models give every member :math:`N_v / G_v`.
+(4) A flat ring is (1) over the slowest link between any two of the replicas, wherever they lie.
 
 Compiled loops call the same functions.
 
 References
 ----------
 Patarasuk and Yuan (2009), Bandwidth optimal all-reduce algorithms for clusters of workstations: (1).
-Yim et al. (2024), Pipette, eq. 6: (2).
+Yim et al. (2024), Pipette, eq. 6: (2). Li et al. (2022), AMP, eq. 3: (4).
 """
 
 from dataclasses import dataclass
@@ -126,22 +127,25 @@ class RingRates:
     card
         Seconds per byte of a node's cards for a ring with one member there, max(G / N, 1 / b), (nodes,); zero where
         cards are not stated, or counted in ``inverse``.
+    latency
+        Seconds between sites of flat rings, (4); None where rings are hierarchical, (2).
     """
 
     inverse: PairTable
     card: Floats
+    latency: PairTable | None = None
 
 
-def ring_rates(links: Links, *, by_members: bool) -> RingRates:
+def ring_rates(links: Links, *, by_members: bool, flat: bool = False) -> RingRates:
     """
     Rates of data-parallel rings.
 
     ``links``: bandwidth between sites, and cards; ``by_members``: whether a ring's share of the cards grows with its
-    members on the node, (3); otherwise every member has an equal share, as in the papers. Returns inverse rates of
-    links and cards.
+    members on the node, (3); otherwise every member has an equal share, as in the papers; ``flat``: whether rings are
+    (4), with equal shares.
     """
     if not by_members:
-        return RingRates(links.ring_inverse, np.zeros(links.num_nodes))
+        return RingRates(links.ring_inverse, np.zeros(links.num_nodes), links.latency if flat else None)
     inverse, stated = slower_direction(1.0 / links.rate), np.isfinite(links.cards)
     fastest, whole = _fastest_by_node(links, inverse), 1.0 / links.cards
     card = np.where(stated, np.maximum(links.gpus_per_node / links.cards, fastest), 0.0)
@@ -171,6 +175,22 @@ def ring_by_byte(rates: RingRates, sites: Ints, nodes: Ints) -> Floats:
     figures = _Figures(table.blocks.of, table.apart, table.own, np.asarray(rates.card, dtype=np.float64))
     each = np.ascontiguousarray(sites).reshape(-1, dp), np.ascontiguousarray(nodes).reshape(-1, dp)
     return np.asarray(_rings(figures, *each).reshape(sites.shape[:-1]))
+
+
+def ring_seconds(rates: RingRates, sites: Ints, nodes: Ints) -> tuple[Floats, Floats]:
+    """
+    Seconds per byte of all-reduces, and seconds of latency that come on top, of rings (2) or (4).
+
+    ``sites``, ``nodes``: site and node of every member, (..., dp). Returns two arrays (...).
+    """
+    if rates.latency is None:
+        return ring_by_byte(rates, sites, nodes), np.zeros(sites.shape[:-1])
+    n = sites.shape[-1]
+    pairs, apart = (sites[..., :, None], sites[..., None, :]), ~np.eye(n, dtype=bool)
+    inverse, latency = (
+        np.where(apart, table[pairs], 0.0).max(axis=(-1, -2)) for table in (rates.inverse, rates.latency)
+    )
+    return ring_factor(n) * inverse, ring_steps(n) * latency
 
 
 class _Figures(NamedTuple):

@@ -77,7 +77,7 @@ def gather_slowdown(problem: PlanningProblem) -> float:
 
 def has_shards(problem: PlanningProblem, candidate: Candidate) -> bool:
     """Whether the passes of a candidate wait for gathers or scatters, (2)."""
-    return problem.latency_model == "step" and candidate.zero >= 2 and candidate.dp_cp > 1
+    return problem.latency.gathers_in_passes and candidate.zero >= 2 and candidate.dp_cp > 1
 
 
 def half_ring(problem: PlanningProblem, ring: Floats | float) -> Floats:

@@ -102,8 +102,8 @@ def _refuse(problem: PlanningProblem, candidate: Candidate, *, share_links: bool
         raise FormulationError(f"ep={candidate.ep} with {unknown} is not simulated, expected ep=1, or without")
     if candidate.uneven_batch:
         raise FormulationError("a batch that replicas divide unevenly is not simulated, expected uneven_batch=false")
-    if problem.latency_model != "step":
-        raise FormulationError(f"latency model {problem.latency_model}: expected step, whose prices are simulated")
+    if not problem.latency.prices_mechanisms:
+        raise FormulationError(f"latency model {problem.latency.name}: expected step, whose prices are simulated")
 
 
 def _joined(laid: Laid, tail: Tail, order: Order, templates: Templates, replicas: Replicas) -> OperatorGraph:

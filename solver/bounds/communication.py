@@ -87,7 +87,7 @@ def _of_one_class(problem: PlanningProblem, candidate: Candidate, best: BestLink
     gradients = least_bytes(problem, candidate)[0]
     if candidate.is_order_priced:
         return Communication(problem.coefficient("pipeline") * edge, _after_order(problem, candidate, best))
-    if problem.latency_model == "amp":
+    if problem.latency.rings_are_flat:
         farthest = weight * min(between(k) for k in telling(problem, candidate, best))
         tail = np.full_like(edge, farthest + problem.constant_seconds)
         return Communication(weight * edge, tail, *flat_ring(problem, candidate, best))
@@ -101,7 +101,7 @@ def _of_one_class(problem: PlanningProblem, candidate: Candidate, best: BestLink
         later = _alone(problem, candidate, ring, exchanged) if overlaps(problem, candidate) else None
         return Communication(edge, gradients * ring + of_experts + optimizer, later=later)
     tail = _tail_on(problem, candidate, best, spreads(problem, candidate, best.num_nodes))
-    if problem.latency_model != "step":
+    if not problem.latency.waits_for_every_stage:
         return Communication(weight * edge, tail)
     return Communication(weight * edge, tail, later=_later(problem, candidate, best))
 
@@ -111,7 +111,7 @@ def by_first_stage(
 ) -> tuple[Communication, ...]:
     """The least communication where stage 0 fills its nodes and where it does not, (3); none if that says no more."""
     alike = len(problem.device_types) == 1 or candidate.uneven_batch
-    if alike or candidate.pp == 1 or candidate.is_order_priced or candidate.dp_shard or problem.latency_model == "amp":
+    if alike or candidate.pp == 1 or candidate.is_order_priced or candidate.dp_shard or problem.latency.rings_are_flat:
         return ()
     spread, each = spreads(problem, candidate, best.num_nodes), groups_of_node(problem, rings_of(candidate))
     filled = candidate.dp_cp // each
@@ -186,7 +186,7 @@ def _of_copies(problem: PlanningProblem, candidate: Candidate, best: BestLinks, 
 
 def waits_for_every_stage(problem: PlanningProblem, candidate: Candidate) -> bool:
     """Whether a closed form waits for more stages than the first."""
-    return problem.latency_model == "step" and candidate.pp > 1 and not candidate.is_order_priced
+    return problem.latency.waits_for_every_stage and candidate.pp > 1 and not candidate.is_order_priced
 
 
 def optimizer_per_parameter(problem: PlanningProblem, candidate: Candidate) -> float:
@@ -257,6 +257,6 @@ def _after_order(problem: PlanningProblem, candidate: Candidate, best: BestLinks
     of_experts = least_bytes(problem, candidate, problem.expert_gradient_bytes(candidate))
     each = each + least_expert_ring(problem, candidate, best) * of_experts
     each = each + optimizer_per_parameter(problem, candidate) * optimized_parameters(problem, candidate)
-    if problem.latency_model == "step":
+    if problem.latency.waits_for_every_stage:
         each = np.broadcast_to(np.diagonal(each, 1).min(), each.shape)
     return np.asarray(each[0] + problem.constant_seconds)

@@ -42,7 +42,7 @@ class Between(Protocol):
 def least_edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, Between]:
     """Least hop seconds by cut, and the least further seconds for hops between nodes."""
     tables, pp = problem.tables(candidate), candidate.pp
-    both_ways = problem.latency_model != "amp"
+    both_ways = problem.latency.both_ways
     edge = np.zeros(tables.num_layers + 1)
     if pp == 1:
         return edge, lambda k, hops=0: 0.0
@@ -69,7 +69,7 @@ def least_edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks)
 
 def _forest(problem: PlanningProblem, candidate: Candidate, best: BestLinks, message: float, least: float) -> float:
     """Seconds beyond pp - 1 least hops that the slowest pipeline takes at least, (2)."""
-    tree = best.tree(candidate.width, message, problem.latency_model != "amp")
+    tree = best.tree(candidate.width, message, problem.latency.both_ways)
     joined = max(problem.links.num_nodes - candidate.pipelines, 0)
     total = tree[:joined].sum() - joined * least
     return max(float(total) / candidate.pipelines, 0.0)
@@ -119,7 +119,7 @@ def crossing(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *,
     edge_before, further = hops_before(problem, candidate, best)
     whole, before = np.inf, np.inf
     for message, cut in zip(*np.unique(problem.tables(candidate).message[1:-1], return_index=True), strict=True):
-        hop = links.hop_seconds(width, float(message), both_ways=problem.latency_model != "amp")
+        hop = links.hop_seconds(width, float(message), both_ways=problem.latency.both_ways)
         first = best.seconds_before(width, float(message), weight, coefficient, single=is_single(links, width))
         whole = min(whole, weight * (best.least_across(hop, slow) - edge[cut + 1]))
         before = min(before, best.least_across(first, slow) - edge_before[cut + 1])

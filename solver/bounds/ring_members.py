@@ -53,7 +53,7 @@ EQUAL = 1 + 1e-12
 def has_members(problem: PlanningProblem, candidate: Candidate) -> bool:
     """Whether the rings of several stages, of all replicas each, may differ by their members on nodes."""
     return (
-        problem.latency_model == "step"
+        problem.latency.shares_cards_by_members
         and candidate.dp > 1
         and not candidate.dp_shard
         and candidate.of_tensor_groups

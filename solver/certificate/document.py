@@ -12,7 +12,8 @@ from taut.data.model import ModelSpec
 from taut.data.spec import digest, first_complaint
 from taut.data.stack import ContextKind
 from taut.errors import DataError
-from taut.formulations.problem import LATENCY_MODELS, LatencyModel, PlanningProblem
+from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, LatencyName
+from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.strategy import Division, Strategy, with_ends
 from taut.formulations.tables.host_room import check_all_hosts
@@ -250,7 +251,7 @@ def problem_of(document: DocumentFrame, source: str) -> PlanningProblem:
     return problem
 
 
-def _latency_model(name: str, source: str) -> LatencyModel:
+def _latency_model(name: str, source: str) -> LatencyName:
     for known in LATENCY_MODELS:
         if name == known:
             return known

@@ -128,9 +128,9 @@ def _optimizer_offload(problem: PlanningProblem, pricing: Pricing) -> PlanningPr
     """Larger shares of the optimizer states on the hosts, where the cluster describes these and the stack can."""
     space, kept = problem.space, problem.memory
     known = not space.stack or space.stack in catalog_section("stacks")
-    if problem.latency_model != "step" or space.optimizer_offload or not known:
+    if not problem.prices_groups or space.optimizer_offload or not known:
         return None
-    if kept.network is not None or kept.half_moments or kept.weight_remainders or not describes_hosts(problem.cluster):
+    if kept.half_moments or kept.weight_remainders or not describes_hosts(problem.cluster):
         return None
     stack, own = catalog_stack(space.stack or "any"), kept.optimizer_offload_fraction
     beside = {share: set(stack.zero_beside_offload(share)) & set(space.zero) for share in SHARES if share > own}

@@ -2,8 +2,8 @@
 
 from functools import partial
 from importlib import import_module
-from typing import Literal
 
+from taut.formulations.mechanisms.latency_models import SIMULATED
 from taut.solver.methods.outcome import Method
 
 SEARCH = "branch-and-bound"
@@ -19,7 +19,6 @@ BASELINES = {
     "random": "random_search",
 }
 """Module and function of every baseline."""
-SIMULATED: Literal["simulated"] = "simulated"
 NAMES = (SEARCH, SIMULATED, *PROGRAMS, *BASELINES)
 
 

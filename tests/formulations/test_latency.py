@@ -8,7 +8,8 @@ import pytest
 from taut.data.calibration import TERMS, Calibration
 from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.formulations.latency import StepTime, memory_bytes, step_time, violations
-from taut.formulations.problem import LatencyModel, PlanningProblem
+from taut.formulations.mechanisms.latency_models import LatencyName
+from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.tables.recent import Recent
 from tests.support.small import candidate, cluster, costs, in_order, model, problem, strategy
@@ -68,7 +69,7 @@ def test_unlike_layers_send_what_the_cut_layer_puts_out() -> None:
         ("amp", "gpipe", 1.0),
     ],
 )
-def test_trips_by_latency_model_and_schedule(latency_model: LatencyModel, schedule: str, trips: float) -> None:
+def test_trips_by_latency_model_and_schedule(latency_model: LatencyName, schedule: str, trips: float) -> None:
     """The factor on T_PP is the one that each latency model states; AMP's hops go one way."""
     # 3 hops of 12.8 us one way at 1 GB/s.
     given = problem(cluster(4, 1), latency_model=latency_model)

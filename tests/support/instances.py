@@ -13,7 +13,8 @@ from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.formulations.degrees import divisors, tensor_degrees
 from taut.formulations.latency import memory_bytes
-from taut.formulations.problem import LATENCY_MODELS, PlanningProblem
+from taut.formulations.mechanisms.latency_models import LATENCY_MODELS
+from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import StrategySpace
 from taut.formulations.strategy import Division, Strategy
 
@@ -62,7 +63,7 @@ def random_problem(seed: int, *, large: bool = False, measured: bool = False, ex
     memory = MemoryModel(
         precision="bf16", overhead_gib=0.0, margin=margin, shared_logit_bytes=8 if seed % 2 else 12, **stack
     )
-    latency_model = LATENCY_MODELS[rng.integers(len(LATENCY_MODELS))]
+    latency_model = [*LATENCY_MODELS][rng.integers(len(LATENCY_MODELS))]
     calibration = _calibration(rng) if rng.random() < 0.3 else None
     roomy = PlanningProblem(model, cluster, costs, memory, space, latency_model, calibration)
     if rng.random() < 0.25 or not roomy.candidates:

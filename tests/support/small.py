@@ -9,7 +9,8 @@ from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostRow, CostTable
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
-from taut.formulations.problem import LatencyModel, PlanningProblem
+from taut.formulations.mechanisms.latency_models import LatencyName
+from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.strategy import Division, Strategy
 
@@ -116,7 +117,7 @@ def problem(
     *,
     table: CostTable | None = None,
     global_batch: int = 8,
-    latency_model: LatencyModel = "pipette",
+    latency_model: LatencyName = "pipette",
     max_tp: int = 4,
     **space: Any,
 ) -> PlanningProblem:

@@ -44,7 +44,7 @@ def leading_reductions(
     """
     first, end = np.array(division.stages[:MOST_STAGES]).T
     weight, unhidden = problem.transfer_weight(candidate), least_bytes(problem, candidate)[first, end]
-    if problem.latency_model != "step" or stages.forward is None:
+    if not problem.latency.waits_for_every_stage or stages.forward is None:
         return first_stage(float(unhidden[0]) / weight)
     recompute = [RECOMPUTE.index(name) for name in division.recompute[:MOST_STAGES]]
     backward = stages.low[0, recompute, first, end] - stages.forward[0, first, end]

@@ -127,7 +127,7 @@ def prices_of(problem: PlacementProblem) -> Prices:
         messages=problem.messages,
         data_inverse=_pairs(planning.rings.inverse),
         gradients=problem.gradients,
-        flat=planning.latency_model == "amp",
+        flat=planning.latency.rings_are_flat,
         flat_latency=planning.coefficient("data_parallel"),
         wide=links.by_node,
         slowest_hop=max(problem.hop_inverse.present().max(initial=0.0), problem.hop_inverse.own.max()),

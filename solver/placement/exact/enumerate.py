@@ -124,7 +124,7 @@ def has_enumeration(problem: PlanningProblem, candidate: Candidate) -> bool:
         not candidate.is_order_priced
         and not candidate.dp_shard
         and candidate.of_tensor_groups
-        and problem.latency_model != "amp"
+        and not problem.latency.rings_are_flat
         and candidate.tp <= problem.links.gpus_per_node.min()
         and _different_groups(problem, candidate.tp)
         and count_placements(problem.links, candidate) <= MAX_PLACEMENTS

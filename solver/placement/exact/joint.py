@@ -72,7 +72,7 @@ def has_joint(problem: PlanningProblem, candidate: Candidate, cache: SubsetCache
         and len(problem.device_types) == 1
         and (problem.links.by_node or candidate.tp == 1)
         and candidate.tp <= problem.links.gpus_per_node.min()
-        and problem.latency_model != "amp"
+        and not problem.latency.rings_are_flat
         and problem.transfer_weight(candidate) > 0.0
         and cache.has_few(problem, candidate)
     )

@@ -15,13 +15,13 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.gradient_reductions import least_bytes, tied_bytes
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.rings import ring_by_byte, ring_factor, ring_steps
+from taut.formulations.rings import ring_seconds
 from taut.formulations.space import Candidate
 from taut.formulations.tables.block_links import BlockLink, blocks_of_nodes
 from taut.formulations.tables.block_traffic import block_seconds
 from taut.solver.bounds.communication import fixed_seconds
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.placement.exact.slot_labels import ALL_STAGES, FIRST_STAGE, SLOWEST_RING, Figures
+from taut.solver.placement.exact.slot_labels import Figures
 
 
 def slot_figures(
@@ -43,7 +43,6 @@ def slot_figures(
     ring, latency = _rings(problem, candidate, vectors)
     message_tied = tied_bytes(problem, candidate)
     apart = best.between(2, 2) if problem.links.num_nodes > 1 else np.inf
-    waits = {"step": ALL_STAGES, "amp": SLOWEST_RING}.get(problem.latency_model, FIRST_STAGE)
     return Figures(
         low=high if candidate.pp == 1 else np.stack([seconds[nodes].min(axis=0) for nodes in sets]),
         high=high,
@@ -62,7 +61,7 @@ def slot_figures(
         exchanged=least_bytes(problem, candidate),
         tied=message_tied * min(best.inside_inverse, apart) if message_tied else 0.0,
         tail=fixed_seconds(problem, candidate),
-        waits=waits,
+        waits=problem.latency.waits,
         ends=np.ones(len(vectors), dtype=bool),
     )
 
@@ -101,7 +100,7 @@ def _hops(
     whole, before = [], []
     for message in messages.tolist():
         there = problem.links.hop_seconds(candidate.width, message, both_ways=False).dense()
-        hop = there if problem.latency_model == "amp" else there + there.T
+        hop = there + there.T if problem.latency.both_ways else there
         whole.append(least(weight * hop, vectors))
         before.append(least(weight * hop - way_back * there.T, vectors))
     return np.stack(whole), np.stack(before)
@@ -135,13 +134,5 @@ def _rings(problem: PlanningProblem, candidate: Candidate, vectors: Ints) -> tup
         return none, none
     sites = np.stack([np.repeat(np.arange(vectors.shape[1]), vector) for vector in vectors])
     links = problem.links
-    if problem.latency_model != "amp":
-        return np.asarray(ring_by_byte(problem.rings, sites, links.node_of_site[sites])), none
-    apart = ~np.eye(candidate.dp, dtype=bool)
-    pairs = sites[:, :, None], sites[:, None, :]
-    slowest = np.where(apart, 1.0 / links.data_rate[pairs], 0.0).max(axis=(1, 2))
-    latency = np.where(apart, links.latency[pairs], 0.0).max(axis=(1, 2))
-    return (
-        np.asarray(ring_factor(candidate.dp) * slowest),
-        np.asarray(problem.coefficient("data_parallel") * ring_steps(candidate.dp) * latency),
-    )
+    by_byte, latency = ring_seconds(problem.rings, sites, links.node_of_site[sites])
+    return by_byte, problem.coefficient("data_parallel") * latency

@@ -49,10 +49,10 @@ def hop_cases(
     """
     Cases with their figures and states; none where (2) says nothing, or where they are too many.
 
-    ``problem``, ``candidate``: what is bounded, in the latency model ``amp``, where the pipeline with the longest hops
+    ``problem``, ``candidate``: what is bounded, where hops are priced one way and the pipeline with the longest ones
     is waited for; ``figures``, ``listed``: figures and states without the cases.
     """
-    if problem.latency_model != "amp" or candidate.pp == 1 or len(figures.budget) > 1 or figures.tied > 0.0:
+    if problem.latency.both_ways or candidate.pp == 1 or len(figures.budget) > 1 or figures.tied > 0.0:
         return
     hops = _hops(problem, candidate)
     if len(hops.of_cuts) ** (candidate.pp - 1) > MOST_CASES or (found := _remembering(listed, candidate.dp)) is None:

@@ -11,10 +11,8 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import jit
+from taut.formulations.mechanisms.latency_models import ALL_STAGES, SLOWEST_RING
 from taut.solver.partition_labels import MOST_LABELS, Labels, cheapest, place_label
-
-ALL_STAGES, SLOWEST_RING, FIRST_STAGE = 0, 1, 2
-"""What is waited for: every stage as in ``step``, the slowest ring as in ``amp``, or stage 0 as in ``pipette``."""
 
 
 class Figures(NamedTuple):
@@ -26,7 +24,8 @@ class Figures(NamedTuple):
     are the least seconds of a cut between two vectors, in full and without the way back; ``message`` (L+1,) is the
     number of a cut's message. ``ring`` (V,) seconds per byte of ``exchanged`` (L+1, L+1) and ``ring_latency`` (V,)
     seconds; ``tied`` is what stage 0 waits for at least, ``tail`` (L+1,) what comes after the reductions of a stage 0
-    that ends at layer j. ``ends`` (V,) are the vectors that the last stage may take.
+    that ends at layer j; ``waits`` is what is waited for
+    (``taut.formulations.mechanisms.latency_models`` (1)). ``ends`` (V,) are the vectors that the last stage may take.
     """
 
     low: Floats

@@ -67,7 +67,7 @@ def has_cover(problem: PlanningProblem, candidate: Candidate) -> bool:
         and len(problem.device_types) == 1
         and 1 < links.num_nodes <= MAX_NODES
         and bool((links.gpus_per_node == links.gpus_per_node[0]).all() or candidate.tp <= links.gpus_per_node.min())
-        and problem.latency_model != "amp"
+        and not problem.latency.rings_are_flat
         and problem.transfer_weight(candidate) > 0.0
         and not (_equal(links.latency) and _equal(problem.rings.inverse) and _equal(links.pipeline_rate(candidate.tp)))
     )

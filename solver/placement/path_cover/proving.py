@@ -60,7 +60,7 @@ class CoverCache:
         """
         key = (candidate.tp, candidate.pp, float(problem.tables(candidate).message[1:-1].min()))
         if key not in self._racks:
-            self._racks[key] = racks_of(graph) if problem.latency_model == "step" else None
+            self._racks[key] = racks_of(graph) if problem.latency.waits_for_every_stage else None
         return CoverProof(problem, candidate, best, _Shared(key, graph, self._racks[key], self._searches), partition)
 
 

@@ -129,7 +129,7 @@ def mesh_problem(request: PlanRequest) -> PlanningProblem:
     cluster = load_cluster(request.cluster) if isinstance(request.cluster, str) else request.cluster
     if len(cluster.devices) < 2:
         raise FieldError("cluster", cluster.name, "has one type of device, expected several; taut plan plans it")
-    if request.latency_model != "step":
+    if not request.latency.prices_mechanisms:
         raise FieldError("latency_model", request.latency_model, "does not price meshes, expected step")
     stack = stack_of(request)
     if not stack.process_meshes:

@@ -28,7 +28,7 @@ from taut.solver.result import Progress, Status, StoppedBy
 
 def runs_meshes(request: PlanRequest) -> bool:
     """Whether the request names a stack with meshes, on devices of several types, in the latency model ``step``."""
-    if request.stack is None or request.latency_model != "step" or not stack_of(request).process_meshes:
+    if request.stack is None or not request.latency.prices_mechanisms or not stack_of(request).process_meshes:
         return False
     cluster = load_cluster(request.cluster) if isinstance(request.cluster, str) else request.cluster
     return len(cluster.devices) > 1

@@ -21,7 +21,8 @@ import numpy as np
 
 from taut.data.cluster import ClusterSpec, MatrixSpec
 from taut.data.load import load_cluster
-from taut.formulations.problem import LatencyModel, PlanningProblem
+from taut.formulations.mechanisms.latency_models import LatencyName
+from taut.formulations.problem import PlanningProblem
 from taut.papers.chosen import places_with
 from taut.papers.compared import Compared, times, with_bound
 from taut.planning.request import PlanRequest
@@ -119,7 +120,7 @@ def _speed_cells(row: Row) -> tuple[str, ...]:
 
 
 def reproduce_pipette(
-    limits: Limits | None = None, *, latency_model: LatencyModel = "pipette", seed: int = 0, only: str = ""
+    limits: Limits | None = None, *, latency_model: LatencyName = "pipette", seed: int = 0, only: str = ""
 ) -> Table:
     """
     Plan every setting by every method.
@@ -133,7 +134,7 @@ def reproduce_pipette(
     return Table(tuple(_row(setting, limits, latency_model, seed) for setting in chosen))
 
 
-def _row(setting: Setting, limits: Limits, latency_model: LatencyModel, seed: int) -> Row:
+def _row(setting: Setting, limits: Limits, latency_model: LatencyName, seed: int) -> Row:
     request = PlanRequest(
         setting.model,
         drawn(setting, seed),

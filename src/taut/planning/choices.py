@@ -10,7 +10,7 @@ from taut.data.model import ModelSpec
 from taut.data.stack import Stack
 from taut.data.suggest import one_of
 from taut.errors import FieldError
-from taut.formulations.problem import WHOLE_STEP
+from taut.formulations.mechanisms.latency_models import LATENCY_MODELS
 from taut.formulations.schedules.plan_orders import ORDER_PRICED
 from taut.formulations.space import StrategySpace
 from taut.planning.request import PlanRequest
@@ -24,32 +24,45 @@ def check_choices(
 
     Raises ``FieldError``: with the option that asks for it.
     """
-    _check_priced(space, request.latency_model, memory)
-    _check_copies(space, request.latency_model, memory)
+    _check_orders(request, space, memory)
+    _check_copies(request, space, memory)
     _check_ranks(request, model, stack, memory)
 
 
-def _check_priced(space: StrategySpace, latency_model: str, memory: MemoryModel) -> None:
+def _check_orders(request: PlanRequest, space: StrategySpace, memory: MemoryModel) -> None:
     """Refuse schedules that are priced by their order where nothing prices them."""
     ordered = [kind for kind in space.schedules if kind in ORDER_PRICED]
     if not ordered:
         return
-    if latency_model not in WHOLE_STEP:
-        expected = " or ".join(WHOLE_STEP)
-        raise FieldError("latency_model", latency_model, f"does not price {ordered[0]}, expected {expected}")
+    if not request.latency.prices_orders:
+        expected = " or ".join(model.name for model in LATENCY_MODELS.values() if model.prices_orders)
+        raise _unpriced(request, ordered[0], expected)
+    _check_memory(memory, ordered[0], "a sum of terms")
+
+
+def _check_mechanism(request: PlanRequest, memory: MemoryModel, words: str) -> None:
+    """Refuse a mechanism that the latency model does not price, or whose memory a network does not know."""
+    if not request.latency.prices_mechanisms:
+        raise _unpriced(request, words, "step")
+    _check_memory(memory, words, "terms")
+
+
+def _unpriced(request: PlanRequest, words: str, expected: str) -> FieldError:
+    return FieldError("latency_model", request.latency_model, f"does not price {words}, expected {expected}")
+
+
+def _check_memory(memory: MemoryModel, words: str, expected: str) -> None:
     if memory.network is not None:
-        reason = f"this network does not know {ordered[0]}, expected a sum of terms"
-        raise FieldError("memory_model", memory.network.name, reason)
+        raise FieldError(
+            "memory_model", memory.network.name, f"this network does not know {words}, expected {expected}"
+        )
 
 
-def _check_copies(space: StrategySpace, latency_model: str, memory: MemoryModel) -> None:
+def _check_copies(request: PlanRequest, space: StrategySpace, memory: MemoryModel) -> None:
     """Refuse groups of replicas with a copy each where nothing prices them, and where nothing is sharded."""
     if "dp_shard" not in space.fixed:
         return
-    if latency_model != "step":
-        raise FieldError("latency_model", latency_model, "does not price dp_shard, expected step")
-    if memory.network is not None:
-        raise FieldError("memory_model", memory.network.name, "this network does not know dp_shard, expected terms")
+    _check_mechanism(request, memory, "dp_shard")
     if space.fixed.get("zero") == 0:
         raise FieldError("fix", "zero=0", "shares nothing, expected 1, 2 or 3 beside dp_shard")
 
@@ -58,12 +71,10 @@ def _check_ranks(request: PlanRequest, model: ModelSpec, stack: Stack, memory: M
     """Refuse context and expert ranks that are asked for where nothing prices them or the stack has none."""
     if request.fix.get("ep", 1) > 1:
         _check_experts(request, model, stack, memory)
-    if request.fix.get("empty_ends") and not (stack.empty_ends and request.latency_model == "step"):
-        reason = f"no part of {stack.name} under {request.latency_model}, expected false, or stack any and step"
-        raise FieldError("fix", "empty_ends=true", reason)
-    if request.fix.get("uneven_batch") and not (stack.uneven_batch and request.latency_model == "step"):
-        reason = f"no part of {stack.name} under {request.latency_model}, expected false, or stack any and step"
-        raise FieldError("fix", "uneven_batch=true", reason)
+    for name in ("empty_ends", "uneven_batch"):
+        if request.fix.get(name) and not (getattr(stack, name) and request.latency.prices_mechanisms):
+            reason = f"no part of {stack.name} under {request.latency_model}, expected false, or stack any and step"
+            raise FieldError("fix", f"{name}=true", reason)
     kind = request.fix.get("cp_comm")
     if kind is not None and kind not in stack.cp_comm:
         reason = f"not in {stack.name}, expected {one_of(str(kind), stack.cp_comm)}, or stack any"
@@ -71,12 +82,7 @@ def _check_ranks(request: PlanRequest, model: ModelSpec, stack: Stack, memory: M
     field, asked = ("fix", request.fix["cp"]) if "cp" in request.fix else ("max_cp", request.max_cp or 1)
     if asked == 1:
         return
-    if request.latency_model != "step":
-        raise FieldError("latency_model", request.latency_model, "does not price context ranks, expected step")
-    if memory.network is not None:
-        raise FieldError(
-            "memory_model", memory.network.name, "this network does not know context ranks, expected terms"
-        )
+    _check_mechanism(request, memory, "context ranks")
     if not stack.context_parallel:
         shown = f"cp={asked}" if field == "fix" else str(asked)
         raise FieldError(field, shown, f"not in {stack.name}, expected 1, or stack any")
@@ -90,10 +96,7 @@ def _check_experts(request: PlanRequest, model: ModelSpec, stack: Stack, memory:
     if any(count % request.fix["ep"] for count in model.expert_counts):
         counts = ", ".join(map(str, sorted(model.expert_counts)))
         raise FieldError("fix", shown, f"expected a divisor of the {counts} experts of a layer")
-    if request.latency_model != "step":
-        raise FieldError("latency_model", request.latency_model, "does not price expert ranks, expected step")
-    if memory.network is not None:
-        raise FieldError("memory_model", memory.network.name, "this network does not know expert ranks, expected terms")
+    _check_mechanism(request, memory, "expert ranks")
     if not stack.expert_parallel:
         raise FieldError("fix", shown, f"not in {stack.name}, expected 1, or stack any")
     if not stack.expert_tensor and (wide := request.fix.get("etp", 1)) > 1:

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 from taut.data.suggest import one_of
 from taut.errors import FieldError
+from taut.formulations.mechanisms.latency_models import SIMULATED
 from taut.formulations.problem import PlanningProblem
 from taut.planning.request import PlanRequest
 from taut.solver.methods.certified import Certified
-from taut.solver.methods.named import NAMES, SEARCH, SIMULATED, method_of
+from taut.solver.methods.named import NAMES, SEARCH, method_of
 from taut.solver.methods.outcome import Method
 
 

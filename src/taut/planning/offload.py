@@ -30,7 +30,7 @@ def beside_offload(request: PlanRequest, space: StrategySpace, stack: Stack, mem
     asked = request.optimizer_offload_fraction
     if not isinstance(asked, tuple):
         return _beside_share(request, space, stack, memory.optimizer_offload_fraction)
-    if (most := max(asked)) and (request.latency_model != "step" or not stack.zero_beside_offload(1)):
+    if (most := max(asked)) and (not request.latency.prices_mechanisms or not stack.zero_beside_offload(1)):
         _beside_share(request, space, stack, most)
     listed = []
     for share in asked:
@@ -64,8 +64,8 @@ def with_activations(request: PlanRequest, space: StrategySpace, stack: Stack, m
     if asked is None or asked == 0:
         return space
     _check_schedule(request)
-    if request.latency_model != "step":
-        raise FieldError(field, _shown(asked), f"no part of {request.latency_model}, expected latency model step")
+    if not request.latency.prices_mechanisms:
+        raise FieldError(field, _shown(asked), request.latency.refusal)
     beside = [kind for kind in space.recompute if kind in stack.offload_activations]
     if not beside:
         expected = f" beside recompute {', '.join(stack.offload_activations)}" if stack.offload_activations else ""
@@ -100,8 +100,8 @@ def _of_modules(request: PlanRequest, space: StrategySpace, stack: Stack, asked:
     wanted: list[OffloadModule] = [module for module in OFFLOAD_MODULES if module in asked.split("+")]
     beside = [kind for kind in space.recompute if kind != "full"]
     lacking = [module for module in wanted if module not in stack.offload_modules]
-    if request.latency_model != "step":
-        reason = f"no part of {request.latency_model}, expected latency model step"
+    if not request.latency.prices_mechanisms:
+        reason = request.latency.refusal
     elif request.profile is not None:
         reason = "a profile does not say what their inputs take, expected none beside a profile"
     elif lacking:
@@ -146,8 +146,8 @@ def _beside_share(request: PlanRequest, space: StrategySpace, stack: Stack, frac
     if not fraction:
         return space
     shown = f"{fraction:g}"
-    if request.latency_model != "step":
-        raise FieldError(field, shown, f"no part of {request.latency_model}, expected latency model step")
+    if not request.latency.prices_mechanisms:
+        raise FieldError(field, shown, request.latency.refusal)
     allowed = stack.zero_beside_offload(fraction)
     if not allowed:
         some = f", {1 if stack.offload_zero else 0}" if stack.offload_zero else ""

@@ -36,11 +36,10 @@ from taut.data.spec import Spec, shorten
 from taut.data.stack import SCHEDULES, Schedule, Stack
 from taut.data.suggest import nearest, one_of
 from taut.errors import DataError, FieldError
-from taut.formulations.problem import LATENCY_MODELS, LatencyModel
+from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, SIMULATED, LatencyModel, LatencyName, prices_of
 from taut.formulations.space import MOST_SEQUENCES
 from taut.formulations.tables.optimizer_offload import SHARES
 from taut.planning.accepted import flag, number, one_of_names, optional, whole
-from taut.solver.methods.named import SIMULATED
 from taut.solver.result import OPTIMALITY_GAP, Limits
 
 MOST_SEED = 2**31 - 1
@@ -193,7 +192,7 @@ class PlanRequest(BaseModel):
     profile: Annotated[CostTable | str | None, optional(_spec(CostTable, "profile"))] = None
     memory_model: Annotated[MemoryModel | str | None, optional(_spec(MemoryModel, "memory_model"))] = None
     latency_model: Annotated[
-        LatencyModel | Literal["simulated"], BeforeValidator(one_of_names((*LATENCY_MODELS, SIMULATED)))
+        LatencyName | Literal["simulated"], BeforeValidator(one_of_names((*LATENCY_MODELS, SIMULATED)))
     ] = "step"
     overlap_grad_reduce: Annotated[bool, BeforeValidator(flag)] = False
     overlap_moe_expert_parallel_comm: Annotated[bool, BeforeValidator(flag)] = False
@@ -228,6 +227,11 @@ class PlanRequest(BaseModel):
             super().__init__(model=model, cluster=cluster, **options)
         except ValidationError as error:
             raise _refusal(error) from None
+
+    @property
+    def latency(self) -> LatencyModel:
+        """What is priced: by the latency model, at whose prices the plan is found."""
+        return prices_of(self.latency_model)
 
     @property
     def limits(self) -> Limits:

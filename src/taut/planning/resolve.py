@@ -19,7 +19,8 @@ from taut.data.model import ModelSpec
 from taut.data.stack import ANY_DIVISION, Stack
 from taut.errors import DataError, FieldError
 from taut.formulations.degrees import divisors, tensor_degrees
-from taut.formulations.problem import LATENCY_MODELS, PlanningProblem
+from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, SIMULATED
+from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import StrategySpace
 from taut.formulations.tables.host_room import check_all_hosts
 from taut.planning.choices import check_choices
@@ -34,7 +35,6 @@ from taut.planning.stack import (
     space_of,
     stack_of,
 )
-from taut.solver.methods.named import SIMULATED
 
 
 def planning_problem(request: PlanRequest) -> PlanningProblem:

@@ -35,7 +35,7 @@ CLOSED_FORM: tuple[Schedule, ...] = ("1f1b", "gpipe")
 def stack_of(request: PlanRequest) -> Stack:
     """The stack of a request, by its name or by default."""
     if request.stack is None:
-        return load_stack(DEFAULT_STACK if request.latency_model == "step" else WHOLE_SPACE)
+        return load_stack(DEFAULT_STACK if request.latency.prices_mechanisms else WHOLE_SPACE)
     return load_stack(request.stack) if isinstance(request.stack, str) else request.stack
 
 
@@ -74,13 +74,12 @@ def overlaps(request: PlanRequest, stack: Stack) -> bool:
     Raises ``FieldError`` if it is asked for under another latency model, or where the stack's pipelines reduce after
     the passes.
     """
-    if request.overlap_grad_reduce and request.latency_model != "step":
-        reason = f"no part of {request.latency_model}, expected latency model step"
-        raise FieldError("overlap_grad_reduce", "true", reason)
+    if request.overlap_grad_reduce and not request.latency.prices_mechanisms:
+        raise FieldError("overlap_grad_reduce", "true", request.latency.refusal)
     if request.overlap_grad_reduce and not stack.overlap_in_pipelines and request.fix.get("pp") != 1:
         reason = f"pipelines of {stack.name} reduce gradients after the passes, expected none, or pp fixed to 1"
         raise FieldError("overlap_grad_reduce", "true", reason)
-    return request.overlap_grad_reduce or (stack.overlap_grad_reduce and request.latency_model == "step")
+    return request.overlap_grad_reduce or (stack.overlap_grad_reduce and request.latency.prices_mechanisms)
 
 
 def not_hidden_twice(calibration: Calibration) -> Calibration:
@@ -138,8 +137,8 @@ def space_of(request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack
         dispatch=_dispatch(request, model, stack),
         recompute_by_stage=stack.recompute_by_stage or len(recompute) == 1,
         divisions=stack.divisions,
-        empty_ends=stack.empty_ends and request.latency_model == "step",
-        uneven_batch=stack.uneven_batch and request.latency_model == "step" and len(cluster.devices) > 1,
+        empty_ends=stack.empty_ends and request.latency.prices_mechanisms,
+        uneven_batch=stack.uneven_batch and request.latency.prices_mechanisms and len(cluster.devices) > 1,
         stack="" if stack.name == WHOLE_SPACE else stack.name,
         fixed=fixed,
     )
@@ -150,7 +149,7 @@ def _modules(request: PlanRequest, model: ModelSpec, stack: Stack) -> list[Modul
     """Modules of selective recompute: asked for, or usual for the model's layers where the stack can name them."""
     asked = request.fix.get("recompute_modules")
     if asked is None:
-        named = stack.recompute_modules and request.profile is None and request.latency_model == "step"
+        named = stack.recompute_modules and request.profile is None and request.latency.prices_mechanisms
         latent = any(layer.latent for layer in model.kinds.values())
         return usual_modules(latent, model.has_experts) if named and model.has_experts else []
     if request.profile is not None:
@@ -183,8 +182,8 @@ def _dispatch(request: PlanRequest, model: ModelSpec, stack: Stack) -> DispatchS
     given = {field: (name, value) for field, (name, value) in asked.items() if value is not None}
     for field, (_, value) in given.items():
         shown = str(value).lower()
-        if not model.has_experts or not stack.expert_parallel or request.latency_model != "step":
-            reason = f"is of expert ranks, which {stack.name} has not for {model.name} in {request.latency_model}"
+        if not model.has_experts or not stack.expert_parallel or not request.latency.prices_mechanisms:
+            reason = f"is of expert ranks, which {stack.name} has not for {model.name} in {request.latency.name}"
             raise FieldError(field, shown, f"{reason}, expected none")
         if field == "imbalance" and request.profile is not None:
             raise FieldError(field, shown, "products are those that the profile measured, expected none beside it")
@@ -216,7 +215,7 @@ def _max_cp(request: PlanRequest, model: ModelSpec, stack: Stack) -> int:
     asked = request.max_cp or request.fix.get("cp")
     if asked is not None:
         return int(asked)
-    priced = request.latency_model == "step" and stack.context_parallel
+    priced = request.latency.prices_mechanisms and stack.context_parallel
     tokens = min(layer.seq for layer in model.kinds.values())
     return max(tokens // LEAST_TOKENS, 1) if priced else 1
 
@@ -225,7 +224,7 @@ def _max_ep(request: PlanRequest, model: ModelSpec, stack: Stack) -> int:
     """The largest expert degree: what is fixed, or a rank for every expert, in ``step`` and by stack."""
     if "ep" in request.fix:
         return int(request.fix["ep"])
-    priced = request.latency_model == "step" and stack.expert_parallel
+    priced = request.latency.prices_mechanisms and stack.expert_parallel
     return min(model.expert_counts, default=1) if priced else 1
 
 
@@ -249,7 +248,7 @@ def _alike(cluster: ClusterSpec) -> bool:
 
 def _zero_stages(request: PlanRequest, stack: Stack) -> list[int]:
     """ZeRO stages of the stack; stages 2 and 3 under the papers' latency models only where they are asked for."""
-    if request.latency_model == "step":
+    if request.latency.prices_mechanisms:
         return list(stack.zero)
     wanted = (2, 3) if "dp_shard" in request.fix and "zero" not in request.fix else (request.fix.get("zero"),)
     return [0, 1, *(stage for stage in (2, 3) if stage in wanted)]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taut.formulations.problem import LATENCY_MODELS
+from taut.formulations.mechanisms.latency_models import LATENCY_MODELS
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import partition_bound
 from taut.solver.bounds.communication import Communication, by_first_stage

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from taut.formulations.candidate_partition import partition_problem
+from taut.formulations.mechanisms.latency_models import LATENCY_MODELS
 from taut.formulations.partition import NO_CROSSING
-from taut.formulations.problem import LATENCY_MODELS, PlanningProblem
+from taut.formulations.problem import PlanningProblem
 from taut.formulations.program.windows import windows
 from taut.formulations.space import Candidate
 from taut.planning.request import PlanRequest
@@ -85,7 +86,7 @@ def test_both_backends_choose_as_the_search_does(block: int) -> None:
     """200 random problems under every latency model, ten a block: one optimum, or no division fits for all three."""
     checked, seed = 0, 1000 * block
     while checked < 10:
-        given = replace(random_problem(seed), latency_model=LATENCY_MODELS[seed % len(LATENCY_MODELS)])
+        given = replace(random_problem(seed), latency_model=[*LATENCY_MODELS][seed % len(LATENCY_MODELS)])
         if given.latency_model == "step":
             given = replace(given, overlap_grad_reduce=seed % 8 < 4)
         seed += 1

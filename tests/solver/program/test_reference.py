@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from taut.data.units import NANOSECONDS_PER_SECOND
-from taut.formulations.problem import LATENCY_MODELS, PlanningProblem
+from taut.formulations.mechanisms.latency_models import LATENCY_MODELS
+from taut.formulations.problem import PlanningProblem
 from taut.formulations.program.program import Option, StrategyProgram
 from taut.formulations.program.rows import strategy_program
 from taut.solver.bounds.ladder import Ladder

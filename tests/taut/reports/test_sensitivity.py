@@ -13,7 +13,8 @@ from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
 from taut.data.units import GIB
 from taut.formulations.latency import step_time
-from taut.formulations.problem import LatencyModel, PlanningProblem
+from taut.formulations.mechanisms.latency_models import LatencyName
+from taut.formulations.problem import PlanningProblem
 from taut.reports.sensitivity import break_even, regret, sensitivity, sensitivity_text
 from taut.solver.certificate.devices import devices_of
 from taut.solver.certificate.document import PlanDocument, parse_document, strategy_of
@@ -27,7 +28,7 @@ from tests.support.plans import made_plan
 from tests.taut.conftest import Run
 
 
-def priced(seed: int, latency_model: LatencyModel = "pipette") -> PlanningProblem:
+def priced(seed: int, latency_model: LatencyName = "pipette") -> PlanningProblem:
     """A small random problem in one of the papers' models."""
     given = random_problem(seed, measured=seed % 2 == 0)
     return PlanningProblem(

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from taut.formulations.problem import LATENCY_MODELS, LatencyModel
+from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, LatencyName
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.solver.bounds.link_bounds import BestLinks
@@ -77,7 +77,7 @@ def test_bound_is_at_most_the_optimum_and_exact_for_one_pipeline(block: int) -> 
     checked, exact, infeasible, seed = 0, 0, 0, 50_000 * (block + 1)
     while checked < 100:
         seed += 1
-        given = replace(random_problem(seed, large=seed % 7 == 0), latency_model=LATENCY_MODELS[seed % 4])
+        given = replace(random_problem(seed, large=seed % 7 == 0), latency_model=[*LATENCY_MODELS][seed % 4])
         cache, best = SlotCache(), BestLinks(given.links, given.rings)
         chosen = [each for each in given.candidates if has_node_slots(given, each, cache)]
         for choice in np.random.default_rng(seed).permutation(len(chosen))[:4].tolist():
@@ -134,7 +134,7 @@ def test_least_exchange_counts_holders_that_have_no_partner_on_their_node() -> N
 
 @pytest.mark.proof
 @pytest.mark.parametrize("latency_model", ["amp", "step"])
-def test_alike_nodes_may_change_places(latency_model: LatencyModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alike_nodes_may_change_places(latency_model: LatencyName, monkeypatch: pytest.MonkeyPatch) -> None:
     """With every node a class of its own the bound is the same."""
     fix = {"pp": 8, "tp": 1, "zero": 0, "micro_batch": 1}
     given = planning_problem(

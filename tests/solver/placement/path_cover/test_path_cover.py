@@ -13,8 +13,8 @@ import pytest
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.spec import digest
 from taut.formulations.candidate_partition import partition_problem
+from taut.formulations.mechanisms.latency_models import LATENCY_MODELS
 from taut.formulations.pair_table import PairTable
-from taut.formulations.problem import LATENCY_MODELS
 from taut.formulations.rings import RingRates, ring_by_byte
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.certificate.verify import verify_document
@@ -427,7 +427,7 @@ def test_candidate_bound_is_below_the_enumerated_optimum(block: int) -> None:
         spec = model(int(rng.integers(4, 6)), unlike=bool(seed % 3 == 0))
         table = costs(spec, seconds=dict.fromkeys(spec.kinds, 0.01), optimizer=1e-8)
         nodes = cluster(n, gpus, rows=rows.tolist(), latency_us=50.0 * (seed % 2), memory_gib=2e-3)
-        planning = problem(nodes, spec, table=table, latency_model=LATENCY_MODELS[seed % 2], global_batch=12)
+        planning = problem(nodes, spec, table=table, latency_model=[*LATENCY_MODELS][seed % 2], global_batch=12)
         best = BestLinks(planning.links, planning.rings)
         for choice in planning.candidates[(seed + block) % 24 :: 24]:
             if not has_cover(planning, choice):
