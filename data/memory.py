@@ -102,7 +102,7 @@ def parameter_bytes(precision: Precision, gradients: GradPrecision | None = None
 
 class MemoryModel(Spec):
     """
-    The terms of a device's memory (``taut.formulations.tables.memory``) weighed: analytic, or fitted on runs.
+    Coefficients of the terms of a device's memory (``taut.formulations.tables.memory``), analytic or fitted.
 
     ``grad_precision`` is the number format in which gradients are kept and summed, by default the table's above; with
     ``half_gradients`` those of the weights' format stay beside them where that is shorter, as in DeepSpeed's bf16

@@ -239,7 +239,7 @@ def _contents(container: Any) -> Iterable[object]:
 
 def rows_of(text: str, path: Path, expected: str) -> tuple[list[str], list[dict[str, str]]]:
     """
-    Header and rows of a CSV file; lines that begin with ``#`` are remarks and are left out.
+    Header and rows of a CSV file, without remarks (lines that begin with ``#``).
 
     Parameters
     ----------

@@ -1,1 +1,7 @@
-"""What is to be solved, as mathematics on arrays: how a choice is priced and what is feasible."""
+"""
+The problem, as mathematics on arrays: the space of candidates, the price of a plan, and what fits.
+
+Begin with ``space`` (candidates), ``strategy`` (a candidate with its division) and ``latency`` (the step time).
+``problem`` joins the inputs of a plan, ``tables`` prices ranges of layers, ``partition`` divides the layers, and
+``placement`` gives every worker a device.
+"""

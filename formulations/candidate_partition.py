@@ -30,7 +30,7 @@ def partition_problem(
     gather: GatherRates = NO_GATHERS,
 ) -> PartitionProblem:
     """
-    The partition problem of a candidate, blocks priced at the best links that their device type offers.
+    The partition problem of a candidate, with blocks priced at the best links of their device type.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ from taut.data.stack import ContextKind
 
 class BlockShape(NamedTuple):
     """
-    Degrees of a block, (1); ``etp`` is that of tensor ranks where ``ep`` is 1.
+    Degrees of a block, (1); ``etp`` equals tp if ``ep`` is 1.
 
     ``cp_comm`` is how context ranks share attention, (4).
     """

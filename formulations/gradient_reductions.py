@@ -74,7 +74,7 @@ def overlaps(problem: PlanningProblem, candidate: Candidate) -> bool:
 
 def least_bytes(problem: PlanningProblem, candidate: Candidate, gradients: Floats | None = None) -> Floats:
     """
-    Bytes of every range whose exchange no backward pass hides, (L+1, L+1): those of the last bucket, (2).
+    Bytes of every range that no backward pass can hide, (L+1, L+1): the last bucket, (2).
 
     They are of the gradients that all holders exchange, unless others are given.
     """
@@ -191,7 +191,7 @@ def hierarchical_ring(problem: PlanningProblem, stage: Ints) -> Floats:
 
 
 def tied_bytes(problem: PlanningProblem, candidate: Candidate) -> float:
-    """Gradient bytes of a tied embedding that first and last stage exchange, (3); 0 where one device has both."""
+    """Gradient bytes of a tied embedding that first and last stage exchange, (3); 0 if one device has both."""
     alone = candidate.pp == 1 or candidate.schedule in ON_V
     if not problem.latency.waits_for_every_stage or alone or not problem.model.shares_embedding:
         return 0.0

@@ -55,7 +55,7 @@ class Blocks:
 
 class PairTable(NDArrayOperatorsMixin):
     """
-    A figure for every pair of sites, (1); arithmetic goes figure by figure, and ``table[a, b]`` looks pairs up.
+    A figure for every pair of sites, (1). Arithmetic is elementwise, and ``table[a, b]`` reads pairs.
 
     Parameters
     ----------

@@ -39,9 +39,10 @@ it is exact when no stage is mixed. Where stages are mixed,
 
 (6) Where a stage is all fast and another all slow, every pipeline makes a hop between blocks of both classes. What that
     adds at least to hops of the least seconds comes on top of (1). Let y be the first stage of the class that comes
-    second. In (1') U_x takes it in full for x < y, and without its way back from y on. A mixed stage between the first
-    stages of both classes may have the hop before it, so it takes it without its way back. By (5) the pipeline takes a
-    slow replica of the only mixed one after slow stages, and the hop comes later, if its class passes none quicker.
+    second. In (1') U_x takes it in full for x < y, and without its way back from y on. The hop may lie before a mixed
+    stage that stands between the first stages of both classes, so U_x of this stage takes it without its way back. By
+    (5) the pipeline takes a slow replica of the only mixed stage after slow stages, if the slow class passes no stage
+    quicker. The hop then comes later.
 
 (7) Of one pipeline the class of every block is known, and with it its seconds, all of its hops between classes, and the
     rings of its stages. What pipelines any placement has follows from n_1 (``taut.solver.pipeline_division``).

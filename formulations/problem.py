@@ -47,7 +47,7 @@ Key = tuple[object, ...]
 @dataclass(frozen=True)
 class PlanningProblem:
     """
-    Everything that a plan is computed from.
+    A planning problem: model, cluster, costs, memory model and space, with the tables that price a plan.
 
     A calibration multiplies the communication here; its other coefficients are in the cost table already.
     ``overlap_grad_reduce`` says whether the latency model ``step`` reduces gradients during the last backward pass.

@@ -96,7 +96,7 @@ LayersKey = tuple[BlockShape, int, bool, float, bool]
 @dataclass(frozen=True, slots=True, order=True)
 class Candidate:
     """
-    One choice of everything but stages, recompute and placement.
+    A candidate: degrees, micro-batch, schedule, ZeRO. Division, recompute and placement are decided inside it.
 
     ``dp_shard`` replicas share one copy under ZeRO-1 to 3, (7); 0 stands for all of them. ``uniform_recompute`` is
     the recompute of every stage, (8), or empty where each stage has its own. ``etp`` is 0 where ``ep`` is 1, which

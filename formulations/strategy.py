@@ -31,7 +31,7 @@ from taut.formulations.space import Candidate
 @dataclass(frozen=True)
 class Division:
     """
-    Layer ranges of the stages and the recompute of each, (1).
+    Layers and recompute of every stage, (1).
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def division_of_layers(candidate: Candidate, layers: Sequence[int], recompute_in
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
     """
-    A candidate with its division of the layers; with vpp chunks a device these are the pp vpp chunks.
+    A candidate with a division of the layers, into pp stages or, with vpp chunks a device, pp vpp chunks.
 
     ``micro_batches`` are those of every replica where they differ, (3), and nothing where all run the candidate's.
     """

@@ -110,7 +110,7 @@ def solve_partition(
     known: float = -np.inf,
 ) -> Partition:
     """
-    The division of least seconds, (2), or a division that fits where none is below a limit.
+    The division of least seconds, (2); if none is below the limit, a division that fits.
 
     Parameters
     ----------

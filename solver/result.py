@@ -35,7 +35,7 @@ class State(StrEnum):
 
 
 class Source(StrEnum):
-    """What a bound rests on, as ``taut.solver.bounds.ladder`` explains; the names stand in the file format."""
+    """The algorithm that proves a bound (``taut.solver.bounds.ladder``). Its name stands in the file format."""
 
     BALANCE = "balance"
     RELAXATION = "relaxation"
@@ -78,7 +78,7 @@ class Limits:
 
 @dataclass(slots=True, kw_only=True)
 class CandidateBound:
-    """The best bound known for a candidate, what it rests on, and the state that follows."""
+    """The best known bound of a candidate, its source, and the state that follows."""
 
     candidate: Candidate
     lower_bound: float
@@ -123,7 +123,7 @@ class SearchResult:
 
 
 def relative_gap(objective: float, bound: float) -> float | None:
-    """(objective - bound) / |objective|; 0 where both are equal, None where it is not defined."""
+    """(objective - bound) / |objective|; 0 if both are equal, None if it is undefined."""
     if objective == bound:
         return 0.0
     if not math.isfinite(bound) or not math.isfinite(objective) or objective == 0.0:

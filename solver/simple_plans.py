@@ -66,7 +66,7 @@ def fitting(
 
 
 def priced(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Incumbent | None:
-    """The plan with its seconds, None where it breaks a rule."""
+    """The plan with its step time, or None if it breaks a rule."""
     if violations(problem, strategy, devices):
         return None
     seconds = float(step_time(problem, strategy, devices).total)

@@ -1,1 +1,1 @@
-"""What is known as graphs of networkx: ``cluster_graph`` has a cluster's links."""
+"""Inputs as graphs of networkx: ``cluster_graph`` has the links of a cluster."""

@@ -1,1 +1,5 @@
-"""Layers of a model: their attention, plain or latent, and their feed-forward part, dense or of experts."""
+"""
+Layers of a model: attention, plain or latent, and the feed-forward part, dense or with experts.
+
+Begin with ``layer``. ``experts`` and ``latent`` are its parts, ``dispatch`` says how expert ranks exchange tokens.
+"""

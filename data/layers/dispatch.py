@@ -30,7 +30,7 @@ NARROW = 132 / 256
 
 
 class DispatchSpec(Spec):
-    """The dispatcher, its format, the imbalance factor, overlap with another micro-batch, the scores' format."""
+    """How expert ranks exchange tokens: dispatcher, format, imbalance, overlap, format of the scores."""
 
     dispatcher: Dispatcher = "flex"
     fp8: bool = False

@@ -148,7 +148,7 @@ def in_flight_counts(
 
 
 class GivenOrder(Spec):
-    """An order, as words by device, for a schedule on the V at some degrees (``taut.formulations.space`` (6))."""
+    """An order for a schedule on the V at given degrees, a word for each device (``taut.formulations.space`` (6))."""
 
     schedule: Literal["zb-v", "v-half", "v-min"]
     pp: Annotated[int, Field(gt=1)]

@@ -21,7 +21,7 @@ from taut.formulations.links import Links
 
 class BlockLink(NamedTuple):
     """
-    Seconds per byte and of latency of a block: of tensor groups, context rings and exchanges.
+    Seconds per byte and latency of the links of a block: tensor groups, context rings, all-to-alls of experts.
 
     An exchange of experts, and of context ranks, has seconds per byte inside nodes and between them.
     """

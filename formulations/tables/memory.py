@@ -72,8 +72,8 @@ class StageMemory:
     budget
         Largest number of bytes that satisfies (5), by device type.
     update
-        Bytes of a stage in the optimizer's step, (7), (L+1, L+1), if they may be more. Where no device has so many,
-        ``fixed`` is no less, and ``during_passes`` what it is elsewhere.
+        Bytes of a stage in the optimizer's step, (7), (L+1, L+1), or None if they are never more.
+        Where they exceed every device, ``fixed`` is raised to them. ``during_passes`` is ``fixed`` before it is raised.
     """
 
     fixed: Ints

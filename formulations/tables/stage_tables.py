@@ -181,7 +181,7 @@ def _largest(per_kind: list[int], count: Floats, at_ends: Iterable[Ints] = ()) -
 
 
 def _at_ends(priced: PricedLayers, per_kind: list[int]) -> list[Ints]:
-    """Figures of the layers beside embedding and head, for ranges that hold these, where they are parts."""
+    """Figures of the first and the last layer for ranges with embedding and head, if these are parts of their own."""
     if not priced.ends:
         return []
     names, blocks = [layer.kind for layer in priced.kinds], priced.model.blocks

@@ -1,8 +1,7 @@
 """
 Lower bounds on a candidate.
 
-``relaxation`` holds the closed forms and ``candidate_bounds`` the exact partition, ``communication`` the least
-communication that both add, with ``least_hops`` and ``least_rings``, ``link_bounds`` the best that any placement can
-get from the links, ``rack_cases`` tells the racks of a cluster apart, ``margin_free`` the global bound with the memory
-margin set to zero.
+Begin with ``ladder``: the sources in the order of their strength. ``computations`` computes them, ``checks`` derives
+them again. ``relaxation`` has closed forms and ``candidate_bounds`` the exact division; both add the least
+``communication``, from ``least_hops``, ``least_rings`` and ``link_bounds``. ``margin_free`` bounds without a margin.
 """

@@ -26,9 +26,9 @@ N nodes n, of which the stage takes :math:`c_n` tensor groups, all of them where
     where both matrices are those of the links. It rises as :math:`\gamma` falls, so cases are levels of
     :math:`\gamma`: gathers at the lowest link of a level, rings after its highest.
 
-(5) Experts on ranks of their own have rings as tensor groups of an expert group's devices would have, each case at
-    least the least of any (``taut.solver.bounds.least_rings`` (7)); of a single stage whose copies lie in one node each
-    (1) holds for them as well. Their blocks lie on nodes in fewer ways, so that all else stands.
+(5) Expert gradients are reduced over ``edp`` ranks. The bound assumes the best placement of these ranks, and adds this
+    ring to every case (``taut.solver.bounds.least_rings`` (7)). If a single stage has each copy in one node, (1) holds
+    for expert ranks too. Expert ranks restrict the placement of blocks further, so all other cases stay valid.
 (6) A tied embedding is exchanged between nodes, or inside them with few groups of the stage on each
     (``taut.solver.bounds.least_rings`` (8)), which is a case each: the latter has longer rings. So it is for one copy.
 

@@ -17,8 +17,8 @@ source                what it is                                                
 ``cover``             set partitioning over routes of paths, a case distinction        ``placement.path_cover.bound``
 ====================  ==============================================================  ============================
 
-With :math:`b_s` the seconds of rung s, the bound that s yields is the largest of :math:`b_s` and those of the weaker
-rungs that are named beside it, which take no witness (1).
+Let :math:`b_s` be the seconds of source s. The bound of s is the maximum of :math:`b_s` and the bounds of the sources
+in ``weaker`` (1). The sources in ``weaker`` need no witness.
 
 The search, the margin-free bound and the diagnosis of infeasible problems compute the rungs
 (``taut.solver.bounds.computations``); a check derives them again (``taut.solver.bounds.checks``).
@@ -58,7 +58,7 @@ class Level(IntEnum):
 
 class Ladder:
     """
-    A problem whose candidates are bounded, with what the rungs share between candidates.
+    A problem whose candidates are bounded, with the figures that sources share between candidates.
 
     Parameters
     ----------

@@ -233,7 +233,7 @@ def one_of_each_copy(candidate: Candidate, width: int) -> Candidate:
 
 
 def least_gather(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> GatherRates:
-    """Least seconds per byte of gathers of sharded weights on any stage, (7); of a single stage as in (3)."""
+    """Least seconds per byte of a gather of sharded weights on any stage, (7), or on a single stage, (3)."""
     if not has_shards(problem, candidate):
         return NO_GATHERS
     if candidate.dp_shard:

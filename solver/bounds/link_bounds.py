@@ -41,7 +41,7 @@ class Walks(NamedTuple):
 @dataclass
 class BestLinks:
     """
-    The best that any placement could get from the links, computed once for each question and kept.
+    The best links that any placement could give to a group, computed once for each question.
 
     ``inside_inverse`` is the least seconds per byte between two devices of a node, infinite where nodes have one.
     """

@@ -42,7 +42,7 @@ class WorkloadSection(Section):
 
 
 class StrategySection(Section):
-    """The chosen strategy; ``micro_batches`` are those of every replica where they differ."""
+    """The chosen strategy. ``micro_batches`` lists the number of every replica if they differ."""
 
     pp: Whole
     tp: Whole
@@ -152,7 +152,7 @@ class DocumentFrame(Section):
 
 
 class PlanDocument(DocumentFrame):
-    """The whole plan of one degree for all stages."""
+    """The document of a plan with one degree for all stages."""
 
     format: Literal["taut-plan/1"]
     strategy: StrategySection

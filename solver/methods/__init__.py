@@ -1,7 +1,7 @@
 """
-Other ways to a plan than the branch and bound, in one price model, each under the same bound.
+Other ways to a plan than the branch and bound, with the same prices and the same bound.
 
-``integer_program`` chooses the strategy by CP-SAT or CBC and places it as a quadratic assignment: begin there.
-``options`` are the candidates as the program takes them, ``strategy_choice`` the best of them; ``baselines`` are other
-planners, written from their papers. ``certified`` holds a plan of any of them against the bounds of the search.
+Begin with ``integer_program``: it chooses the strategy by CP-SAT or CBC, and places it as a quadratic assignment.
+``options`` are the candidates as the program takes them, ``strategy_choice`` is the best of them, ``baselines`` are
+planners of papers, and ``certified`` compares a method's plan with the bounds of the search.
 """

@@ -105,4 +105,4 @@ class CertificateError(TautError):
 
 
 class ExtrapolationWarning(UserWarning):
-    """A figure was asked between or beyond measured ones."""
+    """A figure lies between or beyond measured figures."""

@@ -42,7 +42,7 @@ def _descriptor(path: Path) -> int | None:
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """
-    Write a regular file whole or not at all, anything else as it is; text as UTF-8.
+    Write a regular file whole or not at all, and anything else in place. Text is UTF-8.
 
     Parameters
     ----------

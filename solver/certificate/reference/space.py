@@ -25,7 +25,7 @@ SPLIT = ("zb-h1", "zb-h2", *ON_V)
 @dataclass(frozen=True)
 class Case:
     """
-    A planning problem: inputs, the space as plain values, the latency model; ``kept`` are figures in use.
+    A planning problem: inputs, space as plain values, latency model. ``kept`` caches figures.
 
     ``overlap_grad_reduce`` says whether ``step`` reduces gradients during the last micro-batch's backward pass.
     """
@@ -83,7 +83,7 @@ class Case:
 
 @dataclass(frozen=True, order=True)
 class Choice:
-    """A candidate: everything but the stages, their recompute and the placement."""
+    """A candidate: everything except the stages, their recompute and the placement."""
 
     pp: int
     tp: int

@@ -42,7 +42,7 @@ def printed_if_infeasible(as_json: bool) -> Iterator[None]:
 
 def check_file(out: Path | None) -> None:
     """
-    Refuse before the search a file that could not be written after it; a device or a pipe is written as it is.
+    Refuse, before the search, a file that could not be written after it. A device or a pipe is accepted.
 
     Raises ``DataError`` if the folder does not exist or refuses files, or the file is a folder.
     """

@@ -1,1 +1,7 @@
-"""Files that launch a plan: its strategy in a framework's words, and its placement in a process launcher's."""
+"""
+Files that launch a plan.
+
+Begin with ``export``. Each framework has a module that writes the strategy in its words (``megatron``, ``torchtitan``,
+``deepspeed``, ...), ``starters`` writes the placement, ``nearest`` finds what a framework can run instead, and
+``notes`` writes what to do first.
+"""

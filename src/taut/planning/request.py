@@ -245,7 +245,7 @@ def request_of(
     model: ModelInput | PlanRequest, cluster: ClusterInput | None, options: Mapping[str, Any]
 ) -> PlanRequest:
     """
-    The request itself, or the one that model, cluster and options make.
+    The request itself, or a request made from model, cluster and options.
 
     Raises
     ------

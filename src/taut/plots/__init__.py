@@ -1,5 +1,5 @@
 """
-Pictures of plans, frontiers and schedules, drawn with matplotlib, and the page of a schedule, drawn with plotly.
+Pictures of plans, frontiers and schedules, with matplotlib, and the page of a schedule, with plotly.
 
-Each function takes a result and returns axes or HTML; nothing is shown or written. Begin with ``plan``.
+Begin with ``plan``. Each function takes a result and returns axes or HTML. It shows and writes nothing.
 """

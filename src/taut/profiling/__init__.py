@@ -1,1 +1,6 @@
-"""Measurements on the machines at hand, with PyTorch: what layers cost, and what the links between devices carry."""
+"""
+Measurements with PyTorch on the machines at hand: costs of layers, and links between devices.
+
+Begin with ``layers``, which measures a model's layers, and ``network``, which measures all pairs of processes.
+``transformer`` has the modules that run, ``timing`` the clock, and ``collect`` the figures of many slices.
+"""

@@ -153,7 +153,7 @@ def _seconds(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A gap as text; ``unknown`` where it is not defined, 0 where it is rounding alone."""
+    """A gap as text: ``unknown`` if it is undefined, 0 if it is only rounding."""
     from taut.solver.result import SOLVED
 
     return "unknown" if value is None else f"{100 * (value if value > SOLVED else 0.0):.3g} %"

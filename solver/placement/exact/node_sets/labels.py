@@ -11,10 +11,10 @@ threshold T.
     .. math:: n' = n + h', \qquad s' = \min(s - h, \; A_x(S') - n'),
 
     with :math:`A_x(S')` what stage x leaves for hops if its ring is that of :math:`S'`.
-(2) A label whose s is below the least that so many further hops from its node take is dropped, and one with a node at
-    which another label of its state has no more n and no less s, at every node alike.
-(3) The largest least s of a label of the last stage is how far below T the least seconds are. None is left where no
-    placement takes T or less.
+(2) A label is dropped if its s at some node is below the least seconds of the remaining hops from there. A label is
+    also dropped if another label of its state dominates it: n is no larger and s is no smaller, at every node.
+(3) For a label of the last stage take the least s of its nodes. The largest of these says how far below T the optimum
+    is. If no placement takes at most T, no label is left.
 """
 
 from typing import NamedTuple

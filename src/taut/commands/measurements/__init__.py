@@ -1,1 +1,1 @@
-"""Verbs that read or make measurements: ``profile``, ``fit`` and ``import``."""
+"""Verbs that read or make measurements: ``profile``, ``fit`` and ``import``, a module each."""

@@ -1,1 +1,5 @@
-"""Launchers' own settings read as values that ``taut.plan`` may fix."""
+"""
+Launchers' settings, read as values that ``taut.plan`` may fix.
+
+Begin with ``any_settings``, which tells the formats apart. ``megatron_line`` and ``torchtitan_fields`` read flags.
+"""

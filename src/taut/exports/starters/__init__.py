@@ -1,1 +1,5 @@
-"""A placement in the words of what starts processes: torchrun, Slurm, Open MPI."""
+"""
+A placement in the words of the program that starts the processes: torchrun, Slurm, Open MPI.
+
+Begin with ``processes``, the node and GPU of every process; each starter has a module.
+"""

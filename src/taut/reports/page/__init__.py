@@ -1,1 +1,5 @@
-"""A plan as one HTML page that needs no network: its figures as SVG, its candidates as a table to sort and filter."""
+"""
+A plan as one HTML page that needs no network.
+
+Begin with ``page``. Pages share ``frame`` and ``markup``; ``figures``, ``pipeline`` and ``placement`` draw SVG.
+"""
