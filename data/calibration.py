@@ -111,13 +111,12 @@ class Calibration(Spec):
     """
     Coefficients by term, with the software stack and device they were fitted on and the errors on unseen runs.
 
-    ``nodes`` says whether the runs took one node or many, ``precision`` their number format where it matters;
-    ``cluster`` is the catalog's cluster whose links the terms were priced with. ``selective_products`` says that
-    selective recompute keeps every second product's output (torchtitan), ``fp8_inputs`` that products in fp8 keep
-    their inputs in fp8 (Transformer Engine), ``fused_loss`` that the loss writes the logits' gradient in their place
-    and keeps no other copy (Transformer Engine's cross entropy), ``experts`` that the runs were of models with experts.
-    ``layer_factors`` are what layers of its runs' shapes took, over what the coefficients give
-    (``taut.data.layers.layer_factor``).
+    ``nodes`` says whether the runs used one node or many, ``precision`` their number format if it matters. ``cluster``
+    is the catalog cluster whose links priced the terms. ``selective_products``: selective recompute keeps the output of
+    every second product (torchtitan). ``fp8_inputs``: products in fp8 keep their inputs in fp8 (Transformer Engine).
+    ``fused_loss``: the loss overwrites the logits with their gradient and keeps no other copy (Transformer Engine's
+    cross entropy). ``experts``: the runs were of models with experts. ``layer_factors`` are measured over predicted
+    seconds of layers with the runs' shapes (``taut.data.layers.layer_factor``).
     """
 
     name: str

@@ -115,9 +115,9 @@ class NetworkSpec(Spec):
     """
     Links between nodes.
 
-    ``bandwidth_gbps`` and ``latency_us`` hold between any two nodes; with ``racks`` they hold between racks, and
-    inside a rack the rack's own figures hold where it states them. A rate is that of one pair of devices alone on the
-    network, as a rule the rate of one network card.
+    ``bandwidth_gbps`` and ``latency_us`` hold between any two nodes. With ``racks`` they hold between racks, and a rack
+    may state its own figures. A rate is the rate of one pair of devices when nothing else sends, as a rule the rate of
+    one network card.
     """
 
     bandwidth_gbps: Annotated[
@@ -171,7 +171,7 @@ class LatencySpec(Spec):
 
 
 class ClusterSpec(Spec):
-    """Every node, in order, with the network between them."""
+    """A cluster: its nodes in order, and the network between them."""
 
     name: str
     nodes: list[NodeSpec]

@@ -156,10 +156,10 @@ class CostTable(Spec):
     """
     Layer costs with their origin.
 
-    ``optimizer_s_per_parameter`` gives, by device type, the optimizer's seconds for one parameter held by a device;
-    a device that is absent has no priced optimizer and the plan says so. ``basis`` says in words where the figures
-    come from. ``recompute_modules`` and ``offload_modules`` are what its figures of selective recompute and its bytes
-    on hosts are of, where it says so.
+    ``optimizer_s_per_parameter`` gives, by device type, the optimizer's seconds for one parameter of a device. If a
+    type is missing, its optimizer has no price, and the plan says so. ``basis`` says in words where the figures come
+    from. ``recompute_modules`` names the modules of its selective recompute, ``offload_modules`` the modules of its
+    bytes on hosts, if stated.
     """
 
     name: str

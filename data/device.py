@@ -28,8 +28,8 @@ class DeviceSpec(Spec):
     A GPU type: memory, peak rates by precision, and efficiencies for the analytic cost.
 
     Figures are those of one GPU; peak rates are without sparsity, half of what data sheets state with it.
-    ``host_link_gbytes`` is asked for where optimizer states are in the host's memory, and of it transfers reach the
-    share ``host_link_efficiency`` (``taut.formulations.tables.optimizer_offload``).
+    Plans with tensors in the host's memory need ``host_link_gbytes``, of which transfers reach the share
+    ``host_link_efficiency`` (``taut.formulations.tables.optimizer_offload``).
     """
 
     name: str

@@ -104,27 +104,32 @@ class MemoryModel(Spec):
     """
     Coefficients of the terms of a device's memory (``taut.formulations.tables.memory``), analytic or fitted.
 
-    ``grad_precision`` is the number format in which gradients are kept and summed, by default the table's above; with
-    ``half_gradients`` those of the weights' format stay beside them where that is shorter, as in DeepSpeed's bf16
-    optimizer (``deepspeed/runtime/bf16_optimizer.py``). With ``weight_remainders`` the optimizer keeps of its fp32
-    weights the 2 bytes that their bf16 copies lack (Apex's ``distributed_fused_adam.py`` as NeMo sets it, Megatron-LM's
-    ``--use-precision-aware-optimizer``): 10 bytes of states instead of 12. With ``half_moments`` it keeps its two
-    moments in bf16, 4 bytes fewer, and has those of a parameter group in single precision besides while it updates its
-    weights (Transformer Engine's ``pytorch/optimizers/fused_adam.py``). ``optimizer_offload_fraction`` of the states
-    are in the host's memory, where the host updates their weights (``taut.formulations.tables.optimizer_offload``).
-    ``shared_logit_bytes`` are the bytes for an entry of the logits' passing copies where tensor ranks share the
-    vocabulary, and ``fused_logit_bytes`` those of a fused loss that does not write the gradient in the logits' place.
-    ``overhead_gib`` is what CUDA, NCCL and the framework hold on every device, ``group_overhead_gib`` what
-    communicators and their buffers hold beside it for the pipeline and for the replicas, for each where there are
-    several of them, and ``coefficients`` multiply the other terms (1 where none is given). Because predictions err,
-    ``margin`` is the share of a device's memory that stays
-    free, and ``margin_gib`` stays free beside it. ``sequence_parallel`` says whether the stack's tensor ranks share
-    what lies between their blocks, and ``fused_attention`` whether attention scores stay out of memory, where a
-    configuration or a cost table does not say; ``selective_products``, ``fp8_inputs`` and ``fused_loss``
-    are those of ``taut.data.calibration``. A fitted model says of which ``stack`` and ``device``, from how many
-    samples, with which mean error on unseen ones, and at which ``level`` the margin may be exceeded; ``excesses_gib``
-    are measurement less prediction on unseen samples; ``ranges`` holds least and most of what the samples had. A
-    ``network`` predicts in place of the terms, with a margin of its own.
+    Gradients and states: ``grad_precision`` is the format in which gradients are kept and summed; its default follows
+    from the precision. With ``half_gradients`` gradients in the weights' format stay as well, if that format is
+    shorter, as in DeepSpeed's bf16 optimizer (``deepspeed/runtime/bf16_optimizer.py``). With ``weight_remainders`` the
+    optimizer keeps only the 2 bytes of its fp32 weights that their bf16 copies lack (Apex's
+    ``distributed_fused_adam.py`` as NeMo sets it, Megatron-LM's ``--use-precision-aware-optimizer``): 10 bytes of
+    states instead of 12. With ``half_moments`` it keeps both moments in bf16, 4 bytes fewer, and casts the moments of a
+    parameter group to fp32 while it updates the group's weights (Transformer Engine's
+    ``pytorch/optimizers/fused_adam.py``). The share ``optimizer_offload_fraction`` of the states is in the host's
+    memory, and the host updates their weights (``taut.formulations.tables.optimizer_offload``).
+
+    Logits: ``shared_logit_bytes`` are the bytes of an entry in temporary copies of the logits, if tensor ranks share
+    the vocabulary. ``fused_logit_bytes`` are the bytes of a fused loss that keeps its gradient next to the logits.
+
+    Overhead and margin: ``overhead_gib`` is what CUDA, NCCL and the framework hold on every device.
+    ``group_overhead_gib`` is what communicators and their buffers add, once for several stages and once for several
+    replicas. ``coefficients`` multiply the other terms (default 1). The share ``margin`` of a device's memory and the
+    size ``margin_gib`` stay free, because predictions err.
+
+    Defaults of configurations and cost tables: ``sequence_parallel`` says whether tensor ranks use sequence
+    parallelism, ``fused_attention`` whether attention scores stay out of memory. ``selective_products``, ``fp8_inputs``
+    and ``fused_loss`` are as in ``taut.data.calibration``.
+
+    A fitted model has its ``stack`` and ``device``, the number of samples, the mean error on unseen samples, and the
+    ``level``, the chance that a run exceeds the margin. ``excesses_gib`` are measurement less prediction on unseen
+    samples, and ``ranges`` the least and the most of the samples' figures. A ``network`` replaces the terms and has a
+    margin of its own.
     """
 
     name: str = "analytic"

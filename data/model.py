@@ -53,11 +53,11 @@ class ModelSpec(Spec):
     """
     A model: a stack of transformer layers of one shape, or an explicit list of different ones.
 
-    With ``layers`` a number, the shape stands beside it (``hidden``, ``heads``, ...), and (1) and (2) say which layers
-    have experts or attend to a window. With ``layers`` a list, each entry is a LayerSpec and the shape fields stay
-    empty. With ``vocab`` the first stage also holds the embedding and
-    the last one the final norm and the head; without it the model is its layers alone. ``max_seq`` is the longest
-    sequence that the model's own file allows, where it says so; ``seq`` is the one that is trained.
+    If ``layers`` is a number, further fields state the shape (``hidden``, ``heads``, ...), and (1) and (2) say which
+    layers have experts or attend to a window. If ``layers`` is a list, each entry is a LayerSpec and the shape fields
+    stay empty. With ``vocab`` the first stage also holds the embedding, and the last stage the final norm and the head;
+    without it the model is its layers only. ``max_seq`` is the longest sequence that the model's file allows, ``seq``
+    the sequence length of the training.
     """
 
     name: str

@@ -94,7 +94,7 @@ class Rule(Spec):
 
 
 class Stack(Spec):
-    """Limits and known costs of a framework."""
+    """What a framework can run, and its calibrations."""
 
     name: str
     description: str

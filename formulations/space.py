@@ -98,11 +98,11 @@ class Candidate:
     """
     A candidate: degrees, micro-batch, schedule, ZeRO. Division, recompute and placement are decided inside it.
 
-    ``dp_shard`` replicas share one copy under ZeRO-1 to 3, (7); 0 stands for all of them. ``uniform_recompute`` is
-    the recompute of every stage, (8), or empty where each stage has its own. ``etp`` is 0 where ``ep`` is 1, which
-    stands for tp, (11). ``optimizer_offload`` is the share of the optimizer states in the host's memory where the space
-    has several, (15), ``activation_offload`` that of the activations, (17). With ``uneven_batch`` replicas run
-    different numbers of micro-batches, m in the mean, (16).
+    ``dp_shard`` replicas share one copy under ZeRO-1 to 3, (7); 0 stands for all replicas. ``uniform_recompute`` is the
+    recompute of every stage, (8), or empty if each stage has its own. ``etp`` is 0 if ``ep`` is 1, and then stands for
+    tp, (11). ``optimizer_offload`` is the share of the optimizer states in the host's memory if the space has several
+    shares, (15), and ``activation_offload`` the share of the activations, (17). With ``uneven_batch`` replicas run
+    different numbers of micro-batches, m on average, (16).
     """
 
     pp: int
@@ -216,9 +216,9 @@ class StrategySpace(Spec):
     What is varied and what is fixed; the plan carries it, and ``verify`` enumerates it again.
 
     ``stack`` names the framework (``taut.data.stack``) whose limits the other fields state. ``recompute_modules`` are
-    those of selective recompute (``taut.data.analytic.recompute_modules``); none stands for the attention core, or what
-    the stack recomputes. ``dispatch`` says how expert ranks exchange tokens, (14), ``overlap_context`` whether steps of
-    a ring of keys and values go beside attention (``taut.formulations.tables.block_traffic`` (2)).
+    the modules of selective recompute (``taut.data.analytic.recompute_modules``); none stands for the attention core,
+    or for what the stack recomputes. ``dispatch`` says how expert ranks exchange tokens, (14). ``overlap_context`` says
+    whether steps of a ring of keys and values run during attention (``taut.formulations.tables.block_traffic`` (2)).
     """
 
     global_batch: Annotated[int, Field(gt=0, le=MOST_SEQUENCES)]

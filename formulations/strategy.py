@@ -112,7 +112,7 @@ class Strategy:
     """
     A candidate with a division of the layers, into pp stages or, with vpp chunks a device, pp vpp chunks.
 
-    ``micro_batches`` are those of every replica where they differ, (3), and nothing where all run the candidate's.
+    ``micro_batches`` lists the number of every replica, (3); it is empty if all replicas run the candidate's number.
     """
 
     candidate: Candidate

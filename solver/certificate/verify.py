@@ -58,10 +58,10 @@ class Verification:
     """
     Outcome of a check: the faults (none if the plan holds), and what was derived again.
 
-    ``candidates`` counts those of the space, of a plan of meshes its choices of meshes. ``claimed`` are figures of the
-    certificate that were not derived, for want of a proof. ``sampled`` plans were priced against the bounds of their
-    candidates, ``feasible_samples`` of which break no rule. ``narrowed`` names what the plan's space leaves out of the
-    default one; ``over_nodes`` is derived of their number.
+    ``candidates`` counts the candidates of the space, or the choices of meshes. ``claimed`` are figures of the
+    certificate without a proof, which were not derived. ``sampled`` plans were priced against the bounds of their
+    candidates; ``feasible_samples`` of them break no rule. ``narrowed`` names what the plan's space leaves out of the
+    default space. ``over_nodes`` is the bound over all numbers of nodes.
     """
 
     faults: tuple[str, ...]

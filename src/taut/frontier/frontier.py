@@ -51,11 +51,11 @@ COLUMNS = ("limit_gib", "status", "step_time_s", "lower_bound_s", "gap", "tokens
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontierPoint:
     """
-    What is known at one limit; None stands for what does not exist or is not known.
+    The result at one limit; None stands for a figure that does not exist or is unknown.
 
-    ``memory_bytes`` is predicted for the fullest device, ``needs_gib`` the least limit that the plan fits,
-    ``missing_bytes`` what an infeasible limit lacks on a device. The bound was proven at ``bound_from_gib``, this
-    limit or a larger one; the plan's own certificate holds what was proven at this one.
+    ``memory_bytes`` is predicted for the fullest device. ``needs_gib`` is the least limit that the plan fits,
+    ``missing_bytes`` what a device lacks at an infeasible limit. The bound was proven at ``bound_from_gib``, this limit
+    or a larger one. The plan's own certificate holds what was proven at this limit.
     """
 
     limit_gib: float
@@ -103,9 +103,10 @@ class FrontierPoint:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Frontier:
     """
-    The points in ascending order of their limits, and below which limit no plan fits.
+    The points in ascending order of their limits, and the limit below which no plan fits.
 
-    ``leanest`` names the candidate and stage that need least; ``interrupted`` says that limits are left unsearched.
+    ``leanest`` names the candidate and stage that need least memory. ``interrupted`` says that some limits were not
+    searched.
     """
 
     model: str

@@ -33,9 +33,9 @@ def plot_placement(plan: "Plan", ax: "Axes | None" = None) -> "Axes":
     """
     Draw a placement over the bandwidth of the links that it uses.
 
-    Rows send and columns receive, in Gb/s. The squares beside the axes are the tensor groups of a site: the colour is
-    the stage, the number the replica. Discs are pipeline hops (with their number where there are several), dots the
-    gradients' way back, frames the data-parallel all-reduce of stage 0, thick where its slowest link is.
+    Rows send and columns receive, in Gb/s. The squares next to the axes are the tensor groups of a site: the colour is
+    the stage, the number the replica. Discs are pipeline hops (with their number if there are several), and dots the
+    gradients' way back. Frames are the data-parallel all-reduce of stage 0, thick at its slowest link.
 
     Parameters
     ----------

@@ -178,12 +178,11 @@ def fit_memory_samples(
     Parameters
     ----------
     path
-        CSV file of configurations with the most bytes that a device took, of the row's ``stage`` or of all.
+        CSV file of configurations with the peak bytes of a device of the row's ``stage``, or of any stage.
     name, source
         What the model says of itself.
     sequence_parallel, fused_attention
-        Whether the stack's tensor ranks share what lies between their blocks, and whether its attention scores stay out
-        of memory.
+        Whether the stack's tensor ranks use sequence parallelism, and whether its attention scores stay out of memory.
     level
         Chance that a run exceeds prediction and margin.
 

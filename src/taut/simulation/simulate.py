@@ -86,9 +86,9 @@ def simulate_strategy(
     devices
         Device of every worker (pp, dp, tp cp).
     every_replica
-        Whether replicas that are alike are simulated one by one; the times are the same.
+        Whether equal replicas are simulated one by one; the times are the same.
     recompute_communication
-        Whether what is computed again communicates again.
+        Whether recomputed operators repeat their communication.
     share_links
         Whether flows that meet on a node's cards slow each other.
 
