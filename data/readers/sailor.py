@@ -1,8 +1,7 @@
 r"""
 Cost table from Sailor's profiles and its measured memory.
 
-The profiles are read by ``taut.data.readers.sailor_times``, the memory by ``taut.data.readers.sailor_memory``. Sailor
-measures in fp32, without recomputation. Of its seconds
+Sailor measures in fp32, without recomputation. Of its seconds
 
 (1) the backward pass is split by the FLOP of its parts (``taut.data.readers.measured_layer``); that of the embedding is
     not there: its hook sees a few microseconds;
@@ -19,20 +18,233 @@ measures in fp32, without recomputation. Of its seconds
 
 With the 8 of (2) the links of Sailor's A100 and GH200 machines come out at 197 to 253 and at 124 GB/s where its own
 network measurements have 243 to 249 and 125.
+
+Activation bytes are those of ``llm_info.json``, by model, tensor degree and layer, for a micro-batch of one. Of every
+layer are read ``params_floats``, by which the model's entry is found and checked, and ``act_mem_bytes``, the
+memory that stays allocated after the layer's forward pass. Layers are numbered as in Sailor's profiles: embedding,
+blocks, and head with or without a norm of its own.
+
+What Sailor measured of a model's layers: ``profile[micro_batch][tp][layer] = [forward, backward, update]`` in seconds.
+
+Sailor (eth-easl/sailor, SOSP 2025) trains a cut-down model, embedding, two blocks and head, with Megatron-DeepSpeed,
+without recomputation, and writes: layer 0, the embedding; layer 1, the first block; layers 2 to L, copies of the second
+block; then, for Llama alone, the final norm; last, head and loss. Beside each stands the optimizer's step for the whole
+of what was profiled. A run has the median over the blocks, and the sum of what follows them as its head.
 """
 
+import re
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from taut.data.costs import CostRow, CostTable
 from taut.data.device import DeviceSpec, Precision
-from taut.data.layers.layer import EMBEDDING, HEAD
+from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec
 from taut.data.model import ModelSpec
+from taut.data.read import read_json
 from taut.data.readers.measured_layer import Pass, Profiled
-from taut.data.readers.sailor_memory import LayerBytes, read_sailor_info
-from taut.data.readers.sailor_times import Runs, SailorRun, read_sailor_runs
+from taut.data.spec import shorten
+from taut.data.units import MOST_BYTES
 from taut.errors import DataError
+
+_DEGREE = re.compile(r"[1-9]\d{0,6}")
+MOST_SECONDS = 1e6
+LARGEST_RATIO = 2.0
+"""Blocks of one shape that differ by more from their median were not measured under equal conditions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SailorRun:
+    """
+    Seconds at one micro-batch and tensor degree, and the place in the file.
+
+    ``spread`` is the range of the blocks relative to their median, the larger of the two passes.
+    """
+
+    where: str
+    embedding: Pass
+    block: Pass
+    head: Pass
+    update: float
+    spread: float
+
+
+Runs = dict[int, dict[int, SailorRun]]
+"""Runs by micro-batch and tensor degree, both ascending."""
+
+
+def read_sailor_runs(path: Path, model: ModelSpec) -> Runs:
+    """
+    Read a ``profile.json`` of a model.
+
+    Returns runs by micro-batch and tensor degree, both ascending. Raises ``DataError`` if the file is not such a
+    profile, has another number of layers, or its blocks are not alike.
+    """
+    found: Runs = {}
+    for batch, by_tp in _children(read_json(path, "a profile.json of Sailor"), str(path), "micro-batches"):
+        for tp, layers in _children(by_tp, f"{path}: {batch}", "tensor degrees"):
+            found.setdefault(batch, {})[tp] = _run(layers, f"{path}: {batch}.{tp}", model, tp)
+    return {batch: dict(sorted(by_tp.items())) for batch, by_tp in sorted(found.items())}
+
+
+def _children(values: object, where: str, what: str) -> list[tuple[int, object]]:
+    """Entries of an object whose keys are whole numbers."""
+    if not isinstance(values, dict) or not values:
+        raise DataError(f"{where} is {shorten(values)}, expected an object of {what}")
+    for key in values:
+        if not _DEGREE.fullmatch(key):
+            raise DataError(f"{where} has the key {shorten(key)}, expected {what}, whole numbers from 1 on")
+    return [(int(key), value) for key, value in values.items()]
+
+
+def _run(layers: object, where: str, model: ModelSpec, tp: int) -> SailorRun:
+    blocks = len(model.blocks)
+    if not model.splits(tp):
+        raise DataError(f"{where}: tensor degree {tp} does not divide a layer of {model.name}, expected one that does")
+    if not isinstance(layers, dict) or len(layers) not in (blocks + 2, blocks + 3):
+        has = f"has {len(layers)} layers" if isinstance(layers, dict) else f"is {shorten(layers)}"
+        wanted = f"{blocks + 2}, or {blocks + 3} with a final norm, for the {blocks} blocks of {model.name}"
+        raise DataError(f"{where}: {has}, expected {wanted}")
+    seconds = [_seconds(layers, str(number), where) for number in range(len(layers))]
+    updates = {update for *_, update in seconds}
+    if len(updates) != 1:
+        raise DataError(f"{where}: update is {shorten(sorted(updates))}, expected one step's, the same for all layers")
+    block, spread = _median(seconds[1 : blocks + 1], where)
+    last = seconds[blocks + 1 :]
+    return SailorRun(
+        where=where,
+        embedding=seconds[0][:2],
+        block=block,
+        head=(sum(layer[0] for layer in last), sum(layer[1] for layer in last)),
+        update=updates.pop(),
+        spread=spread,
+    )
+
+
+def _seconds(layers: dict[str, object], key: str, where: str) -> tuple[float, float, float]:
+    figures = layers.get(key)
+    if not isinstance(figures, list) or len(figures) != 3:
+        raise DataError(f"{where}.{key}: is {shorten(figures)}, expected [forward, backward, update] in seconds")
+    for figure in figures:
+        if isinstance(figure, bool) or not isinstance(figure, int | float) or not 0 <= figure <= MOST_SECONDS:
+            raise DataError(f"{where}.{key}: holds {shorten(figure)}, expected seconds from 0 to {MOST_SECONDS:g}")
+    return float(figures[0]), float(figures[1]), float(figures[2])
+
+
+def _median(blocks: list[tuple[float, float, float]], where: str) -> tuple[Pass, float]:
+    """Median pass over the blocks, and their spread."""
+    middle = (median(block[0] for block in blocks), median(block[1] for block in blocks))
+    spread = 0.0
+    for at, name in enumerate(("forward", "backward")):
+        usual, least, most = middle[at], min(block[at] for block in blocks), max(block[at] for block in blocks)
+        if usual <= 0 or most > LARGEST_RATIO * usual or usual > LARGEST_RATIO * least:
+            raise DataError(
+                f"{where}: {name} of the blocks is {least:g} to {most:g} s with median {usual:g}, "
+                f"expected equal blocks, above 0 and within a factor {LARGEST_RATIO:g}"
+            )
+        spread = max(spread, (most - least) / usual)
+    return middle, spread
+
+
+TOLERANCE = 0.02
+"""Two shapes are told apart by more; biases that a model of ours does not count make less of a block's parameters."""
+
+
+class LayerBytes(NamedTuple):
+    """Bytes of activations of one sample on one rank."""
+
+    embedding: int
+    block: int
+    head: int
+
+
+class _Layer(NamedTuple):
+    parameters: float
+    kept: float
+    output: float
+
+
+Degrees = dict[int, list[_Layer]]
+
+
+def read_sailor_info(path: Path, block: LayerSpec, num_blocks: int, name: str = "") -> dict[int, LayerBytes]:
+    """
+    Activation bytes by tensor degree.
+
+    ``path``: an ``llm_info.json``; ``block``, ``num_blocks``: shape and number of the model's blocks; ``name``: the
+    model's name in the file; without one, the only entry with such blocks. Returns bytes of one sample on one rank, by
+    tensor degree. Raises ``DataError`` if no entry, or more than one, has such blocks, or the entry was measured at
+    another sequence length.
+    """
+    entries = {key: _degrees(entry, f"{path}: {key}") for key, entry in read_json(path, "an llm_info.json").items()}
+    if name and name not in entries:
+        raise DataError(f"{path}: has no model {name!r}, expected one of {', '.join(entries)}")
+    asked = {name: entries[name]} if name else entries
+    fitting = [key for key, degrees in asked.items() if _fits(degrees, block, num_blocks)]
+    if len(fitting) != 1:
+        has = f"{', '.join(fitting)} have" if fitting else "no model has"
+        seen = "" if fitting else f"; {_sizes(asked)}"
+        wanted = "expected one, named where two are alike"
+        raise DataError(f"{path}: {has} {num_blocks} blocks of {block.parameters()} parameters{seen}, {wanted}")
+    return {
+        tp: _bytes(layers, block, num_blocks, f"{path}: {fitting[0]}.{tp}") for tp, layers in asked[fitting[0]].items()
+    }
+
+
+def _degrees(entry: object, where: str) -> Degrees:
+    if not isinstance(entry, dict) or not entry:
+        raise DataError(f"{where}: is {shorten(entry)}, expected an object of tensor degrees")
+    found = {}
+    for tp, layers in entry.items():
+        if not _DEGREE.fullmatch(tp) or not isinstance(layers, dict) or len(layers) < 3:
+            raise DataError(f"{where}.{shorten(tp)}: is {shorten(layers)}, expected layers at a tensor degree")
+        found[int(tp)] = [_layer(layers.get(str(i)), f"{where}.{tp}.{i}") for i in range(len(layers))]
+    return found
+
+
+def _layer(fields: object, where: str) -> _Layer:
+    if not isinstance(fields, dict):
+        raise DataError(f"{where}: is {shorten(fields)}, expected a layer's figures")
+    figures = []
+    for field in ("params_floats", "act_mem_bytes", "act_output_floats"):
+        value = fields.get(field)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_BYTES:
+            raise DataError(f"{where}.{field}: is {shorten(value)}, expected a number from 0 to {MOST_BYTES}")
+        figures.append(float(value))
+    return _Layer(*figures)
+
+
+def _fits(degrees: Degrees, block: LayerSpec, num_blocks: int) -> bool:
+    """Whether the entry has as many blocks, of as many parameters."""
+    return all(
+        len(layers) in (num_blocks + 2, num_blocks + 3)
+        and block.splits(tp)
+        and all(abs(layer.parameters / block.parameters(tp) - 1) <= TOLERANCE for layer in layers[1 : num_blocks + 1])
+        for tp, layers in degrees.items()
+    )
+
+
+def _sizes(entries: dict[str, Degrees]) -> str:
+    """The blocks of every entry in words."""
+    lowest = {key: (min(degrees), degrees[min(degrees)]) for key, degrees in entries.items()}
+    return "; ".join(f"{key} has {layers[1].parameters:.0f} at tp {tp}" for key, (tp, layers) in lowest.items())
+
+
+def _bytes(layers: list[_Layer], block: LayerSpec, num_blocks: int, where: str) -> LayerBytes:
+    if layers[0].output != block.output_elements:
+        measured = layers[0].output / block.hidden
+        raise DataError(
+            f"{where}.0.act_output_floats: is {layers[0].output:.0f}, {measured:g} tokens of {block.hidden}, "
+            f"expected {block.output_elements} for a sequence of {block.seq}"
+        )
+    return LayerBytes(
+        embedding=round(layers[0].kept),
+        block=round(median(layer.kept for layer in layers[1 : num_blocks + 1])),
+        head=round(sum(layer.kept for layer in layers[num_blocks + 1 :])),
+    )
+
 
 PROFILED_BLOCKS = 2
 MASKED_LOOKUP = 8

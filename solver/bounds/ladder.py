@@ -4,7 +4,7 @@ The ladder of bounds: the lower bounds on a candidate, the weakest first, and wh
 ====================  ==============================================================  ============================
 source                what it is                                                      module
 ====================  ==============================================================  ============================
-``balance``           what is computed, ideally balanced                              ``bounds.balance``
+``balance``           what is computed, ideally balanced                              (2), here
 ``relaxation``        closed form: ideal balance, memory ignored                      ``bounds.relaxation``
 ``memory``            no division of the layers fits                                  ``layer_partition``
 ``partition``         exact division of the layers, least communication               ``bounds.candidate_bounds``
@@ -22,6 +22,17 @@ in ``weaker`` (1). The sources in ``weaker`` need no witness.
 
 The search, the margin-free bound and the diagnosis of infeasible problems compute the rungs
 (``taut.solver.bounds.computations``); a check derives them again (``taut.solver.bounds.checks``).
+
+``balance`` is for candidates that a limit leaves no more time for. With :math:`w_l` the least seconds of both passes of
+layer l, on any type of device and under any recompute, and W their sum, the slowest stage, or the busiest device, takes
+for a micro-batch at least
+
+.. math:: u = \max(W / pp, \max_l w_l). \tag{2}
+
+In closed form a step takes at least :math:`W + (m - 1) u`, and one that is priced by its order :math:`m u`, (3). What a
+step has beside its computation is left out, so that the bound is never above ``relaxation``
+(``taut.solver.bounds.relaxation`` (1) to (3)), and W and the largest :math:`w_l` serve all candidates whose layers have
+the same prices.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -29,16 +40,18 @@ from copy import copy
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import NO_GATHERS
 from taut.formulations.space import Candidate, LayersKey
-from taut.solver.bounds.balance import Computation, balance_bound, computation
 from taut.solver.bounds.communication import Communication, communication
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.bounds.relaxation import LayerSeconds, layer_seconds, relaxation_bound
+from taut.solver.bounds.relaxation import ROUNDING, LayerSeconds, layer_seconds, relaxation_bound
+from taut.solver.order_priced.pricing import ROUNDING as ORDER_ROUNDING
 from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration
 from taut.solver.placement.exact.joint import has_joint
 from taut.solver.placement.exact.node_sets.bound import has_node_sets
@@ -46,6 +59,27 @@ from taut.solver.placement.exact.node_slots import SlotCache, has_node_slots
 from taut.solver.placement.exact.subset_cache import SubsetCache
 from taut.solver.placement.path_cover.bound import has_cover
 from taut.solver.result import Source
+
+
+class Computation(NamedTuple):
+    """Least seconds W of both passes of all layers for a micro-batch, and of the layer that takes longest."""
+
+    whole: float
+    longest: float
+
+
+def computation(problem: PlanningProblem, candidate: Candidate) -> Computation:
+    """What the layers of a candidate compute."""
+    least = problem.priced_layers(candidate).seconds_of_layers().min(axis=(0, 1))
+    return Computation(float(least.sum()), float(np.max(least, initial=0.0)))
+
+
+def balance_bound(problem: PlanningProblem, candidate: Candidate, layers: Computation) -> float:
+    """Bound ``balance`` in seconds, (2)."""
+    m, busiest = candidate.num_micro_batches, max(layers.whole / candidate.pp, layers.longest)
+    if candidate.is_order_priced:
+        return (m * busiest + problem.constant_seconds) * (1 - ORDER_ROUNDING)
+    return (layers.whole + (m - 1) * busiest + problem.constant_seconds) * (1 - ROUNDING)
 
 
 class Level(IntEnum):

@@ -4,6 +4,13 @@ Write the files that launch a plan.
 A target is a framework (``megatron``, ``megatron-bridge``, ``torchtitan``, ``deepspeed``, ``flagscale``), an order of
 passes (``torch-csv``), or what starts processes (``torchrun``, ``slurm``, ``rankfile``). Without one of the last,
 torchrun starts them. Beside a target's own files stand ``env.sh``, ``ranks.csv``, ``plan.json`` and ``launch.md``.
+
+Frameworks ask for environment variables. Megatron-LM refuses tensor or context ranks unless
+``CUDA_DEVICE_MAX_CONNECTIONS`` is 1, which keeps its kernels in the order in which they were launched, and refuses its
+FSDP if it is (megatron/training/arguments.py). From Blackwell on the first demand is gone. Exchanges of experts run
+beside computation with more connections alone (Megatron-LM's pull request 6311: with one, half of the gain is lost).
+Beside offload of modules Megatron-LM asks for Transformer Engine's first code for it, as the second takes weights for
+activations (megatron/training/arguments.py).
 """
 
 import json
@@ -15,7 +22,6 @@ from taut.data.read import read_json
 from taut.data.suggest import one_of
 from taut.errors import DataError
 from taut.exports.deepspeed import deepspeed_files
-from taut.exports.environment import environment_file
 from taut.exports.flagscale import flagscale_files
 from taut.exports.flagscale_meshes import mesh_files
 from taut.exports.job import ExportError, Job
@@ -32,6 +38,27 @@ from taut.files import write_atomically
 from taut.meshes.plan import MeshedPlan
 from taut.planning.plan import Plan
 from taut.solver.certificate.document import MESHES
+
+ORDERED, FSDP = "1", "32"
+
+
+def environment(job: Job) -> dict[str, str]:
+    """Variables of a job, by name."""
+    chosen = job.strategy
+    values = {"OMP_NUM_THREADS": "1"}
+    if chosen.zero >= 2 or (job.hides_exchange and chosen.tp == chosen.cp == 1):
+        values["CUDA_DEVICE_MAX_CONNECTIONS"] = FSDP
+    elif chosen.tp > 1 or chosen.cp > 1:
+        values["CUDA_DEVICE_MAX_CONNECTIONS"] = ORDERED
+    if job.offload_modules:
+        values["NVTE_CPU_OFFLOAD_V1"] = "1"
+    return values
+
+
+def environment_file(job: Job) -> str:
+    """The variables as lines that a shell reads."""
+    return "".join(f"export {name}={value}\n" for name, value in environment(job).items())
+
 
 Files = dict[str, str]
 FRAMEWORKS: dict[str, Callable[[Job], Files]] = {

@@ -2,23 +2,62 @@
 Simulating one training step: from a plan, or from a model, a cluster and fixed values.
 
 The graph of the step is built from the evaluator's own prices (``taut.formulations.simulation.graph``) and swept once.
+
+The strategy is a plan's, or the one that fixed values state (``taut.planning.stated``). Both are simulated by the
+prices of the latency model ``step``.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Unpack, overload
 
 from taut.data.arrays import Ints
-from taut.errors import FieldError
+from taut.errors import DataError, FieldError
+from taut.formulations.latency import violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.simulation.graph import operator_graph
 from taut.formulations.strategy import Strategy
 from taut.planning.plan import Plan, load_plan
 from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
-from taut.simulation.configuration import Configuration, of_plan, of_request
+from taut.planning.stated import stated_configuration
 from taut.simulation.result import Simulation
+from taut.solver.certificate.devices import devices_of
+from taut.solver.certificate.document import problem_of, strategy_of
+
+Configuration = tuple[PlanningProblem, Strategy, Ints]
+"""Problem in the latency model ``step``, strategy, and the device of every worker."""
+
+
+def of_plan(plan: Plan) -> Configuration:
+    """
+    Strategy and placement of a plan.
+
+    Raises ``DataError`` if an input of the plan is malformed, or the plan breaks its own rules.
+    """
+    problem, strategy = problem_of(plan.typed, plan.source), strategy_of(plan.typed.strategy, plan.source)
+    devices = devices_of(plan.typed, plan.source)
+    if faults := violations(problem, strategy, devices):
+        raise DataError(f"{plan.source}: {faults[0]}")
+    return _in_step(problem), strategy, devices
+
+
+def of_request(request: PlanRequest) -> Configuration:
+    """
+    The strategy that a request's fixed values state, in the order of the devices.
+
+    Raises ``DataError`` if no candidate holds the values, or too many do.
+    """
+    stated = stated_configuration(request)
+    return _in_step(stated.problem), stated.strategy, stated.devices
+
+
+def _in_step(problem: PlanningProblem) -> PlanningProblem:
+    """The problem with the prices that are simulated; stated ones of the papers' latency models give way."""
+    return problem if problem.latency_model == "step" else replace(problem, latency_model="step")
+
 
 PlanInput = Plan | PlanRequest | str | PathLike[str] | Mapping[str, Any]
 

@@ -14,8 +14,7 @@ from taut.data.layers.experts import ExpertsSpec
 from taut.data.load import load_model
 from taut.data.model import ModelSpec
 from taut.data.readers.profile_csv import costs_csv, read_costs
-from taut.data.readers.sailor import read_sailor
-from taut.data.readers.sailor_memory import read_sailor_info
+from taut.data.readers.sailor import read_sailor, read_sailor_info
 from taut.errors import DataError
 
 FILES = Path(os.environ.get("TAUT_SHARED_DATA", "absent")) / "profiles" / "sailor"

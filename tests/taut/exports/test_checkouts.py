@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from taut.errors import TautError
-from taut.exports.environment import environment
+from taut.exports.export import environment
 from taut.exports.flagscale import flagscale_files
 from taut.exports.job import Job
 from taut.exports.megatron_bridge import bridge_settings

@@ -10,7 +10,7 @@ from taut.comparison.current import current_of, priced_as_is
 from taut.data.cluster import ClusterSpec
 from taut.data.layers.dispatch import DispatchSpec
 from taut.errors import DataError, FieldError
-from taut.exports.environment import environment
+from taut.exports.export import environment
 from taut.exports.flagscale import flagscale_config
 from taut.exports.job import ExportError, Job
 from taut.exports.megatron import flags_text, megatron_flags

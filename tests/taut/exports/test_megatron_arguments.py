@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import taut
-from taut.exports.environment import environment
+from taut.exports.export import environment
 from taut.exports.job import Job
 from taut.exports.megatron import flags_text, megatron_flags
 from tests.support.drawn_launches import drawn, drawn_with_experts

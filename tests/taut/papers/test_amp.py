@@ -12,8 +12,7 @@ from taut.data.costs import Key
 from taut.data.load import load_model
 from taut.errors import DataError
 from taut.papers import amp_files as ampcost
-from taut.papers.amp import AmpExperiment, reproduce_amp
-from taut.papers.amp_trials import Trial, read_trials
+from taut.papers.amp import AmpExperiment, Trial, read_trials, reproduce_amp
 from tests.taut.conftest import Run
 
 GPT = load_model("gpt2-345m")

@@ -7,7 +7,7 @@ import pytest
 import taut
 from taut.comparison.current import current_of, priced_as_is, with_options
 from taut.errors import FieldError
-from taut.exports.environment import environment
+from taut.exports.export import environment
 from taut.exports.job import Job
 from taut.exports.megatron import megatron_flags
 from taut.exports.megatron_bridge import bridge_settings

@@ -1,7 +1,7 @@
 r"""
 Least seconds that every kind of stage recomputes under the memory limit.
 
-By ``taut.papers.aceso.pieces`` a stage is of a kind: how it begins (with a layer, inside one at operator x, or
+By ``taut.papers.aceso.option_lists`` a stage is of a kind: how it begins (with a layer, inside one at operator x, or
 with the head), k whole layers, and the piece that ends it; or a single piece. With :math:`j` stages behind it,
 :math:`w` its weights, :math:`u` what the allocator holds, :math:`A` all its activations and :math:`M` the limit,
 (4) of ``taut.papers.aceso.formula`` asks that the saved bytes be at least
