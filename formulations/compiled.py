@@ -9,12 +9,17 @@ user's cache folder. Where none of them can be written (a read-only installation
 import warnings
 from collections.abc import Callable
 from functools import cache, partial
+from types import FunctionType
 from typing import Any, TypeVar, cast
 
+import numpy as np
 from numba import njit
+from numba.core.dispatcher import Dispatcher
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+_OPTIONS = {"nogil": True, "no_cfunc_wrapper": True}
+"""No lock, and no entry for callers in C, which would take a tenth of the time of compiling."""
 NO_FOLDER = "no locator available"
 """What numba says when none of its cache folders can be written."""
 
@@ -54,12 +59,41 @@ def jit_with(fastmath: set[str]) -> Callable[[Function], Function]:
 
 def _compiled(function: Function, fastmath: bool | set[str]) -> Function:
     try:
-        return cast("Function", njit(cache=True, nogil=True, fastmath=fastmath)(function))
+        return cast("Function", njit(cache=True, fastmath=fastmath, **_OPTIONS)(function))
     except RuntimeError as error:
         if NO_FOLDER not in str(error):
             raise
     _warn_of_compilation()
-    return cast("Function", njit(nogil=True, fastmath=fastmath)(function))
+    return cast("Function", njit(fastmath=fastmath, **_OPTIONS)(function))
+
+
+class Warming:
+    """
+    A loop that Python runs until it has done ``most`` units of work in this process, and numba from then on.
+
+    To compile takes seconds, which a job that has little work for a loop need not spend. Both ways give one result.
+    """
+
+    def __init__(self, loop: Callable[..., Any], most: float) -> None:
+        self._loop, self._most, self._done = loop, most, 0.0
+        self._in_python: Callable[..., Any] | None = None
+
+    def __call__(self, work: float, *arguments: Any) -> Any:
+        """Call the loop, which does so much work."""
+        self._done += work
+        if self._done > self._most or cast("Dispatcher", self._loop).signatures:
+            return self._loop(*arguments)
+        self._in_python = self._in_python or _in_python(cast("Dispatcher", self._loop))
+        with np.errstate(all="ignore"):
+            return self._in_python(*arguments)
+
+
+def _in_python(loop: Dispatcher) -> Callable[..., Any]:
+    """The function that a loop was made from, calling those that its loops were made from."""
+    made: FunctionType = loop.py_func
+    names = {name: made.__globals__[name] for name in made.__code__.co_names if name in made.__globals__}
+    called = {name: _in_python(each) for name, each in names.items() if isinstance(each, Dispatcher)}
+    return FunctionType(made.__code__, made.__globals__ | called, made.__name__, made.__defaults__)
 
 
 @cache

@@ -3,11 +3,12 @@
 import subprocess
 import sys
 import warnings
+from typing import Any
 
 import pytest
 
 from taut.formulations import compiled
-from taut.formulations.compiled import jit, jit_with
+from taut.formulations.compiled import Warming, jit, jit_with
 
 UNCACHED = """
 import numpy as np
@@ -60,3 +61,30 @@ def test_other_errors_of_the_compiler_pass_through(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(compiled, "njit", broken)
     with warnings.catch_warnings(), pytest.raises(RuntimeError, match="another matter"):
         jit(print)
+
+
+@jit
+def _doubled(x: float) -> float:
+    return 2.0 * x
+
+
+@jit
+def _sum_of_doubles(many: int) -> float:
+    total = 0.0
+    for k in range(many):
+        total += _doubled(0.1 * k)
+    return total
+
+
+def test_python_runs_a_loop_until_it_has_much_work() -> None:
+    """What a loop with little work returns is the same, and nothing is compiled for it."""
+    price = Warming(_sum_of_doubles, 15)
+    few = price(10, 10)
+    assert _signatures(_sum_of_doubles) + _signatures(_doubled) == 0
+    assert price(10, 10) == few
+    assert _signatures(_sum_of_doubles) == 1
+
+
+def _signatures(loop: Any) -> int:
+    """How many types of arguments a loop is compiled for."""
+    return len(loop.signatures)

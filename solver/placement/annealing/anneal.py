@@ -23,11 +23,12 @@ Yim et al. (2024), Pipette, section IV: moves (1) to (3).
 """
 
 from functools import partial
+from operator import itemgetter
 
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import Warming, jit
 from taut.formulations.placement import PlacementProblem
 from taut.formulations.sharding import has_shards
 from taut.solver.placement.annealing.end_prices import Ends, find_ends, new_ends, placement_seconds
@@ -50,6 +51,8 @@ MOVES_PER_POSITION = 1500
 MAX_MOVES = 150_000
 MAX_LOOK_UPS = 400_000_000
 """Moves and link look-ups of one annealing run, so that Ctrl-C is answered within a second or two."""
+MOST_IN_PYTHON = 20_000
+"""Sites of the positions that Python prices in one process: about a second, where to compile takes half a minute."""
 GATHER_COST = 16
 """Times that a look-up of a candidate with gathers takes longer, which keeps its runs within about a second."""
 
@@ -71,8 +74,12 @@ def best_start(problem: PlacementProblem, patterns: tuple[int, ...]) -> FoundPla
         The fastest of ``taut.solver.placement.annealing.starts``.
     """
     prices, stop = prices_of(problem), unraised()
-    built = (_improved(prices, positions, 0, 0, stop) for positions in starts(problem, patterns))
-    return min(built, key=lambda start: start.seconds)
+    built = [
+        (_price(len(positions) * problem.ranks, prices, positions, 0, 0, stop)[0], positions)
+        for positions in starts(problem, patterns)
+    ]
+    seconds, positions = min(built, key=itemgetter(0))
+    return FoundPlacement(seconds=float(seconds), positions=positions)
 
 
 def anneal(
@@ -134,7 +141,8 @@ def _improved(prices: Prices, positions: Ints, moves: int, seed: int, stop: Flag
 @jit
 def _run(prices: Prices, pos: Ints, moves: int, seed: int, stop: Flags) -> tuple[float, Ints]:
     """Anneal the positions in place until the flag is raised; returns the best seconds and positions."""
-    np.random.seed(seed)
+    if moves > 0:
+        np.random.seed(seed)
     pp = prices.pp
     dp = len(pos) // pp
     scratch = new_scratch(prices, dp)
@@ -173,18 +181,14 @@ def _run(prices: Prices, pos: Ints, moves: int, seed: int, stop: Flags) -> tuple
             soft = softened
             _copy(pos, old, pipes, old_pipes, pp, first, last, step)
             _copy_ends(prices, ends, old_ends, first, last, step)
-            old_rings[:] = rings
-            if size > 0:
-                old_gathers[:] = gathers
+            _copy_figures(rings, old_rings, gathers, old_gathers, size)
             if value < best:
                 best = value
-                best_pos[:] = pos
+                _copy_positions(pos, best_pos, 0, len(pos))
         else:
             _copy(old, pos, old_pipes, pipes, pp, first, last, step)
             _copy_ends(prices, old_ends, ends, first, last, step)
-            rings[:] = old_rings
-            if size > 0:
-                gathers[:] = old_gathers
+            _copy_figures(old_rings, rings, old_gathers, gathers, size)
     return best, best_pos
 
 
@@ -222,7 +226,24 @@ def _copy(pos: Ints, to: Ints, pipes: Floats, to_pipes: Floats, pp: int, first: 
     """Copy the touched replicas' positions and seconds."""
     for z in range(first, last + 1, step):
         to_pipes[z] = pipes[z]
-        to[z * pp : (z + 1) * pp] = pos[z * pp : (z + 1) * pp]
+        _copy_positions(pos, to, z * pp, (z + 1) * pp)
+
+
+@jit
+def _copy_positions(pos: Ints, to: Ints, first: int, end: int) -> None:
+    """Copy the sites of some positions; an assignment of slices takes two seconds to compile."""
+    for p in range(first, end):
+        for y in range(pos.shape[1]):
+            to[p, y] = pos[p, y]
+
+
+@jit
+def _copy_figures(rings: Floats, to_rings: Floats, gathers: Floats, to_gathers: Floats, size: int) -> None:
+    """Copy the seconds of rings, and of gathers where there are some."""
+    for x in range(len(rings)):
+        to_rings[x] = rings[x]
+        for z in range(gathers.shape[1] if size > 0 else 0):
+            to_gathers[x, z] = gathers[x, z]
 
 
 @jit
@@ -230,7 +251,9 @@ def _copy_ends(prices: Prices, ends: Ends, to: Ends, first: int, last: int, step
     """Copy what the touched replicas add to the ends of stages."""
     if prices.lags:
         for z in range(first, last + 1, step):
-            to.lags[z], to.backward[z], to.ties[z] = ends.lags[z], ends.backward[z], ends.ties[z]
+            for x in range(prices.priced):
+                to.lags[z, x], to.backward[z, x] = ends.lags[z, x], ends.backward[z, x]
+            to.ties[z] = ends.ties[z]
 
 
 @jit
@@ -240,3 +263,6 @@ def _stage_changed(pos: Ints, old: Ints, x: int, pp: int, first: int, last: int,
             if pos[z * pp + x, y] != old[z * pp + x, y]:
                 return True
     return False
+
+
+_price = Warming(_run, MOST_IN_PYTHON)
