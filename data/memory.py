@@ -187,6 +187,11 @@ class MemoryModel(Spec):
             raise ValueError(f"optimizer_offload_fraction: {self.network.name} does not know it, expected 0")
         return self
 
+    @property
+    def is_sum_of_terms(self) -> bool:
+        """Whether memory is the sum of terms of any division; a network knows even divisions of few candidates."""
+        return self.network is None
+
     def coefficient(self, term: str) -> float:
         """Coefficient of a term on a device: of states, times the share that stays there."""
         own = self.coefficients.get(term, 1.0)

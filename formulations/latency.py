@@ -207,7 +207,7 @@ def memory_bytes(problem: PlanningProblem, strategy: Strategy) -> list[int]:
     """Predicted bytes of one device of every stage, or of every pipeline rank where it has several chunks."""
     if strategy.candidate.is_order_priced:
         return problem.device_memory(strategy.candidate).bytes_of(*strategy.ranges)
-    if problem.memory.network is None:
+    if problem.memory.is_sum_of_terms:
         candidate, ahead = strategy.candidate, problem.hides_exchange(strategy.candidate)
         of_candidate = problem.tables(candidate), problem.memory_of(candidate), candidate
         found = bytes_of_stages(*of_candidate, *strategy.ranges, ahead=ahead)

@@ -94,7 +94,7 @@ class PlanningProblem:
     @property
     def prices_groups(self) -> bool:
         """Whether context and expert ranks, copies and uneven batches are priced, which memory of terms allows."""
-        return self.latency.prices_mechanisms and self.memory.network is None
+        return self.latency.prices_mechanisms and self.memory.is_sum_of_terms
 
     def with_orders(self, orders: Iterable[GivenOrder]) -> "PlanningProblem":
         """The problem with further orders in its space; itself where there are none."""
@@ -105,7 +105,7 @@ class PlanningProblem:
     @property
     def prices_orders(self) -> bool:
         """Whether order-priced candidates can be priced, which memory of terms allows."""
-        return self.latency.prices_orders and self.memory.network is None
+        return self.latency.prices_orders and self.memory.is_sum_of_terms
 
     @cached_property
     def device_types(self) -> list[str]:
@@ -292,6 +292,8 @@ class PlanningProblem:
         GPipe pays one trip, and 1F1B what the latency model says; a calibration multiplies it. Of an order-priced
         candidate this is a guide to placements alone.
         """
+        return self.coefficient("pipeline") * self._trips(candidate)
+
+    def _trips(self, candidate: Candidate) -> float:
         once = candidate.schedule == "gpipe"
-        trips = 1.0 if once else self.latency.trips(candidate.num_micro_batches, candidate.pp)
-        return self.coefficient("pipeline") * trips
+        return 1.0 if once else self.latency.trips(candidate.num_micro_batches, candidate.pp)

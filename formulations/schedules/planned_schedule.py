@@ -88,7 +88,7 @@ def _order(candidate: Candidate, pipeline: ScheduleProblem) -> Schedule:
 
 def _left(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:
     """Bytes of the budget that the plan leaves free on every pipeline rank, (1)."""
-    if problem.memory.network is not None:
+    if not problem.memory.is_sum_of_terms:
         return np.full(strategy.candidate.pp, np.inf)
     budget = problem.stage_memory(strategy.candidate).budget
     types = problem.type_of_node[problem.links.node_of[devices]].reshape(strategy.candidate.pp, -1)

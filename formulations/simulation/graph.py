@@ -57,6 +57,11 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 
 
+def at_simulated_prices(problem: PlanningProblem) -> PlanningProblem:
+    """The problem at the prices that are simulated: those of ``step``, whatever the latency model."""
+    return problem if problem.latency.prices_mechanisms else replace(problem, latency_model="step")
+
+
 def operator_graph(
     problem: PlanningProblem,
     strategy: Strategy,

@@ -31,7 +31,6 @@ each other (``taut.formulations.simulation.contention`` (3)), so no step with sh
 """
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
@@ -41,7 +40,7 @@ from taut.formulations.gradient_reductions import optimizer_shards, overlaps
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import SPLIT
 from taut.formulations.sharding import NO_GATHERS, pass_seconds
-from taut.formulations.simulation.graph import operator_graph
+from taut.formulations.simulation.graph import at_simulated_prices, operator_graph
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.block_links import best_block
@@ -52,20 +51,16 @@ from taut.solver.bounds.relaxation import ROUNDING
 
 def simulated_seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> float:
     """Seconds of a plan's simulated step, at the prices of ``step``; ``devices`` of every worker (pp, dp, tp cp)."""
-    given = _in_step(problem)
+    given = at_simulated_prices(problem)
     graph = operator_graph(given, strategy, devices)
     return float((graph.times() + graph.seconds).max()) + given.constant_seconds
 
 
 def least_simulated(problem: PlanningProblem) -> float:
     """Seconds that no plan of the space simulates faster than."""
-    given = _in_step(problem)
+    given = at_simulated_prices(problem)
     best = BestLinks(given.links, given.rings)
     return min((simulated_bound(given, candidate, best) for candidate in problem.candidates), default=math.inf)
-
-
-def _in_step(problem: PlanningProblem) -> PlanningProblem:
-    return problem if problem.latency_model == "step" else replace(problem, latency_model="step")
 
 
 def simulated_bound(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:

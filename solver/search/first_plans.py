@@ -63,7 +63,7 @@ def simplest_plans(
 
 def _may_fit(problem: PlanningProblem, candidate: Candidate) -> bool:
     """Whether an even share of the layers, with about what the first stage keeps of them, fits some device."""
-    if problem.memory.network is not None:
+    if not problem.memory.is_sum_of_terms:
         return True
     tables, memory = problem.tables(candidate), problem.memory_of(candidate)
     share = tables.parameters[0, -1] // candidate.pp

@@ -65,7 +65,7 @@ from taut.solver.certificate.reference.divisions import has_stated
 from taut.solver.certificate.reference.host_shares import activations_away, states_away
 from taut.solver.certificate.reference.layers import attention_figures, attention_inverse
 from taut.solver.certificate.reference.network import Network
-from taut.solver.certificate.reference.space import CLOSED_FORM, ON_V, SPLIT, WHOLE_STEP, Case, Choice
+from taut.solver.certificate.reference.space import CLOSED_FORM, ON_V, SPLIT, Case, Choice
 
 
 def expert_ranks(case: Case, choice: Choice) -> Iterator[tuple[int, int]]:
@@ -73,7 +73,7 @@ def expert_ranks(case: Case, choice: Choice) -> Iterator[tuple[int, int]]:
     yield 1, 0
     numbers = [layer.experts.num_experts for layer in case.model.blocks if layer.experts]
     tp, replica, sizes = choice.tp, choice.tp * choice.cp, {node.gpus_per_node for node in case.cluster.nodes}
-    priced = case.latency_model == "step" and case.memory.network is None and _beside_experts(case, choice)
+    priced = case.knows_groups and _beside_experts(case, choice)
     if not numbers or not priced or choice.sequence_parallel != (tp > 1) or any(size % tp for size in sizes):
         return
     shared = {1, tp} if case.space.get("expert_tensor", True) else {1}
@@ -185,7 +185,7 @@ def _degrees(case: Case) -> Iterator[Choice]:
 
 def _uneven(case: Case, choice: Choice) -> bool:
     """Whether replicas may run different numbers of micro-batches, (16)."""
-    if not case.space.get("uneven_batch") or case.latency_model != "step" or case.memory.network is not None:
+    if not case.space.get("uneven_batch") or not case.knows_groups:
         return False
     names = [node.device.name for node in case.cluster.node_list for _ in range(node.gpus_per_node)]
     pipeline, m = choice.pp * choice.tp * choice.cp, choice.num_micro_batches
@@ -197,7 +197,7 @@ def _contexts(case: Case, tp: int, cp: int) -> bool:
     """Whether sequences and nodes suit a context degree beside a tensor degree, (10)."""
     if cp == 1:
         return True
-    if cp > case.space.get("max_cp", 1) or case.latency_model != "step" or case.memory.network is not None:
+    if cp > case.space.get("max_cp", 1) or not case.knows_groups:
         return False
     sizes = {node.gpus_per_node for node in case.cluster.nodes}
     whole = all(size % (tp * cp) == 0 for size in sizes) or (len(sizes) == 1 and tp * cp % min(sizes) == 0)
@@ -264,7 +264,7 @@ def _in_copies(case: Case, zero: int) -> bool:
 
 def _copies(case: Case, tp: int, dp: int, zero: int) -> list[int]:
     """Replicas that may have one copy between them, 0 for all of them, (7)."""
-    if not _in_copies(case, zero) or case.latency_model != "step" or case.memory.network is not None:
+    if not _in_copies(case, zero) or not case.knows_groups:
         return [0]
     smallest = min(node.gpus_per_node for node in case.cluster.nodes)
     hybrid = case.space.get("hybrid_sharding", True) and zero > 1
@@ -316,11 +316,10 @@ def _schedules(case: Case, pp: int, m: int) -> Iterator[tuple[str, int]]:
     if pp == 1:
         yield "1f1b", 1
         return
-    by_order = case.latency_model in WHOLE_STEP and case.memory.network is None
     for schedule in case.space["schedules"]:
         if schedule in CLOSED_FORM:
             yield schedule, 1
-        elif by_order and not (schedule in SPLIT and set(case.space["recompute"]) <= {"full"}):
+        elif case.knows_orders and not (schedule in SPLIT and set(case.space["recompute"]) <= {"full"}):
             if (schedule == "interleaved-1f1b" and m % pp) or (schedule == "zb-v" and m < 2 * pp):
                 continue
             layers, chunks = len(case.model.blocks), [2 if schedule in ON_V else 1]

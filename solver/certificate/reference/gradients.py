@@ -38,7 +38,7 @@ from taut.errors import DataError
 from taut.solver.certificate.reference.figures import Figures
 from taut.solver.certificate.reference.memory import parameter_bytes
 from taut.solver.certificate.reference.network import Network
-from taut.solver.certificate.reference.space import ON_V, WHOLE_STEP, Case, Choice
+from taut.solver.certificate.reference.space import ON_V, Case, Choice
 
 LEAST_BUCKET, BUCKET_A_REPLICA = 40e6, 1e6
 """Parameters that Megatron-LM reduces at once by default: the larger of the first and the second times dp cp."""
@@ -111,7 +111,7 @@ def _message(plan: Figures) -> Floats:
     stored, gradient, _ = parameter_bytes(case.memory)
     m, weight = choice.num_micro_batches, case.coefficient("data_parallel")
     moved = {2: (m * gradient + stored) / 2, 3: m * (gradient + 2 * stored) / 2}.get(choice.zero, gradient)
-    if case.latency_model == "step":
+    if case.waits_for_all:
         moved = {2: stored / 2, 3: 0.0}.get(choice.zero, gradient)
     return weight * moved * plan.by_rank(plan.parameters - plan.experts)
 
@@ -163,7 +163,7 @@ def in_papers(plan: Figures) -> Floats:
     if choice.dp == 1:
         return np.zeros(len(plan.devices))
     message, members = _message(plan), np.swapaxes(plan.devices, -1, -2)
-    if case.latency_model != "amp":
+    if not case.is_amp:
         return np.asarray(message[0] * _hierarchical(plan.network, members[:, 0], by_members=False).max(axis=-1))
     rate, latency = plan.network.slowest(members, int(plan.network.size.max()))
     n, weight = choice.dp, case.coefficient("data_parallel")
@@ -211,7 +211,7 @@ def _ring(network: Network, ends: Ints, by_members: bool) -> float:
 
 def optimizer(plan: Figures) -> Floats:
     """Optimizer seconds of a step (n,), (5) to (7)."""
-    if plan.case.latency_model not in WHOLE_STEP:
+    if not plan.case.pays_optimizer:
         return np.zeros(len(plan.devices))
     each = np.array([update_seconds(plan.case, plan.choice, name) for name in plan.case.cluster.devices])
     slowest = each[plan.kinds].max(axis=(2, 3))
@@ -219,7 +219,7 @@ def optimizer(plan: Figures) -> Floats:
     sharers = plan.choice.expert_sharers if plan.choice.zero else 1
     experts = plan.by_rank(plan.experts)
     seconds = slowest * ((plan.by_rank(plan.parameters) - experts) / shards + experts / sharers)
-    return np.asarray(seconds.max(axis=1) if plan.case.latency_model == "step" else seconds[:, 0])
+    return np.asarray(seconds.max(axis=1) if plan.case.waits_for_all else seconds[:, 0])
 
 
 def update_seconds(case: Case, choice: Choice, device: str) -> float:

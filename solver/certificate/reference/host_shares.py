@@ -28,7 +28,7 @@ def activations_away(case: Case, choice: Choice) -> Iterator[Choice]:
     listed = case.space.get("activation_offload", ())
     if not listed or any(not each["fraction"] for each in listed):
         yield choice
-    if choice.schedule in SPLIT or case.latency_model != "step" or case.memory.network is not None:
+    if choice.schedule in SPLIT or not case.knows_groups:
         return
     for each in listed:
         found = replace(choice, activation_offload=each["fraction"])

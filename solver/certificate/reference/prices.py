@@ -29,7 +29,7 @@ from taut.solver.certificate.reference.figures import Figures
 from taut.solver.certificate.reference.gradients import all_reduced, in_papers, optimizer
 from taut.solver.certificate.reference.orders import Order, device_ends
 from taut.solver.certificate.reference.sharding import is_sharded, waits
-from taut.solver.certificate.reference.space import CLOSED_FORM, WHOLE_STEP, Case, Choice
+from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
 
 TIED = 1e-12
 """Relative difference up to which two sums of floats may be equal, so that either is the slowest."""
@@ -69,7 +69,7 @@ def price(
         assert order is not None
         ends, parts = _by_order(plan, order)
     slowest = ends.max(axis=(1, 2))
-    reduced = all_reduced(plan, ends) if case.latency_model == "step" else slowest + in_papers(plan)
+    reduced = all_reduced(plan, ends) if case.waits_for_all else slowest + in_papers(plan)
     last = optimizer(plan)
     return Price(reduced + last + case.coefficient("constant"), parts, reduced - slowest, last)
 
@@ -84,14 +84,14 @@ def pipelines(
 def _closed_form(plan: Figures, m: Ints) -> tuple[Floats, Floats]:
     """T_pipe by replica (n, dp), and its parts, of micro-batches by replica (dp,), (3)."""
     choice, rank = plan.choice, np.arange(plan.choice.pp)
-    pp, model = choice.pp, plan.case.latency_model
+    pp, case = choice.pp, plan.case
     alone = plan.passes.sum(axis=0)[plan.kinds, rank[:, None, None]]
     compute = alone.max(axis=-1)
     waiting = (alone + waits(plan, rank).sum(axis=0)).max(axis=-1) - compute if is_sharded(plan) else 0 * compute
     tensor = plan.rings(plan.every, rank)
-    trips = np.maximum(1.0, m / pp) if model in WHOLE_STEP else (pp - 1) * m / pp
-    trips = np.ones(len(m)) if choice.schedule == "gpipe" or model == "amp" else trips
-    hops = plan.hops(rank, back=False) if model == "amp" else _both_ways(plan, rank)
+    trips = np.maximum(1.0, m / pp) if case.pays_optimizer else (pp - 1) * m / pp
+    trips = np.ones(len(m)) if choice.schedule == "gpipe" or case.is_amp else trips
+    hops = plan.hops(rank, back=False) if case.is_amp else _both_ways(plan, rank)
     transfers = plan.case.coefficient("pipeline") * trips * hops.sum(axis=1).max(axis=-1)
     stage = compute + tensor + waiting
     total = stage.sum(axis=1) + (m - 1) * stage.max(axis=1) + transfers
@@ -109,7 +109,7 @@ def _both_ways(plan: Figures, rank: Ints) -> Floats:
 
 def _closed_ends(plan: Figures, pipelines: Floats) -> Floats:
     """When every stage ends its last pass, (n, pp, dp), (5); in the papers' models that of stage 0 alone."""
-    if plan.case.latency_model != "step":
+    if not plan.case.waits_for_all:
         return pipelines[:, None]
     rank, backward = np.arange(plan.choice.pp), plan.backward()
     back = plan.case.coefficient("pipeline") * plan.hops(rank, back=True).max(axis=-1)

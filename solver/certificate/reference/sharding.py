@@ -25,7 +25,7 @@ from taut.solver.certificate.reference.memory import parameter_bytes
 
 def is_sharded(plan: Figures) -> bool:
     """Whether passes gather or scatter."""
-    return plan.case.latency_model == "step" and plan.choice.zero >= 2 and plan.choice.holders > 1
+    return plan.case.waits_for_all and plan.choice.zero >= 2 and plan.choice.holders > 1
 
 
 def waits(plan: Figures, rank: Ints) -> Floats:

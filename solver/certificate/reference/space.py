@@ -17,8 +17,6 @@ from taut.data.model import ModelSpec
 
 CLOSED_FORM = ("1f1b", "gpipe")
 ON_V = ("zb-v", "v-half", "v-min")
-WHOLE_STEP = ("step", "pipette")
-"""Latency models that price orders, and the optimizer."""
 SPLIT = ("zb-h1", "zb-h2", *ON_V)
 
 
@@ -39,6 +37,31 @@ class Case:
     calibration: Calibration | None = None
     overlap_grad_reduce: bool = False
     kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether a step waits for every stage, and prices what frameworks do: in ``step``."""
+        return self.latency_model == "step"
+
+    @property
+    def pays_optimizer(self) -> bool:
+        """Whether the optimizer is priced, and every schedule: not in the printed models."""
+        return self.latency_model in ("step", "pipette")
+
+    @property
+    def is_amp(self) -> bool:
+        """Whether hops are priced one way and once, and gradients have one flat ring over all replicas."""
+        return self.latency_model == "amp"
+
+    @property
+    def knows_groups(self) -> bool:
+        """Whether context and expert ranks, copies, uneven batches and hosts' activations are candidates."""
+        return self.waits_for_all and self.memory.network is None
+
+    @property
+    def knows_orders(self) -> bool:
+        """Whether candidates have schedules that are priced by their order."""
+        return self.pays_optimizer and self.memory.network is None
 
     @property
     def dispatch(self) -> DispatchSpec:

@@ -151,7 +151,7 @@ def mesh_problem(request: PlanRequest) -> PlanningProblem:
     if "pp" in request.fix:
         fixed = {**problem.space.fixed, "pp": request.fix["pp"]}
         problem = replace(problem, space=StrategySpace.model_validate(problem.space.model_dump() | {"fixed": fixed}))
-    if problem.memory.network is not None:
+    if not problem.memory.is_sum_of_terms:
         raise FieldError("memory_model", problem.memory.name, "this network does not know meshes, expected terms")
     return problem
 

@@ -52,10 +52,8 @@ def _unpriced(request: PlanRequest, words: str, expected: str) -> FieldError:
 
 
 def _check_memory(memory: MemoryModel, words: str, expected: str) -> None:
-    if memory.network is not None:
-        raise FieldError(
-            "memory_model", memory.network.name, f"this network does not know {words}, expected {expected}"
-        )
+    if not memory.is_sum_of_terms:
+        raise FieldError("memory_model", memory.name, f"this network does not know {words}, expected {expected}")
 
 
 def _check_copies(request: PlanRequest, space: StrategySpace, memory: MemoryModel) -> None:

@@ -13,8 +13,7 @@ from taut.formulations.tables.learned_memory import candidate_features
 def warn_outside(problem: PlanningProblem, strategy: Strategy) -> None:
     """Warn where the memory model is asked beyond the runs it was fitted on."""
     choice, block = strategy.candidate, problem.model.blocks[0]
-    if problem.memory.network is not None:
-        network = problem.memory.network
+    if network := problem.memory.network:
         asked = candidate_features(network.names, problem.model, choice)
         used = sorted({RECOMPUTE.index(recompute) for recompute in strategy.recompute})
         if beyond_network := network.outside(asked[used]):

@@ -94,6 +94,6 @@ def refusal(row: ConfigurationRow, memory: MemoryModel) -> str:
         return f"schedule is {kind}, expected another for {row.num_micro_batches} micro-batches and pp = {row.pp}"
     if kind in SPLIT and row.recompute == "full":
         return f"recompute is full, expected none or selective under {kind}"
-    if memory.network is not None and (kind in ORDER_PRICED or row.stages is not None or row.layers % row.pp):
-        return f"schedule is {kind}, expected 1f1b or gpipe in even stages, as {memory.network.name} knows no others"
+    if not memory.is_sum_of_terms and (kind in ORDER_PRICED or row.stages is not None or row.layers % row.pp):
+        return f"schedule is {kind}, expected 1f1b or gpipe in even stages, as {memory.name} knows no others"
     return ""

@@ -102,7 +102,7 @@ def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
 
 def _refuse_network(row: ConfigurationRow, memory: MemoryModel) -> None:
     """Refuse a memory network, which knows none of what these rows have."""
-    if memory.network is None:
+    if memory.is_sum_of_terms:
         return
     shown = {
         "num_experts": row.num_experts,
@@ -111,7 +111,7 @@ def _refuse_network(row: ConfigurationRow, memory: MemoryModel) -> None:
         "recompute_modules": ", ".join(row.recompute_modules),
     }
     name, value = next((name, value) for name, value in shown.items() if value)
-    raise DataError(f"{name} is {value}, expected none, as {memory.network.name} does not know it")
+    raise DataError(f"{name} is {value}, expected none, as {memory.name} does not know it")
 
 
 def _space(row: ConfigurationRow, setting: Setting) -> StrategySpace:

@@ -33,7 +33,7 @@ def at_prices(
     ``imbalance``: factor z, of a problem for which ``prices_imbalance``. Raises ``DataError`` if memory is scaled that
     a trained model predicts, whose margin is not a share.
     """
-    if memory != 1.0 and problem.memory.network is not None:
+    if memory != 1.0 and not problem.memory.is_sum_of_terms:
         raise DataError("memory: predicted by a trained model, expected no factor of it")
     if imbalance != 1.0:
         problem = _less_even(problem, imbalance)

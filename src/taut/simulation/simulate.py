@@ -8,7 +8,6 @@ prices of the latency model ``step``.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
@@ -18,7 +17,7 @@ from taut.data.arrays import Ints
 from taut.errors import DataError, FieldError
 from taut.formulations.latency import violations
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.simulation.graph import operator_graph
+from taut.formulations.simulation.graph import at_simulated_prices, operator_graph
 from taut.formulations.strategy import Strategy
 from taut.planning.plan import Plan, load_plan
 from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
@@ -41,7 +40,7 @@ def of_plan(plan: Plan) -> Configuration:
     devices = devices_of(plan.typed, plan.source)
     if faults := violations(problem, strategy, devices):
         raise DataError(f"{plan.source}: {faults[0]}")
-    return _in_step(problem), strategy, devices
+    return at_simulated_prices(problem), strategy, devices
 
 
 def of_request(request: PlanRequest) -> Configuration:
@@ -51,12 +50,7 @@ def of_request(request: PlanRequest) -> Configuration:
     Raises ``DataError`` if no candidate holds the values, or too many do.
     """
     stated = stated_configuration(request)
-    return _in_step(stated.problem), stated.strategy, stated.devices
-
-
-def _in_step(problem: PlanningProblem) -> PlanningProblem:
-    """The problem with the prices that are simulated; stated ones of the papers' latency models give way."""
-    return problem if problem.latency_model == "step" else replace(problem, latency_model="step")
+    return at_simulated_prices(stated.problem), stated.strategy, stated.devices
 
 
 PlanInput = Plan | PlanRequest | str | PathLike[str] | Mapping[str, Any]
