@@ -36,7 +36,7 @@ def plan_command(
         bool, typer.Option("--stack-price", help="Bound the whole space too: what the stack's limits cost at most.")
     ] = False,
     objective: Annotated[
-        str, typer.Option(help="time; or of 1 to all nodes of the cluster: cost, in dollars, or gpus, the fewest.")
+        str, typer.Option(help="time; or, over all numbers of nodes, cost (dollars) or gpus (the fewest).")
     ] = "time",
     deadline_days: Annotated[float | None, typer.Option(help="Days that the training may take.")] = None,
     tokens: Annotated[float | None, typer.Option(help="Tokens of the training, such as 270e9.")] = None,

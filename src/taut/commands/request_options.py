@@ -27,15 +27,16 @@ def _request(
     global_batch: Annotated[int, typer.Option(help="Sequences per step.")],
     seq: Annotated[
         int | None,
-        typer.Option(help="Sequence length in tokens, if not the model's: of a config.json its longest, at most 8192."),
+        typer.Option(help="Sequence length in tokens; default: the model's, of a config.json its longest up to 8192."),
     ] = None,
     mtp_layers: Annotated[
-        int | None, typer.Option(help="Further tokens to predict, each by a layer of its own beside the head.")
+        int | None,
+        typer.Option(help="Multi-token prediction: further tokens, each with a layer of its own next to the head."),
     ] = None,
     profile: Annotated[str | None, typer.Option(help="Measured layer costs: catalog name or CSV file.")] = None,
     memory_model: Annotated[str | None, typer.Option(help="Catalog name, YAML file, or JSON of a network.")] = None,
     latency_model: Annotated[
-        str, typer.Option(help="step, pipette, pipette-printed or amp; of plan also simulated, as --method.")
+        str, typer.Option(help="step, pipette, pipette-printed or amp; for plan also simulated, as with --method.")
     ] = "step",
     overlap_grad_reduce: Annotated[
         bool, typer.Option("--overlap-grad-reduce", help="Reduce gradients during the last backward pass.")
@@ -43,17 +44,18 @@ def _request(
     overlap_moe_expert_parallel_comm: Annotated[
         bool,
         typer.Option(
-            "--overlap-moe-expert-parallel-comm", help="Hide exchanges of experts behind another micro-batch."
+            "--overlap-moe-expert-parallel-comm", help="Hide all-to-alls of experts behind another micro-batch."
         ),
     ] = False,
     moe_token_dispatcher: Annotated[
-        str | None, typer.Option(help="Of expert ranks: flex (DeepEP, HybridEP; default), alltoall or allgather.")
+        str | None,
+        typer.Option(help="Dispatcher of expert ranks: flex (DeepEP, HybridEP; default), alltoall or allgather."),
     ] = None,
     fp8_dispatch: Annotated[
         bool, typer.Option("--fp8-dispatch", help="Dispatch tokens to experts in fp8, forward.")
     ] = False,
     moe_router_dtype: Annotated[
-        str | None, typer.Option(help="Of router scores, in which allgather sums outputs: fp32 or fp64.")
+        str | None, typer.Option(help="Format of router scores, in which allgather sums outputs: fp32 or fp64.")
     ] = None,
     imbalance: Annotated[
         float | None, typer.Option(help="Tokens of the fullest expert rank over the mean; default: 1, even routing.")
@@ -64,7 +66,8 @@ def _request(
     ] = None,
     precision: Annotated[str | None, typer.Option(help="bf16, fp16, fp32, fp8, fp8-blockwise, mxfp8 or nvfp4.")] = None,
     grad_precision: Annotated[
-        str | None, typer.Option(help="Of kept and summed gradients: bf16, fp16 or fp32; default: by precision.")
+        str | None,
+        typer.Option(help="Format in which gradients are kept and summed: bf16, fp16 or fp32; default: by precision."),
     ] = None,
     optimizer_offload_fraction: Annotated[
         str | None,

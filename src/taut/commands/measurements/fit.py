@@ -40,7 +40,7 @@ def memory(
     out: Annotated[Path, typer.Option(help="Memory model file to write.")],
     level: Annotated[float, typer.Option(help="Chance that a run exceeds prediction and margin.")] = 0.05,
     sequence_parallel: Annotated[
-        bool, typer.Option("--sequence-parallel", help="The runs' tensor ranks share what lies between their blocks.")
+        bool, typer.Option("--sequence-parallel", help="The runs used sequence parallelism.")
     ] = False,
     unfused_attention: Annotated[
         bool, typer.Option("--unfused-attention", help="The runs' attention scores went through memory.")

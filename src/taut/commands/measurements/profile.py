@@ -37,7 +37,7 @@ def profile_command(
     micro_batch: Annotated[str | None, typer.Option(help=f"Micro-batches; default: {MICRO_BATCHES}.")] = None,
     seq: Annotated[
         int | None,
-        typer.Option(help="Sequence length in tokens, if not the model's: of a config.json its longest, at most 8192."),
+        typer.Option(help="Sequence length in tokens; default: the model's, of a config.json its longest up to 8192."),
     ] = None,
     precision: Annotated[
         str | None, typer.Option(help="bf16, fp16 or fp32; default: fp32 on a CPU, bf16 on a GPU that has it.")
