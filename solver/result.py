@@ -1,7 +1,6 @@
 """What a search returns: limits in, status, bounds by candidate and incumbent out."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -102,7 +101,7 @@ class SearchResult:
     Outcome of the branch and bound over candidates.
 
     ``orders`` are those that it added to the problem's space, ``relaxations`` the candidates' bounds in closed form,
-    ``history`` the moments of ``taut.solver.search.history``.
+    ``history`` the moments of ``taut.solver.branch_and_bound.progress``.
     """
 
     status: Status
@@ -129,7 +128,3 @@ def relative_gap(objective: float, bound: float) -> float | None:
     if not math.isfinite(bound) or not math.isfinite(objective) or objective == 0.0:
         return None
     return max((objective - bound) / abs(objective), 0.0)
-
-
-Progress = Callable[[float, float, float, str], None]
-"""Called with elapsed seconds, incumbent, bound, and what was just done."""

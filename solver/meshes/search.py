@@ -18,11 +18,9 @@ The best plan of meshes: a branch and bound over their choices.
 The bound holds for any placement and division; the plans are only those of (2).
 """
 
-import heapq
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import count
 
 import numpy as np
 
@@ -32,11 +30,11 @@ from taut.formulations.meshes.choice import MeshChoice, choices_at
 from taut.formulations.meshes.step_time import MeshPlan, mesh_step
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Division
-from taut.solver.interrupt import interrupt_requested
+from taut.solver.branch_and_bound.best_first import BestFirst, OpenItems
+from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.meshes.bound import MeshBounds, Stage
 from taut.solver.meshes.exchange import exchangeable, with_exchanges
-from taut.solver.result import SOLVED, Limits, Progress, Status, StoppedBy, relative_gap
-from taut.solver.stopwatch import Stopwatch
+from taut.solver.result import SOLVED, Limits, Status, StoppedBy, relative_gap
 
 ORDERS = ("tp-cp-ep-dp-pp", "tp-pp-dp")
 """Orders of ranks inside a mesh, (2); the second one is FlagScale's ``use_tp_pp_dp_mapping``."""
@@ -71,103 +69,90 @@ class MeshSearch:
     wall_s: float
 
 
-def search_meshes(problem: PlanningProblem, limits: Limits, progress: Progress | None = None) -> MeshSearch:
+def search_meshes(problem: PlanningProblem, limits: Limits, progress: Listener | None = None) -> MeshSearch:
     """
     Search all choices of a problem, (1).
 
     ``problem``: what is planned, on devices of several types; ``limits``: time, work, and the gap that is good enough;
-    ``progress``: called with elapsed seconds, incumbent, bound and what was just done.
+    ``progress``: told of every better plan.
     """
-    with Stopwatch() as watch, interrupt_requested() as asked:
-        run = _Run(problem)
-
-        def late() -> StoppedBy | None:
-            if asked():
-                return StoppedBy.INTERRUPT
-            out_of_time = limits.time_limit is not None and watch.seconds >= limits.time_limit
-            return StoppedBy.TIME if out_of_time else None
-
-        stopped = None
-        while stopped is None and run.waiting and not run.is_done:
-            gap = relative_gap(run.seconds, run.lower_bound)
-            if gap is not None and gap <= limits.gap:
-                stopped = StoppedBy.GAP
-            elif limits.work_limit is not None and run.work >= limits.work_limit:
-                stopped = StoppedBy.WORK
-            elif (stopped := late()) is None:
-                found = run.refine(late)
-                if progress is not None and found is not None:
-                    progress(watch.seconds, run.seconds, run.lower_bound, found.words(problem.device_types))
-        return run.outcome(stopped or StoppedBy.EXHAUSTED, watch.seconds)
+    return _Run(problem, limits, progress).run()
 
 
 class _Run:
     """Choices in the order of their bounds, and what is known of those that are done."""
 
-    def __init__(self, problem: PlanningProblem) -> None:
+    def __init__(self, problem: PlanningProblem, limits: Limits, progress: Listener | None) -> None:
         self._problem, self._bounds, self._count = problem, MeshBounds(problem), 0
-        self._number, self.work, self._pairs = count(), 0, exchangeable(problem)
-        self.incumbent: MeshIncumbent | None = None
-        self.done: list[tuple[MeshChoice, float, float]] = []
-        self.waiting: list[tuple[float, int, int, MeshChoice | int]] = []
-        for together in divisors(problem.space.global_batch):
-            self._wait(self._bounds.of_all(together), FLOOR, together)
+        self._pairs, self._loop = exchangeable(problem), BestFirst(self, limits, progress)
+        self._incumbent: MeshIncumbent | None = None
+        self._done, self._least_done = list[tuple[MeshChoice, float, float]](), math.inf
+        self._waiting = OpenItems[tuple[int, MeshChoice | int]]()
+
+    def run(self) -> MeshSearch:
+        """Search until proven, stopped or interrupted."""
+        with self._loop.stop:
+            for together in divisors(self._problem.space.global_batch):
+                self._wait(self._bounds.of_all(together), FLOOR, together)
+            stopped = self._loop.run()
+            return self._outcome(stopped or StoppedBy.EXHAUSTED)
 
     def _wait(self, bound: float, level: int, choice: MeshChoice | int) -> None:
         """Let a choice wait, or all that take so many sequences at once, unless none of them fits."""
         if math.isfinite(bound):
-            heapq.heappush(self.waiting, (bound, next(self._number), level, choice))
+            self._waiting.push(bound, (level, choice))
 
     @property
-    def seconds(self) -> float:
-        """Of the incumbent; infinite without one."""
-        return math.inf if self.incumbent is None else self.incumbent.seconds
-
-    @property
-    def is_done(self) -> bool:
-        """Whether no choice that waits may be better than the incumbent."""
-        return self.waiting[0][0] >= self.seconds * (1 - SOLVED)
+    def incumbent_value(self) -> float:
+        """Seconds of the best plan."""
+        return math.inf if self._incumbent is None else self._incumbent.seconds
 
     @property
     def lower_bound(self) -> float:
         """The least of the incumbent and all bounds, (1)."""
-        done = min((bound for _, bound, _ in self.done), default=math.inf)
-        return min(self.seconds, done, self.waiting[0][0] if self.waiting else math.inf)
+        return min(self.incumbent_value, self._least_done, self._waiting.least)
 
-    def refine(self, late: Callable[[], StoppedBy | None]) -> MeshChoice | None:
-        """Refine what has the least bound; a choice is returned where it has a better plan, (1)."""
-        bound, _, level, choice = heapq.heappop(self.waiting)
-        self.work += 1
+    @property
+    def is_open(self) -> bool:
+        """Whether a choice that waits may be better than the incumbent."""
+        return len(self._waiting) > 0 and self._waiting.least < self.incumbent_value * (1 - SOLVED)
+
+    def refine(self) -> str:
+        """Refine what has the least bound; named in words where it has a better plan, (1)."""
+        bound, (level, choice) = self._waiting.pop()
         if isinstance(choice, int):
-            self._enumerate(bound, choice, late)
-            return None
+            self._enumerate(bound, choice)
+            return ""
         if level == FLOOR:
             bound = max(bound, self._bounds.quick(choice))
-        if math.isinf(bound) or (level == FLOOR and self.incumbent is not None):
+        if math.isinf(bound) or (level == FLOOR and self._incumbent is not None):
             self._wait(bound, QUICK, choice)
-            return None
+            return ""
         exact, ends = self._bounds.exact(choice)
         exact = max(bound, exact)
-        if level == QUICK and self.incumbent is not None and self.waiting and exact > self.waiting[0][0]:
+        if level == QUICK and self._incumbent is not None and self._waiting and exact > self._waiting.least:
             self._wait(exact, EXACT, choice)
-            return None
+            return ""
         if not ends:
-            return None
+            return ""
         plans = _plans(self._problem, choice, self._bounds.stages(choice), ends)
         first = min(plans, key=lambda plan: plan.seconds)
-        best = replace(first, **with_exchanges(self._problem, first.plan, self._pairs, self.seconds, late)._asdict())
-        self.done.append((choice, min(exact, best.seconds), best.seconds))
-        if best.seconds < self.seconds:
-            self.incumbent = best
-            return choice
-        return None
+        known = self._pairs, self.incumbent_value, self._loop.stop
+        best = replace(first, **with_exchanges(self._problem, first.plan, *known)._asdict())
+        least = min(exact, best.seconds)
+        self._done.append((choice, least, best.seconds))
+        self._least_done = min(self._least_done, least)
+        if best.seconds >= self.incumbent_value:
+            return ""
+        self._incumbent = best
+        return choice.words(self._problem.device_types)
 
-    def _enumerate(self, bound: float, together: int, late: Callable[[], StoppedBy | None]) -> None:
+    def _enumerate(self, bound: float, together: int) -> None:
         """Let all choices wait that take so many sequences at once, (1) and (3)."""
         found = list[tuple[MeshChoice, float]]()
         for alike in choices_at(self._problem, together):
             found += [(choice, self._bounds.floor(choice)) for choice in alike]
-            if late() is not None:
+            if self._loop.stop():
                 self._wait(bound, FLOOR, together)
                 return
         self._count += len(found)
@@ -176,20 +161,22 @@ class _Run:
 
     def _number_of_choices(self) -> int:
         """How many there are, with those that are not enumerated since their bounds are too high."""
-        left = [choice for _, _, _, choice in self.waiting if isinstance(choice, int)]
+        left = [choice for _, choice in self._waiting if isinstance(choice, int)]
         return self._count + sum(len(alike) for each in left for alike in choices_at(self._problem, each))
 
-    def outcome(self, stopped: StoppedBy, wall_s: float) -> MeshSearch:
+    def _outcome(self, stopped: StoppedBy) -> MeshSearch:
         """What the search ends with."""
-        bound, gap = self.lower_bound, relative_gap(self.seconds, self.lower_bound)
-        if self.incumbent is None:
-            status = Status.UNKNOWN if self.waiting else Status.INFEASIBLE
+        bound, gap = self.lower_bound, relative_gap(self.incumbent_value, self.lower_bound)
+        if self._incumbent is None:
+            status = Status.UNKNOWN if self._waiting else Status.INFEASIBLE
         else:
             status = Status.OPTIMAL if gap is not None and gap <= SOLVED else Status.FEASIBLE
-        examined = tuple(sorted(self.done, key=lambda entry: entry[1]))
+        examined = tuple(sorted(self._done, key=lambda entry: entry[1]))
         known = stopped in (StoppedBy.EXHAUSTED, StoppedBy.GAP)
         choices = self._number_of_choices() if known else None
-        return MeshSearch(status, stopped, self.incumbent, bound, choices, examined, self.work, wall_s)
+        return MeshSearch(
+            status, stopped, self._incumbent, bound, choices, examined, self._loop.work, self._loop.stop.seconds
+        )
 
 
 def ranked_devices(problem: PlanningProblem, choice: MeshChoice, order: str) -> tuple[Ints, ...]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from taut.formulations.problem import PlanningProblem
+from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.methods.outcome import Method, Outcome
 from taut.solver.result import (
     OPTIMALITY_GAP,
@@ -24,7 +25,6 @@ from taut.solver.result import (
     CandidateBound,
     Incumbent,
     Limits,
-    Progress,
     SearchResult,
     State,
     Status,
@@ -61,7 +61,7 @@ class Certified:
 
 
 def planned_within(
-    problem: PlanningProblem, method: Method, limits: Limits, progress: Progress | None = None
+    problem: PlanningProblem, method: Method, limits: Limits, progress: Listener | None = None
 ) -> Certified:
     """
     Plan by a method and hold its plan against the bounds of a search, both within the time limit, (3).
@@ -89,7 +89,7 @@ def _of_seconds(limits: Limits, seconds: float) -> Limits:
 
 
 def certified(
-    problem: PlanningProblem, outcome: Outcome, limits: Limits, progress: Progress | None = None
+    problem: PlanningProblem, outcome: Outcome, limits: Limits, progress: Listener | None = None
 ) -> Certified:
     """
     Hold a method's plan against the bounds of a search.

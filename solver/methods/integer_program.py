@@ -22,12 +22,14 @@ J. N. Hooker and G. Ottosson, Logic-based Benders decomposition, Mathematical Pr
 """
 
 import math
+from dataclasses import replace
 
 from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Strategy
 from taut.solver.bounds.ladder import Ladder
-from taut.solver.interrupt import interrupt_requested
+from taut.solver.branch_and_bound.best_first import BestFirst
+from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.methods.baselines.hethub import arranged, considered
 from taut.solver.methods.baselines.trials import quickest
 from taut.solver.methods.outcome import Outcome
@@ -41,10 +43,8 @@ from taut.solver.methods.strategy_choice import (
 )
 from taut.solver.placement.annealing.anneal import best_start
 from taut.solver.placement.result import FoundPlacement
-from taut.solver.result import CandidateBound, Limits, Progress, Source, relative_gap
+from taut.solver.result import CandidateBound, Limits, Source
 from taut.solver.search.incumbent import Best
-from taut.solver.stopwatch import Stopwatch
-from taut.solver.threads import Stopping
 
 ROUNDS = 32
 """Candidates that are placed: later ones are seldom better, as each begins at a larger optimum."""
@@ -55,7 +55,7 @@ PLACING_SHARE, MOST_PLACING = 0.1, 5.0
 
 
 def by_program(
-    name: str, backend: Backend, problem: PlanningProblem, limits: Limits, progress: Progress | None = None
+    name: str, backend: Backend, problem: PlanningProblem, limits: Limits, progress: Listener | None = None
 ) -> Outcome:
     """
     Plan by (0) to (4).
@@ -63,97 +63,105 @@ def by_program(
     ``backend``: who solves the program; ``problem``, ``limits``: what is planned, and when to stop; ``progress``:
     called after every round.
     """
-    with Stopwatch() as watch, interrupt_requested() as asked:
-        rounds = _Rounds(backend, problem, limits, watch, asked)
-        rounds.begin()
-        for _ in range(ROUNDS if rounds.looked_at else 0):
-            if rounds.is_over() or not rounds.take():
-                break
-            if progress is not None:
-                progress(watch.seconds, rounds.best.seconds, rounds.lower_bound, rounds.doing)
-        return rounds.outcome(name)
+    return _Rounds(backend, problem, limits, progress).run(name)
 
 
 class _Rounds:
     """Program and placement in turn: the best plan so far, the bound, and the time that is left."""
 
-    def __init__(
-        self, backend: Backend, problem: PlanningProblem, limits: Limits, watch: Stopwatch, asked: Stopping
-    ) -> None:
+    def __init__(self, backend: Backend, problem: PlanningProblem, limits: Limits, progress: Listener | None) -> None:
         self._backend, self._problem, self._limits = backend, problem, limits
-        self._watch, self._asked = watch, asked
-        self._ladder, self.best = Ladder(problem), Best(problem)
-        self._pool = StrategyPool(self._ladder, (each for each in problem.candidates if not each.is_order_priced))
-        self.looked_at, self.lower_bound, self._solver, self.doing = len(self._pool.bounds), math.inf, "", ""
+        # A round is no unit of work as the search counts it.
+        self._loop = BestFirst(self, replace(limits, work_limit=None), progress)
+        self._stop, self._best = self._loop.stop, Best(problem)
+        self._proven, self._solver, self._is_done = math.inf, "", False
 
-    def left(self) -> float:
-        """Seconds before the time limit."""
-        return math.inf if self._limits.time_limit is None else self._limits.time_limit - self._watch.seconds
+    def run(self, name: str) -> Outcome:
+        """Rounds until a limit, or until nothing better is left."""
+        with self._stop:
+            self._ladder = Ladder(self._problem)
+            known = (candidate for candidate in self._problem.candidates if not candidate.is_order_priced)
+            self._pool = StrategyPool(self._ladder, known)
+            count = len(self._pool.bounds)
+            self._begin()
+            self._is_done = count == 0
+            self._loop.run()
+            return self._outcome(name, count)
 
-    def is_over(self) -> bool:
-        """Whether to stop."""
-        return self._asked() or self.left() <= 0.0
+    @property
+    def incumbent_value(self) -> float:
+        """Seconds of the best plan."""
+        return self._best.seconds
 
-    def begin(self) -> None:
+    @property
+    def lower_bound(self) -> float:
+        """What the choices so far prove, nothing before the first one."""
+        return -math.inf if math.isinf(self._proven) else min(self._proven, self._best.seconds)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether another round may find more."""
+        return not self._is_done and self._loop.work < ROUNDS
+
+    def _begin(self) -> None:
         """Take HETHUB's plan, (0)."""
         known = set(considered(self._problem))
         for candidate in self._pool.below(math.inf):
             bound = self._pool.bounds[candidate]
-            if bound >= self.best.seconds or self.is_over():
+            if bound >= self._best.seconds or self._stop():
                 return
             plan = quickest(arranged(self._problem, candidate)) if candidate in known else None
-            if plan is not None and plan.seconds < self.best.seconds:
-                self.best.incumbent = plan
+            if plan is not None and plan.seconds < self._best.seconds:
+                self._best.incumbent = plan
 
-    def take(self) -> bool:
-        """A round of (1) to (3); whether another one may find more."""
+    def refine(self) -> str | None:
+        """A round of (1) to (3)."""
         choice = best_strategy(
-            self._pool, self._backend, below=self.best.seconds, time_limit=self._share(), seed=self._limits.seed
+            self._pool, self._backend, below=self._best.seconds, time_limit=self._share(), seed=self._limits.seed
         )
-        self._solver, self.lower_bound = choice.solver or self._solver, min(self.lower_bound, choice.lower_bound)
+        self._solver, self._proven = choice.solver or self._solver, min(self._proven, choice.lower_bound)
         if choice.strategy is None:
-            return False
+            self._is_done = True
+            return None
         candidate = choice.strategy.candidate
         self._place(choice.strategy, choice)
-        if len(self._problem.device_types) > 1 and not self.is_over():
+        if len(self._problem.device_types) > 1 and not self._stop():
             cautious = cautious_strategy(self._ladder, candidate, self._backend, time_limit=self._share())
             if cautious is not None:
                 self._place(cautious, choice)
         self._pool.leave_out(candidate)
-        self.doing = str(candidate)
-        gap = relative_gap(self.best.seconds, min(self.lower_bound, self.best.seconds))
-        return gap is None or gap > self._limits.gap
+        return str(candidate)
 
     def _share(self) -> float | None:
         """Seconds of one choice, (4)."""
-        left = self.left()
+        left = self._stop.left
         return PROGRAM_SHARE * left if math.isfinite(left) else None
 
     def _place(self, strategy: Strategy, choice: Choice) -> None:
         """Offer the placements of a strategy, (2)."""
-        given, best = placement_problem(self._problem, strategy), self.best
+        given, best = placement_problem(self._problem, strategy), self._best
         bound = CandidateBound(candidate=strategy.candidate, lower_bound=choice.seconds, source=Source.PARTITION)
         start = best_start(given, choice.patterns)
         best.offer(bound, given, start)
-        if best.seconds - choice.seconds <= self._limits.gap * best.seconds or self.is_over():
+        if best.seconds - choice.seconds <= self._limits.gap * best.seconds or self._stop():
             return
-        seconds = min(PLACING_SHARE * self.left(), MOST_PLACING)
-        found = place_quadratic(given, choice.patterns, self._limits, seconds, stopping=self.is_over)
+        seconds = min(PLACING_SHARE * self._stop.left, MOST_PLACING)
+        found = place_quadratic(given, choice.patterns, self._limits, seconds, stopping=self._stop)
         if found is None:
-            best.offer(bound, given, anneal_from(given, [start], self._limits, self.is_over))
+            best.offer(bound, given, anneal_from(given, [start], self._limits, self._stop))
             return
         best.offer(bound, given, FoundPlacement(seconds=found.seconds, positions=given.slots[found.slots]))
         best.offer(bound, given, found.placed)
 
-    def outcome(self, name: str) -> Outcome:
+    def _outcome(self, name: str, candidates: int) -> Outcome:
         """What was found; before the first choice the bound is that of the pool."""
         least = min(self._pool.bounds.values(), default=-math.inf)
-        bound = least if math.isinf(self.lower_bound) else self.lower_bound
+        bound = least if math.isinf(self._proven) else self._proven
         return Outcome(
             method=name,
-            incumbent=self.best.incumbent,
-            lower_bound=min(bound, self.best.seconds),
-            candidates=self.looked_at,
+            incumbent=self._best.incumbent,
+            lower_bound=min(bound, self._best.seconds),
+            candidates=candidates,
             solver=self._solver,
-            wall_s=self._watch.seconds,
+            wall_s=self._stop.seconds,
         )

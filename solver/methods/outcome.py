@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from taut.formulations.problem import PlanningProblem
-from taut.solver.result import Incumbent, Limits, Progress
+from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.result import Incumbent, Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,5 +42,5 @@ class Outcome:
     figures: dict[str, Any] = field(default_factory=dict)
 
 
-Method = Callable[[PlanningProblem, Limits, Progress | None], Outcome]
+Method = Callable[[PlanningProblem, Limits, Listener | None], Outcome]
 """A way to a plan, within limits."""

@@ -19,8 +19,9 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.simulation.graph import not_simulated
 from taut.formulations.space import FIXABLE, Candidate
 from taut.solver.bounds.simulated import least_simulated, simulated_seconds
+from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.methods.outcome import Outcome
-from taut.solver.result import Incumbent, Limits, Progress, SearchResult, State, relative_gap
+from taut.solver.result import Incumbent, Limits, SearchResult, State, relative_gap
 from taut.solver.search.search import search
 
 SCORED, BAND = 8, 0.15
@@ -29,7 +30,7 @@ WORK = 4
 """Refinements of a candidate alone; a few give a plan whose placement is annealed."""
 
 
-def simulated(problem: PlanningProblem, limits: Limits, progress: Progress | None = None) -> Outcome:
+def simulated(problem: PlanningProblem, limits: Limits, progress: Listener | None = None) -> Outcome:
     """Plan by (1) to (3); each of the plans of (2) has a share of a second time limit for all of them."""
     began = perf_counter()
     for choice in problem.candidates:

@@ -26,9 +26,10 @@ import pulp
 from taut.data.units import NANOSECONDS_PER_SECOND
 from taut.errors import SolverError
 from taut.formulations.program.program import Row, StrategyProgram
+from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.program.cbc_process import run_cbc
 from taut.solver.program.checked import ProgramResult, checked_result
-from taut.solver.result import Progress, Status
+from taut.solver.result import Status
 
 SOLVER = f"cbc via pulp {'.'.join(pulp.__version__.split('.')[:2])}"
 FOUND = (Status.OPTIMAL, Status.FEASIBLE)
@@ -43,7 +44,7 @@ def solve_cbc(
     time_limit: float | None = None,
     workers: int = 1,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
 ) -> ProgramResult:
     """
     Best choice of a strategy program, with the bound that CBC claims.
@@ -72,7 +73,7 @@ def solve_cbc(
     cheaper = True
     while cheaper and answer.status in PROVEN:
         if progress and best.objective_ns is not None:
-            progress(time.perf_counter() - started, best.objective_ns / NANOSECONDS_PER_SECOND, -inf, SOLVER)
+            progress(Progress(time.perf_counter() - started, best.objective_ns / NANOSECONDS_PER_SECOND, -inf, SOLVER))
         cutoff = [] if best.objective_ns is None else [f"cutoff {best.objective_ns - 0.5}"]
         answer = ask("preprocess off", "presolve off", *cutoff)
         cheaper = _cost(answer) < _cost(best)

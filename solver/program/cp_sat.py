@@ -14,8 +14,9 @@ from ortools.sat.python import cp_model
 from taut.data.units import NANOSECONDS_PER_SECOND
 from taut.errors import SolverError
 from taut.formulations.program.program import StrategyProgram
+from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.program.checked import ProgramResult, checked_result
-from taut.solver.result import Progress, Status
+from taut.solver.result import Status
 
 SOLVER = f"cp-sat {'.'.join(version('ortools').split('.')[:2])}"
 FOUND = (Status.OPTIMAL, Status.FEASIBLE)
@@ -24,13 +25,13 @@ FOUND = (Status.OPTIMAL, Status.FEASIBLE)
 class _Reporter(cp_model.CpSolverSolutionCallback):
     """Passes every better choice on."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Listener) -> None:
         super().__init__()
         self.progress = progress
 
     def on_solution_callback(self) -> None:
         seconds = self.objective_value / NANOSECONDS_PER_SECOND, self.best_objective_bound / NANOSECONDS_PER_SECOND
-        self.progress(self.wall_time, *seconds, SOLVER)
+        self.progress(Progress(self.wall_time, *seconds, SOLVER))
 
 
 def solve_cpsat(
@@ -39,7 +40,7 @@ def solve_cpsat(
     time_limit: float | None = None,
     workers: int = 1,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
 ) -> ProgramResult:
     """
     Best choice of a strategy program, with CP-SAT's bound.

@@ -26,12 +26,13 @@ import numpy as np
 from taut.data.arrays import Ints
 from taut.errors import FormulationError
 from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.solver.branch_and_bound.progress import Listener, Progress, words_for
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.qap.bound_portfolio import LARGEST_ASCENT, LARGEST_TREE, PrimalDual, prove, root_bounds
 from taut.solver.qap.forest_bound import forest_bounds
 from taut.solver.qap.forest_flow import forest_of, is_sparse
 from taut.solver.qap.local_search import search
-from taut.solver.result import OPTIMALITY_GAP, Progress, relative_gap
+from taut.solver.result import OPTIMALITY_GAP, relative_gap
 from taut.solver.stopwatch import Stopwatch
 
 _ENUMERATED = 8
@@ -78,7 +79,7 @@ class AssignmentResult:
 
 
 def place(
-    problem: QuadraticAssignment, *, seed: int = 0, time_limit: float = 10.0, progress: Progress | None = None
+    problem: QuadraticAssignment, *, seed: int = 0, time_limit: float = 10.0, progress: Listener | None = None
 ) -> AssignmentResult:
     """
     Find a cheap permutation, and bound how much cheaper any other can be.
@@ -93,7 +94,7 @@ def place(
     Raises ``FormulationError`` if the time limit is negative or not a number.
     """
     limit = _seconds(time_limit)
-    with Stopwatch(progress and (lambda doing: progress(0.0, math.inf, -math.inf, doing))):
+    with Stopwatch(words_for(progress)):
         _load()
     begin = perf_counter()
     proof = PrimalDual(lower_bound=-math.inf, source="none", best=np.arange(problem.size))
@@ -102,7 +103,7 @@ def place(
         for known in _proofs(problem, proof, seed, end):
             proof = known
             if progress:
-                progress(perf_counter() - begin, problem.cost(proof.best), proof.lower_bound, proof.source)
+                progress(Progress(perf_counter() - begin, problem.cost(proof.best), proof.lower_bound, proof.source))
             if asked():
                 break
     objective = problem.cost(proof.best)

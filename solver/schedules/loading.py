@@ -8,15 +8,16 @@ from collections.abc import Callable
 import numpy as np
 
 from taut.formulations.schedules.schedule import ScheduleProblem, timetable, v_shape
-from taut.solver.result import Progress
+from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.schedules.bound.destructive_bound import lower_bound
 from taut.solver.schedules.construct.kinds import fastest_kind
 from taut.solver.schedules.construct.multi_start import Effort
 
 _loaded = threading.Event()
+LOADING = "loading loops, compiled in a first run"
 
 
-def load(progress: Progress | None = None) -> None:
+def load(progress: Listener | None = None) -> None:
     """
     Load the compiled loops, or compile them, on a small pipeline: a first run would spend its time limit on that.
 
@@ -27,7 +28,7 @@ def load(progress: Progress | None = None) -> None:
 
         def beat() -> bool:
             if progress is not None:
-                progress(time.monotonic() - began, math.inf, -math.inf, "loading loops, compiled in a first run")
+                progress(Progress(time.monotonic() - began, math.inf, -math.inf, LOADING))
             return False
 
         _load(beat)

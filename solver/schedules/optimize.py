@@ -26,8 +26,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Timetable, timetable
+from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.interrupt import interrupt_requested
-from taut.solver.result import OPTIMALITY_GAP, Progress, Status, relative_gap
+from taut.solver.result import OPTIMALITY_GAP, Status, relative_gap
 from taut.solver.schedules.bound.certificate import certificate
 from taut.solver.schedules.bound.closed_form_bounds import ScheduleBound
 from taut.solver.schedules.bound.destructive_bound import WORK_LIMIT, lower_bound
@@ -99,7 +100,7 @@ def optimize(
     gap: float = OPTIMALITY_GAP,
     seed: int = 0,
     workers: int = 1,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
 ) -> ScheduleResult:
     """
     Find a schedule of small makespan and prove how small any can be.
@@ -109,7 +110,7 @@ def optimize(
     compiled loops are loaded; a minute if there is no limit of work either; ``work_limit``: rounds of improvement.
     Without a limit of time the result then depends on it and the seed alone; ``gap``: relative gap that is small
     enough; ``seed``: of all that is random; ``workers``: threads when the whole goes to CP-SAT; ``progress``: called
-    with seconds, makespan, bound, and what was just done. Returns feasible, with a valid bound. Raises
+    with makespan and bound. Returns feasible, with a valid bound. Raises
     ``InfeasibleError`` if no schedule keeps within the memory limits.
     """
     require_memory(problem)
@@ -151,7 +152,7 @@ class _Search:
         goal: Goal,
         limit: float,
         asked: Callable[[], bool],
-        progress: Progress | None,
+        progress: Listener | None,
         seed: int,
     ) -> None:
         self.problem, self.goal, self.limit, self.began = problem, goal, limit, time.monotonic()
@@ -186,7 +187,7 @@ class _Search:
         self.reported = time.monotonic()
         if self.progress is not None:
             bound = max(self.bound.lower_bound, self.claimed)
-            self.progress(time.monotonic() - self.began, self.makespan, bound, doing)
+            self.progress(Progress(time.monotonic() - self.began, self.makespan, bound, doing))
 
     def take(self, schedule: Schedule, doing: str) -> bool:
         """Keep a schedule unless it is longer; say whether it is shorter."""

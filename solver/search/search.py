@@ -16,26 +16,17 @@ Global bound = min(incumbent, min over unsolved c of LB(c)). A limit or an inter
 """
 
 import heapq
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import GivenOrder
 from taut.formulations.space import Candidate
-from taut.solver.interrupt import interrupt_requested
-from taut.solver.result import (
-    Incumbent,
-    Limits,
-    Progress,
-    SearchResult,
-    Source,
-    StoppedBy,
-    relative_gap,
-)
+from taut.solver.branch_and_bound.best_first import BestFirst
+from taut.solver.branch_and_bound.progress import Listener, words_for
+from taut.solver.result import Incumbent, Limits, SearchResult, Source, StoppedBy
 from taut.solver.search.conclusion import concluded
 from taut.solver.search.first_plans import first_plans
 from taut.solver.search.global_bound import Bounds
-from taut.solver.search.history import History, Moment
 from taut.solver.search.incumbent import Best
 from taut.solver.search.priority import Priority, turn
 from taut.solver.search.refinement import Refining, load_loops
@@ -51,7 +42,7 @@ RELAXED_AT_ONCE = 64
 def search(
     problem: PlanningProblem,
     limits: Limits,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
     *,
     incumbent: Incumbent | None = None,
     only: Sequence[Candidate] | None = None,
@@ -75,7 +66,7 @@ def search(
     relaxations
         Bounds ``relaxation`` that are known already, by candidate.
     """
-    with Stopwatch(progress and (lambda doing: progress(0.0, math.inf, -math.inf, doing))):
+    with Stopwatch(words_for(progress)):
         load_loops(problem)
     every = problem.candidates if only is None else only
     return _Search(problem, limits, progress, incumbent, every, relaxations).run()
@@ -88,64 +79,64 @@ class _Search:
         self,
         problem: PlanningProblem,
         limits: Limits,
-        progress: Progress | None,
+        progress: Listener | None,
         incumbent: Incumbent | None,
         every: Sequence[Candidate],
         relaxations: dict[Candidate, float] | None,
     ) -> None:
-        self._problem, self._limits, self._progress, self._every = problem, limits, progress, every
+        self._problem, self._every = problem, every
+        self._loop = BestFirst(self, limits, progress)
         self._best = Best(problem, incumbent)
-        self._refining = Refining(problem, limits, self._best, self._is_stopping, relaxations)
+        self._refining = Refining(problem, limits, self._best, self._loop.is_stopping, relaxations)
         self._bounds = Bounds(len(every))
         self._heap: list[tuple[Priority, float, bool, int]] = []
         self._orders, self._waiting = list[GivenOrder](), list[int]()
-        self._interrupted: Callable[[], bool] = lambda: False
-        self._work = 0
-        self._history = History()
-        self._watch = Stopwatch(self._tell)
 
     def run(self) -> SearchResult:
         """Search until proven, stopped or interrupted."""
-        stopped: StoppedBy | None = None
-        with self._watch, interrupt_requested() as self._interrupted:
+        with self._loop.stop:
             for candidate in self._every:
                 self._bounds.add(self._refining.first(candidate))
             self._relax()
             for index in range(len(self._bounds.each)):
                 self._push(index)
-            for plan in first_plans(self._problem, self._bounds.each, self._is_stopping):
+            for plan in first_plans(self._problem, self._bounds.each, self._loop.is_stopping):
                 self._best.take(*plan)
-            self._keep()
-            while (self._heap or self._refining.orders.has_pending) and stopped is None:
-                stopped = self._step()
+            self._loop.note()
+            stopped = self._loop.run()
             if stopped is None and self._best.incumbent is None:
-                found = self._bounds, self._refining, self._best
-                stopped = decide_by_memory(*found, self._reason_to_stop, self._report)
+                stopped = decide_by_memory(self._bounds, self._refining, self._best, self._loop)
             if stopped is not None and self._best.incumbent is None:
                 look_for_any(self._problem, self._bounds, self._refining, self._best)
-                self._keep()
+                self._loop.note()
                 stopped = None if self._bounds.all_infeasible else stopped
         return self._result(stopped)
 
     def _relax(self) -> None:
         """Bound ``relaxation`` of as many candidates as half of the time limit allows."""
-        limit = self._limits.time_limit
-        last = math.inf if limit is None else RELAXING * limit
+        half = self._loop.stop.share(RELAXING)
         for count, index in enumerate(self._refining.ladder.turns(self._every)):
             if count % RELAXED_AT_ONCE == 0:
-                if self._interrupted() or self._elapsed >= last:
+                if half():
                     return
-                self._tell(f"bounds of {count} of {len(self._every)} candidates")
+                self._loop.tell(f"bounds of {count} of {len(self._every)} candidates")
             self._refining.relax(self._bounds.each[index])
             self._bounds.note(index)
 
     @property
-    def _elapsed(self) -> float:
-        return self._watch.seconds
+    def incumbent_value(self) -> float:
+        """Seconds of the best plan."""
+        return self._best.seconds
 
-    def _lower_bound(self) -> float:
+    @property
+    def lower_bound(self) -> float:
         """Global bound, valid at any moment."""
         return min(self._best.seconds, self._bounds.least)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a candidate or an order is left."""
+        return bool(self._heap) or self._refining.orders.has_pending
 
     def _push(self, index: int) -> None:
         """Take a candidate up again."""
@@ -154,13 +145,10 @@ class _Search:
         priority, key = turn(bound, self._refining.standing(bound.candidate))
         heapq.heappush(self._heap, (priority, key, not bound.candidate.sequence_parallel, index))
 
-    def _step(self) -> StoppedBy | None:
-        """Adapt an order where that comes first, or refine the candidate with the least bound; returns why to stop."""
-        if reason := self._reason_to_stop():
-            return reason
+    def refine(self) -> str | None:
+        """Adapt an order where that comes first, or refine the candidate with the least bound."""
         if (not self._heap or self._heap[0][0] is Priority.BRANCHING) and self._refining.orders.has_pending:
-            self._adapt()
-            return None
+            return self._adapt()
         priority, key, _, index = heapq.heappop(self._heap)
         bound = self._bounds.each[index]
         if bound.lower_bound >= self._best.seconds:
@@ -180,8 +168,7 @@ class _Search:
         elif self._refining.awaits_plan(bound):
             self._waiting.append(index)
         self._take_up()
-        self._report(str(bound.candidate))
-        return None
+        return str(bound.candidate)
 
     def _take_up(self) -> None:
         """Take up again candidates that a better plan lets branch."""
@@ -189,9 +176,9 @@ class _Search:
             self._waiting.remove(index)
             self._push(index)
 
-    def _adapt(self) -> None:
+    def _adapt(self) -> str:
         """Adapt an order to the most promising division; its candidates join the others."""
-        order = self._refining.orders.adapt_next(self._is_stopping)
+        order = self._refining.orders.adapt_next(self._loop.is_stopping)
         if order is not None:
             self._orders.append(order)
             known = set(self._problem.candidates)
@@ -201,45 +188,17 @@ class _Search:
             self._refining.ladder.relax(more)
             for candidate in more:
                 self._push(self._bounds.add(self._refining.first(candidate)))
-        self._report("an order adapted to its times" if order else "no order found that is quicker")
-
-    def _report(self, doing: str) -> None:
-        self._work += 1
-        self._keep()
-        self._tell(doing)
-
-    def _keep(self) -> None:
-        self._history.note(Moment(self._work, self._elapsed, self._best.seconds, self._lower_bound()))
-
-    def _tell(self, doing: str) -> None:
-        if self._progress is not None:
-            self._progress(self._elapsed, self._best.seconds, self._lower_bound(), doing)
-
-    def _is_stopping(self) -> bool:
-        return self._reason_to_stop() is not None
-
-    def _reason_to_stop(self) -> StoppedBy | None:
-        if self._interrupted():
-            return StoppedBy.INTERRUPT
-        limits = self._limits
-        gap = relative_gap(self._best.seconds, self._lower_bound()) if self._best.incumbent else None
-        if gap is not None and gap <= limits.gap:
-            return StoppedBy.GAP
-        if limits.time_limit is not None and self._elapsed >= limits.time_limit:
-            return StoppedBy.TIME
-        if limits.work_limit is not None and self._work >= limits.work_limit:
-            return StoppedBy.WORK
-        return None
+        return "an order adapted to its times" if order else "no order found that is quicker"
 
     def _result(self, stopped: StoppedBy | None) -> SearchResult:
         return concluded(
             self._bounds.each,
             self._best.incumbent,
-            self._lower_bound(),
+            self.lower_bound,
             stopped,
             orders=tuple(self._orders),
-            work=self._work,
-            wall_s=self._elapsed,
+            work=self._loop.work,
+            wall_s=self._loop.stop.seconds,
             relaxations=self._refining.ladder.relaxations,
-            history=tuple(moment.as_dict() for moment in self._history.moments),
+            history=self._loop.history.as_dicts(),
         )

@@ -16,7 +16,7 @@ The processes may be any ``concurrent.futures.Executor``. Each keeps the tables 
 
 import math
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import replace
 
@@ -24,20 +24,10 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import GivenOrder
 from taut.formulations.space import Candidate
 from taut.solver.bounds.ladder import Ladder
-from taut.solver.interrupt import interrupt_requested
-from taut.solver.result import (
-    CandidateBound,
-    Incumbent,
-    Limits,
-    Progress,
-    SearchResult,
-    Source,
-    State,
-    StoppedBy,
-    relative_gap,
-)
+from taut.solver.branch_and_bound.best_first import BestFirst
+from taut.solver.branch_and_bound.progress import Listener, words_for
+from taut.solver.result import CandidateBound, Incumbent, Limits, SearchResult, Source, State
 from taut.solver.search.conclusion import concluded
-from taut.solver.search.history import History, Moment
 from taut.solver.search.refinement import load_loops
 from taut.solver.search.search import RELAXING, search
 from taut.solver.stopwatch import Stopwatch
@@ -55,7 +45,7 @@ _known: dict[bytes, PlanningProblem] = {}
 
 
 def search_on(
-    executor: Executor, processes: int, problem: PlanningProblem, limits: Limits, progress: Progress | None = None
+    executor: Executor, processes: int, problem: PlanningProblem, limits: Limits, progress: Listener | None = None
 ) -> SearchResult:
     """
     Best plan of a problem, with a bound on every candidate.
@@ -63,7 +53,7 @@ def search_on(
     ``processes``: how many of them at a time; ``limits``: when to stop; a work limit is one of each group, and work is
     then not deterministic; ``progress``: called after every task.
     """
-    with Stopwatch(progress and (lambda doing: progress(0.0, math.inf, -math.inf, doing))):
+    with Stopwatch(words_for(progress)):
         # Compiled here once, loaded there.
         load_loops(problem)
     return _Shared(executor, processes, problem, limits, progress).run()
@@ -71,34 +61,36 @@ def search_on(
 
 class _Shared:
     def __init__(
-        self, executor: Executor, processes: int, problem: PlanningProblem, limits: Limits, progress: Progress | None
+        self, executor: Executor, processes: int, problem: PlanningProblem, limits: Limits, progress: Listener | None
     ) -> None:
-        self._executor, self._processes, self._limits, self._progress = executor, processes, limits, progress
+        self._executor, self._processes, self._limits = executor, processes, limits
+        # A work limit is each group's own.
+        self._loop = BestFirst(self, replace(limits, work_limit=None), progress)
         self._problem, self._packed = problem, pickle.dumps(replace(problem))
         self._bounds: dict[Candidate, CandidateBound] = {}
         self._waiting: list[Candidate] = []
         self._incumbent: Incumbent | None = None
         self._orders: list[GivenOrder] = []
-        self._work, self._groups = 0, 0
-        self._history, self._watch = History(), Stopwatch()
-        self._interrupted: Callable[[], bool] = bool
+        self._groups, self._running = 0, set[Future[SearchResult]]()
 
     def run(self) -> SearchResult:
         """Search until proven, stopped or interrupted."""
-        with self._watch, interrupt_requested() as self._interrupted:
+        with self._loop.stop:
             self._relax()
-            stopped = self._search()
+            stopped = self._loop.run() or self._loop.reason()
+            while self._running:
+                self._wait()
         relaxations = {c: b.lower_bound for c, b in self._bounds.items() if b.source is Source.RELAXATION}
         return concluded(
             list(self._bounds.values()),
             self._incumbent,
-            self._lower_bound(),
+            self.lower_bound,
             stopped,
             orders=tuple(self._orders),
-            work=self._work,
-            wall_s=self._watch.seconds,
+            work=self._loop.work,
+            wall_s=self._loop.stop.seconds,
             relaxations=relaxations,
-            history=tuple(moment.as_dict() for moment in self._history.moments),
+            history=self._loop.history.as_dicts(),
         )
 
     def _relax(self) -> None:
@@ -113,25 +105,28 @@ class _Shared:
             for candidate, (seconds, source) in zip(part, future.result(), strict=True):
                 self._bounds[candidate] = CandidateBound(candidate=candidate, lower_bound=seconds, source=source)
         self._waiting = sorted(every, key=self._priority, reverse=True)
-        self._tell("relaxations")
+        self._loop.report("relaxations", work=0)
 
     def _priority(self, candidate: Candidate) -> tuple[bool, float, bool]:
         """Order in which candidates are sent out, (2); of equal bounds that with sequence parallelism first."""
         return candidate.is_order_priced, self._bounds[candidate].lower_bound, not candidate.sequence_parallel
 
-    def _search(self) -> StoppedBy | None:
-        """Groups by ascending bound, (2) and (3); why to stop, None where nothing is left."""
-        running: set[Future[SearchResult]] = set()
-        stopped = self._reason_to_stop()
-        while True:
-            while stopped is None and len(running) < self._processes and (group := self._next_group()):
-                running.add(self._executor.submit(_searched, *self._task(group)))
-            if not running:
-                return stopped
-            done, running = wait(running, timeout=LOOK_S, return_when=FIRST_COMPLETED)
-            for future in done:
-                self._take(future.result())
-            stopped = stopped or self._reason_to_stop()
+    @property
+    def is_open(self) -> bool:
+        """Whether tasks run, or candidates wait."""
+        return bool(self._running or self._waiting)
+
+    def refine(self) -> None:
+        """Send out groups by ascending bound, (2) and (3), and take what is done."""
+        while len(self._running) < self._processes and (group := self._next_group()):
+            self._running.add(self._executor.submit(_searched, *self._task(group)))
+        self._wait()
+
+    def _wait(self) -> None:
+        """Take the tasks that are done within a moment."""
+        done, self._running = wait(self._running, timeout=LOOK_S, return_when=FIRST_COMPLETED)
+        for future in done:
+            self._take(future.result())
 
     def _next_group(self) -> list[Candidate]:
         """The next candidates below the incumbent; none where no candidate is."""
@@ -139,7 +134,7 @@ class _Shared:
         group: list[Candidate] = []
         while self._waiting and len(group) < size:
             candidate = self._waiting.pop()
-            if self._bounds[candidate].lower_bound < self._seconds:
+            if self._bounds[candidate].lower_bound < self.incumbent_value:
                 group.append(candidate)
         self._groups += 1
         return group
@@ -148,7 +143,7 @@ class _Shared:
         self, group: list[Candidate]
     ) -> tuple[bytes, list[Candidate], dict[Candidate, float], Incumbent | None, Limits]:
         """What a process needs to search a group."""
-        left = None if self._limits.time_limit is None else max(self._limits.time_limit - self._watch.seconds, 0.0)
+        left = None if self._limits.time_limit is None else max(self._loop.stop.left, 0.0)
         bounds = (self._bounds[candidate] for candidate in group)
         relaxations = {b.candidate: b.lower_bound for b in bounds if b.source is Source.RELAXATION}
         return self._packed, group, relaxations, self._incumbent, replace(self._limits, time_limit=left, workers=1)
@@ -160,34 +155,21 @@ class _Shared:
             if known is None or known.lower_bound <= bound.lower_bound:
                 self._bounds[bound.candidate] = bound
         self._orders += [order for order in found.orders if order not in self._orders]
-        if found.incumbent is not None and found.incumbent.seconds < self._seconds:
+        if found.incumbent is not None and found.incumbent.seconds < self.incumbent_value:
             self._incumbent = found.incumbent
-        self._work += found.work
-        self._tell(f"{sum(bound.source not in FIRST for bound in self._bounds.values())} candidates")
+        count = sum(bound.source not in FIRST for bound in self._bounds.values())
+        self._loop.report(f"{count} candidates", found.work)
 
     @property
-    def _seconds(self) -> float:
+    def incumbent_value(self) -> float:
+        """Seconds of the best plan."""
         return math.inf if self._incumbent is None else self._incumbent.seconds
 
-    def _lower_bound(self) -> float:
+    @property
+    def lower_bound(self) -> float:
         """Global bound (3)."""
         left = (b.lower_bound for b in self._bounds.values() if b.state in (State.OPEN, State.PRUNED))
-        return min(self._seconds, min(left, default=math.inf))
-
-    def _tell(self, doing: str) -> None:
-        bound, seconds = self._lower_bound(), self._watch.seconds
-        self._history.note(Moment(self._work, seconds, self._seconds, bound))
-        if self._progress is not None:
-            self._progress(seconds, self._seconds, bound, doing)
-
-    def _reason_to_stop(self) -> StoppedBy | None:
-        if self._interrupted():
-            return StoppedBy.INTERRUPT
-        gap = None if self._incumbent is None else relative_gap(self._seconds, self._lower_bound())
-        if gap is not None and gap <= self._limits.gap:
-            return StoppedBy.GAP
-        over = self._limits.time_limit is not None and self._watch.seconds >= self._limits.time_limit
-        return StoppedBy.TIME if over else None
+        return min(self.incumbent_value, min(left, default=math.inf))
 
 
 def _unpacked(packed: bytes) -> PlanningProblem:

@@ -7,10 +7,10 @@ What a search does that has no plan once its candidates are refined, or once a l
 """
 
 import math
-from collections.abc import Callable
 
 from taut.data.units import KIB
 from taut.formulations.problem import PlanningProblem
+from taut.solver.branch_and_bound.best_first import BestFirst
 from taut.solver.result import CandidateBound, Source, State, StoppedBy
 from taut.solver.search.first_plans import simplest_plans
 from taut.solver.search.global_bound import Bounds
@@ -22,26 +22,20 @@ MOST_RESORTED = 200
 """Divisions that are tried once a limit came without a plan: a second or two, as each takes some milliseconds."""
 
 
-def decide_by_memory(
-    bounds: Bounds,
-    refining: Refining,
-    best: Best,
-    reason_to_stop: Callable[[], StoppedBy | None],
-    report: Callable[[str], None],
-) -> StoppedBy | None:
+def decide_by_memory(bounds: Bounds, refining: Refining, best: Best, loop: BestFirst) -> StoppedBy | None:
     """
     Find a plan of an open candidate, or the proof that none has any, (1).
 
     ``bounds``, ``refining``, ``best``: the candidates, what is known of them, and the best plan, of which there is
-    none; ``reason_to_stop``: asked before every candidate; ``report``: called after every one. Returns why to stop.
+    none; ``loop``: asked before every candidate whether to stop, and told after it. Returns why to stop.
     """
     lacking: dict[int, int] = {}
     left = bounds.left
     for index in sorted(left, key=lambda i: bounds.each[i].lower_bound):
-        if reason := reason_to_stop():
+        if reason := loop.reason():
             return reason
         found = refining.decide(bounds.each[index])
-        report(str(bounds.each[index].candidate))
+        loop.report(str(bounds.each[index].candidate))
         if best.incumbent is not None:
             return None
         if found is not None:

@@ -10,9 +10,9 @@ from taut.data.readers.qaplib import read_qaplib
 from taut.errors import FieldError
 from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.planning.request import check_search
+from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.qap.quadratic import AssignmentResult
 from taut.solver.qap.quadratic import place as solve
-from taut.solver.result import Progress
 
 Matrices = tuple[npt.ArrayLike, npt.ArrayLike]
 
@@ -22,7 +22,7 @@ def place(
     *,
     time_limit: float = 10.0,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
 ) -> AssignmentResult:
     """
     Solve a quadratic assignment problem, with a lower bound.
@@ -37,7 +37,7 @@ def place(
     seed
         Seed of the search.
     progress
-        Called with elapsed seconds, the best objective, the lower bound and its source.
+        Called with a ``Progress``: ``wall_s``, ``incumbent``, ``lower_bound``, and in ``doing`` its source.
 
     Returns
     -------

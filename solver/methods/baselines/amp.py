@@ -30,10 +30,11 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.formulations.tables.least_traffic import seconds_of_best
+from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.methods.baselines.dominoes import sample_domino
 from taut.solver.methods.baselines.trials import configurations, plain_candidates, tried
 from taut.solver.methods.outcome import Outcome
-from taut.solver.result import Incumbent, Limits, Progress
+from taut.solver.result import Incumbent, Limits
 from taut.solver.simple_plans import priced, rank_order
 from taut.solver.stage_division import divide
 
@@ -53,7 +54,7 @@ class Ranked(NamedTuple):
     devices: Ints
 
 
-def amp(problem: PlanningProblem, limits: Limits, progress: Progress | None = None) -> Outcome:
+def amp(problem: PlanningProblem, limits: Limits, progress: Listener | None = None) -> Outcome:
     """Plan by (1) to (3)."""
     chosen = plain_candidates(problem)
     return tried("amp", _runs(problem, chosen, limits.seed), len(chosen), limits, progress)

@@ -14,13 +14,14 @@ ZeRO: memory optimizations toward training trillion parameter models, SC 2020.
 
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
+from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.methods.baselines.trials import tried
 from taut.solver.methods.outcome import Outcome
-from taut.solver.result import Limits, Progress
+from taut.solver.result import Limits
 from taut.solver.simple_plans import simple_plan
 
 
-def fsdp(problem: PlanningProblem, limits: Limits, progress: Progress | None = None) -> Outcome:
+def fsdp(problem: PlanningProblem, limits: Limits, progress: Listener | None = None) -> Outcome:
     """Plan by (1) to (3)."""
     chosen = [each for each in problem.candidates if _is_sharded(each)]
     return tried("fsdp", (simple_plan(problem, each) for each in chosen), len(chosen), limits, progress)

@@ -27,13 +27,14 @@ from taut.data.costs import RECOMPUTE
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
+from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.methods.baselines.trials import plain_candidates, quickest, tried
 from taut.solver.methods.outcome import Outcome
-from taut.solver.result import Incumbent, Limits, Progress
+from taut.solver.result import Incumbent, Limits
 from taut.solver.simple_plans import priced
 
 
-def hethub(problem: PlanningProblem, limits: Limits, progress: Progress | None = None) -> Outcome:
+def hethub(problem: PlanningProblem, limits: Limits, progress: Listener | None = None) -> Outcome:
     """Plan by (1) to (4)."""
     within = considered(problem)
     plans = (quickest(arranged(problem, each)) for each in within)

@@ -16,13 +16,14 @@ D. Narayanan et al., Efficient large-scale language model training on GPU cluste
 from collections.abc import Iterator
 
 from taut.formulations.problem import PlanningProblem
+from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.methods.baselines.trials import plain_candidates, quickest, tried
 from taut.solver.methods.outcome import Outcome
-from taut.solver.result import Incumbent, Limits, Progress
+from taut.solver.result import Incumbent, Limits
 from taut.solver.simple_plans import simple_plan
 
 
-def megatron(problem: PlanningProblem, limits: Limits, progress: Progress | None = None) -> Outcome:
+def megatron(problem: PlanningProblem, limits: Limits, progress: Listener | None = None) -> Outcome:
     """Plan by (1) to (4)."""
     count = len(plain_candidates(problem))
     return tried("megatron", _by_degrees(problem), count, limits, progress, enough=lambda plan: True)

@@ -21,17 +21,18 @@ from collections.abc import Iterator
 
 from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
+from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.methods.baselines.trials import configurations, plain_candidates, quickest, tried
 from taut.solver.methods.outcome import Outcome
 from taut.solver.placement.annealing.anneal import MAX_LOOK_UPS, anneal, best_start, move_cost
-from taut.solver.result import Incumbent, Limits, Progress
+from taut.solver.result import Incumbent, Limits
 from taut.solver.simple_plans import priced, simple_plan
 
 MOVES = 20_000
 """Of annealing for a configuration: about what the paper's program makes in half a second."""
 
 
-def pipette(problem: PlanningProblem, limits: Limits, progress: Progress | None = None) -> Outcome:
+def pipette(problem: PlanningProblem, limits: Limits, progress: Listener | None = None) -> Outcome:
     """Plan by (1) to (3)."""
     count = len(plain_candidates(problem))
     return tried("pipette", _dedicated(problem, limits), count, limits, progress)

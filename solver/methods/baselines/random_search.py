@@ -16,15 +16,16 @@ from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
+from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.methods.baselines.trials import tried
 from taut.solver.methods.outcome import Outcome
-from taut.solver.result import Incumbent, Limits, Progress
+from taut.solver.result import Incumbent, Limits
 from taut.solver.simple_plans import priced
 
 SAMPLES = 1000
 
 
-def random_search(problem: PlanningProblem, limits: Limits, progress: Progress | None = None) -> Outcome:
+def random_search(problem: PlanningProblem, limits: Limits, progress: Listener | None = None) -> Outcome:
     """Plan by (1) to (4)."""
     chosen = [each for each in problem.candidates if not each.is_order_priced]
     return tried("random", _drawn(problem, chosen, limits), len(chosen), limits, progress)

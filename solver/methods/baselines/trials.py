@@ -1,15 +1,16 @@
 """What the baselines share: the configurations they choose from, and the best of the plans they try."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
-from time import perf_counter
 from typing import NamedTuple
 
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.interrupt import interrupt_requested
+from taut.solver.branch_and_bound.progress import Listener, Progress
+from taut.solver.branch_and_bound.stop import Stop
 from taut.solver.methods.outcome import Outcome
-from taut.solver.result import Incumbent, Limits, Progress
+from taut.solver.result import Incumbent, Limits
 
 
 class Configuration(NamedTuple):
@@ -49,7 +50,7 @@ def tried(
     plans: Iterator[Incumbent | None],
     candidates: int,
     limits: Limits,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
     *,
     enough: Callable[[Incumbent], bool] = lambda plan: False,
 ) -> Outcome:
@@ -60,16 +61,16 @@ def tried(
     candidates they are of; ``limits``: of which the time limit ends the trials; ``progress``: called after every better
     plan; ``enough``: whether the method ends at a plan.
     """
-    started, best = perf_counter(), None
-    with interrupt_requested() as asked:
+    best = None
+    with Stop(limits) as stop:
         for plan in plans:
-            taken = perf_counter() - started
+            taken = stop.seconds
             if plan is not None and (best is None or plan.seconds < best.seconds):
                 best = plan
                 if progress is not None:
-                    progress(taken, best.seconds, float("-inf"), f"{name}: {plan.strategy.candidate}")
-            if asked() or (limits.time_limit is not None and taken >= limits.time_limit):
+                    progress(Progress(taken, best.seconds, -math.inf, f"{name}: {plan.strategy.candidate}"))
+            if stop():
                 break
             if best is not None and enough(best):
                 break
-    return Outcome(method=name, incumbent=best, candidates=candidates, wall_s=perf_counter() - started)
+    return Outcome(method=name, incumbent=best, candidates=candidates, wall_s=stop.seconds)

@@ -15,13 +15,14 @@ S. Athlur et al., Varuna: scalable, low-cost training of massive deep learning m
 """
 
 from taut.formulations.problem import PlanningProblem
+from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.methods.baselines.trials import plain_candidates, tried
 from taut.solver.methods.outcome import Outcome
-from taut.solver.result import Limits, Progress
+from taut.solver.result import Limits
 from taut.solver.simple_plans import simple_plan
 
 
-def varuna(problem: PlanningProblem, limits: Limits, progress: Progress | None = None) -> Outcome:
+def varuna(problem: PlanningProblem, limits: Limits, progress: Listener | None = None) -> Outcome:
     """Plan by (1) to (4)."""
     chosen = [each for each in plain_candidates(problem) if each.tp == 1]
     plans = (simple_plan(problem, each, recompute="full") for each in chosen)

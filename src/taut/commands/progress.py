@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from taut.reports.proof import percent
-from taut.solver.result import Progress, relative_gap
+from taut.solver.branch_and_bound.progress import Listener, Progress
+from taut.solver.result import relative_gap
 
 SECONDS_BETWEEN = 1.0
 SECONDS_BETWEEN_LIVE = 0.1
@@ -39,7 +40,7 @@ def live_lines(quiet: bool) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def progress_lines(quiet: bool) -> Iterator[Progress | None]:
+def progress_lines(quiet: bool) -> Iterator[Listener | None]:
     """
     A progress callback for the duration of a search, or None if quiet.
 
@@ -50,10 +51,10 @@ def progress_lines(quiet: bool) -> Iterator[Progress | None]:
         return
     with live_lines(quiet) as say:
 
-        def report(elapsed: float, incumbent: float, bound: float, doing: str) -> None:
-            plan = "no plan yet" if math.isinf(incumbent) else f"plan {incumbent:.6g}"
-            proven = "no bound yet" if math.isinf(bound) else f"lower bound {bound:.6g}"
-            gap = relative_gap(incumbent, bound)
-            say(f"{elapsed:7.1f}s  {plan}  {proven}  {'' if gap is None else f'gap {percent(gap)}  '}{doing}")
+        def report(at: Progress) -> None:
+            plan = "no plan yet" if math.isinf(at.incumbent) else f"plan {at.incumbent:.6g}"
+            proven = "no bound yet" if math.isinf(at.lower_bound) else f"lower bound {at.lower_bound:.6g}"
+            gap = relative_gap(at.incumbent, at.lower_bound)
+            say(f"{at.wall_s:7.1f}s  {plan}  {proven}  {'' if gap is None else f'gap {percent(gap)}  '}{at.doing}")
 
         yield report

@@ -25,9 +25,9 @@ from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanReq
 from taut.planning.solve import planned
 from taut.planning.stated import Stated, stated_configuration
 from taut.planning.written import is_meshed
+from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.certificate.devices import devices_of
 from taut.solver.certificate.document import strategy_of
-from taut.solver.result import Progress
 
 DEGREES = ("tp", "cp", "pp")
 CHOICES = (*DEGREES, "cp_comm", "ep", "vpp", "micro_batch", "schedule", "zero", "sequence_parallel", "recompute")
@@ -37,14 +37,14 @@ LEAST_GAIN = 1e-6
 
 
 @overload
-def compare(model: PlanRequest, /, *, current: dict[str, Any], progress: Progress | None = None) -> Comparison: ...
+def compare(model: PlanRequest, /, *, current: dict[str, Any], progress: Listener | None = None) -> Comparison: ...
 @overload
 def compare(
     model: ModelInput,
     cluster: ClusterInput,
     *,
     current: dict[str, Any],
-    progress: Progress | None = None,
+    progress: Listener | None = None,
     **options: Unpack[PlanOptions],
 ) -> Comparison: ...
 def compare(
@@ -52,7 +52,7 @@ def compare(
     cluster: ClusterInput | None = None,
     *,
     current: dict[str, Any],
-    progress: Progress | None = None,
+    progress: Listener | None = None,
     **options: Any,
 ) -> Comparison:
     """

@@ -26,8 +26,8 @@ from taut.meshes.spaces import plan_with_meshes
 from taut.planning.plan import Plan
 from taut.planning.request import PlanRequest
 from taut.planning.solve import planned
+from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.certificate.document import problem_of
-from taut.solver.result import Progress
 
 STACKS = {
     "megatron": "megatron-core",
@@ -60,7 +60,7 @@ class Nearest:
         return f"the nearest plan that it can run ({options}) takes {self.plan.step_time_s:.4g} s, {self.slower:+.1%}"
 
 
-def nearest_plan(plan: Plan, framework: str, *, progress: Progress | None = None) -> Nearest | None:
+def nearest_plan(plan: Plan, framework: str, *, progress: Listener | None = None) -> Nearest | None:
     """
     Find the plan nearest to one that a framework's launcher cannot run, (1) and (2).
 
@@ -91,7 +91,7 @@ def _degrees(plan: Plan) -> dict[str, Any]:
 
 
 def _planned(
-    search: Search, problem: PlanningProblem, stack: str, fix: dict[str, Any], progress: Progress | None
+    search: Search, problem: PlanningProblem, stack: str, fix: dict[str, Any], progress: Listener | None
 ) -> Plan | MeshedPlan | None:
     try:
         request = PlanRequest(

@@ -24,7 +24,8 @@ from taut.frontier.limit_sweep import Sweep
 from taut.frontier.memory_limits import checked_limits, gib_of, least_limit, rounded_up, spaced_limits
 from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
 from taut.planning.resolve import planning_problem
-from taut.solver.result import Limits, Progress, Status
+from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.result import Limits, Status
 
 POINTS = 8
 
@@ -36,7 +37,7 @@ def pareto(
     *,
     limits: Iterable[float] | None = None,
     points: int | None = POINTS,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
 ) -> Frontier: ...
 @overload
 def pareto(
@@ -45,7 +46,7 @@ def pareto(
     *,
     limits: Iterable[float] | None = None,
     points: int | None = POINTS,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
     **options: Unpack[PlanOptions],
 ) -> Frontier: ...
 def pareto(
@@ -54,7 +55,7 @@ def pareto(
     *,
     limits: Iterable[float] | None = None,
     points: int | None = POINTS,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
     **options: Any,
 ) -> Frontier:
     """
@@ -104,7 +105,7 @@ def frontier_of(
     *,
     memory_limits: Iterable[float] | None = None,
     points: int | None = POINTS,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
 ) -> Frontier:
     """
     The frontier of a planning problem; ``limits`` stop each search, the rest is as for ``pareto``.

@@ -25,19 +25,10 @@ from taut.formulations.problem import PlanningProblem
 from taut.frontier.frontier import FrontierPoint
 from taut.frontier.memory_limits import LeastLimit, gib_of, kib_of, limit_for, lowered
 from taut.planning.plan import Plan
+from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.certificate.write import plan_document
 from taut.solver.interrupt import interrupt_requested
-from taut.solver.result import (
-    OPTIMALITY_GAP,
-    Incumbent,
-    Limits,
-    Progress,
-    SearchResult,
-    State,
-    Status,
-    StoppedBy,
-    relative_gap,
-)
+from taut.solver.result import OPTIMALITY_GAP, Incumbent, Limits, SearchResult, State, Status, StoppedBy, relative_gap
 from taut.solver.search.search import search
 
 
@@ -78,7 +69,7 @@ class Sweep:
     problem: PlanningProblem
     least: LeastLimit
     limits: Limits
-    progress: Progress | None = None
+    progress: Listener | None = None
     interrupted: bool = False
     solved: list[_Solved] = field(default_factory=list)
 
@@ -121,14 +112,15 @@ class Sweep:
         self.solved.append(_Solved(limit_gib=limit, problem=problem, result=result))
         return result.stopped_by is StoppedBy.INTERRUPT
 
-    def _report(self, limit: float, started: float) -> Progress | None:
+    def _report(self, limit: float, started: float) -> Listener | None:
         """The caller's progress with the limit before what is done, and the time of the whole sweep."""
         progress = self.progress
         if progress is None:
             return None
 
-        def report(_: float, incumbent: float, bound: float, doing: str) -> None:
-            progress(time.perf_counter() - started, incumbent, bound, f"at most {limit:.4g} GiB: {doing}")
+        def report(at: Progress) -> None:
+            doing = f"at most {limit:.4g} GiB: {at.doing}"
+            progress(at._replace(wall_s=time.perf_counter() - started, doing=doing))
 
         return report
 

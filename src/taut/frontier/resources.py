@@ -26,7 +26,7 @@ from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request
 from taut.provisioning.goal import Goal, steps_of
 from taut.provisioning.node_count import NodeCount, check_alike, counts_of
 from taut.reports.text_table import percent, text_table
-from taut.solver.result import Progress
+from taut.solver.branch_and_bound.progress import Listener
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ def resource_front(
     tokens: float | None = None,
     steps: int | None = None,
     price: float | None = None,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
     **options: Any,
 ) -> ResourceFront:
     """

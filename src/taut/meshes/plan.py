@@ -21,9 +21,10 @@ from taut.planning.resolve import resolved_problem
 from taut.planning.stack import stack_of
 from taut.planning.written import WrittenPlan
 from taut.reports.proof import percent
+from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.meshes.document import MeshDocument, mesh_document, parse_meshes
 from taut.solver.meshes.search import search_meshes
-from taut.solver.result import Progress, Status
+from taut.solver.result import Status
 
 DEFAULT_STACK = "flagscale"
 FIXABLE = ("pp", "zero", "recompute", "schedule")
@@ -64,7 +65,7 @@ def plan_meshes(
     model: ModelInput,
     cluster: ClusterInput,
     *,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
     **options: Unpack[PlanOptions],
 ) -> MeshedPlan:
     """
@@ -75,7 +76,7 @@ def plan_meshes(
     model, cluster
         As of ``taut.plan``.
     progress
-        Called with elapsed seconds, incumbent, bound and what was just found.
+        Called with a ``Progress``: ``wall_s``, ``incumbent``, ``lower_bound``, and in ``doing`` what was just found.
     **options
         As of ``taut.plan``. The stack is ``flagscale`` by default, the latency model ``step``; ``fix`` may name ``pp``
         (stages of all meshes), ``zero`` and ``recompute``.
@@ -99,7 +100,7 @@ def plan_meshes(
     return planned_meshes(request_of(model, cluster, options), progress)
 
 
-def planned_meshes(request: PlanRequest, progress: Progress | None = None) -> MeshedPlan:
+def planned_meshes(request: PlanRequest, progress: Listener | None = None) -> MeshedPlan:
     """
     What ``plan_meshes`` finds for a request.
 

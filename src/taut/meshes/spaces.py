@@ -18,12 +18,13 @@ from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
 from taut.planning.solve import planned
 from taut.planning.stack import stack_of
+from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.certificate.closeness import finite
 from taut.solver.meshes.document import mesh_document
 from taut.solver.meshes.search import MeshSearch, search_meshes
 from taut.solver.meshes.spaces import with_other_space
 from taut.solver.methods.named import SEARCH
-from taut.solver.result import Progress, Status, StoppedBy
+from taut.solver.result import Status, StoppedBy
 
 
 def runs_meshes(request: PlanRequest) -> bool:
@@ -36,7 +37,7 @@ def runs_meshes(request: PlanRequest) -> bool:
 
 @overload
 def plan_with_meshes(
-    model: PlanRequest, /, *, method: str = SEARCH, processes: int = 1, progress: Progress | None = None
+    model: PlanRequest, /, *, method: str = SEARCH, processes: int = 1, progress: Listener | None = None
 ) -> Plan | MeshedPlan: ...
 @overload
 def plan_with_meshes(
@@ -45,7 +46,7 @@ def plan_with_meshes(
     *,
     method: str = SEARCH,
     processes: int = 1,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
     **options: Unpack[PlanOptions],
 ) -> Plan | MeshedPlan: ...
 def plan_with_meshes(
@@ -54,7 +55,7 @@ def plan_with_meshes(
     *,
     method: str = SEARCH,
     processes: int = 1,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
     **options: Any,
 ) -> Plan | MeshedPlan:
     """
@@ -91,7 +92,7 @@ def plan_with_meshes(
     return planned(request, method=method, processes=processes, progress=progress)
 
 
-def planned_in_both(request: PlanRequest, progress: Progress | None = None) -> Plan | MeshedPlan:
+def planned_in_both(request: PlanRequest, progress: Listener | None = None) -> Plan | MeshedPlan:
     """
     The better plan of the two spaces; of one degree alone, with a warning, where the request leaves out meshes.
 

@@ -19,11 +19,12 @@ from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
 from taut.planning.resolve import planning_problem, wider_costs
 from taut.planning.stated import Stated, fastest
+from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.certificate.write import plan_document
 from taut.solver.infeasibility.diagnosis import diagnose
 from taut.solver.methods.certified import METHOD_SHARE, planned_within
 from taut.solver.methods.named import SEARCH
-from taut.solver.result import Incumbent, Limits, Progress, SearchResult, Status, StoppedBy
+from taut.solver.result import Incumbent, Limits, SearchResult, Status, StoppedBy
 from taut.solver.search.search import search
 
 _STOPPED = {
@@ -35,7 +36,7 @@ _STOPPED = {
 
 @overload
 def plan(
-    model: PlanRequest, /, *, method: str = SEARCH, processes: int = 1, progress: Progress | None = None
+    model: PlanRequest, /, *, method: str = SEARCH, processes: int = 1, progress: Listener | None = None
 ) -> Plan: ...
 @overload
 def plan(
@@ -44,7 +45,7 @@ def plan(
     *,
     method: str = SEARCH,
     processes: int = 1,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
     **options: Unpack[PlanOptions],
 ) -> Plan: ...
 def plan(
@@ -53,7 +54,7 @@ def plan(
     *,
     method: str = SEARCH,
     processes: int = 1,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
     **options: Any,
 ) -> Plan:
     """
@@ -73,7 +74,7 @@ def plan(
         Of the branch and bound, which share incumbent and bounds; with several, ``work_limit`` holds for groups of
         candidates, and which of several plans within the gap is found depends on the time.
     progress
-        Called with elapsed seconds, incumbent, bound and what was just done.
+        Called with a ``Progress``: ``wall_s``, ``incumbent``, ``lower_bound``, and in ``doing`` what was just done.
     **options
         ``global_batch``: sequences per step.
 
@@ -158,7 +159,7 @@ def planned(
     *,
     method: str = SEARCH,
     processes: int = 1,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
     starts: Sequence[Stated] = (),
 ) -> Plan:
     """
@@ -200,7 +201,7 @@ def planned(
 
 
 def _searched(
-    problem: PlanningProblem, limits: Limits, processes: int, progress: Progress | None, known: Incumbent | None
+    problem: PlanningProblem, limits: Limits, processes: int, progress: Listener | None, known: Incumbent | None
 ) -> SearchResult:
     """The branch and bound, on so many processes."""
     if processes == 1:

@@ -15,7 +15,7 @@ from taut.planning.plan import Plan
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.planning.stack import WHOLE_SPACE, stack_of
-from taut.solver.result import Progress
+from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.search.search import search
 
 
@@ -43,7 +43,7 @@ class StackPrice:
         return f"stack price {self.stack}'s limits cost at most {100 * max(self.at_most, 0.0):.3g} %: {bound}{more}"
 
 
-def stack_price(request: PlanRequest, plan: Plan, *, progress: Progress | None = None) -> StackPrice:
+def stack_price(request: PlanRequest, plan: Plan, *, progress: Listener | None = None) -> StackPrice:
     """
     Bound the whole space at the prices of a plan's stack.
 

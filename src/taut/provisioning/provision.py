@@ -24,10 +24,11 @@ from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request
 from taut.provisioning.goal import Goal, steps_of
 from taut.provisioning.node_count import NodeCount, bound_of, check_alike, counts_of, value_of
 from taut.provisioning.result import NodeCountPoint, Provision
+from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.certificate.node_counts import NAME
 from taut.solver.certificate.write import plan_document
 from taut.solver.certificate.write_node_counts import Searched, node_counts_section
-from taut.solver.result import Progress, StoppedBy, relative_gap
+from taut.solver.result import StoppedBy, relative_gap
 
 
 def provision(
@@ -39,7 +40,7 @@ def provision(
     steps: int | None = None,
     price: float | None = None,
     deadline_days: float | None = None,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
     **options: Any,
 ) -> Provision:
     """
@@ -59,7 +60,7 @@ def provision(
     deadline_days
         Days that the training may take.
     progress
-        Called with elapsed seconds, value, bound, and the number of nodes that was searched.
+        Called with a ``Progress``: ``wall_s``, ``incumbent`` (the value), ``lower_bound``, and the nodes in ``doing``.
 
     Returns
     -------
@@ -102,7 +103,7 @@ def _tokens_a_step(counts: list[NodeCount]) -> int:
     raise counts[-1].complaint or InfeasibleError("no plan")
 
 
-def _search(counts: list[NodeCount], goal: Goal, request: PlanRequest, progress: Progress | None) -> None:
+def _search(counts: list[NodeCount], goal: Goal, request: PlanRequest, progress: Listener | None) -> None:
     """Search numbers of nodes until (2) has closed, or a limit or an interrupt."""
     begin = time.monotonic()
     while True:
@@ -115,7 +116,7 @@ def _search(counts: list[NodeCount], goal: Goal, request: PlanRequest, progress:
         stopped = chosen.refine(left)
         if progress is not None:
             best, bound, _ = _standing(counts, goal)
-            progress(time.monotonic() - begin, best, bound, f"{chosen.nodes} nodes")
+            progress(Progress(time.monotonic() - begin, best, bound, f"{chosen.nodes} nodes"))
         if stopped is StoppedBy.INTERRUPT:
             return
 

@@ -29,8 +29,9 @@ from taut.schedules.space import (
     placements,
     roomy,
 )
+from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.interrupt import interrupt_requested
-from taut.solver.result import OPTIMALITY_GAP, Progress
+from taut.solver.result import OPTIMALITY_GAP
 from taut.solver.schedules.bound.closed_form_bounds import ScheduleBound
 from taut.solver.schedules.bound.destructive_bound import lower_bound
 from taut.solver.schedules.loading import load
@@ -57,7 +58,7 @@ class ScheduleSearch:
     gap: float = OPTIMALITY_GAP
     seed: int = 0
     workers: int = 2
-    progress: Progress | None = None
+    progress: Listener | None = None
 
     def __post_init__(self) -> None:
         check_search(time_limit=self.time_limit, gap=self.gap, seed=self.seed, workers=self.workers)
@@ -72,8 +73,8 @@ class ScheduleSearch:
         progress, reported = self.progress, None
         if progress is not None:
 
-            def reported(elapsed: float, incumbent: float, bound: float, doing: str) -> None:
-                progress(elapsed, incumbent, bound, f"{placed.placement}: {doing}")
+            def reported(at: Progress) -> None:
+                progress(at._replace(doing=f"{placed.placement}: {at.doing}"))
 
         return optimize(
             placed.problem,
@@ -134,7 +135,7 @@ def best_schedule(
             now = time.monotonic()
             if search.progress is not None and now - told > 1.0:
                 told, elapsed = now, search.seconds - (ends - now)
-                search.progress(elapsed, math.inf, -math.inf, "building schedules and bounding placements")
+                search.progress(Progress(elapsed, math.inf, -math.inf, "building schedules and bounding placements"))
             return asked() or now > ends
 
         kinds = sorted(built_kinds(space, stop), key=fastest_that_fits)

@@ -19,11 +19,11 @@ from taut.formulations.jobs.problem import OBJECTIVES, Objective
 from taut.sharing.columns import PLANS, Told
 from taut.sharing.instance import Instance, instance
 from taut.sharing.result import JobsSchedule
+from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.jobs.bounds import lower_bound
 from taut.solver.jobs.simulate import Failures
 from taut.solver.jobs.solve import NAMES, solve_jobs
-from taut.solver.result import Progress
 
 
 def jobs(
@@ -44,7 +44,7 @@ def jobs(
     workers: int = 1,
     processes: int | None = None,
     failures: Failures | None = None,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
     told: Told | None = None,
 ) -> JobsSchedule:
     """
@@ -81,7 +81,7 @@ def jobs(
     failures
         Failures of nodes, for policies from papers.
     progress, told
-        Called with seconds, value, bound and what was done; and with words while columns are planned.
+        Called with a ``Progress``, its ``incumbent`` the value; and with words while columns are planned.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def jobs(
 
     def better(value: float, by: str) -> None:
         if progress is not None:
-            progress(time.perf_counter() - began, value, -inf, by)
+            progress(Progress(time.perf_counter() - began, value, -inf, by))
 
     with interrupt_requested() as interrupted:
         # The bound of completions needs to know when a schedule ends; of the others it ends the search early.

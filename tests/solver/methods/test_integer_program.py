@@ -8,6 +8,7 @@ import pytest
 
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.program.program import StrategyProgram
+from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.methods import certified as certifying
@@ -17,7 +18,7 @@ from taut.solver.methods.certified import METHOD_SHARE, certified, planned_withi
 from taut.solver.methods.named import NAMES, PROGRAMS, SEARCH, method_of
 from taut.solver.methods.outcome import Outcome
 from taut.solver.program.checked import ProgramResult
-from taut.solver.result import Limits, Progress, SearchResult, Status
+from taut.solver.result import Limits, SearchResult, Status
 from taut.solver.search.search import search
 from tests.support.blocks import blocks
 from tests.support.instances import random_problem
@@ -140,12 +141,12 @@ def test_method_and_search_share_the_limit(monkeypatch: pytest.MonkeyPatch, take
     """
     told: list[float | None] = []
 
-    def method(problem: PlanningProblem, limits: Limits, progress: Progress | None) -> Outcome:
+    def method(problem: PlanningProblem, limits: Limits, progress: Listener | None) -> Outcome:
         told.append(limits.time_limit)
         Watch.seconds = taken
         return Outcome(method="slow", incumbent=None, candidates=0, wall_s=taken)
 
-    def noted(problem: PlanningProblem, limits: Limits, progress: Progress | None, **known: object) -> SearchResult:
+    def noted(problem: PlanningProblem, limits: Limits, progress: Listener | None, **known: object) -> SearchResult:
         told.append(limits.time_limit)
         return replace(found, wall_s=1.0)
 

@@ -16,6 +16,7 @@ from taut.formulations.program.program import Option, StrategyChoice, StrategyPr
 from taut.formulations.program.rows import strategy_program
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
+from taut.solver.branch_and_bound.progress import Progress
 from taut.solver.layer_partition import solve_partition
 from taut.solver.program.cbc import solve_cbc
 from taut.solver.program.checked import ProgramResult, checked_result
@@ -194,12 +195,12 @@ def test_silent_and_deterministic(solve: Callable[..., ProgramResult], capfd: py
 @pytest.mark.parametrize("solve", BACKENDS)
 def test_progress_ends_at_the_optimum(solve: Callable[..., ProgramResult]) -> None:
     """Progress is told the incumbent in seconds, never below the bound, and last the optimum."""
-    seen: list[tuple[float, float, float, str]] = []
-    result = solve(uneven(12, 3), progress=lambda *told: seen.append(told))
+    seen: list[Progress] = []
+    result = solve(uneven(12, 3), progress=seen.append)
     assert result.objective_ns is not None
-    assert seen[-1][1] == pytest.approx(result.objective_ns / 1e9, rel=1e-12)
-    assert all(bound <= incumbent * (1 + 1e-12) for _, incumbent, bound, _ in seen)
-    assert {who for *_, who in seen} == {result.solver}
+    assert seen[-1].incumbent == pytest.approx(result.objective_ns / 1e9, rel=1e-12)
+    assert all(told.lower_bound <= told.incumbent * (1 + 1e-12) for told in seen)
+    assert {told.doing for told in seen} == {result.solver}
 
 
 @pytest.mark.parametrize("solve", BACKENDS)

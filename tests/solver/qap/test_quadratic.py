@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from taut.data.readers.qaplib import read_qaplib
 from taut.errors import FormulationError
 from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.solver.branch_and_bound.progress import Progress
 from taut.solver.qap import local_search, quadratic, swap_neighbourhood
 from taut.solver.qap.gilmore_lawler import gilmore_lawler
 from taut.solver.qap.quadratic import place
@@ -97,16 +98,16 @@ def test_alike_are_those_whose_swap_changes_nothing() -> None:
 
 def test_proves_the_optimum_of_nug12() -> None:
     """QAPLIB states 578 as the optimum of nug12; the search finds it and the bound rises to it from below."""
-    problem, calls = nug12(), list[tuple[float, float, float, str]]()
-    result = place(problem, seed=1, time_limit=math.inf, progress=lambda *call: calls.append(call))
+    problem, calls = nug12(), list[Progress]()
+    result = place(problem, seed=1, time_limit=math.inf, progress=calls.append)
     assert result.objective == problem.cost(result.permutation) == 578.0
     assert (result.lower_bound, result.bound_source, result.status) == (578.0, "branch-and-bound", "optimal")
     assert result.gap == 0.0
-    bounds = [bound for _, _, bound, _ in calls]
+    bounds = [call.lower_bound for call in calls]
     assert bounds == sorted(bounds)
     # The identity's cost comes before any bound, Gilmore and Lawler's 494 before the others.
     assert (bounds[0], bounds[1]) == (-math.inf, 494.0)
-    costs = [cost for _, cost, _, _ in calls]
+    costs = [call.incumbent for call in calls]
     assert costs == sorted(costs, reverse=True)
     assert costs[-1] == 578.0
 
@@ -140,8 +141,8 @@ def test_interrupt_returns_the_best_so_far() -> None:
     """Ctrl-C ends the search, and objective and bound still hold."""
     problem = nug12()
 
-    def interrupt(_elapsed: float, cost: float, _bound: float, _doing: str) -> None:
-        if cost <= 600:
+    def interrupt(at: Progress) -> None:
+        if at.incumbent <= 600:
             signal.raise_signal(signal.SIGINT)
 
     result = place(problem, time_limit=math.inf, progress=interrupt)

@@ -12,6 +12,7 @@ import pytest
 from benchmarks.schedules import even
 from taut.errors import InfeasibleError
 from taut.formulations.schedules.schedule import round_robin, sequential, timetable, v_shape, violations
+from taut.solver.branch_and_bound.progress import Progress
 from taut.solver.result import Status
 from taut.solver.schedules.bound.certificate import complaints
 from taut.solver.schedules.improve.exact import Solved, solve
@@ -70,12 +71,12 @@ def test_more_work_never_hurts() -> None:
 
 def test_progress_tells_of_bounds_that_hold() -> None:
     """Each line has a makespan and a bound that is not above it; makespans fall."""
-    lines: list[tuple[float, float, float, str]] = []
+    lines: list[Progress] = []
     problem = even(v_shape(4), 8, REAL["28.3B"], 4)
-    result = optimize(problem, work_limit=4, progress=lambda *line: lines.append(line))
-    assert "kinds" in {doing for *_, doing in lines}
-    assert all(bound <= makespan for _, makespan, bound, _ in lines)
-    assert lines[-1][1] == result.timetable.makespan
+    result = optimize(problem, work_limit=4, progress=lines.append)
+    assert "kinds" in {line.doing for line in lines}
+    assert all(line.lower_bound <= line.incumbent for line in lines)
+    assert lines[-1].incumbent == result.timetable.makespan
 
 
 def test_limits_differ_by_device_and_chunks_are_unlike() -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from taut.solver.branch_and_bound.progress import Progress
 from taut.solver.infeasibility.diagnosis import diagnose
 from taut.solver.result import Limits, State, relative_gap
 from taut.solver.search.search import search
@@ -83,8 +84,8 @@ def test_interrupt_returns_the_incumbent_with_its_bound() -> None:
     import os
     import signal
 
-    def press(elapsed: float, incumbent: float, bound: float, doing: str) -> None:
-        if np.isfinite(incumbent):
+    def press(at: Progress) -> None:
+        if np.isfinite(at.incumbent):
             os.kill(os.getpid(), signal.SIGINT)
 
     rng = np.random.default_rng(3)

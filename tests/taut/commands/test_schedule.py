@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from taut.solver.branch_and_bound.progress import Progress
 from taut.solver.schedules.construct.kinds import KINDS
 from taut.solver.schedules.improve.large_neighbourhood import LargeNeighbourhood
 from tests.taut.conftest import Outcome, Run, refused
@@ -175,10 +176,10 @@ def test_ctrl_c_gives_the_best_so_far(run: Run, monkeypatch: pytest.MonkeyPatch)
 
     pressed: list[float] = []
 
-    def press(elapsed: float, *_: object) -> None:
+    def press(at: Progress) -> None:
         if not pressed:
             signal.raise_signal(signal.SIGINT)
-        pressed.append(elapsed)
+        pressed.append(at.wall_s)
 
     class Pressing:
         def __enter__(self) -> object:

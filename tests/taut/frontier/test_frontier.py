@@ -28,6 +28,7 @@ from taut.frontier.memory_limits import gib_of, kib_of, least_limit, limit_for, 
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.planning.solve import plan
+from taut.solver.branch_and_bound.progress import Progress
 from taut.solver.certificate.devices import devices_of
 from taut.solver.certificate.document import parse_document, strategy_of
 from taut.solver.result import CandidateBound, Limits, Source, State, Status
@@ -278,9 +279,9 @@ def test_interrupt_keeps_the_points_so_far() -> None:
     """Ctrl-C at the second limit gives the points of the larger ones, and says that limits are left."""
     seen: list[str] = []
 
-    def press(elapsed: float, incumbent: float, bound: float, doing: str) -> None:
-        seen.append(doing)
-        if "at most 8 GiB" in doing:
+    def press(at: Progress) -> None:
+        seen.append(at.doing)
+        if "at most 8 GiB" in at.doing:
             os.kill(os.getpid(), signal.SIGINT)
 
     asked = problem()

@@ -16,6 +16,7 @@ from taut.data.memory import MemoryModel
 from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.planning.plan import Plan
 from taut.planning.solve import plan
+from taut.solver.branch_and_bound.progress import Progress
 
 pytestmark = pytest.mark.proof
 
@@ -205,14 +206,14 @@ def test_every_latency_model_gives_a_plan_that_holds(latency_model: str) -> None
 
 def test_progress_is_told_of_every_refinement() -> None:
     """The callback gets rising time, a falling incumbent, a rising bound below it, and words, first of the bounds."""
-    told: list[tuple[float, float, float, str]] = []
-    plan("gpt2-345m", measured(), global_batch=BATCH, work_limit=20, progress=lambda *news: told.append(news))
-    assert 1 <= sum(not words.startswith("bounds of ") for *_, words in told) <= 20
+    told: list[Progress] = []
+    plan("gpt2-345m", measured(), global_batch=BATCH, work_limit=20, progress=told.append)
+    assert 1 <= sum(not news.doing.startswith("bounds of ") for news in told) <= 20
     elapsed, incumbent, bound = (np.array([news[k] for news in told], dtype=float) for k in range(3))
     assert np.all(np.diff(elapsed) >= 0)
     assert np.all(incumbent[1:] <= incumbent[:-1])
     assert np.all(bound <= incumbent * (1 + 1e-9))
-    assert all(words for *_, words in told)
+    assert all(news.doing for news in told)
 
 
 @pytest.mark.parametrize(
