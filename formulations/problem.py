@@ -19,16 +19,19 @@ from taut.data.costs import CostTable, Recompute
 from taut.data.device import core_inverse
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
-from taut.formulations.candidates import beside_hosts, beside_overlap, candidates, hides_exchange, recompute_of
+from taut.formulations.candidates import candidates
 from taut.formulations.divisions import families, listed
 from taut.formulations.links import Links, links
+from taut.formulations.mechanisms.context_ranks import ContextKinds
+from taut.formulations.mechanisms.expert_ranks import hides_exchange, recompute_beside_overlap
 from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, LatencyModel, LatencyName
+from taut.formulations.mechanisms.offload import recompute_beside_hosts
+from taut.formulations.mechanisms.recompute import recompute_of
 from taut.formulations.rings import RingRates, ring_rates
 from taut.formulations.schedules.plan_orders import ON_V, GivenOrder
 from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.tables.activation_offload import host_links
 from taut.formulations.tables.block_traffic import Traffic
-from taut.formulations.tables.context_kinds import ContextKinds
 from taut.formulations.tables.host_room import activations_on_hosts, within_hosts
 from taut.formulations.tables.learned_memory import network_stage_memory
 from taut.formulations.tables.memory import StageMemory, budgets, stage_memory
@@ -227,8 +230,8 @@ class PlanningProblem:
     def recompute_of(self, candidate: Candidate) -> tuple[Recompute, ...]:
         """Recompute that a stage of a candidate may choose."""
         every = recompute_of(self.space, candidate.schedule)
-        every = beside_overlap(self.space, self.model, candidate, every)
-        every = beside_hosts(self.space, candidate, every)
+        every = recompute_beside_overlap(self.space, self.model, candidate, every)
+        every = recompute_beside_hosts(self.space, candidate, every)
         return tuple(name for name in every if candidate.uniform_recompute in ("", name))
 
     def hides_exchange(self, candidate: Candidate) -> bool:

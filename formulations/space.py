@@ -1,9 +1,7 @@
 r"""
 The strategy space: every candidate that the planner considers.
 
-A candidate is (pp, tp, dp, vpp, micro_batch, schedule, zero, sequence_parallel, order, dp_shard, uniform_recompute,
-cp, ep, etp, cp_comm, empty_ends, optimizer_offload, uneven_batch, activation_offload). With D devices, global batch
-:math:`g` and L layers,
+A candidate has the fields of ``Candidate``. With D devices, global batch :math:`g` and L layers,
 
 (1) pp * tp * cp * dp = D and pp <= L;
 (2) g = dp * micro_batch * m with m micro-batches a pipeline and step;
@@ -16,81 +14,97 @@ cp, ep, etp, cp_comm, empty_ends, optimizer_offload, uneven_batch, activation_of
     ``step`` and ``pipette`` alone, and split ones do not go with full recompute;
 (6) with every order of the passes that the space lists, schedules on the V have a further candidate at the degrees
     that it is listed for, beside the one that runs in the schedule's own order.
-(7) under ZeRO-2 and 3 every ``dp_shard`` consecutive replicas share one copy of weights, gradients and optimizer
-    states: all dp of them; with ``hybrid_sharding`` the largest divisor of dp, more than one, whose tensor groups fit
-    every node together; and what is asked for, under ZeRO-1 (optimizer states) too where that is fixed. Groups of fewer
-    than dp replicas are priced by the latency model ``step`` alone, where memory is a sum of terms;
-(8) where recompute is not chosen by stage, a candidate has one recompute that all its stages share, each that (5)
-    allows; where it is, every stage chooses for itself and ``uniform_recompute`` is empty;
 (9) pipelines of more than one stage take the ZeRO stages of ``pipeline_zero`` where it is given.
-(10) cp context ranks are at most ``max_cp``, and 2 cp divides every sequence, of which each rank has a piece from both
-    ends, so that all have like work under a causal mask. Tensor groups then lie in a node, and blocks of tp cp devices
-    fit the nodes as tensor groups do in (3). They are priced by the latency model ``step`` alone, where memory is a sum
-    of terms, and have no groups of replicas with a copy each. They share attention in each way of ``cp_comm`` that
-    suits the heads, but those that another one is never slower than (``taut.formulations.tables.context_kinds``).
-(11) ep expert ranks are at most ``max_ep``, divide the experts of every layer that has some, and have one tensor rank
-    each or all tp of them: etp = 1 or tp. Expert groups and blocks are those of ``taut.formulations.degrees`` (1), fit
-    the nodes as tensor groups do in (3), and tensor groups lie in a node. Tensor ranks share what lies between their
-    parts (``sequence_parallel``). Where ep is 1 all experts are split over tensor ranks; elsewhere candidates have
-    ZeRO-1, or ZeRO-0 where 1 is not in the space or 0 is fixed, or ZeRO-2 or 3, whose copies hold whole expert groups
-    (degrees (3)), and then no exchange beside another micro-batch, (14), all of ``expert_zero`` where it is given, and
-    etp = 1 unless ``expert_tensor``. They are priced as in (10).
-
 (12) the layers have a division into its chunks that ``divisions`` states (``taut.formulations.divisions``), and plans
     have such a one.
-(13) with ``empty_ends`` and ``layout`` among the divisions, candidates of a model with a vocabulary that have several
-    chunks a device, or several stages where ``empty_ends`` is fixed, divide the embedding, the layers and the head: the
-    first chunk may have the embedding alone, and the last the head, so that pp * vpp <= L + 2.
-(14) where exchanges overlap another micro-batch, they do in candidates with several expert ranks whose passes alternate
-    between micro-batches: interleaved 1F1B, and one stage with more than one micro-batch. Their layers with experts are
-    alike, and recompute is neither full nor of the module ``moe``.
-(15) with ``optimizer_offload`` every candidate is there with each share of its optimizer states in the host's memory
-    that goes with its ZeRO stage, or any where one device holds the weights.
-(16) with ``uneven_batch`` there is, beside a candidate, one whose replicas divide the g / micro_batch micro-batches of
-    a step unevenly: every replica is on one type of device and runs one micro-batch or more, m in the mean. It is there
-    where the cluster has several types, whose devices make whole pipelines each (pp tp cp divides their number), under
-    1F1B with m >= pp and m > 1, so that stages hold what they hold with m, with ZeRO-0 or 1 and ep = 1, as other ranks
-    would exchange something with every micro-batch. It is priced as in (10). Gradients are averaged over samples: a
-    replica's count by its micro-batches.
-(17) with ``activation_offload`` candidates are there with each share of their activations, or of ``offload_modules``',
-    in the host's memory, those above none where no schedule splits the backward pass, whose gradients by the weights
-    keep what came back, with its recompute and pipelines, priced as in (10).
+
+The other rules are those of mechanisms (``taut.formulations.mechanisms``): (7) ``copies``, (8) ``recompute``, (10)
+``context_ranks``, (11) and (14) ``expert_ranks``, (13) ``empty_ends``, (15) and (17) ``offload``, (16)
+``uneven_batches``.
 
 Of choices that are equal by definition one stands for all: one stage is scheduled as 1f1b, one replica has ZeRO-0,
 one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from types import MappingProxyType
+from typing import Annotated, Any, Self, get_type_hints
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+import pydantic
+from pydantic import SerializerFunctionWrapHandler, field_validator, model_serializer
 
+from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, Module, OffloadModule, Recompute
 from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
+from taut.data.model import ModelSpec
 from taut.data.spec import Spec
-from taut.data.stack import ANY_DIVISION, ContextKind, Form, Schedule, ZeroStage
+from taut.data.stack import ANY_DIVISION, SCHEDULES, ContextKind, Form, Schedule, ZeroStage
 from taut.data.suggest import one_of
 from taut.formulations.degrees import BlockShape
+from taut.formulations.fields import (
+    Field,
+    Fix,
+    Fixed,
+    Words,
+    chunk_count,
+    divides_batch,
+    divides_both,
+    divides_devices,
+    named,
+    one_of_names,
+    zero_stage,
+)
+from taut.formulations.mechanisms.context_ranks import ATTENTION, CONTEXT_RANKS
+from taut.formulations.mechanisms.copies import REPLICAS_OF_A_COPY
+from taut.formulations.mechanisms.empty_ends import END_CHUNKS
+from taut.formulations.mechanisms.expert_ranks import EXPERT_RANKS, EXPERT_TENSOR_RANKS
+from taut.formulations.mechanisms.offload import (
+    ACTIVATIONS_ON_HOSTS,
+    STATES_ON_HOSTS,
+    ActivationOffload,
+    OptimizerOffload,
+)
+from taut.formulations.mechanisms.recompute import SHARED_RECOMPUTE
+from taut.formulations.mechanisms.sequence_parallel import SEQUENCE_PARALLEL
+from taut.formulations.mechanisms.uneven_batches import UNEVEN_BATCH
 from taut.formulations.schedules.plan_orders import ORDER_PRICED, GivenOrder
-from taut.formulations.tables.host_shares import ActivationOffload, OptimizerOffload
 
 MOST_SEQUENCES = 10_000_000
-FIXABLE = (
-    *("pp", "tp", "cp", "dp", "ep", "etp", "vpp", "micro_batch", "schedule", "zero", "sequence_parallel", "dp_shard"),
-    *("cp_comm", "empty_ends", "uneven_batch"),
-)
-OFFLOADED = "optimizer_offload", "activation_offload"
-SELDOM = "order", "dp_shard", "uniform_recompute", "etp", "empty_ends", "uneven_batch", *OFFLOADED
-"""Fields of a candidate that are written only where they are given."""
-USUAL = (
-    *("max_ep", "divisions", "recompute_modules", "cp_comm", "overlap_context", "empty_ends", "expert_zero"),
-    *("expert_tensor", "uneven_batch", "offload_modules", *OFFLOADED),
-)
-"""Fields of a space that are written only where they differ from their default."""
-SWITCHES = "sequence_parallel", "empty_ends", "uneven_batch"
-"""Fixable fields that are true or false."""
 LayersKey = tuple[BlockShape, int, bool, float, bool]
+
+STAGES = Field(meaning="Pipeline stages.", fix=Fix(1, int, divides_devices), words=Words(0, named("pp")))
+TENSOR_RANKS = Field(
+    meaning="Tensor ranks, which split every layer.", fix=Fix(2, int, divides_devices), words=Words(1, named("tp"))
+)
+REPLICAS = Field(
+    meaning="Replicas, which have different sequences.", fix=Fix(4, int, divides_both), words=Words(6, named("dp"))
+)
+CHUNKS = Field(
+    meaning="Chunks of layers on every device of a pipeline.",
+    fix=Fix(7, int, chunk_count),
+    words=Words(9, lambda candidate: f"vpp={candidate.vpp}" if candidate.schedule == "interleaved-1f1b" else ""),
+)
+MICRO_BATCH = Field(
+    meaning="Sequences of a micro-batch.", fix=Fix(8, int, divides_batch), words=Words(7, named("micro_batch"))
+)
+MICRO_BATCHES = Field(meaning="Micro-batches of a replica in a step.")
+SCHEDULE = Field(
+    meaning="The order of forward and backward passes.",
+    fix=Fix(9, str, one_of_names(SCHEDULES)),
+    words=Words(8, lambda candidate: str(candidate.schedule)),
+)
+ZERO = Field(
+    meaning="What replicas shard: 0 nothing, 1 optimizer states, 2 gradients too, 3 weights too.",
+    fix=Fix(10, int, zero_stage),
+    words=Words(11, named("zero", 0)),
+)
+ORDER = Field(
+    meaning="Passes of every device in words, where they are not in the schedule's own order, (6).",
+    seldom=True,
+    words=Words(10, lambda candidate: "adapted" if candidate.order else ""),
+)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -98,56 +112,46 @@ class Candidate:
     """
     A candidate: degrees, micro-batch, schedule, ZeRO. Division, recompute and placement are decided inside it.
 
-    ``dp_shard`` replicas share one copy under ZeRO-1 to 3, (7); 0 stands for all replicas. ``uniform_recompute`` is the
-    recompute of every stage, (8), or empty if each stage has its own. ``etp`` is 0 if ``ep`` is 1, and then stands for
-    tp, (11). ``optimizer_offload`` is the share of the optimizer states in the host's memory if the space has several
-    shares, (15), and ``activation_offload`` the share of the activations, (17). With ``uneven_batch`` replicas run
-    different numbers of micro-batches, m on average, (16).
+    ``FIELDS`` says what each field means.
     """
 
-    pp: int
-    tp: int
-    dp: int
-    vpp: int
-    micro_batch: int
-    num_micro_batches: int
-    schedule: str
-    zero: int
-    sequence_parallel: bool
-    order: tuple[str, ...] = ()
-    dp_shard: int = 0
-    uniform_recompute: str = ""
-    cp: int = 1
-    ep: int = 1
-    etp: int = 0
-    cp_comm: ContextKind = "p2p"
-    empty_ends: bool = False
-    optimizer_offload: float = 0.0
-    uneven_batch: bool = False
-    activation_offload: float = 0.0
+    pp: Annotated[int, STAGES]
+    tp: Annotated[int, TENSOR_RANKS]
+    dp: Annotated[int, REPLICAS]
+    vpp: Annotated[int, CHUNKS]
+    micro_batch: Annotated[int, MICRO_BATCH]
+    num_micro_batches: Annotated[int, MICRO_BATCHES]
+    schedule: Annotated[str, SCHEDULE]
+    zero: Annotated[int, ZERO]
+    sequence_parallel: Annotated[bool, SEQUENCE_PARALLEL]
+    order: Annotated[tuple[str, ...], ORDER] = ()
+    dp_shard: Annotated[int, REPLICAS_OF_A_COPY] = 0
+    uniform_recompute: Annotated[str, SHARED_RECOMPUTE] = ""
+    cp: Annotated[int, CONTEXT_RANKS] = 1
+    ep: Annotated[int, EXPERT_RANKS] = 1
+    etp: Annotated[int, EXPERT_TENSOR_RANKS] = 0
+    cp_comm: Annotated[ContextKind, ATTENTION] = "p2p"
+    empty_ends: Annotated[bool, END_CHUNKS] = False
+    optimizer_offload: Annotated[float, STATES_ON_HOSTS] = 0.0
+    uneven_batch: Annotated[bool, UNEVEN_BATCH] = False
+    activation_offload: Annotated[float, ACTIVATIONS_ON_HOSTS] = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Fields as plain values; those that have a default only where they differ from it."""
-        values: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        given = {name: values.pop(name) for name in SELDOM}
-        for name in ("cp", "ep"):
-            if values[name] == 1:
-                del values[name]
-        if self.cp == 1:
-            del values["cp_comm"]
-        return values | {name: list(value) if name == "order" else value for name, value in given.items() if value}
+        """Fields as plain values, without the seldom ones that have their default."""
+        values: dict[str, Any] = {name: getattr(self, name) for name in ALWAYS}
+        values |= {name: getattr(self, name) for name, degree in BESIDE.items() if getattr(self, degree) > 1}
+        given = ((name, getattr(self, name), default) for name, default in SELDOM.items())
+        # JSON has no tuples.
+        return values | {n: list(v) if isinstance(v, tuple) else v for n, v, default in given if v != default}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The candidate of plain values, as ``as_dict`` has them."""
+        given: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in values.items()}
+        return cls(**given)
 
     def __str__(self) -> str:
-        more = f" cp={self.cp}" + (f" {self.cp_comm}" if self.cp_comm != "p2p" else "") if self.cp > 1 else ""
-        more += f" ep={self.ep} etp={self.etp}" if self.ep > 1 else ""
-        text = f"pp={self.pp} tp={self.tp}{more} dp={self.dp} micro_batch={self.micro_batch} {self.schedule}"
-        text += f" vpp={self.vpp}" if self.schedule == "interleaved-1f1b" else ""
-        text += " adapted" if self.order else ""
-        text += (f" zero={self.zero}" if self.zero else "") + (f" dp_shard={self.dp_shard}" if self.dp_shard else "")
-        text += (" sp" if self.sequence_parallel else "") + (" uneven batch" if self.uneven_batch else "")
-        text += f" offload={self.optimizer_offload:g}" if self.optimizer_offload else ""
-        text += f" activation_offload={self.activation_offload:g}" if self.activation_offload else ""
-        return text + (f" recompute={self.uniform_recompute}" if self.uniform_recompute else "")
+        return " ".join(filter(None, (text(self) for text in TEXTS)))
 
     @property
     def layers_key(self) -> LayersKey:
@@ -178,7 +182,7 @@ class Candidate:
     @property
     def needs_step(self) -> bool:
         """Whether ``step`` alone prices it, where memory is a sum of terms."""
-        return not self.of_tensor_groups or bool(self.dp_shard or self.uneven_batch or self.activation_offload)
+        return any(getattr(self, name) != default for name, default in GROUPED.items())
 
     @property
     def edp(self) -> int:
@@ -211,6 +215,35 @@ class Candidate:
         return self.schedule, self.pp, self.vpp, self.num_micro_batches, self.order
 
 
+def _table() -> dict[str, Field]:
+    """The record of every field, from what ``Candidate`` attaches to its types."""
+    hints = get_type_hints(Candidate, include_extras=True)
+    return {name: next(each for each in hints[name].__metadata__ if isinstance(each, Field)) for name in hints}
+
+
+FIELDS = _table()
+"""Records of a candidate's fields by name."""
+DEFAULTS = {each.name: each.default for each in fields(Candidate)}
+"""Defaults of a candidate's fields, dataclasses' mark where there is none."""
+ALWAYS = [name for name, field in FIELDS.items() if not (field.seldom or field.beside)]
+BESIDE = {name: field.beside for name, field in FIELDS.items() if field.beside}
+SELDOM = {name: DEFAULTS[name] for name, field in FIELDS.items() if field.seldom}
+GROUPED = {name: DEFAULTS[name] for name, field in FIELDS.items() if field.grouped}
+TEXTS = [words.text for words in sorted((f.words for f in FIELDS.values() if f.words), key=lambda each: each.place)]
+FIXES = dict(sorted(((n, f.fix) for n, f in FIELDS.items() if f.fix is not None), key=lambda each: each[1].place))
+"""What fields of a candidate may be fixed to, in the order in which messages name them."""
+
+
+def fixable_value(candidate: Candidate, name: str, fixed: Fixed = MappingProxyType({})) -> object:
+    """What a candidate has of a fixable field where some values are fixed; None where it has nothing of it."""
+    value = FIXES[name].value
+    return getattr(candidate, name) if value is None else value(candidate, fixed)
+
+
+SELDOM_WRITTEN = "seldom written"
+"""Marks fields of a space that are written only where they differ from their default."""
+
+
 class StrategySpace(Spec):
     """
     What is varied and what is fixed; the plan carries it, and ``verify`` enumerates it again.
@@ -221,46 +254,50 @@ class StrategySpace(Spec):
     whether steps of a ring of keys and values run during attention (``taut.formulations.tables.block_traffic`` (2)).
     """
 
-    global_batch: Annotated[int, Field(gt=0, le=MOST_SEQUENCES)]
-    max_tp: Annotated[int, Field(gt=0)]
-    max_cp: Annotated[int, Field(gt=0)] = 1
-    max_ep: Annotated[int, Field(gt=0)] = 1
-    cp_comm: Annotated[list[ContextKind], Field(min_length=1)] = ["p2p"]
-    overlap_context: bool = False
+    global_batch: Annotated[int, pydantic.Field(gt=0, le=MOST_SEQUENCES)]
+    max_tp: Annotated[int, pydantic.Field(gt=0)]
+    max_cp: Annotated[int, pydantic.Field(gt=0)] = 1
+    max_ep: Annotated[int, pydantic.Field(gt=0), SELDOM_WRITTEN] = 1
+    cp_comm: Annotated[list[ContextKind], pydantic.Field(min_length=1), SELDOM_WRITTEN] = ["p2p"]
+    overlap_context: Annotated[bool, SELDOM_WRITTEN] = False
     schedules: list[Schedule] = ["1f1b", "gpipe"]
-    max_vpp: Annotated[int, Field(gt=0)] = 4
-    max_even_vpp: Annotated[int, Field(ge=0)] = 0
+    max_vpp: Annotated[int, pydantic.Field(gt=0)] = 4
+    max_even_vpp: Annotated[int, pydantic.Field(ge=0)] = 0
     zero: list[ZeroStage] = [0, 1]
     sequence_parallel: list[bool] = [False, True]
     pipeline_zero: list[ZeroStage] | None = None
-    expert_zero: list[ZeroStage] | None = None
-    expert_tensor: bool = True
+    expert_zero: Annotated[list[ZeroStage] | None, SELDOM_WRITTEN] = None
+    expert_tensor: Annotated[bool, SELDOM_WRITTEN] = True
     hybrid_sharding: bool = True
     recompute: list[Recompute] = list(RECOMPUTE)
-    recompute_modules: list[Module] = []
+    recompute_modules: Annotated[list[Module], SELDOM_WRITTEN] = []
     dispatch: DispatchSpec = USUAL_DISPATCH
     recompute_by_stage: bool = True
-    divisions: Annotated[list[Form], Field(min_length=1)] = [ANY_DIVISION]
-    empty_ends: bool = False
-    uneven_batch: bool = False
+    divisions: Annotated[list[Form], pydantic.Field(min_length=1), SELDOM_WRITTEN] = [ANY_DIVISION]
+    empty_ends: Annotated[bool, SELDOM_WRITTEN] = False
+    uneven_batch: Annotated[bool, SELDOM_WRITTEN] = False
     stack: str = ""
     fixed: dict[str, int | str | bool] = {}
     orders: list[GivenOrder] = []
-    optimizer_offload: list[OptimizerOffload] = []
-    activation_offload: list[ActivationOffload] = []
-    offload_modules: list[OffloadModule] = []
+    optimizer_offload: Annotated[list[OptimizerOffload], SELDOM_WRITTEN] = []
+    activation_offload: Annotated[list[ActivationOffload], SELDOM_WRITTEN] = []
+    offload_modules: Annotated[list[OffloadModule], SELDOM_WRITTEN] = []
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values = self.dumped(handler(self), *USUAL)
+        values = self.dumped(
+            handler(self), *(n for n, f in type(self).model_fields.items() if SELDOM_WRITTEN in f.metadata)
+        )
         if self.dispatch == USUAL_DISPATCH:
             del values["dispatch"]
         return values
 
-    def shares_offloaded(self, zero: int, dp_cp: int) -> list[float]:
-        """Shares of the optimizer states that may be in the host's memory, (15); 0 where the space has none."""
-        listed = [each.fraction for each in self.optimizer_offload if dp_cp == 1 or zero in each.zero]
-        return listed if self.optimizer_offload else [0.0]
+    def zero_stages(self, pp: int, holders: int) -> list[ZeroStage]:
+        """ZeRO stages at a pipeline degree and a number of devices that hold the same weights, (9)."""
+        if holders == 1:
+            return [0]
+        allowed = self.zero if pp == 1 or self.pipeline_zero is None else self.pipeline_zero
+        return [zero for zero in self.zero if zero in allowed]
 
     def of_zero(self, allowed: Iterable[ZeroStage]) -> Self:
         """The space with the given ZeRO stages, in pipelines those of them that are there."""
@@ -272,9 +309,30 @@ class StrategySpace(Spec):
     @classmethod
     def _known(cls, fixed: dict[str, int | str | bool]) -> dict[str, int | str | bool]:
         for name, value in fixed.items():
-            if name not in FIXABLE:
-                raise ValueError(f"{name}: unknown name, expected {one_of(name, FIXABLE)}")
-            wanted = {"schedule": str, "cp_comm": str, **dict.fromkeys(SWITCHES, bool)}.get(name, int)
-            if type(value) is not wanted:
+            if name not in FIXES:
+                raise ValueError(f"{name}: unknown name, expected {one_of(name, FIXES)}")
+            if type(value) is not (wanted := FIXES[name].kind):
                 raise ValueError(f"{name}: is {value!r}, expected a value of type {wanted.__name__}")
         return fixed
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What candidates are enumerated for: a space, a model, and a cluster."""
+
+    space: StrategySpace
+    model: ModelSpec
+    cluster: ClusterSpec
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """Tokens of the sequences of the kinds of layers."""
+        return [layer.seq for layer in self.model.kinds.values()]
+
+    @cached_property
+    def device_counts(self) -> list[int]:
+        """Devices of every type."""
+        counts = dict.fromkeys(self.cluster.devices, 0)
+        for group in self.cluster.nodes:
+            counts[group.device.name] += group.count * group.gpus_per_node
+        return list(counts.values())

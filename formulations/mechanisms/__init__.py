@@ -1,5 +1,7 @@
 """
 Mechanisms: what a step may do or be priced by, each in one module with its equations, data and rules.
 
-Begin with ``latency_models``, which states what a step waits for under each model of the step time.
+A module brings a record of each of its fields of a candidate (``taut.formulations.fields``), and a function that yields
+a candidate's variants (``taut.formulations.candidates`` lists these). ``latency_models`` states what a step waits for
+under each model of the step time. Begin with ``uneven_batches``, the shortest.
 """

@@ -30,8 +30,9 @@ from dataclasses import dataclass
 from itertools import permutations, product
 from math import gcd
 
-from taut.formulations.candidates import priced, recompute_of, zero_stages
+from taut.formulations.candidates import priced
 from taut.formulations.degrees import divisors
+from taut.formulations.mechanisms.recompute import recompute_of
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 
@@ -127,6 +128,6 @@ def _shared(problem: PlanningProblem, meshes: tuple[Mesh, ...], num_micro_batche
     if pp > len(problem.model.blocks) or space.fixed.get("pp", pp) != pp or tied:
         return
     every = [""] if space.recompute_by_stage else recompute_of(space, "1f1b")
-    for zero in zero_stages(space, pp, max(mesh.dp for mesh in meshes)):
+    for zero in space.zero_stages(pp, max(mesh.dp for mesh in meshes)):
         if zero < 2 and space.fixed.get("zero", zero) == zero:
             yield from (MeshChoice(meshes, num_micro_batches, zero, kind) for kind in every)

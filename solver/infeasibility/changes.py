@@ -21,9 +21,9 @@ from taut.data.catalog.devices import catalog_section
 from taut.data.costs import RECOMPUTE, CostTable
 from taut.data.units import GIB, KIB
 from taut.formulations.degrees import tensor_degrees
+from taut.formulations.mechanisms.offload import ActivationOffload, OptimizerOffload
 from taut.formulations.problem import MOST_KEPT, PlanningProblem
-from taut.formulations.space import FIXABLE, Candidate, StrategySpace
-from taut.formulations.tables.host_shares import ActivationOffload, OptimizerOffload
+from taut.formulations.space import FIXES, Candidate, StrategySpace
 from taut.formulations.tables.optimizer_offload import SHARES, describes_hosts
 from taut.formulations.tables.recent import Recent
 from taut.solver.infeasibility.feasibility import Fit, any_fits, best_fit, least_share
@@ -241,7 +241,7 @@ def _contradictions(space: StrategySpace, candidate: Candidate) -> str:
         "sequence_parallel": list(space.sequence_parallel) if candidate.tp > 1 else [],
     }
     allowed |= {name: [value] for name, value in space.fixed.items()}
-    has = {name: getattr(candidate, name) for name in FIXABLE} | {"dp_shard": candidate.shards}
+    has = {name: getattr(candidate, name) for name in FIXES} | {"dp_shard": candidate.shards}
     old = {name: f"{name}={_or(allowed[name])}" for name in has if allowed.get(name) and has[name] not in allowed[name]}
     if candidate.tp > space.max_tp:
         old.setdefault("tp", f"tp of at most {space.max_tp}")

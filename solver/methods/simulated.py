@@ -17,7 +17,7 @@ from typing import Any
 from taut.errors import FieldError
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.simulation.graph import not_simulated
-from taut.formulations.space import FIXABLE, Candidate
+from taut.formulations.space import FIXES, Candidate, fixable_value
 from taut.solver.bounds.simulated import least_simulated, simulated_seconds
 from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.methods.outcome import Outcome
@@ -70,9 +70,8 @@ def _others(problem: PlanningProblem, first: SearchResult, limits: Limits) -> It
 
 def _degrees(candidate: Candidate) -> tuple[tuple[str, Any], ...]:
     """What is fixed to search a candidate alone."""
-    names = [name for name in FIXABLE if name not in ("dp_shard", "etp")]
-    shared = [("dp_shard", candidate.shards)] if candidate.zero >= 2 else []
-    return (*((name, getattr(candidate, name)) for name in names), ("etp", candidate.block.etp), *shared)
+    values = ((name, fixable_value(candidate, name)) for name in FIXES)
+    return tuple((name, value) for name, value in values if value is not None)
 
 
 def _figures(best: float, bound: float, scored: list[tuple[float, Incumbent]]) -> dict[str, Any]:

@@ -9,16 +9,16 @@ from math import gcd
 from typing import Any
 
 from taut.data.cluster import ClusterSpec
-from taut.data.costs import MODULES, OFFLOAD_MODULES, RECOMPUTE
-from taut.data.stack import CONTEXT_KINDS, SCHEDULES
 from taut.data.suggest import one_of
 from taut.errors import FieldError
 from taut.formulations.degrees import BlockShape
-from taut.formulations.space import FIXABLE, SWITCHES
+from taut.formulations.mechanisms import offload, recompute
+from taut.formulations.space import FIXES
 
-OF_ALL_STAGES = "recompute", "recompute_modules", "offload_modules"
-NAMES = (*FIXABLE, *OF_ALL_STAGES)
-"""What may be fixed: fields of a candidate, the recompute of every stage, and modules of it and of offload."""
+OF_ALL_STAGES = recompute.OF_ALL_STAGES | offload.OF_ALL_STAGES
+"""What may be fixed beside fields of a candidate: the recompute of every stage, and modules of it and of offload."""
+NAMES = FIXES | OF_ALL_STAGES
+"""What may be fixed."""
 
 
 def check_fixed(fixed: Mapping[str, object], global_batch: int, cluster: ClusterSpec) -> None:
@@ -29,8 +29,8 @@ def check_fixed(fixed: Mapping[str, object], global_batch: int, cluster: Cluster
     """
     for name, value in fixed.items():
         if name not in NAMES:
-            raise FieldError("fix", _shown(name, value), f"unknown name, expected {one_of(str(name), NAMES)}")
-        if expected := _expected(name, value, global_batch, cluster.num_devices):
+            raise FieldError("fix", _shown(name, value), f"unknown name, expected {one_of(name, NAMES)}")
+        if expected := NAMES[name].expected(value, global_batch, cluster.num_devices):
             raise FieldError("fix", _shown(name, value), f"expected {expected}")
     if {"dp_shard", "ep", "tp"} <= fixed.keys():
         _check_copies(fixed)
@@ -45,39 +45,7 @@ def _check_copies(fixed: Mapping[str, Any]) -> None:
         raise FieldError("fix", f"dp_shard={fixed['dp_shard']}", f"expected {wanted}")
 
 
-def _expected(name: str, value: object, global_batch: int, devices: int) -> str | None:
-    """What a fixed value should be, or None where it may be what it is."""
-    if name == "schedule":
-        return None if value in SCHEDULES else one_of(str(value), SCHEDULES)
-    if name == "recompute":
-        return None if value in RECOMPUTE else one_of(str(value), RECOMPUTE)
-    if name in ("recompute_modules", "offload_modules"):
-        known: tuple[str, ...] = MODULES if name == "recompute_modules" else OFFLOAD_MODULES
-        wrong = [part for part in str(value).split("+") if part not in known]
-        return f"modules joined by +, {one_of(wrong[0], known)}" if wrong else None
-    if name == "cp_comm":
-        return None if value in CONTEXT_KINDS else one_of(str(value), CONTEXT_KINDS)
-    if name in SWITCHES:
-        return None if isinstance(value, bool) else "true or false"
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if name == "zero":
-        return None if whole and value in (0, 1, 2, 3) else "0, 1, 2 or 3"
-    if name == "vpp":
-        return None if _divides(value, value) else "a number of chunks a device, from 1 on"
-    if name in ("pp", "tp", "cp", "dp", "ep", "etp", "dp_shard") and not _divides(value, devices):
-        return f"a divisor of the {devices} devices"
-    if name in ("dp", "micro_batch") and not _divides(value, global_batch):
-        return f"a divisor of the global batch {global_batch}"
-    return None
-
-
-def _shown(name: object, value: object) -> str:
+def _shown(name: str, value: object) -> str:
     """``name=value``; text in quotes where a number or a truth value was expected."""
-    text = ("schedule", "cp_comm", *OF_ALL_STAGES)
-    return f"{name}={value}" if name in text or not isinstance(value, str) else f"{name}={value!r}"
-
-
-def _divides(value: object, number: object) -> bool:
-    if isinstance(value, bool) or not (isinstance(value, int) and isinstance(number, int)):
-        return False
-    return value > 0 and number % value == 0
+    is_text = name in NAMES and NAMES[name].kind is str
+    return f"{name}={value}" if is_text or not isinstance(value, str) else f"{name}={value!r}"

@@ -25,11 +25,11 @@ from taut.data.units import GIGABIT, MICROSECOND
 from taut.errors import DataError
 from taut.formulations.batch.configurations import even_division
 from taut.formulations.latency import memory_bytes, step_time, violations
+from taut.formulations.mechanisms.offload import ActivationOffload
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.strategy import Strategy, division_of_layers
 from taut.formulations.tables.activation_offload import HOST_FULL, LEAST_COEFFICIENT, check_activation_hosts
-from taut.formulations.tables.host_shares import ActivationOffload
 from taut.formulations.violation import Rule
 from taut.planning.stack import not_hidden_twice
 from taut.prediction.settings import Setting

@@ -5,10 +5,9 @@ A candidate's bound b says that nothing in it is faster. Beside the plan's J sec
 b >= J, and where b < J it is open: something in it may be faster by up to 1 - b / J.
 """
 
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from taut.formulations.space import Candidate
+from taut.formulations.space import DEFAULTS, FIELDS, Candidate
 from taut.solver.result import SOLVED
 
 if TYPE_CHECKING:
@@ -32,23 +31,19 @@ WHY = {
 
 def candidate_name(entry: "CandidateSection") -> str:
     """A candidate in one line, as progress and messages name it."""
-    given: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in entry.strategy.items()
-    }
     try:
-        return str(Candidate(**given))
+        return str(Candidate.from_dict(entry.strategy))
     except TypeError:
-        return " ".join(f"{name}={value}" for name, value in given.items())
+        return " ".join(f"{name}={value}" for name, value in entry.strategy.items())
 
 
 def own_entry(plan: "PlanDocument") -> "CandidateSection | None":
     """The entry of the plan's own candidate, None where the document lacks it."""
     known = plan.strategy.model_dump()
-    names = {field.name for field in fields(Candidate)} & known.keys()
-    defaults = {field.name: field.default for field in fields(Candidate)}
+    names = FIELDS.keys() & known.keys()
 
     def is_own(entry: "CandidateSection") -> bool:
-        values = {name: entry.strategy.get(name, defaults[name]) for name in names}
+        values = {name: entry.strategy.get(name, DEFAULTS[name]) for name in names}
         return all((list(v) if isinstance(v, tuple) else v) == known[name] for name, v in values.items())
 
     return next((entry for entry in plan.certificate.candidates if is_own(entry)), None)

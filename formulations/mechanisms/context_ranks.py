@@ -1,7 +1,13 @@
 r"""
-How context ranks of a candidate may share attention: ``taut.formulations.degrees`` (4).
+Context ranks: devices that have different tokens of a sequence, and share attention.
 
-Of what suits the heads two kinds are left out where another is at least as fast on any placement, and holds no more:
+(10) cp context ranks are at most ``max_cp``, and 2 cp divides every sequence, of which each rank has a piece from both
+    ends, so that all have like work under a causal mask. Tensor groups then lie in a node, and blocks of tp cp devices
+    fit the nodes as tensor groups do (``taut.formulations.space`` (3)). Several context ranks are priced by the latency
+    model ``step`` alone, where memory is a sum of terms. They share attention in each way of ``cp_comm`` that suits the
+    heads (``taut.formulations.degrees`` (4)), but the two kinds that another one is never slower than.
+
+A kind is left out where another is at least as fast on any placement, and holds no more:
 
 (1) the gather of all keys beside a ring, which sends the same bytes in as many steps and may go beside attention;
 (2) all-to-alls beside a ring of c steps and ranks whose bytes attention hides on every link that it may have: with m
@@ -17,16 +23,34 @@ What is fixed is never left out.
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from taut.data.cluster import ClusterSpec
 from taut.data.layers.layer import LayerSpec
 from taut.data.model import ModelSpec
-from taut.data.stack import ContextKind
+from taut.data.stack import CONTEXT_KINDS, ContextKind
 from taut.formulations.degrees import inner_contexts
+from taut.formulations.fields import Field, Fix, Words, divides_devices, named, one_of_names
 from taut.formulations.links import Links
-from taut.formulations.space import StrategySpace
+
+if TYPE_CHECKING:
+    from taut.formulations.space import StrategySpace
+
+CONTEXT_RANKS = Field(
+    meaning="Context ranks, which have different tokens of every sequence.",
+    seldom=True,
+    grouped=True,
+    fix=Fix(3, int, divides_devices),
+    words=Words(2, named("cp", 1)),
+)
+ATTENTION = Field(
+    meaning="How context ranks share attention: a ring (p2p), a gather, an all-to-all, or one within nodes.",
+    beside="cp",
+    fix=Fix(13, str, one_of_names(CONTEXT_KINDS)),
+    words=Words(3, lambda each: each.cp_comm if each.cp > 1 and each.cp_comm != "p2p" else ""),
+)
 
 
 class ContextKinds:
@@ -45,7 +69,7 @@ class ContextKinds:
 
     def __init__(
         self,
-        space: StrategySpace,
+        space: "StrategySpace",
         model: ModelSpec,
         cluster: ClusterSpec,
         links: Links | None = None,

@@ -1,0 +1,117 @@
+"""
+One table of the fields of a candidate: what each means, may be fixed to, and how it is written and said.
+
+``Candidate`` (``taut.formulations.space``) states name, type and default of a field. ``Annotated`` attaches the field's
+record, which the module of its mechanism brings. Documents, ``--fix``, messages, tables and the reference read the
+records, so that a new choice is one record, one line of ``Candidate`` and one expander.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from taut.data.suggest import one_of
+
+Fixed = Mapping[str, int | str | bool]
+"""Values that fields are fixed to, by name."""
+Expected = Callable[[object, int, int], str | None]
+"""What a value should be, of (value, global batch, devices); None where it may be what it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """
+    What a field may be fixed to: its place in lists of fixable fields, its type, and the rule for a value.
+
+    ``value`` gives what a candidate has of the field where some values are fixed, None where no value holds; without it
+    the field itself.
+    """
+
+    place: int
+    kind: type
+    expected: Expected
+    value: Callable[[Any, Fixed], object] | None = None
+
+
+class Words(NamedTuple):
+    """How a field stands in a line of words: its place there, and its text, empty where it is left out."""
+
+    place: int
+    text: Callable[[Any], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """
+    A field of a candidate: its meaning in a sentence, what fixes it, and its words.
+
+    A ``seldom`` field is written only where it differs from its default, one ``beside`` a degree only where that is
+    above 1. A ``grouped`` field that differs from its default is priced by the latency model ``step`` alone, where
+    memory is a sum of terms.
+    """
+
+    meaning: str
+    seldom: bool = False
+    beside: str = ""
+    grouped: bool = False
+    fix: Fix | None = None
+    words: Words | None = None
+
+
+def named(name: str, usual: object = None) -> Callable[[Any], str]:
+    """Text ``name=value`` of a field, empty where it has its usual value."""
+    return lambda candidate: "" if (value := getattr(candidate, name)) == usual else f"{name}={value}"
+
+
+def one_of_names(known: Iterable[str]) -> Expected:
+    """Accept one of some names."""
+    names = tuple(known)
+    return lambda value, batch, devices: None if value in names else one_of(str(value), names)
+
+
+def some_of_names(known: Iterable[str]) -> Expected:
+    """Accept names of modules joined by +."""
+    names = tuple(known)
+
+    def expected(value: object, batch: int, devices: int) -> str | None:
+        wrong = [part for part in str(value).split("+") if part not in names]
+        return f"modules joined by +, {one_of(wrong[0], names)}" if wrong else None
+
+    return expected
+
+
+def divides_devices(value: object, batch: int, devices: int) -> str | None:
+    """Accept a divisor of the devices."""
+    return None if _divides(value, devices) else f"a divisor of the {devices} devices"
+
+
+def divides_batch(value: object, batch: int, devices: int) -> str | None:
+    """Accept a divisor of the global batch."""
+    return None if _divides(value, batch) else f"a divisor of the global batch {batch}"
+
+
+def divides_both(value: object, batch: int, devices: int) -> str | None:
+    """Accept a divisor of the devices and of the global batch."""
+    return divides_devices(value, batch, devices) or divides_batch(value, batch, devices)
+
+
+def chunk_count(value: object, batch: int, devices: int) -> str | None:
+    """Accept a whole number above 0."""
+    return None if _divides(value, value) else "a number of chunks a device, from 1 on"
+
+
+def zero_stage(value: object, batch: int, devices: int) -> str | None:
+    """Accept a stage of ZeRO."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return None if whole and value in (0, 1, 2, 3) else "0, 1, 2 or 3"
+
+
+def true_or_false(value: object, batch: int, devices: int) -> str | None:
+    """Accept a truth value."""
+    return None if isinstance(value, bool) else "true or false"
+
+
+def _divides(value: object, number: object) -> bool:
+    if isinstance(value, bool) or not (isinstance(value, int) and isinstance(number, int)):
+        return False
+    return value > 0 and number % value == 0

@@ -1,0 +1,53 @@
+"""
+Copies: groups of replicas, each with a copy of what ZeRO shards.
+
+(7) Under ZeRO-2 and 3 every ``dp_shard`` consecutive replicas share one copy of weights, gradients and optimizer
+    states. All dp replicas share one copy; with ``hybrid_sharding`` the largest divisor of dp above 1 does as well
+    whose tensor groups fit every node together. A fixed ``dp_shard`` is a further number, under ZeRO-1 (optimizer
+    states) too where ZeRO-1 is fixed. Groups of fewer than dp replicas are priced by the latency model ``step`` alone,
+    where memory is a sum of terms. Candidates with several context ranks have one copy.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from taut.formulations.degrees import divisors
+from taut.formulations.fields import Field, Fix, Fixed, Words, divides_devices, named
+
+if TYPE_CHECKING:
+    from taut.formulations.space import Candidate, Workload
+
+
+def _shared(candidate: "Candidate", fixed: Fixed) -> int | None:
+    """Devices that share a copy, None where nothing that copies may divide is shared."""
+    return candidate.shards if candidate.zero in _sharing(fixed) else None
+
+
+REPLICAS_OF_A_COPY = Field(
+    meaning="Replicas that share one copy of what ZeRO shards; 0 stands for all of them.",
+    seldom=True,
+    grouped=True,
+    fix=Fix(12, int, divides_devices, _shared),
+    words=Words(12, named("dp_shard", 0)),
+)
+
+
+def with_copies(workload: "Workload", candidate: "Candidate") -> Iterator["Candidate"]:
+    """The candidate with one copy, and with each number of replicas to a copy, (7)."""
+    yield candidate
+    space, dp = workload.space, candidate.dp
+    if candidate.zero not in _sharing(space.fixed) or candidate.cp > 1:
+        return
+    sizes = {int(space.fixed.get("dp_shard", 1))}
+    if space.hybrid_sharding and candidate.zero >= 2:
+        room = min(group.gpus_per_node for group in workload.cluster.nodes) // candidate.tp
+        sizes.add(max((size for size in divisors(dp) if size <= room), default=1))
+    for size in sizes:
+        if 1 < size < dp and dp % size == 0:
+            yield replace(candidate, dp_shard=size)
+
+
+def _sharing(fixed: Fixed) -> tuple[int, ...]:
+    """ZeRO stages that may have several copies: 1 where it is fixed, (7)."""
+    return (1, 2, 3) if fixed.get("zero") == 1 else (2, 3)

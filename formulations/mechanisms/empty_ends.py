@@ -1,0 +1,36 @@
+"""
+Empty ends: first and last chunks without layers, which have the embedding and the head alone.
+
+(13) With ``empty_ends`` and ``layout`` among the divisions, candidates of a model with a vocabulary that have several
+    chunks a device, or several stages where ``empty_ends`` is fixed, divide the embedding, the layers and the head. The
+    first chunk may have the embedding alone, and the last the head, so that pp * vpp <= L + 2. All other candidates
+    have pp * vpp <= L.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from taut.data.stack import ANY_DIVISION
+from taut.formulations.fields import Field, Fix, true_or_false
+
+if TYPE_CHECKING:
+    from taut.formulations.space import Candidate, Workload
+
+END_CHUNKS = Field(
+    meaning="Whether the first chunk may have the embedding alone, and the last the head.",
+    seldom=True,
+    fix=Fix(14, bool, true_or_false),
+)
+ENDS = 2
+"""Parts that are divided beside the layers: embedding and head."""
+
+
+def with_ends(workload: "Workload", candidate: "Candidate") -> Iterator["Candidate"]:
+    """The candidate with end chunks that may be empty where (13) says so, if it has parts for all chunks."""
+    space, model = workload.space, workload.model
+    wanted = bool(space.fixed.get("empty_ends", candidate.vpp > 1))
+    several = candidate.pp > 1 and bool(model.vocab)
+    empty = wanted and several and space.empty_ends and ANY_DIVISION in space.divisions
+    if candidate.pp * candidate.vpp <= len(model.blocks) + ENDS * empty:
+        yield replace(candidate, empty_ends=True) if empty else candidate

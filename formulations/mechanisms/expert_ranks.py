@@ -1,0 +1,86 @@
+"""
+Expert ranks: devices that have different experts of a layer, and exchange tokens.
+
+(11) ep expert ranks are at most ``max_ep``, divide the experts of every layer that has some, and have one tensor rank
+    each or all tp of them: etp = 1 or tp. Expert groups and blocks are those of ``taut.formulations.degrees`` (1), fit
+    the nodes as tensor groups do (``taut.formulations.space`` (3)), and tensor groups lie in a node. Tensor ranks share
+    what lies between their parts (``sequence_parallel``). Where ep is 1 all experts are split over tensor ranks.
+    Elsewhere candidates have ZeRO-1, or ZeRO-0 where 1 is not in the space or 0 is fixed, or ZeRO-2 or 3, whose copies
+    hold whole expert groups (degrees (3)), and then no exchange beside another micro-batch, (14). All of these stages
+    are among ``expert_zero`` where it is given, and etp = 1 unless ``expert_tensor``. Several expert ranks are priced
+    by the latency model ``step`` alone, where memory is a sum of terms.
+(14) Where exchanges overlap another micro-batch, they do in candidates with several expert ranks whose passes alternate
+    between micro-batches: interleaved 1F1B, and one stage with more than one micro-batch. Their layers with experts are
+    alike, and recompute is neither full nor of the module ``moe``.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from taut.data.costs import Recompute
+from taut.data.model import ModelSpec
+from taut.formulations.degrees import expert_degrees
+from taut.formulations.fields import Field, Fix, Words, divides_devices
+from taut.formulations.mechanisms.recompute import recompute_of, suits
+
+if TYPE_CHECKING:
+    from taut.formulations.space import Candidate, StrategySpace, Workload
+
+EXPERT_RANKS = Field(
+    meaning="Expert ranks, over which the experts of a layer are divided.",
+    seldom=True,
+    grouped=True,
+    fix=Fix(5, int, divides_devices),
+    words=Words(4, lambda candidate: f"ep={candidate.ep}" if candidate.ep > 1 else ""),
+)
+EXPERT_TENSOR_RANKS = Field(
+    meaning="Tensor ranks that share an expert; 0 where ``ep`` is 1, which stands for ``tp``.",
+    seldom=True,
+    fix=Fix(6, int, divides_devices, lambda candidate, fixed: candidate.block.etp),
+    words=Words(5, lambda candidate: f"etp={candidate.etp}" if candidate.ep > 1 else ""),
+)
+
+
+def with_expert_ranks(workload: "Workload", candidate: "Candidate") -> Iterator["Candidate"]:
+    """The candidate with one expert rank, and with each number of several, (11)."""
+    yield candidate
+    space, model = workload.space, workload.model
+    if space.max_ep == 1 or candidate.uneven_batch or candidate.sequence_parallel != (candidate.tp > 1):
+        return
+    if candidate.zero not in _zero_stages(space, candidate):
+        return
+    devices = candidate.dp * candidate.width
+    for shape in expert_degrees(model, workload.cluster, candidate.block, devices):
+        if shape.ep <= space.max_ep and (shape.etp == 1 or space.expert_tensor):
+            several = replace(candidate, ep=shape.ep, etp=shape.etp)
+            kept = recompute_beside_overlap(space, model, several, recompute_of(space, candidate.schedule))
+            hidden = several.zero >= 2 and hides_exchange(space, model, several)
+            if not hidden and shape.divides_copy(candidate.dp_shard) and suits(candidate, kept):
+                yield several
+
+
+def _zero_stages(space: "StrategySpace", candidate: "Candidate") -> list[int]:
+    """The ZeRO stages beside several expert ranks: 1 takes less than 0 in all, (11)."""
+    stages = [
+        zero for zero in space.zero_stages(candidate.pp, candidate.dp_cp) if space.fixed.get("zero", zero) == zero
+    ]
+    if space.expert_zero is not None:
+        stages = [zero for zero in stages if zero in space.expert_zero]
+    return [zero for zero in stages if zero or 1 not in stages]
+
+
+def hides_exchange(space: "StrategySpace", model: ModelSpec, candidate: "Candidate") -> bool:
+    """Whether exchanges of a candidate overlap another micro-batch, (14)."""
+    alternate = candidate.schedule == "interleaved-1f1b" or (candidate.pp == 1 and candidate.num_micro_batches > 1)
+    return space.dispatch.overlap and candidate.ep > 1 and alternate and model.has_alike_experts
+
+
+def recompute_beside_overlap(
+    space: "StrategySpace", model: ModelSpec, candidate: "Candidate", every: tuple[Recompute, ...]
+) -> tuple[Recompute, ...]:
+    """Recompute that goes with a candidate's overlap of exchanges, (14)."""
+    if not hides_exchange(space, model, candidate):
+        return every
+    moe = "moe" in space.recompute_modules
+    return tuple(name for name in every if name == "none" or (name == "selective" and not moe))

@@ -1,0 +1,28 @@
+"""
+Sequence parallelism: tensor ranks share what lies between their parts, such as norms and dropout.
+
+A candidate may share where tp > 1 and tp cp divides every sequence. The space states whether candidates share, do not,
+or both.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from taut.formulations.fields import Field, Fix, Words, true_or_false
+
+if TYPE_CHECKING:
+    from taut.formulations.space import Candidate, Workload
+
+SEQUENCE_PARALLEL = Field(
+    meaning="Whether tensor ranks share what lies between their parts of a layer.",
+    fix=Fix(11, bool, true_or_false),
+    words=Words(13, lambda candidate: "sp" if candidate.sequence_parallel else ""),
+)
+
+
+def with_sequence_parallel(workload: "Workload", candidate: "Candidate") -> Iterator["Candidate"]:
+    """The candidate with and without sequence parallelism, as the space has it."""
+    shared = candidate.tp > 1 and all(length % (candidate.tp * candidate.cp) == 0 for length in workload.lengths)
+    for each in workload.space.sequence_parallel if shared else (False,):
+        yield replace(candidate, sequence_parallel=True) if each else candidate

@@ -1,0 +1,38 @@
+"""
+Uneven batches: replicas on different types of device run different numbers of micro-batches.
+
+(16) With ``uneven_batch`` a candidate has a variant whose replicas divide the g / micro_batch micro-batches of a step
+    unevenly. Every replica is on one type of device and runs one micro-batch or more, m in the mean. The variant exists
+    where the cluster has several types, whose devices make whole pipelines each (pp tp cp divides their number), under
+    1F1B with m >= pp and m > 1, so that stages hold what they hold with m, with ZeRO-0 or 1 and ep = 1, as other ranks
+    would exchange something with every micro-batch. It is priced by the latency model ``step`` alone, where memory is a
+    sum of terms. Gradients are averaged over samples: a replica's count by its micro-batches.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from taut.formulations.fields import Field, Fix, Words, true_or_false
+
+if TYPE_CHECKING:
+    from taut.formulations.space import Candidate, Workload
+
+UNEVEN_BATCH = Field(
+    meaning="Whether replicas run different numbers of micro-batches, ``num_micro_batches`` in the mean.",
+    seldom=True,
+    grouped=True,
+    fix=Fix(15, bool, true_or_false),
+    words=Words(14, lambda candidate: "uneven batch" if candidate.uneven_batch else ""),
+)
+
+
+def with_uneven_batch(workload: "Workload", candidate: "Candidate") -> Iterator["Candidate"]:
+    """The candidate, and the one with an uneven batch, (16)."""
+    yield candidate
+    if not workload.space.uneven_batch or candidate.dp_shard or candidate.ep > 1 or candidate.zero > 1:
+        return
+    pipeline, counts = candidate.pp * candidate.tp * candidate.cp, workload.device_counts
+    whole = len(counts) > 1 and all(count % pipeline == 0 for count in counts)
+    if whole and candidate.schedule == "1f1b" and candidate.num_micro_batches >= max(candidate.pp, 2):
+        yield replace(candidate, uneven_batch=True)
