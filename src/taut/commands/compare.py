@@ -65,7 +65,7 @@ def _settings(current: str) -> dict[str, Any]:
 
 def _two_plans(one: str, other: str, options: dict[str, Any], *, as_json: bool) -> None:
     from taut.comparison.compare import compare_plans
-    from taut.reports.text_table import text_table
+    from taut.words import text_table
 
     if options:
         name = "--" + min(options).replace("_", "-")

@@ -74,7 +74,7 @@ def _option(name: str) -> str:
 
 def _words(found: "StrategyPlacement") -> str:
     """A strategy's placement in words."""
-    from taut.reports.proof import percent
+    from taut.words import percent
 
     count, given = len(found.permutation), found.known_s
     before = "" if given is None else f"the plan's placement takes {given:.6g} s, "
@@ -98,7 +98,7 @@ def _solve(instance: Path, out: Path | None, time_limit: float, seed: int, *, as
     from taut.data.readers.qaplib import qaplib_text
     from taut.files import write_atomically
     from taut.planning.request import check_search
-    from taut.reports.proof import percent
+    from taut.words import percent
 
     check_search(time_limit=time_limit, seed=seed)
     problem = problem_of(instance)

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from taut.reports.proof import percent
 from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.result import relative_gap
+from taut.words import percent
 
 SECONDS_BETWEEN = 1.0
 SECONDS_BETWEEN_LIVE = 0.1

@@ -43,8 +43,8 @@ def _checked(values: dict[str, Any], path: Path) -> "tuple[Outcome, list[str], d
 
 def _plan(values: dict[str, Any], path: Path) -> "tuple[Verification, list[str], dict[str, Any]]":
     """Check of a plan, its figures in words, and further fields of the report."""
-    from taut.reports.proof import percent
     from taut.solver.meshes.spaces import NAME, verify_plan
+    from taut.words import percent
 
     outcome = verify_plan(values, str(path))
     counted = "choices of meshes" if values.get("format") == MESHES else "candidates"
@@ -76,8 +76,8 @@ def _plan(values: dict[str, Any], path: Path) -> "tuple[Verification, list[str],
 
 def _schedule(path: Path) -> "tuple[ScheduleVerification, list[str], dict[str, Any]]":
     """Check of a schedule, its figures in words, and further fields of the report."""
-    from taut.reports.proof import percent
     from taut.schedules.verify import verify_schedule
+    from taut.words import percent
 
     outcome = verify_schedule(path)
     words = [

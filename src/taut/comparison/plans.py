@@ -5,7 +5,7 @@ from taut.meshes.plan import MeshedPlan
 from taut.planning.batch_words import batch_words
 from taut.planning.plan import Plan
 from taut.reports.memory_words import activations_on_hosts
-from taut.reports.text_table import percent
+from taut.words import percent
 
 Row = tuple[str, str, str]
 
@@ -34,7 +34,7 @@ def _figures(plan: Plan | MeshedPlan) -> dict[str, str]:
         "layers": "|".join(str(end - first) for first, end in chosen.stages),
         "step time": f"{plan.step_time_s:.6g} s",
         "lower bound": NONE if plan.lower_bound_s is None else f"{plan.lower_bound_s:.6g} s",
-        "gap": percent(plan.gap),
+        "gap": percent(plan.gap, places=2),
         "fullest device": f"{max(predicted.memory_bytes) / GIB:.2f} GiB",
         "communication": _communication(plan),
     }

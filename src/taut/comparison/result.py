@@ -8,7 +8,7 @@ from taut.formulations.latency import memory_bytes, violations
 from taut.formulations.strategy import Strategy
 from taut.planning.plan import Plan
 from taut.planning.stated import Stated
-from taut.reports.text_table import percent, text_table
+from taut.words import percent, text_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,10 +145,8 @@ class Comparison:
             ("fullest device", _gib(max(current.memory_bytes)), _gib(max(best.predicted.memory_bytes))),
             ("fits", "yes" if current.fits else "no", "yes"),
         ]
-        ratio = current.step_time_s / best.step_time_s
-        said = (
-            f"The current step takes {ratio:.3f} times the best plan's, and is {percent(self.distance)} above the bound"
-        )
+        ratio, above = current.step_time_s / best.step_time_s, percent(self.distance, places=2)
+        said = f"The current step takes {ratio:.3f} times the best plan's, and is {above} above the bound"
         parts = [f"current  {current}", f"best     {best!r}", text_table(lines), f"{said}."]
         if current.why:
             parts.append(f"The current configuration does not fit: {current.why}.")
@@ -170,7 +168,7 @@ def _changes(changes: tuple[Change, ...], current_s: float) -> str:
             each.before,
             each.after,
             f"{each.step_time_s:.4g} s",
-            percent(each.gain(current_s)),
+            percent(each.gain(current_s), places=2),
             _gib(each.memory_bytes),
         )
         for each in changes

@@ -17,9 +17,9 @@ from taut.exports.flagscale import plain_flags, sections, with_meshes
 from taut.exports.job import ExportError, Job
 from taut.meshes.plan import MeshedPlan
 from taut.planning.plan import Plan
-from taut.reports.proof import percent
 from taut.solver.meshes.search import ORDERS
 from taut.solver.meshes.spaces import NAME
+from taut.words import percent
 
 REPLICA_MAJOR = "use_tp_pp_dp_mapping"
 

@@ -2,7 +2,7 @@
 
 from taut.exports.job import Job
 from taut.planning.batch_words import batch_words
-from taut.reports.proof import percent
+from taut.words import percent
 
 STARTS = {
     "torchrun": "on every node: `bash torchrun.sh {script}` (`NODE=` names the node where the host's name does not)",

@@ -29,9 +29,9 @@ from taut.data.units import GIB
 from taut.errors import DataError
 from taut.frontier.memory_limits import gib_of, kib_of, rounded_down, rounded_up
 from taut.planning.plan import Plan
-from taut.reports.proof import percent
 from taut.solver.certificate.document import StrategySection
 from taut.solver.result import OPTIMALITY_GAP, Status, relative_gap
+from taut.words import percent
 
 DEGREES = (
     "pp",

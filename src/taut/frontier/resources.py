@@ -25,8 +25,8 @@ from taut.frontier.memory_limits import rounded_down, rounded_up
 from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
 from taut.provisioning.goal import Goal, steps_of
 from taut.provisioning.node_count import NodeCount, check_alike, counts_of
-from taut.reports.text_table import percent, text_table
 from taut.solver.branch_and_bound.progress import Listener
+from taut.words import percent, text_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,5 +254,5 @@ def _cells(point: ResourcePoint, dollars: bool) -> tuple[str, ...]:
     plan = str(at.status) if chosen is None else f"pp={chosen.pp} tp={chosen.tp}{contexts} dp={chosen.dp}"
     needs = "-" if at.needs_gib is None else rounded_up(at.needs_gib)
     mark = "*" if point.on_front else ""
-    head = (str(point.nodes), str(point.gpus), rounded_down(at.limit_gib), *seconds, percent(at.gap), days)
+    head = (str(point.nodes), str(point.gpus), rounded_down(at.limit_gib), *seconds, percent(at.gap, places=2), days)
     return (*head, *cost, needs, mark, plan)

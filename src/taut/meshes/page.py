@@ -7,7 +7,7 @@ from taut.reports.page.figures import memory_figure, parts_figure
 from taut.reports.page.frame import assumptions, framed, head, section, stages_table
 from taut.reports.page.markup import table
 from taut.reports.page.pipeline import schedule_figure
-from taut.reports.proof import percent
+from taut.words import percent
 
 PARTS = {
     "passes": "passes with tensor traffic",

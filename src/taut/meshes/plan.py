@@ -20,11 +20,11 @@ from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanReq
 from taut.planning.resolve import resolved_problem
 from taut.planning.stack import stack_of
 from taut.planning.written import WrittenPlan
-from taut.reports.proof import percent
 from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.meshes.document import MeshDocument, mesh_document, parse_meshes
 from taut.solver.meshes.search import search_meshes
 from taut.solver.result import Status
+from taut.words import percent
 
 DEFAULT_STACK = "flagscale"
 FIXABLE = ("pp", "zero", "recompute", "schedule")

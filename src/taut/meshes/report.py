@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from taut.data.units import GIB
-from taut.reports.proof import percent, prices, status_label, unchecked
-from taut.reports.text_table import text_table
+from taut.reports.proof import prices, status_label, unchecked
 from taut.solver.certificate.document import problem_of
 from taut.solver.meshes.document import MeshDocument
+from taut.words import percent, text_table
 
 HEADS = ("device", "stages", "tp", "dp", "micro-batch", "layers of the stages", "recompute", "GiB of each")
 

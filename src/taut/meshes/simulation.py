@@ -21,10 +21,10 @@ from taut.formulations.meshes.timeline import MeshTimeline, mesh_timeline
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.schedule import FORWARD
 from taut.meshes.plan import MeshedPlan
-from taut.reports.text_table import text_table
 from taut.simulation.trace import named, write_events
 from taut.solver.certificate.document import problem_of
 from taut.solver.meshes.document import mesh_plan_of
+from taut.words import text_table
 
 WORDS = {"passes": "passes", "data_parallel": "gradients", "optimizer": "optimizer", "constant": "constant",
          "waiting": "bubble and messages"}  # fmt: skip

@@ -21,9 +21,9 @@ from taut.papers.amp import SETTINGS
 from taut.papers.compared import Compared, times, with_bound
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
-from taut.reports.text_table import text_table
 from taut.solver.methods.named import method_of
 from taut.solver.result import Limits
+from taut.words import text_table
 
 BASELINES = ("megatron", "amp", "pipette", "hethub", "random")
 SPEED_UPS = {"homogeneous": 1.32 / 1.20, "het_cluster": 1.54, "het_model": 1.89 / 1.07}

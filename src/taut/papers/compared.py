@@ -6,10 +6,10 @@ from time import perf_counter
 from typing import TypedDict
 
 from taut.formulations.problem import PlanningProblem
-from taut.reports.text_table import percent
 from taut.solver.methods.outcome import Outcome
 from taut.solver.result import Limits
 from taut.solver.search.search import search
+from taut.words import percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Compared:
     @property
     def distance_cells(self) -> tuple[str, ...]:
         """Distances in a table's words."""
-        return tuple(percent(distance) for distance in self.distances.values())
+        return tuple(percent(distance, places=2) for distance in self.distances.values())
 
     @property
     def wall_cells(self) -> tuple[str, ...]:

@@ -29,12 +29,12 @@ from taut.formulations.problem import PlanningProblem
 from taut.papers.chosen import places_with
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
-from taut.reports.text_table import text_table
 from taut.solver.methods.baselines.hethub import arranged, hethub
 from taut.solver.methods.baselines.trials import plain_candidates, quickest
 from taut.solver.result import Incumbent, Limits
 from taut.solver.search.search import search
 from taut.solver.simple_plans import simple_plan
+from taut.words import text_table
 
 MODEL, BATCH_OF_NODE = "llama2-70b", 2048 / 6
 PEAK = 241.0

@@ -23,11 +23,11 @@ from taut.papers.chosen import places_with
 from taut.papers.hethub import quickest_even
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
-from taut.reports.text_table import text_table
 from taut.solver.certificate.figures import communication_gap, paid
 from taut.solver.methods.baselines.hethub import hethub
 from taut.solver.result import Limits, SearchResult
 from taut.solver.search.search import search
+from taut.words import text_table
 
 CLUSTERS = {"hethub-12n96d": 12, "hethub-24n192d": 24, "hethub-48n384d": 48, "hethub-96n768d": 96}
 """Nodes of every cluster of the catalog."""

@@ -27,12 +27,12 @@ from taut.papers.chosen import places_with
 from taut.papers.compared import Compared, times, with_bound
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
-from taut.reports.text_table import text_table
 from taut.solver.methods.baselines.trials import plain_candidates, tried
 from taut.solver.methods.named import method_of
 from taut.solver.methods.outcome import Outcome
 from taut.solver.result import Limits
 from taut.solver.simple_plans import simple_plan
+from taut.words import text_table
 
 GLOBAL_BATCH = 512
 MEAN, SPREAD = -0.2, 0.2

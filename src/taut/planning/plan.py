@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from taut.planning.tables import stage_records, worker_records
 from taut.planning.written import WrittenPlan
 from taut.reports.plan import summary
-from taut.reports.proof import percent
 from taut.solver.certificate.document import (
     CandidateSection,
     CertificateSection,
@@ -18,6 +17,7 @@ from taut.solver.certificate.document import (
     StrategySection,
     parse_document,
 )
+from taut.words import percent
 
 if TYPE_CHECKING:
     from networkx import DiGraph

@@ -17,12 +17,12 @@ from taut.data.cluster import ClusterSpec
 from taut.data.read import read_json
 from taut.files import write_atomically
 from taut.planning.tables import described_cluster
-from taut.reports.proof import percent
 from taut.solver.certificate.document import MESHES, DocumentFrame, PlanDocument
 from taut.solver.certificate.verify import Verification
 from taut.solver.meshes.document import MeshDocument
 from taut.solver.meshes.spaces import WithoutPlan, bound_of_both, other_space, status_of_both, verify_plan
 from taut.solver.result import relative_gap
+from taut.words import percent
 
 Document = TypeVar("Document", PlanDocument, MeshDocument)
 

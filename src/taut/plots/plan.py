@@ -15,7 +15,7 @@ import numpy as np
 
 from taut.data.units import GIB
 from taut.reports.plan import PARTS
-from taut.reports.proof import percent
+from taut.words import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

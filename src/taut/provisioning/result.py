@@ -5,8 +5,8 @@ from typing import Any
 
 from taut.planning.plan import Plan
 from taut.provisioning.goal import Goal
-from taut.reports.text_table import percent, text_table
 from taut.solver.result import relative_gap
+from taut.words import percent, text_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,13 @@ class Provision:
         wanted += "" if goal.deadline_days is None else f", at most {goal.deadline_days:g} days"
         proven = f"{self.lower_bound:,.6g} on 1 to {len(self.points)} nodes"
         found = f"best        {best.nodes} nodes, {best.gpus} GPUs: {self.value:,.6g}{unit}"
-        lines = [wanted, found, f"bound       {proven}, gap {percent(self.gap)}", "", text_table(self._lines())]
+        lines = [
+            wanted,
+            found,
+            f"bound       {proven}, gap {percent(self.gap, places=2)}",
+            "",
+            text_table(self._lines()),
+        ]
         return "\n".join(lines)
 
     def _lines(self) -> list[tuple[str, ...]]:

@@ -16,7 +16,7 @@ from taut.data.catalog.builtin import (
 from taut.data.catalog.devices import catalog_devices
 from taut.data.cluster import ClusterSpec
 from taut.errors import DataError
-from taut.reports.text_table import text_table
+from taut.words import text_table
 
 SECTIONS = ("models", "clusters", "devices", "stacks", "calibrations", "memory-models", "profiles")
 

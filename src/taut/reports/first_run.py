@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any
 from taut.data.units import GIB
 from taut.prediction.measured_run import MeasuredRun
 from taut.reports.errors_known import calibration_with_errors
-from taut.reports.proof import percent
 from taut.reports.sensitivity import regret
-from taut.reports.text_table import text_table
+from taut.words import percent, text_table
 
 if TYPE_CHECKING:
     from taut.solver.certificate.document import PlanDocument

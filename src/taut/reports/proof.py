@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from taut.data.catalog.builtin import catalog_calibrations
 from taut.reports.errors_known import calibration_with_errors, others_than
 from taut.reports.memory_words import memory_words
+from taut.words import percent
 
 if TYPE_CHECKING:
     from taut.solver.certificate.document import InputSection, PlanDocument
@@ -150,10 +151,3 @@ def _no_margin(bound: float | None) -> list[str]:
 
 def _seconds(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.6g} s"
-
-
-def percent(value: float | None) -> str:
-    """A gap as text: ``unknown`` if it is undefined, 0 if it is only rounding."""
-    from taut.solver.result import SOLVED
-
-    return "unknown" if value is None else f"{100 * (value if value > SOLVED else 0.0):.3g} %"

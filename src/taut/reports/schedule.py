@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from taut.reports.proof import percent
+from taut.words import percent
 
 MOST_LISTED = 12
 """Devices whose figures fit into a line."""

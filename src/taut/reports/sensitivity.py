@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any
 from taut.data.calibration import HIGH, LOW
 from taut.reports.alternatives import candidate_name, nearest
 from taut.reports.errors_known import calibration_with_errors
-from taut.reports.proof import percent
+from taut.words import percent
 
 if TYPE_CHECKING:
     from taut.solver.certificate.document import PlanDocument

@@ -3,10 +3,10 @@
 import math
 from textwrap import wrap
 
-from taut.reports.proof import percent
 from taut.sensitivity.box import BoxRegret
 from taut.sensitivity.break_even import WINS, Row
 from taut.sensitivity.points import GAP
+from taut.words import percent
 
 
 def box_text(found: BoxRegret, *, width: int) -> str:

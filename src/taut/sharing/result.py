@@ -11,11 +11,11 @@ import numpy as np
 from taut.data.arrays import Floats
 from taut.formulations.jobs.check import violations
 from taut.formulations.jobs.problem import Objective
-from taut.reports.text_table import percent, text_table
 from taut.sharing.instance import HOUR, Instance
 from taut.solver.jobs.bounds import JobsBound
 from taut.solver.jobs.solve import Found
 from taut.solver.result import relative_gap
+from taut.words import percent, text_table
 
 MOST_SHOWN = 12
 """Jobs that the report lists; the others are in the CSV file and in JSON."""
@@ -180,17 +180,17 @@ class JobsSchedule:
         ratio = self.deadline_ratio
         lines = [
             f"{jobs} on {self.instance.cluster.name}, {int(problem.capacity.sum())} GPUs, by {made}",
-            f"{self.objective}: {unit} {shown[0]}, no schedule is below {shown[1]}, gap {percent(self.gap)}",
+            f"{self.objective}: {unit} {shown[0]}, no schedule is below {shown[1]}, gap {percent(self.gap, places=2)}",
         ]
         if ratio is not None:
             most = self.deadline_ratio_bound
-            bound = "" if most is None else f", at most {percent(most)} is possible"
-            lines.append(f"deadlines met {percent(ratio)}{bound}")
+            bound = "" if most is None else f", at most {percent(most, places=2)} is possible"
+            lines.append(f"deadlines met {percent(ratio, places=2)}{bound}")
         measured = self.found.measures
         figures = f"mean completion {_hours(measured.mean_completion_s)}, makespan {_hours(measured.makespan_s)}"
         figures = figures if isfinite(measured.makespan_s) else "not all jobs are completed"
         dollars = f", {measured.dollars:,.2f} dollars" if measured.dollars > 0 else ""
-        return [*lines, f"{figures}, utilisation {percent(self.utilisation)}{dollars}"]
+        return [*lines, f"{figures}, utilisation {percent(self.utilisation, places=2)}{dollars}"]
 
     def _rest(self) -> list[str]:
         left = len(self.jobs) - MOST_SHOWN

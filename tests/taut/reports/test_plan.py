@@ -1,4 +1,4 @@
-"""Words for figures."""
+"""A plan in words."""
 
 from typing import Any
 
@@ -7,17 +7,8 @@ import pytest
 import taut
 from taut.data.memory import MemoryModel
 from taut.reports.plan import summary
-from taut.reports.proof import percent
 from tests.support.launches import model_with_experts, small_cluster
 from tests.support.plans import made_plan
-
-
-@pytest.mark.parametrize(
-    ("gap", "words"), [(None, "unknown"), (0.0, "0 %"), (3.14e-10, "0 %"), (2e-9, "2e-07 %"), (0.0495, "4.95 %")]
-)
-def test_gaps_of_rounding_alone_are_none(gap: float | None, words: str) -> None:
-    """Up to 1e-9 a bound equals a value, here as everywhere; what is not defined is unknown."""
-    assert percent(gap) == words
 
 
 def test_lines_are_wrapped_behind_their_labels_and_names_are_no_markup() -> None:

@@ -27,7 +27,7 @@ from taut.papers.aceso.rule import recomputed_by_rule
 from taut.papers.aceso.search import AcesoResult, best_plan
 from taut.papers.searches.aceso_at_our_prices import OurPrices, at_our_prices, memory_bytes
 from taut.papers.searches.places import places_of
-from taut.reports.text_table import percent, text_table
+from taut.words import percent, text_table
 
 PLANS, PROFILES = "aceso_plans.csv", "profiled-time-mist-all-"
 SHARE = 7, 8
@@ -95,14 +95,14 @@ def _cells(row: AcesoRow) -> tuple[str, ...]:
     job = row.gpu, row.model, str(row.gpus), str(row.global_batch), measured
     theirs = row.choice, f"{row.predicted_s:.2f} s", f"{row.search_s:.0f} s"
     ours = row.best, f"{row.best_s:.2f} s", f"{row.lower_bound_s:.2f} s", f"{row.wall_s:.0f} s"
-    return *job, *theirs, *ours, percent(row.distance), *_our_cells(row.ours)
+    return *job, *theirs, *ours, percent(row.distance, places=2), *_our_cells(row.ours)
 
 
 def _our_cells(ours: OurPrices | None) -> tuple[str, str, str]:
     if ours is None:
         return "not priced", "-", "-"
     theirs, bound = ("-" if value is None else f"{value:.2f} s" for value in (ours.theirs_s, ours.lower_bound_s))
-    return theirs, bound, percent(ours.distance)
+    return theirs, bound, percent(ours.distance, places=2)
 
 
 def name_of(gpu: str, model: str) -> str:

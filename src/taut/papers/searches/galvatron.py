@@ -32,7 +32,7 @@ from taut.papers.galvatron.step import price
 from taut.papers.searches.places import places_of
 from taut.planning.plan import Plan
 from taut.planning.solve import plan
-from taut.reports.text_table import percent, text_table
+from taut.words import percent, text_table
 
 PLANS = "gpt_configs/galvatron_config_*.json"
 DEVICE = "a100-40gb"
@@ -117,7 +117,15 @@ def _cells(row: GalvatronRow) -> tuple[str, ...]:
     ours, bound = ("-" if value is None else f"{value:.4f} s" for value in (row.ours_s, row.our_bound_s))
     theirs = row.model, str(row.gpus), str(row.global_batch), row.choice, f"{row.predicted_s:.4f} s"
     best = row.best, f"{row.best_s:.4f} s", f"{row.lower_bound_s:.4f} s", f"{row.wall_s:.0f} s"
-    return *theirs, *best, percent(row.distance), percent(row.alike_distance), ours, bound, percent(row.our_distance)
+    return (
+        *theirs,
+        *best,
+        percent(row.distance, places=2),
+        percent(row.alike_distance, places=2),
+        ours,
+        bound,
+        percent(row.our_distance, places=2),
+    )
 
 
 def galvatron_plans(folder: Path) -> list[Path]:

@@ -28,7 +28,7 @@ from taut.papers.searches.published_plans import BRIDGE, MLPERF, NVIDIA, RECIPES
 from taut.papers.searches.sailor import PROFILE, RUNS, has_profile, has_runs, sailor_runs
 from taut.planning.plan import Plan
 from taut.planning.solve import plan
-from taut.reports.text_table import text_table
+from taut.words import text_table
 
 TABLES = NVIDIA, MLPERF, BRIDGE, RECIPES, RUNS, ACESO, GALVATRON
 SCHEDULES = ["1f1b", "interleaved-1f1b"]

@@ -24,10 +24,10 @@ from taut.data.suggest import one_of
 from taut.errors import FieldError
 from taut.formulations.jobs.problem import Objective
 from taut.papers.vtrain.traces import COUNTS, MODELS, STUDIES, Study, arrival_points, trace
-from taut.reports.text_table import percent, text_table
 from taut.sharing.instance import Instance, instance
 from taut.solver.jobs.bounds import lower_bound
 from taut.solver.jobs.solve import solve_jobs
+from taut.words import percent, text_table
 
 CLUSTER = "dgx-a100:128"
 SECONDS = 10.0
@@ -178,7 +178,7 @@ def _shown(study: Study, rows: Sequence[Row]) -> str:
     lines = [_cells(row, met) for row in rows]
     means = _means(rows)
     ratios = (f"{means[f'ratio_{name}']:.3f}" for name in ("elasticflow", "ours", "bound"))
-    shares = (percent(means[f"share_{name}"]) for name in ("elasticflow", "ours"))
+    shares = (percent(means[f"share_{name}"], places=2) for name in ("elasticflow", "ours"))
     lines.append(("mean", "", "", "", "", "", *ratios, *shares))
     elastic = means["ratio_elasticflow"] or 0.0
     least = means["least_ratio_elasticflow"] or 0.0
@@ -191,5 +191,5 @@ def _cells(row: Row, met: bool) -> tuple[str, ...]:
     figures = (row.baseline, row.elasticflow, row.ours, row.bound)
     shown = (f"{100 * value:.1f} %" if met else f"{value:.2f}" for value in figures)
     ratios = (f"{row.ratio(value):.3f}" for value in figures[1:])
-    shares = (percent(row.share(value)) for value in figures[1:3])
+    shares = (percent(row.share(value), places=2) for value in figures[1:3])
     return (str(row.number), str(row.jobs), *shown, *ratios, *shares)

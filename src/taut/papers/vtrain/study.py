@@ -8,8 +8,8 @@ from taut.data.suggest import one_of
 from taut.errors import FieldError
 from taut.papers.vtrain import plans, sizes, space
 from taut.papers.vtrain.step import Plan
-from taut.reports.text_table import percent, text_table
 from taut.sweeping.sweep import Told
+from taut.words import percent, text_table
 
 FIGURES = ("days", "utilised", "M $")
 PARTS = ("table-1", "table-3", "figure-10")
@@ -103,7 +103,12 @@ def _one(study: Study) -> str:
     lines: list[Sequence[str]] = [columns]
     for row in study.table_one:
         line = row.published
-        published = (f"{line.step_s:.2f} s", f"{line.days:.2f}", percent(line.utilisation), f"{line.dollars / 1e6:.2f}")
+        published = (
+            f"{line.step_s:.2f} s",
+            f"{line.days:.2f}",
+            percent(line.utilisation, places=2),
+            f"{line.dollars / 1e6:.2f}",
+        )
         rules = (*_figures(row, row.rules_s), f"{100 * row.rules_error:+.3f} %")
         lines.append((f"{line.whose} {degrees(line.plan)}", f"{row.gpus:,}", *published, *rules))
     measured: list[Sequence[str]] = [
@@ -124,7 +129,7 @@ def _one(study: Study) -> str:
 
 def _figures(row: plans.Row, step_s: float) -> tuple[str, str, str, str]:
     days, dollars = row.days(step_s), row.dollars(step_s) / 1e6
-    return f"{step_s:.2f} s", f"{days:.2f}", percent(row.utilisation(step_s)), f"{dollars:.2f}"
+    return f"{step_s:.2f} s", f"{days:.2f}", percent(row.utilisation(step_s), places=2), f"{dollars:.2f}"
 
 
 def _memory(gib: float, fits: bool) -> str:
@@ -142,7 +147,7 @@ def _three(rows: Sequence[sizes.Row]) -> str:
         days = (f"{line.days:.0f}", f"{row.days(row.rules_s):.1f}", f"{row.days(row.ours.step_s):.1f}")
         found = ("-", "-", "-")
         if best is not None:
-            found = (degrees(best.plan), f"{row.days(best.step_s):.1f}", percent(best.gap))
+            found = (degrees(best.plan), f"{row.days(best.step_s):.1f}", percent(best.gap, places=2))
         lines.append((*size, degrees(line.plan), *days, _memory(row.ours.zero1_gib, row.ours.zero1_fits), *found))
     law = f"Chinchilla's law at the peak for {sizes.BUDGET_DAYS} days: N = {parameters:.1f}, T = {tokens:,.0f} billion"
     published = max(line.parameters for line in sizes.TABLE if line.days <= sizes.BUDGET_DAYS)
@@ -160,10 +165,10 @@ def _space(found: Space) -> str:
     for point in found.front:
         share = flops / (point.gpus * plans.PEAK_FLOPS * point.ours.step_s)
         seconds = (f"{point.ours.step_s:.2f} s", f"{point.rules_s:.2f} s")
-        lines.append((degrees(point.plan), f"{point.gpus:,}", *seconds, percent(share)))
+        lines.append((degrees(point.plan), f"{point.gpus:,}", *seconds, percent(share, places=2)))
     best: list[Sequence[str]] = [("GPUs", "best plan", "seconds", "bound", "gap")]
     for each in found.best:
         plan = "-" if each.plan is None else degrees(each.plan)
         figures = ["-" if value is None else f"{value:.2f} s" for value in (each.step_s, each.lower_bound_s)]
-        best.append((f"{each.gpus:,}", plan, *figures, percent(each.gap) if each.plan else each.why_not[:60]))
+        best.append((f"{each.gpus:,}", plan, *figures, percent(each.gap, places=2) if each.plan else each.why_not[:60]))
     return "\n".join([head, "", text_table(lines), "", text_table(best)])

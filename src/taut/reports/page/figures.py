@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from taut.data.units import GIB
 from taut.plots.plan import HOP, RING, SHADES
 from taut.reports.page.markup import box, drawing, label, legend, line
-from taut.reports.proof import percent
+from taut.words import percent
 
 if TYPE_CHECKING:
     from taut.planning.plan import Plan

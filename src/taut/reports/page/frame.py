@@ -13,7 +13,7 @@ from taut.data.calibration import Calibration
 from taut.errors import DataError
 from taut.planning.tables import device_ranges
 from taut.reports.page.markup import table, text
-from taut.reports.proof import percent
+from taut.words import percent
 
 if TYPE_CHECKING:
     from taut.meshes.plan import MeshedPlan
