@@ -20,8 +20,8 @@ every :math:`n_c` lies between a least and a most number by itself, so that
 
 (4) with one chunk a rank is a family for every :math:`s_1`; everything else, but (5), is families of one division each.
 A minimum over stated divisions is thus the least over families of a minimum within such numbers, which a dynamic
-program over chunks finds (``taut.solver.layer_partition``). Restricting divisions leaves lower bounds valid that rest
-on all of them.
+program over chunks finds (``taut.solver.layer_division.divide``). Restricting divisions leaves lower bounds valid that
+rest on all of them.
 """
 
 from collections.abc import Iterable, Iterator

@@ -5,7 +5,7 @@ With the least communication of ``taut.solver.bounds.communication``, each is at
 are named by what they minimise exactly:
 
 ``relaxation``  closed forms without memory (``taut.solver.bounds.relaxation``);
-``partition``   the exact partition (``taut.solver.layer_partition``), plus that communication;
+``partition``   the exact partition (``taut.solver.layer_division.divide``), plus that communication;
 ``placement``   the same with the exact placement for the layers of stage 0
                 (``taut.solver.placement.exact.subset``);
 ``every-placement``  the least over all placements, each with its own groups, where they are few and different
@@ -34,8 +34,9 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.rack_cases import least_of_cases, rack_cases
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.bounds.ring_members import MemberBound, has_members
-from taut.solver.layer_partition import Partition, solve_pair, solve_partition
-from taut.solver.pipeline_division import Beside, Passed, pipeline_cases
+from taut.solver.layer_division.divide import Partition, solve_partition
+from taut.solver.layer_division.pairs import solve_pair
+from taut.solver.layer_division.pipelines import Beside, Passed, pipeline_cases
 
 
 def chunked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True) -> ChunkProblem:

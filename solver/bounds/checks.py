@@ -31,7 +31,7 @@ from taut.solver.bounds.candidate_bounds import chunked, partition_bound
 from taut.solver.bounds.ladder import RUNGS, Ladder
 from taut.solver.bounds.partition_dominance import partition_data
 from taut.solver.bounds.uneven_batch import uneven_bound
-from taut.solver.memory_excess import least_excess
+from taut.solver.layer_division.memory_excess import least_excess
 from taut.solver.order_priced.dominance import dominates, stated
 from taut.solver.order_priced.witness import missing_bytes, rederived
 from taut.solver.placement.exact.enumerate import solve_by_enumeration

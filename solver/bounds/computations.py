@@ -21,8 +21,8 @@ from taut.solver.bounds.ladder import Ladder, Level
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.bounds.uneven_batch import uneven_bound
-from taut.solver.layer_partition import Partition
-from taut.solver.memory_excess import least_excess
+from taut.solver.layer_division.divide import Partition
+from taut.solver.layer_division.memory_excess import least_excess
 from taut.solver.order_priced.bound import OrderBound, order_bound
 from taut.solver.placement.exact.enumerate import solve_by_enumeration
 from taut.solver.placement.exact.joint import Joint, solve_joint

@@ -6,7 +6,7 @@ source                what it is                                                
 ====================  ==============================================================  ============================
 ``balance``           what is computed, ideally balanced                              (2), here
 ``relaxation``        closed form: ideal balance, memory ignored                      ``bounds.relaxation``
-``memory``            no division of the layers fits                                  ``layer_partition``
+``memory``            no division of the layers fits                                  ``layer_division``
 ``partition``         exact division of the layers, least communication               ``bounds.candidate_bounds``
 ``order-memory``      no division into chunks fits, by priced memory                  ``order_priced.witness``
 ``order``             what devices can take, and weighted paths through the order     ``order_priced.witness``

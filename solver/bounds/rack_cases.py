@@ -42,7 +42,7 @@ from taut.formulations.space import Candidate
 from taut.solver.bounds.communication import Communication, fixed_seconds, waits_for_every_stage
 from taut.solver.bounds.least_hops import hops_before, is_single, least_edges
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.layer_partition import Partition, solve_partition
+from taut.solver.layer_division.divide import Partition, solve_partition
 from taut.solver.placement.path_cover.racks.visits import fewest_crossings
 
 

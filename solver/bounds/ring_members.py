@@ -42,7 +42,7 @@ from taut.solver.bounds.communication import Communication, fixed_seconds
 from taut.solver.bounds.least_hops import hops_before, least_edges
 from taut.solver.bounds.least_rings import groups_of_node, spreads, spreads_of_first, tied_exchange
 from taut.solver.bounds.link_bounds import BestLinks, Walks
-from taut.solver.layer_partition import Partition, solve_partition
+from taut.solver.layer_division.divide import Partition, solve_partition
 
 MOST_NODES = 64
 """Nodes of the tree, since each is an exact partition; then the least bound of the open ones counts."""

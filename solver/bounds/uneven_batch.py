@@ -36,7 +36,7 @@ from taut.formulations.tables.least_traffic import seconds_of_best
 from taut.solver.bounds.communication import communication
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
-from taut.solver.layer_partition import Partition, solve_partition
+from taut.solver.layer_division.divide import Partition, solve_partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,8 +36,8 @@ from taut.formulations.strategy import Division, Strategy
 from taut.formulations.tables.device_classes import slowest_type
 from taut.solver.bounds.computations import strongest
 from taut.solver.bounds.ladder import Ladder, Level
-from taut.solver.layer_partition import Partition, solve_partition
-from taut.solver.memory_excess import least_excess
+from taut.solver.layer_division.divide import Partition, solve_partition
+from taut.solver.layer_division.memory_excess import least_excess
 from taut.solver.order_priced.bound import low_memory_divisions
 from taut.solver.placement.exact.memory_assignment import Assignment, least_missing
 

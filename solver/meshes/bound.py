@@ -14,7 +14,7 @@ step time (5) of ``taut.formulations.meshes.step_time`` is at least its term of 
     together take no less than all of its bytes on its best link:
     :math:`\sum_j (\lambda_j + f_j M / B_j) \ge \min_j (\lambda_j + M / B_j)` for shares f that add up to 1; nor more
     than as many latencies as it has pieces and all of its bytes on its worst one.
-(4) The least of (1) over all divisions is found exactly (``taut.solver.stage_division``). It is at least
+(4) The least of (1) over all divisions is found exactly (``taut.solver.layer_division.known_devices``). It is at least
     :math:`\min \sum + (m - 1) \min \max`, two dynamic programs without a search over tolerances. Stages s are the first
     of every mesh: later ones of a mesh end earlier and have like rings.
 (5) With :math:`c_k(l)` the least seconds of layer l on mesh k with any recompute, :math:`a = c_0`,
@@ -45,9 +45,9 @@ from taut.formulations.space import Candidate
 from taut.formulations.tables.least_traffic import seconds_of_best
 from taut.solver.bounds.least_rings import ring_per_byte
 from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.layer_division.known_devices import bottleneck, divide, least_sum
 from taut.solver.meshes.hops import HopRange, hop_range
 from taut.solver.result import SOLVED
-from taut.solver.stage_division import bottleneck, divide, least_sum
 
 
 class Stage(NamedTuple):

@@ -24,7 +24,7 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.layer_partition import Partition
+from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.adapt import adapted_order
 from taut.solver.search.incumbent import Best
 

@@ -23,7 +23,7 @@ from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.computations import order
 from taut.solver.bounds.ladder import Ladder
-from taut.solver.layer_partition import Partition
+from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.bound import OrderBound
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
 from taut.solver.order_priced.divisions.annealing import DivisionAnnealing

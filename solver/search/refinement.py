@@ -32,7 +32,7 @@ from taut.solver.bounds.communication import waits_for_every_stage
 from taut.solver.bounds.computations import partition, placement
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.partition_dominance import PartitionData, dominates, partition_data
-from taut.solver.layer_partition import Partition, solve_partition
+from taut.solver.layer_division.divide import Partition, solve_partition
 from taut.solver.order_priced.dominance import inherited, likely_dominating
 from taut.solver.order_priced.placing import best_of, constructed, improved
 from taut.solver.placement.annealing.anneal import anneal_restarts, best_start

@@ -9,7 +9,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 from taut.solver.bounds.computations import Evaluation
-from taut.solver.layer_partition import Partition
+from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
 from taut.solver.placement.path_cover.candidate import CoverSearch
 from taut.solver.result import CandidateBound, State

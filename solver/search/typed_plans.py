@@ -6,7 +6,7 @@ divisions may place badly. Here the devices come first:
 
 (1) devices stand type by type (``taut.solver.search.typed_layouts``);
 (2) given devices, a stage takes as long as its slowest type does, with the cheapest recompute that fits every type it
-    is on, and the layers are divided exactly (``taut.solver.stage_division``);
+    is on, and the layers are divided exactly (``taut.solver.layer_division.known_devices``);
 (3) annealing moves blocks, (2) divides again for where they are now, and so on for ``ROUNDS`` rounds.
 
 Where one recompute holds for all stages the candidate states it.
@@ -24,12 +24,12 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.formulations.tables.least_traffic import seconds_within
+from taut.solver.layer_division.known_devices import divide
 from taut.solver.placement.annealing.anneal import anneal_restarts
 from taut.solver.placement.result import found_placement
 from taut.solver.result import Incumbent, Limits
 from taut.solver.search.typed_layouts import layouts
 from taut.solver.simple_plans import priced
-from taut.solver.stage_division import divide
 from taut.solver.threads import Stopping, never
 
 ROUNDS = 3

@@ -36,7 +36,6 @@ from taut.formulations.schedules import order_times
 from taut.formulations.sharding import GatherRates
 from taut.formulations.tables import block_links, memory, stage_tables, traffic_tables
 from taut.formulations.tables.priced_layers import PricedLayers
-from taut.solver import layer_partition
 from taut.solver.bounds import communication, copies, least_hops, least_rings, link_bounds, relaxation
 from taut.solver.certificate.examined import case_of
 from taut.solver.certificate.published_orders import order_for
@@ -46,6 +45,7 @@ from taut.solver.certificate.reference.prices import price
 from taut.solver.certificate.reference.space import SPLIT, Case, Choice
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
+from taut.solver.layer_division import divide, pairs
 from taut.solver.placement.exact import enumerate as every_placement
 from taut.solver.placement.exact import joint, node_slots, slot_hops
 from taut.solver.result import Limits
@@ -166,7 +166,7 @@ def _plain(cost: Any, layers: PricedLayers, device: str, layer: Any, recompute: 
 BUGS: dict[str, Patch] = {
     "data-parallel ring halved": _scaled(gradient_reductions, "ring_by_byte", 0.5),
     "partition optimum +5 %": _changed(
-        layer_partition, "solve_partition", lambda found, *_: replace(found, seconds=found.seconds * 1.05)
+        divide, "solve_partition", lambda found, *_: replace(found, seconds=found.seconds * 1.05)
     ),
     "hops of bounds +20 %": _method(link_bounds.BestLinks, "hops", lambda found, *_: (found[0] * 1.2, found[1] * 1.2)),
     "core bound takes the slowest link": _changed(
@@ -247,7 +247,7 @@ BUGS: dict[str, Patch] = {
     "rings of mixed stages tripled": _scaled(least_rings, "least_mixed_rings", 3.0),
     "ten more hops where stage 0 fills its nodes": _changed(least_hops, "hops_of_others", lambda found, *_: found + 10),
     "hops between alike nodes ten times as long": _scaled(slot_hops, "most_hops", 10.0),
-    "an all-slow pipeline beside another +30 %": _scaled(layer_partition, "solve_pair", 1.3),
+    "an all-slow pipeline beside another +30 %": _scaled(pairs, "solve_pair", 1.3),
 }
 
 

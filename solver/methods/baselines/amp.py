@@ -31,12 +31,12 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.formulations.tables.least_traffic import seconds_of_best
 from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.layer_division.known_devices import divide
 from taut.solver.methods.baselines.dominoes import sample_domino
 from taut.solver.methods.baselines.trials import configurations, plain_candidates, tried
 from taut.solver.methods.outcome import Outcome
 from taut.solver.result import Incumbent, Limits
 from taut.solver.simple_plans import priced, rank_order
-from taut.solver.stage_division import divide
 
 TRIALS = 10
 """Strategies that AMP's experiments launch."""

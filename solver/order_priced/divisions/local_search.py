@@ -24,7 +24,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.formulations.tables.order_memory import DeviceMemory
-from taut.solver.layer_partition import Partition
+from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.divisions.annealing import DivisionAnnealing
 from taut.solver.order_priced.divisions.bands import quickest_bands
 from taut.solver.order_priced.master_rows import least_makespan

@@ -41,7 +41,7 @@ from taut.formulations.tables.block_traffic import block_seconds
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
-from taut.solver.layer_partition import Partition
+from taut.solver.layer_division.divide import Partition
 from taut.solver.placement.exact.all_placements import count_placements, placements
 from taut.solver.placement.exact.joint import Joint, further_edge
 from taut.solver.placement.exact.pipeline import ends_of, least_by_first, thresholds_of

@@ -35,7 +35,7 @@ from taut.solver.bounds.communication import communication, fixed_seconds
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
-from taut.solver.layer_partition import Partition, solve_partition
+from taut.solver.layer_division.divide import Partition, solve_partition
 from taut.solver.placement.exact.subset import SecondPrice
 from taut.solver.placement.exact.subset_cache import SubsetCache
 from taut.solver.placement.exact.two_stages import kept_share, waited_for

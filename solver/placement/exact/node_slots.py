@@ -11,10 +11,10 @@ Some pipeline z meets the slowest stage of all. It passes each stage on one of t
     :math:`\max_{n: u_n > 0} t_n`, and a hop the least of the nodes of both vectors. Every node of u must hold the
     stage.
 (2) LB = :math:`\min_\theta (m - 1) \theta + D_\theta`, with :math:`D_\theta` the least sum of (1) and of what is waited
-    for over all divisions and states within :math:`\theta`, found by labels as in ``taut.solver.layer_partition`` (1)
-    to (4). The ring of a stage is that of its u, exactly.
-(3) In ``amp`` a label holds the slowest ring in the place of the longest wait, and in ``pipette`` stage 0 alone is
-    waited for. In ``step`` the optimizer takes at least that of an even division.
+    for over all divisions and states within :math:`\theta`, found by the labels of
+    ``taut.solver.layer_division.labels``. The ring of a stage is that of its u, exactly.
+(3) In ``amp`` the slowest ring comes after the whole pipeline, so a stage waits in full. In ``pipette`` stage 0
+    alone is waited for. In ``step`` the optimizer takes at least that of an even division.
 (4) Where all nodes are alike every pipeline takes as long but for its hops, so the mean hop of all replicas counts
     (``taut.solver.placement.exact.slot_figures`` (2)), or the hops of the pipeline that leaves its node most often
     (``taut.solver.placement.exact.slot_hops``). A single stage is a whole pipeline on one node, so low(u) is the
@@ -47,16 +47,11 @@ from taut.formulations.strategy import Division
 from taut.solver.bounds.communication import optimizer_per_parameter, waits_for_every_stage
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
-from taut.solver.layer_partition import Partition
+from taut.solver.layer_division.divide import Partition
+from taut.solver.layer_division.labels import least_division, thresholds_of
 from taut.solver.placement.exact.joint import Joint
-from taut.solver.placement.exact.slot_figures import slot_figures
+from taut.solver.placement.exact.slot_figures import Figures, graph_of, ranges_of, slot_figures
 from taut.solver.placement.exact.slot_hops import hop_cases
-from taut.solver.placement.exact.slot_labels import (
-    Figures,
-    States,
-    least_sum,
-    room,
-)
 from taut.solver.placement.exact.slot_positions import slot_positions
 from taut.solver.placement.exact.slot_states import SlotStates, interchangeable, slot_states
 from taut.solver.placement.exact.slot_ties import tied_cases
@@ -126,13 +121,12 @@ def solve_by_slots(
         tuple(zip((0, *ends[:-1]), ends, strict=True)), tuple(RECOMPUTE[choice] for choice in picks[:, 1])
     )
     partition = Partition(seconds=value, division=division, patterns=(0,) * candidate.pp)
-    vectors = states.vectors[states.vector[states.first[: candidate.pp] + picks[:, 2]]]
-    positions = slot_positions(vectors, *slots)
+    positions = slot_positions(states.vectors[picks[:, 2]], *slots)
     return Joint(lower_bound=value * (1 - ROUNDING), partition=partition, positions=positions, exact=False)
 
 
 class _Found(NamedTuple):
-    """The least of some cases, with end, recompute and state of every stage; without states where none fits."""
+    """The least of some cases, with end, recompute and vector of every stage; without states where none fits."""
 
     seconds: float
     picks: Ints
@@ -143,44 +137,11 @@ def _least_of_cases(cases: Iterable[tuple[Figures, SlotStates]], m: int) -> _Fou
     """The least of (2) over the cases, for m micro-batches."""
     found = _Found(np.inf, np.zeros((0, 3), np.int64), None)
     for figures, listed in cases:
-        states = States(listed.first, listed.vector, listed.begin, listed.following, listed.onto)
-        seconds, picks = _least(figures, states, m, found.seconds)
-        if seconds < found.seconds:
+        ranges = ranges_of(figures)
+        seconds, picks = least_division(ranges, graph_of(listed), m, thresholds_of(ranges), found.seconds)
+        if picks is not None and seconds < found.seconds:
             found = _Found(seconds, picks, listed)
     return found
-
-
-def _least(figures: Figures, states: States, m: int, known: float) -> tuple[float, Ints]:
-    """The least of (2) over the thresholds, or infinity if it is above what is known, and picks of every stage."""
-    labels, pp = room(figures, states), len(figures.in_flight)
-    picks, best_picks = np.zeros((pp, 3), np.int64), np.zeros((pp, 3), np.int64)
-    least = least_sum(figures, states, np.inf, best_picks, labels)
-    if not np.isfinite(least):
-        return np.inf, best_picks
-    best = min((m - 1) * _slowest(figures, states, best_picks) + least, known)
-    first, end = np.triu_indices(figures.high.shape[-1], 1)
-    steps = np.unique(figures.high[:, :, first, end])
-    steps = steps[np.isfinite(steps)]
-    low, high = 0, len(steps)
-    while low < high:
-        middle = (low + high) // 2
-        feasible = np.isfinite(least_sum(figures, states, steps[middle], picks, labels))
-        low, high = (low, middle) if feasible else (middle + 1, high)
-    for threshold in steps[low:]:
-        if (m - 1) * threshold + least >= best:
-            break
-        total = least_sum(figures, states, threshold, picks, labels)
-        value = (m - 1) * _slowest(figures, states, picks) + total
-        if value < best:
-            best, best_picks = value, picks.copy()
-    return float(best), best_picks
-
-
-def _slowest(figures: Figures, states: States, picks: Ints) -> float:
-    """Largest ``high`` seconds of the stages in ``picks`` (pp, 3)."""
-    firsts = [0, *picks[:-1, 0].tolist()]
-    sets = figures.kinds[states.vector[states.first[: len(picks)] + picks[:, 2]]]
-    return float(figures.high[sets, picks[:, 1], firsts, picks[:, 0]].max())
 
 
 def _least_optimizer(problem: PlanningProblem, candidate: Candidate) -> float:

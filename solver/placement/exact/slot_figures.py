@@ -9,11 +9,14 @@ they are kept for every set of different ones. Between two vectors
     stay on node n and others that take its least hop to another node of u'.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.gradient_reductions import least_bytes, tied_bytes
+from taut.formulations.mechanisms.latency_models import ALL_STAGES, FIRST_STAGE, SLOWEST_RING
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_seconds
 from taut.formulations.space import Candidate
@@ -21,7 +24,35 @@ from taut.formulations.tables.block_links import BlockLink, blocks_of_nodes
 from taut.formulations.tables.block_traffic import block_seconds
 from taut.solver.bounds.communication import fixed_seconds
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.placement.exact.slot_labels import Figures
+from taut.solver.layer_division.labels import Bytes, Cuts, Ranges, Seconds, StateGraph, Waits
+from taut.solver.placement.exact.slot_states import SlotStates
+
+
+class Figures(NamedTuple):
+    """
+    Seconds and bytes by range of layers, by set of nodes q, and by vector of slots v.
+
+    ``kinds`` (V,) is the q of every vector. ``hop`` and ``before`` (messages, V, V) are the least seconds of a cut
+    between two vectors, in full and without the way back; ``message`` (L+1,) is the number of a cut's message. ``ring``
+    (V,) are seconds per byte of ``exchanged`` (L+1, L+1) and ``ring_latency`` (V,) seconds; ``tied`` is what stage 0
+    waits for at least, ``tail`` (L+1,) what comes after the reductions of a stage 0 that ends at layer j; ``waits`` is
+    what is waited for (``taut.formulations.mechanisms.latency_models`` (1)). ``ends`` (V,) are the vectors that the
+    last stage may take.
+    """
+
+    seconds: Seconds
+    bytes: Bytes
+    kinds: Ints
+    hop: Floats
+    before: Floats
+    message: Ints
+    ring: Floats
+    ring_latency: Floats
+    exchanged: Floats
+    tied: float
+    tail: Floats
+    waits: int
+    ends: Flags
 
 
 def slot_figures(
@@ -43,16 +74,15 @@ def slot_figures(
     ring, latency = _rings(problem, candidate, vectors)
     message_tied = tied_bytes(problem, candidate)
     apart = best.between(2, 2) if problem.links.num_nodes > 1 else np.inf
+    low = high if candidate.pp == 1 else np.stack([seconds[nodes].min(axis=0) for nodes in sets])
+    budgets = np.array([budget[nodes].min() for nodes in sets])
+    if memory.update is not None:
+        fits = memory.update <= budgets[:, None, None, None]
+        low, high = np.where(fits, low, np.inf), np.where(fits, high, np.inf)
     return Figures(
-        low=high if candidate.pp == 1 else np.stack([seconds[nodes].min(axis=0) for nodes in sets]),
-        high=high,
-        forward=np.stack([forward[nodes].min(axis=0) for nodes in sets]),
-        budget=np.array([budget[nodes].min() for nodes in sets]),
+        seconds=Seconds(low, high, np.stack([forward[nodes].min(axis=0) for nodes in sets])),
+        bytes=Bytes(memory.fixed, memory.activation, memory.in_flight, budgets),
         kinds=kinds,
-        fixed=memory.fixed,
-        activation=memory.activation,
-        in_flight=memory.in_flight,
-        update=np.zeros_like(memory.fixed[0]) if memory.update is None else memory.update,
         hop=hop,
         before=before,
         message=message.ravel(),
@@ -64,6 +94,54 @@ def slot_figures(
         waits=problem.latency.waits,
         ends=np.ones(len(vectors), dtype=bool),
     )
+
+
+def ranges_of(figures: Figures) -> Ranges:
+    """
+    Figures as labels take them.
+
+    The slowest ring is waited for in full. Where stage 0 alone is waited for, others wait for nothing. The end of the
+    pipeline on vector u is a hop of kind u, and a hop from u to v is of kind V + u V + v.
+    """
+    pp, layers, vectors = len(figures.bytes.in_flight), len(figures.message) - 1, len(figures.ring)
+    every, tail = figures.waits == ALL_STAGES, figures.tail
+    each = np.broadcast_to(figures.ring_latency, (pp, vectors)).copy()
+    if figures.waits == FIRST_STAGE:
+        each[1:] = -np.inf
+    rings = figures.ring * figures.exchanged[0, 1:, None] + figures.ring_latency
+    ends = np.broadcast_to(np.where(figures.ends, 0.0, np.inf), (len(figures.hop), vectors))
+    whole, before = (np.concatenate((ends, hop.reshape(len(hop), -1)), axis=1) for hop in (figures.hop, figures.before))
+    return Ranges(
+        seconds=figures.seconds,
+        bytes=figures.bytes,
+        cuts=Cuts(whole, before, figures.message),
+        waits=Waits(
+            ring=np.broadcast_to(figures.ring, (pp, vectors)).copy(),
+            each=each,
+            exchanged=figures.exchanged,
+            unhidden=figures.exchanged,
+            overlap=False,
+            in_full=figures.waits == SLOWEST_RING,
+            tail=figures.tied + tail if every else np.full(layers + 1, -np.inf),
+            others=tail,
+            least_wait=max(float(rings.min()), figures.tied) if every else -np.inf,
+        ),
+        kinds=figures.kinds,
+        layers=np.array([[1, layers]] * pp),
+        reach=np.full(layers + 1, layers),
+        growing=False,
+    )
+
+
+def graph_of(states: SlotStates) -> StateGraph:
+    """States of slots as labels take them: a step of a state's vector, and its hop to the vector behind it."""
+    size, last = len(states.vectors), int(states.first[-2])
+    vector = np.repeat(states.vector, np.diff(states.begin))
+    hop = size + vector * size + states.onto
+    hop[states.begin[last] :] = vector[states.begin[last] :]
+    none = np.zeros_like(hop)
+    steps = np.stack((states.following, vector, hop, none), axis=1)
+    return StateGraph(states.first, states.begin, steps, np.zeros((1, 3)), np.zeros(1))
 
 
 def _sets_of_nodes(problem: PlanningProblem, candidate: Candidate, used: Flags) -> tuple[list[Ints], Ints]:

@@ -23,7 +23,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.placement.exact.slot_labels import Figures
+from taut.solver.placement.exact.slot_figures import Figures
 from taut.solver.placement.exact.slot_states import SlotStates
 
 MOST_CASES = 64
@@ -52,7 +52,7 @@ def hop_cases(
     ``problem``, ``candidate``: what is bounded, where hops are priced one way and the pipeline with the longest ones
     is waited for; ``figures``, ``listed``: figures and states without the cases.
     """
-    if problem.latency.both_ways or candidate.pp == 1 or len(figures.budget) > 1 or figures.tied > 0.0:
+    if problem.latency.both_ways or candidate.pp == 1 or len(figures.bytes.budget) > 1 or figures.tied > 0.0:
         return
     hops = _hops(problem, candidate)
     if len(hops.of_cuts) ** (candidate.pp - 1) > MOST_CASES or (found := _remembering(listed, candidate.dp)) is None:

@@ -22,7 +22,7 @@ from taut.data.arrays import Floats, Ints
 from taut.formulations.gradient_reductions import tied_bytes
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.placement.exact.slot_labels import Figures
+from taut.solver.placement.exact.slot_figures import Figures
 from taut.solver.placement.exact.slot_states import MOST_STEPS, SlotStates, slot_states
 
 

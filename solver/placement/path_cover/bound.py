@@ -39,7 +39,7 @@ from taut.solver.bounds.communication import fixed_seconds
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
-from taut.solver.layer_partition import Partition, solve_partition
+from taut.solver.layer_division.divide import Partition, solve_partition
 from taut.solver.placement.exact.joint import linked
 from taut.solver.placement.path_cover.cases import CommunicationBound
 from taut.solver.placement.path_cover.racks.spanning import WHOLE, RackCase

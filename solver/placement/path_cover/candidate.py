@@ -16,7 +16,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.layer_partition import Partition
+from taut.solver.layer_division.divide import Partition
 from taut.solver.placement.annealing.path_reductions import leading_reductions
 from taut.solver.placement.annealing.path_starts import FURTHER, MANY_NODES, PathStart, first_paths, phases, stagewise
 from taut.solver.placement.annealing.path_waits import Reductions, first_stage

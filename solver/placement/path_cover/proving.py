@@ -29,7 +29,7 @@ from taut.formulations.space import Candidate
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
-from taut.solver.layer_partition import Partition
+from taut.solver.layer_division.divide import Partition
 from taut.solver.placement.path_cover.bound import Covered, CoveredSeconds
 from taut.solver.placement.path_cover.build import CaseSearch
 from taut.solver.placement.path_cover.racks.spanning import WHOLE, RackCase, Racks, racks_of

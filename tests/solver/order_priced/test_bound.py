@@ -27,7 +27,7 @@ from taut.solver.bounds.margin_free import margin_free_bound
 from taut.solver.bounds.relaxation import relaxation_bound
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
-from taut.solver.memory_excess import least_excess
+from taut.solver.layer_division.memory_excess import least_excess
 from taut.solver.order_priced.bound import order_bound
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
 from taut.solver.order_priced.critical_paths import critical_path, device_path

@@ -17,7 +17,7 @@ from taut.formulations.program.rows import strategy_program
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.branch_and_bound.progress import Progress
-from taut.solver.layer_partition import solve_partition
+from taut.solver.layer_division.divide import solve_partition
 from taut.solver.program.cbc import solve_cbc
 from taut.solver.program.checked import ProgramResult, checked_result
 from taut.solver.program.cp_sat import solve_cpsat

@@ -12,7 +12,7 @@ from taut.formulations.strategy import Strategy
 from taut.solver.bounds.candidate_bounds import partition_bound
 from taut.solver.bounds.communication import communication
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.layer_partition import Partition
+from taut.solver.layer_division.divide import Partition
 from taut.solver.placement.annealing.anneal import anneal, best_start
 from taut.solver.placement.annealing.starts import starts
 from taut.solver.placement.result import FoundPlacement

@@ -11,7 +11,7 @@ numbers of stages that it passes on slow blocks it takes at least the optimum of
     between nodes add that its blocks of each class ask for.
 
 With :math:`D_\theta` the least sum where no stage takes more than :math:`\theta`, it is the least
-:math:`(m - 1) \theta + D_\theta` over the seconds of ranges, found as in ``taut.solver.layer_partition`` (3).
+:math:`(m - 1) \theta + D_\theta` over the seconds of ranges, found as in ``taut.solver.layer_division.labels`` (3).
 
 Every placement has such pipelines. Let F and S be the fast and the slow blocks, :math:`F + S = dp\,pp`.
 
@@ -21,7 +21,7 @@ Every placement has such pipelines. Let F and S be the fast and the slow blocks,
     mixed; the all-slow pipeline is bounded with that.
 (6) Otherwise a of them are all fast and :math:`b \ge 1` have blocks of both classes, :math:`F - a\,pp` fast ones
     together. One of these has the fewest, f, and :math:`f \le \lfloor (F - a\,pp) / b \rfloor`. It and the all-slow one
-    bound the step for every f that some a and b allow (``taut.solver.pipeline_pairs``).
+    bound the step for every f that some a and b allow (``taut.solver.layer_division.pairs``).
 
 Each of these is a case, and the least of them is a bound. Nothing is said of which class is quicker on a range. Where
 blocks span nodes, n_1 is not known, and (4) with up to pp slow blocks is the only case.
@@ -32,10 +32,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taut.data.arrays import Floats
 from taut.formulations.partition import PartitionProblem
-from taut.solver.partition_labels import Ranges
-from taut.solver.pipeline_labels import FAST, MIXED_FAST, MIXED_SLOW, SLOW, Passages
+from taut.solver.layer_division.labels import Ranges, Seconds
+from taut.solver.layer_division.states import FAST, MIXED, MIXED_FAST, MIXED_SLOW, SLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,35 +73,19 @@ def pipeline_cases(problem: PartitionProblem) -> Iterator[Passed | Beside]:
     yield from (Beside(f, min(fast // f, dp - 1), alone) for f in range(fewest, 0, -1))
 
 
-def passages(ranges: Ranges, passed: Passed, beyond: Floats) -> Passages:
+def of_pipeline(ranges: Ranges) -> Ranges:
     """Figures of one pipeline from those of all, by the class that it passes and the stage's pattern, (1) to (3)."""
-    seconds = ranges.low[[FAST, SLOW, FAST, SLOW]]
+    passed, pattern = [FAST, SLOW, FAST, SLOW], [FAST, SLOW, MIXED, MIXED]
+    seconds = ranges.seconds.low[passed]
     # What a mixed stage may not hold, no pipeline passes there.
-    seconds[MIXED_FAST:] = np.where(np.isfinite(ranges.low[-1]), seconds[MIXED_FAST:], np.inf)
-    return Passages(
-        seconds=seconds,
-        fixed=ranges.fixed,
-        activation=ranges.activation,
-        in_flight=ranges.in_flight,
-        budget=ranges.budget[[0, 1, 2, 2]],
-        size=ranges.size,
-        cap=ranges.cap,
-        edge=ranges.edge,
-        tail=ranges.tail,
-        later=ranges.later,
-        forward=ranges.forward[[FAST, SLOW, FAST, SLOW]] if ranges.later else ranges.forward,
-        later_edge=ranges.later_edge,
-        rings=np.maximum(ranges.ring[:, None], ranges.class_ring),
-        exchanged=ranges.exchanged,
-        each=ranges.each,
-        others=ranges.others,
-        least_wait=ranges.least_wait,
-        crossing=ranges.crossing,
-        crossing_before=ranges.crossing_before,
-        layers=ranges.layers,
-        growing=ranges.growing,
-        allowed=np.isin(np.arange(4), passed.patterns),
-        least_slow=passed.least,
-        most_slow=passed.most,
-        beyond=beyond,
+    seconds[MIXED_FAST:] = np.where(np.isfinite(ranges.seconds.low[-1]), seconds[MIXED_FAST:], np.inf)
+    return ranges._replace(
+        seconds=Seconds(seconds, seconds, ranges.seconds.forward[passed]),
+        bytes=ranges.bytes._replace(budget=ranges.bytes.budget[pattern]),
+        waits=ranges.waits._replace(
+            ring=ranges.waits.ring.take(pattern, axis=1),
+            each=ranges.waits.each.take(pattern, axis=1),
+            overlap=False,
+        ),
+        kinds=np.arange(len(pattern)),
     )

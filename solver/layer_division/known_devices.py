@@ -12,7 +12,7 @@ values that t takes. Tolerances ascend from the least with a division, the bottl
 :math:`\min \max_x t`, and end where :math:`(m - 1) \mu + D_\infty` is no better than what was found.
 
 It is the dynamic program of AMP (Li et al. 2022, section 3.5, equation 5), which tries all tolerances. Where stages are
-alike ``taut.solver.layer_partition`` solves the same problem, with memory and what later stages wait for.
+alike ``taut.solver.layer_division.divide`` solves the same problem, with memory and what later stages wait for.
 """
 
 import numpy as np

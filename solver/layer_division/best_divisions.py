@@ -22,7 +22,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.partition import LaterStages, PartitionProblem
-from taut.solver.layer_partition import Partition, solve_partition
+from taut.solver.layer_division.divide import Partition, solve_partition
 
 
 class BestDivisions:
@@ -32,7 +32,7 @@ class BestDivisions:
     Parameters
     ----------
     stages, edge, tail, later
-        As ``taut.solver.layer_partition.solve_partition`` takes them.
+        As ``taut.solver.layer_division.divide.solve_partition`` takes them.
     """
 
     def __init__(self, stages: PartitionProblem, edge: Floats, tail: Floats, later: LaterStages) -> None:

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from taut.solver.stage_division import divide
+from taut.solver.layer_division.known_devices import divide
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -7,10 +7,11 @@ import pytest
 
 from taut.data.arrays import Flags, Ints
 from taut.formulations.partition import Crossing, LaterStages, PartitionProblem
-from taut.solver import layer_partition
-from taut.solver.layer_partition import Partition, solve_pair, solve_partition
-from taut.solver.pipeline_division import Beside, Passed, pipeline_cases
-from taut.solver.pipeline_labels import MIXED_SLOW
+from taut.solver.layer_division import divide
+from taut.solver.layer_division.divide import Partition, solve_partition
+from taut.solver.layer_division.pairs import solve_pair
+from taut.solver.layer_division.pipelines import Beside, Passed, pipeline_cases
+from taut.solver.layer_division.states import MIXED_SLOW, two_classes
 from tests.support.blocks import blocks
 from tests.support.two_classes import TwoClasses, least_of_classes, random_classes
 
@@ -100,14 +101,16 @@ def test_no_division_of_a_case_is_quicker_than_its_bound(block: int) -> None:
 def test_a_mixed_stage_that_slow_devices_pass_quicker_may_follow_the_hop() -> None:
     """Three layers, the second quicker on slow devices: the pipeline that waits for it on a fast one hops before it."""
     given = slow_mixed_fast()
-    ranges, found, least = layer_partition._ranges, solved(given), least_of_classes(given)
+    found, least = solved(given), least_of_classes(given)
     assert found.patterns == (1, 2, 0)
     # 9 further passes of 3 s; 1 + 3 + 1 s, the hop without its way back, and the ring of the second stage.
     assert least == pytest.approx(27 + 5 + 2 + 100)
     # The slow seconds, 2 in the place of 3, are what (5) counts in the sum.
     assert found.seconds == pytest.approx(least - 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layer_partition, "_ranges", lambda *args: ranges(*args)._replace(slower=True))
+        patch.setattr(
+            divide, "two_classes", lambda *args, **kinds: two_classes(*args, **kinds | {"hidden": args[3][1] <= 1})
+        )
         always = solved(given)
     assert always.seconds == pytest.approx(found.seconds + 6) and always.seconds > least
 

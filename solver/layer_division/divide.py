@@ -1,0 +1,263 @@
+r"""
+Exact division of layers into stages: dynamic programming over thresholds on the slowest stage.
+
+Sets, data and the problem are those of ``taut.formulations.partition``: minimise the sum of the stages' ``low`` seconds
+and of cuts, plus (m - 1) times the largest ``high`` seconds (a sum and a bottleneck objective together), so that every
+stage fits its memory and the patterns use up the slow tensor groups. Labels over a graph of states solve it
+(``taut.solver.layer_division.labels``, (1) to (5) there), with one state a stage where devices are alike.
+
+With two classes of device a state is (a, b): a stages before are all fast and b all slow. Divisions with at most one
+mixed stage are found apart from those with more: one mixed stage has the seconds of the slow class
+(``taut.formulations.partition`` (5)), in the first the only one. What is known to be needed in any case, as single
+pipelines are (7), ends the search at the first division that takes no more.
+
+(1) The optimizer takes its seconds by parameter times the parameters of the largest stage. Let F(c) be the optimum
+    without it under a cap of c parameters, p those of its largest stage: no division between p and c is better than
+    F(c) + optimizer p, and the next cap is below p. As F rises while caps fall, it ends where
+    :math:`F(c)` plus the optimizer of an even division is no better than the best.
+
+Where a framework states some divisions alone (``taut.formulations.divisions``), the optimum is the least over their
+families of one whose stages have the layers of the family.
+
+References
+----------
+Minoux (1989), Solving combinatorial problems with combined min-max-min-sum objective and applications. Li, Wang, Ma,
+Lin and Zhang (2022), AMP: section 3.5 approximates the same problem in O(k L^4) steps, without memory and recompute.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from taut.data.arrays import Floats
+from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages, PartitionProblem
+from taut.formulations.strategy import Division
+from taut.solver.layer_division.labels import (
+    Bytes,
+    Cuts,
+    Ranges,
+    Seconds,
+    StateGraph,
+    Waits,
+    least_division,
+    thresholds_of,
+)
+from taut.solver.layer_division.pipelines import Passed, of_pipeline
+from taut.solver.layer_division.states import MIXED, SLOW_MIXED, alike, events, one_pipeline, two_classes
+
+MOST_CAPS = 12
+"""Caps tried in (1) before the rest is bounded; an even division is near, so three are usual."""
+NONE = Division((), ())
+"""In the place of a division where there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """
+    A division and what it costs.
+
+    Parameters
+    ----------
+    seconds
+        Least seconds; infinite where nothing fits.
+    division
+        Stages and recompute; ``NONE`` where nothing fits.
+    patterns
+        Pattern q of every stage (``taut.formulations.partition`` (4)).
+    """
+
+    seconds: float
+    division: Division = NONE
+    patterns: tuple[int, ...] = ()
+
+    @property
+    def feasible(self) -> bool:
+        """Whether any division fits."""
+        return bool(self.division.stages)
+
+
+class Costs(NamedTuple):
+    """What a division costs beside its stages, as ``solve_partition`` takes it."""
+
+    edge: Floats
+    tail: Floats
+    later: LaterStages | None
+    crossing: Crossing
+    passed: Passed | None = None
+    known: float = -np.inf
+
+
+def solve_partition(
+    problem: PartitionProblem,
+    edge: Floats,
+    tail: Floats,
+    *,
+    later: LaterStages | None = None,
+    crossing: Crossing = NO_CROSSING,
+    passed: Passed | None = None,
+    gradient_cap: float = np.inf,
+    limit: float = np.inf,
+    known: float = -np.inf,
+) -> Partition:
+    """
+    The division of least seconds; if none is below the limit, a division that fits.
+
+    Parameters
+    ----------
+    problem
+        Seconds and bytes of every range.
+    edge, tail
+        Seconds of a cut before layer j, and of stage 0 ending at layer j, (L+1,).
+    later
+        What stages after the first wait for; None where nothing.
+    crossing
+        What a hop between classes of device adds.
+    passed
+        The pipeline of two classes that is divided for (``taut.solver.layer_division.pipelines``), in the place of all.
+    gradient_cap
+        Bytes of gradients that no stage may exceed, without ``later``.
+    limit
+        Seconds beyond which the optimum is of no use.
+    known
+        Seconds that every placement takes in any case: any division that takes no more, or any at all where they
+        reach the limit, is then as good as the optimum.
+
+    Returns
+    -------
+    Partition
+        The optimum, its seconds at most the limit, or that nothing fits.
+    """
+    if not np.isfinite(problem.high).any():
+        return Partition(seconds=np.inf)
+    costs, best = Costs(edge, tail, later, crossing, passed, known), Partition(seconds=np.inf)
+    for family in problem.by_family:
+        below = min(limit, best.seconds)
+        if later is None or later.optimizer == 0.0:
+            found = _solved(family, costs, gradient_cap, below)
+        else:
+            found = _with_optimizer(family, costs, later, below)
+        best = found if found.seconds < best.seconds or not best.feasible else best
+    return best
+
+
+def _with_optimizer(problem: PartitionProblem, costs: Costs, later: LaterStages, limit: float) -> Partition:
+    """The division of least seconds with the optimizer of its largest stage, (1)."""
+    best, cap, parameters = Partition(seconds=np.inf), np.inf, later.parameters
+    least, floor, known = least_optimizer(problem, later), np.inf, costs.known
+    costs = costs._replace(known=known - least)
+    for _ in range(MOST_CAPS):
+        found = _solved(problem, costs, cap, min(limit, best.seconds) - least)
+        if not found.feasible:
+            return best
+        largest = float(parameters[found.division.starts, found.division.ends].max())
+        seconds = found.seconds + later.optimizer * largest
+        if seconds < best.seconds:
+            best = replace(found, seconds=seconds)
+        floor = found.seconds + least
+        if floor >= min(best.seconds, limit):
+            return replace(best, seconds=min(best.seconds, limit))
+        if floor <= known:
+            break
+        cap = np.nextafter(largest, 0.0)
+    return replace(best, seconds=min(best.seconds, floor))
+
+
+def least_optimizer(problem: PartitionProblem, later: LaterStages) -> float:
+    """Seconds of the optimizer of an even division, or of the largest layer."""
+    parameters, layers = later.parameters, np.arange(problem.num_layers)
+    return later.optimizer * float(max(parameters[0, -1] / problem.pp, parameters[layers, layers + 1].max()))
+
+
+def _solved(problem: PartitionProblem, costs: Costs, cap: float, limit: float) -> Partition:
+    """The optimum under a cap, without the optimizer of (1)."""
+    if costs.passed is not None:
+        return _of_one_pipeline(problem, costs, costs.passed, cap, limit)
+    if problem.low.shape[0] == 1 or problem.pp == 1:
+        return _with_mixed(problem, costs, cap, limit, (0, problem.pp))
+    few = _with_mixed(problem.with_mixed(1), costs, cap, limit, (0, 1))
+    if few.feasible and min(few.seconds, limit) <= costs.known:
+        return few
+    below, several = min(limit, few.seconds), (2, problem.pp)
+    many = _with_mixed(problem, costs, cap, below, several)
+    if costs.known < many.seconds < below:
+        # Twice as many states: only where the quicker bound without (5) is not enough.
+        many = _with_mixed(problem.with_mixed(2, 1), costs, cap, below, several)
+    return many if many.seconds < few.seconds or not few.feasible else few
+
+
+def _with_mixed(problem: PartitionProblem, costs: Costs, cap: float, limit: float, mixed: tuple[int, int]) -> Partition:
+    """The optimum with so many mixed stages, at least and at most."""
+    ranges, patterns = ranges_of(problem, costs, cap), len(problem.low)
+    graph = alike(problem.pp)
+    if patterns > 1:
+        hidden = mixed[1] <= 1 and bool((problem.low[1] >= problem.low[0]).all())
+        slow = problem.slow_groups, problem.slow_groups + problem.more_slow_groups
+        graph = two_classes(problem.pp, problem.dp, slow, mixed, of_slow=patterns > SLOW_MIXED, hidden=hidden)
+        graph = graph._replace(added=events(costs.crossing))
+    return _least(ranges, graph, problem.micro_batches, limit, costs.known)
+
+
+def _of_one_pipeline(problem: PartitionProblem, costs: Costs, passed: Passed, cap: float, limit: float) -> Partition:
+    """The optimum of one pipeline of two classes."""
+    ranges = of_pipeline(ranges_of(problem, costs, cap))
+    graph = one_pipeline(problem.pp, passed.least, passed.most, passed.patterns, costs.crossing)
+    return _least(ranges, graph, problem.micro_batches, limit)
+
+
+def _least(ranges: Ranges, graph: StateGraph, m: int, limit: float, known: float = -np.inf) -> Partition:
+    """The division with the least labels."""
+    seconds, picks = least_division(ranges, graph, m, thresholds_of(ranges), limit, known)
+    if picks is None:
+        return Partition(seconds=np.inf)
+    return Partition(
+        seconds=float(seconds),
+        division=Division.of_ends(picks[:, 0], picks[:, 1]),
+        patterns=tuple(np.minimum(picks[:, 2], MIXED).tolist()),
+    )
+
+
+def ranges_of(problem: PartitionProblem, costs: Costs, cap: float = np.inf) -> Ranges:
+    """Figures of all ranges as labels take them; ``cap``: bytes of gradients, or parameters, of a stage at most."""
+    later, layers, patterns = costs.later, problem.num_layers, len(problem.low)
+    size = problem.gradients if later is None else later.parameters
+    beyond = np.triu(size, 1) > cap
+    held = np.array([[1, layers]] * problem.pp)
+    if problem.families is not None:
+        held = np.stack((problem.families[..., 0].min(axis=0), problem.families[..., 1].max(axis=0)), axis=1)
+    forward = np.zeros((patterns, layers + 1, layers + 1)) if problem.forward is None else problem.forward
+    none = np.zeros(layers + 1)
+    return Ranges(
+        seconds=Seconds(problem.low, problem.high, forward),
+        bytes=Bytes(problem.fixed, problem.activation, problem.in_flight, problem.budget),
+        cuts=Cuts(
+            whole=np.stack((costs.edge, none), axis=1),
+            before=np.stack((none if later is None else later.edge, none), axis=1),
+            message=np.arange(layers + 1),
+        ),
+        waits=_waits(problem, costs),
+        kinds=np.arange(patterns),
+        layers=held,
+        reach=np.where(beyond.any(axis=1), beyond.argmax(axis=1) - 1, layers),
+        growing=problem.growing,
+    )
+
+
+def _waits(problem: PartitionProblem, costs: Costs) -> Waits:
+    """What later stages wait for by pattern of a stage; a mixed stage has the ring of the last pattern."""
+    later, layers, patterns = costs.later, problem.num_layers, len(problem.low)
+    if later is None:
+        nothing, zero = np.full((problem.pp, patterns), -np.inf), np.zeros((layers + 1, layers + 1))
+        return Waits(np.zeros_like(nothing), nothing, zero, zero, False, False, costs.tail, zero[0], -np.inf)
+    of_class = later.class_ring[np.minimum(np.arange(patterns), MIXED)]
+    return Waits(
+        ring=np.maximum(later.ring[:, None], of_class),
+        each=np.broadcast_to(np.atleast_1d(later.each)[:, None], (problem.pp, patterns)).astype(np.float64, order="C"),
+        exchanged=later.exchanged,
+        unhidden=later.unhidden,
+        overlap=later.overlap,
+        in_full=False,
+        tail=costs.tail,
+        others=np.full(layers + 1, later.others),
+        least_wait=float(costs.tail[1 : layers - problem.pp + 2].min()) - later.others,
+    )
