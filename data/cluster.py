@@ -23,7 +23,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 from taut.data.device import DeviceSpec, Fraction
 from taut.data.spec import NotNegative, Positive, Spec
 from taut.data.suggest import one_of
-from taut.data.units import GIGABIT, GIGABYTE, MEGABYTE
+from taut.data.units import GIGABIT, GIGABYTE, MEGABYTE, MICROSECOND
 
 if TYPE_CHECKING:
     from networkx import DiGraph
@@ -250,12 +250,18 @@ class ClusterSpec(Spec):
 
     def to_networkx(self) -> "DiGraph[int]":
         """
-        The links as a directed graph of networkx: nodes with attributes, ``bandwidth`` and ``latency`` on edges.
+        The links as a directed graph of networkx, to look into and to hand to other tools.
+
+        A graph node is a node of the cluster, or a device where links were measured device by device; an edge a -> b
+        carries what a sends to b: ``bandwidth`` in bytes per second of one pair of devices alone, ``latency`` in
+        seconds. Attributes of a graph node: ``node``, ``device`` (its type), ``devices`` (their numbers), ``rack``
+        (None outside of racks), and of the node ``intra_bandwidth``, ``intra_latency`` and ``nic_bandwidth`` (all cards
+        together; None where it is not stated).
 
         Returns
         -------
         DiGraph
-            As ``taut.data.graphs.cluster_graph`` describes it, in bytes per second and seconds.
+            The graph.
 
         Examples
         --------
@@ -264,9 +270,7 @@ class ClusterSpec(Spec):
         >>> graph.nodes[1]["devices"], graph.edges[0, 1]["bandwidth"]
         ([8, 9, 10, 11, 12, 13, 14, 15], 25000000000.0)
         """
-        from taut.data.graphs.cluster_graph import cluster_graph
-
-        return cluster_graph(self)
+        return _graph(self)
 
     def scaled(self, factor: int) -> "ClusterSpec":
         """
@@ -289,3 +293,71 @@ class ClusterSpec(Spec):
         groups = [group.model_copy(update={"count": group.count * factor}) for group in self.nodes]
         network = NetworkSpec(bandwidth_gbps=slowest, latency_us=self.network.latency_us)
         return ClusterSpec(name=f"{self.name} x{factor}", nodes=groups, network=network)
+
+
+def _graph(cluster: ClusterSpec) -> "DiGraph[int]":
+    """The graph of ``ClusterSpec.to_networkx``."""
+    from networkx import DiGraph
+
+    graph: DiGraph[int] = DiGraph(name=cluster.name)
+    sites = list(_sites(cluster))
+    graph.add_nodes_from(enumerate(sites))
+    for a, one in enumerate(sites):
+        for b, other in enumerate(sites):
+            if a != b:
+                graph.add_edge(a, b, bandwidth=_bandwidth(cluster, one, other), latency=_latency(cluster, one, other))
+    return graph
+
+
+def _sites(cluster: ClusterSpec) -> list[dict[str, Any]]:
+    """Attributes of every graph node."""
+    rack_of = {node: number for number, rack in enumerate(cluster.network.racks) for node in rack.nodes}
+    sites, first = [], 0
+    for number, group in enumerate(cluster.node_list):
+        cards = group.nic_bandwidth_gbps
+        about = {
+            "node": number,
+            "device": group.device.name,
+            "rack": rack_of.get(number),
+            "intra_bandwidth": group.intra_bandwidth_gbps * GIGABIT,
+            "intra_latency": group.intra_latency_us * MICROSECOND,
+            "nic_bandwidth": None if cards is None else cards * GIGABIT,
+        }
+        devices = list(range(first, first + group.gpus_per_node))
+        shares = [[device] for device in devices] if cluster.measured_by_device else [devices]
+        sites += [{**about, "devices": share} for share in shares]
+        first += group.gpus_per_node
+    return sites
+
+
+def _bandwidth(cluster: ClusterSpec, one: dict[str, Any], other: dict[str, Any]) -> float:
+    """Bytes per second from one site to another: measured, inside a node, by rack, or the network's."""
+    matrix = cluster.bandwidth_matrix
+    if matrix is not None and len(matrix.rows) == cluster.num_devices:
+        return float(matrix.rows[one["devices"][0]][other["devices"][0]] * UNIT_BYTES[matrix.unit])
+    if one["node"] == other["node"]:
+        return float(one["intra_bandwidth"])
+    if matrix is not None:
+        return float(matrix.rows[one["node"]][other["node"]] * UNIT_BYTES[matrix.unit])
+    return _level(cluster, "bandwidth_gbps", one, other) * GIGABIT
+
+
+def _latency(cluster: ClusterSpec, one: dict[str, Any], other: dict[str, Any]) -> float:
+    """Seconds of a message from one site to another, in the same order."""
+    matrix = cluster.latency_matrix
+    if matrix is not None and len(matrix.rows_us) == cluster.num_devices:
+        return float(matrix.rows_us[one["devices"][0]][other["devices"][0]] * MICROSECOND)
+    if one["node"] == other["node"]:
+        return float(one["intra_latency"])
+    if matrix is not None:
+        return float(matrix.rows_us[one["node"]][other["node"]] * MICROSECOND)
+    return _level(cluster, "latency_us", one, other) * MICROSECOND
+
+
+def _level(cluster: ClusterSpec, field: str, one: dict[str, Any], other: dict[str, Any]) -> float:
+    """The rack's own figure where both nodes are in it and it states one, else the network's."""
+    figure = getattr(cluster.network, field)
+    if one["rack"] is not None and one["rack"] == other["rack"]:
+        own = getattr(cluster.network.racks[one["rack"]], field)
+        figure = figure if own is None else own
+    return float(figure)

@@ -238,13 +238,14 @@ def optimized_parameters(problem: PlanningProblem, candidate: Candidate) -> Floa
 
 def by_device(strategy: Strategy, figures: Floats | Ints) -> Floats:
     """Figures of ranges (L+1, L+1), summed over the chunks of every pipeline rank, (pp,)."""
-    candidate = strategy.candidate
     _, first, end = strategy.ranges
-    device = np.arange(candidate.pp)
-    if candidate.is_order_priced:
-        device = device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)
-    total = np.zeros(candidate.pp)
-    np.add.at(total, device, figures[first, end])
+    return by_device_of(strategy.candidate, figures[first, end])
+
+
+def by_device_of(candidate: Candidate, figures: Floats | Ints) -> Floats:
+    """Figures of stages or chunks (X, ...), summed over the chunks of every pipeline rank, (pp, ...)."""
+    total = np.zeros((candidate.pp, *figures.shape[1:]))
+    np.add.at(total, device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp), figures)
     return total
 
 

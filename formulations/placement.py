@@ -35,13 +35,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.gradient_reductions import after_overlap, overlaps, tied_bytes, weight_share
+from taut.formulations.gradient_reductions import after_overlap, by_device_of, overlaps, tied_bytes, weight_share
 from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.links import Links
 from taut.formulations.pair_table import PairTable
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor
-from taut.formulations.schedules.plan_orders import device_of_chunk
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 
@@ -209,21 +208,11 @@ def placement_problem(problem: PlanningProblem, strategy: Strategy) -> Placement
     )
 
 
-def by_device_of(candidate: Candidate, figures: Floats) -> Floats:
-    """Figures of stages or chunks (X, ...), summed over the chunks of every device, (pp, ...)."""
-    device = np.arange(candidate.pp)
-    if candidate.is_order_priced:
-        device = device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)
-    total = np.zeros((candidate.pp, *figures.shape[1:]))
-    np.add.at(total, device, figures)
-    return total
-
-
 def _stage_ends(problem: PlanningProblem, strategy: Strategy, by_device: Callable[[Floats], Floats]) -> StageEnds:
     """What decides the ends of stages in ``step``; with several chunks a device a lag is one chunk's."""
     candidate, tables = strategy.candidate, problem.tables(strategy.candidate)
     recompute, first, end = strategy.ranges
-    passes, chunks = problem.passes(candidate), candidate.vpp if candidate.is_order_priced else 1
+    passes, chunks = problem.passes(candidate), candidate.vpp
     backward = (passes.input_gradient + passes.weight_gradient)[:, recompute, first, end]
     later = tables.traffic.at(recompute, first, end).less(tables.forward.at(first, end))
     anywhere, ring_bytes, steps = later.by_place(problem.links, candidate.block)

@@ -95,6 +95,11 @@ class PlanningProblem:
         return found if self.prices_orders else [choice for choice in found if not choice.is_order_priced]
 
     @property
+    def closed_forms(self) -> list[Candidate]:
+        """Candidates whose step time is a closed form, not that of an order."""
+        return [choice for choice in self.candidates if not choice.is_order_priced]
+
+    @property
     def prices_groups(self) -> bool:
         """Whether context and expert ranks, copies and uneven batches are priced, which memory of terms allows."""
         return self.latency.prices_mechanisms and self.memory.is_sum_of_terms

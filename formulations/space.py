@@ -210,6 +210,11 @@ class Candidate:
         return self.schedule in ORDER_PRICED
 
     @property
+    def is_plain(self) -> bool:
+        """Whether its step time is a closed form, of blocks that are tensor groups, and all replicas share a copy."""
+        return self.of_tensor_groups and not self.dp_shard and not self.is_order_priced
+
+    @property
     def order_key(self) -> tuple[str, int, int, int, tuple[str, ...]]:
         """What the order of the passes depends on (``taut.formulations.schedules.plan_orders``)."""
         return self.schedule, self.pp, self.vpp, self.num_micro_batches, self.order

@@ -80,8 +80,7 @@ class _Rounds:
         """Rounds until a limit, or until nothing better is left."""
         with self._stop:
             self._ladder = Ladder(self._problem)
-            known = (candidate for candidate in self._problem.candidates if not candidate.is_order_priced)
-            self._pool = StrategyPool(self._ladder, known)
+            self._pool = StrategyPool(self._ladder, self._problem.closed_forms)
             count = len(self._pool.bounds)
             self._begin()
             self._is_done = count == 0

@@ -27,7 +27,7 @@ SAMPLES = 1000
 
 def random_search(problem: PlanningProblem, limits: Limits, progress: Listener | None = None) -> Outcome:
     """Plan by (1) to (4)."""
-    chosen = [each for each in problem.candidates if not each.is_order_priced]
+    chosen = problem.closed_forms
     return tried("random", _drawn(problem, chosen, limits), len(chosen), limits, progress)
 
 

@@ -24,9 +24,7 @@ class Configuration(NamedTuple):
 
 def plain_candidates(problem: PlanningProblem) -> list[Candidate]:
     """Candidates that the papers know: 1F1B or GPipe, without context ranks and without sharded weights."""
-    return [
-        each for each in problem.candidates if not each.is_order_priced and each.of_tensor_groups and each.zero <= 1
-    ]
+    return [each for each in problem.closed_forms if each.of_tensor_groups and each.zero <= 1]
 
 
 def configurations(candidates: Iterable[Candidate]) -> Iterator[tuple[Configuration, list[Candidate]]]:

@@ -11,9 +11,9 @@ import numpy as np
 
 from taut.data.arrays import Floats
 from taut.formulations.compiled import jit
-from taut.formulations.gradient_reductions import weight_share
+from taut.formulations.gradient_reductions import by_device_of, weight_share
 from taut.formulations.pair_table import PairTable
-from taut.formulations.placement import PlacementProblem, by_device_of
+from taut.formulations.placement import PlacementProblem
 from taut.formulations.sharding import gather_slowdown, half_ring, has_shards, sharded_passes
 
 

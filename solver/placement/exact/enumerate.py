@@ -121,9 +121,7 @@ def has_enumeration(problem: PlanningProblem, candidate: Candidate) -> bool:
     places. Returns whether it applies.
     """
     return (
-        not candidate.is_order_priced
-        and not candidate.dp_shard
-        and candidate.of_tensor_groups
+        candidate.is_plain
         and not problem.latency.rings_are_flat
         and candidate.tp <= problem.links.gpus_per_node.min()
         and _different_groups(problem, candidate.tp)

@@ -66,9 +66,7 @@ def has_joint(problem: PlanningProblem, candidate: Candidate, cache: SubsetCache
     """
     return (
         candidate.pp > 1
-        and not candidate.is_order_priced
-        and not candidate.dp_shard
-        and candidate.of_tensor_groups
+        and candidate.is_plain
         and len(problem.device_types) == 1
         and (problem.links.by_node or candidate.tp == 1)
         and candidate.tp <= problem.links.gpus_per_node.min()

@@ -84,9 +84,7 @@ def has_node_slots(problem: PlanningProblem, candidate: Candidate, cache: SlotCa
     within nodes. Returns whether it applies.
     """
     return (
-        not candidate.is_order_priced
-        and not candidate.dp_shard
-        and candidate.of_tensor_groups
+        candidate.is_plain
         and (len(problem.device_types) > 1 or problem.latency.rings_are_flat)
         and problem.links.by_node
         and candidate.tp <= problem.links.gpus_per_node.min()

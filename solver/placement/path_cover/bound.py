@@ -61,9 +61,7 @@ def has_cover(problem: PlanningProblem, candidate: Candidate) -> bool:
     links = problem.links
     return (
         candidate.pp > 1
-        and not candidate.is_order_priced
-        and not candidate.dp_shard
-        and candidate.of_tensor_groups
+        and candidate.is_plain
         and len(problem.device_types) == 1
         and 1 < links.num_nodes <= MAX_NODES
         and bool((links.gpus_per_node == links.gpus_per_node[0]).all() or candidate.tp <= links.gpus_per_node.min())
