@@ -181,7 +181,7 @@ class MemoryModel(Spec):
         for name in ("weight_remainders", "half_moments"):
             if getattr(self, name):
                 raise ValueError(
-                    f"{name}: is true, expected false beside optimizer_offload_fraction, whose states are fp32"
+                    f"{name}: is true, expected false with optimizer_offload_fraction, whose states are fp32"
                 )
         if self.network is not None:
             raise ValueError(f"optimizer_offload_fraction: {self.network.name} does not know it, expected 0")

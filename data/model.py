@@ -99,7 +99,7 @@ class ModelSpec(Spec):
         if isinstance(self.layers, int):
             missing = [field for field in ("hidden", "heads", "seq") if getattr(self, field) is None]
             if missing:
-                raise ValueError(f"{missing[0]} is missing, expected beside a number of layers")
+                raise ValueError(f"{missing[0]} is missing, expected with a number of layers")
             self._check_shares(self.layers)
         elif any(getattr(self, field) for field in (*SHAPE, "dense_layers", "full_attention_period")):
             raise ValueError("hidden, heads, head_dim and their like belong to the entries of a list of layers")
@@ -114,9 +114,9 @@ class ModelSpec(Spec):
 
     def _check_shares(self, layers: int) -> None:
         if self.experts is None and (self.dense_layers or self.expert_period > 1):
-            raise ValueError("dense_layers and expert_period say which layers have experts, expected experts beside")
+            raise ValueError("dense_layers and expert_period say which layers have experts, expected experts too")
         if self.full_attention_period and self.attention_window is None:
-            raise ValueError("full_attention_period is given, expected an attention_window beside it")
+            raise ValueError("full_attention_period is given, expected an attention_window with it")
         if self.experts and all(self._is_dense(layer) for layer in range(layers)):
             raise ValueError("experts: dense_layers and expert_period leave no layer with them, expected one or more")
 

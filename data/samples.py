@@ -131,7 +131,7 @@ class ConfigurationRow(Spec):
         self._check_contexts()
         self._check_division()
         if self.recompute_modules and self.recompute != "selective":
-            raise ValueError(f"recompute is {self.recompute}, expected selective beside modules")
+            raise ValueError(f"recompute is {self.recompute}, expected selective with modules")
         if words := conflict(self.offload_modules, self.recompute_modules):
             raise ValueError(f"offload_modules: {words}")
         if self.run_schedule == "interleaved-1f1b" and (self.pp == 1 or self.num_micro_batches % self.pp):
@@ -152,7 +152,7 @@ class ConfigurationRow(Spec):
             return
         if not self.zero or self.cp > 1:
             has = f"cp {self.cp}" if self.zero else "zero 0"
-            raise ValueError(f"dp_shard is {self.dp_shard} beside {has}, expected zero 1 to 3 and cp 1, or none")
+            raise ValueError(f"dp_shard is {self.dp_shard} with {has}, expected zero 1 to 3 and cp 1, or none")
         held = self.ep * self.expert_tp if self.ep > 1 else 1
         if self.dp_shard == 1 or self.dp % self.dp_shard or self.dp_shard * self.tp % held:
             wanted = f"a divisor of dp = {self.dp} from 2 on"
@@ -168,9 +168,9 @@ class ConfigurationRow(Spec):
             stated += [name for name in names if getattr(self, name)]
             stated += ["ep"] * (self.ep > 1) + ["etp"] * (self.etp is not None)
             if stated:
-                raise ValueError(f"{stated[0]} is {getattr(self, stated[0])}, expected num_experts beside it")
+                raise ValueError(f"{stated[0]} is {getattr(self, stated[0])}, expected num_experts with it")
         elif missing:
-            raise ValueError(f"{missing[0]}: missing, expected it beside num_experts")
+            raise ValueError(f"{missing[0]}: missing, expected it with num_experts")
         elif self.num_experts % self.ep or self.expert_tp not in (1, self.tp):
             raise ValueError(
                 f"ep is {self.ep} and etp {self.expert_tp}, expected a divisor of the {self.num_experts} experts, "

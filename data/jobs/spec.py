@@ -61,7 +61,7 @@ class JobSpec(Spec):
             missing = "model" if self.model is None else "global_batch"
             raise ValueError(f"{missing}: missing, expected model and global_batch, or rates")
         if self.rates is not None and self.steps is None:
-            raise ValueError("steps: missing, expected steps beside rates")
+            raise ValueError("steps: missing, expected steps with rates")
         if self.deadline_s is not None and self.deadline_s <= self.arrival_s:
             raise ValueError(f"deadline_s: is {self.deadline_s:g}, expected after the arrival at {self.arrival_s:g}")
         return self

@@ -85,7 +85,7 @@ def experts(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     chosen = {"num_experts": count, "experts_per_token": _first(values, _CHOSEN), "expert_ffn_hidden": width}
     for name, names in (("experts_per_token", _CHOSEN), ("expert_ffn_hidden", _WIDTH)):
         if chosen[name] is None:
-            raise DataError(f"{where}: {names[0]}: missing, expected a value beside {shorten(count)} experts")
+            raise DataError(f"{where}: {names[0]}: missing, expected a value with {shorten(count)} experts")
     dense = {} if llama4 is None else {"ffn_hidden": llama4}
     biased = {"biased": True} if values.get("model_type") == "gpt_oss" else {}
     chosen |= {"shared_ffn_hidden": shared, **biased, **_groups(values)}

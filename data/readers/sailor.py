@@ -316,7 +316,7 @@ def _without_communication(by_tp: dict[int, SailorRun], lookup: float, whole: Pa
         if not (forward > 0 and backward > 0):
             raise DataError(
                 f"{run.where}: two all-reduces of {reduce:.3g} s, as the embedding has one, leave nothing of a "
-                f"block's {min(run.block):g} s, expected a smaller tensor degree beside"
+                f"block's {min(run.block):g} s, expected a smaller tensor degree too"
             )
         clean[tp] = least = (forward, backward)
         lower = tp

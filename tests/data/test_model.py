@@ -154,7 +154,7 @@ def test_unlike_layers_keep_their_order_and_kinds() -> None:
         ({"layers": 0}, "layers.number: is 0, expected to be greater than 0"),
         ({"layers": 10**6}, "layers.number: is 1000000, expected to be less than or equal to 2048"),
         ({"layers": []}, "layers: is an empty list, expected at least one layer"),
-        ({"hidden": None}, "hidden is missing, expected beside a number of layers"),
+        ({"hidden": None}, "hidden is missing, expected with a number of layers"),
         ({"hidden": 4.5}, "hidden: is 4.5, expected to be a valid integer"),
         ({"seq": True}, "seq: is True, expected to be a valid integer"),
         ({"colour": "red"}, "colour: unknown field"),

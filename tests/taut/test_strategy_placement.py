@@ -92,5 +92,5 @@ def test_what_cannot_be_placed_is_refused(plan: taut.Plan, run: Run, tmp_path: P
     plan.write(path)
     refused(run("place"), "--model: missing")
     refused(run("place", "--model", "gpt-8.1b"), "--cluster: missing")
-    refused(run("place", path, "--model", "gpt-8.1b"), "stands beside a plan")
-    refused(run("place", tmp_path / "a.dat", "--global-batch", 8), "stands beside a QAPLIB instance")
+    refused(run("place", path, "--model", "gpt-8.1b"), "given together with a plan")
+    refused(run("place", tmp_path / "a.dat", "--global-batch", 8), "given together with a QAPLIB instance")

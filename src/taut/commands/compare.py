@@ -69,7 +69,7 @@ def _two_plans(one: str, other: str, options: dict[str, Any], *, as_json: bool) 
 
     if options:
         name = "--" + min(options).replace("_", "-")
-        raise DataError(f"{name}: stands beside two plans, expected a model and a cluster, or two plans alone")
+        raise DataError(f"{name}: given together with two plans, expected a model and a cluster, or two plans alone")
     rows = compare_plans(one, other)
     if as_json:
         typer.echo(json.dumps([dict(zip(("what", "one", "other"), row, strict=True)) for row in rows]))

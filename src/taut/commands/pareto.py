@@ -85,7 +85,7 @@ def _limits(limits: str | None, points: str | None) -> tuple[list[float] | None,
     from taut.frontier.epsilon_constraint import POINTS
 
     if limits is not None and points is not None:
-        raise DataError(f"--points {points}: given beside --limits, expected one of them")
+        raise DataError(f"--points {points}: given together with --limits, expected one of them")
     if limits is not None:
         return [_gib(part) for part in limits.split(",") if part.strip()], None
     if points == "all":

@@ -38,7 +38,7 @@ def place_command(
         _place_strategy(instance, given | {"fix": fix, "latency_model": latency_model}, out, time_limit, seed, as_json)
         return
     if stated := [name for name, value in given.items() if value is not None]:
-        raise DataError(f"{_option(stated[0])}: stands beside a QAPLIB instance, expected one of the two")
+        raise DataError(f"{_option(stated[0])}: given together with a QAPLIB instance, expected one of the two")
     _solve(instance, out, time_limit, seed, as_json=as_json, quiet=quiet)
 
 
@@ -51,7 +51,7 @@ def _place_strategy(
 
     stated = [name for name in ("model", "cluster", "global_batch") if given[name] is not None]
     if plan is not None and stated:
-        raise DataError(f"{_option(stated[0])}: stands beside a plan, expected one of the two")
+        raise DataError(f"{_option(stated[0])}: given together with a plan, expected one of the two")
     if plan is None:
         if missing := [name for name in ("model", "cluster", "global_batch") if given[name] is None]:
             raise DataError(

@@ -92,11 +92,13 @@ def _words(found: "Plan | MeshedPlan", costs: "StackPrice | None") -> str:
 def _check_alone(method: str, stack_price: bool, processes: int) -> None:
     """Refuse beside a choice of nodes what is of one number of them."""
     if method != "branch-and-bound":
-        raise FieldError("method", method, "finds plans of all nodes, expected none beside an objective or a deadline")
+        raise FieldError("method", method, "plans for all nodes, expected none with an objective or a deadline")
     if processes > 1:
-        raise FieldError("processes", str(processes), "share the search of one plan, expected 1 beside an objective")
+        raise FieldError("processes", str(processes), "share the search of one plan, expected 1 with an objective")
     if stack_price:
-        raise FieldError("stack_price", None, "is of all nodes, expected none beside an objective or a deadline")
+        raise FieldError(
+            "stack_price", None, "bounds plans for all nodes, expected none with an objective or a deadline"
+        )
 
 
 def _provision(request: "PlanRequest", given: dict[str, Any], out: Path | None, as_json: bool, quiet: bool) -> None:

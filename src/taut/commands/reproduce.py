@@ -35,7 +35,7 @@ def amp(
         return
     if profile is not None or trials is not None:
         given, missing = ("profile", "trials") if trials is None else ("trials", "profile")
-        raise FieldError(missing, None, f"expected a file beside --{given}: trials are priced by the profile")
+        raise FieldError(missing, None, f"expected a file with --{given}: trials are priced by the profile")
     from taut.papers.amp_searches import reproduce_amp_searches
     from taut.solver.result import Limits
 

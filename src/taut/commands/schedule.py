@@ -130,7 +130,7 @@ def _refuse_figures(given: Mapping[str, object]) -> None:
     """Refuse figures beside a file that holds its own."""
     for name, value in given.items():
         if value is not None:
-            raise DataError(f"{_option(name)} {value}: expected none beside --read of a JSON file, which holds its own")
+            raise DataError(f"{_option(name)} {value}: expected none with --read of a JSON file, which holds its own")
 
 
 def _pipeline(

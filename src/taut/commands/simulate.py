@@ -76,7 +76,7 @@ def _simulated(model: str, cluster: str | None, options: dict[str, Any], share_l
     if cluster is None:
         if options:
             name = "--" + min(options).replace("_", "-")
-            raise DataError(f"{name}: stands beside a plan, expected a model and a cluster, or a plan alone")
+            raise DataError(f"{name}: given together with a plan, expected a model and a cluster, or a plan alone")
         if not Path(model).exists() and Path(model).suffix != ".json":
             raise DataError("CLUSTER: missing, expected a model and a cluster, or the file of a plan alone")
         return simulate(model, share_links=share_links)

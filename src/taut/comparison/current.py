@@ -112,7 +112,7 @@ def with_copies(current: Current, cluster: ClusterSpec) -> Current:
         return replace(current, fix=fix)
     shown, replicas = f"copies={copies}", cluster.num_devices // math.prod(stated.values())
     if stated["cp"] > 1:
-        raise FieldError("current", shown, f"not priced beside cp={stated['cp']}, expected one copy or cp=1")
+        raise FieldError("current", shown, f"not priced with cp={stated['cp']}, expected one copy or cp=1")
     if not isinstance(copies, int) or copies < 1 or replicas % copies:
         raise FieldError("current", shown, f"expected a divisor of the {replicas} replicas")
     # A copy for each replica is one without shards.

@@ -47,7 +47,7 @@ def dispatcher_of(job: Job) -> tuple[str, str]:
                           "plan without --overlap-moe-expert-parallel-comm")  # fmt: skip
     if job.hides_exchange and job.model.mtp_layers > 1:
         raise ExportError(
-            f"{job.plan.source}: exchanges of experts are hidden beside {job.model.mtp_layers} layers of further "
+            f"{job.plan.source}: exchanges of experts are hidden with {job.model.mtp_layers} layers of further "
             "tokens, of which Megatron-LM has one then; plan without --overlap-moe-expert-parallel-comm"
         )
     if dispatch.dispatcher != "flex":

@@ -165,13 +165,13 @@ def offloaded(job: Job) -> float:
     fraction, source = job.memory.optimizer_offload_fraction, job.plan.source
     if fraction and job.strategy.zero != 1 and job.strategy.dp * job.strategy.cp > 1:
         raise ExportError(
-            f"{source}: optimizer states in the host's memory beside ZeRO-{job.strategy.zero}, expected ZeRO-1 for "
+            f"{source}: optimizer states in the host's memory with ZeRO-{job.strategy.zero}, expected ZeRO-1 for "
             "Megatron-LM; plan with --stack megatron-core, or --fix zero=1"
         )
     if fraction and job.memory.precision == "fp32":
         raise ExportError(
-            f"{source}: optimizer states in the host's memory beside precision fp32, which Megatron-LM has not; plan "
-            "with --precision bf16"
+            f"{source}: optimizer states in the host's memory with precision fp32, which Megatron-LM does not have; "
+            "plan with --precision bf16"
         )
     return fraction
 
@@ -188,7 +188,7 @@ def layers_on_hosts(job: Job) -> int:
         return 0
     if chosen.pp > 1 or set(chosen.recompute) != {"none"}:
         raise ExportError(
-            f"{source}: activations in the host's memory beside several stages or recompute, which Megatron-LM has "
+            f"{source}: activations in the host's memory with several stages or recompute, which Megatron-LM has "
             "not; plan with --stack megatron-core"
         )
     if abs(count - chosen.activation_offload * layers) > LAYER_TOLERANCE or count >= layers:

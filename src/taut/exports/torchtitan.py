@@ -160,7 +160,7 @@ def _copies(job: Job) -> tuple[int, int]:
         return 1, chosen.dp
     if chosen.dp_shard % chosen.cp:
         raise ExportError(
-            f"{job.plan.source}: {chosen.dp_shard} devices share a copy beside {chosen.cp} context ranks, expected a "
+            f"{job.plan.source}: {chosen.dp_shard} devices share a copy with {chosen.cp} context ranks, expected a "
             "multiple for torchtitan; plan with --fix cp=1"
         )
     shard = chosen.dp_shard // chosen.cp

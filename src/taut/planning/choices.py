@@ -62,7 +62,7 @@ def _check_copies(request: PlanRequest, space: StrategySpace, memory: MemoryMode
         return
     _check_mechanism(request, memory, "dp_shard")
     if space.fixed.get("zero") == 0:
-        raise FieldError("fix", "zero=0", "shares nothing, expected 1, 2 or 3 beside dp_shard")
+        raise FieldError("fix", "zero=0", "shares nothing, expected 1, 2 or 3 with dp_shard")
 
 
 def _check_ranks(request: PlanRequest, model: ModelSpec, stack: Stack, memory: MemoryModel) -> None:
@@ -98,7 +98,7 @@ def _check_experts(request: PlanRequest, model: ModelSpec, stack: Stack, memory:
     if not stack.expert_parallel:
         raise FieldError("fix", shown, f"not in {stack.name}, expected 1, or stack any")
     if not stack.expert_tensor and (wide := request.fix.get("etp", 1)) > 1:
-        raise FieldError("fix", f"etp={wide}", f"not in {stack.name} beside {shown}, expected 1, or stack any")
+        raise FieldError("fix", f"etp={wide}", f"not in {stack.name} with {shown}, expected 1, or stack any")
     if stack.expert_zero is not None and (zero := request.fix.get("zero")) not in (None, *stack.expert_zero):
         expected = ", ".join(map(str, stack.expert_zero))
-        raise FieldError("fix", f"zero={zero}", f"not in {stack.name} beside {shown}, expected one of {expected}")
+        raise FieldError("fix", f"zero={zero}", f"not in {stack.name} with {shown}, expected one of {expected}")

@@ -22,7 +22,7 @@ def scored_by_simulation(request: PlanRequest, method: str) -> tuple[PlanRequest
     if request.latency_model != SIMULATED:
         return request, method
     if method not in (SEARCH, SIMULATED):
-        raise FieldError("method", method, f"stands beside latency model {SIMULATED}, expected none")
+        raise FieldError("method", method, f"given together with latency model {SIMULATED}, expected none")
     return request.model_copy(update={"latency_model": "step"}), SIMULATED
 
 
@@ -33,7 +33,7 @@ def of_even_batches(problem: PlanningProblem, method: str) -> PlanningProblem:
     Raises ``FieldError`` if such a one is asked for.
     """
     if problem.space.fixed.get("uneven_batch"):
-        raise FieldError("method", method, "knows no uneven batch, expected none beside uneven_batch=true")
+        raise FieldError("method", method, "knows no uneven batch, expected none with uneven_batch=true")
     if not problem.space.uneven_batch:
         return problem
     return replace(problem, space=problem.space.model_copy(update={"uneven_batch": False}))

@@ -154,5 +154,5 @@ def _beside_share(request: PlanRequest, space: StrategySpace, stack: Stack, frac
         raise FieldError(field, shown, f"not in {stack.name}, expected 0{some}, or stack any")
     if (zero := space.fixed.get("zero")) is not None and zero not in allowed:
         beside = ", ".join(map(str, allowed))
-        raise FieldError("fix", f"zero={zero}", f"not beside {field} in {stack.name}, expected one of {beside}")
+        raise FieldError("fix", f"zero={zero}", f"not with {field} in {stack.name}, expected one of {beside}")
     return space.of_zero(allowed)

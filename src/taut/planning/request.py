@@ -257,7 +257,7 @@ def request_of(
             raise FieldError("cluster", None, "missing, expected a catalog name, a file or a ClusterSpec")
         return PlanRequest(model, cluster, **cast("PlanOptions", options))
     if beside := ["cluster"] * (cluster is not None) + list(options):
-        raise FieldError(beside[0], None, "stands beside a PlanRequest, expected nothing that the request holds")
+        raise FieldError(beside[0], None, "given together with a PlanRequest, expected nothing that the request holds")
     return model
 
 

@@ -186,7 +186,7 @@ def _dispatch(request: PlanRequest, model: ModelSpec, stack: Stack) -> DispatchS
             reason = f"is of expert ranks, which {stack.name} has not for {model.name} in {request.latency.name}"
             raise FieldError(field, shown, f"{reason}, expected none")
         if field == "imbalance" and request.profile is not None:
-            raise FieldError(field, shown, "products are those that the profile measured, expected none beside it")
+            raise FieldError(field, shown, "products are those that the profile measured, expected none with it")
     found = own.model_copy(update=dict(given.values()))
     if found.dispatcher not in stack.dispatchers or found.conflict:
         lacking = f"is not in {stack.name}, expected {' or '.join(stack.dispatchers)}"

@@ -81,7 +81,7 @@ def steps_of(tokens: float | None, steps: int | None, tokens_a_step: int) -> int
     Raises ``FieldError`` if both are said, or one is no number above 0.
     """
     if tokens is not None and steps is not None:
-        raise FieldError("steps", str(steps), "stands beside tokens, expected one of them")
+        raise FieldError("steps", str(steps), "given together with tokens, expected one of them")
     for name, value in (("tokens", tokens), ("steps", steps)):
         if value is not None and not (value > 0 and math.isfinite(value)):
             raise FieldError(name, f"{value:g}", "expected a number above 0")

@@ -156,7 +156,7 @@ def _configuration(subject: Any, cluster: ClusterInput | None, options: dict[str
     if isinstance(subject, PlanRequest) or cluster is not None:
         return of_request(request_of(subject, cluster, options))
     if options:
-        raise FieldError(min(options), None, "stands beside a plan, expected nothing that the plan holds")
+        raise FieldError(min(options), None, "given together with a plan, expected nothing that the plan holds")
     if isinstance(subject, Plan):
         return of_plan(subject)
     if isinstance(subject, Mapping):

@@ -72,9 +72,9 @@ def test_impossible_layers_are_refused(changes: dict[str, Any], words: str) -> N
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"dense_layers": 1}, "expected experts beside"),
-        ({"expert_period": 2}, "expected experts beside"),
-        ({"full_attention_period": 2}, "expected an attention_window beside it"),
+        ({"dense_layers": 1}, "expected experts too"),
+        ({"expert_period": 2}, "expected experts too"),
+        ({"full_attention_period": 2}, "expected an attention_window with it"),
         ({"experts": EXPERTS, "dense_layers": 2}, "leave no layer with them"),
         ({"experts": EXPERTS, "layers": [{"hidden": 16, "heads": 4, "seq": 10}]}, "belong to the entries of a list"),
     ],

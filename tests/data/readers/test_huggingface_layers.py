@@ -214,7 +214,7 @@ def test_groups_of_experts_that_a_router_keeps_to_are_read(
     ("changes", "words"),
     [
         ({"n_group": 3, "topk_group": 1}, r"router_num_groups is 3, expected a divisor of num_experts \(8\)"),
-        ({"num_experts_per_tok": None}, "config.json: num_experts_per_tok: missing, expected a value beside 8 experts"),
+        ({"num_experts_per_tok": None}, "config.json: num_experts_per_tok: missing, expected a value with 8 experts"),
         ({"num_experts_per_tok": 9}, r"experts_per_token is 9, expected at most num_experts \(8\)"),
         ({"mlp_only_layers": [5]}, r"mlp_only_layers is \[5\], expected the first layers, or none"),
         ({"first_k_dense_replace": 56}, "experts: dense_layers and expert_period leave no layer with them"),

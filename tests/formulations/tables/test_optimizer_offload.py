@@ -81,7 +81,7 @@ def test_step_and_memory_by_hand(fraction: float) -> None:
 def test_formats_of_the_device_do_not_go_with_the_host() -> None:
     """The host's states are in single precision."""
     for name in ("weight_remainders", "half_moments"):
-        with pytest.raises(DataError, match=f"{name}: is true, expected false beside optimizer_offload_fraction"):
+        with pytest.raises(DataError, match=f"{name}: is true, expected false with optimizer_offload_fraction"):
             MemoryModel.parse({name: True, "optimizer_offload_fraction": 0.5}, "memory model")
     plain = MemoryModel()
     assert "optimizer_offload_fraction" not in plain.model_dump()

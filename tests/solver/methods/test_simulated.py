@@ -89,7 +89,7 @@ def test_the_latency_model_is_the_method() -> None:
 
 def test_the_latency_model_stands_beside_no_other_method() -> None:
     """A method with plans of its own is refused, and so is a verb that does not score plans."""
-    with pytest.raises(FieldError, match="method: amp, stands beside latency model simulated, expected none"):
+    with pytest.raises(FieldError, match="method: amp, given together with latency model simulated, expected none"):
         taut.plan("gpt2-345m", "dgx-a100", global_batch=32, latency_model="simulated", method="amp")
     with pytest.raises(FieldError, match=r"latency_model: simulated, scores plans of taut.plan alone, expected one of"):
         taut.pareto("gpt2-345m", "dgx-a100", global_batch=32, latency_model="simulated")

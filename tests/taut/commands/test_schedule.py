@@ -255,7 +255,7 @@ def test_every_kind_can_be_asked_for(kind: str, run: Run) -> None:
         ((*SMALL, "--gap", "1"), "--gap 1: expected a share from 0 to 1"),
         ((*SMALL, "--plot", "s.gif"), "--plot s.gif: expected a name that ends in .png"),
         ((*SMALL, "--out", "nowhere/s.json"), "there is no folder nowhere"),
-        ((*SMALL, "--read", "nowhere.json"), "--stages 4: expected none beside --read of a JSON file"),
+        ((*SMALL, "--read", "nowhere.json"), "--stages 4: expected none with --read of a JSON file"),
         ((*SMALL, "--read", "nowhere.csv"), "nowhere.csv: No such file"),
         (("schedule", "--read", "nowhere.json"), "nowhere.json: No such file"),
     ],

@@ -131,7 +131,7 @@ def test_copies_are_of_the_replicas_that_share_one() -> None:
     for copies, wanted in ((2, (1, 4)), (1, (1, 0)), (8, (0, 0))):
         candidate = priced_as_is(request, current_of({**one, "copies": copies})).strategy.candidate
         assert (candidate.zero, candidate.dp_shard) == wanted
-    for more, words in (({"copies": 3}, "divisor of the 8 replicas"), ({"copies": 2, "cp": 2}, "beside cp=2")):
+    for more, words in (({"copies": 3}, "divisor of the 8 replicas"), ({"copies": 2, "cp": 2}, "with cp=2")):
         with pytest.raises(FieldError, match=words):
             priced_as_is(request, current_of({**one, **more}))
 

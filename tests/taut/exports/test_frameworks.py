@@ -348,8 +348,8 @@ def test_deepspeed_has_states_on_hosts_beside_zero() -> None:
 @pytest.mark.parametrize(
     ("make", "zero", "words"),
     [
-        (megatron_flags, 3, "beside ZeRO-3, expected ZeRO-1"),
-        (bridge_settings, 0, "beside ZeRO-0, expected ZeRO-1"),
+        (megatron_flags, 3, "with ZeRO-3, expected ZeRO-1"),
+        (bridge_settings, 0, "with ZeRO-0, expected ZeRO-1"),
         (torchtitan_files, 3, "which torchtitan has not without weights and gradients"),
         (deepspeed_files, 0, "without ZeRO"),
     ],

@@ -416,7 +416,7 @@ WRONG = {
     "--limits=": "--limits none given",
     "--limits=4,0": "--limits 0: expected GiB above 0",
     "--limits=1e999": "--limits inf: expected GiB above 0",
-    "--limits=4 --points=3": "--points 3: given beside --limits",
+    "--limits=4 --points=3": "--points 3: given together with --limits",
     "--points=0": "--points 0: expected a number from 1 to 10000, or all",
     "--points=some": "--points some: expected a number above 0, or all",
     "--points=99999": "--points 99999: expected a number from 1",

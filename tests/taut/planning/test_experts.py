@@ -59,8 +59,8 @@ def test_expert_degrees_can_be_fixed(degrees: dict[str, int]) -> None:
         ({"fix": {"ep": 16}}, r"fix: ep=16, expected a divisor of the 8 experts of a layer"),
         ({"fix": {"ep": 2}, "latency_model": "pipette"}, r"latency_model: pipette, does not price expert ranks"),
         ({"fix": {"ep": 2}, "stack": "deepspeed"}, r"fix: ep=2, not in deepspeed, expected 1, or stack any"),
-        ({"fix": {"ep": 2, "tp": 2, "etp": 2}, "stack": "torchtitan"}, r"fix: etp=2, not in torchtitan beside ep=2"),
-        ({"fix": {"ep": 2, "zero": 0}, "stack": "torchtitan"}, r"fix: zero=0, .* beside ep=2, expected one of 2, 3"),
+        ({"fix": {"ep": 2, "tp": 2, "etp": 2}, "stack": "torchtitan"}, r"fix: etp=2, not in torchtitan with ep=2"),
+        ({"fix": {"ep": 2, "zero": 0}, "stack": "torchtitan"}, r"fix: zero=0, .* with ep=2, expected one of 2, 3"),
         ({"fix": {"ep": 8, "tp": 2, "dp_shard": 2}}, r"fix: dp_shard=2, expected a multiple of 4, .* ep=8 beside tp=2"),
     ],
 )

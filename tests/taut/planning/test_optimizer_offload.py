@@ -31,16 +31,16 @@ def test_a_stack_has_the_zero_stages_beside_which_it_offloads() -> None:
         (
             1.0,
             {"fix": {"zero": 3}},
-            "fix: zero=3, not beside optimizer_offload_fraction in megatron-core, expected one",
+            "fix: zero=3, not with optimizer_offload_fraction in megatron-core, expected one",
         ),
-        (0.5, {"stack": "deepspeed", "fix": {"zero": 1}}, "fix: zero=1, not beside optimizer_offload_fraction"),
+        (0.5, {"stack": "deepspeed", "fix": {"zero": 1}}, "fix: zero=1, not with optimizer_offload_fraction"),
         (0.5, {"latency_model": "pipette"}, "optimizer_offload_fraction: 0.5, no part of pipette, expected latency"),
         (1.5, {}, "optimizer_offload_fraction: 1.5, expected a share from 0 to 1"),
         ("0,2", {}, "optimizer_offload_fraction: 0,2, expected a share from 0 to 1, several with commas between"),
         ("some", {}, "optimizer_offload_fraction: some, expected a share from 0 to 1"),
         ("auto", {"stack": "torchtitan"}, "optimizer_offload_fraction: 1, not in torchtitan, expected 0"),
         ("auto", {"latency_model": "pipette"}, "optimizer_offload_fraction: 1, no part of pipette"),
-        ("0.25,0.5", {"stack": "deepspeed", "fix": {"zero": 1}}, "fix: zero=1, not beside optimizer_offload_fraction"),
+        ("0.25,0.5", {"stack": "deepspeed", "fix": {"zero": 1}}, "fix: zero=1, not with optimizer_offload_fraction"),
         ("0,0.5", {"stack": "torchtitan"}, "optimizer_offload_fraction: 0.5, not in torchtitan, expected 0"),
     ],
 )
@@ -68,7 +68,7 @@ def test_several_shares_are_a_choice_of_the_candidates() -> None:
 
 def test_a_memory_model_that_keeps_less_has_no_shares() -> None:
     """Hosts update in single precision."""
-    with pytest.raises(DataError, match="half_moments: is true, expected false beside optimizer_offload_fraction"):
+    with pytest.raises(DataError, match="half_moments: is true, expected false with optimizer_offload_fraction"):
         problem("auto", memory_model={"half_moments": True})
 
 

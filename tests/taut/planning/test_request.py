@@ -75,7 +75,7 @@ def test_what_is_missing_is_named() -> None:
 def test_whole_request_stands_alone() -> None:
     """Beside a request nothing that it holds may be given."""
     plan: Any = taut.plan
-    with pytest.raises(taut.FieldError, match="seq: stands beside a PlanRequest"):
+    with pytest.raises(taut.FieldError, match="seq: given together with a PlanRequest"):
         plan(PlanRequest(**GIVEN), seq=8)
 
 

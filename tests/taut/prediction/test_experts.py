@@ -46,7 +46,7 @@ def test_a_row_is_priced_as_the_plan(degrees: dict[str, int]) -> None:
             "dp_shard is 2, expected a divisor of dp = 8 from 2 on whose copies hold whole groups",
         ),
         ({"dp_shard": 3}, "dp_shard is 3, expected a divisor of dp = 8 from 2 on"),
-        ({"dp_shard": 4, "zero": 0}, "dp_shard is 4 beside zero 0, expected zero 1 to 3 and cp 1, or none"),
+        ({"dp_shard": 4, "zero": 0}, "dp_shard is 4 with zero 0, expected zero 1 to 3 and cp 1, or none"),
     ],
 )
 def test_copies_that_no_plan_has_are_refused(changes: dict[str, int], said: str) -> None:
@@ -170,9 +170,9 @@ def test_rows_whose_states_cannot_be_on_hosts_have_an_error(changes: dict[str, A
     ("changes", "words"),
     [
         ({"recompute": "selective:moe_act+norm"}, "is 'moe_act+norm', expected modules joined by +, one of"),
-        ({"recompute": "full:moe"}, "recompute is full, expected selective beside modules"),
-        ({"num_experts": None}, "expected num_experts beside it"),
-        ({"experts_per_token": None}, "experts_per_token: missing, expected it beside num_experts"),
+        ({"recompute": "full:moe"}, "recompute is full, expected selective with modules"),
+        ({"num_experts": None}, "expected num_experts with it"),
+        ({"experts_per_token": None}, "experts_per_token: missing, expected it with num_experts"),
         ({"ep": 3}, "ep is 3 and etp 1, expected a divisor of the 8 experts"),
         (
             {"ep": 8, "moe_token_dispatcher": "allgather", "overlap_moe_expert_parallel_comm": True},

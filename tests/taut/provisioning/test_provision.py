@@ -110,7 +110,7 @@ def test_steps_and_days() -> None:
         ({"objective": "cost", "price": 3}, "tokens: missing, expected tokens or steps"),
         ({"objective": "gpus", "steps": 3}, "deadline_days: missing"),
         ({"objective": "gpus", "steps": 3, "deadline_days": -1}, "deadline_days: -1, expected a number above 0"),
-        ({"objective": "time", "steps": 3, "tokens": 4}, "steps: 3, stands beside tokens"),
+        ({"objective": "time", "steps": 3, "tokens": 4}, "steps: 3, given together with tokens"),
         ({"objective": "time", "tokens": 0}, "tokens: 0, expected a number above 0"),
     ],
 )
@@ -137,5 +137,5 @@ def test_the_command(run: Run) -> None:
     assert "strategy" in outcome.out
     found = json.loads(run(*words, *asked, "--json").out)
     assert found["objective"]["nodes"] == 1 and found["format"] == "taut-plan/1"
-    refused(run(*words, *asked, "--method", "megatron"), "--method megatron: finds plans of all nodes")
+    refused(run(*words, *asked, "--method", "megatron"), "--method megatron: plans for all nodes")
     refused(run(*words, "--deadline-days", 3), "--tokens: missing")

@@ -85,7 +85,7 @@ def test_a_configuration_that_does_not_fit_is_simulated_and_said_so() -> None:
 def test_options_beside_a_plan_are_refused() -> None:
     """A plan holds everything."""
     beside: dict[str, Any] = {"global_batch": 8}
-    with pytest.raises(FieldError, match="stands beside a plan"):
+    with pytest.raises(FieldError, match="given together with a plan"):
         taut.simulate("plan.json", **beside)
 
 
@@ -130,7 +130,7 @@ def test_command_prints_writes_and_draws(run: Run, tmp_path: Path) -> None:
 
 def test_command_refuses_in_one_line(run: Run, tmp_path: Path) -> None:
     """A plan with options, a model without a cluster, a picture of no format."""
-    refused(run("simulate", tmp_path / "plan.json", "--fix", "tp=2"), "--fix: stands beside a plan")
+    refused(run("simulate", tmp_path / "plan.json", "--fix", "tp=2"), "--fix: given together with a plan")
     refused(run("simulate", "gpt2-345m"), "CLUSTER: missing")
     refused(run("simulate", tmp_path / "none.json"), "none.json: No such file")
     refused(run("simulate", "gpt2-345m", "dgx-a100"), "--global-batch: missing")

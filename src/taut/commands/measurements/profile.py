@@ -204,7 +204,7 @@ def _degrees(model: "ModelSpec", asked: str | None) -> list[int]:
     degrees = _numbers("--tp", asked or TENSOR_DEGREES)
     for degree in degrees if asked else ():
         if not model.splits(degree):
-            raise DataError(f"--tp {degree}: does not divide the heads and ffn of {model.name}, expected what does")
+            raise DataError(f"--tp {degree}: does not divide the heads and ffn of {model.name}, expected a divisor")
     return [degree for degree in degrees if model.splits(degree)]
 
 

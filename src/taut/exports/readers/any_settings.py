@@ -84,7 +84,7 @@ def _checkpoints(given: Any, source: str) -> dict[str, Any]:
         return {}
     if given.get("partition_activations"):
         words = "copies that compute waits for are not priced, expected one of both"
-        raise DataError(f"{source}: activation_checkpointing.partition_activations beside cpu_checkpointing: {words}")
+        raise DataError(f"{source}: activation_checkpointing.partition_activations with cpu_checkpointing: {words}")
     return {"activation_offload_fraction": 1.0, "recompute": "full"}
 
 

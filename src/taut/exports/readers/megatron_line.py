@@ -99,14 +99,14 @@ def megatron_values(flags: Mapping[str, str | None]) -> dict[str, Any]:
 def _checkpoints_on_hosts(flags: Mapping[str, str | None]) -> dict[str, Any]:
     """Recompute of whole layers with their inputs in the host's memory."""
     if DIVIDED in flags:
-        raise DataError(f"{DIVIDED} beside {CHECKPOINTS}: copies that compute waits for are not priced, expected one")
+        raise DataError(f"{DIVIDED} with {CHECKPOINTS}: copies that compute waits for are not priced, expected one")
     return {"activation_offload_fraction": 1.0, "recompute": "full"}
 
 
 def _modules_on_hosts(flags: Mapping[str, str | None]) -> dict[str, Any]:
     """Modules whose inputs are in the host's memory, and the share of them."""
     if not flags.get(ON_HOSTS):
-        raise DataError(f"{FINE_GRAINED}: expected {ON_HOSTS} beside it, such as core_attn attn_proj")
+        raise DataError(f"{FINE_GRAINED}: expected {ON_HOSTS} with it, such as core_attn attn_proj")
     share = _fraction(flags.get(SHARE) or "1", SHARE)
     return {"offload_modules": "+".join(str(flags[ON_HOSTS]).split()), "activation_offload_fraction": share}
 

@@ -76,7 +76,7 @@ def _priced(folder: Path) -> dict[str, Any]:
     """Layer costs, with measured activations where the folder has them, and the memory model."""
     profiles, infos = (places_of(folder, name) for name in (PROFILE, INFO))
     if not profiles:
-        raise DataError(f"{folder}: no file {PROFILE}, expected it beside {RUNS} or up to two levels below the folder")
+        raise DataError(f"{folder}: no file {PROFILE}, expected it with {RUNS} or up to two levels below the folder")
     info = infos[0] if infos else None
     costs = read_sailor(profiles[0], load_model(MODEL), device_named(DEVICE, "gpu"), info=info)
     return {"profile": costs, "memory_model": {"overhead_gib": 2.0, "margin": 0.05}}

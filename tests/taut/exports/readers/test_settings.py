@@ -105,7 +105,7 @@ WRONG = {
     ),
     "o.sh": (
         "--micro-batch-size 1 --fine-grained-activation-offloading --activation-offload-fraction 0.5",
-        "expected --offload-modules beside it, such as core_attn attn_proj",
+        "expected --offload-modules with it, such as core_attn attn_proj",
     ),
     "p.sh": (
         "--micro-batch-size 1 --num-layers 5 --cpu-offloading-num-layers 5",
@@ -119,11 +119,11 @@ WRONG = {
     "q.json": (
         '{"train_batch_size": 8, "activation_checkpointing": '
         '{"cpu_checkpointing": true, "partition_activations": true}}',
-        "activation_checkpointing.partition_activations beside cpu_checkpointing: copies that compute waits for",
+        "activation_checkpointing.partition_activations with cpu_checkpointing: copies that compute waits for",
     ),
     "s.sh": (
         "--micro-batch-size 1 --deepspeed-activation-checkpointing --checkpoint-in-cpu --partition-activations",
-        "--partition-activations beside --checkpoint-in-cpu: copies that compute waits for",
+        "--partition-activations with --checkpoint-in-cpu: copies that compute waits for",
     ),
     "l.toml": ("[parallelism]\ntensor_parallel_degree = 1.5", "a whole number"),
 }
