@@ -13,12 +13,12 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
+from taut.formulations.device_classes import classes_of, of_classes
+from taut.formulations.least_traffic import seconds_of_best, seconds_within
 from taut.formulations.partition import PartitionProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range, has_shards
 from taut.formulations.space import Candidate
-from taut.formulations.tables.device_classes import classes_of, of_classes
-from taut.formulations.tables.least_traffic import seconds_of_best, seconds_within
 
 
 def partition_problem(

@@ -33,14 +33,14 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
 from taut.formulations.gradient_reductions import optimizer_shards
+from taut.formulations.least_reduction import least_reduction
+from taut.formulations.least_traffic import seconds_of_best
+from taut.formulations.order_times import candidate_order
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.order_times import candidate_order
 from taut.formulations.schedules.plan_orders import Order
 from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
-from taut.formulations.tables.least_reduction import least_reduction
-from taut.formulations.tables.least_traffic import seconds_of_best
 from taut.formulations.tables.memory import budgets, kept_term, overhead
 from taut.formulations.tables.order_memory import MANY, bytes_per_parameter, held_counts, least_passing
 
@@ -65,7 +65,7 @@ class ChunkProblem:
         One-way seconds of a cut before layer j (L+1,).
     ring, optimizer
         Seconds of the reduction and of the optimizer for a parameter of a device. Of the reduction those that every
-        device waits for are in ``constant`` (``taut.formulations.tables.least_reduction``).
+        device waits for are in ``constant`` (``taut.formulations.least_reduction``).
     waits_for_all
         Whether every device is waited for, (1'), or the makespan and device 0, (1).
     constant

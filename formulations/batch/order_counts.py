@@ -2,7 +2,7 @@ r"""
 How often a step of an order-priced schedule waits for each unit of work.
 
 For every pattern of hops of a configuration's replicas (``taut.formulations.batch.layouts`` (2)) the order of its
-passes runs under the prices of the units (``taut.formulations.schedules.order_times`` (1) to (3)), with the end of
+passes runs under the prices of the units (``taut.formulations.order_times`` (1) to (3)), with the end of
 every device's last pass. The step waits for the device x and pattern whose end and reduction
 (``taut.formulations.batch.counts`` (3)) are last. The counts are those of the passes and transfers on a longest path to
 that end (1): what is priced is the same as by the evaluator, and (1) says by which terms.

@@ -23,11 +23,11 @@ from typing import Protocol
 import numpy as np
 
 from taut.data.arrays import Floats
+from taut.formulations.device_classes import slowest_type
 from taut.formulations.links import Links
 from taut.formulations.partition import NO_CROSSING, Crossing
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.tables.device_classes import slowest_type
 from taut.solver.bounds.least_rings import groups_of_node
 from taut.solver.bounds.link_bounds import BestLinks
 

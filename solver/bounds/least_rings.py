@@ -42,13 +42,13 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Flags, Floats
+from taut.formulations.device_classes import slowest_type
 from taut.formulations.gradient_reductions import has_expert_rings, tied_bytes, weight_share
 from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor, ring_steps
 from taut.formulations.sharding import NO_GATHERS, GatherRates, half_ring, has_shards
 from taut.formulations.space import Candidate
-from taut.formulations.tables.device_classes import slowest_type
 from taut.solver.bounds.link_bounds import BestLinks
 
 

@@ -26,11 +26,11 @@ import numpy as np
 
 from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE
+from taut.formulations.least_traffic import least_within
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V, SPLIT
 from taut.formulations.sharding import NO_GATHERS, GatherRates, gather_slowdown, pass_seconds
 from taut.formulations.space import Candidate
-from taut.formulations.tables.least_traffic import least_within
 from taut.solver.bounds.communication import Communication
 from taut.solver.order_priced.pricing import ROUNDING as ORDER_ROUNDING
 

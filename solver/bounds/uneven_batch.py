@@ -29,10 +29,10 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.candidate_partition import partition_problem
+from taut.formulations.least_traffic import seconds_of_best
 from taut.formulations.partition import PartitionProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.tables.least_traffic import seconds_of_best
 from taut.solver.bounds.communication import communication
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING

@@ -27,13 +27,13 @@ import numpy as np
 from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.candidate_partition import partition_problem
+from taut.formulations.device_classes import slowest_type
 from taut.formulations.divisions import stated_ranges
 from taut.formulations.order_division import chunk_problem
 from taut.formulations.partition import PartitionProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
-from taut.formulations.tables.device_classes import slowest_type
 from taut.solver.bounds.computations import strongest
 from taut.solver.bounds.ladder import Ladder, Level
 from taut.solver.layer_division.divide import Partition, solve_partition

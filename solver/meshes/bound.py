@@ -38,11 +38,11 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.gradient_reductions import least_bytes, optimized_parameters, optimizer_shards
+from taut.formulations.least_traffic import seconds_of_best
 from taut.formulations.meshes.choice import Mesh, MeshChoice, meshes_of_type
 from taut.formulations.meshes.step_time import hop_inverse
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.tables.least_traffic import seconds_of_best
 from taut.solver.bounds.least_rings import ring_per_byte
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_division.known_devices import bottleneck, divide, least_sum

@@ -30,7 +30,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.order_division import ChunkProblem
-from taut.formulations.schedules.order_times import pipeline_ends
+from taut.formulations.order_times import pipeline_ends
 from taut.formulations.strategy import Division
 from taut.solver.order_priced.critical_paths import Path, critical_path, device_path
 from taut.solver.order_priced.pricing import ChunkCosts

@@ -20,8 +20,8 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.latency import step_time
+from taut.formulations.order_times import candidate_order
 from taut.formulations.placement import PlacementProblem
-from taut.formulations.schedules.order_times import candidate_order
 from taut.solver.placement.annealing.starts import starts
 from taut.solver.placement.result import FoundPlacement
 

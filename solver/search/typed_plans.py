@@ -19,11 +19,11 @@ import numpy as np
 from taut.data.arrays import Flags, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.divisions import stated_ranges
+from taut.formulations.least_traffic import seconds_within
 from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
-from taut.formulations.tables.least_traffic import seconds_within
 from taut.solver.layer_division.known_devices import divide
 from taut.solver.placement.annealing.anneal import anneal_restarts
 from taut.solver.placement.result import found_placement

@@ -26,13 +26,13 @@ from taut.formulations import (
     gradient_reductions,
     latency,
     links,
+    order_times,
     pair_table,
     rings,
     sharding,
 )
 from taut.formulations.partition import Crossing
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules import order_times
 from taut.formulations.sharding import GatherRates
 from taut.formulations.tables import block_links, memory, stage_tables, traffic_tables
 from taut.formulations.tables.priced_layers import PricedLayers

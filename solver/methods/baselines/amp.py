@@ -26,10 +26,10 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.latency import step_time
+from taut.formulations.least_traffic import seconds_of_best
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
-from taut.formulations.tables.least_traffic import seconds_of_best
 from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.layer_division.known_devices import divide
 from taut.solver.methods.baselines.dominoes import sample_domino

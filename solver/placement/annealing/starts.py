@@ -28,8 +28,8 @@ from itertools import islice, product
 import numpy as np
 
 from taut.data.arrays import Flags, Ints
+from taut.formulations.device_classes import slowest_type
 from taut.formulations.placement import PlacementProblem
-from taut.formulations.tables.device_classes import slowest_type
 
 LEADING = 3
 """Stages with members of their own in (3); a later one ends several backward passes before the first."""

@@ -12,11 +12,11 @@ import pytest
 
 from taut.errors import DataError
 from taut.formulations.gradient_reductions import hierarchical_ring
+from taut.formulations.least_traffic import seconds_of_best
 from taut.formulations.meshes import crossing, step_time
 from taut.formulations.meshes.choice import MeshChoice
 from taut.formulations.meshes.step_time import mesh_memory, mesh_step, mesh_violations
 from taut.formulations.tables.block_traffic import BlockSeconds
-from taut.formulations.tables.least_traffic import seconds_of_best
 from taut.solver.bounds.least_rings import ring_per_byte
 from taut.solver.certificate.reference.mesh_choices import Meshes, every_choice
 from taut.solver.certificate.reference.meshes import MeshFigures

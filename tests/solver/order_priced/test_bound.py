@@ -13,8 +13,8 @@ from taut.data.model import ModelSpec
 from taut.data.stack import SCHEDULES
 from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.order_division import ChunkProblem
+from taut.formulations.order_times import pipeline_ends
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.order_times import pipeline_ends
 from taut.formulations.schedules.plan_orders import order_of
 from taut.formulations.schedules.schedule import timetable
 from taut.formulations.space import Candidate

@@ -1,7 +1,7 @@
 r"""
 The pipeline schedule that a plan runs, as a problem of its own.
 
-With the times of a plan's slowest replica (``taut.formulations.schedules.order_times`` (1), (2)) in seconds and, for
+With the times of a plan's slowest replica (``taut.formulations.order_times`` (1), (2)) in seconds and, for
 chunk c under its recompute, the bytes :math:`a_c` that a forward pass keeps until the end of the backward pass, the
 order of the plan holds :math:`\text{peak}_d` bytes of activations on device d. What the device has for them is
 
@@ -18,8 +18,8 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.latency import memory_bytes
+from taut.formulations.order_times import candidate_order, replica_seconds
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.order_times import candidate_order, replica_seconds
 from taut.formulations.schedules.orders.classic import gpipe, one_forward_one_backward
 from taut.formulations.schedules.plan_orders import as_schedule, device_of_chunk
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, timetable

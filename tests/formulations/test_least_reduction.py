@@ -10,11 +10,11 @@ import pytest
 from taut.data.arrays import Ints
 from taut.data.stack import SCHEDULES
 from taut.formulations.gradient_reductions import by_device, end_of_step, overlaps, tied_bytes
+from taut.formulations.least_reduction import LeastReduction, chord_of_bucket, minorants
+from taut.formulations.order_times import chunk_pipelines
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.order_times import chunk_pipelines
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
-from taut.formulations.tables.least_reduction import LeastReduction, chord_of_bucket, minorants
 from taut.solver.bounds.least_rings import least_mean_ring, tied_exchange
 from taut.solver.bounds.link_bounds import BestLinks
 from tests.support.instances import random_problem

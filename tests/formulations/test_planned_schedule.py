@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from taut.formulations.latency import memory_bytes, violations
-from taut.formulations.schedules.order_times import chunk_pipelines
+from taut.formulations.order_times import chunk_pipelines
+from taut.formulations.planned_schedule import planned_schedule
 from taut.formulations.schedules.plan_orders import ORDER_PRICED
-from taut.formulations.schedules.planned_schedule import planned_schedule
 from taut.formulations.schedules.schedule import timetable
 from taut.formulations.schedules.schedule import violations as order_violations
 from tests.formulations.schedules.test_plan_orders import chosen
