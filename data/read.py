@@ -33,8 +33,29 @@ _FLOAT = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)[eE][-+]?\d+")
 """Numbers with an exponent as YAML 1.2 writes them."""
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """A safe loader that refuses aliases, keys that stand twice, and deep nesting, on which it would take long."""
+class _Checks(yaml.constructor.SafeConstructor):
+    """Values of a safe loader that refuses keys that stand twice and whole numbers beyond 64 bits."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen: set[object] = set()
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key is not a plain word", key_node.start_mark)
+            key = key_node.value
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+    def construct_yaml_int(self, node: Any) -> int:
+        number = super().construct_yaml_int(node)
+        if abs(number) >= 10 ** (MOST_DIGITS - 1):
+            raise yaml.constructor.ConstructorError(None, None, _too_many_digits(str(node.value)), node.start_mark)
+        return int(number)
+
+
+class _PlainLoader(_Checks, yaml.SafeLoader):
+    """A loader that also refuses aliases, and deep nesting, on which it would take long."""
 
     depth = 0
 
@@ -57,26 +78,15 @@ class _PlainLoader(yaml.SafeLoader):
             raise RecursionError
         super().fetch_flow_collection_start(kind)
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen: set[object] = set()
-        for key_node, _ in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(None, None, "a key is not a plain word", key_node.start_mark)
-            key = key_node.value
-            if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
 
-    def construct_yaml_int(self, node: Any) -> int:
-        number = super().construct_yaml_int(node)
-        if abs(number) >= 10 ** (MOST_DIGITS - 1):
-            raise yaml.constructor.ConstructorError(None, None, _too_many_digits(str(node.value)), node.start_mark)
-        return int(number)
+class _ShippedLoader(_Checks, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """A loader of files that are part of the package, in C where PyYAML has it: ten times faster."""
 
 
-_PlainLoader.add_constructor("tag:yaml.org,2002:int", _PlainLoader.construct_yaml_int)
-_PlainLoader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+_LOADERS: tuple[Any, ...] = (_PlainLoader, _ShippedLoader)
+for _loader in _LOADERS:
+    _loader.add_constructor("tag:yaml.org,2002:int", _Checks.construct_yaml_int)
+    _loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
 
 
 def _too_many_digits(text: str) -> str:
@@ -119,7 +129,7 @@ def read_text(path: Path, expected: str, most: int | None = None) -> str:
     return text
 
 
-def read_yaml(path: Path, expected: str = "a YAML file") -> dict[str, Any]:
+def read_yaml(path: Path, expected: str = "a YAML file", *, shipped: bool = False) -> dict[str, Any]:
     """
     A YAML mapping as plain values.
 
@@ -129,6 +139,8 @@ def read_yaml(path: Path, expected: str = "a YAML file") -> dict[str, Any]:
         The file.
     expected
         What the file should be, for messages.
+    shipped
+        Whether the file is part of the package: aliases and depth are then not checked.
 
     Returns
     -------
@@ -143,7 +155,7 @@ def read_yaml(path: Path, expected: str = "a YAML file") -> dict[str, Any]:
     text = read_text(path, expected, MAX_YAML_BYTES)
     try:
         # A subclass of SafeLoader: plain values only.
-        values = yaml.load(text, Loader=_PlainLoader)
+        values = yaml.load(text, Loader=_ShippedLoader if shipped else _PlainLoader)
     except yaml.YAMLError as error:
         _refuse_yaml(path, error, expected)
     except RecursionError:

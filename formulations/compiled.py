@@ -18,7 +18,7 @@ from numba.core.dispatcher import Dispatcher
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_OPTIONS = {"nogil": True, "no_cfunc_wrapper": True}
+_OPTIONS: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True}
 """No lock, and no entry for callers in C, which would take a tenth of the time of compiling."""
 NO_FOLDER = "no locator available"
 """What numba says when none of its cache folders can be written."""
@@ -75,22 +75,22 @@ class Warming:
     """
 
     def __init__(self, loop: Callable[..., Any], most: float) -> None:
-        self._loop, self._most, self._done = loop, most, 0.0
+        self._loop, self._most, self._done = cast("Any", loop), most, 0.0
         self._in_python: Callable[..., Any] | None = None
 
     def __call__(self, work: float, *arguments: Any) -> Any:
         """Call the loop, which does so much work."""
         self._done += work
-        if self._done > self._most or cast("Dispatcher", self._loop).signatures:
+        if self._done > self._most or self._loop.signatures:
             return self._loop(*arguments)
-        self._in_python = self._in_python or _in_python(cast("Dispatcher", self._loop))
+        self._in_python = self._in_python or _in_python(self._loop)
         with np.errstate(all="ignore"):
             return self._in_python(*arguments)
 
 
-def _in_python(loop: Dispatcher) -> Callable[..., Any]:
+def _in_python(loop: Any) -> Callable[..., Any]:
     """The function that a loop was made from, calling those that its loops were made from."""
-    made: FunctionType = loop.py_func
+    made = cast("FunctionType", loop.py_func)
     names = {name: made.__globals__[name] for name in made.__code__.co_names if name in made.__globals__}
     called = {name: _in_python(each) for name, each in names.items() if isinstance(each, Dispatcher)}
     return FunctionType(made.__code__, made.__globals__ | called, made.__name__, made.__defaults__)
@@ -100,7 +100,7 @@ def _in_python(loop: Dispatcher) -> Callable[..., Any]:
 def _warn_of_compilation() -> None:
     """Say once for each process that nothing is kept."""
     warnings.warn(
-        "no folder for compiled code can be written, so every run compiles anew (some 20 s); "
+        "no folder for compiled code can be written, so every run compiles anew (some 10 s and more); "
         "NUMBA_CACHE_DIR names another folder",
         RuntimeWarning,
         stacklevel=4,

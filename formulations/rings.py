@@ -41,9 +41,12 @@ from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import Warming, jit
 from taut.formulations.links import Links, slower_direction
 from taut.formulations.pair_table import PairTable
+
+MOST_IN_PYTHON = 20_000
+"""Members of rings, times the blocks that they meet, that Python prices in one process: below a tenth of a second."""
 
 
 @overload
@@ -174,7 +177,7 @@ def ring_by_byte(rates: RingRates, sites: Ints, nodes: Ints) -> Floats:
     table, dp = rates.inverse, sites.shape[-1]
     figures = _Figures(table.blocks.of, table.apart, table.own, np.asarray(rates.card, dtype=np.float64))
     each = np.ascontiguousarray(sites).reshape(-1, dp), np.ascontiguousarray(nodes).reshape(-1, dp)
-    return np.asarray(_rings(figures, *each).reshape(sites.shape[:-1]))
+    return np.asarray(_price_rings(sites.size * min(dp, len(table.own)), figures, *each).reshape(sites.shape[:-1]))
 
 
 def ring_seconds(rates: RingRates, sites: Ints, nodes: Ints) -> tuple[Floats, Floats]:
@@ -286,3 +289,6 @@ def _slowest_inside(figures: _Figures, ring: _Ring, sites: Ints, nodes: Ints) ->
             cards = max(cards, figures.card[node] / ring.at_node[node])
         ring.at_site[sites[z]], ring.at_node[node], ring.in_block[block], ring.slowest[node] = 0, 0, 0, 0.0
     return inside, cards
+
+
+_price_rings = Warming(_rings, MOST_IN_PYTHON)

@@ -1,13 +1,14 @@
 """
 Seconds of work, without those in which numba compiles loops.
 
-numba compiles a loop when it is first called and keeps the code for later processes, so a first run takes some 20 s
+numba compiles a loop when it is first called and keeps the code for later processes, so a first run takes some 10 s
 longer than the next. A time limit is one of work: the watch stands still from the start to the end of every
-compilation, whatever thread it runs in, and says what is compiled. Loading kept code is work.
+compilation, whatever thread it runs in. Loading kept code is work.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -22,11 +23,6 @@ class Stopwatch(event.Listener):
     """
     A watch that runs while it is entered as a context.
 
-    Parameters
-    ----------
-    told
-        Called with words on every loop that is compiled, in the thread that compiles it.
-
     Examples
     --------
     >>> with Stopwatch() as watch:
@@ -34,8 +30,8 @@ class Stopwatch(event.Listener):
     True
     """
 
-    def __init__(self, told: Callable[[str], None] | None = None) -> None:
-        self._told, self._lock = told, threading.Lock()
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._running = 0
         self._excluded, self._since = 0.0, 0.0
         self._began = perf_counter()
@@ -62,10 +58,6 @@ class Stopwatch(event.Listener):
         with self._lock:
             outermost, self._running = self._running == 0, self._running + 1
             self._since = perf_counter() if outermost else self._since
-        loop = started.data["dispatcher"].py_func
-        # numba's own functions, which loops call, say nothing to a reader.
-        if self._told is not None and not loop.__module__.startswith("numba."):
-            self._told(f"compiling {loop.__module__}.{loop.__name__}, once for this and later runs")
 
     def on_end(self, ended: Any) -> None:
         """Go on where no compilation is left."""
@@ -73,3 +65,30 @@ class Stopwatch(event.Listener):
             self._running -= 1
             if self._running == 0:
                 self._excluded += perf_counter() - self._since
+
+
+class _First(event.Listener):
+    """Calls a function when the first loop is compiled."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act, self._heard = act, False
+
+    def on_start(self, started: Any) -> None:
+        """Call it at the first time alone."""
+        if not self._heard:
+            self._heard = True
+            self._act()
+
+    def on_end(self, ended: Any) -> None:
+        """Do nothing."""
+
+
+@contextmanager
+def heard_at_compilation(act: Callable[[], None]) -> Iterator[None]:
+    """Call a function once, before the first loop that is compiled within the context; kept code does not count."""
+    listener = _First(act)
+    _EVENTS.register(COMPILING, listener)
+    try:
+        yield
+    finally:
+        _EVENTS.unregister(COMPILING, listener)

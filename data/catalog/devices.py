@@ -30,7 +30,7 @@ def catalog_section(section: str) -> dict[str, Any]:
         Plain values by name.
     """
     with as_file(files("taut.data") / "catalog" / f"{section}.yaml") as path:
-        return read_yaml(path)
+        return read_yaml(path, shipped=True)
 
 
 def catalog_devices() -> dict[str, DeviceSpec]:

@@ -86,7 +86,7 @@ class BestFirst:
     """
 
     def __init__(self, search: Search, limits: Limits, listener: Listener | None = None) -> None:
-        self.work, self.history, self.stop = 0, History(), Stop(limits, self.tell)
+        self.work, self.history, self.stop = 0, History(), Stop(limits)
         self._search, self._listener = search, listener
 
     def run(self) -> StoppedBy | None:

@@ -33,11 +33,6 @@ Listener = Callable[[Progress], None]
 """Called with where a search stands, again and again."""
 
 
-def words_for(listener: Listener | None) -> Callable[[str], None] | None:
-    """A function that tells a listener in words what is done before a search begins; None without a listener."""
-    return listener and (lambda doing: listener(Progress(0.0, math.inf, -math.inf, doing)))
-
-
 @dataclass(slots=True)
 class History:
     """How the gap of one search closed: where it stood whenever the incumbent or the bound had changed."""

@@ -6,7 +6,6 @@ and the time alone. A part of a search has a stop of its own, ``within`` the one
 """
 
 import math
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -20,12 +19,11 @@ class Stop:
     """
     When one search ends. Its clock runs while it is entered as a context, and Ctrl-C is heard there.
 
-    ``limits``: of time, work and gap; ``told``: called with words on every loop that is compiled, which takes no time
-    of the limit.
+    ``limits``: of time, work and gap; to compile loops takes no time of the limit.
     """
 
-    def __init__(self, limits: Limits, told: Callable[[str], None] | None = None) -> None:
-        self._limits, self._watch, self._interrupted = limits, Stopwatch(told), never
+    def __init__(self, limits: Limits) -> None:
+        self._limits, self._watch, self._interrupted = limits, Stopwatch(), never
         self._entered = ExitStack()
 
     def __enter__(self) -> "Stop":

@@ -194,6 +194,7 @@ def _room(ranges: Ranges, graph: StateGraph) -> Labels:
 def _within(ranges: Ranges, graph: StateGraph, threshold: float, labels: Labels) -> Within:
     """The least sum (1) under a threshold; infinite where no division keeps to it."""
     picks = np.zeros((len(graph.first) - 1, 3), np.int64)
+    labels.number.fill(0)
     total = least_sum(ranges, graph, threshold, labels, picks)
     return Within(total, slowest(ranges, picks) if np.isfinite(total) else np.inf, picks)
 
@@ -210,9 +211,8 @@ def slowest(ranges: Ranges, picks: Ints) -> float:
 
 @jit
 def least_sum(ranges: Ranges, graph: StateGraph, threshold: float, labels: Labels, picks: Ints) -> float:
-    """Least D of (1) over the states of stage 0, with the end, recompute and kind of every stage in ``picks``."""
+    """Least D of (1) from stage 0 on, with end, recompute and kind of every stage in ``picks``; no state has labels."""
     layers, pp = len(ranges.reach) - 1, len(graph.first) - 1
-    labels.number[:] = 0
     for s in range(len(graph.ends)):
         labels.number[pp, layers, s] = 1
         labels.sums[pp, layers, s, 0], labels.waits[pp, layers, s, 0] = graph.ends[s], -np.inf
@@ -304,7 +304,9 @@ def _place(
             continue
         if kept < k:
             sums[kept], waits[kept] = sums[k], waits[k]
-            choices[kept] = choices[k]
+            # Assigning the row as a whole would compile numba's formatting of text, for three seconds.
+            for part in range(4):
+                choices[kept, part] = choices[k, part]
         kept += 1
     if kept == len(sums):
         # Both at least as small as any division's: a lower bound.

@@ -26,14 +26,13 @@ import numpy as np
 from taut.data.arrays import Ints
 from taut.errors import FormulationError
 from taut.formulations.assignment.assignment import QuadraticAssignment
-from taut.solver.branch_and_bound.progress import Listener, Progress, words_for
+from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.qap.bound_portfolio import LARGEST_ASCENT, LARGEST_TREE, PrimalDual, prove, root_bounds
 from taut.solver.qap.forest_bound import forest_bounds
 from taut.solver.qap.forest_flow import forest_of, is_sparse
 from taut.solver.qap.local_search import search
 from taut.solver.result import OPTIMALITY_GAP, relative_gap
-from taut.solver.stopwatch import Stopwatch
 
 _ENUMERATED = 8
 """Largest n whose permutations are all priced: 40,320 of them take some hundredths of a second."""
@@ -94,8 +93,7 @@ def place(
     Raises ``FormulationError`` if the time limit is negative or not a number.
     """
     limit = _seconds(time_limit)
-    with Stopwatch(words_for(progress)):
-        _load()
+    _load()
     begin = perf_counter()
     proof = PrimalDual(lower_bound=-math.inf, source="none", best=np.arange(problem.size))
     end = begin + limit

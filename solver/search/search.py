@@ -22,7 +22,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import GivenOrder
 from taut.formulations.space import Candidate
 from taut.solver.branch_and_bound.best_first import BestFirst
-from taut.solver.branch_and_bound.progress import Listener, words_for
+from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.result import Incumbent, Limits, SearchResult, Source, StoppedBy
 from taut.solver.search.conclusion import concluded
 from taut.solver.search.first_plans import first_plans
@@ -31,7 +31,6 @@ from taut.solver.search.incumbent import Best
 from taut.solver.search.priority import Priority, turn
 from taut.solver.search.refinement import Refining, load_loops
 from taut.solver.search.without_plan import decide_by_memory, look_for_any
-from taut.solver.stopwatch import Stopwatch
 
 RELAXING = 0.5
 """Share of the time limit after which candidates are refined: the least bound of any is known then, or soon after."""
@@ -58,7 +57,7 @@ def search(
     limits
         When to stop; the time of compiling loops does not count, nor that of loading those of bound ``cover``.
     progress
-        Called after every refinement, and before a loop is compiled.
+        Called after every refinement.
     incumbent
         A plan of the problem that is known already.
     only
@@ -66,8 +65,7 @@ def search(
     relaxations
         Bounds ``relaxation`` that are known already, by candidate.
     """
-    with Stopwatch(words_for(progress)):
-        load_loops(problem)
+    load_loops(problem)
     every = problem.candidates if only is None else only
     return _Search(problem, limits, progress, incumbent, every, relaxations).run()
 

@@ -25,7 +25,7 @@ from taut.formulations.schedules.plan_orders import GivenOrder
 from taut.formulations.space import Candidate
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.branch_and_bound.best_first import BestFirst
-from taut.solver.branch_and_bound.progress import Listener, words_for
+from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.result import CandidateBound, Incumbent, Limits, SearchResult, Source, State
 from taut.solver.search.conclusion import concluded
 from taut.solver.search.refinement import load_loops
@@ -53,9 +53,8 @@ def search_on(
     ``processes``: how many of them at a time; ``limits``: when to stop; a work limit is one of each group, and work is
     then not deterministic; ``progress``: called after every task.
     """
-    with Stopwatch(words_for(progress)):
-        # Compiled here once, loaded there.
-        load_loops(problem)
+    # Compiled here once, loaded there.
+    load_loops(problem)
     return _Shared(executor, processes, problem, limits, progress).run()
 
 

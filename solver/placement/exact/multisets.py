@@ -24,20 +24,11 @@ from taut.data.arrays import Floats, Ints, Ints32
 from taut.formulations.compiled import jit
 
 
-@jit
 def steps_of(counts: Ints) -> Ints:
-    """
-    Compute the steps of (1).
-
-    ``counts``: slots by kind, (C,). Returns steps s_c, and the number of all multisets as the last entry, (C + 1,).
-    """
-    steps = np.ones(len(counts) + 1, np.int64)
-    for c in range(len(counts)):
-        steps[c + 1] = steps[c] * (counts[c] + 1)
-    return steps
+    """Steps s_c of (1) from slots by kind (C,), and the number of all multisets as the last entry, (C + 1,)."""
+    return np.append(np.int64(1), np.cumprod(counts + 1))
 
 
-@jit
 def small_multisets(counts: Ints, most: int) -> tuple[Ints, Ints32]:
     """
     List the multisets of at most so many slots.
@@ -45,36 +36,15 @@ def small_multisets(counts: Ints, most: int) -> tuple[Ints, Ints32]:
     ``counts``: slots by kind, (C,); ``most``: slots at most. Returns counts of the multisets by ascending number (1),
     (M, C); and by number the row, -1 for larger ones.
     """
-    total = steps_of(counts)[-1]
-    row = np.full(total, -1, np.int32)
-    at, size, found = np.zeros(len(counts), np.int64), 0, 0
-    for number in range(total):
-        if size <= most:
-            row[number] = found
-            found += 1
-        size += _next(at, counts)
-    members, at, size = np.zeros((found, len(counts)), np.int64), np.zeros(len(counts), np.int64), 0
-    for number in range(total):
-        if size <= most:
-            members[row[number]] = at
-        size += _next(at, counts)
-    return members, row
+    numbers, size = np.arange(steps_of(counts)[-1]), 0
+    for step, count in zip(steps_of(counts).tolist(), counts.tolist(), strict=False):
+        size = size + numbers // step % (count + 1)
+    small = np.flatnonzero(size <= most)
+    row = np.full(len(numbers), -1, np.int32)
+    row[small] = np.arange(len(small))
+    return small[:, None] // steps_of(counts)[:-1] % (counts + 1), row
 
 
-@jit
-def _next(at: Ints, counts: Ints) -> int:
-    """Go on to the multiset with the next number; returns by how many slots it is larger."""
-    more = 0
-    for c in range(len(counts)):
-        if at[c] < counts[c]:
-            at[c] += 1
-            return more + 1
-        more -= at[c]
-        at[c] = 0
-    return more
-
-
-@jit
 def path_lengths(hops: Floats, counts: Ints, members: Ints, row: Ints32) -> Floats:
     """
     Compute the shortest paths (2).
@@ -82,8 +52,15 @@ def path_lengths(hops: Floats, counts: Ints, members: Ints, row: Ints32) -> Floa
     ``hops``: W, (C, C) seconds; ``counts``: slots by kind, (C,); ``members``, ``row``: multisets as of
     ``small_multisets``. Returns path[Q, c], (C, M) seconds, infinite where Q has no slot of kind c.
     """
-    steps, kinds = steps_of(counts), len(counts)
-    path = np.full((kinds, len(members)), np.inf)
+    path = np.full((len(counts), len(members)), np.inf)
+    _find_paths(hops, steps_of(counts), members, row, path)
+    return path
+
+
+@jit
+def _find_paths(hops: Floats, steps: Ints, members: Ints, row: Ints32, path: Floats) -> None:
+    """Fill the shortest paths (2) by ascending number; ``path`` is infinite before."""
+    kinds = len(hops)
     for q in range(len(members)):
         number, size = 0, 0
         for c in range(kinds):
@@ -98,10 +75,8 @@ def path_lengths(hops: Floats, counts: Ints, members: Ints, row: Ints32) -> Floa
             rest = row[number - steps[c]]
             for d in range(kinds):
                 path[c, q] = min(path[c, q], hops[c, d] + path[d, rest])
-    return path
 
 
-@jit
 def lengths_through(path: Floats, members: Ints, pp: int) -> Floats:
     """
     Compute the shortest paths through every kind.
@@ -109,18 +84,11 @@ def lengths_through(path: Floats, members: Ints, pp: int) -> Floats:
     ``path``, ``members``: paths (2) and their multisets. Returns seconds of the shortest path of pp slots that starts
     at one kind and visits another, (C, C).
     """
-    kinds = len(path)
-    least = np.full((kinds, kinds), np.inf)
-    for q in range(len(members)):
-        if members[q].sum() == pp:
-            for c in range(kinds):
-                for d in range(kinds):
-                    if members[q, d] > 0:
-                        least[c, d] = min(least[c, d], path[c, q])
-    return least
+    whole = np.flatnonzero(members.sum(axis=1) == pp)
+    through = [path[:, whole[members[whole, d] > 0]].min(axis=1, initial=np.inf) for d in range(len(path))]
+    return np.stack(through, axis=1)
 
 
-@jit
 def least_cover(
     path: Floats, row: Ints32, counts: Ints, starts: Ints, pp: int, cutoff: float
 ) -> tuple[float, Ints, int]:
@@ -132,71 +100,63 @@ def least_cover(
     where no cover is below the cutoff; the number (1) of each path's multiset, (dp,); and how many multisets and pairs
     of them were looked at.
     """
-    dp, free, steps = len(starts), counts.copy(), steps_of(counts)
-    for c in starts:
-        free[c] -= 1
+    dp, free, steps = len(starts), counts - np.bincount(starts, minlength=len(counts)), steps_of(counts)
     word, size, number, guard = _parts(free, steps)
     everything, looked = len(word) - 1, dp * len(word)
     longest, given = np.full(len(word), np.inf), np.zeros(len(word), np.int32)
-    length, fitting = np.full(len(word), np.inf), np.zeros(0, np.int64)
     longest[0] = 0.0
     for k in range(dp):
         if k == 0 or starts[k] != starts[k - 1]:
-            fitting = _fitting(path[starts[k]], row[steps[starts[k]] :], size, number, pp - 1, cutoff, length)
-        for r in range(len(word)):
-            if size[r] != k * (pp - 1) or longest[r] == np.inf:
-                continue
+            length = path[starts[k], row[steps[starts[k]] + number]]
+            length[(size != pp - 1) | (length >= cutoff)] = np.inf
+            fitting = np.flatnonzero(length < cutoff)
+        begun = np.flatnonzero((size == k * (pp - 1)) & (longest < np.inf))
+        if k < dp - 1:
+            looked += len(begun) * len(fitting)
+            _add_path(begun, fitting, word, guard, length, longest, given)
+        else:
             # The last path takes what is left.
-            before, left = longest[r], (word[everything] - word[r]) | guard
-            possible = fitting if k < dp - 1 else np.array([everything - r])
-            looked += len(possible)
-            for m in possible:
-                if (left - word[m]) & guard == guard:
-                    value = max(before, length[m])
-                    if value < longest[r + m]:
-                        longest[r + m], given[r + m] = value, m
+            looked += len(begun)
+            worse = np.maximum(longest[begun], length[everything - begun])
+            if len(begun) > 0 and worse.min() < longest[everything]:
+                chosen = int(worse.argmin())
+                longest[everything], given[everything] = worse[chosen], everything - begun[chosen]
     visited, covered = np.zeros(dp, np.int64), everything
     for k in range(dp - 1, -1, -1):
         visited[k] = number[given[covered]] + steps[starts[k]]
-        covered -= given[covered]
-    return longest[everything], visited, looked
+        covered -= int(given[covered])
+    return float(longest[everything]), visited, looked
 
 
 @jit
-def _parts(free: Ints, steps: Ints) -> tuple[Ints, Ints32, Ints32, int]:
+def _add_path(
+    begun: Ints, fitting: Ints, word: Ints, guard: int, length: Floats, longest: Floats, given: Ints32
+) -> None:
+    """One more path, from a start to any of the multisets that fit, after the covers that are begun."""
+    everything = word[len(word) - 1]
+    for r in begun:
+        before, left = longest[r], (everything - word[r]) | guard
+        for m in fitting:
+            if (left - word[m]) & guard == guard:
+                value = max(before, length[m])
+                if value < longest[r + m]:
+                    longest[r + m], given[r + m] = value, m
+
+
+def _parts(free: Ints, steps: Ints) -> tuple[Ints, Ints, Ints, int]:
     """Word (4), size and number (1) among all slots of every multiset of the free slots; and the free bits."""
-    whole = steps_of(free)[-1]
-    word, size, number = np.zeros(whole, np.int64), np.zeros(whole, np.int32), np.zeros(whole, np.int32)
+    numbers = np.arange(steps_of(free)[-1])
+    word, size, number = np.zeros_like(numbers), np.zeros_like(numbers), np.zeros_like(numbers)
     known, shift, guard = 1, 0, 0
-    for c in range(len(free)):
-        for r in range(known, known * (free[c] + 1)):
-            word[r] = word[r - known] + (1 << shift)
-            size[r], number[r] = size[r - known] + 1, number[r - known] + steps[c]
-        known *= free[c] + 1
-        width = 0
-        while free[c] >> width:
-            width += 1
-        guard |= 1 << (shift + width)
-        shift += width + 1
+    for count, step in zip(free.tolist(), steps.tolist(), strict=False):
+        some = numbers // known % (count + 1)
+        word, size, number = word + (some << shift), size + some, number + some * step
+        known *= count + 1
+        guard |= 1 << (shift + count.bit_length())
+        shift += count.bit_length() + 1
     return word, size, number, guard
 
 
-@jit
-def _fitting(
-    path: Floats, row: Ints32, size: Ints32, number: Ints32, later: int, cutoff: float, length: Floats
-) -> Ints:
-    """Multisets that a path below the cutoff takes after its start; ``length`` becomes that of each, else infinite."""
-    fitting, some = np.zeros(len(length), np.int64), 0
-    for r in range(len(length)):
-        length[r] = np.inf
-        if size[r] == later and path[row[number[r]]] < cutoff:
-            length[r] = path[row[number[r]]]
-            fitting[some] = r
-            some += 1
-    return fitting[:some]
-
-
-@jit
 def shortest_path(
     hops: Floats, path: Floats, members: Ints, row: Ints32, counts: Ints, start: int, number: int
 ) -> Ints:
@@ -210,10 +170,6 @@ def shortest_path(
     order = np.zeros(members[row[number]].sum(), np.int64)
     order[0] = start
     for k in range(1, len(order)):
-        number -= steps[order[k - 1]]
-        least = np.inf
-        for d in range(len(counts)):
-            if hops[order[k - 1], d] + path[d, row[number]] < least:
-                least = hops[order[k - 1], d] + path[d, row[number]]
-                order[k] = d
+        number -= int(steps[order[k - 1]])
+        order[k] = (hops[order[k - 1]] + path[:, row[number]]).argmin()
     return order

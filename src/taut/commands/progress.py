@@ -8,8 +8,10 @@ from contextlib import contextmanager
 
 from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.result import relative_gap
+from taut.solver.stopwatch import heard_at_compilation
 from taut.words import percent
 
+COMPILING = "compiling inner loops, some 10 s to a minute in all; later runs load them"
 SECONDS_BETWEEN = 1.0
 SECONDS_BETWEEN_LIVE = 0.1
 
@@ -32,8 +34,13 @@ def live_lines(quiet: bool) -> Iterator[Callable[[str], None]]:
         last = now
         print(f"\r\x1b[2K{line}" if live else line, end="" if live else "\n", file=stream, flush=True)
 
+    def announce() -> None:
+        if not quiet:
+            print(COMPILING, file=stream, flush=True)
+
     try:
-        yield say
+        with heard_at_compilation(announce):
+            yield say
     finally:
         if live and not quiet:
             print("\r\x1b[2K", end="", file=stream, flush=True)

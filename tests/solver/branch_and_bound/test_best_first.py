@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from taut.solver.branch_and_bound.best_first import BestFirst, OpenItems
-from taut.solver.branch_and_bound.progress import MOST, History, Progress, words_for
+from taut.solver.branch_and_bound.progress import MOST, History, Progress
 from taut.solver.branch_and_bound.stop import Stop
 from taut.solver.result import Limits, StoppedBy
 
@@ -105,12 +105,3 @@ def test_a_long_history_keeps_its_first_course_and_its_last_moment() -> None:
         "objective_s": None,
         "lower_bound_s": 5 * MOST - 1,
     }
-
-
-def test_words_before_a_search_come_without_figures() -> None:
-    """A listener hears what is loaded; without one nothing is called."""
-    told = list[Progress]()
-    tell = words_for(told.append)
-    assert tell is not None and words_for(None) is None
-    tell("loading")
-    assert told == [Progress(0.0, math.inf, -math.inf, "loading", 0)]
