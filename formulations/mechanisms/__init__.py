@@ -1,5 +1,5 @@
 """
-Mechanisms: what a step may do or be priced by, each in one module with its equations, data and rules.
+Mechanisms: ways to split, price or store a step, each in one module with its equations, data and rules.
 
 A module brings a record of each of its fields of a candidate (``taut.formulations.fields``), and a function that yields
 a candidate's variants (``taut.formulations.candidates`` lists these). ``latency_models`` states what a step waits for

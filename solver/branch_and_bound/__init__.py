@@ -1,6 +1,6 @@
 """
-Best-first branch and bound, whatever is searched.
+Best-first branch and bound over any kind of item.
 
-``best_first`` is the loop: refine what waits with the least bound until nothing below the incumbent waits. ``stop``
-says when it ends early, ``progress`` what it tells of itself. Begin with ``best_first``.
+Begin with ``best_first``, the loop: refine the item with the least bound, until no bound is below the incumbent.
+``stop`` ends the loop early, ``progress`` reports it.
 """
