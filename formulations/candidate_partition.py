@@ -17,8 +17,9 @@ from taut.formulations.device_classes import classes_of, of_classes
 from taut.formulations.least_traffic import seconds_of_best, seconds_within
 from taut.formulations.partition import PartitionProblem
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range, has_shards
+from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range
 from taut.formulations.space import Candidate
+from taut.formulations.terms import gathers_of
 
 
 def partition_problem(
@@ -50,7 +51,7 @@ def partition_problem(
         Data of ``taut.formulations.partition`` (1) to (4).
     """
     memory = problem.stage_memory(candidate, margin=margin)
-    sharded = gather != NO_GATHERS and has_shards(problem, candidate)
+    sharded = gather != NO_GATHERS and bool(gathers_of(problem.terms(candidate)))
     seconds, forward = _seconds(problem, candidate, gather, sharded=sharded)
     by_class = _by_class(problem, candidate, seconds, forward, memory.budget, cautious=cautious)
     stages = PartitionProblem(

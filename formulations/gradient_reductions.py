@@ -6,20 +6,15 @@ are the holders of the same weights.
 Data: ``end[x, z]`` seconds at which the last pass of stage x yields gradients in replica z, ``backward[x, z]`` seconds
 of one micro-batch's backward pass there; bytes and parameters of the stages; rates of rings.
 
-(1) Reduction without overlap: :math:`T_{DP}[x]`, the largest over tensor ranks of the hierarchical ring of the stage's
-    holders (``taut.formulations.rings`` (2) and (3)) over the bytes that the stage exchanges; and after it that of the
-    experts, over the devices that hold the same ones (``taut.formulations.degrees`` (3)).
+(1) Reduction without overlap: :math:`T_{DP}[x]`, the seconds of the terms after the passes
+    (``taut.formulations.terms`` (2)) over the parameters of the stage, one after another, on hierarchical rings
+    (``taut.formulations.rings`` (2) and (3)).
 (2) With overlap, buckets of :math:`\beta` parameters are reduced as the backward pass of the last micro-batch fills
     them. The last bucket, or what the pass is too short for, is left:
 
     .. math:: R_x = \max \Big( T_{DP}[x] \min(1, \beta / P_x), \; T_{DP}[x] - \max_z backward[x, z] \Big),
 
     where :math:`P_x` are parameters of one tensor rank; otherwise :math:`R_x = T_{DP}[x]`.
-    Where groups of s replicas have a copy each, replicas z, z + s, ... sum their share of the gradients, 1/s of them,
-    and under ZeRO-2 every group gathers the updated weights. All such rings run at once, and the slowest counts. Under
-    ZeRO-1 every group scatters its gradients before, as all replicas do in (1), and gathers the weights.
-    Of experts that :math:`s_e` devices of a copy hold, those at one place of every copy sum :math:`1/s_e`, which is
-    :math:`s / s_e` times what they would at 1/s, and gather likewise: after all others, as in (1).
 (3) A tied embedding has a copy on the first and the last stage, whose gradients M are summed between the two holders in
     a ring of two: :math:`R_{tied} = M / B`, B their slower direction, a node's cards shared by all its devices.
 (4) The norm of all gradients is known when the last reduction ends, and the optimizer follows everywhere at once:
@@ -35,14 +30,18 @@ Li et al. (2020), PyTorch Distributed: Experiences on accelerating data parallel
 Narayanan et al. (2021), Efficient large-scale language model training on GPU clusters: (3), section 4 of Megatron-LM.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
+from taut.formulations.mechanisms.shards import optimized_parameters, optimizer_shards
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_by_byte
 from taut.formulations.schedules.plan_orders import ON_V, device_of_chunk
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
+from taut.formulations.terms import Group, reductions_of
 
 LEAST_BUCKET, BUCKET_PER_REPLICA = 40_000_000, 1_000_000
 """Parameters of a bucket of (2): Megatron-LM takes the larger of 40 million and one million for every holder."""
@@ -99,40 +98,24 @@ def end_of_step(problem: PlanningProblem, strategy: Strategy, devices: Ints, end
 
 def reduction_seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:
     """Seconds of the reductions of every stage without overlap, (..., pp), of devices (..., pp, dp, tp cp), (1)."""
-    candidate, held = strategy.candidate, holders(strategy.candidate, devices)
-    if candidate.dp_cp == 1:
-        return np.zeros(held.shape[:-2])
-    gradients = by_device(strategy, problem.gradient_bytes(candidate))
-    rings = _rings(problem, candidate, held, candidate.shards)
-    return np.asarray(gradients * rings + _of_experts(problem, strategy, devices))
+    found = np.zeros(devices.shape[:-2])
+    for term in reductions_of(problem.terms(strategy.candidate)):
+        carried = problem.carried(strategy.candidate, term.load)
+        if carried[0, -1] > 0.0:
+            message = by_device(strategy, np.asarray(carried * term.bytes))
+            found = found + message * term.rate(slowest_rings(problem, devices))
+    return found
 
 
-def _of_experts(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:
-    """Seconds of the reductions of experts that fewer devices hold than the rest, (..., pp), (1) and (2)."""
-    candidate = strategy.candidate
-    gradients = by_device(strategy, problem.expert_gradient_bytes(candidate))
-    if not gradients.any() or not has_expert_rings(candidate):
-        return np.zeros(devices.shape[:-2])
-    alike = alike_experts(candidate, devices)
-    return np.asarray(gradients * _rings(problem, candidate, alike, candidate.expert_shards))
+def slowest_rings(problem: PlanningProblem, devices: Ints) -> Callable[[Group], Floats]:
+    """Seconds per byte of the slowest of a group's rings on every stage, (..., pp), by group."""
+    return lambda group: ring_rates(problem, group, devices).max(axis=-1)
 
 
-def has_expert_rings(candidate: Candidate) -> bool:
-    """Whether several devices hold the same experts, and fewer than hold the same of all else."""
-    return candidate.edp > 1 and candidate.block.experts != candidate.tp
-
-
-def alike_experts(candidate: Candidate, devices: Ints) -> Ints:
-    """Devices (..., pp, dp, tp cp) by the experts that they hold, (..., pp, edp, devices of a group)."""
-    return devices.reshape(*devices.shape[:-2], candidate.edp, candidate.block.experts)
-
-
-def expert_rings(problem: PlanningProblem, candidate: Candidate, devices: Ints) -> Floats:
-    """Seconds per byte of the slowest ring of devices with the same experts, if fewer, by copy (..., pp, copies)."""
-    copies = candidate.dp_cp // candidate.shards
-    if candidate.expert_shards == 1 or not has_expert_rings(candidate):
-        return np.zeros((*devices.shape[:-2], copies))
-    return hierarchical_ring(problem, by_copy(alike_experts(candidate, devices), candidate.expert_shards))
+def ring_rates(problem: PlanningProblem, group: Group, devices: Ints) -> Floats:
+    """Seconds per byte of the slowest ring at every place of a group's members, (..., pp, places)."""
+    placed = group.of(devices)
+    return np.zeros(placed.shape[:-2]) if group.members == 1 else hierarchical_ring(problem, placed)
 
 
 def _reductions(problem: PlanningProblem, strategy: Strategy, devices: Ints, backward: Floats) -> Floats:
@@ -145,42 +128,12 @@ def _reductions(problem: PlanningProblem, strategy: Strategy, devices: Ints, bac
     return after_overlap(seconds, parameters, backward.max(axis=-1), candidate)
 
 
-def _rings(problem: PlanningProblem, candidate: Candidate, alike: Ints, shards: int) -> Floats:
-    """Seconds for each byte in rings of alike devices (..., pp, members, ranks), so many to a copy, (1) and (2)."""
-    if candidate.dp_shard:
-        return _between_copies(problem, candidate, by_copy(alike, shards))
-    return np.stack([hierarchical_ring(problem, alike[..., x, :, :]) for x in range(candidate.pp)], axis=-1)
-
-
-def _between_copies(problem: PlanningProblem, candidate: Candidate, groups: Ints) -> Floats:
-    """Seconds of (2) for each byte of a replica's share, of devices (..., pp, copies, those of a copy, ranks)."""
-    summed = hierarchical_ring(problem, np.swapaxes(groups, -3, -2)).max(axis=-1)
-    share, fewer = weight_share(problem, candidate), candidate.shards / groups.shape[-2]
-    return np.asarray(fewer * summed + (share * hierarchical_ring(problem, groups).max(axis=-1) if share else 0.0))
-
-
-def weight_share(problem: PlanningProblem, candidate: Candidate) -> float:
-    """Bytes that a group scatters and gathers at the end, as of an all-reduce, by byte of a gradient shard."""
-    each = problem.memory.parameter_bytes
-    return each.exchanged_at_end(candidate.zero) / (each.gradient / candidate.shards)
-
-
-def holders(candidate: Candidate, devices: Ints) -> Ints:
-    """Devices (..., pp, dp, tp cp) as (..., pp, dp cp, tp): context ranks hold the weights of their tensor rank."""
-    return devices.reshape(*devices.shape[:-2], candidate.dp_cp, candidate.tp)
-
-
-def by_copy(devices: Ints, shards: int) -> Ints:
-    """Devices (..., pp, dp cp, tp) as (..., pp, copies, shards, tp): consecutive holders share a copy."""
-    return devices.reshape(*devices.shape[:-2], -1, shards, devices.shape[-1])
-
-
 def hierarchical_ring(problem: PlanningProblem, stage: Ints) -> Floats:
     """
     Seconds per byte of the slowest tensor rank's ring, (1).
 
-    ``problem``: rates of links and cards; ``stage``: devices of one stage, (..., dp cp, tp). Returns seconds per byte
-    (...).
+    ``problem``: rates of links and cards; ``stage``: members of rings by rank, (..., members, ranks). Returns seconds
+    per byte (...).
     """
     links = problem.links
     sites = links.site_of[np.swapaxes(stage, -1, -2)]
@@ -220,20 +173,8 @@ def optimizer_by_stage(problem: PlanningProblem, strategy: Strategy, devices: In
     """
     types = problem.type_of_node[problem.links.node_of[devices]]
     seconds = problem.optimizer_seconds(strategy.candidate)[types].max(axis=(-1, -2))
-    parameters = by_device(strategy, optimized_parameters(problem, strategy.candidate))
+    parameters = by_device(strategy, optimized_parameters(problem.tables(strategy.candidate), strategy.candidate))
     return np.asarray(seconds * parameters / optimizer_shards(strategy.candidate))
-
-
-def optimized_parameters(problem: PlanningProblem, candidate: Candidate) -> Floats | Ints:
-    """
-    Parameters of every range whose optimizers would take as long, (L+1, L+1), if as many devices shared all of them.
-
-    Those of experts are shared by fewer devices, so each stands for several.
-    """
-    tables, shards = problem.tables(candidate), optimizer_shards(candidate)
-    if candidate.ep == 1 or shards == 1:
-        return tables.parameters
-    return np.asarray(tables.parameters + tables.experts * (shards / candidate.expert_shards - 1))
 
 
 def by_device(strategy: Strategy, figures: Floats | Ints) -> Floats:
@@ -247,8 +188,3 @@ def by_device_of(candidate: Candidate, figures: Floats | Ints) -> Floats:
     total = np.zeros((candidate.pp, *figures.shape[1:]))
     np.add.at(total, device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp), figures)
     return total
-
-
-def optimizer_shards(candidate: Candidate) -> int:
-    """Devices that share the optimizer's work, but that of experts that fewer of them hold."""
-    return candidate.shards if candidate.zero else 1

@@ -38,11 +38,12 @@ from taut.formulations.gradient_reductions import by_device, end_of_step, optimi
 from taut.formulations.order_times import PipelineSeconds, chunk_pipelines
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_seconds
-from taut.formulations.sharding import exposed_by_worker, has_shards
+from taut.formulations.sharding import exposed_by_worker
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.block_links import block_link
 from taut.formulations.tables.memory import bytes_of_stages
 from taut.formulations.tables.stage_tables import StageTables
+from taut.formulations.terms import gathers_of
 from taut.formulations.violation import Rule, Violation
 
 
@@ -154,7 +155,7 @@ def _stage_seconds(
     compute, sharding = both.max(axis=-1), np.zeros(both.shape[:-1])
     # Of one type: another group then takes no longer backward than it takes for both passes.
     backward = of_workers(passes.input_gradient + passes.weight_gradient)
-    if has_shards(problem, candidate):
+    if gathers_of(problem.terms(candidate)):
         before, after = exposed_by_worker(problem, strategy, stage.ravel(), devices)
         sharding, backward = (both + before + after).max(axis=-1) - compute, backward + after
     backward = backward.max(axis=-1)

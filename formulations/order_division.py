@@ -32,9 +32,9 @@ import numpy as np
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
-from taut.formulations.gradient_reductions import optimizer_shards
 from taut.formulations.least_reduction import least_reduction
 from taut.formulations.least_traffic import seconds_of_best
+from taut.formulations.mechanisms.shards import optimizer_shards
 from taut.formulations.order_times import candidate_order
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import Order

@@ -40,10 +40,11 @@ from taut.data.arrays import Floats, Ints
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import Order, device_of_chunk, order_of
 from taut.formulations.schedules.recurrence import device_ends
-from taut.formulations.sharding import exposed_by_worker, has_shards
+from taut.formulations.sharding import exposed_by_worker
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.block_links import block_link
+from taut.formulations.terms import gathers_of
 
 
 class PipelineSeconds(NamedTuple):
@@ -147,7 +148,7 @@ def _passes(problem: PlanningProblem, strategy: Strategy, device: Ints, devices:
     compute = [part.max(axis=-1) for part in each]
     none = np.zeros_like(compute[0])
     sharding = [none] * 3
-    if has_shards(problem, candidate):
+    if gathers_of(problem.terms(candidate)):
         waits = exposed_by_worker(problem, strategy, device, devices)
         sharding = [(each[k] + waits[k]).max(axis=-1) - compute[k] for k in (0, 1)] + [none]
     if candidate.width == 1:

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.gradient_reductions import after_overlap, by_device_of, overlaps, tied_bytes, weight_share
+from taut.formulations.gradient_reductions import after_overlap, by_device_of, overlaps, tied_bytes
 from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.links import Links
 from taut.formulations.pair_table import PairTable
@@ -43,6 +43,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
+from taut.formulations.terms import Ring, reductions_of
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,9 @@ class PlacementProblem:
     ``ranks`` R; ``slots`` (pp * dp, R) sites of the places that groups can take; ``stage_seconds`` (pp, types),
     infinite where a stage does not fit the type; ``ring_bytes`` and ``ring_steps`` (pp,), which turn a group's slowest
     inverse rate and latency into seconds; ``hop_latency`` seconds and ``hop_inverse`` seconds per byte between sites;
-    ``messages`` (pp - 1,) bytes; ``gradients`` (pp,) bytes, zero for stages whose all-reduce is not priced; ``priced``
-    leading stages, since later ones end too early to be waited for; ``ends`` of ``step``, None in the papers' models.
+    ``messages`` (pp - 1,) bytes; ``gradients`` (pp,) bytes over ``rings`` one after another, zero for stages whose
+    reduction is not priced; ``priced`` leading stages, since later ones end too early to be waited for; ``ends`` of
+    ``step``, None in the papers' models.
     """
 
     problem: PlanningProblem
@@ -68,6 +70,7 @@ class PlacementProblem:
     hop_inverse: PairTable
     messages: Floats
     gradients: Floats
+    rings: tuple[Ring, ...]
     priced: int
     ends: "StageEnds | None"
 
@@ -179,7 +182,7 @@ def placement_problem(problem: PlanningProblem, strategy: Strategy) -> Placement
     seconds = by_device(tables.seconds[:, recompute, first, end].T)
     need = np.array(memory_bytes(problem, strategy))
     fits = need[:, None] <= budget[None, :]
-    exchanged = problem.gradient_bytes(candidate) + problem.expert_gradient_bytes(candidate)
+    exchanged = problem.gradient_bytes(candidate) + problem.gradient_bytes(candidate, "experts")
     gradients = by_device(exchanged[first, end])
     if problem.latency.waits_for_first_stage:
         gradients = np.where(np.arange(candidate.pp) == 0, gradients, 0.0)
@@ -187,7 +190,8 @@ def placement_problem(problem: PlanningProblem, strategy: Strategy) -> Placement
     traffic = tables.traffic.at(recompute, first, end)
     anywhere, ring_bytes, steps = traffic.by_place(links, candidate.block)
     ends = _stage_ends(problem, strategy, by_device) if problem.latency.waits_for_every_stage else None
-    share = weight_share(problem, candidate) if candidate.dp_shard else 0.0
+    rings = reductions_of(problem.terms(candidate))[0].rings
+    share = sum(ring.share for ring in rings)
     inverse = 1.0 / links.pipeline_rate(candidate.width)
     both_ways = problem.latency.both_ways
     slots = slot_sites(links, candidate.width)
@@ -203,6 +207,7 @@ def placement_problem(problem: PlanningProblem, strategy: Strategy) -> Placement
         hop_inverse=inverse + inverse.T if both_ways else inverse,
         messages=tables.message[end[: candidate.pp - 1]],
         gradients=gradients,
+        rings=rings,
         priced=max(int(np.count_nonzero(gradients)), 1) if ends is None else _priced(problem, gradients, ends, share),
         ends=ends,
     )
@@ -235,7 +240,7 @@ def _priced(problem: PlanningProblem, gradients: Floats, ends: StageEnds, share:
     dp = problem.cluster.num_devices
     between = max(float(rings.inverse.present().max(initial=0.0)), float(rings.card.max()))
     inside = max(float(rings.inverse.own.max()), between)
-    worst = (1.0 + share) * (inside_factor(dp) * inside + ring_factor(dp) * between)
+    worst = share * (inside_factor(dp) * inside + ring_factor(dp) * between)
     least = np.cumsum(ends.backward_seconds.min(axis=1)) - ends.backward_seconds.min(axis=1)
     return int(np.flatnonzero(worst * gradients > least).max(initial=0)) + 1
 

@@ -27,6 +27,7 @@ from taut.formulations.mechanisms.expert_ranks import hides_exchange, recompute_
 from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, LatencyModel, LatencyName
 from taut.formulations.mechanisms.offload import recompute_beside_hosts
 from taut.formulations.mechanisms.recompute import recompute_of
+from taut.formulations.mechanisms.shards import shard_terms
 from taut.formulations.rings import RingRates, ring_rates
 from taut.formulations.schedules.plan_orders import ON_V, GivenOrder
 from taut.formulations.space import Candidate, StrategySpace
@@ -41,6 +42,7 @@ from taut.formulations.tables.priced_layers import PassTables, PricedLayers, pas
 from taut.formulations.tables.recent import Recent
 from taut.formulations.tables.stage_tables import StageTables, stage_tables
 from taut.formulations.tables.traffic_tables import traffic_tables
+from taut.formulations.terms import Load, Term, reductions_of
 
 MOST_KEPT = 384 * 2**20
 """Bytes of tables that a problem keeps, twice: a hundred sets of 126 layers each, or thousands of 32."""
@@ -274,24 +276,24 @@ class PlanningProblem:
         of_candidate = self.tables(candidate), self.memory_of(candidate), candidate
         return stage_memory(*of_candidate, self.capacity_kib, margin=margin, ahead=ahead)
 
-    def gradient_bytes(self, candidate: Candidate) -> Floats:
-        """Bytes of rings for every range, times their coefficient, (L+1, L+1), without ``expert_gradient_bytes``."""
+    def carried(self, candidate: Candidate, load: Load) -> Ints:
+        """Parameters of every range that a term of a load carries, (L+1, L+1)."""
         tables = self.tables(candidate)
-        common = tables.parameters - tables.experts
-        return np.asarray(common * self.bytes_per_parameter(candidate), dtype=np.float64)
+        return tables.experts if load == "experts" else tables.parameters - tables.experts
 
-    def expert_gradient_bytes(self, candidate: Candidate) -> Floats:
-        """Bytes that rings of experts carry for every range, times the ring's coefficient, (L+1, L+1)."""
-        return np.asarray(self.tables(candidate).experts * self.bytes_per_parameter(candidate), dtype=np.float64)
+    def gradient_bytes(self, candidate: Candidate, load: Load = "common") -> Floats:
+        """Bytes of every range that reductions of a load carry, times their coefficient, (L+1, L+1)."""
+        carried = self.carried(candidate, load)
+        return np.asarray(carried * self.bytes_per_parameter(candidate), dtype=np.float64)
 
     def bytes_per_parameter(self, candidate: Candidate) -> float:
         """Bytes that data-parallel rings carry for a parameter after the passes, times the ring's coefficient."""
-        each = self.memory.parameter_bytes
-        if candidate.dp_shard:
-            return self.coefficient("data_parallel") * each.gradient / candidate.dp_shard
-        if self.latency.gathers_in_passes:
-            return self.coefficient("data_parallel") * each.exchanged_at_end(candidate.zero)
-        return self.coefficient("data_parallel") * each.exchanged(candidate.zero, candidate.num_micro_batches)
+        return reductions_of(self.terms(candidate))[0].bytes
+
+    def terms(self, candidate: Candidate) -> tuple[Term, ...]:
+        """Collectives of weights and gradients that a step of a candidate waits for; the first is of all holders."""
+        each, in_passes = self.memory.parameter_bytes, self.latency.gathers_in_passes
+        return shard_terms(candidate, each, self.coefficient, in_passes=in_passes)
 
     def transfer_weight(self, candidate: Candidate) -> float:
         """

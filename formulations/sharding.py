@@ -10,7 +10,8 @@ backward pass, tensor-parallel time included, :math:`F'` without the last layer.
     :math:`\rho M` seconds, with :math:`\rho` half of the hierarchical ring's seconds per byte
     (``taut.formulations.rings`` (2) and (3)), of the slowest tensor rank. Experts that fewer devices hold than the rest
     are shared by those of a copy that hold the same ones (``taut.formulations.degrees`` (3)), with a ring and a rate
-    :math:`\rho_e` of their own. One gather follows the other, so with :math:`P'` of P parameters in such experts
+    :math:`\rho_e` of their own: these are the terms of the passes (``taut.formulations.terms``). One gather follows
+    the other, so with :math:`P'` of P parameters in such experts
     :math:`\rho P` stands for :math:`\rho (P - P') + \rho_e P'` below.
 (2) A layer's weights are gathered during the computation of the layer before it, and its gradients are scattered
     during that of the layer after it, in the order of the pass. The first gather and the last scatter of a pass have
@@ -27,7 +28,7 @@ backward pass, tensor-parallel time included, :math:`F'` without the last layer.
     :math:`\max(0, G - F)` of (2) becomes :math:`\max(\sigma G, G - F)`.
 (3) Each device hides behind its own computation, so the slowest of a tensor group is the one whose pass with (2) is.
 (4) After the last pass ZeRO-2 gathers the updated weights, those of experts next, and ZeRO-3 nothing; where groups have
-    a copy each, these sum their gradients (``taut.formulations.gradient_reductions`` (2)).
+    a copy each, these sum their gradients (``taut.formulations.mechanisms.shards`` (5)).
 
 The papers' models have no such overlap: they price all gathers and scatters after the pipeline.
 
@@ -37,17 +38,19 @@ Rajbhandari et al. (2020), ZeRO: Memory optimizations toward training trillion p
 Zhao et al. (2023), PyTorch FSDP: Experiences on scaling fully sharded data parallel, section 3.3: prefetching, (2).
 """
 
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.gradient_reductions import by_copy, expert_rings, hierarchical_ring, holders
+from taut.formulations.gradient_reductions import ring_rates
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.block_links import block_link
 from taut.formulations.tables.block_traffic import BlockSeconds, Traffic
+from taut.formulations.terms import Group, Load, Term, gathers_of
 
 
 class PassFigures(NamedTuple):
@@ -75,21 +78,18 @@ def gather_slowdown(problem: PlanningProblem) -> float:
     return 0.0 if problem.calibration is None else problem.calibration.gather_slowdown
 
 
-def has_shards(problem: PlanningProblem, candidate: Candidate) -> bool:
-    """Whether the passes of a candidate wait for gathers or scatters, (2)."""
-    return problem.latency.gathers_in_passes and candidate.zero >= 2 and candidate.dp_cp > 1
-
-
-def half_ring(problem: PlanningProblem, ring: Floats | float) -> Floats:
-    """Seconds per byte of a gather or scatter, of those of an all-reduce, (1), times its coefficient."""
-    return np.asarray(0.5 * problem.coefficient("gather") * ring)
+def gather_rates(terms: Iterable[Term], price: Callable[[Group], float]) -> GatherRates:
+    """Seconds per byte of gathers at a price for each group, (1)."""
+    return GatherRates(**{term.load: float(term.rate(price)) for term in gathers_of(terms)})
 
 
 def pass_bytes(problem: PlanningProblem, candidate: Candidate) -> tuple[PassFigures, PassFigures]:
     """Bytes (L+1, L+1) that passes gather and scatter: of what all holders share, and of experts, (1) and (2)."""
-    tables = problem.tables(candidate)
-    common = (tables.parameters - tables.experts).astype(float)
-    return _sent(problem, candidate, common), _sent(problem, candidate, tables.experts.astype(float))
+    none = PassFigures(*(np.zeros_like(problem.tables(candidate).parameters, dtype=float) for _ in range(4)))
+    found: dict[Load, PassFigures] = {"common": none, "experts": none}
+    for term in gathers_of(problem.terms(candidate)):
+        found[term.load] = _sent(term, problem.carried(candidate, term.load).astype(float))
+    return found["common"], found["experts"]
 
 
 def pass_seconds(problem: PlanningProblem, candidate: Candidate, gather: GatherRates) -> PassFigures:
@@ -98,17 +98,15 @@ def pass_seconds(problem: PlanningProblem, candidate: Candidate, gather: GatherR
     return PassFigures(*(gather.common * a + gather.experts * b for a, b in zip(common, experts, strict=True)))
 
 
-def _sent(problem: PlanningProblem, candidate: Candidate, parameters: Floats) -> PassFigures:
+def _sent(term: Term, parameters: Floats) -> PassFigures:
     """Bytes of (2) of some of the parameters of every range."""
     one = np.diagonal(parameters, 1)
     first, last = np.append(one, 0.0)[:, None], np.append(0.0, one)[None, :]
-    weight, gradient, _ = problem.memory.parameter_bytes
-    gathered = weight if candidate.zero == 3 else 0
     return PassFigures(
-        forward_alone=gathered * first + 0.0 * last,
-        forward_beside=gathered * (parameters - first),
-        backward_alone=gathered * last + gradient * first,
-        backward_beside=gathered * (parameters - last) + gradient * (parameters - first),
+        forward_alone=term.weight * first + 0.0 * last,
+        forward_beside=term.weight * (parameters - first),
+        backward_alone=term.weight * last + term.gradient * first,
+        backward_beside=term.weight * (parameters - last) + term.gradient * (parameters - first),
     )
 
 
@@ -191,7 +189,7 @@ def exposed_by_worker(problem: PlanningProblem, strategy: Strategy, rank: Ints, 
         link = block_link(problem.links, hosts, candidate.block)
         before, after = (of.traffic.at(np.array(k), chunk[..., 0]).seconds(link)[..., None] for k in (0, 1))
         forward, backward = forward + before, backward + after
-    common, experts = (rates[..., rank, :, None] for rates in shard_rates(problem, candidate, devices))
+    common, experts = (rates[..., rank, :, None] for rates in rates_by_worker(problem, candidate, devices))
     alone, beside, backward_alone, backward_beside = (
         common * a + experts * b for a, b in zip(*of.sent[..., None, None], strict=True)
     )
@@ -199,9 +197,11 @@ def exposed_by_worker(problem: PlanningProblem, strategy: Strategy, rank: Ints, 
     return exposed(alone, beside, forward, slow), exposed(backward_alone, backward_beside, backward, slow)
 
 
-def shard_rates(problem: PlanningProblem, candidate: Candidate, devices: Ints) -> tuple[Floats, Floats]:
+def rates_by_worker(problem: PlanningProblem, candidate: Candidate, devices: Ints) -> tuple[Floats, Floats]:
     """Seconds per byte of a gather on every stage and pipeline, and of one of experts, (..., pp, pipelines), (1)."""
-    common = hierarchical_ring(problem, by_copy(holders(candidate, devices), candidate.shards))
-    experts = expert_rings(problem, candidate, devices)
-    blocks = candidate.pipelines // common.shape[-1]
-    return half_ring(problem, common.repeat(blocks, axis=-1)), half_ring(problem, experts.repeat(blocks, axis=-1))
+    none = np.zeros((*devices.shape[:-2], candidate.pipelines))
+    found: dict[Load, Floats] = {"common": none, "experts": none}
+    for term in gathers_of(problem.terms(candidate)):
+        rates = term.rate(lambda group: ring_rates(problem, group, devices))
+        found[term.load] = rates.repeat(candidate.pipelines // rates.shape[-1], axis=-1)
+    return found["common"], found["experts"]

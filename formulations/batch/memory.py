@@ -158,7 +158,7 @@ def _held(c: Configurations, parameters: Ints, first: Flags, per_parameter: Para
 
 
 def unsummed_bytes(c: Configurations, stage: Ints, per_parameter: ParameterBytes) -> Ints:
-    """Bytes of a layer's gradients before they are summed, as ``taut.formulations.tables.held_bytes`` (3)."""
+    """Bytes of a layer's gradients before they are summed, as ``taut.formulations.mechanisms.shards`` (3)."""
     scatters, piped = (c.zero >= 2) & (c.dp * c.cp > 1), (c.zero == 3) & (c.pp > 1)
     each = per_parameter.weight + np.where(piped, 0, per_parameter.gradient)
     return np.asarray(np.where(scatters, _largest(c, stage == 0) * each, 0))

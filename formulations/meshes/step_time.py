@@ -28,11 +28,10 @@ from taut.data.units import KIB
 from taut.formulations.gradient_reductions import (
     after_overlap,
     hierarchical_ring,
-    optimized_parameters,
-    optimizer_shards,
     overlaps,
     tied_seconds,
 )
+from taut.formulations.mechanisms.shards import optimized_parameters, optimizer_shards
 from taut.formulations.meshes.choice import MeshChoice
 from taut.formulations.meshes.crossing import crossing
 from taut.formulations.pair_table import PairTable
@@ -206,8 +205,9 @@ def _optimizer(problem: PlanningProblem, plan: MeshPlan) -> Floats:
     found = []
     for k, mesh in enumerate(plan.choice.meshes):
         candidate, (_, first, end) = plan.choice.candidate(k), ranges_of(plan, k)
-        parameters = optimized_parameters(problem, candidate)[first, end] / optimizer_shards(candidate)
-        found.append(problem.optimizer_seconds(candidate)[mesh.kind] * parameters)
+        parameters = optimized_parameters(problem.tables(candidate), candidate)[first, end]
+        seconds = problem.optimizer_seconds(candidate)[mesh.kind] / optimizer_shards(candidate)
+        found.append(seconds * parameters)
     return np.concatenate(found)
 
 

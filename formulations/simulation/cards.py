@@ -29,21 +29,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.gradient_reductions import (
-    by_copy,
-    by_device,
-    holders,
-    reduction_seconds,
-    tied_bytes,
-    tied_seconds,
-    weight_share,
-)
+from taut.formulations.gradient_reductions import by_device, reduction_seconds, tied_bytes, tied_seconds
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_factor
 from taut.formulations.simulation.operator_graph import OperatorGraph
 from taut.formulations.simulation.operators import GATHER, REDUCE, RETURN, SCATTER, SEND, STREAMS, TIED
 from taut.formulations.simulation.replicas import Replicas
 from taut.formulations.strategy import Strategy
+from taut.formulations.terms import gathers_of, reductions_of
 
 EVERY = -1
 """In place of a replica: all of them together."""
@@ -116,18 +109,18 @@ def _gathers(
 ) -> Iterator[Load]:
     """A replica's part of the gathers and scatters of a rank, (2)."""
     candidate, cards = strategy.candidate, problem.links.cards
-    if not every.rate.any():
-        return
-    half = 0.5 * problem.coefficient("gather")
-    groups = by_copy(problem.links.node_of[holders(candidate, devices)], candidate.shards)
-    for x, copy, y in np.ndindex(candidate.pp, groups.shape[1], candidate.tp):
-        nodes, place, members = np.unique(groups[x, copy, :, y], return_inverse=True, return_counts=True)
-        moved = half * ring_factor(len(nodes))
-        for member, at in enumerate(place.tolist()):
-            z, node = (copy * candidate.shards + member) // candidate.cp, int(nodes[at])
-            if (seconds := float(every.rate[0, x, z])) > 0.0:
-                for card in _both_ways(node):
-                    yield 2 * chunks + x, z, card, moved / members[at] / (seconds * cards[node])
+    for term in gathers_of(problem.terms(candidate)):
+        # Gathers of experts load no card here.
+        for group, share in term.rings if term.load == "common" else ():
+            groups = group.of(problem.links.node_of[devices])
+            for x, copy, y in np.ndindex(candidate.pp, groups.shape[1], group.width):
+                nodes, place, members = np.unique(groups[x, copy, :, y], return_inverse=True, return_counts=True)
+                moved = share * ring_factor(len(nodes))
+                for member, at in enumerate(place.tolist()):
+                    z, node = (copy * group.members + member) // candidate.cp, int(nodes[at])
+                    if (seconds := float(every.rate[0, x, z])) > 0.0:
+                        for card in _both_ways(node):
+                            yield 2 * chunks + x, z, card, moved / members[at] / (seconds * cards[node])
 
 
 def _reductions(problem: PlanningProblem, strategy: Strategy, chunks: int, devices: Ints) -> Iterator[Load]:
@@ -135,10 +128,11 @@ def _reductions(problem: PlanningProblem, strategy: Strategy, chunks: int, devic
     candidate, cards = strategy.candidate, problem.links.cards
     seconds = reduction_seconds(problem, strategy, devices)
     gradients = by_device(strategy, problem.gradient_bytes(candidate))
-    first = 2 * chunks + candidate.pp
+    first, common = 2 * chunks + candidate.pp, reductions_of(problem.terms(candidate))[0]
     for x in np.flatnonzero(seconds).tolist():
-        for rings, share in _rings(problem, strategy, problem.links.node_of[holders(candidate, devices)][x]):
-            for ring in rings.reshape(-1, rings.shape[-1]):
+        for group, share in common.rings:
+            groups = group.of(problem.links.node_of[devices])[x]
+            for ring in np.swapaxes(groups, -1, -2).reshape(-1, group.members):
                 nodes = np.unique(ring)
                 for node in nodes.tolist():
                     moved = share * ring_factor(len(nodes)) * float(gradients[x])
@@ -150,18 +144,6 @@ def _reductions(problem: PlanningProblem, strategy: Strategy, chunks: int, devic
             for node in (one, other) if one != other else ():
                 for card in _both_ways(node):
                     yield first + candidate.pp, EVERY, card, tied_bytes(problem, candidate) / (tied * cards[node])
-
-
-def _rings(problem: PlanningProblem, strategy: Strategy, nodes: Ints) -> Iterator[tuple[Ints, float]]:
-    """Nodes of the members of a rank's rings (..., members), and the share of the gradients that each moves."""
-    candidate = strategy.candidate
-    if not candidate.dp_shard:
-        yield nodes.T, 1.0
-        return
-    groups = by_copy(nodes, candidate.dp_shard)
-    yield np.moveaxis(groups, 0, -1), 1.0
-    if share := weight_share(problem, candidate):
-        yield np.moveaxis(groups, 1, -1), share
 
 
 def alike_on_cards(loads: list[Load], like: Ints) -> Ints:

@@ -1,10 +1,10 @@
 r"""
-The tasks of a pass: operators of a chunk's layers in order, with what shards of weights and gradients add.
+The tasks of a pass: operators of a chunk's layers in order, with what gathers and scatters add.
 
 Sets: units u = 1, ..., n of a pass, its layers in the order in which it runs them; :math:`C_u` the operators of a unit,
 one after another.
 
-(1) Without shards a pass is the chain :math:`C_1, \dots, C_n`.
+(1) Without them a pass is the chain :math:`C_1, \dots, C_n`.
 (2) Under ZeRO-3 the weights of a unit are gathered before it, those of the next unit while it runs: gather
     :math:`G_{u+1}` starts when :math:`G_u` has ended and :math:`C_u` starts, and :math:`C_{u+1}` waits for it.
 (3) Under ZeRO-2 and 3 the gradients of a unit are scattered after it: :math:`S_u` starts when :math:`C_u` has ended and
@@ -28,7 +28,7 @@ ENTRY, NONE = -2, -1
 """Places of tasks that stand for the start of the pass, and for nothing."""
 
 
-class Shards(NamedTuple):
+class Gathers(NamedTuple):
     """
     Seconds of gathering a unit's weights and of scattering its gradients, by layer; 0 where there are none.
 
@@ -65,15 +65,15 @@ class _Builder:
         return len(self.operators) - 1
 
 
-def template(units: Iterable[list[Operator]], shards: Shards, send: Operator | None) -> Template:
+def template(units: Iterable[list[Operator]], sent: Gathers, send: Operator | None) -> Template:
     """
     Tasks of a pass over some units, (1) to (5).
 
-    ``units``: operators of every unit, in the order of the pass; ``shards``: gathers and scatters by layer; ``send``:
+    ``units``: operators of every unit, in the order of the pass; ``sent``: gathers and scatters by layer; ``send``:
     the transfer of the result, if there is one.
     """
     made, every = _Builder(), list(units)
-    gathers = [shards.gather.get(unit[0].layer, 0.0) for unit in every]
+    gathers = [sent.gather.get(unit[0].layer, 0.0) for unit in every]
     ended = started = ENTRY
     fetched = _gather(made, every, gathers, 0, ENTRY, NONE)
     stream, pending = fetched, NONE
@@ -84,14 +84,14 @@ def template(units: Iterable[list[Operator]], shards: Shards, send: Operator | N
             stream = fetched = _gather(made, every, gathers, u + 1, started, stream)
             beside += gathers[u + 1]
         if pending != NONE:
-            stream = _scatter(made, every[u - 1], shards, pending, stream)
-            beside += shards.scatter[every[u - 1][0].layer]
-        ended = _chain(made, _slowed(unit, beside, shards.slowdown), ended, ready)
-        pending = ended if shards.scatter.get(unit[0].layer, 0.0) > 0.0 else NONE
+            stream = _scatter(made, every[u - 1], sent, pending, stream)
+            beside += sent.scatter[every[u - 1][0].layer]
+        ended = _chain(made, _slowed(unit, beside, sent.slowdown), ended, ready)
+        pending = ended if sent.scatter.get(unit[0].layer, 0.0) > 0.0 else NONE
     if pending != NONE:
-        ended = _scatter(made, every[-1], shards, pending, stream)
-    sent = NONE if send is None else made.add(send, ended)
-    return Template(made.operators, made.after, ended, sent)
+        ended = _scatter(made, every[-1], sent, pending, stream)
+    result = NONE if send is None else made.add(send, ended)
+    return Template(made.operators, made.after, ended, result)
 
 
 def _gather(made: _Builder, units: list[list[Operator]], gathers: list[float], u: int, start: int, stream: int) -> int:
@@ -103,9 +103,9 @@ def _gather(made: _Builder, units: list[list[Operator]], gathers: list[float], u
     return made.add(own, stream, start) if stream != NONE else made.add(own, start)
 
 
-def _scatter(made: _Builder, unit: list[Operator], shards: Shards, ended: int, stream: int) -> int:
+def _scatter(made: _Builder, unit: list[Operator], sent: Gathers, ended: int, stream: int) -> int:
     layer = unit[0].layer
-    return made.add(Operator(shards.scatter[layer], SCATTER, WHOLE, layer, DATA), ended, stream)
+    return made.add(Operator(sent.scatter[layer], SCATTER, WHOLE, layer, DATA), ended, stream)
 
 
 def _slowed(unit: list[Operator], beside: float, slowdown: float) -> list[Operator]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.sharding import has_shards, shard_rates
+from taut.formulations.sharding import rates_by_worker
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.block_links import BlockLink, block_link
 
@@ -40,7 +40,7 @@ class Replicas:
     forth, back
         Seconds of transfers from every chunk to the next, and back (C - 1, n).
     rate
-        Seconds per byte of gathers, and of those of experts, (2, pp, n); 0 without shards.
+        Seconds per byte of gathers, and of those of experts, (2, pp, n); 0 without gathers.
     """
 
     simulated: Ints
@@ -82,9 +82,7 @@ def replicas_of(
     links = np.stack(block_link(problem.links, devices, candidate.block))
     forth, back = _transfers(problem, strategy, device, devices)
     pipelines = candidate.pipelines
-    rate = np.zeros((2, candidate.pp, pipelines))
-    if has_shards(problem, candidate):
-        rate = np.stack(shard_rates(problem, candidate, devices))
+    rate = np.stack(rates_by_worker(problem, candidate, devices))
     figures = [types.swapaxes(1, 2).reshape(-1, pipelines), links.reshape(-1, pipelines), forth, back]
     figures += [rate.reshape(-1, pipelines)]
     figures += [] if apart is None else [apart[None, :]]

@@ -9,14 +9,15 @@ from collections.abc import Hashable
 
 from taut.formulations.schedules.plan_orders import Order
 from taut.formulations.schedules.recurrence import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
-from taut.formulations.sharding import gather_slowdown, has_shards
+from taut.formulations.sharding import gather_slowdown
 from taut.formulations.simulation import operators
 from taut.formulations.simulation.layer_passes import backward_operators, forward_operators
 from taut.formulations.simulation.operators import BACK, FORTH, RETURN, SEND, WHOLE, Operator, Prices
-from taut.formulations.simulation.passes import Shards, Template, template
+from taut.formulations.simulation.passes import Gathers, Template, template
 from taut.formulations.simulation.replicas import Replicas
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.block_links import BlockLink
+from taut.formulations.terms import gathers_of
 
 KIND_OF = {INPUT_GRADIENT: operators.INPUT, WEIGHT_GRADIENT: operators.WEIGHT, BACKWARD: operators.BACKWARD}
 """Kind of the computation of a pass that yields gradients."""
@@ -43,7 +44,7 @@ class _Maker:
 
     def __init__(self, strategy: Strategy, prices: Prices, order: Order, replicas: Replicas) -> None:
         self.strategy, self.prices, self.order, self.replicas = strategy, prices, order, replicas
-        self.sharded = has_shards(prices.problem, strategy.candidate)
+        self.gathers = gathers_of(prices.problem.terms(strategy.candidate))
         self.kept: dict[Hashable, Template] = {}
         self.units: dict[Hashable, list[Operator]] = {}
 
@@ -57,7 +58,7 @@ class _Maker:
             first, end = self.strategy.stages[chunk]
             layers = range(first, end) if way == FORWARD else range(end - 1, first - 1, -1)
             units = [list(self._unit(way, layer, self.strategy.recompute[chunk], at)) for layer in layers]
-            self.kept[key] = template(units, self._shards(way, layers, rates), send)
+            self.kept[key] = template(units, self._gathers(way, layers, rates), send)
         return self.kept[key]
 
     def _unit(self, way: int, layer: int, recompute: str, at: Place) -> list[Operator]:
@@ -85,21 +86,14 @@ class _Maker:
             return Operator(float(self.replicas.back[chunk - 1, pipeline]), RETURN, WHOLE, first, BACK)
         return None
 
-    def _shards(self, way: int, layers: range, rates: tuple[float, ...]) -> Shards:
+    def _gathers(self, way: int, layers: range, rates: tuple[float, ...]) -> Gathers:
         """Gathers and scatters of a pass by layer."""
-        if not self.sharded:
-            return Shards({}, {})
-        zero, (weight, gradient, _) = self.strategy.candidate.zero, self.prices.problem.memory.parameter_bytes
-        every, experts = self.prices.tables.parameters, self.prices.tables.experts
-        common, apart = rates
-        moved = {}
-        for layer in layers:
-            held = float(experts[layer, layer + 1])
-            moved[layer] = common * (float(every[layer, layer + 1]) - held) + apart * held
-        gathers = zero == 3 and way != WEIGHT_GRADIENT
-        scatters = way in (WEIGHT_GRADIENT, BACKWARD)
-        return Shards(
-            {layer: weight * moved[layer] for layer in layers if gathers},
-            {layer: gradient * moved[layer] for layer in layers if scatters},
-            gather_slowdown(self.prices.problem),
-        )
+        gathers, scatters = dict.fromkeys(layers, 0.0), dict.fromkeys(layers, 0.0)
+        by_load = dict(zip(("common", "experts"), rates, strict=True))
+        for term in self.gathers:
+            carried = self.prices.problem.carried(self.strategy.candidate, term.load)
+            for layer in layers:
+                moved = by_load[term.load] * float(carried[layer, layer + 1])
+                gathers[layer] += term.weight * moved if way != WEIGHT_GRADIENT else 0.0
+                scatters[layer] += term.gradient * moved if way in (WEIGHT_GRADIENT, BACKWARD) else 0.0
+        return Gathers(gathers, scatters, gather_slowdown(self.prices.problem) if self.gathers else 0.0)

@@ -6,6 +6,7 @@ import numpy as np
 
 from taut.data.cluster import ClusterSpec
 from taut.data.memory import MemoryModel
+from taut.formulations.mechanisms.shards import held_bytes
 from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.tables.activation_offload import (
     HOST_FULL,
@@ -15,7 +16,6 @@ from taut.formulations.tables.activation_offload import (
     host_bytes,
     host_links,
 )
-from taut.formulations.tables.held_bytes import held_bytes
 from taut.formulations.tables.memory import in_flight
 from taut.formulations.tables.optimizer_offload import check_hosts
 from taut.formulations.tables.stage_tables import StageTables

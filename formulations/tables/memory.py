@@ -16,7 +16,7 @@ gradient and optimizer state for each, :math:`d_k` the devices that share one co
 (3) workspace, logits, buffers: what recomputing, the loss and messages hold for a moment
     (``taut.formulations.tables.stage_tables``). Instead of the logits, if they are more, under stages 2 and 3 a layer's
     gradients that the replicas have not summed yet, weighed as gradients: they come when the loss's copies are gone
-    (``taut.formulations.tables.held_bytes`` (3)).
+    (``taut.formulations.mechanisms.shards`` (3)).
 
 (4) bytes = sum over terms of coefficient times term + overhead, that of groups included: of stages, and of replicas
     (those of contexts too), where there are several;
@@ -26,7 +26,7 @@ Coefficients are 1 in the analytic model and fitted otherwise. Every term is rou
 feasible for every reader or for none.
 
 In the optimizer's step, when activations are gone, a device needs no less than (1), the overhead, and what moments in
-half precision take for a moment (``taut.formulations.tables.held_bytes`` (2)). (7)
+half precision take for a moment (``taut.formulations.mechanisms.shards`` (2)). (7)
 
 Where one stage runs the layers of a micro-batch's forward pass beside those of another one's backward pass, each layer
 of the latter is free when the next one of the former begins, so that the device holds no more than a micro-batch and
@@ -46,9 +46,9 @@ from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.memory import MemoryModel
 from taut.data.units import KIB, SATURATED_BYTES
+from taut.formulations.mechanisms.shards import cast_bytes, held_bytes, unsummed_bytes
 from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
 from taut.formulations.space import Candidate
-from taut.formulations.tables.held_bytes import cast_bytes, held_bytes, unsummed_bytes
 from taut.formulations.tables.stage_tables import StageTables
 
 HELD, PASSING = ("weights", "gradients", "states"), ("workspace", "logits", "buffers")

@@ -10,7 +10,7 @@ The sums are those of ``taut.formulations.order_division`` (2). With :math:`n_c`
 (2) of L parts, chunk c of C has one of the parts c to L - C + c. Workspace and buffers of a range are those of its
     largest part, and of a device those of its largest chunk; so no device has less than the least, over devices, of the
     largest, over their chunks, of the least figure of these parts;
-(3) each parameter takes the bytes of ``taut.formulations.tables.held_bytes``, less than the rounding adds.
+(3) each parameter takes the bytes of ``taut.formulations.mechanisms.shards``, less than the rounding adds.
 """
 
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.memory import MemoryModel
 from taut.data.units import SATURATED_BYTES
+from taut.formulations.mechanisms.shards import cast_bytes, held_bytes, unsummed_bytes
 from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
 from taut.formulations.space import Candidate
-from taut.formulations.tables.held_bytes import cast_bytes, held_bytes, unsummed_bytes
 from taut.formulations.tables.memory import HELD, budgets, kept_term, overhead, weighed
 from taut.formulations.tables.stage_tables import StageTables
 

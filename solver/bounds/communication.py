@@ -6,8 +6,8 @@ With the hops of ``taut.solver.bounds.least_hops`` (1) to (4), for :math:`k` the
 (1) T_DP is at least that of ``taut.solver.bounds.least_rings`` (2) on k nodes; the communication is the least over k of
     the hops with it, or with the exchange of a tied embedding (8) if that is longer, and of a single stage that of (3)
     there.
-(2) Where every s replicas have a copy of weights and gradients, the nodes of a stage say nothing of its rings, and the
-    least of both is taken apart.
+(2) The nodes of a stage say nothing of a term's rings whose groups do not hold all its devices. The least of each is
+    taken apart.
 (3) With mixed devices the numbers k of nodes that stage 0 fills and the larger ones are two cases, one of which holds:
     in the first every pipeline makes the hops of (5) there, in the second the rings of stage 0 run between more nodes.
 
@@ -22,28 +22,25 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.formulations.gradient_reductions import (
-    least_bytes,
-    optimized_parameters,
-    optimizer_shards,
-    overlaps,
-)
+from taut.formulations.gradient_reductions import least_bytes, overlaps
+from taut.formulations.mechanisms.shards import holders, optimized_parameters, optimizer_shards
 from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
+from taut.formulations.terms import in_one_ring, reductions_of
 from taut.solver.bounds.least_hops import crossing, hops_before, hops_between, hops_of_others, least_edges
 from taut.solver.bounds.least_rings import (
     Spread,
-    every_device,
     exchanged_bytes,
     flat_ring,
     groups_of_node,
     least_expert_ring,
     least_mixed_rings,
+    least_place,
+    least_reduction,
     least_ring,
     least_rings_by_class,
     ring_per_byte,
-    rings_of,
     spreads,
     spreads_of_first,
     telling,
@@ -91,16 +88,14 @@ def _of_one_class(problem: PlanningProblem, candidate: Candidate, best: BestLink
         farthest = weight * min(between(k) for k in telling(problem, candidate, best))
         tail = np.full_like(edge, farthest + problem.constant_seconds)
         return Communication(weight * edge, tail, *flat_ring(problem, candidate, best))
-    if candidate.dp_shard:
-        return _of_copies(problem, candidate, best, edge)
     if candidate.pp == 1:
         experts = least_expert_ring(problem, candidate, best)
-        of_experts = experts * least_bytes(problem, candidate, problem.expert_gradient_bytes(candidate))[0]
-        ring = every_device(problem.links, candidate, best)
+        of_experts = experts * least_bytes(problem, candidate, problem.gradient_bytes(candidate, "experts"))[0]
+        ring = reductions_of(problem.terms(candidate))[0].rate(least_place(problem, candidate, best))
         exchanged = exchanged_bytes(problem, candidate, ring, experts)
         later = _alone(problem, candidate, ring, exchanged) if overlaps(problem, candidate) else None
         return Communication(edge, gradients * ring + of_experts + optimizer, later=later)
-    tail = _tail_on(problem, candidate, best, spreads(problem, candidate, best.num_nodes))
+    tail = _tail_on(problem, candidate, best, spreads(problem, holders(candidate), best.num_nodes))
     if not problem.latency.waits_for_every_stage:
         return Communication(weight * edge, tail)
     return Communication(weight * edge, tail, later=_later(problem, candidate, best))
@@ -111,12 +106,14 @@ def by_first_stage(
 ) -> tuple[Communication, ...]:
     """The least communication where stage 0 fills its nodes and where it does not, (3); none if that says no more."""
     alike = len(problem.device_types) == 1 or candidate.uneven_batch
-    if alike or candidate.pp == 1 or candidate.is_order_priced or candidate.dp_shard or problem.latency.rings_are_flat:
+    if alike or candidate.pp == 1 or candidate.is_order_priced or problem.latency.rings_are_flat:
         return ()
-    spread, each = spreads(problem, candidate, best.num_nodes), groups_of_node(problem, rings_of(candidate))
+    if not in_one_ring(problem.terms(candidate)):
+        return ()
+    spread, each = spreads(problem, holders(candidate), best.num_nodes), groups_of_node(problem, candidate.tp)
     filled = candidate.dp_cp // each
     alone = crossing(problem, candidate, best, alone=True)
-    if filled not in spread or groups_of_node(problem, candidate) == 1 or alone.further == 0.0:
+    if filled not in spread or groups_of_node(problem, candidate.width) == 1 or alone.further == 0.0:
         return ()
     hops, later = hops_of_others(problem, candidate), comm.later
     tail = _tail_on(problem, candidate, best, range(filled, filled + 1), hops)
@@ -131,16 +128,22 @@ def by_first_stage(
 
 def _tail_on(problem: PlanningProblem, candidate: Candidate, best: BestLinks, spread: range, hops: int = 0) -> Floats:
     """Least seconds beyond the passes of a stage 0 on so many nodes, with so many hops between nodes at least."""
-    tied = tied_exchange(problem, candidate, best)
+    tied, reduced = tied_exchange(problem, candidate, best), reductions_of(problem.terms(candidate))[0]
     firsts = spreads_of_first(tied, candidate.dp_cp, spread, best)
+
+    def on_nodes(k: int) -> float:
+        """Seconds per byte where the holders of the stage touch so many nodes."""
+        return reduced.rate(
+            lambda group: (
+                ring_per_byte(group.members, k, best) if group.kind == "replicas" else least_ring(problem, group, best)
+            )
+        )
+
     return tail_of_first(
         problem,
         candidate,
         best,
-        (
-            (first._replace(hops=max(first.hops, hops)), ring_per_byte(candidate.dp_cp, first.k, best))
-            for first in firsts
-        ),
+        ((first._replace(hops=max(first.hops, hops)), on_nodes(first.k)) for first in firsts),
         least_expert_ring(problem, candidate, best),
     )
 
@@ -161,27 +164,12 @@ def tail_of_first(
     """
     weight, (_, between) = problem.transfer_weight(candidate), least_edges(problem, candidate, best)
     gradients = least_bytes(problem, candidate)[0]
-    of_experts = experts * least_bytes(problem, candidate, problem.expert_gradient_bytes(candidate))[0]
+    of_experts = experts * least_bytes(problem, candidate, problem.gradient_bytes(candidate, "experts"))[0]
     waits = [
         weight * between(first.k, first.hops) + np.maximum(gradients * ring + of_experts, first.tied)
         for first, ring in choices
     ]
     return np.asarray(np.min(waits, axis=0) + fixed_seconds(problem, candidate))
-
-
-def _of_copies(problem: PlanningProblem, candidate: Candidate, best: BestLinks, edge: Floats) -> Communication:
-    """Least communication where groups of replicas have a copy each, (2)."""
-    ring, experts = least_ring(problem, candidate, best), least_expert_ring(problem, candidate, best)
-    if candidate.pp == 1:
-        gradients = least_bytes(problem, candidate)[0]
-        of_experts = experts * least_bytes(problem, candidate, problem.expert_gradient_bytes(candidate))[0]
-        exchanged = exchanged_bytes(problem, candidate, ring, experts)
-        later = _alone(problem, candidate, ring, exchanged) if overlaps(problem, candidate) else None
-        return Communication(edge, gradients * ring + of_experts + fixed_seconds(problem, candidate), later=later)
-    tied, spread = tied_exchange(problem, candidate, best), spreads(problem, candidate, best.num_nodes)
-    firsts = spreads_of_first(tied, candidate.dp_cp, spread, best)
-    tail = tail_of_first(problem, candidate, best, ((first, ring) for first in firsts), experts)
-    return Communication(problem.transfer_weight(candidate) * edge, tail, later=_later(problem, candidate, best))
 
 
 def waits_for_every_stage(problem: PlanningProblem, candidate: Candidate) -> bool:
@@ -197,7 +185,7 @@ def optimizer_per_parameter(problem: PlanningProblem, candidate: Candidate) -> f
 
 def fixed_seconds(problem: PlanningProblem, candidate: Candidate) -> Floats:
     """The constant, and the optimizer of a stage 0 that ends at layer j where that alone is priced, (L+1,)."""
-    parameters = optimized_parameters(problem, candidate)[0]
+    parameters = optimized_parameters(problem.tables(candidate), candidate)[0]
     if waits_for_every_stage(problem, candidate):
         return np.full(len(parameters), problem.constant_seconds)
     return np.asarray(optimizer_per_parameter(problem, candidate) * parameters + problem.constant_seconds)
@@ -205,7 +193,7 @@ def fixed_seconds(problem: PlanningProblem, candidate: Candidate) -> Floats:
 
 def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> LaterStages:
     """What stages after the first wait for at least."""
-    ring = least_ring(problem, candidate, best)
+    ring = least_reduction(problem, candidate, best)
     edge, further = hops_before(problem, candidate, best)
     hops = min(hops_between(problem, candidate, k) for k in telling(problem, candidate, best))
     # A group of several types may be slow in one pass and fast in the other, so what hides is not known.
@@ -223,7 +211,7 @@ def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> L
         overlap=overlap and alike,
         # On one node nothing is said of hops between nodes, of which there are none.
         others=(hops * further if hops else 0.0) + problem.constant_seconds,
-        parameters=optimized_parameters(problem, candidate).astype(float),
+        parameters=optimized_parameters(problem.tables(candidate), candidate).astype(float),
         optimizer=optimizer_per_parameter(problem, candidate),
         class_ring=np.zeros(3) if apart else least_rings_by_class(problem, candidate, best),
         mixed_rings=np.zeros(1) if apart else least_mixed_rings(problem, candidate, best),
@@ -253,10 +241,11 @@ def _after_order(problem: PlanningProblem, candidate: Candidate, best: BestLinks
 
     In ``step`` it is what a single layer asks for, since the device that ends last may hold any.
     """
-    each = least_ring(problem, candidate, best) * least_bytes(problem, candidate)
-    of_experts = least_bytes(problem, candidate, problem.expert_gradient_bytes(candidate))
+    each = least_reduction(problem, candidate, best) * least_bytes(problem, candidate)
+    of_experts = least_bytes(problem, candidate, problem.gradient_bytes(candidate, "experts"))
     each = each + least_expert_ring(problem, candidate, best) * of_experts
-    each = each + optimizer_per_parameter(problem, candidate) * optimized_parameters(problem, candidate)
+    optimized = optimized_parameters(problem.tables(candidate), candidate)
+    each = each + optimizer_per_parameter(problem, candidate) * optimized
     if problem.latency.waits_for_every_stage:
         each = np.broadcast_to(np.diagonal(each, 1).min(), each.shape)
     return np.asarray(each[0] + problem.constant_seconds)

@@ -46,22 +46,28 @@ import numpy as np
 
 from taut.data.arrays import Floats
 from taut.formulations.candidate_partition import partition_problem
-from taut.formulations.gradient_reductions import has_expert_rings, least_bytes, tied_bytes, weight_share
+from taut.formulations.gradient_reductions import least_bytes, tied_bytes
+from taut.formulations.mechanisms.shards import (
+    between_copies,
+    copy_of,
+    expert_holders,
+    has_expert_rings,
+    holders,
+    weight_share,
+)
 from taut.formulations.partition import PartitionProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_factor
-from taut.formulations.sharding import half_ring, has_shards
+from taut.formulations.sharding import gather_rates
 from taut.formulations.space import Candidate
+from taut.formulations.terms import Group, gathers_of, in_one_ring
 from taut.solver.bounds.communication import fixed_seconds, tail_of_first
 from taut.solver.bounds.least_rings import (
     Spread,
     every_device,
-    expert_groups,
     least_expert_ring,
     least_gather,
     least_ring,
-    one_of_each_copy,
-    replicas_of,
     ring_per_byte,
     spreads,
     tied_exchange,
@@ -108,8 +114,9 @@ class Divided(NamedTuple):
 
 def has_cases(problem: PlanningProblem, candidate: Candidate) -> bool:
     """Whether gathers and reductions of the first stage, or a tied embedding, ask for different placements."""
-    shared = has_shards(problem, candidate) and tied_bytes(problem, candidate) > 0.0
-    return bool(candidate.dp_shard) or (shared and not candidate.is_order_priced)
+    terms = problem.terms(candidate)
+    shared = bool(gathers_of(terms)) and tied_bytes(problem, candidate) > 0.0
+    return not in_one_ring(terms) or (shared and not candidate.is_order_priced)
 
 
 def divided(
@@ -124,8 +131,8 @@ def divided(
     every = None if alone else partition_problem(problem, candidate, margin=margin, gather=least)
     for case in cases(problem, candidate, best):
         gather = least
-        if has_shards(problem, candidate):
-            gather = least._replace(common=float(half_ring(problem, case.gather)))
+        if gathers_of(problem.terms(candidate)):
+            gather = least._replace(common=_of_common(problem, candidate, case.gather))
         tail = _tail(problem, candidate, best, case)
         if every is not None and gather == least:
             yield Divided(every, tail)
@@ -134,11 +141,16 @@ def divided(
         yield Divided(own if every is None else _of_first_stage(own, every), tail)
 
 
+def _of_common(problem: PlanningProblem, candidate: Candidate, ring: float) -> float:
+    """Seconds per byte of gathers of what all hold, whose groups' rings take so many."""
+    return float(gather_rates(problem.terms(candidate), lambda _: ring).common)
+
+
 def _tail(problem: PlanningProblem, candidate: Candidate, best: BestLinks, case: Case) -> Floats:
     """Seconds beyond the passes for a stage 0 that ends at layer j, (L+1,)."""
     if candidate.pp == 1:
         common = least_bytes(problem, candidate)[0]
-        of_experts = least_bytes(problem, candidate, problem.expert_gradient_bytes(candidate))[0]
+        of_experts = least_bytes(problem, candidate, problem.gradient_bytes(candidate, "experts"))[0]
         reduced = common * case.reduction + of_experts * case.experts
         return np.asarray(reduced + fixed_seconds(problem, candidate))
     touched = best.telling(candidate.dp_cp, _touched(problem, candidate, case.most))
@@ -148,7 +160,7 @@ def _tail(problem: PlanningProblem, candidate: Candidate, best: BestLinks, case:
 
 def _touched(problem: PlanningProblem, candidate: Candidate, most: int) -> range:
     """Numbers of nodes that stage 0 may touch with so many tensor groups on a node at the most."""
-    spread = spreads(problem, candidate)
+    spread = spreads(problem, holders(candidate))
     return range(max(spread.start, -(-candidate.dp_cp // most)), spread.stop)
 
 
@@ -174,7 +186,7 @@ def cases(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> li
     """
     tied, room = tied_exchange(problem, candidate, best), int(problem.links.gpus_per_node.max())
     ends = [(tied.apart, 0, room)] + [(tied.inside, tied.hops, tied.most)] * (tied.inside < tied.apart)
-    find = _of_copies if candidate.dp_shard else _of_one_copy
+    find = _of_one_copy if in_one_ring(problem.terms(candidate)) else _of_copies
     found = [
         case._replace(tied=seconds, hops=hops, most=most)
         for seconds, hops, most in ends
@@ -186,7 +198,7 @@ def cases(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> li
 
 def least_reduction_of_copies(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
     """Seconds per gradient byte of any stage's rings at least, in any case; 0 where all replicas share a copy."""
-    found = cases(problem, candidate, best) if candidate.dp_shard else []
+    found = [] if in_one_ring(problem.terms(candidate)) else cases(problem, candidate, best)
     return min((case.reduction for case in found if np.isfinite(case.reduction)), default=0.0)
 
 
@@ -199,8 +211,8 @@ def _of_one_copy(problem: PlanningProblem, candidate: Candidate, best: BestLinks
 
 def _of_copies(problem: PlanningProblem, candidate: Candidate, best: BestLinks, most: int) -> list[Case]:
     """The cases of several copies, with so many tensor groups on a node at the most, (1) to (4)."""
-    links, size, share = problem.links, candidate.dp_shard, weight_share(problem, candidate)
-    copy, others = replicas_of(candidate, size), one_of_each_copy(candidate, candidate.width)
+    links, share, copy = problem.links, weight_share(problem.memory.parameter_bytes, candidate), _copy(candidate)
+    others, size = between_copies(candidate), copy.members
     found, least, of_experts = [], least_ring(problem, copy, best), least_expert_ring(problem, candidate, best)
     if (ring := _ring_of_whole_copies(problem, candidate, best, most)) is not None:
         within = of_experts if candidate.pp > 1 else _experts_in_nodes(problem, candidate, best)
@@ -210,23 +222,24 @@ def _of_copies(problem: PlanningProblem, candidate: Candidate, best: BestLinks, 
     levels = _levels(best) if alike and inside and candidate.pp == 1 else [Level(0.0, 0.0)]
     for k in range(max(several.start, 2), several.stop):
         widest = ring_per_byte(size, k, best) if alike else least
-        between = spreads(problem, others)
-        touched = range(max(between.start, _fewest_nodes(problem, candidate, k, most)), between.stop)
-        fewest = min((ring_per_byte(others.dp, j, best) for j in best.telling(others.dp, touched)), default=np.inf)
+        numbers = spreads(problem, others)
+        touched = range(max(numbers.start, _fewest_nodes(problem, candidate, k, most)), numbers.stop)
+        rings = (ring_per_byte(others.members, j, best) for j in best.telling(others.members, touched))
+        fewest = min(rings, default=np.inf)
         for level in levels:
             gather = max(widest, ring_factor(2) * level.gather)
-            between_copies = max(fewest, ring_factor(2) * level.between)
-            found.append(Case(gather, share * gather + between_copies, of_experts))
+            summed = max(fewest, ring_factor(2) * level.between)
+            found.append(Case(gather, share * gather + summed, of_experts))
     return found
 
 
 def _ring_of_whole_copies(problem: PlanningProblem, candidate: Candidate, best: BestLinks, most: int) -> float | None:
     """Seconds per byte of the rings between copies that lie in one node each, (1); None where not all of them can."""
-    room, size = problem.links.gpus_per_node, candidate.tp * candidate.dp_shard
+    room, copies, size = problem.links.gpus_per_node, between_copies(candidate).members, _copy(candidate).members
     if candidate.pp == 1:
-        whole = (room % size == 0).all()
-        return every_device(problem.links, candidate, best, candidate.dp_shard) if whole else None
-    copies, held = candidate.dp // candidate.dp_shard, np.minimum(room // candidate.tp, most) // candidate.dp_shard
+        whole = (room % (candidate.tp * size) == 0).all()
+        return every_device(problem.links, holders(candidate), best, size) if whole else None
+    held = np.minimum(room // candidate.tp, most) // size
     if held.sum() < copies:
         return None
     touched = range(-(-copies // int(held.max())), min(copies, problem.links.num_nodes) + 1)
@@ -243,9 +256,16 @@ def _experts_in_nodes(problem: PlanningProblem, candidate: Candidate, best: Best
     """Seconds for each gradient byte of experts where every copy lies in one node, (5)."""
     if not has_expert_rings(candidate):
         return 0.0
-    groups, shards = expert_groups(candidate), candidate.expert_shards
-    inside = weight_share(problem, candidate) * least_ring(problem, replicas_of(groups, shards), best)
-    return inside + candidate.shards / shards * every_device(problem.links, groups, best, shards)
+    held = expert_holders(candidate)
+    copy = copy_of(candidate, held)
+    inside = weight_share(problem.memory.parameter_bytes, candidate) * least_ring(problem, copy, best)
+    fewer = _copy(candidate).members / copy.members
+    return inside + fewer * every_device(problem.links, held, best, copy.members)
+
+
+def _copy(candidate: Candidate) -> Group:
+    """The devices of one copy that hold the same of what all hold."""
+    return copy_of(candidate, holders(candidate))
 
 
 def _levels(best: BestLinks) -> list[Level]:

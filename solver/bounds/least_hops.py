@@ -46,7 +46,7 @@ def least_edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks)
     edge = np.zeros(tables.num_layers + 1)
     if pp == 1:
         return edge, lambda k, hops=0: 0.0
-    groups = groups_of_node(problem, candidate)
+    groups = groups_of_node(problem, candidate.width)
     width, further = candidate.width, np.inf
     for message in set(tables.message[1:-1].tolist()):
         inside, apart = best.hops(width, float(message), both_ways)
@@ -84,7 +84,7 @@ def hops_before(problem: PlanningProblem, candidate: Candidate, best: BestLinks)
     for message in np.unique(tables.message[1:-1]).tolist():
         inside, apart = best.hops(width, message, True)
         before = best.hops_before(width, message, weight, coefficient, single=single)
-        if groups_of_node(problem, candidate) == 1:
+        if groups_of_node(problem, candidate.width) == 1:
             inside, before = np.inf, (np.inf, before[1])
         edge[1:-1][tables.message[1:-1] == message] = min(before)
         further = min(further, weight * (apart - min(inside, apart)), before[1] - min(before))
@@ -93,7 +93,7 @@ def hops_before(problem: PlanningProblem, candidate: Candidate, best: BestLinks)
 
 def hops_between(problem: PlanningProblem, candidate: Candidate, k: int) -> int:
     """Hops between nodes that some pipeline makes at least, (1); of mixed devices, or wider blocks, every one."""
-    pp, groups = candidate.pp, groups_of_node(problem, candidate)
+    pp, groups = candidate.pp, groups_of_node(problem, candidate.width)
     if len(problem.device_types) > 1 or not candidate.of_tensor_groups:
         return -(-pp // groups) - 1
     first_run = groups // (-(-candidate.dp // k))
@@ -102,7 +102,7 @@ def hops_between(problem: PlanningProblem, candidate: Candidate, k: int) -> int:
 
 def hops_of_others(problem: PlanningProblem, candidate: Candidate) -> int:
     """Hops between nodes that every pipeline makes at least where stage 0 shares no node, (5)."""
-    return -(-(candidate.pp - 1) // groups_of_node(problem, candidate))
+    return -(-(candidate.pp - 1) // groups_of_node(problem, candidate.width))
 
 
 def crossing(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, alone: bool = False) -> Crossing:
@@ -127,7 +127,7 @@ def crossing(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *,
     # Hops between nodes are counted as the quickest, of which this is one.
     counted = np.array([weight * between(1, hops) / hops, further]) if hops else np.zeros(2)
     whole, before = np.maximum([whole, before] - counted, 0.0).tolist()
-    return Crossing(whole, min(whole, before), float(counted.min()), groups_of_node(problem, candidate), alone)
+    return Crossing(whole, min(whole, before), float(counted.min()), groups_of_node(problem, candidate.width), alone)
 
 
 def is_single(links: Links, width: int) -> bool:

@@ -14,10 +14,8 @@ Sets: nodes that hold c tensor groups at most.
     all devices: its exact time. So it is where the devices of a node are interchangeable.
 (4) With cp context ranks the rings of (1) to (3) are those of dp cp members on tensor groups; what else their blocks
     ask for can only make them slower.
-(5) Where every s replicas have a copy of weights and gradients (``taut.formulations.gradient_reductions`` (2)), a
-    copy's ring of s members and a ring of dp / s members between copies take the least of (2), each over its nodes; of
-    experts with ranks of their own likewise, and what they sum between copies counts as there. A ring between copies
-    has its members in blocks of their own.
+(5) The rings of a term (``taut.formulations.terms`` (2)) take their shares of the least of (2), each over the nodes of
+    its own group, whose members have a place each.
 (6) With two classes of device (``taut.formulations.partition`` (4)) a stage of fast blocks touches none of the slow
     type's nodes, and one of slow blocks none but them, unless blocks span nodes: (2) over those nodes alone. A ring of
     a mixed stage has a member in every block, so one pair of them is of nodes of both classes: (2) with no less than
@@ -35,20 +33,21 @@ Sets: nodes that hold c tensor groups at most.
     as it touches.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from taut.data.arrays import Flags, Floats
 from taut.formulations.device_classes import slowest_type
-from taut.formulations.gradient_reductions import has_expert_rings, tied_bytes, weight_share
+from taut.formulations.gradient_reductions import tied_bytes
 from taut.formulations.links import Links
+from taut.formulations.mechanisms.shards import holders
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor, ring_steps
-from taut.formulations.sharding import NO_GATHERS, GatherRates, half_ring, has_shards
+from taut.formulations.sharding import GatherRates, gather_rates
 from taut.formulations.space import Candidate
+from taut.formulations.terms import Group, in_one_ring, reductions_of
 from taut.solver.bounds.link_bounds import BestLinks
 
 
@@ -74,36 +73,29 @@ class Spread(NamedTuple):
     tied: float
 
 
-def rings_of(candidate: Candidate) -> Candidate:
-    """The candidate that has the holders of its weights as replicas, which its rings of gradients have as members."""
-    return candidate if candidate.of_tensor_groups else replace(candidate, dp=candidate.dp_cp, cp=1, ep=1, etp=0)
+def groups_of_node(problem: PlanningProblem, width: int) -> int:
+    """Most places of so many devices that one node holds, c; one where a place fills a node or more."""
+    return max(int(problem.links.gpus_per_node.max()) // width, 1)
 
 
-def groups_of_node(problem: PlanningProblem, candidate: Candidate) -> int:
-    """Most blocks that one node holds, c; one where a block fills a node or more. A ring's blocks are tensor groups."""
-    return max(int(problem.links.gpus_per_node.max()) // candidate.width, 1)
-
-
-def spreads(problem: PlanningProblem, candidate: Candidate, num_nodes: int | None = None) -> range:
-    """Numbers of nodes that a stage's holders can touch, of all nodes or of so many."""
-    candidate, nodes = rings_of(candidate), num_nodes or problem.links.num_nodes
-    dp, groups = candidate.dp, groups_of_node(problem, candidate)
-    if candidate.tp > problem.links.gpus_per_node.max():
-        return range(dp, dp + 1)
-    # Replicas that divide the batch unevenly are on every type, and so on a node of each.
-    least = len(problem.device_types) if candidate.uneven_batch else 1
-    return range(max(-(-dp // groups), least), min(dp, nodes) + 1)
+def spreads(problem: PlanningProblem, group: Group, num_nodes: int | None = None) -> range:
+    """Numbers of nodes that the members of a group can touch, of all nodes or of so many."""
+    members, nodes = group.members, num_nodes or problem.links.num_nodes
+    if group.width > problem.links.gpus_per_node.max():
+        return range(members, members + 1)
+    least = len(problem.device_types) if group.every_type else 1
+    return range(max(-(-members // groups_of_node(problem, group.width)), least), min(members, nodes) + 1)
 
 
 def telling(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> list[int]:
-    """Some of ``spreads``, of which one is the best."""
-    return best.telling(candidate.dp_cp, spreads(problem, candidate, best.num_nodes))
+    """Some of ``spreads`` of the holders of a stage, of which one is the best."""
+    return best.telling(candidate.dp_cp, spreads(problem, holders(candidate), best.num_nodes))
 
 
 def tied_exchange(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> TiedExchange:
     """What a tied embedding's exchange asks for at least, (8); nothing where none is exchanged."""
     message, links = tied_bytes(problem, candidate), problem.links
-    room, held = int(links.gpus_per_node.max()), groups_of_node(problem, candidate)
+    room, held = int(links.gpus_per_node.max()), groups_of_node(problem, candidate.width)
     if message == 0.0:
         return TiedExchange(0.0, 0.0, room, 0)
     apart = message * best.between(2, 2) if links.num_nodes > 1 else np.inf
@@ -136,14 +128,28 @@ def ring_per_byte(dp: int, k: int, best: BestLinks, slowest: float = 0.0) -> flo
     return inside + ring_factor(k) * max(best.between(dp, k), slowest)
 
 
-def least_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
-    """T_DP per gradient byte at least, whatever nodes are touched, (2); of several copies (4)."""
-    if candidate.dp_cp == 1:
+def least_ring(problem: PlanningProblem, group: Group, best: BestLinks) -> float:
+    """Seconds per byte of a group's rings at least, whatever nodes are touched, (2)."""
+    if group.members == 1:
         return 0.0
-    if candidate.dp_shard:
-        inside, between = _in_copies(problem, candidate, candidate.width, best)
-        return weight_share(problem, candidate) * inside + between
-    return min(ring_per_byte(candidate.dp_cp, k, best) for k in telling(problem, candidate, best))
+    numbers = best.telling(group.members, spreads(problem, group, best.num_nodes))
+    return min(ring_per_byte(group.members, k, best) for k in numbers)
+
+
+def least_place(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Callable[[Group], float]:
+    """Seconds per byte of a group's rings at least, by group: (3) for all holders of a single stage, or (2)."""
+
+    def least(group: Group) -> float:
+        if candidate.pp == 1 and group.kind in ("replicas", "experts"):
+            return every_device(problem.links, group, best)
+        return least_ring(problem, group, best)
+
+    return least
+
+
+def least_reduction(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
+    """Seconds of the reductions after the passes per gradient byte of what all hold, at least, (2) and (5)."""
+    return reductions_of(problem.terms(candidate))[0].rate(lambda group: least_ring(problem, group, best))
 
 
 def least_rings_by_class(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Floats:
@@ -159,50 +165,31 @@ def least_rings_by_class(problem: PlanningProblem, candidate: Candidate, best: B
 def _ring_on(problem: PlanningProblem, candidate: Candidate, best: BestLinks, nodes: Flags) -> float:
     """T_DP per gradient byte on some nodes; where they are too few for a stage, on any."""
     held = int((problem.links.gpus_per_node[nodes] // candidate.tp).sum())
-    return least_ring(problem, candidate, best.of_nodes(nodes) if held >= candidate.dp_cp else best)
+    return least_reduction(problem, candidate, best.of_nodes(nodes) if held >= candidate.dp_cp else best)
 
 
 def least_mixed_rings(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Floats:
     """T_DP per gradient byte of a stage of both classes, by the most fast blocks that it has, (pipelines - 1,), (6)."""
-    holders, most = candidate.dp_cp, candidate.pipelines - 1
+    members, most = candidate.dp_cp, candidate.pipelines - 1
     wide = candidate.width > problem.links.gpus_per_node.max()
-    if len(problem.device_types) == 1 or most == 0 or wide or candidate.dp_shard:
+    if len(problem.device_types) == 1 or most == 0 or wide or not in_one_ring(problem.terms(candidate)):
         return np.zeros(1)
-    slow, numbers = (
-        problem.type_of_node == slowest_type(problem, candidate),
-        spreads(problem, candidate, best.num_nodes),
-    )
+    slow = problem.type_of_node == slowest_type(problem, candidate)
+    numbers = spreads(problem, holders(candidate), best.num_nodes)
     held = int(problem.links.gpus_per_node[slow].max()) // candidate.width
     across = best.least_across(problem.rings.inverse, slow)
     rings = {}
     for fewest in {1 - (fast - most - 1) // held for fast in range(1, most + 1)}:
-        several = best.telling(holders, range(max(numbers.start, fewest), numbers.stop))
-        rings[fewest] = min((ring_per_byte(holders, k, best, across) for k in several), default=0.0)
+        several = best.telling(members, range(max(numbers.start, fewest), numbers.stop))
+        rings[fewest] = min((ring_per_byte(members, k, best, across) for k in several), default=0.0)
     return np.array([rings[1 - (fast - most - 1) // held] for fast in range(1, most + 1)])
 
 
 def least_expert_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
     """Seconds per gradient byte of the rings of experts at least, (7); of a single stage as in (3)."""
-    if not has_expert_rings(candidate):
-        return 0.0
-    held = expert_groups(candidate)
-    if candidate.dp_shard:
-        inside, between = _in_copies(problem, held, candidate.width, best)
-        return weight_share(problem, candidate) * inside + candidate.shards / candidate.expert_shards * between
-    alone = candidate.pp == 1
-    return every_device(problem.links, held, best) if alone else least_ring(problem, held, best)
-
-
-def expert_groups(candidate: Candidate) -> Candidate:
-    """The candidate whose tensor groups are the expert groups, as their rings have them, (7)."""
-    dp_shard = candidate.expert_shards if candidate.dp_shard else 0
-    return replace(candidate, tp=candidate.block.experts, dp=candidate.edp, dp_shard=dp_shard, cp=1, ep=1, etp=0)
-
-
-def _in_copies(problem: PlanningProblem, candidate: Candidate, width: int, best: BestLinks) -> tuple[float, float]:
-    """Seconds per byte of rings inside a copy and between copies, of blocks of some width, at least, (5)."""
-    copy, others = replicas_of(candidate, candidate.dp_shard), one_of_each_copy(candidate, width)
-    return least_ring(problem, copy, best), least_ring(problem, others, best)
+    least = least_place(problem, candidate, best)
+    terms = reductions_of(problem.terms(candidate))
+    return sum(term.rate(least) for term in terms if term.load == "experts")
 
 
 def exchanged_bytes(problem: PlanningProblem, candidate: Candidate, ring: float, experts: float) -> Floats:
@@ -210,52 +197,28 @@ def exchanged_bytes(problem: PlanningProblem, candidate: Candidate, ring: float,
     gradients = problem.gradient_bytes(candidate)
     if experts == 0.0:
         return gradients
-    return np.asarray(gradients + experts / ring * problem.expert_gradient_bytes(candidate))
+    return np.asarray(gradients + experts / ring * problem.gradient_bytes(candidate, "experts"))
 
 
 def least_mean_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks, known: float = 0.0) -> float:
     """Seconds of reductions for each byte of any gradients at least, experts or not, ``known`` of others, (7)."""
-    ring, tables = max(least_ring(problem, candidate, best), known), problem.tables(candidate)
+    ring, tables = max(least_reduction(problem, candidate, best), known), problem.tables(candidate)
     if not tables.experts.any():
         return ring
     apart, every = (np.diagonal(figures, 1) for figures in (tables.experts, tables.parameters))
     return float(((ring * (every - apart) + least_expert_ring(problem, candidate, best) * apart) / every).min())
 
 
-def replicas_of(candidate: Candidate, dp: int) -> Candidate:
-    """The candidate with so many replicas in one ring."""
-    return replace(candidate, dp=dp, dp_shard=0, ep=1, etp=0)
-
-
-def one_of_each_copy(candidate: Candidate, width: int) -> Candidate:
-    """The candidate that has a ring between copies as replicas, of which each is in a block of its own, (5)."""
-    return replace(replicas_of(candidate, candidate.dp // candidate.dp_shard), tp=width)
-
-
 def least_gather(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> GatherRates:
     """Least seconds per byte of a gather of sharded weights on any stage, (7), or on a single stage, (3)."""
-    if not has_shards(problem, candidate):
-        return NO_GATHERS
-    if candidate.dp_shard:
-        inside, of_experts = least_ring(problem, replicas_of(candidate, candidate.dp_shard), best), 0.0
-        if has_expert_rings(candidate):
-            of_experts = least_ring(problem, replicas_of(expert_groups(candidate), candidate.expert_shards), best)
-        return _half(problem, inside, of_experts)
-    alone = candidate.pp == 1
-    ring = every_device(problem.links, candidate, best) if alone else least_ring(problem, candidate, best)
-    return _half(problem, ring, least_expert_ring(problem, candidate, best))
+    return gather_rates(problem.terms(candidate), least_place(problem, candidate, best))
 
 
-def _half(problem: PlanningProblem, ring: float, experts: float = 0.0) -> GatherRates:
-    """Rates of gathers in such rings."""
-    return GatherRates(float(half_ring(problem, ring)), float(half_ring(problem, experts)))
-
-
-def every_device(links: Links, candidate: Candidate, best: BestLinks, share: int = 1) -> float:
-    """T_DP per gradient byte of a single stage, whose replicas take every slot or a ``share`` of them, (3)."""
-    n, tp = links.num_nodes, candidate.tp
+def every_device(links: Links, group: Group, best: BestLinks, share: int = 1) -> float:
+    """Seconds per byte of a group that takes every place of a single stage, or a ``share`` of them, (3)."""
+    n, tp = links.num_nodes, group.width
     if tp > links.gpus_per_node.max():
-        return ring_per_byte(candidate.dp_cp, candidate.dp_cp, best)
+        return ring_per_byte(group.members, group.members, best)
     groups = links.gpus_per_node // (tp * share)
     cards = float((best.rings.card / groups).max()) if n > 1 else 0.0
     if links.by_node:
@@ -271,7 +234,7 @@ def every_device(links: Links, candidate: Candidate, best: BestLinks, share: int
 
 def flat_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[float, float]:
     """Seconds per byte and latency seconds of AMP's ring over the best links that dp replicas can get."""
-    dp, groups = candidate.dp, groups_of_node(problem, candidate)
+    dp, groups = candidate.dp, groups_of_node(problem, candidate.width)
     if dp == 1:
         return 0.0, 0.0
     links = problem.links

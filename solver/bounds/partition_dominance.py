@@ -19,6 +19,7 @@ import numpy as np
 from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.partition import LaterStages, PartitionProblem
 from taut.formulations.space import Candidate
+from taut.formulations.terms import in_one_ring
 from taut.solver.bounds.communication import Communication, by_first_stage
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.least_rings import least_gather
@@ -38,7 +39,7 @@ class PartitionData(NamedTuple):
 def partition_data(ladder: Ladder, candidate: Candidate) -> PartitionData | None:
     """The data of a candidate; None where the bound rests on more than them."""
     comm = ladder.communication(candidate)
-    apart = candidate.dp_shard or candidate.uneven_batch
+    apart = candidate.uneven_batch or not in_one_ring(ladder.problem.terms(candidate))
     if candidate.is_order_priced or apart or comm.ring or has_members(ladder.problem, candidate):
         return None
     gather = least_gather(ladder.problem, candidate, ladder.links)

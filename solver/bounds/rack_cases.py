@@ -39,6 +39,7 @@ from taut.formulations.partition import PartitionProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor
 from taut.formulations.space import Candidate
+from taut.formulations.terms import in_one_ring
 from taut.solver.bounds.communication import Communication, fixed_seconds, waits_for_every_stage
 from taut.solver.bounds.least_hops import hops_before, is_single, least_edges
 from taut.solver.bounds.link_bounds import BestLinks
@@ -115,7 +116,7 @@ def _applies(problem: PlanningProblem, candidate: Candidate) -> bool:
     return (
         waits_for_every_stage(problem, candidate)
         and candidate.ep == 1
-        and not candidate.dp_shard
+        and in_one_ring(problem.terms(candidate))
         and len(problem.device_types) == 1
         and bool((sizes == sizes[0]).all())
         and candidate.tp <= sizes[0]

@@ -34,10 +34,12 @@ import numpy as np
 
 from taut.data.arrays import Floats
 from taut.formulations.gradient_reductions import least_bytes
+from taut.formulations.mechanisms.shards import holders
 from taut.formulations.partition import PartitionProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor
 from taut.formulations.space import Candidate
+from taut.formulations.terms import in_one_ring
 from taut.solver.bounds.communication import Communication, fixed_seconds
 from taut.solver.bounds.least_hops import hops_before, least_edges
 from taut.solver.bounds.least_rings import groups_of_node, spreads, spreads_of_first, tied_exchange
@@ -55,7 +57,7 @@ def has_members(problem: PlanningProblem, candidate: Candidate) -> bool:
     return (
         problem.latency.shares_cards_by_members
         and candidate.dp > 1
-        and not candidate.dp_shard
+        and in_one_ring(problem.terms(candidate))
         and candidate.of_tensor_groups
         and candidate.pp > 1
         and len(problem.device_types) == 1
@@ -87,13 +89,13 @@ class MemberBound:
         comm: Communication,
     ) -> None:
         self._stages, self._comm, self._candidate = stages, comm, candidate
-        self._capacity = groups_of_node(problem, candidate)
+        self._capacity = groups_of_node(problem, candidate.width)
         self._weight = problem.transfer_weight(candidate)
         self._bytes, self._fixed = least_bytes(problem, candidate)[0], fixed_seconds(problem, candidate)
         _, self._between = least_edges(problem, candidate, best)
         _, self._further_before = hops_before(problem, candidate, best)
         self._walks = _walks(problem, candidate, best)
-        self._spreads = spreads(problem, candidate)
+        self._spreads = spreads(problem, holders(candidate))
         self._levels = [g for g in range(1, candidate.dp + 1) if g <= self._capacity and self._touched(g)]
         self._fewest = min(self._levels)
         tied, dp = tied_exchange(problem, candidate, best), candidate.dp
@@ -180,7 +182,7 @@ def _walks(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> W
         nothing = np.zeros(candidate.pp + 1)
         return Walks(nothing, nothing)
     weights = problem.transfer_weight(candidate), problem.coefficient("pipeline")
-    single, inside = tp == 1 or problem.links.by_node, groups_of_node(problem, candidate) > 1
+    single, inside = tp == 1 or problem.links.by_node, groups_of_node(problem, candidate.width) > 1
     return best.walks(tp, float(tables.message[1]), *weights, single=single, inside=inside)
 
 

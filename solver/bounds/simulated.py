@@ -36,7 +36,8 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
-from taut.formulations.gradient_reductions import optimizer_shards, overlaps
+from taut.formulations.gradient_reductions import overlaps
+from taut.formulations.mechanisms.shards import optimizer_shards
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import SPLIT
 from taut.formulations.sharding import NO_GATHERS, pass_seconds
@@ -44,7 +45,7 @@ from taut.formulations.simulation.graph import at_simulated_prices, operator_gra
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.block_links import best_block
-from taut.solver.bounds.least_rings import least_gather, least_ring
+from taut.solver.bounds.least_rings import least_gather, least_reduction
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
 
@@ -71,7 +72,7 @@ def simulated_bound(problem: PlanningProblem, candidate: Candidate, best: BestLi
     """
     forward, whole = _least_seconds(problem, candidate)
     tables, m, pp = problem.tables(candidate), candidate.num_micro_batches, candidate.pp
-    ring = 0.0 if overlaps(problem, candidate) else least_ring(problem, candidate, best)
+    ring = 0.0 if overlaps(problem, candidate) else least_reduction(problem, candidate, best)
     reductions = ring * problem.gradient_bytes(candidate)
     layers = np.arange(tables.num_layers)
     least = np.diagonal(whole.min(axis=(0, 1)), 1)

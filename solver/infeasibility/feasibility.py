@@ -236,7 +236,7 @@ def leanest(candidates: Iterable[Candidate]) -> dict[Candidate, list[Candidate]]
     kinds: dict[tuple[object, ...], list[Candidate]] = {}
     for candidate in candidates:
         apart = candidate.schedule if candidate.is_order_priced else ""
-        shares = candidate.zero, candidate.dp_shard, candidate.optimizer_offload
+        shares = candidate.zero, candidate.shards, candidate.optimizer_offload
         alike = candidate.sequence_parallel, candidate.uniform_recompute, candidate.activation_offload
         # An uneven batch asks for every type what an even one asks for some.
         kind = (candidate.pp, candidate.block, *shares, *alike, apart, candidate.vpp, candidate.uneven_batch)

@@ -37,8 +37,9 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
-from taut.formulations.gradient_reductions import least_bytes, optimized_parameters, optimizer_shards
+from taut.formulations.gradient_reductions import least_bytes
 from taut.formulations.least_traffic import seconds_of_best
+from taut.formulations.mechanisms.shards import optimized_parameters, optimizer_shards
 from taut.formulations.meshes.choice import Mesh, MeshChoice, meshes_of_type
 from taut.formulations.meshes.step_time import hop_inverse
 from taut.formulations.problem import PlanningProblem
@@ -172,7 +173,7 @@ class MeshBounds:
     def after(self, choice: MeshChoice, k: int) -> Floats:
         """R and O of the first stage of a mesh by range (L+1, L+1), (1)."""
         problem, candidate, kind = self.problem, choice.candidate(k), choice.meshes[k].kind
-        update = optimized_parameters(problem, candidate) / optimizer_shards(candidate)
+        update = optimized_parameters(problem.tables(candidate), candidate) / optimizer_shards(candidate)
         reduced = self._ring(choice.meshes[k]) * least_bytes(problem, candidate)
         return np.asarray(reduced + problem.optimizer_seconds(candidate)[kind] * update)
 

@@ -18,11 +18,11 @@ import numpy as np
 from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.latency import memory_bytes, violations
+from taut.formulations.mechanisms.shards import held_bytes
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-from taut.formulations.tables.held_bytes import held_bytes
 from taut.formulations.tables.memory import HELD, kept_term, weighed
 from taut.solver.result import CandidateBound, Source
 from taut.solver.simple_plans import even_strategy, rank_order

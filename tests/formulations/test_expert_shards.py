@@ -7,12 +7,12 @@ import pytest
 
 from taut.data.memory import ParameterBytes
 from taut.data.model import ModelSpec
-from taut.formulations.gradient_reductions import expert_rings
+from taut.formulations.gradient_reductions import ring_rates
 from taut.formulations.latency import step_time
+from taut.formulations.mechanisms.shards import expert_holders, held_bytes
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.sharding import shard_rates
+from taut.formulations.sharding import rates_by_worker
 from taut.formulations.space import Candidate
-from taut.formulations.tables.held_bytes import held_bytes
 from tests.support.rank_groups import rank_groups
 from tests.support.small import candidate, cluster, costs, problem, strategy
 
@@ -86,9 +86,9 @@ def test_shards_of_experts_lie_in_the_groups_of_the_exported_ranks() -> None:
     devices = np.arange(4).reshape(1, 2, 2)
     # Both members of a group on one node: the ring of experts then stays inside it, that of the rest does not.
     apart = np.array([0, 2, 1, 3]).reshape(1, 2, 2)
-    assert float(expert_rings(given, choice, devices)[0, 0]) == pytest.approx(BETWEEN)
-    assert float(expert_rings(given, choice, apart)[0, 0]) == pytest.approx(2 * INSIDE)
-    common, experts = shard_rates(given, choice, devices)
+    assert float(ring_rates(given, expert_holders(choice), devices)[0, 0]) == pytest.approx(BETWEEN)
+    assert float(ring_rates(given, expert_holders(choice), apart)[0, 0]) == pytest.approx(2 * INSIDE)
+    common, experts = rates_by_worker(given, choice, devices)
     assert common.shape == experts.shape == (1, 2)
     assert np.allclose(experts, 0.5 * BETWEEN) and (common > experts).all()
 

@@ -31,11 +31,13 @@ from taut.formulations import (
     rings,
     sharding,
 )
+from taut.formulations.mechanisms import shards
 from taut.formulations.partition import Crossing
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import GatherRates
 from taut.formulations.tables import block_links, memory, stage_tables, traffic_tables
 from taut.formulations.tables.priced_layers import PricedLayers
+from taut.formulations.terms import Ring, Term
 from taut.solver.bounds import communication, copies, least_hops, least_rings, link_bounds, relaxation
 from taut.solver.certificate.examined import case_of
 from taut.solver.certificate.published_orders import order_for
@@ -163,6 +165,16 @@ def _plain(cost: Any, layers: PricedLayers, device: str, layer: Any, recompute: 
     return replace(cost, input_grad=cost.input_grad - cost.forward) if recompute == "full" else cost
 
 
+def _without(terms: tuple[Term, ...], phase: str) -> tuple[Term, ...]:
+    """Terms without those of experts in a phase."""
+    return tuple(term for term in terms if (term.load, term.phase) != ("experts", phase))
+
+
+def _of_one_copy(found: tuple[Ring, ...], choice: Any, *_: Any) -> tuple[Ring, ...]:
+    """Rings after the passes, of no bytes where there are several copies."""
+    return tuple(ring._replace(share=0.0) for ring in found) if choice.dp_shard else found
+
+
 BUGS: dict[str, Patch] = {
     "data-parallel ring halved": _scaled(gradient_reductions, "ring_by_byte", 0.5),
     "partition optimum +5 %": _changed(
@@ -199,7 +211,7 @@ BUGS: dict[str, Patch] = {
         patch, stage_tables, "_messages", lambda old: lambda priced, output, shards: old(priced, output, 1)
     ),
     "optimizer divided without ZeRO": lambda patch: _wherever(
-        patch, gradient_reductions, "optimizer_shards", lambda _: lambda candidate: candidate.dp
+        patch, shards, "optimizer_shards", lambda _: lambda candidate: candidate.dp
     ),
     "full recompute costs nothing": _method(PricedLayers, "_price", _plain),
     "candidates with ZeRO-1 forgotten": _changed(
@@ -213,7 +225,7 @@ BUGS: dict[str, Patch] = {
         block_links, "best_block", lambda found, *_: found._replace(context_inverse=2 * found.context_inverse)
     ),
     "context ranks in rings forgotten": _changed(
-        gradient_reductions, "holders", lambda found, choice, _: found[..., :: choice.cp, :]
+        shards, "holders", lambda found, choice: found._replace(members=choice.dp, stride=choice.tp * choice.cp)
     ),
     "workspace counted twice": _scaled(stage_tables, "_largest", 2),
     "reductions of later stages forgotten": _changed(gradient_reductions, "_reductions", _first_alone),
@@ -233,12 +245,12 @@ BUGS: dict[str, Patch] = {
     "gathers of bounds doubled": _changed(
         least_rings, "least_gather", lambda found, *_: GatherRates(2 * found.common, 2 * found.experts)
     ),
-    "reductions of experts forgotten": _scaled(gradient_reductions, "_of_experts", 0.0),
-    "rings of experts forgotten": _scaled(gradient_reductions, "expert_rings", 0.0),
+    "reductions of experts forgotten": _method(PlanningProblem, "terms", lambda found, *_: _without(found, "end")),
+    "rings of experts forgotten": _method(PlanningProblem, "terms", lambda found, *_: _without(found, "passes")),
     "gathers of experts in bounds tenfold": _changed(
         least_rings, "least_gather", lambda found, *_: GatherRates(found.common, 10 * found.experts)
     ),
-    "copies never summed": _scaled(gradient_reductions, "_between_copies", 0.0),
+    "copies never summed": _changed(shards, "_rings", _of_one_copy),
     "cases of copies +30 %": _changed(copies, "cases", _dearer_cases),
     "forest of bounds +50 %": _scaled(least_hops, "_forest", 1.5),
     "hops between classes tripled": _changed(

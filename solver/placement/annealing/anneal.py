@@ -30,7 +30,7 @@ import numpy as np
 from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import Warming, jit
 from taut.formulations.placement import PlacementProblem
-from taut.formulations.sharding import has_shards
+from taut.formulations.terms import gathers_of, in_one_ring
 from taut.solver.placement.annealing.end_prices import Ends, find_ends, new_ends, placement_seconds
 from taut.solver.placement.annealing.moves import random_move
 from taut.solver.placement.annealing.prices import Prices, pipeline_seconds, prices_of
@@ -105,7 +105,7 @@ def anneal_restarts(
     ``problem``: the strategy to place; ``start``: where all runs begin; ``workers``: threads; the result does not
     depend on them; ``stopping``: ends all runs early once it is true. Returns the best of all runs.
     """
-    alone = problem.candidate.pp == 1 and not problem.candidate.dp_shard
+    alone = problem.candidate.pp == 1 and in_one_ring(problem.problem.terms(problem.candidate))
     if alone or len(start.positions) * problem.ranks < 2:
         # Replicas of a single stage are in one ring and are alike: whatever place each has, the price is the same.
         return start
@@ -127,9 +127,9 @@ def move_cost(problem: PlacementProblem) -> int:
     priced = problem.priced / candidate.pp if problem.gradients.any() else 0.0
     members, blocks = candidate.pipelines, len(problem.links.rate.blocks.size)
     ring = problem.ranks * (members + min(members, blocks) ** 2)
-    if has_shards(problem.problem, candidate):
-        # A move changes the gathers of two copies, on two stages each, and the pipelines of all their replicas.
-        return GATHER_COST * int(pipelines * candidate.shards + 2 * (priced + 2.0) * ring) + 1
+    if gathers := gathers_of(problem.problem.terms(candidate)):
+        # A move changes the gathers of two groups, on two stages each, and the pipelines of all their replicas.
+        return GATHER_COST * int(pipelines * gathers[0].rings[0].group.members + 2 * (priced + 2.0) * ring) + 1
     return int(pipelines + 2 * priced * ring) + 1
 
 
@@ -147,7 +147,7 @@ def _run(prices: Prices, pos: Ints, moves: int, seed: int, stop: Flags) -> tuple
     dp = len(pos) // pp
     scratch = new_scratch(prices, dp)
     pipes, rings, gathers, ends = _priced(prices, scratch, pos)
-    size = prices.shards.replicas
+    size = prices.gathers.replicas
     best, best_pos = placement_seconds(prices, pipes, rings, ends), pos.copy()
     soft = best + PLATEAU * pipes.mean()
     old, old_pipes, old_rings, old_gathers = pos.copy(), pipes.copy(), rings.copy(), gathers.copy()
@@ -195,7 +195,7 @@ def _run(prices: Prices, pos: Ints, moves: int, seed: int, stop: Flags) -> tuple
 @jit
 def _priced(prices: Prices, scratch: Scratch, pos: Ints) -> tuple[Floats, Floats, Floats, Ends]:
     """Seconds of the replicas (dp,), rings (pp,) and gathers (pp, dp) of positions, and what ends stages."""
-    pp, size = prices.pp, prices.shards.replicas
+    pp, size = prices.pp, prices.gathers.replicas
     dp = len(pos) // pp
     pipes, rings, gathers, ends = np.zeros(dp), np.zeros(pp), np.zeros((pp, dp)), new_ends(prices, dp)
     for x in range(pp if size > 0 else 0):
@@ -216,8 +216,8 @@ def _spread(prices: Prices, pipes: Floats, rings: Floats, gathers: Floats) -> fl
     spread = rings.max() + prices.weight * prices.messages.sum() * prices.slowest_hop + 1e-300
     if np.isfinite(pipes.max()):
         spread += pipes.max() - pipes.min()
-    if prices.shards.replicas > 0:
-        spread += (gathers.max() * prices.shards.sent).max()
+    if prices.gathers.replicas > 0:
+        spread += (gathers.max() * prices.gathers.sent).max()
     return float(spread)
 
 

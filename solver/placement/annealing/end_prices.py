@@ -11,8 +11,8 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
+from taut.solver.placement.annealing.gather_prices import exposed_seconds
 from taut.solver.placement.annealing.prices import Prices, slowest_link
-from taut.solver.placement.annealing.shard_prices import exposed_seconds
 
 
 class Ends(NamedTuple):
@@ -35,12 +35,12 @@ def find_ends(prices: Prices, pos: Ints, z: int, gathers: Floats, ends: Ends) ->
     Fill what one replica adds to the ends of stages, (4).
 
     ``prices``: arrays of the placement problem, of ``step``; ``pos``: sites of every position, (pp * dp, R);
-    ``gathers``: seconds per byte of gathers by stage and replica, (pp, dp); read where there are shards; ``ends``: its
+    ``gathers``: seconds per byte of gathers by stage and replica, (pp, dp); read where there are gathers; ``ends``: its
     rows are filled.
     """
     site_backward, messages, pp, ranks = prices.site_backward, prices.messages, prices.pp, pos.shape[1]
     (block_of, latency, own_latency), (_, inverse, own_inverse) = prices.back_latency, prices.back_inverse
-    has_ring, has_shards, lag = prices.ring_bytes[0] > 0.0, prices.shards.replicas > 0, 0.0
+    has_ring, has_gathers, lag = prices.ring_bytes[0] > 0.0, prices.gathers.replicas > 0, 0.0
     for x in range(prices.priced):
         seconds, hop, rate, steps = 0.0, 0.0, 0.0, 0.0
         if has_ring:
@@ -48,8 +48,8 @@ def find_ends(prices: Prices, pos: Ints, z: int, gathers: Floats, ends: Ends) ->
         for y in range(ranks):
             a = pos[z * pp + x, y]
             own = site_backward[x, a]
-            if has_shards:
-                own += exposed_seconds(prices.shards, 1, x, a, gathers[x, z], rate, steps)
+            if has_gathers:
+                own += exposed_seconds(prices.gathers, 1, x, a, gathers[x, z], rate, steps)
             seconds = max(seconds, own)
             if x + 1 < pp:
                 b = pos[z * pp + x + 1, y]

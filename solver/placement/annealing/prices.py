@@ -11,8 +11,7 @@ Sets: positions :math:`p = z \cdot pp + x` with R sites each, as in ``taut.formu
     stage's replicas end earlier by its lag, and its ring may hide behind its backward pass
     (``taut.formulations.placement`` (2)). This is the evaluator's step time (``taut.formulations.latency``) without
     optimizer and constant, priced one replica or one ring at a time.
-(5) Under ZeRO-2 and 3 in ``step`` passes wait for gathers and scatters of the replicas that share a copy
-    (``taut.solver.placement.annealing.shard_prices``).
+(5) Passes wait for gathers and scatters among some replicas (``taut.solver.placement.annealing.gather_prices``).
 """
 
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
 from taut.formulations.pair_table import PairTable
 from taut.formulations.placement import PlacementProblem
-from taut.solver.placement.annealing.shard_prices import ShardPrices, exposed_seconds, shard_prices
+from taut.solver.placement.annealing.gather_prices import GatherPrices, exposed_seconds, gather_prices
 
 
 class Pairs(NamedTuple):
@@ -51,13 +50,15 @@ class Prices(NamedTuple):
     ``node_of_block`` (B,) of the first sites of blocks, of which those of several sites are of whole nodes;
     ``ring_bytes`` and ``ring_steps`` (pp,) of (2), on links of ``inverse`` seconds per byte and ``latency`` seconds;
     hops of ``hop_latency`` seconds and ``hop_inverse`` seconds per byte for ``messages`` (pp - 1,) bytes;
-    ``data_inverse`` seconds per byte of rings over ``gradients`` (pp,) bytes; ``flat`` for AMP's ring, whose latencies
+    ``data_inverse`` seconds per byte of rings over ``gradients`` (pp,) bytes, of which groups with members and stride
+    ``ring_groups`` (n, 2) take ``ring_shares`` (n,) one after another; ``flat`` for AMP's ring, whose latencies
     ``flat_latency`` multiplies; ``wide`` where a site is a whole node; ``slowest_hop`` seconds per byte of any hop.
 
     ``card`` (nodes,) seconds per byte of a ring with one member there; rings of the first ``priced`` stages count. In
     ``step`` (``lags``) a stage's backward pass takes ``site_backward`` (pp, S), with ``backward_bytes`` and
     ``backward_steps`` (pp,) as in (2), its gradient's hop ``back_latency`` and ``back_inverse``; ``unhidden`` (pp,) of
-    a reduction are left with ``overlap``; ``tied`` bytes are exchanged between first and last stage; ``shards`` of (5).
+    a reduction are left with ``overlap``; ``tied`` bytes are exchanged between first and last stage; ``gathers`` are
+    those of (5).
     """
 
     pp: int
@@ -75,6 +76,8 @@ class Prices(NamedTuple):
     messages: Floats
     data_inverse: Pairs
     gradients: Floats
+    ring_groups: Ints
+    ring_shares: Floats
     flat: bool
     flat_latency: float
     wide: bool
@@ -90,7 +93,7 @@ class Prices(NamedTuple):
     unhidden: Floats
     overlap: bool
     tied: float
-    shards: ShardPrices
+    gathers: GatherPrices
 
 
 def prices_of(problem: PlacementProblem) -> Prices:
@@ -127,6 +130,8 @@ def prices_of(problem: PlacementProblem) -> Prices:
         messages=problem.messages,
         data_inverse=_pairs(planning.rings.inverse),
         gradients=problem.gradients,
+        ring_groups=np.array([ring.group.in_blocks(problem.candidate.width) for ring in problem.rings]),
+        ring_shares=np.array([ring.share for ring in problem.rings]),
         flat=planning.latency.rings_are_flat,
         flat_latency=planning.coefficient("data_parallel"),
         wide=links.by_node,
@@ -155,7 +160,7 @@ def _ends_of(problem: PlacementProblem, inverse: PairTable, latency: PairTable) 
         "unhidden": none[0] if ends is None else ends.unhidden,
         "overlap": ends is not None and ends.overlap,
         "tied": 0.0 if ends is None else ends.tied,
-        "shards": shard_prices(problem, inverse, latency),
+        "gathers": gather_prices(problem, inverse, latency),
     }
 
 
@@ -165,14 +170,14 @@ def pipeline_seconds(prices: Prices, pos: Ints, z: int, gathers: Floats) -> floa
     Price one replica's pipeline, (1) and (5).
 
     ``pos``: sites of every position, (pp * dp, R); ``gathers``: seconds per byte of gathers by stage and replica, (pp,
-    dp); read where there are shards. Returns seconds.
+    dp); read where there are gathers. Returns seconds.
     """
     # Arrays are bound once: each look-up through the tuple would count a reference.
     site_seconds = prices.site_seconds
     (block_of, hop_latency, own_latency), messages = prices.hop_latency, prices.messages
     _, hop_inverse, own_inverse = prices.hop_inverse
     pp, ranks, has_ring = prices.pp, pos.shape[1], prices.ring_bytes[0] > 0.0
-    has_shards = prices.shards.replicas > 0
+    has_gathers = prices.gathers.replicas > 0
     total, worst = 0.0, 0.0
     for x in range(pp):
         seconds, rate, steps = 0.0, 0.0, 0.0
@@ -181,9 +186,9 @@ def pipeline_seconds(prices: Prices, pos: Ints, z: int, gathers: Floats) -> floa
         for y in range(ranks):
             site = pos[z * pp + x, y]
             own = site_seconds[x, site]
-            if has_shards:
-                own += exposed_seconds(prices.shards, 0, x, site, gathers[x, z], rate, steps)
-                own += exposed_seconds(prices.shards, 1, x, site, gathers[x, z], rate, steps)
+            if has_gathers:
+                own += exposed_seconds(prices.gathers, 0, x, site, gathers[x, z], rate, steps)
+                own += exposed_seconds(prices.gathers, 1, x, site, gathers[x, z], rate, steps)
             seconds = max(seconds, own)
         if has_ring:
             seconds += prices.ring_bytes[x] * rate + prices.ring_steps[x] * steps

@@ -64,42 +64,40 @@ def ring_seconds(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> float:
     message, slowest = prices.gradients[x], 0.0
     if message == 0.0:
         return 0.0
-    dp = len(pos) // prices.pp
-    if prices.shards.several:
-        return float(message * _between_copies(prices, scratch, pos, x))
+    dp, flat = len(pos) // prices.pp, prices.flat
+    for r in range(len(prices.ring_shares) if not flat else 0):
+        slowest += prices.ring_shares[r] * _slowest_group(prices, scratch, pos, x, r)
+    if not flat:
+        return float(message * slowest)
     for y in range(pos.shape[1]):
-        inside, between, steps, touched = _slowest_links(prices, scratch, pos, x, y, 0, dp, 1)
-        if prices.flat:
-            link = max(between, scratch.inside[:touched].max())
-            seconds = ring_factor(dp) * message * link + prices.flat_latency * ring_steps(dp) * steps
-        else:
-            seconds = message * (inside + ring_factor(touched) * between)
+        _, between, steps, touched = _slowest_links(prices, scratch, pos, x, y, 0, dp, 1)
+        link = max(between, scratch.inside[:touched].max())
+        seconds = ring_factor(dp) * message * link + prices.flat_latency * ring_steps(dp) * steps
         slowest = max(slowest, seconds)
-    return slowest
+    return float(slowest)
 
 
 @jit
-def _between_copies(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> float:
-    """Seconds for each byte that copies sum, and gather of it at the end: those of the slowest rings."""
-    dp, size, share = len(pos) // prices.pp, prices.shards.replicas, prices.shards.share
-    summed, gathered = 0.0, 0.0
-    for place in range(size):
-        summed = max(summed, _by_byte(prices, scratch, pos, x, place, dp, size))
-    for first in range(0, dp if share > 0.0 else 0, size):
-        gathered = max(gathered, _by_byte(prices, scratch, pos, x, first, first + size, 1))
-    return float(summed + share * gathered)
+def _slowest_group(prices: Prices, scratch: Scratch, pos: Ints, x: int, r: int) -> float:
+    """Seconds per byte of the slowest of the groups that run a ring at once on one stage."""
+    members, stride = prices.ring_groups[r]
+    slowest, count = 0.0, members * stride
+    for first in range(0, len(pos) // prices.pp, count):
+        for place in range(first, first + stride):
+            slowest = max(slowest, _by_byte(prices, scratch, pos, x, place, first + count, stride))
+    return slowest
 
 
 @jit
 def find_gathers(prices: Prices, scratch: Scratch, pos: Ints, x: int, first: int, gathers: Floats) -> None:
     """
-    Fill the seconds per byte of a gather in the copy that begins with a replica, on one stage.
+    Fill the seconds per byte of a gather among the replicas from one on, on one stage.
 
-    ``prices``, ``scratch``, ``pos``, ``x``: as in ``ring_seconds``; ``first``: first replica of the copy; ``gathers``:
+    ``prices``, ``scratch``, ``pos``, ``x``: as in ``ring_seconds``; ``first``: first replica of the group; ``gathers``:
     its replicas' entries are filled, (pp, dp).
     """
-    end = first + prices.shards.replicas
-    gathers[x, first:end] = prices.shards.half * _by_byte(prices, scratch, pos, x, first, end, 1)
+    end = first + prices.gathers.replicas
+    gathers[x, first:end] = prices.gathers.share * _by_byte(prices, scratch, pos, x, first, end, 1)
 
 
 @jit

@@ -29,8 +29,9 @@ from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.degrees import BlockShape
 from taut.formulations.divisions import stated_ranges
-from taut.formulations.gradient_reductions import least_bytes, optimizer_shards
+from taut.formulations.gradient_reductions import least_bytes
 from taut.formulations.links import Links
+from taut.formulations.mechanisms.shards import optimizer_shards
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_by_byte
 from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range

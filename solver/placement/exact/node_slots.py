@@ -41,9 +41,9 @@ import numpy as np
 from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.sharding import has_shards
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
+from taut.formulations.terms import gathers_of
 from taut.solver.bounds.communication import optimizer_per_parameter, waits_for_every_stage
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
@@ -88,7 +88,7 @@ def has_node_slots(problem: PlanningProblem, candidate: Candidate, cache: SlotCa
         and (len(problem.device_types) > 1 or problem.latency.rings_are_flat)
         and problem.links.by_node
         and candidate.tp <= problem.links.gpus_per_node.min()
-        and not has_shards(problem, candidate)
+        and not gathers_of(problem.terms(candidate))
         and cache.listed(problem, candidate) is not None
     )
 

@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taut.formulations import gradient_reductions
+from taut.formulations.gradient_reductions import slowest_rings
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.tables.recent import Recent
+from taut.formulations.terms import reductions_of
 from taut.solver.bounds.computations import order, partition
 from taut.solver.bounds.copies import cases, has_cases, least_reduction_of_copies
 from taut.solver.bounds.ladder import Ladder
-from taut.solver.bounds.least_rings import least_ring
+from taut.solver.bounds.least_rings import least_reduction
 from taut.solver.bounds.link_bounds import BestLinks
 from tests.support.blocks import blocks
 from tests.support.instances import random_costs, random_problem
@@ -109,8 +110,8 @@ def test_no_placement_has_quicker_rings_of_copies_than_the_least_case(block: int
             devices = np.arange(given.cluster.num_devices).reshape(-1, candidate.width)
             ways = np.array([np.arange(len(devices)), *(rng.permutation(len(devices)) for _ in range(200))])
             placed = devices[ways].reshape(len(ways), candidate.pp, candidate.pipelines, candidate.width)
-            alike = gradient_reductions.holders(candidate, placed)
-            found = gradient_reductions._rings(given, candidate, alike, candidate.shards).min()
+            reduced = reductions_of(given.terms(candidate))[0]
+            found = float(reduced.rate(slowest_rings(given, placed)).min())
             least = least_reduction_of_copies(given, candidate, best)
             assert least <= found * (1 + 1e-9), (seed, candidate)
             checked, attained = checked + 1, attained + (least >= found * (1 - 1e-9))
@@ -125,7 +126,7 @@ def test_no_bound_of_an_order_with_copies_is_above_the_optimum(seed: int) -> Non
     ladder = Ladder(given)
     candidate = next(each for each in given.candidates if each.dp_shard)
     reduction = least_reduction_of_copies(given, candidate, ladder.links)
-    assert reduction > 1.01 * least_ring(given, candidate, ladder.links)
+    assert reduction > 1.01 * least_reduction(given, candidate, ladder.links)
     assert order(ladder, candidate).seconds <= enumerate_candidate(given, candidate).seconds * (1 + 1e-9)
 
 
