@@ -36,12 +36,6 @@ def alike(pp: int) -> StateGraph:
 
 
 @lru_cache(maxsize=256)
-def of_known_stages(pp: int) -> StateGraph:
-    """One state a stage, stage x of kind x."""
-    return _listed(pp, 0, lambda x, s: [(0, x, SAME)], lambda s: True)[0]
-
-
-@lru_cache(maxsize=256)
 def two_classes(
     pp: int, dp: int, slow: tuple[int, int], mixed: tuple[int, int], *, of_slow: bool, hidden: bool
 ) -> StateGraph:

@@ -1,36 +1,112 @@
 r"""
-Which reductions an annealing of pipelines waits for.
+What a step on a slot graph waits for once its paths have ended: the reductions of gradients, and by how long.
 
-Sets: leading stages x. Data: a division, :math:`b_x` backward seconds of a micro-batch on stage x and c of the shortest
-way back; h the weight of a trip; G bytes of gradients by stage.
+Sets: leading stages x. Data: gradient bytes :math:`G_t` and slack :math:`A_t` seconds of reductions t, each of a stage
+x(t), whose ring takes :math:`\rho_{x(t)}` seconds per byte (``taut.solver.placement.annealing.path_prices`` (1)); a
+division, :math:`b_x` backward seconds of a micro-batch on stage x and c of the shortest way back; h the weight of a
+trip.
 
-(1) Stage x ends :math:`A_x = \sum_{y < x} (b_y + c)` before stage 0. A step waits
-    :math:`\max_x G_x \rho_x - A_x` for rings of :math:`\rho_x` seconds per byte; in seconds of hops all is divided
-    by h.
-(2) With overlap (``taut.formulations.gradient_reductions`` (2)) a stage has two reductions: the bytes that no backward
+(1) A stage ends :math:`A_t` before stage 0, so that the step waits :math:`\max_t G_t \rho_{x(t)} - A_t` for
+    reductions; stage 0 has no slack, and the papers' latency models wait for it alone.
+(2) First and last slot of a path may exchange a tied embedding as well (``path_prices`` (3)).
+(3) Stage x ends :math:`\sum_{y < x} (b_y + c)` before stage 0. In seconds of hops all is divided by h.
+(4) With overlap (``taut.formulations.gradient_reductions`` (2)) a stage has two reductions: the bytes that no backward
     pass hides, and all of them with the further slack :math:`b_x`.
-(3) A stage counts where its slowest ring would outlast the fastest of stage 0; slack grows by a backward pass a stage,
+(5) A stage counts where its slowest ring would outlast the fastest of stage 0; slack grows by a backward pass a stage,
     so few do.
-
-The papers' latency models wait for stage 0 alone.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Floats
+from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
+from taut.formulations.compiled import jit
 from taut.formulations.gradient_reductions import least_bytes, overlaps, tied_bytes
 from taut.formulations.partition import PartitionProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
-from taut.solver.placement.annealing.path_waits import Reductions, first_stage
 from taut.solver.placement.slots import Box, SlotGraph
 
 MOST_STAGES = 16
 """Leading stages whose rings are priced: each costs time in every move, and later ones end long before stage 0. With 4
 of 8, annealed placements of 8 nodes of 8 devices took 0.4 % longer, as rings of later stages became the slowest."""
+
+
+class Reductions(NamedTuple):
+    """
+    Reductions of the leading stages that the step may wait for, (1).
+
+    Parameters
+    ----------
+    stages
+        Stage of every reduction, (reductions,).
+    gradients
+        Bytes, (reductions,).
+    slack
+        Seconds that the stage ends before stage 0, (reductions,).
+    tied
+        Bytes of a tied embedding that first and last stage exchange, (2).
+    """
+
+    stages: Ints
+    gradients: Floats
+    slack: Floats
+    tied: float = 0.0
+
+    @property
+    def num_stages(self) -> int:
+        """Leading stages up to the last that has a reduction."""
+        return int(self.stages.max(initial=-1)) + 1
+
+
+def first_stage(gradients: float) -> Reductions:
+    """
+    Wait for stage 0 alone.
+
+    ``gradients``: its gradient bytes. Returns its reduction, or none without gradients.
+    """
+    some = int(gradients > 0.0)
+    return Reductions(np.zeros(some, np.int64), np.full(some, gradients), np.zeros(some))
+
+
+class Waits(NamedTuple):
+    """Reductions by stage: bytes and slack of each, (stages, most of any); without a byte where there are fewer."""
+
+    gradients: Floats
+    slack: Floats
+
+
+def by_stage(reductions: Reductions) -> Waits:
+    """
+    List reductions by their stage.
+
+    ``reductions``: bytes and slack, in any order. Returns the same figures.
+    """
+    most = int(np.bincount(reductions.stages, minlength=1).max())
+    waits = Waits(np.zeros((reductions.num_stages, most)), np.zeros((reductions.num_stages, most)))
+    taken = np.zeros(reductions.num_stages, np.int64)
+    for t, x in enumerate(reductions.stages.tolist()):
+        waits.gradients[x, taken[x]], waits.slack[x, taken[x]] = reductions.gradients[t], reductions.slack[t]
+        taken[x] += 1
+    return waits
+
+
+@jit
+def stage_wait(waits: Waits, x: int, ring: float) -> float:
+    """
+    Find for how long the step waits for the reductions of one stage, (1).
+
+    ``waits``: bytes and slack by stage; ``ring``: seconds per byte of its ring. Returns seconds after the end of stage
+    0, at least zero.
+    """
+    longest = 0.0
+    for t in range(waits.gradients.shape[1]):
+        longest = max(longest, waits.gradients[x, t] * ring - waits.slack[x, t])
+    return longest
 
 
 def leading_reductions(
@@ -39,8 +115,8 @@ def leading_reductions(
     """
     Reductions that a placement of a division may wait for, in seconds of hops.
 
-    ``stages``: seconds of ranges of layers; ``division``: layers and recompute of the stages. Returns those of (3), by
-    (1) and (2).
+    ``stages``: seconds of ranges of layers; ``division``: layers and recompute of the stages. Returns those of (5), by
+    (3) and (4).
     """
     first, end = np.array(division.stages[:MOST_STAGES]).T
     weight, unhidden = problem.transfer_weight(candidate), least_bytes(problem, candidate)[first, end]

@@ -3,7 +3,7 @@ Pipelines on nodes by simulated annealing: good placements of many nodes, never 
 
 Sets: dp paths of pp slots on a slot graph (``taut.solver.placement.slots``). Variables: the node of every slot.
 Data: :math:`c_z` seconds of path z beyond those of pp - 1 shortest hops; wait, seconds for the reductions of the
-leading stages (``taut.solver.placement.annealing.path_waits`` (1)).
+leading stages (``taut.solver.placement.annealing.path_reductions`` (1)).
 
 (1) Minimise :math:`(\sum_z c_z^8)^{1/8} + wait` in place of :math:`\max_z c_z + wait`: in the 8-norm every long path
     counts, so that no move is lost on the plateaus of a maximum. The best placement by the maximum is kept.
@@ -26,9 +26,20 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import jit
 from taut.formulations.rings import ring_factor
 from taut.solver.placement.annealing.path_moves import below, draw, move, share, swap_nodes
-from taut.solver.placement.annealing.path_prices import path_length, power, ring_by_byte, slowest_link, slowest_link_of
-from taut.solver.placement.annealing.path_seconds import Instance, Rings, longest_of, rings_of, seconds_of, slowest_tie
-from taut.solver.placement.annealing.path_waits import Reductions, by_stage, stage_wait
+from taut.solver.placement.annealing.path_prices import (
+    Instance,
+    Rings,
+    longest_of,
+    path_length,
+    power,
+    ring_by_byte,
+    rings_of,
+    seconds_of,
+    slowest_link,
+    slowest_link_of,
+    slowest_tie,
+)
+from taut.solver.placement.annealing.path_reductions import Reductions, by_stage, stage_wait
 from taut.solver.placement.slots import SlotGraph
 
 HOT, WARM, MILD, COLD = 0.3, 0.15, 0.05, 0.002

@@ -17,9 +17,8 @@ from taut.formulations.space import Candidate
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_division.divide import Partition
-from taut.solver.placement.annealing.path_reductions import leading_reductions
+from taut.solver.placement.annealing.path_reductions import Reductions, first_stage, leading_reductions
 from taut.solver.placement.annealing.path_starts import FURTHER, MANY_NODES, PathStart, first_paths, phases, stagewise
-from taut.solver.placement.annealing.path_waits import Reductions, first_stage
 from taut.solver.placement.annealing.paths import PathAnnealing
 from taut.solver.placement.clusters import linkage_order
 from taut.solver.placement.path_cover.build import CaseSearch

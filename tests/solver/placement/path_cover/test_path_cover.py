@@ -20,7 +20,7 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.layer_division.divide import solve_partition
-from taut.solver.placement.annealing.path_waits import first_stage
+from taut.solver.placement.annealing.path_reductions import first_stage
 from taut.solver.placement.annealing.paths import PathAnnealing
 from taut.solver.placement.exact import subset_cache
 from taut.solver.placement.exact.subset import SubsetSolver
