@@ -44,16 +44,14 @@ class NodeCount:
     complaint: DataError | None = None
     limits: Limits = field(default_factory=Limits)
 
-    def refine(self, time_left: float | None) -> StoppedBy | None:
-        """Search once more, with more work; why the search stopped, None where there is nothing to search."""
+    def refine(self, time_left: float | None) -> None:
+        """Search once more, with more work, if there is something to search."""
         self.work = min(max(MORE * self.work, FIRST_WORK), self.request.work_limit or 10**9)
         self.pose()
         if self.problem is None:
-            return None
+            return
         self.limits = replace(self.request.limits, work_limit=self.work, time_limit=time_left)
-        found = search(self.problem, self.limits)
-        self._take(found)
-        return found.stopped_by
+        self._take(search(self.problem, self.limits))
 
     def pose(self) -> None:
         """State the problem, unless that was done; where no candidate uses so many nodes, there is no plan."""
