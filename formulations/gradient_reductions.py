@@ -31,6 +31,7 @@ Narayanan et al. (2021), Efficient large-scale language model training on GPU cl
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
@@ -186,5 +187,9 @@ def by_device(strategy: Strategy, figures: Floats | Ints) -> Floats:
 def by_device_of(candidate: Candidate, figures: Floats | Ints) -> Floats:
     """Figures of stages or chunks (X, ...), summed over the chunks of every pipeline rank, (pp, ...)."""
     total = np.zeros((candidate.pp, *figures.shape[1:]))
-    np.add.at(total, device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp), figures)
+    np.add.at(total, _device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp), figures)
     return total
+
+
+_device_of_chunk = lru_cache(maxsize=256)(device_of_chunk)
+"""Every price asks for it several times."""
