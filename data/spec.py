@@ -41,6 +41,8 @@ Positive = Annotated[float, Field(gt=0), AfterValidator(moderate)]
 """A number above 0 within the sizes of ``moderate``."""
 NotNegative = Annotated[float, Field(ge=0), AfterValidator(moderate)]
 """A number from 0 on within the sizes of ``moderate``."""
+Whole = Annotated[int, Field(ge=0, lt=2**63)]
+"""Counts and bytes; larger ones would not fit into an array."""
 
 
 def as_tuple(values: object) -> object:

@@ -1,4 +1,4 @@
-"""Pages of the site made when it is built: command line, Python names, contributing, notebooks and their gallery."""
+"""Pages of the site made when it is built: command line, choices, Python names, notebooks and their gallery."""
 
 import importlib
 import inspect
@@ -15,6 +15,8 @@ from nbconvert import MarkdownExporter
 
 import taut
 from taut.commands.app import app
+from taut.formulations.space import ALWAYS, DEFAULTS, FIELDS
+from taut.planning.fixed_values import NAMES
 
 ROLE = re.compile(r":(?:math|mod|func|class|meth|attr):<code>")
 
@@ -22,6 +24,7 @@ ROLE = re.compile(r":(?:math|mod|func|class|meth|attr):<code>")
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     files.append(File.generated(config, "reference/command-line.md", content=command_line()))
+    files.append(File.generated(config, "reference/choices.md", content=choices()))
     files.append(File.generated(config, "reference/python.md", content=python_names()))
     contributing = Path(config.config_file_path).with_name("CONTRIBUTING.md").read_text(encoding="utf-8")
     contributing = contributing.replace("](docs/dev/", "](")
@@ -85,6 +88,28 @@ def value_of(parameter: Any) -> str:
         return str(parameter.type.name)
     kinds = {int: "whole number", float: "number", str: "text", Path: "file"}
     return kinds.get(described.annotation, "")
+
+
+def choices() -> str:
+    """Every field of a strategy, and what else may be fixed, from the table of fields."""
+    rows = [
+        f"| `{name}` | {'' if name in ALWAYS else f'`{DEFAULTS[name]!r}`'} | {'yes' if name in NAMES else ''} "
+        f"| {field.meaning.replace('``', '`')} |"
+        for name, field in FIELDS.items()
+    ]
+    others = ", ".join(f"`{name}`" for name in NAMES if name not in FIELDS)
+    return (
+        "\n\n".join(
+            [
+                "# Choices of a plan",
+                "The fields of a strategy in a plan's JSON and in `plan.strategy`. A field with a default is written "
+                "where it differs from it. `--fix` and `fix=` take the fields that may be fixed.",
+                "\n".join(["| field | default | may be fixed | meaning |", "|---|---|---|---|", *rows]),
+                f"What may be fixed for all stages beside these fields: {others}.",
+            ]
+        )
+        + "\n"
+    )
 
 
 def python_names() -> str:

@@ -47,7 +47,7 @@ class Field:
 
     A ``seldom`` field is written only where it differs from its default, one ``beside`` a degree only where that is
     above 1. A ``grouped`` field that differs from its default is priced by the latency model ``step`` alone, where
-    memory is a sum of terms.
+    memory is a sum of terms. ``rule`` says, of a space that fixes the field, what candidates with the value keep.
     """
 
     meaning: str
@@ -56,6 +56,7 @@ class Field:
     grouped: bool = False
     fix: Fix | None = None
     words: Words | None = None
+    rule: Callable[[Any], str] | None = None
 
 
 def named(name: str, usual: object = None) -> Callable[[Any], str]:

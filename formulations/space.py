@@ -39,7 +39,7 @@ from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, Module, OffloadModule, Recompute
 from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
 from taut.data.model import ModelSpec
-from taut.data.spec import Spec
+from taut.data.spec import Spec, Whole
 from taut.data.stack import ANY_DIVISION, SCHEDULES, ContextKind, Form, Schedule, ZeroStage
 from taut.data.suggest import one_of
 from taut.formulations.degrees import BlockShape
@@ -101,7 +101,7 @@ ZERO = Field(
     words=Words(11, named("zero", 0)),
 )
 ORDER = Field(
-    meaning="Passes of every device in words, where they are not in the schedule's own order, (6).",
+    meaning="Passes of every device in words, where they are not in the schedule's own order.",
     seldom=True,
     words=Words(10, lambda candidate: "adapted" if candidate.order else ""),
 )
@@ -115,21 +115,21 @@ class Candidate:
     ``FIELDS`` says what each field means.
     """
 
-    pp: Annotated[int, STAGES]
-    tp: Annotated[int, TENSOR_RANKS]
-    dp: Annotated[int, REPLICAS]
-    vpp: Annotated[int, CHUNKS]
-    micro_batch: Annotated[int, MICRO_BATCH]
-    num_micro_batches: Annotated[int, MICRO_BATCHES]
+    pp: Annotated[Whole, STAGES]
+    tp: Annotated[Whole, TENSOR_RANKS]
+    dp: Annotated[Whole, REPLICAS]
+    vpp: Annotated[Whole, CHUNKS]
+    micro_batch: Annotated[Whole, MICRO_BATCH]
+    num_micro_batches: Annotated[Whole, MICRO_BATCHES]
     schedule: Annotated[str, SCHEDULE]
     zero: Annotated[int, ZERO]
     sequence_parallel: Annotated[bool, SEQUENCE_PARALLEL]
-    order: Annotated[tuple[str, ...], ORDER] = ()
-    dp_shard: Annotated[int, REPLICAS_OF_A_COPY] = 0
+    order: Annotated[tuple[str, ...], pydantic.Strict(False), ORDER] = ()
+    dp_shard: Annotated[Whole, REPLICAS_OF_A_COPY] = 0
     uniform_recompute: Annotated[str, SHARED_RECOMPUTE] = ""
-    cp: Annotated[int, CONTEXT_RANKS] = 1
-    ep: Annotated[int, EXPERT_RANKS] = 1
-    etp: Annotated[int, EXPERT_TENSOR_RANKS] = 0
+    cp: Annotated[Whole, CONTEXT_RANKS] = 1
+    ep: Annotated[Whole, EXPERT_RANKS] = 1
+    etp: Annotated[Whole, EXPERT_TENSOR_RANKS] = 0
     cp_comm: Annotated[ContextKind, ATTENTION] = "p2p"
     empty_ends: Annotated[bool, END_CHUNKS] = False
     optimizer_offload: Annotated[float, STATES_ON_HOSTS] = 0.0
@@ -143,6 +143,11 @@ class Candidate:
         given = ((name, getattr(self, name), default) for name, default in SELDOM.items())
         # JSON has no tuples.
         return values | {n: list(v) if isinstance(v, tuple) else v for n, v, default in given if v != default}
+
+    @classmethod
+    def of(cls, record: object) -> "Candidate":
+        """The candidate that a record with the same fields states."""
+        return Candidate(**{name: getattr(record, name) for name in FIELDS})
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

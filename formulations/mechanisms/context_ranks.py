@@ -44,13 +44,25 @@ CONTEXT_RANKS = Field(
     grouped=True,
     fix=Fix(3, int, divides_devices),
     words=Words(2, named("cp", 1)),
+    rule=lambda space: (
+        "2*cp divides the sequence, tp*cp the node size or the reverse" if space.fixed["cp"] != 1 else ""
+    ),
 )
 ATTENTION = Field(
     meaning="How context ranks share attention: a ring (p2p), a gather, an all-to-all, or one within nodes.",
     beside="cp",
     fix=Fix(13, str, one_of_names(CONTEXT_KINDS)),
     words=Words(3, lambda each: each.cp_comm if each.cp > 1 and each.cp_comm != "p2p" else ""),
+    rule=lambda space: _rule_of_kinds(space) if space.fixed["cp_comm"] != "p2p" else "",
 )
+
+
+def _rule_of_kinds(space: "StrategySpace") -> str:
+    """What kinds other than a ring need, in words."""
+    return (
+        f"cp is from 2 to {space.max_cp} (max_cp), in a2a a divisor of heads and kv_heads of a tensor rank, and "
+        "with a2a+p2p its ranks are on several nodes, several on each, which divide these heads"
+    )
 
 
 class ContextKinds:

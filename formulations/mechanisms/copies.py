@@ -8,11 +8,13 @@ Copies: groups of replicas, each with a copy of what ZeRO shards.
     where memory is a sum of terms. Candidates with several context ranks have one copy.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from math import gcd
+from typing import TYPE_CHECKING, Any
 
-from taut.formulations.degrees import divisors
+from taut.errors import FieldError
+from taut.formulations.degrees import BlockShape, divisors
 from taut.formulations.fields import Field, Fix, Fixed, Words, divides_devices, named
 
 if TYPE_CHECKING:
@@ -30,7 +32,23 @@ REPLICAS_OF_A_COPY = Field(
     grouped=True,
     fix=Fix(12, int, divides_devices, _shared),
     words=Words(12, named("dp_shard", 0)),
+    rule=lambda space: "dp_shard devices share a copy under ZeRO-1 to 3: a divisor of dp, and dp*cp where cp > 1",
 )
+
+
+def check_groups(fixed: Mapping[str, Any]) -> None:
+    """
+    Refuse fixed copies that hold no whole group of fixed expert ranks (``taut.formulations.degrees`` (3)).
+
+    Raises ``FieldError``: of the field ``fix``.
+    """
+    if not {"dp_shard", "ep", "tp"} <= fixed.keys():
+        return
+    shape = BlockShape(fixed["tp"], 1, fixed["ep"], fixed.get("etp", 1))
+    if not shape.divides_copy(fixed["dp_shard"]):
+        least = shape.experts // gcd(shape.experts, shape.tp)
+        wanted = f"a multiple of {least}, whose devices hold whole groups of ep={shape.ep} beside tp={shape.tp}"
+        raise FieldError("fix", f"dp_shard={fixed['dp_shard']}", f"expected {wanted}")
 
 
 def with_copies(workload: "Workload", candidate: "Candidate") -> Iterator["Candidate"]:

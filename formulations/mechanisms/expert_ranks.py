@@ -27,18 +27,24 @@ from taut.formulations.mechanisms.recompute import recompute_of, suits
 if TYPE_CHECKING:
     from taut.formulations.space import Candidate, StrategySpace, Workload
 
+RULE = (
+    "etp is 1 or tp, and tp where ep=1; tp divides ep*etp; of ep*etp and tp*cp one divides the other, and both divide "
+    "the node size or are multiples of it"
+)
 EXPERT_RANKS = Field(
     meaning="Expert ranks, over which the experts of a layer are divided.",
     seldom=True,
     grouped=True,
     fix=Fix(5, int, divides_devices),
     words=Words(4, lambda candidate: f"ep={candidate.ep}" if candidate.ep > 1 else ""),
+    rule=lambda space: RULE,
 )
 EXPERT_TENSOR_RANKS = Field(
     meaning="Tensor ranks that share an expert; 0 where ``ep`` is 1, which stands for ``tp``.",
     seldom=True,
     fix=Fix(6, int, divides_devices, lambda candidate, fixed: candidate.block.etp),
     words=Words(5, lambda candidate: f"etp={candidate.etp}" if candidate.ep > 1 else ""),
+    rule=lambda space: RULE,
 )
 
 

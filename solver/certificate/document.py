@@ -1,16 +1,16 @@
 """The plan as a document, with digests of inputs and a bound per candidate, and the way back; null is infinite."""
 
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
 
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
-from taut.data.spec import digest, first_complaint
-from taut.data.stack import ContextKind
+from taut.data.spec import Whole, digest, first_complaint
 from taut.errors import DataError
 from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, LatencyName
 from taut.formulations.problem import PlanningProblem
@@ -19,8 +19,6 @@ from taut.formulations.strategy import Division, Strategy, with_ends
 from taut.formulations.tables.host_room import check_all_hosts
 
 FORMAT, MESHES = "taut-plan/1", "taut-meshes/1"
-Whole = Annotated[int, Field(ge=0, lt=2**63)]
-"""Counts and bytes; larger ones would not fit into an array."""
 
 
 class Section(BaseModel):
@@ -41,32 +39,30 @@ class WorkloadSection(Section):
     overlap_grad_reduce: bool
 
 
-class StrategySection(Section):
-    """The chosen strategy. ``micro_batches`` lists the number of every replica if they differ."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategySection(Candidate):
+    """The chosen candidate, with its stages. ``micro_batches`` lists the number of every replica if they differ."""
 
-    pp: Whole
-    tp: Whole
-    dp: Whole
-    vpp: Whole
-    micro_batch: Whole
-    num_micro_batches: Whole
-    schedule: str
-    zero: int
-    sequence_parallel: bool
-    order: list[str] = []
-    dp_shard: Whole = 0
-    uniform_recompute: str = ""
-    cp: Whole = 1
-    ep: Whole = 1
-    etp: Whole = 0
-    cp_comm: ContextKind = "p2p"
-    empty_ends: bool = False
-    optimizer_offload: float = 0.0
-    uneven_batch: bool = False
-    activation_offload: float = 0.0
-    micro_batches: list[Whole] = []
+    __pydantic_config__ = Section.model_config
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        """A mapping stands for the section as for any other; its fields stay strict."""
+        return {**handler(source), "strict": False}
+
+    micro_batches: list[Whole] = field(default_factory=list)
     stages: list[list[Whole]]
     recompute: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The section as plain values."""
+        divided = {"micro_batches": self.micro_batches} if self.micro_batches else {}
+        return {**Candidate.as_dict(self), **divided, "stages": self.stages, "recompute": self.recompute}
+
+    @property
+    def candidate(self) -> Candidate:
+        """The candidate alone."""
+        return Candidate.of(self)
 
 
 class PlacementSection(Section):
@@ -275,9 +271,7 @@ def strategy_of(section: StrategySection, source: str) -> Strategy:
         If a stage is not a pair of layer numbers.
     """
     check_stages(section, source)
-    values = section.model_dump(exclude={"stages", "recompute", "order", "micro_batches"})
-    stages = tuple((first, end) for first, end in section.stages)
-    candidate = Candidate(**values, order=tuple(section.order))
+    candidate, stages = section.candidate, tuple((first, end) for first, end in section.stages)
     if candidate.empty_ends and stages:
         stages = with_ends(stages)
     division, micro_batches = Division(stages, tuple(section.recompute)), tuple(section.micro_batches)

@@ -7,7 +7,7 @@ up to rounding, the breakdown may be that of any of them.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -55,9 +55,8 @@ class Examined:
     @classmethod
     def of_section(cls, case: Case, section: StrategySection, devices: Ints) -> "Examined":
         """The plan that a strategy section and its devices state."""
-        values = section.model_dump(exclude={"stages", "recompute", "order", "micro_batches"})
         stages = tuple((first, end) for first, end in section.stages)
-        choice = Choice(**values, order=tuple(section.order))
+        choice = Choice(**{each.name: getattr(section, each.name) for each in fields(Choice)})
         parts, micro_batches = of_parts(choice, stages), tuple(section.micro_batches)
         return cls(case, choice, parts, tuple(section.recompute), devices, micro_batches)
 

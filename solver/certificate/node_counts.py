@@ -18,7 +18,7 @@ stack may have others for one node than for many, and those that do are named.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
@@ -199,7 +199,7 @@ class _Check:
             return 0.0, [f"{name}: the {len(count.candidates)} candidates are not the {len(wanted)} of the space"]
         least = math.inf
         for choice, entry in zip(wanted, count.candidates, strict=True):
-            candidate = Candidate(**{field.name: getattr(choice, field.name) for field in fields(choice)})
+            candidate = Candidate.of(choice)
             least = min(least, derivation.derive(candidate, entry))
         return least, []
 

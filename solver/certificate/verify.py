@@ -21,7 +21,7 @@ A document is accepted if every figure is reproduced, and every state and the st
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -224,7 +224,7 @@ class _Check:
             return [f"the {len(entries)} candidates are not the {len(wanted)} of the stated space"]
         faults: list[str] = []
         least = self.objective
-        read = [Candidate(**{field.name: getattr(choice, field.name) for field in fields(choice)}) for choice in wanted]
+        read = [Candidate.of(choice) for choice in wanted]
         self.bounds.prepare(read, entries)
         for choice, candidate, entry in zip(wanted, read, entries, strict=True):
             derived = self.bounds.derive(candidate, entry)

@@ -32,7 +32,7 @@ from taut.formulations.divisions import stated_ranges
 from taut.formulations.order_division import chunk_problem
 from taut.formulations.partition import PartitionProblem
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.space import Candidate
+from taut.formulations.space import FIELDS, Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.solver.bounds.computations import strongest
 from taut.solver.bounds.ladder import Ladder, Level
@@ -231,15 +231,18 @@ def _least_missing(excess: Ints) -> list[int]:
     return ends
 
 
+FREE = "dp", "micro_batch", "num_micro_batches", "schedule", "order", "empty_ends"
+"""Fields in which candidates of one kind may differ, (3), but for schedules that are priced by their order."""
+
+
 def leanest(candidates: Iterable[Candidate]) -> dict[Candidate, list[Candidate]]:
     """Candidates by the one of their kind that needs least memory, (3)."""
+    fields = [name for name in FIELDS if name not in FREE]
     kinds: dict[tuple[object, ...], list[Candidate]] = {}
     for candidate in candidates:
         apart = candidate.schedule if candidate.is_order_priced else ""
-        shares = candidate.zero, candidate.shards, candidate.optimizer_offload
-        alike = candidate.sequence_parallel, candidate.uniform_recompute, candidate.activation_offload
         # An uneven batch asks for every type what an even one asks for some.
-        kind = (candidate.pp, candidate.block, *shares, *alike, apart, candidate.vpp, candidate.uneven_batch)
+        kind = (apart, *(getattr(candidate, name) for name in fields))
         kinds.setdefault(kind, []).append(candidate)
     return {min(kind, key=lambda one: (one.micro_batch, one.schedule)): kind for kind in kinds.values()}
 

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 
 from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
-from taut.data.spec import first_complaint
+from taut.data.spec import Whole, first_complaint
 from taut.data.units import KIB
 from taut.errors import DataError, SolverError
 from taut.formulations.meshes.choice import Mesh, MeshChoice
@@ -29,7 +29,6 @@ from taut.solver.certificate.document import (
     DocumentFrame,
     Section,
     StatedSection,
-    Whole,
     WorkloadSection,
     inputs_of,
     workload_of,

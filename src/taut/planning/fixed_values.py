@@ -5,14 +5,11 @@ They are refused where no candidate can have them whatever else is chosen; ``tau
 """
 
 from collections.abc import Mapping
-from math import gcd
-from typing import Any
 
 from taut.data.cluster import ClusterSpec
 from taut.data.suggest import one_of
 from taut.errors import FieldError
-from taut.formulations.degrees import BlockShape
-from taut.formulations.mechanisms import offload, recompute
+from taut.formulations.mechanisms import copies, offload, recompute
 from taut.formulations.space import FIXES
 
 OF_ALL_STAGES = recompute.OF_ALL_STAGES | offload.OF_ALL_STAGES
@@ -32,17 +29,7 @@ def check_fixed(fixed: Mapping[str, object], global_batch: int, cluster: Cluster
             raise FieldError("fix", _shown(name, value), f"unknown name, expected {one_of(name, NAMES)}")
         if expected := NAMES[name].expected(value, global_batch, cluster.num_devices):
             raise FieldError("fix", _shown(name, value), f"expected {expected}")
-    if {"dp_shard", "ep", "tp"} <= fixed.keys():
-        _check_copies(fixed)
-
-
-def _check_copies(fixed: Mapping[str, Any]) -> None:
-    """Refuse copies that hold no whole group of expert ranks (``taut.formulations.degrees`` (3))."""
-    shape = BlockShape(fixed["tp"], 1, fixed["ep"], fixed.get("etp", 1))
-    if not shape.divides_copy(fixed["dp_shard"]):
-        least = shape.experts // gcd(shape.experts, shape.tp)
-        wanted = f"a multiple of {least}, whose devices hold whole groups of ep={shape.ep} beside tp={shape.tp}"
-        raise FieldError("fix", f"dp_shard={fixed['dp_shard']}", f"expected {wanted}")
+    copies.check_groups(fixed)
 
 
 def _shown(name: str, value: object) -> str:

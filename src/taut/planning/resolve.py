@@ -21,7 +21,7 @@ from taut.errors import DataError, FieldError
 from taut.formulations.degrees import divisors, tensor_degrees
 from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, SIMULATED
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.space import StrategySpace
+from taut.formulations.space import FIELDS, FIXES, StrategySpace
 from taut.formulations.tables.host_room import check_all_hosts
 from taut.planning.choices import check_choices
 from taut.planning.fixed_values import check_fixed
@@ -186,23 +186,12 @@ def _no_candidate(problem: PlanningProblem, request: PlanRequest) -> DataError:
     """Why the space is empty, in one line."""
     space, devices = problem.space, problem.cluster.num_devices
     most = f" and is at most {request.max_tp} (max_tp)" if request.max_tp is not None else ""
-    most += "; 2*cp divides the sequence, tp*cp the node size or the reverse" if space.fixed.get("cp", 1) != 1 else ""
     rule = (
         f"pp*tp*cp*dp = {devices} devices, dp divides the global batch {space.global_batch}, "
         f"pp is at most {len(problem.model.blocks)} layers, tp divides the heads, ffn and node size{most}"
     )
-    if {"ep", "etp"} & set(space.fixed):
-        rule += (
-            "; etp is 1 or tp, and tp where ep=1; tp divides ep*etp; of ep*etp and tp*cp one divides the other, and "
-            "both divide the node size or are multiples of it"
-        )
-    if "dp_shard" in space.fixed:
-        rule += "; dp_shard devices share a copy under ZeRO-1 to 3: a divisor of dp, and dp*cp where cp > 1"
-    if space.fixed.get("cp_comm", "p2p") != "p2p":
-        rule += (
-            f"; cp is from 2 to {space.max_cp} (max_cp), in a2a a divisor of heads and kv_heads of a tensor rank, and "
-            "with a2a+p2p its ranks are on several nodes, several on each, which divide these heads"
-        )
+    told = [kept(space) for name in FIXES if name in space.fixed and (kept := FIELDS[name].rule)]
+    rule += "".join(f"; {words}" for words in dict.fromkeys(told) if words)
     if ANY_DIVISION not in space.divisions:
         rule += f"; the layers divide into chunks that are {' or '.join(space.divisions)}"
     if space.fixed:

@@ -7,7 +7,7 @@ b >= J, and where b < J it is open: something in it may be faster by up to 1 - b
 
 from typing import TYPE_CHECKING
 
-from taut.formulations.space import DEFAULTS, FIELDS, Candidate
+from taut.formulations.space import Candidate
 from taut.solver.result import SOLVED
 
 if TYPE_CHECKING:
@@ -31,22 +31,22 @@ WHY = {
 
 def candidate_name(entry: "CandidateSection") -> str:
     """A candidate in one line, as progress and messages name it."""
+    known = _candidate(entry)
+    return " ".join(f"{name}={value}" for name, value in entry.strategy.items()) if known is None else str(known)
+
+
+def _candidate(entry: "CandidateSection") -> Candidate | None:
+    """The candidate of an entry; None where it has other fields."""
     try:
-        return str(Candidate.from_dict(entry.strategy))
+        return Candidate.from_dict(entry.strategy)
     except TypeError:
-        return " ".join(f"{name}={value}" for name, value in entry.strategy.items())
+        return None
 
 
 def own_entry(plan: "PlanDocument") -> "CandidateSection | None":
     """The entry of the plan's own candidate, None where the document lacks it."""
-    known = plan.strategy.model_dump()
-    names = FIELDS.keys() & known.keys()
-
-    def is_own(entry: "CandidateSection") -> bool:
-        values = {name: entry.strategy.get(name, DEFAULTS[name]) for name in names}
-        return all((list(v) if isinstance(v, tuple) else v) == known[name] for name, v in values.items())
-
-    return next((entry for entry in plan.certificate.candidates if is_own(entry)), None)
+    own = plan.strategy.candidate
+    return next((entry for entry in plan.certificate.candidates if _candidate(entry) == own), None)
 
 
 def nearest(plan: "PlanDocument", count: int) -> "list[CandidateSection]":
