@@ -17,6 +17,7 @@ Without ``--measure`` it prints how far ``taut.data.analytic.operator_times`` is
 expert, and what micro-batch, recompute and graphs change in a layer.
 """
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -64,7 +65,8 @@ def timed(work: Callable[[], object]) -> tuple[float, float]:
     import torch
 
     def once(count: int) -> float:
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        event: Any = torch.cuda.Event
+        begin, end = event(enable_timing=True), event(enable_timing=True)
         begin.record()
         for _ in range(count):
             work()
@@ -148,9 +150,11 @@ def layer(model: Experts, ep: int, micro_batch: int, device: Any) -> tuple[Any, 
             self.recompute = "none"
 
         def attention(self, x: Any) -> Any:
-            mixed = linear(rms_norm(x, (model.hidden,), self.norms[0]), self.qkv)
+            mixed: Any = linear(rms_norm(x, (model.hidden,), self.norms[0]), self.qkv)
             parts = mixed.view(micro_batch, model.seq, sum(heads), model.head_dim).transpose(1, 2).split(heads, dim=1)
-            core = scaled_dot_product_attention(*parts, is_causal=True, enable_gqa=heads[0] != heads[1])
+            query, key, value = parts
+            grouped = heads[0] != heads[1]
+            core = scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
             return x + linear(core.transpose(1, 2).reshape(tokens, -1), self.out)
 
         def experts(self, x: Any) -> Any:
@@ -230,7 +234,8 @@ def replayed(work: Callable[[], object]) -> float:
 
     graph = torch.cuda.CUDAGraph()
     try:
-        stream = torch.cuda.Stream()
+        side: Any = torch.cuda.Stream
+        stream = side()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             work()
@@ -272,7 +277,7 @@ def product_errors(folder: Path = FOLDER, gpu: str = "h100-80gb") -> dict[int, l
     from taut.data.catalog.builtin import catalog_operators
     from taut.data.catalog.devices import catalog_devices
 
-    operators, peak = catalog_operators()[gpu], catalog_devices()[gpu].peak_flops("bf16")
+    operators, peak = catalog_operators()[gpu], catalog_devices()[gpu].peak_flops("bf16") or math.nan
     found = defaultdict(list)
     for line in lines_of(folder / f"grouped-{gpu}.csv"):
         groups, m, n, k = (int(line[name]) for name in ("groups", "tokens", "columns", "sums"))
