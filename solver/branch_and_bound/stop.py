@@ -23,7 +23,7 @@ class Stop:
     """
 
     def __init__(self, limits: Limits) -> None:
-        self.limits, self._watch, self._interrupted = limits, Stopwatch(), never
+        self._limits, self._watch, self._interrupted = limits, Stopwatch(), never
         self._entered = ExitStack()
 
     def __enter__(self) -> "Stop":
@@ -41,11 +41,6 @@ class Stop:
         return self._interrupted() or self.left <= 0.0
 
     @property
-    def is_interrupted(self) -> bool:
-        """Whether Ctrl-C was pressed."""
-        return self._interrupted()
-
-    @property
     def seconds(self) -> float:
         """Seconds so far."""
         return self._watch.seconds
@@ -53,12 +48,12 @@ class Stop:
     @property
     def left(self) -> float:
         """Seconds left, infinite without a limit."""
-        limit = self.limits.time_limit
+        limit = self._limits.time_limit
         return math.inf if limit is None else limit - self._watch.seconds
 
     def share(self, part: float) -> "Stop":
         """The stop of what may take so large a part of the time limit, from the beginning on."""
-        limit = self.limits.time_limit
+        limit = self._limits.time_limit
         return self._until(math.inf if limit is None else part * limit)
 
     def within(self, seconds: float) -> "Stop":
@@ -66,7 +61,7 @@ class Stop:
         return self._until(self._watch.seconds + min(seconds, self.left))
 
     def _until(self, end: float) -> "Stop":
-        part = Stop(replace(self.limits, time_limit=end if math.isfinite(end) else None))
+        part = Stop(replace(self._limits, time_limit=end if math.isfinite(end) else None))
         part._watch, part._interrupted = self._watch, self._interrupted
         return part
 
@@ -75,9 +70,9 @@ class Stop:
         if self._interrupted():
             return StoppedBy.INTERRUPT
         gap = relative_gap(incumbent, lower_bound) if math.isfinite(incumbent) else None
-        if gap is not None and gap <= self.limits.gap:
+        if gap is not None and gap <= self._limits.gap:
             return StoppedBy.GAP
         if self.left <= 0.0:
             return StoppedBy.TIME
-        over = self.limits.work_limit is not None and work >= self.limits.work_limit
+        over = self._limits.work_limit is not None and work >= self._limits.work_limit
         return StoppedBy.WORK if over else None

@@ -1,24 +1,35 @@
-"""The plan as a document, with digests of inputs and a bound per candidate, and the way back; null is infinite."""
+"""
+The plan as a document, with digests of inputs and a bound per candidate, and the way back; null is infinite.
+
+A document is of one of two spaces, which its format names. Plans of ``taut-plan/1`` have one degree for all stages, and
+their certificates list a bound for every candidate. Plans of ``taut-meshes/1`` have stages with degrees of their own on
+each type of device (``taut.formulations.meshes``), and their certificates state a bound over all choices of meshes.
+"""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
 
+from taut.data.arrays import Ints
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
-from taut.data.costs import CostTable
+from taut.data.costs import RECOMPUTE, CostTable
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.spec import Whole, digest, first_complaint
 from taut.errors import DataError
 from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, LatencyName
+from taut.formulations.meshes.choice import Mesh, MeshChoice
+from taut.formulations.meshes.step_time import MeshPlan, mesh_violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.strategy import Division, Strategy, with_ends
 from taut.formulations.tables.host_room import check_all_hosts
 
 FORMAT, MESHES = "taut-plan/1", "taut-meshes/1"
+Positive = Annotated[int, Field(gt=0, lt=2**31)]
 
 
 class Section(BaseModel):
@@ -65,6 +76,28 @@ class StrategySection(Candidate):
         return Candidate.of(self)
 
 
+class MeshSection(Section):
+    """Degrees of the stages on one type of device."""
+
+    device: str
+    tp: Positive
+    dp: Positive
+    pp: Positive
+    micro_batch: Positive
+
+
+class MeshesSection(Section):
+    """Meshes in the order of the stages; ``all_recompute`` is one recompute for all stages, or empty."""
+
+    meshes: Annotated[list[MeshSection], Field(min_length=1)]
+    num_micro_batches: Positive
+    zero: int
+    all_recompute: str = ""
+    stages: list[Annotated[list[Whole], Field(min_length=2, max_length=2)]]
+    recompute: list[str]
+    rank_order: str
+
+
 class PlacementSection(Section):
     """Device of every worker: ``devices[stage][replica][rank]``, of a block's ranks tensor ranks first."""
 
@@ -72,15 +105,20 @@ class PlacementSection(Section):
     devices: list[list[list[Whole]]]
 
 
-class PredictedSection(Section):
-    """What the plan is predicted to do."""
+class FiguresSection(Section):
+    """What every plan is predicted to take; bytes are of one device of every stage."""
 
     step_time_s: float
     breakdown_s: dict[str, float]
     memory_bytes: list[Whole]
-    margin_bytes: list[Whole]
     capacity_bytes: list[Whole]
     tokens_per_s: float | None
+
+
+class PredictedSection(FiguresSection):
+    """What a plan of one degree for all stages is predicted to take."""
+
+    margin_bytes: list[Whole]
     mfu: float | None
 
 
@@ -128,6 +166,27 @@ class CertificateSection(StatedSection):
     no_margin_proofs: list[ProofSection] | None = None
 
 
+class ExaminedSection(Section):
+    """A choice of meshes with its bound and the step time of its best plan."""
+
+    strategy: dict[str, Any]
+    lower_bound_s: float
+    step_time_s: float
+
+
+class MeshCertificate(StatedSection):
+    """
+    Objective, and a bound over all choices of meshes.
+
+    ``choices`` is their number, null where a limit came before they were enumerated. ``examined`` are those that the
+    search found plans of. A check enumerates and bounds all choices again.
+    """
+
+    latency_model: Literal["step"]
+    choices: Whole | None
+    examined: list[ExaminedSection]
+
+
 class InputSection(Section):
     """One resolved input with its name and digest."""
 
@@ -142,6 +201,7 @@ class DocumentFrame(Section):
     format: str
     status: Literal["optimal", "feasible"]
     workload: WorkloadSection | None = None
+    predicted: FiguresSection
     certificate: StatedSection
     inputs: dict[Literal["model", "cluster", "costs", "memory_model", "calibration"], InputSection]
     provenance: dict[str, Any]
@@ -157,21 +217,63 @@ class PlanDocument(DocumentFrame):
     certificate: CertificateSection
 
 
-def parse_document(values: object, source: str) -> PlanDocument:
-    """
-    Plan document from plain values.
+class MeshDocument(DocumentFrame):
+    """The whole plan of degrees by type of device; ``devices[stage][replica][tensor rank]``."""
 
-    Raises
-    ------
-    DataError
-        One line: source, field, what was expected.
+    format: Literal["taut-meshes/1"]
+    workload: WorkloadSection
+    strategy: MeshesSection
+    devices: list[list[list[Whole]]]
+    certificate: MeshCertificate
+
+    def mesh_devices(self, source: str) -> tuple[Ints, ...]:
+        """
+        Devices of every mesh, (pp, dp, tp) each.
+
+        Raises ``DataError`` if stages have other shapes than their meshes.
+        """
+        found, x = list[Ints](), 0
+        for mesh in self.strategy.meshes:
+            stages = self.devices[x : x + mesh.pp]
+            x += mesh.pp
+            ranks = [len(rank) for stage in stages for rank in stage]
+            if [len(stage) for stage in stages] != [mesh.dp] * mesh.pp or ranks != [mesh.tp] * (mesh.dp * mesh.pp):
+                raise DataError(
+                    f"{source}: devices: are not {mesh.pp} stages of {mesh.dp} x {mesh.tp} on {mesh.device}"
+                )
+            found.append(np.array(stages, dtype=np.int64))
+        if x != len(self.devices):
+            raise DataError(f"{source}: devices: {len(self.devices)} stages, expected {x}")
+        return tuple(found)
+
+
+AnyDocument = PlanDocument | MeshDocument
+
+
+def parse_plan(values: object, source: str) -> AnyDocument:
     """
-    if isinstance(values, dict) and values.get("format") == MESHES:
-        raise DataError(f"{source}: is a plan of meshes, expected a plan of one degree for all stages")
+    Plan document of either format from plain values.
+
+    Raises ``DataError``: source, field, what was expected, in one line.
+    """
+    meshed = isinstance(values, dict) and values.get("format") == MESHES
     try:
-        return PlanDocument.model_validate(values)
+        return MeshDocument.model_validate(values) if meshed else PlanDocument.model_validate(values)
     except ValidationError as error:
-        raise DataError(f"{source}: {first_complaint(error)}, expected a {FORMAT} document") from None
+        expected = MESHES if meshed else FORMAT
+        raise DataError(f"{source}: {first_complaint(error)}, expected a {expected} document") from None
+
+
+def parse_document(values: object, source: str) -> PlanDocument:
+    """Plan document of one degree for all stages from plain values; errors are those of ``parse_plan``."""
+    return of_one_degree(parse_plan(values, source), source)
+
+
+def of_one_degree(document: AnyDocument, source: str) -> PlanDocument:
+    """The document itself; a ``DataError`` refuses a plan of meshes."""
+    if isinstance(document, MeshDocument):
+        raise DataError(f"{source}: is a plan of meshes, expected a plan of one degree for all stages")
+    return document
 
 
 def workload_of(problem: PlanningProblem) -> dict[str, Any]:
@@ -287,3 +389,23 @@ def check_stages(section: StrategySection, source: str) -> None:
     for x, stage in enumerate(section.stages):
         if len(stage) != 2:
             raise DataError(f"{source}: strategy.stages.{x}: is {stage}, expected [first, end]")
+
+
+def mesh_plan_of(document: MeshDocument, problem: PlanningProblem, source: str) -> MeshPlan:
+    """
+    The plan of meshes that a document states.
+
+    Raises ``DataError`` if a mesh is on no device of the cluster, or the plan breaks a rule.
+    """
+    stated, types = document.strategy, problem.device_types
+    if unknown := [mesh.device for mesh in stated.meshes if mesh.device not in types]:
+        raise DataError(f"{source}: strategy.meshes: {unknown[0]} is no device of the cluster")
+    meshes = tuple(Mesh(types.index(m.device), m.tp, m.dp, m.pp, m.micro_batch) for m in stated.meshes)
+    choice = MeshChoice(meshes, stated.num_micro_batches, stated.zero, stated.all_recompute)
+    division = Division(tuple((first, end) for first, end in stated.stages), tuple(stated.recompute))
+    if len(stated.stages) != choice.pp or len(stated.recompute) != choice.pp or set(stated.recompute) - {*RECOMPUTE}:
+        raise DataError(f"{source}: strategy: stages and recompute are not of {choice.pp} stages")
+    plan = MeshPlan(choice, division, document.mesh_devices(source))
+    if faults := mesh_violations(problem, plan):
+        raise DataError(f"{source}: {faults[0]}")
+    return plan

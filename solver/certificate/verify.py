@@ -21,7 +21,7 @@ A document is accepted if every figure is reproduced, and every state and the st
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -32,14 +32,16 @@ from taut.solver.certificate.closeness import TOLERANCE, differences, is_close, 
 from taut.solver.certificate.devices import devices_of
 from taut.solver.certificate.document import (
     CandidateSection,
+    MeshDocument,
     PlanDocument,
     check_stages,
-    parse_document,
+    parse_plan,
     problem_of,
     strategy_of,
 )
 from taut.solver.certificate.examined import Examined, case_of
 from taut.solver.certificate.figures import communication_gap, status_of
+from taut.solver.certificate.meshes import MeshCheck
 from taut.solver.certificate.narrowed import narrowed
 from taut.solver.certificate.node_counts import OverNodes, check_node_counts
 from taut.solver.certificate.rederive import Derivation
@@ -47,6 +49,7 @@ from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.certificate.reference.space import Choice
 from taut.solver.certificate.sampling import KnownPlan, Sample, sample
 from taut.solver.certificate.simulated import simulated_faults
+from taut.solver.certificate.spaces import BOTH, NAME, WithoutPlan, claim_of_both, differing_spaces, other_space
 from taut.solver.certificate.stated_inputs import input_faults
 from taut.solver.result import relative_gap
 
@@ -85,36 +88,66 @@ class Verification:
         return relative_gap(self.objective, self.lower_bound)
 
 
-def verify_document(values: object, source: str = "plan") -> Verification:
+def verify_plan(values: dict[str, Any], source: str = "plan") -> Verification:
     """
-    Check a plan document.
+    Check a document of either space, with the other space's where it holds one (``taut.solver.certificate.spaces``).
 
-    ``values``: what the JSON file holds. Raises ``DataError`` if this is not a plan document: a section is missing or a
-    field has the wrong type.
+    ``values``: what the JSON file holds; ``source``: file name for messages. Raises ``DataError`` if this is no plan
+    document: a section is missing or a field has the wrong type.
     """
-    document = parse_document(values, source)
+    own, other = verify_document(values, source), other_space(values, source)
+    if other is None:
+        return own if values.get(BOTH) is None else replace(own, faults=(*own.faults, f"{BOTH} has no {NAME}"))
+    document = parse_plan(values, source)
+    claim = claim_of_both(document, other)
+    faults = [] if values.get(BOTH) in (None, claim) else [f"{BOTH} is {values[BOTH]}, both documents make it {claim}"]
+    if isinstance(other, WithoutPlan):
+        claimed = (*own.claimed, f"{NAME}.status")
+        return replace(own, faults=(*own.faults, *faults), lower_bound=-math.inf, claimed=claimed)
+    second = verify_document(values[NAME], f"{source}: {NAME}")
+    faults += [*own.faults, *(f"{NAME}: {fault}" for fault in second.faults)]
+    if not faults:
+        faults += differing_spaces(document, other, source)
+        if second.objective < own.objective * (1 - TOLERANCE):
+            faults.append(f"{NAME} has a plan of {second.objective!r} s, faster than {own.objective!r} s")
+    return replace(
+        own,
+        faults=tuple(faults),
+        lower_bound=-math.inf if faults else min(own.lower_bound, second.lower_bound),
+        sampled=own.sampled + second.sampled,
+        feasible_samples=own.feasible_samples + second.feasible_samples,
+        narrowed=tuple(dict.fromkeys((*own.narrowed, *second.narrowed))),
+        claimed=(*own.claimed, *(f"{NAME}.{name}" for name in second.claimed)),
+    )
+
+
+def verify_document(values: object, source: str = "plan") -> Verification:
+    """Check one document of either space alone; arguments and errors are those of ``verify_plan``."""
+    document = parse_plan(values, source)
     try:
-        check = _read(document, source)
+        check = MeshCheck(document, source) if isinstance(document, MeshDocument) else _read(document, source)
         faults = input_faults(document, check.problem) or check.strategy()
     except DataError as error:
         # The document has the right form, but what it states cannot be.
         return Verification(faults=(str(error),), objective=math.nan, lower_bound=-math.inf, candidates=0)
     if not faults:
-        faults = [*check.prediction(), *check.certificate(), *check.simulated(source)]
+        faults = [*check.prediction(), *check.certificate()]
+        faults += check.simulated(source) if isinstance(check, _Check) else ()
     sampled = check.sampled() if not faults else Sample(plans=0, feasible=0, faults=())
-    over = None if faults else check_node_counts(values, document, check.problem, check.lower_bound)
+    over = None
+    if not faults and isinstance(check, _Check):
+        over = check_node_counts(values, check.document, check.problem, check.lower_bound)
+    model = check.problem.model
     return Verification(
         faults=(*faults, *sampled.faults, *(over.faults if over else ()))[:MOST_FAULTS],
         objective=check.objective,
         lower_bound=check.lower_bound,
-        candidates=len(document.certificate.candidates),
+        candidates=check.count,
         claimed=check.claimed,
         over_nodes=over,
         sampled=sampled.plans,
         feasible_samples=sampled.feasible,
-        narrowed=tuple(
-            narrowed(document.certificate.space, check.problem.cluster, experts=check.problem.model.has_experts)
-        ),
+        narrowed=tuple(narrowed(document.certificate.space, check.problem.cluster, experts=model.has_experts)),
     )
 
 
@@ -146,6 +179,11 @@ class _Check:
     def objective(self) -> float:
         """Seconds that the document states."""
         return self.document.certificate.objective_s
+
+    @property
+    def count(self) -> int:
+        """How many candidates the document lists."""
+        return len(self.document.certificate.candidates)
 
     def strategy(self) -> list[str]:
         """What is wrong with strategy and placement themselves."""

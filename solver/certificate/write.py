@@ -15,8 +15,11 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
+from taut.data.units import KIB
 from taut.errors import SolverError
 from taut.formulations.latency import step_time
+from taut.formulations.meshes.choice import MeshChoice
+from taut.formulations.meshes.step_time import MeshPlan, mesh_memory, mesh_step
 from taut.formulations.problem import PlanningProblem
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.margin_free import MarginFreeBound, margin_free_bound
@@ -24,6 +27,7 @@ from taut.solver.certificate.closeness import finite
 from taut.solver.certificate.devices import by_replica
 from taut.solver.certificate.document import (
     FORMAT,
+    MESHES,
     inputs_of,
     problem_digest,
     strategy_values,
@@ -31,8 +35,12 @@ from taut.solver.certificate.document import (
 )
 from taut.solver.certificate.figures import communication_gap, paid, predicted, status_of
 from taut.solver.interrupt import interrupt_requested
+from taut.solver.meshes.search import MeshSearch
 from taut.solver.result import CandidateBound, Limits, SearchResult, StoppedBy, relative_gap
 from taut.solver.stopwatch import Stopwatch
+
+MOST_EXAMINED = 20
+"""Examined choices of meshes that a document lists."""
 
 
 def plan_document(
@@ -57,37 +65,96 @@ def plan_document(
         raise SolverError("the search found no plan to write down")
     incumbent, problem = result.incumbent, problem.with_orders(result.orders)
     priced = step_time(problem, incumbent.strategy, incumbent.devices)
-    inputs = inputs_of(problem)
-    space = problem.space.model_dump(mode="json")
     free = _margin_free(problem, result, limits)
     lower_bound = result.lower_bound if free is None else max(result.lower_bound, free.seconds)
-    gap = relative_gap(incumbent.seconds, lower_bound)
+    document = _frame(problem, FORMAT, incumbent.seconds, lower_bound)
+    gap = document["certificate"]["gap"]
+    document["certificate"] |= {
+        "communication_gap": communication_gap(float(priced.total), paid(priced), lower_bound),
+        "verified_gap": gap,
+        "lower_bound_no_margin_s": None if free is None else finite(free.seconds),
+        "candidates": [candidate_values(bound) for bound in result.bounds],
+        "no_margin_proofs": [] if free is None else [asdict(proof) for proof in free.proofs],
+    }
+    devices = by_replica(incumbent.strategy.candidate, incumbent.devices).tolist()
+    return document | {
+        "strategy": strategy_values(incumbent.strategy),
+        "placement": {"order": "pp,dp,tp", "devices": devices},
+        "predicted": predicted(problem, incumbent.strategy, incumbent, priced),
+        "provenance": _provenance(result, limits)
+        | {"history": list(result.history)}
+        | ({} if method is None else {"method": method}),
+    }
+
+
+def mesh_document(problem: PlanningProblem, result: MeshSearch, limits: Limits) -> dict[str, Any]:
+    """
+    A plan of meshes as plain JSON values, with a bound over all choices of meshes; arguments are as above.
+
+    Raises ``SolverError`` if the search has no incumbent.
+    """
+    if result.incumbent is None:
+        raise SolverError("the search found no plan to write down")
+    plan, types = result.incumbent.plan, problem.device_types
+    document = _frame(problem, MESHES, result.incumbent.seconds, result.lower_bound)
+    document["certificate"] |= {
+        "choices": result.choices,
+        "examined": [
+            {"strategy": _choice_values(choice, types), "lower_bound_s": bound, "step_time_s": seconds}
+            for choice, bound, seconds in result.examined[:MOST_EXAMINED]
+        ],
+    }
+    return document | {
+        "strategy": {
+            **_choice_values(plan.choice, types),
+            "stages": [list(stage) for stage in plan.division.stages],
+            "recompute": list(plan.division.recompute),
+            "rank_order": result.incumbent.order,
+        },
+        "devices": [stage for devices in plan.devices for stage in devices.tolist()],
+        "predicted": _mesh_figures(problem, plan),
+        "provenance": _provenance(result, limits),
+    }
+
+
+def _frame(problem: PlanningProblem, name: str, objective: float, lower_bound: float) -> dict[str, Any]:
+    """What documents of both formats state alike: status, workload, the claim of the certificate, inputs."""
+    gap, inputs = relative_gap(objective, lower_bound), inputs_of(problem)
     return {
-        "format": FORMAT,
+        "format": name,
         "status": str(status_of(gap)),
         "workload": workload_of(problem),
-        "strategy": strategy_values(incumbent.strategy),
-        "placement": {
-            "order": "pp,dp,tp",
-            "devices": by_replica(incumbent.strategy.candidate, incumbent.devices).tolist(),
-        },
-        "predicted": predicted(problem, incumbent.strategy, incumbent, priced),
         "certificate": {
-            "objective_s": incumbent.seconds,
+            "objective_s": objective,
             "lower_bound_s": finite(lower_bound),
             "gap": gap,
-            "communication_gap": communication_gap(float(priced.total), paid(priced), lower_bound),
-            "verified_gap": gap,
-            "lower_bound_no_margin_s": None if free is None else finite(free.seconds),
             "latency_model": problem.latency_model,
             "overlap_grad_reduce": problem.overlap_grad_reduce,
             "problem_sha256": digest_of(problem, inputs),
-            "space": space,
-            "candidates": [candidate_values(bound) for bound in result.bounds],
-            "no_margin_proofs": [] if free is None else [asdict(proof) for proof in free.proofs],
+            "space": problem.space.model_dump(mode="json"),
         },
         "inputs": inputs,
-        "provenance": _provenance(result, limits) | ({} if method is None else {"method": method}),
+    }
+
+
+def _choice_values(choice: MeshChoice, types: list[str]) -> dict[str, Any]:
+    """A choice of meshes as the document states it."""
+    names = ("tp", "dp", "pp", "micro_batch")
+    meshes = [{"device": types[mesh.kind], **{name: getattr(mesh, name) for name in names}} for mesh in choice.meshes]
+    shared = {"num_micro_batches": choice.num_micro_batches, "zero": choice.zero}
+    return {"meshes": meshes, **shared, **({"all_recompute": choice.recompute} if choice.recompute else {})}
+
+
+def _mesh_figures(problem: PlanningProblem, plan: MeshPlan) -> dict[str, Any]:
+    """Seconds of a plan of meshes with their parts, bytes by stage, and throughput."""
+    step, choice = mesh_step(problem, plan), plan.choice
+    breakdown = asdict(step)
+    return {
+        "step_time_s": breakdown.pop("total"),
+        "breakdown_s": breakdown,
+        "memory_bytes": mesh_memory(problem, plan),
+        "capacity_bytes": [KIB * problem.capacity_kib[choice.meshes[k].kind] for k in choice.mesh_of_stage],
+        "tokens_per_s": problem.space.global_batch * problem.model.tokens / step.total,
     }
 
 
@@ -123,7 +190,7 @@ def candidate_values(bound: CandidateBound) -> dict[str, Any]:
     }
 
 
-def _provenance(result: SearchResult, limits: Limits) -> dict[str, Any]:
+def _provenance(result: SearchResult | MeshSearch, limits: Limits) -> dict[str, Any]:
     return {
         "taut": version("taut"),
         "python": platform.python_version(),
@@ -133,5 +200,4 @@ def _provenance(result: SearchResult, limits: Limits) -> dict[str, Any]:
         "stopped_by": str(result.stopped_by),
         "work": result.work,
         "wall_s": result.wall_s,
-        "history": list(result.history),
     }

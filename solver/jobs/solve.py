@@ -15,6 +15,8 @@ Schedules by name of their policy, and the best that is found within a time.
 Every schedule is judged by ``taut.formulations.jobs.check``, none is trusted.
 """
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
@@ -25,8 +27,6 @@ from taut.errors import SolverError
 from taut.formulations.jobs.check import Measures, measures, trimmed, violations
 from taut.formulations.jobs.problem import JobsProblem, Objective, Schedule
 from taut.formulations.jobs.program import grid_program
-from taut.solver.branch_and_bound.progress import Listener, Progress
-from taut.solver.branch_and_bound.stop import Stop
 from taut.solver.jobs.anneal import anneal
 from taut.solver.jobs.policies.named import POLICIES
 from taut.solver.jobs.policies.rolling_horizon import RollingHorizon
@@ -46,6 +46,9 @@ ANNEALED = 0.6
 ONLINE_JOBS = 300
 """Jobs up to which policies are run beside annealing; each takes seconds there."""
 
+Told = Callable[[float, str], None]
+"""Called with the value of a better schedule, and what found it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
@@ -60,30 +63,36 @@ def solve_jobs(
     problem: JobsProblem,
     objective: Objective,
     policy: str,
-    stop: Stop,
     *,
+    time_limit: float = 60.0,
+    seed: int = 0,
+    workers: int = 1,
+    rounds: int | None = None,
     failures: Failures | None = None,
     target: float = 0.0,
-    progress: Listener | None = None,
+    stop: Callable[[], bool] = bool,
+    told: Told | None = None,
 ) -> Found:
     """
     A schedule by a policy.
 
     ``objective``: what is minimised; the policies of papers have their own and are only judged by it; ``policy``: one
-    of ``NAMES``; ``stop``: when annealing and programs end, with the seed of the random moves and the threads of
-    CP-SAT; a unit of work is a round of annealing, which then does not depend on the time; ``failures``: failures of
-    nodes, for the policies of papers; ``target``: value at which nothing better is looked for, as a lower bound is;
-    ``progress``: told of every better value and what found it.
+    of ``NAMES``; ``time_limit``: seconds, for annealing and programs; ``seed``, ``workers``: of the random moves;
+    threads of CP-SAT; ``rounds``: rounds of annealing, which then does not depend on the time; no limit but the time if
+    None; ``failures``: failures of nodes, for the policies of papers; ``target``: value at which nothing better is
+    looked for, as a lower bound is; ``stop``: asked now and then; if true, the best so far is returned; ``told``:
+    called with every better value and what found it.
     """
-    return _Solving(problem, objective, stop, target, progress).run(policy, failures)
+    solving = _Solving(problem, objective, seed, workers, rounds, told)
+    return solving.run(policy, time_limit, failures, target, lambda: stop() or solving.value <= target)
 
 
 class _Solving:
     def __init__(
-        self, problem: JobsProblem, objective: Objective, stop: Stop, target: float, progress: Listener | None
+        self, problem: JobsProblem, objective: Objective, seed: int, workers: int, rounds: int | None, told: Told | None
     ) -> None:
-        self.problem, self.objective, self.stop = problem, objective, stop
-        self.target, self.progress = target, progress
+        self.problem, self.objective, self.seed = problem, objective, seed
+        self.workers, self.rounds, self.told = workers, rounds, told
         self.best: Found | None = None
 
     @property
@@ -91,35 +100,30 @@ class _Solving:
         """The best objective so far."""
         return inf if self.best is None else self.best.measures.value(self.objective)
 
-    def _ends(self, stop: Stop) -> bool:
-        """Whether the time is over, or the target reached."""
-        return stop() or self.value <= self.target
-
-    def run(self, policy: str, failures: Failures | None) -> Found:
+    def run(
+        self, policy: str, time_limit: float, failures: Failures | None, target: float, stop: Callable[[], bool]
+    ) -> Found:
         """What the policy finds."""
-        limits = self.stop.limits
+        began = time.perf_counter()
+
+        def over(share: float) -> Callable[[], bool]:
+            return lambda: stop() or time.perf_counter() - began > share * time_limit
+
         if policy in ONLINE:
-            made = RollingHorizon(self.objective, limits.seed) if policy == ROLLING else POLICIES[policy]()
+            made = RollingHorizon(self.objective, self.seed) if policy == ROLLING else POLICIES[policy]()
             return self._take(simulate(self.problem, made, failures), policy)
-        first = self.stop.within(ANNEALED * self.stop.left)
         program = policy in PROGRAMS and self._intervals() > 0
         if policy in PROGRAMS and self.problem.num_jobs <= ONLINE_JOBS:
             for name, new in POLICIES.items():
-                if not self._ends(first):
+                if not over(ANNEALED)():
                     self._take(simulate(self.problem, new()), name)
-        part = first if program else self.stop
-        if self.best is None or not self._ends(self.stop):
-            listed = anneal(
-                self.problem,
-                self.objective,
-                seed=limits.seed,
-                rounds=limits.work_limit,
-                target=self.target,
-                stop=lambda: self._ends(part),
-            )
+        ends = over(ANNEALED if program else 1.0)
+        if self.best is None or not stop():
+            listed = anneal(self.problem, self.objective, seed=self.seed, rounds=self.rounds, target=target, stop=ends)
             self._take(listed, ANNEALING)
-        if program and not self._ends(self.stop):
-            self._solve_program(policy)
+        left = time_limit - (time.perf_counter() - began)
+        if program and left > 0 and not stop():
+            self._solve_program(policy, left, stop)
         assert self.best is not None
         return self.best
 
@@ -131,8 +135,8 @@ class _Solving:
         found = Found(schedule=cut, measures=measures(self.problem, cut), by=by)
         if self.best is None or self._rank(found) < self._rank(self.best):
             self.best = found
-            if self.progress is not None:
-                self.progress(Progress(self.stop.seconds, found.measures.value(self.objective), -inf, by))
+            if self.told is not None:
+                self.told(found.measures.value(self.objective), by)
         return found
 
     def _rank(self, found: Found) -> tuple[float, float]:
@@ -143,17 +147,17 @@ class _Solving:
         count = MOST_HELD // max(len(self.problem.job), 1)
         return min(count, MANY_INTERVALS) if count >= FEW_INTERVALS else 0
 
-    def _solve_program(self, backend: str) -> None:
+    def _solve_program(self, backend: str, time_limit: float, stop: Callable[[], bool]) -> None:
         grid = self._grid()
         if grid is None:
             return
         found = solve_grid(
             grid_program(self.problem, self.objective, grid),
             backend="cbc" if backend == "cbc" else "cp-sat",
-            time_limit=self.stop.left if self.stop.left < inf else None,
-            workers=self.stop.limits.workers,
-            seed=self.stop.limits.seed,
-            stop=lambda: self._ends(self.stop),
+            time_limit=time_limit,
+            workers=self.workers,
+            seed=self.seed,
+            stop=stop,
         )
         if found.value is not None:
             self._take(found.schedule, backend)

@@ -19,7 +19,9 @@ BASELINES = {
     "random": "random_search",
 }
 """Module and function of every baseline."""
-NAMES = (SEARCH, SIMULATED, *PROGRAMS, *BASELINES)
+MESHES = "meshes"
+"""Plans of meshes alone, which are no method of this folder either (``taut.solver.meshes``)."""
+NAMES = (SEARCH, MESHES, SIMULATED, *PROGRAMS, *BASELINES)
 
 
 def method_of(name: str) -> Method:

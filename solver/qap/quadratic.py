@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import permutations
+from time import perf_counter
 from typing import Literal
 
 import numpy as np
@@ -26,12 +27,12 @@ from taut.data.arrays import Ints
 from taut.errors import FormulationError
 from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.solver.branch_and_bound.progress import Listener, Progress
-from taut.solver.branch_and_bound.stop import Stop
+from taut.solver.interrupt import interrupt_requested
 from taut.solver.qap.bound_portfolio import LARGEST_ASCENT, LARGEST_TREE, PrimalDual, prove, root_bounds
 from taut.solver.qap.forest_bound import forest_bounds
 from taut.solver.qap.forest_flow import forest_of, is_sparse
 from taut.solver.qap.local_search import search
-from taut.solver.result import OPTIMALITY_GAP, Limits, relative_gap
+from taut.solver.result import OPTIMALITY_GAP, relative_gap
 
 _ENUMERATED = 8
 """Largest n whose permutations are all priced: 40,320 of them take some hundredths of a second."""
@@ -93,13 +94,15 @@ def place(
     """
     limit = _seconds(time_limit)
     _load()
+    begin = perf_counter()
     proof = PrimalDual(lower_bound=-math.inf, source="none", best=np.arange(problem.size))
-    with Stop(Limits(time_limit=limit if math.isfinite(limit) else None)) as stop:
-        for known in _proofs(problem, proof, seed, stop):
+    end = begin + limit
+    with interrupt_requested() as asked:
+        for known in _proofs(problem, proof, seed, end):
             proof = known
             if progress:
-                progress(Progress(stop.seconds, problem.cost(proof.best), proof.lower_bound, proof.source))
-            if stop.is_interrupted:
+                progress(Progress(perf_counter() - begin, problem.cost(proof.best), proof.lower_bound, proof.source))
+            if asked():
                 break
     objective = problem.cost(proof.best)
     gap = relative_gap(objective, proof.lower_bound)
@@ -110,7 +113,7 @@ def place(
         status="optimal" if gap is not None and gap <= OPTIMALITY_GAP else "feasible",
         permutation=tuple(proof.best.tolist()),
         bound_source=proof.source,
-        wall_s=stop.seconds,
+        wall_s=perf_counter() - begin,
     )
 
 
@@ -132,7 +135,7 @@ def _load() -> None:
         pass
 
 
-def _proofs(problem: QuadraticAssignment, proof: PrimalDual, seed: int, stop: Stop) -> Iterator[PrimalDual]:
+def _proofs(problem: QuadraticAssignment, proof: PrimalDual, seed: int, end: float) -> Iterator[PrimalDual]:
     """What is known after every kernel call, (1) and (2), until the time is over or the proof complete, (3)."""
     yield proof
     if problem.size <= _ENUMERATED:
@@ -140,40 +143,40 @@ def _proofs(problem: QuadraticAssignment, proof: PrimalDual, seed: int, stop: St
         yield PrimalDual(lower_bound=problem.cost(best), source="enumeration", best=best)
         return
     for stage in (_bound, _search, _prove):
-        for known in stage(problem, proof, seed, stop):
+        for known in stage(problem, proof, seed, end):
             proof = known
             yield proof
         if _complete(problem, proof):
             return
 
 
-def _bound(problem: QuadraticAssignment, proof: PrimalDual, _seed: int, stop: Stop) -> Iterator[PrimalDual]:
+def _bound(problem: QuadraticAssignment, proof: PrimalDual, _seed: int, end: float) -> Iterator[PrimalDual]:
     """First stage of (2): bounds that need no incumbent."""
-    part = stop.within(_ROOT_SHARE * stop.left)
+    begin = perf_counter()
     for known in root_bounds(problem, proof.best):
         yield known
-        if part():
+        if perf_counter() - begin >= _ROOT_SHARE * (end - begin):
             return
 
 
-def _search(problem: QuadraticAssignment, proof: PrimalDual, seed: int, stop: Stop) -> Iterator[PrimalDual]:
+def _search(problem: QuadraticAssignment, proof: PrimalDual, seed: int, end: float) -> Iterator[PrimalDual]:
     """Second stage of (2): permutations."""
     share, most = next(((s, most) for n, s, most in _SEARCH_SHARES if problem.size <= n), (1.0, math.inf))
     # On sparse flow the search goes on beside the proof.
     most = min(most, _SPARSE_S) if problem.size <= LARGEST_ASCENT and is_sparse(problem) else most
-    seconds = min(share * max(0.0, stop.left), most)
+    seconds = min(share * max(0.0, end - perf_counter()), most)
     target = proof.lower_bound + 1e-9 * abs(proof.lower_bound)
     for _, best in search(problem, proof.best, seed, seconds, target):
         yield replace(proof, best=best)
 
 
-def _prove(problem: QuadraticAssignment, proof: PrimalDual, seed: int, stop: Stop) -> Iterator[PrimalDual]:
+def _prove(problem: QuadraticAssignment, proof: PrimalDual, seed: int, end: float) -> Iterator[PrimalDual]:
     """Third stage of (2): bounds that use the incumbent."""
-    if problem.size > LARGEST_ASCENT or stop():
+    if problem.size > LARGEST_ASCENT or perf_counter() >= end:
         return
     for known in prove(problem, proof, seed):
         yield known
-        if stop() or _complete(problem, known):
+        if perf_counter() >= end or _complete(problem, known):
             return
 
 

@@ -4,10 +4,10 @@ Plans the training of large models on GPU clusters, and proves how good the plan
 Everything public is a name of this package, loaded when it is first used, so that importing it costs nothing.
 
 ========================  ==========================================================================================
-to plan                   ``plan``, ``plan_meshes``, ``plan_with_meshes``, ``pareto``, ``resource_front``, ``predict``,
+to plan                   ``plan``, ``pareto``, ``resource_front``, ``predict``,
                           ``sweep``, ``place``, ``place_strategy``, ``verify``, ``provision``, ``compare``,
                           ``compare_plans``, ``load_plan``, ``export``, ``regret``, ``break_even``; ``Provision``,
-                          ``Comparison``, ``Plan``, ``MeshedPlan``, ``PlanRequest``, ``Frontier``, ``FrontierPoint``,
+                          ``Comparison``, ``Plan``, ``PlanRequest``, ``Frontier``, ``FrontierPoint``,
                           ``ResourceFront``, ``Verification``, ``AssignmentResult``, ``StrategyPlacement``
 inputs                    ``load_model``, ``load_cluster``, ``load_costs``, ``load_memory_model``,
                           ``load_calibration``, ``load_stack``; ``ModelSpec``, ``LayerSpec``, ``ClusterSpec``,
@@ -17,10 +17,10 @@ the problem               ``PlanningProblem``, ``StrategySpace``, ``Candidate``,
                           ``QuadraticAssignment``; ``planning_problem``
 measured runs             ``fit_latency``, ``fit_memory_samples``
 many jobs on one cluster  ``jobs``; ``JobsSchedule``
-one step, event by event  ``simulate``, ``simulate_strategy``, ``simulate_meshes``; ``Simulation``, ``MeshSimulation``
+one step, event by event  ``simulate``, ``simulate_strategy``; ``Simulation``, ``MeshSimulation``
 pipeline schedules        ``best_schedule``, ``published_schedule``; ``Stages``, ``Schedule``, ``ScheduleSearch``
 pictures                  ``plot_placement``, ``plot_memory``, ``plot_time``, ``plot_frontier``, ``plot_resources``,
-                          ``plot_schedule``, ``schedule_page``, ``plan_page``, ``mesh_page``,
+                          ``plot_schedule``, ``schedule_page``, ``plan_page``,
                           ``plot_timeline``, ``plot_jobs``
 what goes wrong           ``TautError``, ``DataError``, ``FieldError``, ``MissingProfileError``, ``FormulationError``,
                           ``SolverError``, ``InfeasibleError``, ``NothingFoundError``, ``CertificateError``,
@@ -76,18 +76,12 @@ if TYPE_CHECKING:
     from taut.frontier.frontier import FrontierPoint as FrontierPoint
     from taut.frontier.resources import ResourceFront as ResourceFront
     from taut.frontier.resources import resource_front as resource_front
-    from taut.meshes.page import mesh_page as mesh_page
-    from taut.meshes.plan import MeshedPlan as MeshedPlan
-    from taut.meshes.plan import plan_meshes as plan_meshes
-    from taut.meshes.simulation import MeshSimulation as MeshSimulation
-    from taut.meshes.simulation import simulate_meshes as simulate_meshes
-    from taut.meshes.spaces import plan_with_meshes as plan_with_meshes
     from taut.planning.plan import Plan as Plan
     from taut.planning.plan import load_plan as load_plan
+    from taut.planning.plan import verify as verify
     from taut.planning.request import PlanRequest as PlanRequest
     from taut.planning.resolve import planning_problem as planning_problem
     from taut.planning.solve import plan as plan
-    from taut.planning.verification import verify as verify
     from taut.plots.frontier import plot_frontier as plot_frontier
     from taut.plots.jobs import plot_jobs as plot_jobs
     from taut.plots.placement import plot_placement as plot_placement
@@ -110,6 +104,7 @@ if TYPE_CHECKING:
     from taut.sensitivity.break_even import break_even as break_even
     from taut.sharing.jobs import jobs as jobs
     from taut.sharing.result import JobsSchedule as JobsSchedule
+    from taut.simulation.meshes import MeshSimulation as MeshSimulation
     from taut.simulation.result import Simulation as Simulation
     from taut.simulation.simulate import simulate as simulate
     from taut.simulation.simulate import simulate_strategy as simulate_strategy
@@ -183,13 +178,6 @@ _HOMES = {
         "ResourceFront",
         "resource_front",
     ),
-    "taut.meshes.page": ("mesh_page",),
-    "taut.meshes.plan": (
-        "MeshedPlan",
-        "plan_meshes",
-    ),
-    "taut.meshes.simulation": ("MeshSimulation", "simulate_meshes"),
-    "taut.meshes.spaces": ("plan_with_meshes",),
     "taut.planning.solve": ("plan",),
     "taut.plots.frontier": ("plot_frontier",),
     "taut.plots.resources": ("plot_resources",),
@@ -210,6 +198,7 @@ _HOMES = {
         "best_schedule",
     ),
     "taut.schedules.published": ("published_schedule",),
+    "taut.simulation.meshes": ("MeshSimulation",),
     "taut.simulation.result": ("Simulation",),
     "taut.simulation.simulate": (
         "simulate",
@@ -236,8 +225,8 @@ _HOMES = {
     "taut.planning.plan": (
         "Plan",
         "load_plan",
+        "verify",
     ),
-    "taut.planning.verification": ("verify",),
 }
 """Names by the module that holds them."""
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -97,7 +97,15 @@ class InfeasibleError(TautError):
 
 
 class NothingFoundError(TautError):
-    """Neither a plan nor a proof that none exists was found within the limits."""
+    """
+    Neither a plan nor a proof that none exists was found within the limits.
+
+    ``lower_bound_s`` is what no plan is faster than, where a search bounded its space.
+    """
+
+    def __init__(self, message: str, lower_bound_s: float | None = None) -> None:
+        super().__init__(message)
+        self.lower_bound_s = lower_bound_s
 
 
 class CertificateError(TautError):

@@ -14,6 +14,7 @@ import numpy as np
 import taut
 from taut.data.arrays import Ints
 from taut.exports.job import Job
+from taut.planning.solve import plan_one_degree
 
 MODEL = taut.ModelSpec.parse(
     {"name": "small", "layers": 13, "hidden": 256, "heads": 8, "ffn_hidden": 1024, "seq": 128, "vocab": 1024}, "small"
@@ -55,11 +56,11 @@ def _document(fix: tuple[tuple[str, Any], ...], stack: str, types: int) -> dict[
 
 
 def _planned(model: taut.ModelSpec, cluster: taut.ClusterSpec, fix: dict[str, Any], stack: str) -> dict[str, Any]:
-    plan = taut.plan(
+    request = taut.PlanRequest(
         model, cluster, global_batch=BATCH, fix=fix, stack=stack, schedules="all", latency_model="step",
         work_limit=4, memory_model={"precision": "bf16"},
     )  # fmt: skip
-    return plan.document
+    return plan_one_degree(request).document
 
 
 def launched(*, stack: str = "any", types: int = 1, hosts: tuple[str, ...] = (), **fix: Any) -> Job:

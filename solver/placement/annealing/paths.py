@@ -202,7 +202,7 @@ def _anneal(instance: Instance, paths: Ints, schedule: _Schedule, stop: Flags) -
                 members[x, y], members[x, z] = paths[y, x], paths[z, x]
             if base + spread * length + waited < best and longest_of(lengths) + waited < best:
                 best = longest_of(lengths) + waited
-                _copy(paths, best_paths)
+                best_paths[:] = paths
         else:
             tie = tied_then
             for k in range(done):
@@ -233,14 +233,6 @@ def _priced(instance: Instance, paths: Ints) -> tuple[_Current, _Value]:
     powers = np.array([power(seconds, instance.base, unit) for seconds in lengths])
     value = _Value(unit * powers.sum() ** 0.125 + wait, tie, lengths.max() + wait)
     return _Current(lengths, powers, rings, count, paths.copy()), value
-
-
-@jit
-def _copy(of: Ints, to: Ints) -> None:
-    """Copy a table; an assignment of slices takes two seconds to compile."""
-    for a in range(of.shape[0]):
-        for b in range(of.shape[1]):
-            to[a, b] = of[a, b]
 
 
 @jit
@@ -277,10 +269,8 @@ def _swap(
         return before
     for k in range(len(paths)):
         powers[k] = power(lengths[k], instance.base, unit)
-    _copy(priced.members, rings.members)
-    for x in range(len(priced.wait)):
-        rings.slowest[x], rings.wait[x] = priced.slowest[x], priced.wait[x]
+    rings.members[:], rings.slowest[:], rings.wait[:] = priced
     longest = longest_of(lengths) + wait
     if longest < before.best:
-        _copy(paths, best_paths)
+        best_paths[:] = paths
     return _Value(value, tie, min(before.best, longest))

@@ -20,7 +20,6 @@ from taut.commands.jobs import jobs_command
 from taut.commands.measurements.fit import fitter
 from taut.commands.measurements.import_costs import importer
 from taut.commands.measurements.profile import profile_command
-from taut.commands.meshes import meshes_command
 from taut.commands.pareto import pareto_command
 from taut.commands.place import place_command
 from taut.commands.plan import plan_command
@@ -58,7 +57,6 @@ def _root(
 
 
 app.command(name="plan")(plan_command)
-app.command(name="meshes")(meshes_command)
 app.command(name="verify")(verify_command)
 app.command(name="compare")(compare_command)
 app.command(name="export")(export_command)

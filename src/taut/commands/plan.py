@@ -12,8 +12,6 @@ from taut.commands.request_options import takes_request
 from taut.errors import FieldError
 
 if TYPE_CHECKING:
-    from taut.meshes.plan import MeshedPlan
-    from taut.planning.plan import Plan
     from taut.planning.request import PlanRequest
     from taut.planning.stack_price import StackPrice
 
@@ -24,8 +22,9 @@ def plan_command(
     method: Annotated[
         str,
         typer.Option(
-            help="branch-and-bound; simulated (its best candidates, scored by simulating); cp-sat or cbc (integer "
-            "program); or a baseline: megatron, amp, pipette, hethub, varuna, fsdp, random."
+            help="branch-and-bound; meshes (degrees by type of device alone); simulated (its best candidates, scored "
+            "by simulating); cp-sat or cbc (integer program); or a baseline: megatron, amp, pipette, hethub, varuna, "
+            "fsdp, random."
         ),
     ] = "branch-and-bound",
     processes: Annotated[
@@ -52,41 +51,24 @@ def plan_command(
         _provision(request, {"objective": objective, **given}, out, as_json, quiet)
         return
     from taut.commands.progress import progress_lines
-    from taut.meshes.spaces import plan_with_meshes
-    from taut.planning.method import scored_by_simulation
-    from taut.planning.solve import plan
+    from taut.planning.solve import plan_request
     from taut.planning.stack_price import stack_price as price_of
-
-    check_file(out)
-    request, method = scored_by_simulation(request, method)
-    costs: StackPrice | None = None
-    found: Plan | MeshedPlan
-    with printed_if_infeasible(as_json), progress_lines(quiet) as progress:
-        if stack_price:
-            found = one_degree = plan(request, method=method, processes=processes, progress=progress)
-            costs = price_of(request, one_degree, progress=progress)
-        else:
-            found = plan_with_meshes(request, method=method, processes=processes, progress=progress)
-    if out is not None:
-        found.write(out)
-    typer.echo(_document(found, costs) if as_json else _words(found, costs))
-
-
-def _document(found: "Plan | MeshedPlan", costs: "StackPrice | None") -> str:
-    """The plan as JSON, with what the stack's limits cost where that is asked for."""
-    beside = {} if costs is None else {"stack_price": {**asdict(costs), "at_most": costs.at_most}}
-    return json.dumps(found.document | beside)
-
-
-def _words(found: "Plan | MeshedPlan", costs: "StackPrice | None") -> str:
-    """The same in words."""
-    from taut.meshes.plan import MeshedPlan
     from taut.reports.plan import summary
 
-    if isinstance(found, MeshedPlan):
-        return str(found)
-    words = summary(found.typed, width=text_width(), spaces=found.spaces)
-    return words + ("" if costs is None else f"\n{costs}")
+    check_file(out)
+    costs: StackPrice | None = None
+    with printed_if_infeasible(as_json), progress_lines(quiet) as progress:
+        found = plan_request(request, method=method, processes=processes, progress=progress)
+        if stack_price:
+            costs = price_of(request, found, progress=progress)
+    if out is not None:
+        found.write(out)
+    if as_json:
+        beside = {} if costs is None else {"stack_price": {**asdict(costs), "at_most": costs.at_most}}
+        typer.echo(json.dumps(found.document | beside))
+    else:
+        words = summary(found.sections, width=text_width(), spaces=found.spaces)
+        typer.echo(words if costs is None else f"{words}\n{costs}")
 
 
 def _check_alone(method: str, stack_price: bool, processes: int) -> None:

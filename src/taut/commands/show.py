@@ -45,22 +45,20 @@ def show_command(
 ) -> None:
     """Print a plan in words: where time and memory go, its timeline, the nearest alternatives, bound and gap."""
     from taut.planning.plan import load_plan
-    from taut.planning.written import is_meshed
     from taut.prediction.measured_run import read_run
     from taut.reports.plan import summary
     from taut.reports.plan_details import details
     from taut.sensitivity.box import Box
 
-    if is_meshed(path):
-        asked = {"--sensitivity": sensitive, "--within": within, "--break-even": break_even, "--calibrate-after": run}
-        typer.echo(_meshed(path, [name for name, value in asked.items() if value], as_json=as_json))
-        return
+    asked = {"--sensitivity": sensitive, "--within": within, "--break-even": break_even, "--calibrate-after": run}
     plan, box = load_plan(path), Box.stated(within) if within else None
+    if plan.meshes and (given := [name for name, value in asked.items() if value]):
+        raise DataError(f"{given[0]}: {path} is a plan of meshes, expected a plan of one degree for all stages")
     beside: dict[str, Any] = {}
     measured = None if run is None else read_run(run)
     try:
         more = details(plan, width=text_width())
-        words = summary(plan.typed, width=text_width(), details=more, spaces=plan.spaces)
+        words = summary(plan.sections, width=text_width(), details=more, spaces=plan.spaces)
         parts = chain(
             _sensitivity(plan) if sensitive else (),
             _searched(plan, box, break_even, time_limit, quiet) if box is not None or break_even else (),
@@ -73,23 +71,6 @@ def show_command(
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise DataError(f"{path}: lacks or contradicts a figure ({error!r}), expected a plan written by taut") from None
     typer.echo(json.dumps(plan.document | beside) if as_json else words)
-
-
-def _meshed(path: Path, asked: list[str], *, as_json: bool) -> str:
-    """A plan of meshes in words, or as it is, without what is asked for beside."""
-    from taut.meshes.plan import MeshedPlan
-    from taut.meshes.simulation import simulate_meshes
-    from taut.reports.plan_details import drawn_timeline
-
-    if asked:
-        raise DataError(f"{asked[0]}: {path} is a plan of meshes, expected a plan of one degree for all stages")
-    plan = MeshedPlan.read(path)
-    if as_json:
-        return json.dumps(plan.document)
-    found = simulate_meshes(plan).timeline
-    passes = found.pipelines[found.slowest], found.schedule, found.times[found.slowest]
-    whose = f" of pipeline {found.slowest}, the slowest" if len(found.pipelines) > 1 else ""
-    return "\n".join([str(plan), *drawn_timeline(*passes, text_width(), whose)])
 
 
 def _sensitivity(plan: "Plan") -> Iterator[tuple[str, str, Any]]:
@@ -133,14 +114,11 @@ def report_command(
 ) -> None:
     """Write a plan as one HTML page that opens without a network: figures, placement, every candidate, assumptions."""
     from taut.files import write_atomically
-    from taut.meshes.page import mesh_page
-    from taut.meshes.plan import MeshedPlan
     from taut.planning.plan import load_plan
-    from taut.planning.written import is_meshed
     from taut.reports.page.page import plan_page
 
     check_file(out)
-    page = mesh_page(MeshedPlan.read(path)) if is_meshed(path) else plan_page(load_plan(path))
+    page = plan_page(load_plan(path))
     write_atomically(out, page)
     typer.echo(f"{out}: {len(page.encode()) / 1e6:.2f} MB")
 

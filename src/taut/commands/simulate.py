@@ -13,6 +13,7 @@ from taut.commands.request_options import takes_options
 from taut.errors import DataError
 
 if TYPE_CHECKING:
+    from taut.simulation.meshes import MeshSimulation
     from taut.simulation.result import Simulation
 
 FORMATS = (".png", ".pdf", ".svg")
@@ -37,38 +38,25 @@ def simulate_command(
 ) -> None:
     """Simulate one training step, event by event: time, bubble, exposed communication, memory over time."""
     from taut.files import write_atomically
-    from taut.planning.written import is_meshed
     from taut.reports.simulation import summary
+    from taut.simulation.meshes import MeshSimulation
     from taut.simulation.trace import write_trace
 
     check_file(trace)
-    if cluster is None and Path(model).suffix == ".json" and Path(model).exists() and is_meshed(Path(model)):
-        asked = {**options, "share_links": share_links, "picture": picture}
-        typer.echo(_of_meshes(model, [name for name, value in asked.items() if value], trace, as_json=as_json))
-        return
     _check_picture(picture)
     found = _simulated(model, cluster, options, share_links)
     if trace is not None:
         write_trace(found, trace)
     if picture is not None:
+        if isinstance(found, MeshSimulation):
+            raise DataError(f"--picture: {model} is a plan of meshes, expected a plan of one degree for all stages")
         write_atomically(picture, _drawn(found, picture.suffix.lower()))
     typer.echo(json.dumps(found.as_dict()) if as_json else summary(found, width=text_width()))
 
 
-def _of_meshes(path: str, asked: list[str], trace: Path | None, *, as_json: bool) -> str:
-    """The step of a plan of meshes, without what is asked for beside."""
-    from taut.meshes.simulation import simulate_meshes
-
-    if asked:
-        name = "--" + asked[0].replace("_", "-")
-        raise DataError(f"{name}: {path} is a plan of meshes, expected a plan of one degree for all stages")
-    found = simulate_meshes(path)
-    if trace is not None:
-        found.write_trace(trace)
-    return json.dumps(found.as_dict()) if as_json else str(found)
-
-
-def _simulated(model: str, cluster: str | None, options: dict[str, Any], share_links: bool) -> "Simulation":
+def _simulated(
+    model: str, cluster: str | None, options: dict[str, Any], share_links: bool
+) -> "Simulation | MeshSimulation":
     """The step of a plan, or of stated values."""
     from taut.planning.request import PlanRequest
     from taut.simulation.simulate import simulate

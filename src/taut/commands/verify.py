@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     Outcome = Verification | ScheduleVerification
 
-SCHEDULE, MESHES = "taut-schedule/1", "taut-meshes/1"
-"""Formats of a schedule, and of a plan whose candidates are choices of meshes."""
+SCHEDULE = "taut-schedule/1"
+"""Format of a schedule."""
 
 
 def verify_command(
@@ -43,7 +43,9 @@ def _checked(values: dict[str, Any], path: Path) -> "tuple[Outcome, list[str], d
 
 def _plan(values: dict[str, Any], path: Path) -> "tuple[Verification, list[str], dict[str, Any]]":
     """Check of a plan, its figures in words, and further fields of the report."""
-    from taut.solver.meshes.spaces import NAME, verify_plan
+    from taut.solver.certificate.document import MESHES
+    from taut.solver.certificate.spaces import NAME
+    from taut.solver.certificate.verify import verify_plan
     from taut.words import percent
 
     outcome = verify_plan(values, str(path))

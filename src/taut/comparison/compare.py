@@ -19,12 +19,10 @@ from taut.comparison.current import Current, at_its_share, current_of, priced_as
 from taut.comparison.result import Change, Comparison, Priced
 from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.formulations.strategy import Strategy
-from taut.meshes.plan import MeshedPlan
 from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
-from taut.planning.solve import planned
+from taut.planning.solve import plan_one_degree
 from taut.planning.stated import Stated, stated_configuration
-from taut.planning.written import is_meshed
 from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.certificate.devices import devices_of
 from taut.solver.certificate.document import strategy_of
@@ -101,7 +99,7 @@ def compare(
     found = [*_single(alike, stated, today.strategy), *_placed(alike, stated, today)]
     gains = [each for each in found if each.change.fits and each.change.gain(priced.step_time_s) > LEAST_GAIN]
     gains.sort(key=lambda each: each.change.step_time_s)
-    best = planned(request, progress=progress, starts=[today, *(each.stated for each in gains)])
+    best = plan_one_degree(request, progress=progress, starts=[today, *(each.stated for each in gains)])
     return Comparison(current=priced, best=best, changes=tuple(each.change for each in gains))
 
 
@@ -141,7 +139,7 @@ def _single(request: PlanRequest, current: Current, strategy: Strategy) -> Itera
 def _placed(request: PlanRequest, current: Current, today: Stated) -> Iterator[_Changed]:
     """Stages and placement let go, by a search with all else held, (3)."""
     try:
-        found = planned(request.model_copy(update={"fix": _held(current, today.strategy)}))
+        found = plan_one_degree(request.model_copy(update={"fix": _held(current, today.strategy)}))
     except (InfeasibleError, NothingFoundError):
         return
     layers = "even" if current.layers is None else "as stated"
@@ -182,10 +180,7 @@ def _value(strategy: Strategy, what: str) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-AnyPlan = Plan | MeshedPlan | str | Path
-
-
-def compare_plans(one: AnyPlan, other: AnyPlan) -> list[tuple[str, str, str]]:
+def compare_plans(one: Plan | str | Path, other: Plan | str | Path) -> list[tuple[str, str, str]]:
     """
     Two plans side by side, of one degree for all stages or of meshes.
 
@@ -213,11 +208,4 @@ def compare_plans(one: AnyPlan, other: AnyPlan) -> list[tuple[str, str, str]]:
     """
     from taut.comparison.plans import side_by_side
 
-    return side_by_side(_read(one), _read(other))
-
-
-def _read(plan: AnyPlan) -> Plan | MeshedPlan:
-    """The plan, or that of a file."""
-    if isinstance(plan, str | Path):
-        return (MeshedPlan if is_meshed(Path(plan)) else Plan).read(plan)
-    return plan
+    return side_by_side(*(each if isinstance(each, Plan) else Plan.read(each) for each in (one, other)))

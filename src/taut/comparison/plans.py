@@ -1,9 +1,8 @@
 """Two plans side by side: inputs, strategy, stages, time, memory, bound, and how many workers are elsewhere."""
 
 from taut.data.units import GIB
-from taut.meshes.plan import MeshedPlan
-from taut.planning.batch_words import batch_words
 from taut.planning.plan import Plan
+from taut.planning.tables import batch_words
 from taut.reports.memory_words import activations_on_hosts
 from taut.words import percent
 
@@ -15,7 +14,7 @@ SELDOM = "context ranks", "optimizer states on hosts", "activations on hosts"
 """Rows that are left out where neither plan has them."""
 
 
-def side_by_side(one: Plan | MeshedPlan, other: Plan | MeshedPlan) -> list[Row]:
+def side_by_side(one: Plan, other: Plan) -> list[Row]:
     """Figures of two plans; a plan of meshes states degrees and micro-batch of each mesh, in stage order."""
     columns = [_figures(each) for each in (one, other)]
     rows = [(name, columns[0][name], columns[1][name]) for name in columns[0]]
@@ -23,13 +22,13 @@ def side_by_side(one: Plan | MeshedPlan, other: Plan | MeshedPlan) -> list[Row]:
     return [*rows, ("workers on another device", *_moved(one, other))]
 
 
-def _figures(plan: Plan | MeshedPlan) -> dict[str, str]:
-    chosen, predicted = plan.typed.strategy, plan.typed.predicted
+def _figures(plan: Plan) -> dict[str, str]:
+    chosen, predicted = plan.sections.strategy, plan.sections.predicted
     return {
         "model": plan.model,
         "cluster": plan.cluster,
-        "latency model": plan.typed.certificate.latency_model,
-        **(_of_meshes(plan) if isinstance(plan, MeshedPlan) else _of_degrees(plan)),
+        "latency model": plan.sections.certificate.latency_model,
+        **(_of_meshes(plan) if plan.meshes else _of_degrees(plan)),
         "recompute": ", ".join(sorted(set(chosen.recompute))),
         "layers": "|".join(str(end - first) for first, end in chosen.stages),
         "step time": f"{plan.step_time_s:.6g} s",
@@ -42,7 +41,7 @@ def _figures(plan: Plan | MeshedPlan) -> dict[str, str]:
 
 def _of_degrees(plan: Plan) -> dict[str, str]:
     """The strategy of a plan of one degree for all stages."""
-    chosen, kept = plan.strategy, plan.typed.inputs["memory_model"].spec
+    chosen, kept = plan.strategy, plan.sections.inputs["memory_model"].spec
     share = chosen.optimizer_offload or kept.get("optimizer_offload_fraction", 0.0)
     return {
         "pp, tp, cp, dp": ", ".join(str(each) for each in (chosen.pp, chosen.tp, chosen.cp, chosen.dp)),
@@ -57,10 +56,10 @@ def _of_degrees(plan: Plan) -> dict[str, str]:
     }
 
 
-def _of_meshes(plan: MeshedPlan) -> dict[str, str]:
+def _of_meshes(plan: Plan) -> dict[str, str]:
     """The strategy of a plan of meshes, which divide neither contexts nor chunks and keep all on devices."""
-    chosen, kept = plan.typed.strategy, plan.typed.inputs["memory_model"].spec
-    share, each = kept.get("optimizer_offload_fraction", 0.0), chosen.meshes
+    chosen, kept = plan.meshed.strategy, plan.sections.inputs["memory_model"].spec
+    share, each = kept.get("optimizer_offload_fraction", 0.0), plan.meshes
     sizes = "/".join(str(mesh.micro_batch) for mesh in each)
     return {
         "pp, tp, cp, dp": "; ".join(f"{mesh.device} {mesh.pp}, {mesh.tp}, 1, {mesh.dp}" for mesh in each),
@@ -73,24 +72,19 @@ def _of_meshes(plan: MeshedPlan) -> dict[str, str]:
     }
 
 
-def _communication(plan: Plan | MeshedPlan) -> str:
+def _communication(plan: Plan) -> str:
     """Seconds of the step beside computation, which passes of meshes do not tell apart from their tensor traffic."""
-    if isinstance(plan, MeshedPlan):
+    if plan.meshes:
         return NONE
     return f"{plan.step_time_s - plan.predicted.breakdown_s['compute']:.4g} s"
 
 
-def _moved(one: Plan | MeshedPlan, other: Plan | MeshedPlan) -> tuple[str, str]:
+def _moved(one: Plan, other: Plan) -> tuple[str, str]:
     """How many workers of the second plan are not where the first has them; a dash where degrees differ."""
-    ours, theirs = _devices(one), _devices(other)
+    ours, theirs = one.devices, other.devices
     if _shape(ours) != _shape(theirs):
         return NONE, NONE
     return NONE, str(sum(a != b for a, b in zip(_flat(ours), _flat(theirs), strict=True)))
-
-
-def _devices(plan: Plan | MeshedPlan) -> list[list[list[int]]]:
-    """Devices by stage, replica and rank."""
-    return plan.typed.devices if isinstance(plan, MeshedPlan) else plan.devices
 
 
 def _shape(devices: list[list[list[int]]]) -> list[list[int]]:

@@ -18,12 +18,10 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from taut.data.read import read_json
 from taut.data.suggest import one_of
 from taut.errors import DataError
 from taut.exports.deepspeed import deepspeed_files
-from taut.exports.flagscale import flagscale_files
-from taut.exports.flagscale_meshes import mesh_files
+from taut.exports.flagscale import flagscale_files, mesh_files
 from taut.exports.job import ExportError, Job
 from taut.exports.megatron import flags_text, megatron_flags
 from taut.exports.megatron_bridge import bridge_files
@@ -35,9 +33,7 @@ from taut.exports.starters.slurm import slurm_files
 from taut.exports.starters.torchrun import torchrun_script
 from taut.exports.torchtitan import torchtitan_files
 from taut.files import write_atomically
-from taut.meshes.plan import MeshedPlan
 from taut.planning.plan import Plan
-from taut.solver.certificate.document import MESHES
 
 ORDERED, FSDP = "1", "32"
 
@@ -78,7 +74,7 @@ TARGETS = (*FRAMEWORKS, *STARTERS)
 
 
 def export(
-    plan: Plan | MeshedPlan | str | Path,
+    plan: Plan | str | Path,
     to: str | Sequence[str],
     out: str | os.PathLike[str],
     *,
@@ -129,17 +125,15 @@ def export(
     return [folder / name for name in files]
 
 
-def _files(plan: Plan | MeshedPlan | str | Path, targets: list[str], hosts: tuple[str, ...]) -> Files:
+def _files(plan: Plan | str | Path, targets: list[str], hosts: tuple[str, ...]) -> Files:
     """
     Texts by file name, of an ordinary plan or one of meshes.
 
     Raises ``DataError`` if a target does not run the plan.
     """
-    if isinstance(plan, str | Path):
-        values = read_json(Path(plan), "a plan")
-        meshed = values.get("format") == MESHES
-        plan = MeshedPlan(values, str(plan)) if meshed else Plan(values, str(plan))
-    if isinstance(plan, Plan):
+    if not isinstance(plan, Plan):
+        plan = Plan.read(plan)
+    if not plan.meshes:
         return launch_files(Job(plan, hosts), targets)
     if targets != ["flagscale"]:
         raise DataError(f"--to {','.join(targets)}: has one degree for all stages, expected flagscale alone for meshes")

@@ -6,28 +6,28 @@ The plan of a launcher's stack that is nearest to one which the launcher cannot 
     model of the plan.
 (2) Where the stack has no plan with these degrees, it is the best that is found without them.
 (3) On devices of several types FlagScale's limits are those of stack ``flagscale``, elsewhere those of its Megatron-LM.
-    Without these degrees plans of meshes are searched too (``taut.meshes.spaces``), or alone where the better plan is
+    Without these degrees plans of meshes are searched too (``taut.planning.solve``), or alone where the better plan is
     one that it cannot run.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from taut.data.catalog.builtin import catalog_stack
 from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
 from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.exports.export import FRAMEWORKS
-from taut.exports.flagscale_meshes import mesh_files
+from taut.exports.flagscale import mesh_files
 from taut.exports.job import Job
 from taut.formulations.problem import PlanningProblem
-from taut.meshes.plan import MeshedPlan, planned_meshes
-from taut.meshes.spaces import plan_with_meshes
 from taut.planning.plan import Plan
 from taut.planning.request import PlanRequest
-from taut.planning.solve import planned
+from taut.planning.solve import plan_one_degree, plan_request
 from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.certificate.document import problem_of
+from taut.solver.methods.named import MESHES
 
 STACKS = {
     "megatron": "megatron-core",
@@ -37,19 +37,19 @@ STACKS = {
     "deepspeed": "deepspeed",
 }
 """The stack whose limits are a launcher's, on devices of one type."""
-MESHES = "flagscale"
+FLAGSCALE = "flagscale"
 """The launcher whose stack of the same name plans devices of several types, (3)."""
 TIME_LIMIT = 10.0
 """Seconds of each of the two searches, as long as somebody waits for a message; most end sooner."""
 
-Search = Callable[..., Plan | MeshedPlan]
+Search = Callable[..., Plan]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nearest:
     """The nearest plan, the stack it is of, the values that it was held to, and how much slower it is as a share."""
 
-    plan: Plan | MeshedPlan
+    plan: Plan
     stack: str
     fix: dict[str, Any]
     slower: float
@@ -72,9 +72,9 @@ def nearest_plan(plan: Plan, framework: str, *, progress: Listener | None = None
     dispatch = problem.space.dispatch
     if stack is None or dispatch.imbalance > 1 or dispatch.dispatcher not in catalog_stack(stack).dispatchers:
         return None
-    ways: list[tuple[dict[str, Any], Search]] = [(_degrees(plan), planned), ({}, planned)]
-    if framework == MESHES and len(problem.cluster.devices) > 1:
-        stack, ways = MESHES, [ways[0], ({}, plan_with_meshes), ({}, planned_meshes)]
+    ways: list[tuple[dict[str, Any], Search]] = [(_degrees(plan), plan_one_degree), ({}, plan_one_degree)]
+    if framework == FLAGSCALE and len(problem.cluster.devices) > 1:
+        stack, ways = FLAGSCALE, [ways[0], ({}, plan_request), ({}, partial(plan_request, method=MESHES))]
     for fix, search in ways:
         found = _planned(search, problem, stack, fix, progress)
         if found is not None and _runs(found, framework):
@@ -92,7 +92,7 @@ def _degrees(plan: Plan) -> dict[str, Any]:
 
 def _planned(
     search: Search, problem: PlanningProblem, stack: str, fix: dict[str, Any], progress: Listener | None
-) -> Plan | MeshedPlan | None:
+) -> Plan | None:
     try:
         request = PlanRequest(
             problem.model,
@@ -125,10 +125,10 @@ def _exchanges(dispatch: DispatchSpec, stack: str) -> dict[str, Any]:
     }
 
 
-def _runs(plan: Plan | MeshedPlan, framework: str) -> bool:
+def _runs(plan: Plan, framework: str) -> bool:
     """Whether the launcher's files can be made."""
     try:
-        if isinstance(plan, MeshedPlan):
+        if plan.meshes:
             mesh_files(plan)
         else:
             FRAMEWORKS[framework](Job(plan))

@@ -1,7 +1,7 @@
 """``launch.md``: what to run where, and what to check before."""
 
 from taut.exports.job import Job
-from taut.planning.batch_words import batch_words
+from taut.planning.tables import batch_words
 from taut.words import percent
 
 STARTS = {

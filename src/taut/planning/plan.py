@@ -1,37 +1,65 @@
-"""A plan of one degree for all stages, as it is returned and read back (``taut.planning.written``)."""
+"""
+A plan as it is returned, read back and checked: a document with its certificate, typed.
 
+A plan holds the document twice: as plain JSON values, which are written and checked, and as frozen sections, which its
+properties return. Its stages have one degree for all, or degrees of their own on each type of device, which are its
+``meshes``. What asks for one degree, such as ``strategy``, refuses a plan of meshes by name.
+"""
+
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from taut.planning.tables import stage_records, worker_records
-from taut.planning.written import WrittenPlan
+from taut.data.cluster import ClusterSpec
+from taut.data.read import read_json
+from taut.data.schedule import FORMAT as SCHEDULE
+from taut.errors import DataError
+from taut.files import write_atomically
+from taut.planning.tables import described_cluster, stage_records, worker_records
 from taut.reports.plan import summary
 from taut.solver.certificate.document import (
+    AnyDocument,
     CandidateSection,
     CertificateSection,
+    MeshDocument,
+    MeshSection,
     PlanDocument,
     PredictedSection,
     StrategySection,
-    parse_document,
+    of_one_degree,
+    parse_plan,
 )
+from taut.solver.certificate.spaces import (
+    OtherSpace,
+    WithoutPlan,
+    bound_of_both,
+    gap_of_both,
+    other_space,
+    status_of_both,
+)
+from taut.solver.certificate.verify import Verification, verify_plan
 from taut.words import percent
 
 if TYPE_CHECKING:
     from networkx import DiGraph
 
+    from taut.schedules.verify import ScheduleVerification
+
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Plan(WrittenPlan[PlanDocument]):
+class Plan:
     """
     A plan: strategy, placement, predictions and certificate.
 
     Parameters
     ----------
     document
-        The plan as plain JSON values, in the format ``taut-plan/1``; not to be changed.
+        The plan as plain JSON values, in the format ``taut-plan/1``, or ``taut-meshes/1`` for degrees by type of
+        device; not to be changed.
     source
         Where it comes from, for messages.
 
@@ -50,40 +78,164 @@ class Plan(WrittenPlan[PlanDocument]):
     ['0-12', '13-23']
     """
 
+    document: dict[str, Any]
+    source: str = "a plan"
+    sections: AnyDocument = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sections", parse_plan(self.document, self.source))
+        other_space(self.document, self.source)
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Plan":
+        """
+        Read a plan that was written.
+
+        Raises
+        ------
+        DataError
+            If the file cannot be read or is no plan.
+        """
+        return cls(read_json(Path(path), "a plan"), str(path))
+
+    def write(self, path: str | Path) -> None:
+        """Write the document as JSON, whole or not at all."""
+        write_atomically(Path(path), json.dumps(self.document) + "\n")
+
+    def verify(self) -> Verification:
+        """Check the certificate without trusting the search."""
+        return verify_plan(json.loads(json.dumps(self.document)), self.source)
+
+    @property
+    def typed(self) -> PlanDocument:
+        """
+        The sections of a plan of one degree for all stages.
+
+        Raises
+        ------
+        DataError
+            If its stages have degrees by type of device.
+        """
+        return of_one_degree(self.sections, self.source)
+
+    @property
+    def meshed(self) -> MeshDocument:
+        """
+        The sections of a plan of meshes.
+
+        Raises
+        ------
+        DataError
+            If all its stages have one degree.
+        """
+        if not isinstance(self.sections, MeshDocument):
+            raise DataError(f"{self.source}: has one degree for all stages, expected a plan of meshes")
+        return self.sections
+
+    @property
+    def meshes(self) -> list[MeshSection]:
+        """Degrees on each type of device, in the order of the stages; empty where all stages have one degree."""
+        return self.sections.strategy.meshes if isinstance(self.sections, MeshDocument) else []
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+        return self.sections.inputs["model"].name
+
+    @property
+    def cluster(self) -> str:
+        """Name of the cluster."""
+        return self.sections.inputs["cluster"].name
+
+    @property
+    def cluster_spec(self) -> ClusterSpec:
+        """The cluster, as the document describes it."""
+        return described_cluster(self.sections)
+
     @property
     def strategy(self) -> StrategySection:
-        """Degrees, micro-batch, schedule, stages and recompute."""
+        """Degrees, micro-batch, schedule, stages and recompute, of one degree for all stages."""
         return self.typed.strategy
 
     @property
     def devices(self) -> list[list[list[int]]]:
         """Device of every worker: ``devices[stage][replica][tensor rank]``."""
-        return self.typed.placement.devices
+        return self.sections.devices if isinstance(self.sections, MeshDocument) else self.sections.placement.devices
 
     @property
     def predicted(self) -> PredictedSection:
-        """Step time with its parts, memory by stage, throughput."""
+        """Step time with its parts, memory by stage, throughput, of one degree for all stages."""
         return self.typed.predicted
 
     @property
     def certificate(self) -> CertificateSection:
-        """Objective, lower bound, gaps, the space, and a bound for each candidate."""
+        """Objective, lower bound, gaps, the space, and a bound for each candidate, of one degree for all stages."""
         return self.typed.certificate
 
     @property
     def candidates(self) -> list[CandidateSection]:
-        """Every candidate of the space with its bound, its source and its state."""
+        """Every candidate of the space of one degree, with its bound, its source and its state."""
         return self.typed.certificate.candidates
 
     @cached_property
     def stages(self) -> list[dict[str, Any]]:
-        """One record a stage: layers, recompute, kind of device, bytes predicted, kept free and there."""
-        return stage_records(self.typed)
+        """One record a stage: layers, recompute, degrees, kind of device, bytes predicted, kept free and there."""
+        return stage_records(self.sections)
 
     @cached_property
     def workers(self) -> list[dict[str, Any]]:
         """One record a worker: stage, replica, tensor rank, device, and its node and place there."""
         return worker_records(self.typed)
+
+    @property
+    def step_time_s(self) -> float:
+        """Predicted seconds of one training step."""
+        return self.sections.predicted.step_time_s
+
+    @property
+    def other_space(self) -> OtherSpace:
+        """What the document says of plans of meshes, or of one degree; None where one space alone was searched."""
+        return other_space(self.document, self.source)
+
+    @property
+    def status(self) -> str:
+        """``optimal`` or ``feasible``: of the space, or of both."""
+        if (other := self.other_space) is None:
+            return self.sections.status
+        return str(status_of_both(self.step_time_s, self.sections.certificate.lower_bound_s, other))
+
+    @property
+    def lower_bound_s(self) -> float | None:
+        """Seconds that no plan of the space, or of both, can beat; None if nothing was proven."""
+        return bound_of_both(self.sections.certificate.lower_bound_s, self.other_space)
+
+    @property
+    def gap(self) -> float | None:
+        """Relative gap between step time and bound."""
+        stated = self.sections.certificate
+        if (other := self.other_space) is None:
+            return stated.gap
+        return gap_of_both(self.step_time_s, stated.lower_bound_s, other)
+
+    @property
+    def spaces(self) -> list[str]:
+        """Status and bound of both spaces, and what is known of the other one; none where one alone was searched."""
+        other, bound = self.other_space, self.lower_bound_s
+        if other is None:
+            return []
+        others = "one degree for all stages" if self.meshes else "degrees by type of device"
+        if isinstance(other, WithoutPlan):
+            least = "" if other.lower_bound_s is None else f", none is below {other.lower_bound_s:.6g} s"
+            found = "no plan fits" if other.status == "infeasible" else f"no plan was found in time{least}"
+        else:
+            stated = other.certificate
+            least = "" if stated.lower_bound_s is None else f", none below {stated.lower_bound_s:.6g} s"
+            found = f"the best plan takes {stated.objective_s:.6g} s{least}"
+        both = "unknown" if bound is None else f"{bound:.6g} s, gap {percent(self.gap)}"
+        return [
+            f"status      {self.status}: lower bound of both spaces {both}",
+            f"            with {others} {found}",
+        ]
 
     def to_networkx(self) -> "DiGraph[int]":
         """The traffic of a step between devices, in bytes (``taut.planning.traffic``)."""
@@ -93,26 +245,41 @@ class Plan(WrittenPlan[PlanDocument]):
 
     def __str__(self) -> str:
         """The plan in words."""
-        return summary(self.typed, spaces=self.spaces)
+        return summary(self.sections, spaces=self.spaces)
 
-    def _parsed(self) -> PlanDocument:
-        return parse_document(self.document, self.source)
+    def __repr__(self) -> str:
+        """One line: model, cluster, strategy, step time, gap."""
+        return f"<Plan {', '.join(self._figures.values())}>"
+
+    def _repr_html_(self) -> str:
+        """A small table for notebooks: the line of ``repr`` by its parts."""
+        cells = (f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in self._figures.items())
+        return f"<table>{''.join(cells)}</table>"
 
     @property
     def _figures(self) -> Mapping[str, str]:
-        chosen = self.strategy
-        copies = f" dp_shard={chosen.dp_shard}" if chosen.dp_shard else ""
-        away = f" offload={chosen.optimizer_offload:g}" if chosen.optimizer_offload else ""
-        away += f" activation_offload={chosen.activation_offload:g}" if chosen.activation_offload else ""
-        named = {"pp": chosen.pp, "tp": chosen.tp, "cp": chosen.cp, "dp": chosen.dp, "ep": chosen.ep}
-        shown = [f"{name}={degree}" for name, degree in named.items() if degree > 1 or name not in ("cp", "ep")]
-        degrees = f"{' '.join(shown)} micro_batch={chosen.micro_batch} {chosen.schedule}"
+        """What a line says of the plan, by name."""
         return {
             "plan": f"{self.model} on {self.cluster}",
-            "strategy": degrees + (f" zero={chosen.zero}" if chosen.zero else "") + copies + away,
+            "strategy": _degrees(self.sections),
             "step time": f"{self.step_time_s:.4g} s a step",
             "gap": f"gap {percent(self.gap)}",
         }
+
+
+def _degrees(document: AnyDocument) -> str:
+    """Degrees, schedule and sharding as short as a line needs them."""
+    if isinstance(document, MeshDocument):
+        meshes = "; ".join(f"{m.device}: tp={m.tp} dp={m.dp} pp={m.pp}" for m in document.strategy.meshes)
+        return meshes + (f"; zero={document.strategy.zero}" if document.strategy.zero else "")
+    chosen = document.strategy
+    copies = f" dp_shard={chosen.dp_shard}" if chosen.dp_shard else ""
+    away = f" offload={chosen.optimizer_offload:g}" if chosen.optimizer_offload else ""
+    away += f" activation_offload={chosen.activation_offload:g}" if chosen.activation_offload else ""
+    named = {"pp": chosen.pp, "tp": chosen.tp, "cp": chosen.cp, "dp": chosen.dp, "ep": chosen.ep}
+    shown = [f"{name}={degree}" for name, degree in named.items() if degree > 1 or name not in ("cp", "ep")]
+    degrees = f"{' '.join(shown)} micro_batch={chosen.micro_batch} {chosen.schedule}"
+    return degrees + (f" zero={chosen.zero}" if chosen.zero else "") + copies + away
 
 
 def load_plan(path: str | Path) -> Plan:
@@ -122,7 +289,7 @@ def load_plan(path: str | Path) -> Plan:
     Parameters
     ----------
     path
-        JSON file in the format ``taut-plan/1``.
+        JSON file in the format ``taut-plan/1``, or ``taut-meshes/1`` for degrees by type of device.
 
     Raises
     ------
@@ -137,3 +304,40 @@ def load_plan(path: str | Path) -> Plan:
     taut.errors.DataError: nowhere.json: No such file or directory, expected a plan
     """
     return Plan.read(path)
+
+
+def verify(plan: Plan | Mapping[str, Any] | str | Path) -> "Verification | ScheduleVerification":
+    """
+    Check a plan or schedule without trusting the search that made it.
+
+    Parameters
+    ----------
+    plan
+        A plan, the plain values of its document, or the path of a plan or schedule that was written.
+
+    Returns
+    -------
+    Verification or ScheduleVerification
+        Whether it ``holds``, its ``faults``, and the ``gap`` that was derived again.
+
+    Raises
+    ------
+    DataError
+        If this is no such document.
+
+    Examples
+    --------
+    >>> import taut
+    >>> plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 1, "tp": 1, "micro_batch": 4})
+    >>> taut.verify(plan).holds
+    True
+    """
+    from taut.schedules.verify import verify_schedule
+
+    if isinstance(plan, Plan):
+        return plan.verify()
+    if isinstance(plan, Mapping):
+        return verify_plan(dict(plan))
+    path = Path(plan)
+    values = read_json(path, "a plan or schedule")
+    return verify_schedule(path) if values.get("format") == SCHEDULE else verify_plan(values, str(path))

@@ -1,29 +1,42 @@
 """
 The main job: from a model and a cluster to a plan with a proven gap.
 
-The way a plan takes: a ``PlanRequest`` becomes a ``PlanningProblem`` (``taut.planning.resolve``), the branch and bound
-(``taut.solver.search.search``) finds strategy, stages and placement with a bound on every candidate, and the
-certificate (``taut.solver.certificate.write``) writes down everything that ``taut verify`` needs. With another method
-(``taut.solver.methods``) the plan is that method's, and the branch and bound gives it its bounds.
+The way of a plan: a ``PlanRequest`` becomes a ``PlanningProblem`` (``taut.planning.resolve``). The branch and bound
+(``taut.solver.search.search``) finds strategy, stages and placement with a bound on every candidate. The certificate
+(``taut.solver.certificate.write``) writes down everything that ``taut verify`` needs. With another method
+(``taut.solver.methods``) the plan is the plan of that method, and the branch and bound gives it its bounds.
+
+A stack may have two spaces: one degree for all stages, and meshes (``taut.planning.meshes``). ``plan_request`` searches
+one after the other and returns the better plan with a bound on both. Of two equal plans it is the plan of one degree.
 """
 
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from time import perf_counter
 from typing import Any, Unpack, overload
 
-from taut.errors import FieldError, InfeasibleError, NothingFoundError
+from taut.data.costs import RECOMPUTE
+from taut.data.memory import beyond
+from taut.data.suggest import one_of
+from taut.errors import ExtrapolationWarning, FieldError, InfeasibleError, NothingFoundError
+from taut.formulations.mechanisms.latency_models import SIMULATED
 from taut.formulations.problem import PlanningProblem
-from taut.planning.extrapolation import warn_outside
-from taut.planning.method import found_nothing, named, of_even_batches, scored_by_simulation
+from taut.formulations.strategy import Strategy
+from taut.formulations.tables.learned_memory import candidate_features
+from taut.planning.meshes import has_meshes, mesh_problem, on_flagscale, plan_meshes
 from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
 from taut.planning.resolve import planning_problem, wider_costs
 from taut.planning.stated import Stated, fastest
 from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.certificate.spaces import with_other_space
 from taut.solver.certificate.write import plan_document
 from taut.solver.infeasibility.diagnosis import diagnose
-from taut.solver.methods.certified import METHOD_SHARE, planned_within
-from taut.solver.methods.named import SEARCH
+from taut.solver.methods.certified import METHOD_SHARE, Certified, planned_within
+from taut.solver.methods.named import MESHES, NAMES, SEARCH, method_of
 from taut.solver.result import Incumbent, Limits, SearchResult, Status, StoppedBy
 from taut.solver.search.search import search
 
@@ -32,6 +45,9 @@ _STOPPED = {
     StoppedBy.WORK: "the work limit came first",
     StoppedBy.INTERRUPT: "interrupted before there was one",
 }
+PlanSpace = Callable[[PlanRequest], Plan]
+"""The search of one space, within the limits of a request."""
+Nothing = InfeasibleError | NothingFoundError
 
 
 @overload
@@ -66,7 +82,9 @@ def plan(
         Specs or their plain values, catalog names (``gpt3-175b``, ``dgx-a100:16``) or files; or a ``PlanRequest``
         alone, which holds everything below but ``method``, ``processes`` and ``progress``.
     method
-        ``branch-and-bound``; ``simulated``, its best candidates scored by simulating them; ``cp-sat`` or ``cbc``, the
+        ``branch-and-bound``, in every space that a named ``stack`` has: one degree for all stages, and on devices of
+        several types also meshes, stages with degrees of their own on each type; ``meshes``, these alone;
+        ``simulated``, the best candidates of one degree scored by simulating them; ``cp-sat`` or ``cbc``, the
         strategy as an integer program and its placement as a quadratic assignment; or a baseline from its paper,
         ``megatron``, ``amp``, ``pipette``, ``hethub``, ``varuna``, ``fsdp`` or ``random``. Bounds are those of the
         branch and bound in any case, which has what the method leaves of the time limit, at least a quarter.
@@ -74,7 +92,7 @@ def plan(
         Of the branch and bound, which share incumbent and bounds; with several, ``work_limit`` holds for groups of
         candidates, and which of several plans within the gap is found depends on the time.
     progress
-        Called with a ``Progress``: ``wall_s``, ``incumbent``, ``lower_bound``, and in ``doing`` what was just done.
+        Called with a ``Listener``: ``wall_s``, ``incumbent``, ``lower_bound``, and in ``doing`` what was just done.
     **options
         ``global_batch``: sequences per step.
 
@@ -151,10 +169,90 @@ def plan(
     >>> taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 1, "tp": 1, "micro_batch": 4})
     <Plan gpt2-345m on dgx-a100, pp=1 tp=1 dp=8 micro_batch=4 1f1b zero=3, 0.1494 s a step, gap 0 %>
     """
-    return planned(request_of(model, cluster, options), method=method, processes=processes, progress=progress)
+    return plan_request(request_of(model, cluster, options), method=method, processes=processes, progress=progress)
 
 
-def planned(
+def plan_request(
+    request: PlanRequest, *, method: str = SEARCH, processes: int = 1, progress: Listener | None = None
+) -> Plan:
+    """
+    Plan what a request asks for; arguments and errors are those of ``plan``.
+
+    With two spaces each search has half of a limit of time or work, and the second also what the first left over.
+    """
+    request, method = scored_by_simulation(request, method)
+    spaces = _spaces(request, method, processes, progress)
+    began, work, found = perf_counter(), 0, list[Plan | Nothing]()
+    for k, plan_space in enumerate(spaces):
+        limits = _shared_limits(request, len(spaces) - k, perf_counter() - began if k else 0.0, work)
+        if k and _was_interrupted(found[-1]):
+            limits["time_limit"] = 0.0
+        try:
+            best = plan_space(request.model_copy(update=limits))
+            found.append(best)
+            work += best.sections.provenance["work"]
+        except (InfeasibleError, NothingFoundError) as nothing:
+            found.append(nothing)
+            work += limits["work_limit"] or 0
+        except FieldError as error:
+            if k == 0:
+                raise
+            found.append(InfeasibleError(str(error)))
+    return _better(found)
+
+
+def _spaces(request: PlanRequest, method: str, processes: int, progress: Listener | None) -> list[PlanSpace]:
+    """The searches that a request asks for, one a space."""
+    if processes < 1 or (processes > 1 and method != SEARCH):
+        reason = f"expected a number above 0, and 1 with a method other than {SEARCH}"
+        raise FieldError("processes", str(processes), reason)
+    if method == MESHES:
+        request = on_flagscale(request)
+        return [partial(plan_meshes, mesh_problem(request), progress=progress)]
+    one_degree = partial(plan_one_degree, method=method, processes=processes, progress=progress)
+    if method != SEARCH or processes > 1 or not has_meshes(request):
+        return [one_degree]
+    try:
+        return [one_degree, partial(plan_meshes, mesh_problem(request), progress=progress)]
+    except FieldError as error:
+        warnings.warn(f"plans of meshes are not searched: {error}", UserWarning, stacklevel=4)
+        return [one_degree]
+
+
+def _shared_limits(request: PlanRequest, searches: int, seconds: float, work: int) -> dict[str, Any]:
+    """Limits of the next of the searches that are left, after so many seconds and so much work."""
+    most, units = request.time_limit, request.work_limit
+    return {
+        "time_limit": None if most is None else max(most - seconds, 0.0) / searches,
+        "work_limit": None if units is None else max(units - work, 0) // searches,
+    }
+
+
+def _was_interrupted(found: Plan | Nothing) -> bool:
+    """Whether Ctrl-C ended the search of a plan."""
+    return isinstance(found, Plan) and found.sections.provenance.get("stopped_by") == StoppedBy.INTERRUPT
+
+
+def _better(found: Sequence[Plan | Nothing]) -> Plan:
+    """The better plan of one or two spaces, with what is known of the other space beside it."""
+    plans = [each for each in found if isinstance(each, Plan)]
+    if not plans:
+        raise next(each for each in found if isinstance(each, InfeasibleError | NothingFoundError))
+    best = min(plans, key=lambda each: each.step_time_s)
+    others = [each for each in found if each is not best]
+    return best if not others else Plan(with_other_space(best.document, _known(others[0])))
+
+
+def _known(found: Plan | Nothing) -> dict[str, Any]:
+    """What a search says of its space: its plan's document, or a state and a bound without a plan."""
+    if isinstance(found, Plan):
+        return found.document
+    if isinstance(found, InfeasibleError):
+        return {"status": "infeasible", "lower_bound_s": None}
+    return {"status": "unknown", "lower_bound_s": found.lower_bound_s}
+
+
+def plan_one_degree(
     request: PlanRequest,
     *,
     method: str = SEARCH,
@@ -163,41 +261,52 @@ def planned(
     starts: Sequence[Stated] = (),
 ) -> Plan:
     """
-    What ``plan`` finds for a request.
+    Plan with one degree for all stages; other arguments and errors are those of ``plan``.
 
-    Parameters
-    ----------
-    request, method, processes, progress
-        As of ``plan``.
-    starts
-        Configurations that the branch and bound of one process knows from the beginning, where they fit and lie in the
-        space.
-
-    Raises
-    ------
-    DataError, InfeasibleError, NothingFoundError
-        As ``plan`` does.
+    ``starts``: configurations that the branch and bound of one process knows from the beginning, where they fit and lie
+    in the space.
     """
-    request, method = scored_by_simulation(request, method)
-    if processes < 1 or (processes > 1 and method != SEARCH):
-        reason = f"expected a number above 0, and 1 with a method other than {SEARCH}"
-        raise FieldError("processes", str(processes), reason)
+    if method not in NAMES:
+        raise FieldError("method", method, f"expected {one_of(method, NAMES)}")
     problem, limits = planning_problem(request), request.limits
     if method != SEARCH:
-        problem = of_even_batches(problem, method)
-    tried = None if method == SEARCH else planned_within(problem, named(method), limits, progress)
+        problem = _of_even_batches(problem, method)
+    tried = None if method == SEARCH else planned_within(problem, method_of(method), limits, progress)
     known = fastest(problem, starts)
     result = _searched(problem, limits, processes, progress, known) if tried is None else tried.result
     if result.status is Status.INFEASIBLE:
         why_not = diagnose(problem, result, pricing=lambda max_tp: wider_costs(problem, request.profile, max_tp))
         raise InfeasibleError(str(why_not), why_not.as_dict())
     if result.incumbent is None:
-        if tried is not None and tried.outcome.wall_s < METHOD_SHARE * (limits.time_limit or math.inf):
-            raise NothingFoundError(f"no plan found: {found_nothing(tried, problem)}")
-        why = _STOPPED.get(result.stopped_by, "every candidate left mixes devices in ways that did not fit")
-        raise NothingFoundError(f"no plan found: {why}; no plan is faster than {result.lower_bound:.6g} s")
-    warn_outside(problem, result.incumbent.strategy)
+        raise _nothing_found(problem, result, limits, tried)
+    _warn_outside(problem, result.incumbent.strategy)
     return Plan(plan_document(problem, result, limits, None if tried is None else tried.figures))
+
+
+def scored_by_simulation(request: PlanRequest, method: str) -> tuple[PlanRequest, str]:
+    """
+    The request and method that stand for latency model ``simulated``; any other request as it is.
+
+    Raises ``FieldError`` if another method is asked for as well.
+    """
+    if request.latency_model != SIMULATED:
+        return request, method
+    if method not in (SEARCH, SIMULATED):
+        raise FieldError("method", method, f"given together with latency model {SIMULATED}, expected none")
+    return request.model_copy(update={"latency_model": "step"}), SIMULATED
+
+
+def _of_even_batches(problem: PlanningProblem, method: str) -> PlanningProblem:
+    """
+    The problem of the methods that know no batches which replicas divide unevenly.
+
+    Raises ``FieldError`` if such a batch is asked for.
+    """
+    if problem.space.fixed.get("uneven_batch"):
+        raise FieldError("method", method, "knows no uneven batch, expected none with uneven_batch=true")
+    if not problem.space.uneven_batch:
+        return problem
+    return replace(problem, space=problem.space.model_copy(update={"uneven_batch": False}))
 
 
 def _searched(
@@ -211,3 +320,44 @@ def _searched(
 
     with local_executor(processes) as executor:
         return search_on(executor, processes, problem, limits, progress)
+
+
+def _nothing_found(
+    problem: PlanningProblem, result: SearchResult, limits: Limits, tried: Certified | None
+) -> NothingFoundError:
+    """Why a search, or a method that was tried, has no plan."""
+    if tried is not None and tried.outcome.wall_s < METHOD_SHARE * (limits.time_limit or math.inf):
+        outcome = tried.outcome
+        why = f"{outcome.method} found none that fits among {outcome.candidates} candidates"
+        if outcome.candidates == 0:
+            why = f"none of the {len(problem.candidates)} candidates is one that {outcome.method} considers"
+        elif math.isfinite(tried.best_s):
+            why += f"; {SEARCH} has one of {tried.best_s:.6g} s"
+        return NothingFoundError(f"no plan found: {why}")
+    why = _STOPPED.get(result.stopped_by, "every candidate left mixes devices in ways that did not fit")
+    bound = result.lower_bound
+    return NothingFoundError(f"no plan found: {why}; no plan is faster than {bound:.6g} s", bound)
+
+
+def _warn_outside(problem: PlanningProblem, strategy: Strategy) -> None:
+    """Warn where the memory model is asked beyond the runs that it was fitted on."""
+    choice, block, network = strategy.candidate, problem.model.blocks[0], problem.memory.network
+    if network is not None:
+        used = sorted({RECOMPUTE.index(recompute) for recompute in strategy.recompute})
+        far = network.outside(candidate_features(network.names, problem.model, choice)[used])
+        words = f"{network.name}: asked beyond the runs it was trained on: {', '.join(far)}"
+    else:
+        far = problem.memory.outside(
+            n_gpus=problem.cluster.num_devices,
+            hidden=block.hidden,
+            layers=len(problem.model.blocks),
+            seq=block.seq,
+            tp=choice.tp,
+            pp=choice.pp,
+            dp=choice.dp,
+            micro_batch=choice.micro_batch,
+            num_micro_batches=choice.num_micro_batches,
+        )
+        words = f"{problem.memory.name}: {beyond(problem.memory, far)}"
+    if far:
+        warnings.warn(words, ExtrapolationWarning, stacklevel=3)

@@ -1,21 +1,26 @@
 r"""
 What the limits of a stack cost at most.
 
-With T the step time of a stack's plan and B a lower bound on the whole space at the same prices, the best plan of all
-is faster by at most
+With T the step time of a stack's plan and B a lower bound on the whole space at the same prices, of one degree for all
+stages and of meshes where the devices are of several types, the best plan of all is faster by at most
 
 (1) :math:`T / B - 1`.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from taut.data.stack import SCHEDULES
-from taut.errors import NothingFoundError
+from taut.errors import FieldError, NothingFoundError
+from taut.formulations.mechanisms.latency_models import SIMULATED
+from taut.planning.meshes import has_meshes, mesh_problem
 from taut.planning.plan import Plan
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
+from taut.planning.solve import scored_by_simulation
 from taut.planning.stack import WHOLE_SPACE, stack_of
 from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.meshes.search import search_meshes
 from taut.solver.search.search import search
 
 
@@ -50,6 +55,7 @@ def stack_price(request: PlanRequest, plan: Plan, *, progress: Listener | None =
     ``request``: what the plan was made for; its limits hold for this search as well; ``progress``: called as by
     ``taut.plan``. Raises ``NothingFoundError`` if the search was stopped before its first bound.
     """
+    request, _ = scored_by_simulation(request, SIMULATED)
     priced = planning_problem(request)
     wider = request.model_copy(
         update={
@@ -60,9 +66,12 @@ def stack_price(request: PlanRequest, plan: Plan, *, progress: Listener | None =
             "schedules": request.schedules or SCHEDULES,
         }
     )
-    found = search(planning_problem(wider), request.limits, progress)
-    if not found.lower_bound > 0:
+    bounds = [search(planning_problem(wider), request.limits, progress).lower_bound]
+    if has_meshes(wider):
+        with suppress(FieldError):
+            bounds.append(search_meshes(mesh_problem(wider), request.limits, progress).lower_bound)
+    if not min(bounds) > 0:
         raise NothingFoundError("no stack price: the search was stopped before it bounded the whole space")
     considered = SCHEDULES if "schedule" in request.fix else priced.space.schedules
     left_out = tuple(kind for kind in stack_of(request).schedules if kind not in considered)
-    return StackPrice(priced.space.stack or WHOLE_SPACE, plan.step_time_s, found.lower_bound, left_out)
+    return StackPrice(priced.space.stack or WHOLE_SPACE, plan.step_time_s, min(bounds), left_out)

@@ -1,5 +1,5 @@
 """
-Records of a plan document: one for each stage, and one for each worker.
+Records of a plan document: one for each stage, and one for each worker; devices and micro-batches in words.
 
 Stage x of a schedule with several chunks a device is device x of the pipeline and holds all chunks on it.
 """
@@ -8,9 +8,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from taut.data.cluster import ClusterSpec
+from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
+from taut.data.units import KIB
 from taut.formulations.schedules.plan_orders import device_of_chunk
-from taut.solver.certificate.document import DocumentFrame, PlanDocument
+from taut.solver.certificate.document import AnyDocument, DocumentFrame, MeshDocument, PlanDocument, StrategySection
 
 
 def described_cluster(document: DocumentFrame) -> ClusterSpec:
@@ -22,7 +24,7 @@ def described_cluster(document: DocumentFrame) -> ClusterSpec:
     return ClusterSpec.parse(document.inputs["cluster"].spec, "inputs.cluster")
 
 
-def described_model(document: PlanDocument) -> ModelSpec:
+def described_model(document: DocumentFrame) -> ModelSpec:
     """
     Read the model that a plan document describes.
 
@@ -40,12 +42,41 @@ def nodes_of_expert_groups(document: PlanDocument) -> int:
     return max(len({node_of[device] for device in group}) for group in groups)
 
 
-def stage_records(document: PlanDocument) -> list[dict[str, Any]]:
+def stage_records(document: AnyDocument) -> list[dict[str, Any]]:
     """
-    List the stages: layers, recompute, kind of device, bytes predicted, kept free and there.
+    List the stages: layers, recompute, kind of device, bytes predicted, kept free and there; degrees where they differ.
 
     Returns one record a stage; memory in bytes of the fullest device. Selective recompute of named modules says which.
     """
+    return _of_meshes(document) if isinstance(document, MeshDocument) else _of_one_degree(document)
+
+
+def _of_meshes(document: MeshDocument) -> list[dict[str, Any]]:
+    """The stages of a plan of meshes, each with its own degrees."""
+    chosen, predicted = document.strategy, document.predicted
+    memory = MemoryModel.parse(document.inputs["memory_model"].spec, "inputs.memory_model")
+    meshes = [mesh for mesh in chosen.meshes for _ in range(mesh.pp)]
+    return [
+        {
+            "stage": x,
+            "layers": _layers(chosen.stages[x], at_first=False),
+            "num_layers": chosen.stages[x][1] - chosen.stages[x][0],
+            "recompute": chosen.recompute[x],
+            "device": mesh.device,
+            "tp": mesh.tp,
+            "dp": mesh.dp,
+            "micro_batch": mesh.micro_batch,
+            "first_device": document.devices[x][0][0],
+            "memory_bytes": predicted.memory_bytes[x],
+            "margin_bytes": memory.margin_kib(predicted.capacity_bytes[x] // KIB) * KIB,
+            "capacity_bytes": predicted.capacity_bytes[x],
+        }
+        for x, mesh in enumerate(meshes)
+    ]
+
+
+def _of_one_degree(document: PlanDocument) -> list[dict[str, Any]]:
+    """The stages of a plan of one degree for all of them; a stage of several chunks names the layers of each."""
     modules = "+".join(document.certificate.space.get("recompute_modules", ()))
     named = {"selective": f"selective:{modules}"} if modules else {}
     chosen, predicted = document.strategy, document.predicted
@@ -117,3 +148,22 @@ def device_ranges(devices: Iterable[int]) -> str:
         else:
             runs.append([device, device])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def batch_words(strategy: StrategySection, each: str = "a pipeline and step") -> str:
+    """
+    How many micro-batches replicas run, those that run as many together.
+
+    Examples
+    --------
+    >>> import taut
+    >>> batch_words(taut.plan("gpt2-345m", "dgx-a100", global_batch=64, fix={"dp": 8, "micro_batch": 2}).strategy)
+    '4 of them a pipeline and step'
+    """
+    if not strategy.micro_batches:
+        return f"{strategy.num_micro_batches} of them {each}"
+    replicas: dict[int, list[int]] = {}
+    for replica, count in enumerate(strategy.micro_batches):
+        replicas.setdefault(count, []).append(replica)
+    parts = [f"{count} in replicas {device_ranges(held)}" for count, held in sorted(replicas.items())]
+    return f"of them {each}: {', '.join(parts)}"

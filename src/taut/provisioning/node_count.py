@@ -44,14 +44,16 @@ class NodeCount:
     complaint: DataError | None = None
     limits: Limits = field(default_factory=Limits)
 
-    def refine(self, time_left: float | None) -> None:
-        """Search once more, with more work, if there is something to search."""
+    def refine(self, time_left: float | None) -> StoppedBy | None:
+        """Search once more, with more work; why the search stopped, None where there is nothing to search."""
         self.work = min(max(MORE * self.work, FIRST_WORK), self.request.work_limit or 10**9)
         self.pose()
         if self.problem is None:
-            return
+            return None
         self.limits = replace(self.request.limits, work_limit=self.work, time_limit=time_left)
-        self._take(search(self.problem, self.limits))
+        found = search(self.problem, self.limits)
+        self._take(found)
+        return found.stopped_by
 
     def pose(self) -> None:
         """State the problem, unless that was done; where no candidate uses so many nodes, there is no plan."""

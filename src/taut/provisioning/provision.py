@@ -14,7 +14,7 @@ their nodes.
 """
 
 import math
-from dataclasses import replace
+import time
 from typing import Any, NoReturn
 
 from taut.data.load import load_cluster
@@ -24,11 +24,11 @@ from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request
 from taut.provisioning.goal import Goal, steps_of
 from taut.provisioning.node_count import NodeCount, bound_of, check_alike, counts_of, value_of
 from taut.provisioning.result import NodeCountPoint, Provision
-from taut.solver.branch_and_bound.best_first import BestFirst
-from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.certificate.node_counts import NAME
 from taut.solver.certificate.write import plan_document
 from taut.solver.certificate.write_node_counts import Searched, node_counts_section
+from taut.solver.result import StoppedBy, relative_gap
 
 
 def provision(
@@ -90,7 +90,7 @@ def provision(
     counts = counts_of(request, spec)
     length = steps_of(tokens, steps, _tokens_a_step(counts))
     goal = Goal(objective=objective, steps=length, price=price, deadline_days=deadline_days)
-    _Search(counts, goal, request, progress).run()
+    _search(counts, goal, request, progress)
     return _result(counts, goal)
 
 
@@ -103,41 +103,22 @@ def _tokens_a_step(counts: list[NodeCount]) -> int:
     raise counts[-1].complaint or InfeasibleError("no plan")
 
 
-class _Search:
-    """The numbers of nodes, of which the one with the least w(k) is searched further."""
-
-    def __init__(self, counts: list[NodeCount], goal: Goal, request: PlanRequest, progress: Listener | None) -> None:
-        self._counts, self._goal = counts, goal
-        # The work limit is each number's own.
-        self._loop = BestFirst(self, replace(request.limits, work_limit=None), progress)
-
-    def run(self) -> None:
-        """Search until (2) has closed, or a limit or an interrupt."""
-        with self._loop.stop:
-            self._loop.run()
-
-    @property
-    def incumbent_value(self) -> float:
-        """V."""
-        return _standing(self._counts, self._goal)[0]
-
-    @property
-    def lower_bound(self) -> float:
-        """The bound (2)."""
-        return _standing(self._counts, self._goal)[1]
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a number of nodes below V is left to search."""
-        return _standing(self._counts, self._goal)[2] is not None
-
-    def refine(self) -> str:
-        """Search the number of nodes with the least w(k)."""
-        _, _, chosen = _standing(self._counts, self._goal)
-        assert chosen is not None
-        left = self._loop.stop.left
-        chosen.refine(left if math.isfinite(left) else None)
-        return f"{chosen.nodes} nodes"
+def _search(counts: list[NodeCount], goal: Goal, request: PlanRequest, progress: Listener | None) -> None:
+    """Search numbers of nodes until (2) has closed, or a limit or an interrupt."""
+    begin = time.monotonic()
+    while True:
+        best, bound, chosen = _standing(counts, goal)
+        gap = relative_gap(best, bound)
+        spent = time.monotonic() - begin
+        left = None if request.time_limit is None else request.time_limit - spent
+        if chosen is None or (gap is not None and gap <= request.gap) or (left is not None and left <= 0):
+            return
+        stopped = chosen.refine(left)
+        if progress is not None:
+            best, bound, _ = _standing(counts, goal)
+            progress(Progress(time.monotonic() - begin, best, bound, f"{chosen.nodes} nodes"))
+        if stopped is StoppedBy.INTERRUPT:
+            return
 
 
 def _standing(counts: list[NodeCount], goal: Goal) -> tuple[float, float, NodeCount | None]:

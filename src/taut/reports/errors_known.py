@@ -7,10 +7,10 @@ from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 
 if TYPE_CHECKING:
-    from taut.solver.certificate.document import InputSection, PlanDocument
+    from taut.solver.certificate.document import AnyDocument, InputSection
 
 
-def calibration_with_errors(plan: "PlanDocument") -> Calibration | None:
+def calibration_with_errors(plan: "AnyDocument") -> Calibration | None:
     """The calibration of a plan; None without one, without errors on unseen runs, or beside other types of device."""
     if (given := plan.inputs.get("calibration")) is None:
         return None

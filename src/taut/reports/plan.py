@@ -9,12 +9,13 @@ from rich.console import Console
 from rich.table import Table
 
 from taut.data.units import GIB
-from taut.planning.batch_words import batch_words
+from taut.planning.tables import batch_words, described_cluster, device_ranges, nodes_of_expert_groups, stage_records
 from taut.reports.memory_words import activations_on_hosts
 from taut.reports.proof import proof
+from taut.solver.certificate.document import MeshDocument, PlanDocument
 
 if TYPE_CHECKING:
-    from taut.solver.certificate.document import PlanDocument, PredictedSection, StrategySection
+    from taut.solver.certificate.document import AnyDocument, MeshesSection, StrategySection
 
 LABEL = 12
 """Columns of what a line of the report is about."""
@@ -32,9 +33,15 @@ PARTS = {
     "optimizer": "optimizer",
     "constant": "constant of the calibration",
 }
+"""Parts of a step by their names in the document."""
+MESH_PARTS = {
+    "passes": "passes with tensor-parallel traffic",
+    **{part: PARTS[part] for part in ("pipeline_transfers", "data_parallel", "optimizer", "constant")},
+}
+"""Parts of a step of meshes, whose passes are not told apart from their tensor-parallel traffic."""
 
 
-def summary(plan: "PlanDocument", *, width: int = 110, details: str = "", spaces: Sequence[str] = ()) -> str:
+def summary(plan: "AnyDocument", *, width: int = 110, details: str = "", spaces: Sequence[str] = ()) -> str:
     """
     Text of a plan.
 
@@ -62,36 +69,53 @@ def _wrapped(lines: list[str], width: int) -> str:
     return "\n".join(found)
 
 
-def _head(plan: "PlanDocument") -> list[str]:
-    strategy, predicted = plan.strategy, plan.predicted
-    devices = strategy.pp * strategy.tp * strategy.cp * strategy.dp
+def _head(plan: "AnyDocument") -> list[str]:
     overlap = " with overlapped gradient reductions" if plan.certificate.overlap_grad_reduce else ""
     return [
-        f"{plan.inputs['model'].name} on {plan.inputs['cluster'].name}: {devices} devices, "
+        f"{plan.inputs['model'].name} on {plan.inputs['cluster'].name}: {described_cluster(plan).num_devices} devices, "
         f"global batch {plan.certificate.space['global_batch']}{_sequence_length(plan)}",
         f"latency model {plan.certificate.latency_model}{overlap}{_stack(plan)}",
         "",
-        f"strategy    {strategy_words(strategy, plan.certificate.space)}",
-        f"            micro-batch {strategy.micro_batch}, {batch_words(strategy)}",
+        f"strategy    {strategy_words(plan)}",
+        f"            {_batch(plan)}",
         *_expert_groups(plan),
-        f"step time   {predicted.step_time_s:.4g} s: {_throughput(predicted)}",
+        f"step time   {plan.predicted.step_time_s:.4g} s: {_throughput(plan)}",
         "",
     ]
 
 
-def _expert_groups(plan: "PlanDocument") -> Iterator[str]:
-    """Which links exchanges of expert ranks use, where there are several."""
-    from taut.planning.tables import nodes_of_expert_groups
+def _batch(plan: "AnyDocument") -> str:
+    """Sequences of a micro-batch, and how many micro-batches there are."""
+    if isinstance(plan, PlanDocument):
+        return f"micro-batch {plan.strategy.micro_batch}, {batch_words(plan.strategy)}"
+    sizes = " and ".join(str(mesh.micro_batch) for mesh in plan.strategy.meshes)
+    count = f"{plan.strategy.num_micro_batches} of them a pipeline and step"
+    return f"micro-batch {sizes}, {count}; ranks in the order {plan.strategy.rank_order}"
 
-    chosen = plan.strategy
-    if chosen.ep > 1:
+
+def _expert_groups(plan: "AnyDocument") -> Iterator[str]:
+    """Which links exchanges of expert ranks use, where there are several."""
+    if isinstance(plan, PlanDocument) and (chosen := plan.strategy).ep > 1:
         nodes = nodes_of_expert_groups(plan)
         where = "within a node" if nodes == 1 else f"on {nodes} nodes, which their exchanges cross"
         yield f"            expert groups of {chosen.ep * max(chosen.etp, 1)} GPUs lie {where}"
 
 
-def strategy_words(strategy: "StrategySection", space: Mapping[str, Any]) -> str:
-    """Degrees, schedule and sharding in a line."""
+def strategy_words(plan: "AnyDocument") -> str:
+    """Degrees, schedule and sharding of a plan in a line."""
+    if isinstance(plan, MeshDocument):
+        return _mesh_words(plan.strategy)
+    return _degree_words(plan.strategy, plan.certificate.space)
+
+
+def _mesh_words(strategy: "MeshesSection") -> str:
+    """Degrees by type of device, in the order of the stages."""
+    degrees = [f"pipeline {m.pp} on {m.device}, tensor {m.tp}, data {m.dp}" for m in strategy.meshes]
+    return f"{'; '.join(degrees)}; 1f1b, ZeRO-{strategy.zero}"
+
+
+def _degree_words(strategy: "StrategySection", space: Mapping[str, Any]) -> str:
+    """One degree for all stages."""
     contexts = f", context {strategy.cp} ({CONTEXT_WORDS[strategy.cp_comm]})" if strategy.cp > 1 else ""
     wide = f" of {strategy.etp} tensor ranks each" if strategy.etp > 1 else ""
     experts = f", experts {strategy.ep}{wide}" if strategy.ep > 1 else ""
@@ -105,12 +129,12 @@ def strategy_words(strategy: "StrategySection", space: Mapping[str, Any]) -> str
     return f"{degrees}; {_schedule(strategy)}, {sharding}"
 
 
-def _stack(plan: "PlanDocument") -> str:
+def _stack(plan: "AnyDocument") -> str:
     """The framework that is to run the plan, where it is for one."""
     return f", stack {name}" if (name := plan.certificate.space.get("stack")) else ""
 
 
-def _sequence_length(plan: "PlanDocument") -> str:
+def _sequence_length(plan: "AnyDocument") -> str:
     """Tokens of a sequence, the longest of the layers where they differ, and the most that the model takes."""
     spec = plan.inputs["model"].spec
     layers = spec["layers"] if isinstance(spec["layers"], list) else [spec]
@@ -120,11 +144,14 @@ def _sequence_length(plan: "PlanDocument") -> str:
     return f", sequence length {max(lengths)}{most}" if lengths else ""
 
 
-def _throughput(predicted: "PredictedSection") -> str:
+def _throughput(plan: "AnyDocument") -> str:
     """Tokens a second and utilisation, which a step without duration does not have."""
-    if predicted.tokens_per_s is None or predicted.mfu is None:
+    tokens = plan.predicted.tokens_per_s
+    if isinstance(plan, MeshDocument) and tokens is not None:
+        return f"{tokens:.4g} tokens/s"
+    if isinstance(plan, MeshDocument) or tokens is None or plan.predicted.mfu is None:
         return "throughput unknown"
-    return f"{predicted.tokens_per_s:.4g} tokens/s, model FLOP utilisation {predicted.mfu:.1%}"
+    return f"{tokens:.4g} tokens/s, model FLOP utilisation {plan.predicted.mfu:.1%}"
 
 
 def _schedule(strategy: "StrategySection") -> str:
@@ -134,16 +161,23 @@ def _schedule(strategy: "StrategySection") -> str:
     return f"{strategy.schedule}{chunks}{adapted}"
 
 
-def _time_table(plan: "PlanDocument") -> Table:
+def parts_of(plan: "AnyDocument") -> dict[str, float]:
+    """Seconds of the step by part, in words."""
+    if isinstance(plan, MeshDocument):
+        named = MESH_PARTS
+    else:
+        named = PARTS | ({"tensor_parallel": words} if (words := _traffic(plan.strategy)) else {})
+    return {words: plan.predicted.breakdown_s[part] for part, words in named.items()}
+
+
+def _time_table(plan: "AnyDocument") -> Table:
     table = Table(title="where the step's time goes", title_justify="left", box=None, pad_edge=False)
     table.add_column("part")
     table.add_column("seconds", justify="right")
     table.add_column("share", justify="right")
     total = plan.predicted.step_time_s
-    for part, usual in PARTS.items():
-        words = _traffic(plan.strategy) or usual if part == "tensor_parallel" else usual
-        seconds = plan.predicted.breakdown_s[part]
-        if part == "constant" and seconds == 0.0:
+    for words, seconds in parts_of(plan).items():
+        if words == PARTS["constant"] and seconds == 0.0:
             continue
         table.add_row(words, f"{seconds:.4f}", f"{seconds / total:.1%}" if total else "")
     return table
@@ -155,25 +189,25 @@ def _traffic(strategy: "StrategySection") -> str:
     return f"traffic of {', '.join(['tensor', *more][:-1])} and {more[-1]} ranks" if more else ""
 
 
-def _stage_table(plan: "PlanDocument") -> Table:
-    """One row a stage; the kind of device where the cluster has several."""
-    from taut.planning.tables import device_ranges, stage_records
-
+def _stage_table(plan: "AnyDocument") -> Table:
+    """One row a stage; the kind of device where the cluster has several, and the degrees where those differ by it."""
     table = Table(title="\nstages", title_justify="left", box=None, pad_edge=False)
-    stages = stage_records(plan)
+    stages, meshed = stage_records(plan), isinstance(plan, MeshDocument)
     several = len({stage["device"] for stage in stages}) > 1
     for column in ("stage", "layers", "recompute", *(["device"] if several else [])):
         table.add_column(column)
-    for column in ("memory GiB", "margin", "capacity"):
+    for column in (*(("tp", "dp") if meshed else ()), "memory GiB", "margin", "capacity"):
         table.add_column(column, justify="right")
     table.add_column("devices", overflow="fold")
+    devices = plan.devices if isinstance(plan, MeshDocument) else plan.placement.devices
     for stage in stages:
         table.add_row(
             str(stage["stage"]),
             f"{stage['layers']} ({stage['num_layers']})",
             stage["recompute"],
             *([stage["device"]] if several else []),
+            *([str(stage["tp"]), str(stage["dp"])] if meshed else []),
             *(f"{stage[name] / GIB:.2f}" for name in ("memory_bytes", "margin_bytes", "capacity_bytes")),
-            device_ranges(device for group in plan.placement.devices[stage["stage"]] for device in group),
+            device_ranges(device for group in devices[stage["stage"]] for device in group),
         )
     return table

@@ -46,7 +46,8 @@ _GO_ON = {
 
 def details(plan: "Plan", *, width: int) -> str:
     """Timeline, nearest alternatives, and the reasons of a gap."""
-    return "\n".join([*timeline_lines(plan, width), *_alternatives(plan, width), *_reasons(plan, width)])
+    others = [] if plan.meshes else [*_alternatives(plan, width), *_reasons(plan, width)]
+    return "\n".join([*timeline_lines(plan, width), *others])
 
 
 def timeline_lines(plan: "Plan", width: int) -> list[str]:
@@ -56,12 +57,14 @@ def timeline_lines(plan: "Plan", width: int) -> list[str]:
     except TautError:
         # `taut verify` says what is wrong with it.
         return []
-    whose = f" of {slowest_words(plan, replica)}" if plan.strategy.micro_batches else ""
+    whose = f" of {slowest_words(plan, replica)}" if plan.meshes or plan.strategy.micro_batches else ""
     return drawn_timeline(placed.problem, schedule, timetable(placed.problem, schedule), width, whose)
 
 
 def slowest_words(plan: "Plan", replica: int) -> str:
-    """The slowest replica; which one it is where replicas have other numbers of micro-batches."""
+    """The slowest replica; which one it is where replicas differ, or where meshes make pipelines of several."""
+    if plan.meshes:
+        return f"pipeline {replica}, the slowest"
     return f"replica {replica}, the slowest" if plan.strategy.micro_batches else "the slowest replica"
 
 

@@ -10,7 +10,8 @@ from taut.reports.memory_words import memory_words
 from taut.words import percent
 
 if TYPE_CHECKING:
-    from taut.solver.certificate.document import InputSection, PlanDocument
+    from taut.solver.certificate.document import AnyDocument, InputSection, PlanDocument
+
 _STOPPED = {
     "exhausted": "nothing was left to refine, more time would change nothing",
     "gap": "the gap that was asked for is reached",
@@ -20,23 +21,19 @@ _STOPPED = {
 }
 
 
-def proof(plan: "PlanDocument", spaces: Sequence[str] = ()) -> list[str]:
+def proof(plan: "AnyDocument", spaces: Sequence[str] = ()) -> list[str]:
     """Status, bound, space, and what the prices rest on, line by line; lines of several spaces before its own."""
     from taut.planning.tables import described_cluster, described_model
     from taut.solver.certificate.narrowed import narrowed
 
     certificate, inputs = plan.certificate, plan.inputs
-    states = Counter(f"{entry.state} ({entry.source})" for entry in certificate.candidates)
     lines = [
         "",
         *spaces,
-        f"{status_label(spaces)}{plan.status}: lower bound {_seconds(certificate.lower_bound_s)}, "
-        f"gap {percent(certificate.gap)} ({percent(certificate.communication_gap)} of communication time)",
+        f"{'this space  ' if spaces else 'status      '}{plan.status}: "
+        f"lower bound {_seconds(certificate.lower_bound_s)}, gap {percent(certificate.gap)}{_communication(plan)}",
         *_why_stopped(plan),
-        *_method(plan),
-        *_no_margin(certificate.lower_bound_no_margin_s),
-        f"space       {len(certificate.candidates)} candidates: "
-        + ", ".join(f"{count} {state}" for state, count in states.most_common()),
+        *_space(plan),
     ]
     experts = described_model(plan).has_experts
     left_out = narrowed(certificate.space, described_cluster(plan), experts=experts)
@@ -47,34 +44,49 @@ def proof(plan: "PlanDocument", spaces: Sequence[str] = ()) -> list[str]:
         lines.append(
             f"caution     the calibration prices these terms at 0, so the plan does not weigh them: {', '.join(free)}"
         )
-    return lines + prices(inputs, [*_band(plan), *_calibrations(plan)])
-
-
-def status_label(spaces: Sequence[str]) -> str:
-    """What the line of a plan's own status begins with."""
-    return "this space  " if spaces else "status      "
-
-
-def prices(inputs: "Mapping[Any, InputSection]", beside: Sequence[str] = ()) -> list[str]:
-    """What the prices rest on, with lines beside those of the costs."""
     memory = inputs["memory_model"]
     return [
+        *lines,
         f"priced by   {inputs['costs'].spec['basis']}",
-        *beside,
+        *_band(plan),
+        *_calibrations(plan),
         f"memory      model {memory.name}: {memory_words(memory.spec)}",
         "The gap is a claim about these prices, not about the machine; `taut verify` derives it again.",
     ]
 
 
-def _band(plan: "PlanDocument") -> list[str]:
+def _communication(plan: "AnyDocument") -> str:
+    """The gap of the communication time alone, which plans of meshes do not tell."""
+    if plan.format == "taut-meshes/1":
+        return ""
+    return f" ({percent(plan.certificate.communication_gap)} of communication time)"
+
+
+def _space(plan: "AnyDocument") -> list[str]:
+    """Candidates, or choices of meshes, and what is known of them; who made the plan where it was not the search."""
+    if plan.format == "taut-meshes/1":
+        count = plan.certificate.choices
+        words = "choices of meshes" if count is not None else "choices of meshes not counted within the limit"
+        return [f"space       {'' if count is None else f'{count} '}{words}, one a type of device, all bounded"]
+    candidates = plan.certificate.candidates
+    states = Counter(f"{entry.state} ({entry.source})" for entry in candidates)
+    counted = ", ".join(f"{count} {state}" for state, count in states.most_common())
+    return [
+        *_method(plan),
+        *_no_margin(plan.certificate.lower_bound_no_margin_s),
+        f"space       {len(candidates)} candidates: {counted}",
+    ]
+
+
+def _band(plan: "AnyDocument") -> list[str]:
     """Seconds between which a run is expected, where the calibration knows errors on unseen runs."""
     if (calibration := calibration_with_errors(plan)) is None:
-        return unchecked(plan.inputs)
+        return _unchecked(plan.inputs)
     low, high = calibration.band(plan.predicted.step_time_s)
     return [f"            80 % of runs are expected between {low:.4g} and {high:.4g} s"]
 
 
-def unchecked(inputs: "Mapping[Any, InputSection]") -> list[str]:
+def _unchecked(inputs: "Mapping[Any, InputSection]") -> list[str]:
     """The devices of the cluster that a calibration has no runs of, or that its runs had no two types together."""
     given = inputs["calibration"].spec if "calibration" in inputs else {}
     if not (others := others_than(given.get("device"), inputs)):
@@ -84,7 +96,7 @@ def unchecked(inputs: "Mapping[Any, InputSection]") -> list[str]:
     return [f"            no run {said} checks these prices"]
 
 
-def _calibrations(plan: "PlanDocument") -> list[str]:
+def _calibrations(plan: "AnyDocument") -> list[str]:
     """Calibrations of the catalog for the plan's devices, where none was used."""
     if "calibration" in plan.inputs or not plan.inputs["costs"].spec["basis"].startswith("analytic"):
         return []
@@ -96,7 +108,7 @@ def _calibrations(plan: "PlanDocument") -> list[str]:
     return [f"            {exist} for these devices (--calibration): {', '.join(named)}"] if named else []
 
 
-def _why_stopped(plan: "PlanDocument") -> list[str]:
+def _why_stopped(plan: "AnyDocument") -> list[str]:
     """Why the search ended with a gap; plans of older versions leave out that nothing was left."""
     if plan.status == "optimal":
         return []

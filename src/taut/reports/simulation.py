@@ -8,6 +8,7 @@ from rich.table import Table
 
 from taut.data.units import GIB
 from taut.formulations.simulation.operators import STREAMS
+from taut.simulation.meshes import MeshSimulation
 
 if TYPE_CHECKING:
     from taut.simulation.result import Simulation
@@ -21,6 +22,9 @@ WORDS = {
     "data_parallel": "gradients",
     "pipeline_transfers": "messages",
     "bubble": "bubble",
+    "passes": "passes",
+    "optimizer": "optimizer",
+    "waiting": "bubble and messages",
     "constant": "constant",
 }
 """Parts of a step in words; communication counts where nothing hides it."""
@@ -28,32 +32,58 @@ MOST_ROWS = 16
 """Devices that are listed one by one."""
 
 
-def summary(found: "Simulation", *, width: int = 110) -> str:
+def summary(found: "Simulation | MeshSimulation", *, width: int = 110) -> str:
     """Text of a simulation."""
     console = Console(file=StringIO(), width=width, color_system=None, force_jupyter=False)
     console.print("\n".join(_lines(found)), highlight=False)
     console.print("")
-    console.print(_table(found))
+    console.print(_mesh_table(found) if isinstance(found, MeshSimulation) else _table(found))
     output = console.file
     assert isinstance(output, StringIO)
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
 
-def _lines(found: "Simulation") -> list[str]:
+def _lines(found: "Simulation | MeshSimulation") -> list[str]:
     problem, step = found.problem, found.step_time_s
     parts = ", ".join(f"{WORDS[name]} {part / step:.1%}" for name, part in found.breakdown_s.items() if part > 0)
+    if isinstance(found, MeshSimulation):
+        words, counted = found.chosen.choice.words(problem.device_types), _passes(found)
+    else:
+        words, counted = str(found.strategy.candidate), _graph(found)
+    return [
+        f"{problem.model.name} on {problem.cluster.name}: {words}",
+        f"step        {step:.6g} s; closed form {found.closed_form_s:.6g} s ({step / found.closed_form_s - 1:+.2%})",
+        f"time        {parts}",
+        *counted,
+    ]
+
+
+def _passes(found: MeshSimulation) -> list[str]:
+    """How many passes and pipelines a plan of meshes has."""
+    count = len(found.timeline.pipelines)
+    return [f"passes      {found.tasks} on {count} pipeline{'s' if count > 1 else ''} of 1F1B"]
+
+
+def _graph(found: "Simulation") -> list[str]:
+    """How many tasks the graph has, and of which replicas; what else is to be known of the step."""
     chosen, simulated = found.strategy.candidate, len(found.graph.replicas.simulated)
     what = "replicas" if chosen.pipelines == chosen.dp else "expert groups"
     alike = f"; {simulated} of {chosen.pipelines} {what} simulated, the others are alike"
     alike = alike if simulated < chosen.pipelines else ""
     return [
-        f"{problem.model.name} on {problem.cluster.name}: {found.strategy.candidate}",
-        f"step        {step:.6g} s; closed form {found.closed_form_s:.6g} s ({step / found.closed_form_s - 1:+.2%})",
-        f"time        {parts}",
         f"graph       {found.tasks} tasks{alike}",
         *(["links       flows that meet on a node's network cards slow each other"] if found.share_links else []),
         *([] if found.fits else ["memory      does not fit"]),
     ]
+
+
+def _mesh_table(found: MeshSimulation) -> Table:
+    """When every stage ends its passes, and its memory."""
+    table = Table("device", "kind", "passes end", "GiB", box=None, pad_edge=False, header_style="")
+    for stage, ended in zip(found.plan.stages, found.timeline.ended, strict=True):
+        memory = f"{stage['memory_bytes'] / GIB:.1f} of {stage['capacity_bytes'] / GIB:.0f}"
+        table.add_row(f"stage {stage['stage']}", stage["device"], f"{ended:.6g} s", memory)
+    return table
 
 
 def _table(found: "Simulation") -> Table:

@@ -12,6 +12,7 @@ from taut.data.arrays import Ints
 from taut.data.read import read_json
 from taut.errors import DataError
 from taut.formulations.latency import violations
+from taut.formulations.meshes.timeline import mesh_timeline
 from taut.formulations.planned_schedule import planned_schedule
 from taut.formulations.schedules.pipeline import ScheduleProblem
 from taut.formulations.schedules.placed import PlacedProblem
@@ -23,7 +24,7 @@ from taut.schedules.space import Built
 from taut.schedules.torch_csv import read_torch_csv
 from taut.solver.certificate.devices import devices_of
 from taut.solver.certificate.document import FORMAT as PLAN_FORMAT
-from taut.solver.certificate.document import parse_document, problem_of, strategy_of
+from taut.solver.certificate.document import MeshDocument, mesh_plan_of, parse_plan, problem_of, strategy_of
 
 
 def given_json(path: Path) -> Built:
@@ -44,9 +45,17 @@ def planned(values: object, source: str) -> tuple[PlacedProblem, Schedule, int]:
     """
     Pipeline and orders of a plan's slowest replica, in seconds and bytes, and which replica it is.
 
-    Raises ``DataError`` if the document is no plan, or its plan is not one of its space or does not fit.
+    A plan of meshes has pipelines for replicas, each as slow as its slowest replica on every stage. Raises
+    ``DataError`` if the document is no plan, or its plan is not one of its space or does not fit.
     """
-    document = parse_document(values, source)
+    document = parse_plan(values, source)
+    if isinstance(document, MeshDocument):
+        given = problem_of(document, source)
+        timeline = mesh_timeline(given, mesh_plan_of(document, given, source))
+        slowest = timeline.pipelines[timeline.slowest]
+        reference = _reference(slowest)
+        placed = PlacedProblem(placement="sequential", problem=slowest, reference_memory=reference, unit="s")
+        return placed, timeline.schedule, timeline.slowest
     problem, strategy = problem_of(document, source), strategy_of(document.strategy, source)
     devices = devices_of(document, source)
     if strategy.candidate not in problem.candidates:

@@ -1,5 +1,6 @@
 """``taut.jobs``: many jobs on one cluster, with a bound on every schedule."""
 
+import time
 from collections.abc import Mapping
 from math import inf
 from typing import Any
@@ -18,12 +19,11 @@ from taut.formulations.jobs.problem import OBJECTIVES, Objective
 from taut.sharing.columns import PLANS, Told
 from taut.sharing.instance import Instance, instance
 from taut.sharing.result import JobsSchedule
-from taut.solver.branch_and_bound.progress import Listener
-from taut.solver.branch_and_bound.stop import Stop
+from taut.solver.branch_and_bound.progress import Listener, Progress
+from taut.solver.interrupt import interrupt_requested
 from taut.solver.jobs.bounds import lower_bound
 from taut.solver.jobs.simulate import Failures
 from taut.solver.jobs.solve import NAMES, solve_jobs
-from taut.solver.result import Limits
 
 
 def jobs(
@@ -110,21 +110,31 @@ def jobs(
         told=told,
     )
     _check_feasible(stated, kind)
-    with Stop(Limits(work_limit=rounds, seed=seed, workers=workers)) as stop:
+    began = time.perf_counter()
+
+    def better(value: float, by: str) -> None:
+        if progress is not None:
+            progress(Progress(time.perf_counter() - began, value, -inf, by))
+
+    with interrupt_requested() as interrupted:
         # The bound of completions needs to know when a schedule ends; of the others it ends the search early.
         first = None if kind == "completion" else lower_bound(stated.bounding, kind)
         found = solve_jobs(
             stated.problem,
             kind,
             policy,
-            stop.within(time_limit),
+            time_limit=time_limit,
+            seed=seed,
+            workers=workers,
+            rounds=rounds,
             failures=failures,
             target=0.0 if first is None else first.value,
-            progress=progress,
+            stop=interrupted,
+            told=better,
         )
         ends = [segment.end for segment in found.schedule]
         bound = first or lower_bound(stated.bounding, kind, horizon=max(ends, default=None))
-    wall = stop.seconds
+    wall = time.perf_counter() - began
     return JobsSchedule(instance=stated, objective=kind, policy=policy, found=found, bound=bound, wall_s=wall)
 
 

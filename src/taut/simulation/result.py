@@ -1,5 +1,6 @@
 """What a simulation returns: the step's time, where it goes on every stream, memory over time, and every event."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from taut.formulations.simulation.memory import Held, memory_curves
 from taut.formulations.simulation.operator_graph import OperatorGraph
 from taut.formulations.simulation.operators import KINDS, STREAMS
 from taut.formulations.strategy import Strategy
+from taut.simulation.trace import trace_events
 
 if TYPE_CHECKING:
     from networkx import DiGraph
@@ -135,6 +137,10 @@ class Simulation:
         kind = "replica" if chosen.pipelines == chosen.dp else "expert group"
         words = f"stage {rank}" + (f", {kind} {replica}" if chosen.pipelines > 1 else "")
         return words + (f" (stands for {copies} {kind}s)" if copies > 1 else "")
+
+    def trace_events(self) -> Iterator[dict[str, Any]]:
+        """When every task runs, as events of a trace (``taut.simulation.trace``)."""
+        return trace_events(self)
 
     def to_networkx(self) -> "DiGraph[int]":
         """The graph of a small step, with the start of every task."""

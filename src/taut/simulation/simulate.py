@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Unpack, overload
+from typing import Any, Unpack, cast, overload
 
 from taut.data.arrays import Ints
 from taut.errors import DataError, FieldError
@@ -22,6 +22,7 @@ from taut.formulations.strategy import Strategy
 from taut.planning.plan import Plan, load_plan
 from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
 from taut.planning.stated import stated_configuration
+from taut.simulation.meshes import MeshSimulation, simulate_meshes
 from taut.simulation.result import Simulation
 from taut.solver.certificate.devices import devices_of
 from taut.solver.certificate.document import problem_of, strategy_of
@@ -53,18 +54,24 @@ def of_request(request: PlanRequest) -> Configuration:
     return at_simulated_prices(stated.problem), stated.strategy, stated.devices
 
 
-PlanInput = Plan | PlanRequest | str | PathLike[str] | Mapping[str, Any]
+PlanInput = Plan | str | PathLike[str] | Mapping[str, Any]
 
 
 @overload
-def simulate(model: PlanInput, /, *, share_links: bool = False) -> Simulation: ...
+def simulate(model: PlanRequest, /, *, share_links: bool = False) -> Simulation: ...
+@overload
+def simulate(model: PlanInput, /, *, share_links: bool = False) -> Simulation | MeshSimulation: ...
 @overload
 def simulate(
     model: ModelInput, cluster: ClusterInput, *, share_links: bool = False, **options: Unpack[PlanOptions]
 ) -> Simulation: ...
 def simulate(
-    model: PlanInput | ModelInput, cluster: ClusterInput | None = None, *, share_links: bool = False, **options: Any
-) -> Simulation:
+    model: PlanInput | ModelInput | PlanRequest,
+    cluster: ClusterInput | None = None,
+    *,
+    share_links: bool = False,
+    **options: Any,
+) -> Simulation | MeshSimulation:
     """
     Simulate one training step, event by event.
 
@@ -81,8 +88,9 @@ def simulate(
 
     Returns
     -------
-    Simulation
-        Step time, bubble, exposed communication, utilisation, memory over time, and every event.
+    Simulation or MeshSimulation
+        Step time, bubble, exposed communication, utilisation, memory over time, and every event; of a plan of meshes
+        the passes of every pipeline.
 
     Raises
     ------
@@ -95,7 +103,14 @@ def simulate(
     >>> taut.simulate("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2, "tp": 1, "micro_batch": 4, "zero": 0})
     <Simulation pp=2 tp=1 dp=4 micro_batch=4 1f1b recompute=none, 0.2271 s a step, 210 tasks, bubble 30.3%>
     """
-    return simulate_strategy(*_configuration(model, cluster, options), share_links=share_links)
+    if isinstance(model, PlanRequest) or cluster is not None:
+        return simulate_strategy(*of_request(request_of(cast("Any", model), cluster, options)), share_links=share_links)
+    if options:
+        raise FieldError(min(options), None, "given together with a plan, expected nothing that the plan holds")
+    plan = _read(cast("PlanInput", model))
+    if plan.meshes:
+        return simulate_meshes(plan, share_links=share_links)
+    return simulate_strategy(*of_plan(plan), share_links=share_links)
 
 
 def simulate_strategy(
@@ -151,14 +166,8 @@ def simulate_strategy(
     return Simulation(problem, strategy, devices, graph, start, perf_counter() - began, share_links)
 
 
-def _configuration(subject: Any, cluster: ClusterInput | None, options: dict[str, Any]) -> Configuration:
-    """What is to be simulated."""
-    if isinstance(subject, PlanRequest) or cluster is not None:
-        return of_request(request_of(subject, cluster, options))
-    if options:
-        raise FieldError(min(options), None, "given together with a plan, expected nothing that the plan holds")
+def _read(subject: PlanInput) -> Plan:
+    """The plan itself, of its values, or of its file."""
     if isinstance(subject, Plan):
-        return of_plan(subject)
-    if isinstance(subject, Mapping):
-        return of_plan(Plan(dict(subject)))
-    return of_plan(load_plan(Path(subject)))
+        return subject
+    return Plan(dict(subject)) if isinstance(subject, Mapping) else load_plan(Path(subject))

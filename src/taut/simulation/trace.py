@@ -6,7 +6,7 @@ https://ui.perfetto.dev or in ``chrome://tracing``.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,31 +18,23 @@ from taut.files import write_atomically
 from taut.formulations.simulation.operators import STREAMS
 
 if TYPE_CHECKING:
+    from taut.simulation.meshes import MeshSimulation
     from taut.simulation.result import Simulation
 
 MOST_SLICES = 2_000_000
 """Slices of a trace: about 300 MB of JSON, as much as the viewers read."""
 
 
-def write_trace(found: "Simulation", path: str | Path) -> None:
+def write_trace(found: "Simulation | MeshSimulation", path: str | Path) -> None:
     """
     Write a trace, whole or not at all.
 
     ``path``: A ``.json`` file. Raises ``DataError`` if the step has more than ``MOST_SLICES`` tasks, or the file cannot
     be written.
     """
-    write_events(path, found.tasks, trace_events(found))
-
-
-def write_events(path: str | Path, slices: int, events: Iterable[dict[str, Any]]) -> None:
-    """
-    Write events of a trace, whole or not at all.
-
-    Raises ``DataError`` if there are more than ``MOST_SLICES``, or the file cannot be written.
-    """
-    if slices > MOST_SLICES:
-        raise DataError(f"{path}: {slices} tasks, expected at most {MOST_SLICES} for a trace")
-    lines = ",\n".join(json.dumps(event) for event in events)
+    if found.tasks > MOST_SLICES:
+        raise DataError(f"{path}: {found.tasks} tasks, expected at most {MOST_SLICES} for a trace")
+    lines = ",\n".join(json.dumps(event) for event in found.trace_events())
     write_atomically(Path(path), f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n')
 
 

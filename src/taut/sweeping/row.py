@@ -14,7 +14,7 @@ from typing import Any
 from taut.data.samples import ConfigurationRow
 from taut.errors import InfeasibleError, NothingFoundError, TautError
 from taut.planning.request import PlanRequest
-from taut.planning.solve import plan
+from taut.planning.solve import plan, plan_one_degree
 from taut.prediction.records import predict
 from taut.solver.interrupt import interrupt_requested
 from taut.sweeping.point import Point
@@ -96,7 +96,7 @@ def _results(point: Point) -> Row:
 
 
 def _planned(fields: Fields) -> Row:
-    found = plan(PlanRequest(**{"model": None, "cluster": None, "workers": 1, **fields}))
+    found = plan_one_degree(PlanRequest(**{"model": None, "cluster": None, "workers": 1, **fields}))
     chosen, figures = found.strategy, found.predicted
     return {
         "status": found.status,

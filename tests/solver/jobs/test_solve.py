@@ -7,12 +7,10 @@ import pytest
 
 from taut.formulations.jobs.check import measures, violations
 from taut.formulations.jobs.problem import OBJECTIVES, JobsProblem, Pool
-from taut.solver.branch_and_bound.stop import Stop
 from taut.solver.jobs.anneal import anneal
 from taut.solver.jobs.bounds import lower_bound
 from taut.solver.jobs.list_schedule import as_schedule, list_data, list_schedule
 from taut.solver.jobs.solve import solve_jobs
-from taut.solver.result import Limits
 from tests.support.jobs import enumerated, random_case
 
 
@@ -56,7 +54,7 @@ def test_a_thrifty_order_is_found() -> None:
         gpus=np.array([4, 8, 4, 8]),
         rate=np.array([1.0, 5 / 3, 1.0, 5 / 3]),
     )
-    found = solve_jobs(problem, "makespan", "annealing", Stop(Limits(work_limit=1)))
+    found = solve_jobs(problem, "makespan", "annealing", rounds=1)
     assert found.measures.makespan_s == pytest.approx(100)
     assert lower_bound(problem, "makespan").value == pytest.approx(100, rel=1e-6)
 
@@ -67,5 +65,5 @@ def test_the_best_of_everything_is_near_the_enumerated_optimum(policy: str) -> N
     """On small cases it meets as many deadlines as the best schedule of the grid, or more."""
     for seed in range(8):
         problem, grid = random_case(seed)
-        found = solve_jobs(problem, "deadlines", policy, Stop(Limits(work_limit=1, time_limit=10, workers=1)))
+        found = solve_jobs(problem, "deadlines", policy, rounds=1, time_limit=10)
         assert found.measures.missed <= enumerated(problem, "deadlines", grid)[1] + 1e-9, seed

@@ -9,13 +9,13 @@ from taut.formulations.meshes.step_time import MeshPlan, mesh_step, mesh_violati
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Division
 from taut.formulations.violation import Rule
-from taut.meshes.plan import mesh_problem as planned_problem
+from taut.planning.meshes import mesh_problem as planned_problem
 from taut.planning.request import PlanRequest
 from taut.solver.meshes.exchange import exchangeable, with_exchanges
 from taut.solver.meshes.search import ORDERS, ranked_devices
 from tests.support.blocks import blocks
 from tests.support.meshes import mesh_choices, mesh_problem, random_plan
-from tests.taut.meshes.test_plan import CLUSTER
+from tests.taut.planning.test_meshes import CLUSTER
 
 
 def every_order(problem: PlanningProblem, plan: MeshPlan) -> list[float]:

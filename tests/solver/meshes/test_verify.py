@@ -20,11 +20,11 @@ from taut.formulations.tables.block_traffic import BlockSeconds
 from taut.solver.bounds.least_rings import ring_per_byte
 from taut.solver.certificate.reference.mesh_choices import Meshes, every_choice
 from taut.solver.certificate.reference.meshes import MeshFigures
+from taut.solver.certificate.verify import verify_document
+from taut.solver.certificate.write import mesh_document
 from taut.solver.meshes import bound
-from taut.solver.meshes.document import mesh_document
 from taut.solver.meshes.hops import HopRange, hop_range
 from taut.solver.meshes.search import search_meshes
-from taut.solver.meshes.verify import verify_meshes
 from taut.solver.result import Limits
 from tests.solver.certificate.test_independence import FORBIDDEN, reached
 from tests.support.blocks import blocks
@@ -75,7 +75,7 @@ def test_what_is_written_holds(block: int) -> None:
         problem = mesh_problem(seed)
         found = search_meshes(problem, Limits())
         if found.incumbent is not None:
-            outcome = verify_meshes(json.loads(json.dumps(mesh_document(problem, found, Limits()))))
+            outcome = verify_document(json.loads(json.dumps(mesh_document(problem, found, Limits()))))
             assert outcome.holds, (seed, outcome.faults)
             assert outcome.lower_bound == found.lower_bound and outcome.sampled >= outcome.feasible_samples
             written += 1
@@ -127,7 +127,7 @@ def raised_bound(values: dict[str, Any]) -> None:
 
 def test_the_plan_that_is_changed_below_holds() -> None:
     """As it is written it is accepted."""
-    assert verify_meshes(json.loads(document())).holds
+    assert verify_document(json.loads(document())).holds
 
 
 @pytest.mark.parametrize("change", [*TAMPERED.values(), raised_bound], ids=[*TAMPERED, "raised bound"])
@@ -135,16 +135,16 @@ def test_a_changed_figure_is_refused(change: Callable[[dict[str, Any]], None]) -
     """With any one figure, degree, stage or device changed the plan does not hold."""
     values = copy.deepcopy(json.loads(document()))
     change(values)
-    assert not verify_meshes(values).holds
+    assert not verify_document(values).holds
 
 
 def test_another_document_is_bad_input() -> None:
     """A field of the wrong type, or another format, is one line that names it."""
     values = json.loads(document())
     with pytest.raises(DataError, match=r"plan: strategy.meshes.0.tp: is 'four'"):
-        verify_meshes(values | {"strategy": values["strategy"] | {"meshes": [{"tp": "four", "device": "d"}]}})
-    with pytest.raises(DataError, match="taut-meshes/1"):
-        verify_meshes({"format": "taut-plan/1"})
+        verify_document(values | {"strategy": values["strategy"] | {"meshes": [{"tp": "four", "device": "d"}]}})
+    with pytest.raises(DataError, match="expected a taut-plan/1 document"):
+        verify_document(values | {"format": "taut-plan/1"})
 
 
 SOUND: list[tuple[Any, str, Any]] = [
@@ -196,7 +196,7 @@ def test_planted_bugs_do_not_pass(bug: str, monkeypatch: pytest.MonkeyPatch) -> 
         assert truth.incumbent is not None
         if wrong_time or found.lower_bound > truth.incumbent.seconds * (1 + 1e-9):
             false += 1
-            refused += not verify_meshes(json.loads(json.dumps(mesh_document(problem, found, Limits())))).holds
+            refused += not verify_document(json.loads(json.dumps(mesh_document(problem, found, Limits())))).holds
     assert false >= 3 and refused == false, (false, refused)
 
 
@@ -218,5 +218,5 @@ def test_a_plan_without_memory_is_refused() -> None:
         for group in problem.cluster.nodes
     ]
     small = replace(problem, cluster=problem.cluster.model_copy(update={"nodes": nodes}))
-    outcome = verify_meshes(json.loads(json.dumps(mesh_document(small, found, Limits()))))
+    outcome = verify_document(json.loads(json.dumps(mesh_document(small, found, Limits()))))
     assert any("bytes" in fault for fault in outcome.faults)

@@ -221,7 +221,7 @@ def test_ctrl_c_before_a_plan_is_said(run: Run, monkeypatch: pytest.MonkeyPatch)
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("taut.meshes.spaces.plan_with_meshes", interrupt)
+    monkeypatch.setattr("taut.planning.solve.plan_request", interrupt)
     refused(run(*PLAN), "interrupted before there was a plan", code=4)
 
 
@@ -232,7 +232,7 @@ def test_errors_of_ours_are_put_in_one_line(run: Run, monkeypatch: pytest.Monkey
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("taut.meshes.spaces.plan_with_meshes", fail)
+    monkeypatch.setattr("taut.planning.solve.plan_request", fail)
     refused(run(*PLAN), "taut: one and two")
 
 
@@ -242,7 +242,7 @@ def test_too_large_a_problem_is_said(run: Run, monkeypatch: pytest.MonkeyPatch) 
     def fail(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("taut.meshes.spaces.plan_with_meshes", fail)
+    monkeypatch.setattr("taut.planning.solve.plan_request", fail)
     refused(run(*PLAN), "not enough memory for a problem of this size")
 
 

@@ -8,8 +8,9 @@ import pytest
 import taut
 from taut.exports.nearest import nearest_plan
 from taut.planning.plan import Plan
+from taut.planning.solve import plan_one_degree
 from tests.taut.conftest import Run, refused
-from tests.taut.meshes.test_plan import CLUSTER
+from tests.taut.planning.test_meshes import CLUSTER
 
 FIX = {"pp": 4, "tp": 1, "micro_batch": 2}
 
@@ -53,7 +54,8 @@ def test_what_has_no_stack_has_no_nearest_plan(zero_bubble: Plan) -> None:
 def test_flagscale_has_limits_of_its_own_on_several_types(cluster: Any, stack: str) -> None:
     """On two types the nearest plan is of FlagScale's stack and layer costs, on one of its Megatron-LM's."""
     fix: dict[str, int | str] = {**FIX, "schedule": "zb-h1"}
-    found = nearest_plan(given := taut.plan("gpt2-345m", cluster, global_batch=16, stack="any", fix=fix), "flagscale")
+    given = plan_one_degree(taut.PlanRequest("gpt2-345m", cluster, global_batch=16, stack="any", fix=fix))
+    found = nearest_plan(given, "flagscale")
     assert found is not None and found.stack == stack
     assert found.plan.typed.certificate.space["stack"] == stack
     assert found.plan.document["inputs"]["costs"]["sha256"] == given.document["inputs"]["costs"]["sha256"]
@@ -63,7 +65,7 @@ def test_flagscale_has_limits_of_its_own_on_several_types(cluster: Any, stack: s
 def test_flagscale_runs_meshes_where_it_cannot_run_the_degrees(tmp_path: Path) -> None:
     """Two context ranks on two types, which FlagScale has not, leave a plan that its files can be made of."""
     fix: dict[str, int | str] = {"pp": 1, "tp": 1, "cp": 2, "recompute": "none"}
-    given = taut.plan("gpt2-345m", CLUSTER, global_batch=16, stack="any", fix=fix)
+    given = plan_one_degree(taut.PlanRequest("gpt2-345m", CLUSTER, global_batch=16, stack="any", fix=fix))
     found = nearest_plan(given, "flagscale")
     assert found is not None and not found.fix and found.stack == "flagscale"
     assert taut.export(found.plan, "flagscale", tmp_path / "launch")

@@ -7,16 +7,18 @@ import pytest
 
 import taut
 from taut.planning.plan import Plan
+from taut.planning.solve import plan_one_degree
 from taut.reports.plan_details import timeline_lines
 from tests.taut.conftest import Run, refused
-from tests.taut.meshes.test_plan import CLUSTER
+from tests.taut.planning.test_meshes import CLUSTER
 
 
 @pytest.fixture(scope="module")
 def uneven() -> Plan:
     """GPT-2 345M on two replicas of two stages on A100 and two on L4."""
     fix: dict[str, int | str] = {"uneven_batch": True, "pp": 2, "tp": 1, "recompute": "none"}
-    return taut.plan("gpt2-345m", CLUSTER, global_batch=32, stack="any", fix=fix, work_limit=20)
+    request = taut.PlanRequest("gpt2-345m", CLUSTER, global_batch=32, stack="any", fix=fix, work_limit=20)
+    return plan_one_degree(request)
 
 
 def test_the_timeline_is_that_of_a_named_replica(uneven: Plan) -> None:

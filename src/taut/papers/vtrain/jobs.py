@@ -25,10 +25,8 @@ from taut.errors import FieldError
 from taut.formulations.jobs.problem import Objective
 from taut.papers.vtrain.traces import COUNTS, MODELS, STUDIES, Study, arrival_points, trace
 from taut.sharing.instance import Instance, instance
-from taut.solver.branch_and_bound.stop import Stop
 from taut.solver.jobs.bounds import lower_bound
 from taut.solver.jobs.solve import solve_jobs
-from taut.solver.result import Limits
 from taut.words import percent, text_table
 
 CLUSTER = "dgx-a100:128"
@@ -134,11 +132,10 @@ def _row(
     jobs, cluster = trace(study, number, rates, points), load_cluster(CLUSTER)
     plain, best = instance(jobs, cluster, plans="data-parallel"), instance(jobs, cluster)
     kind = _kind(study)
-    stop = Stop(Limits(workers=1))
-    baseline = solve_jobs(plain.problem, kind, "elasticflow", stop)
-    elastic = solve_jobs(best.problem, kind, "elasticflow", stop)
+    baseline = solve_jobs(plain.problem, kind, "elasticflow")
+    elastic = solve_jobs(best.problem, kind, "elasticflow")
     first = lower_bound(best.bounding, kind, horizon=max(segment.end for segment in elastic.schedule))
-    ours = solve_jobs(best.problem, kind, "annealing", stop.within(time_limit), target=first.value)
+    ours = solve_jobs(best.problem, kind, "annealing", time_limit=time_limit, target=first.value)
     better = min(ours, elastic, key=lambda found: found.measures.value(kind))
     values = [found.measures.value(kind) for found in (baseline, elastic, better)]
     figures = [_figure(study, best, value) for value in (*values, first.value)]

@@ -7,7 +7,7 @@ page, and every figure is SVG in it. What a plan's file says comes in as text (`
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from taut.data.calibration import Calibration
 from taut.errors import DataError
@@ -16,14 +16,12 @@ from taut.reports.page.markup import table, text
 from taut.words import percent
 
 if TYPE_CHECKING:
-    from taut.meshes.plan import MeshedPlan
     from taut.planning.plan import Plan
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-Written = TypeVar("Written", "Plan", "MeshedPlan")
 
 
-def framed(plan: Written, sections: Callable[[Written], list[str]]) -> str:
+def framed(plan: "Plan", sections: "Callable[[Plan], list[str]]") -> str:
     """
     A page with the sections of a plan.
 
@@ -67,9 +65,9 @@ def stages_table(stages: Sequence[Mapping[str, Any]], devices: Sequence[Sequence
     return "<h3>Stages</h3>" + table(heads, rows, numbers_from=9)
 
 
-def head(plan: "Plan | MeshedPlan", count: int, words: str, more: Mapping[str, str]) -> str:
+def head(plan: "Plan", count: int, words: str, more: Mapping[str, str]) -> str:
     """A plan on so many devices in a sentence with the words of its strategy, and its first figures, some more."""
-    predicted = plan.typed.predicted
+    predicted = plan.sections.predicted
     proven = (
         "nothing is proven of how good it is"
         if plan.gap is None
@@ -98,11 +96,11 @@ def head(plan: "Plan | MeshedPlan", count: int, words: str, more: Mapping[str, s
     return f'{title}<p class="lead">{text(sentence)}</p><div class="cards">{shown}</div>\n'
 
 
-def assumptions(plan: "Plan | MeshedPlan", lines: Sequence[str]) -> str:
+def assumptions(plan: "Plan", lines: Sequence[str]) -> str:
     """Lines of a plan's proof and prices, and the calibration's errors."""
     listed = "".join(f"<li>{text(' '.join(line.split()))}</li>" for line in lines if line.strip())
-    stated = f"<ul><li>latency model {text(plan.typed.certificate.latency_model)}</li>{listed}</ul>"
-    given = plan.typed.inputs.get("calibration")
+    stated = f"<ul><li>latency model {text(plan.sections.certificate.latency_model)}</li>{listed}</ul>"
+    given = plan.sections.inputs.get("calibration")
     if given is None:
         return f"{stated}<p>No calibration was used: how far a run is from these prices is not known.</p>"
     found = Calibration.parse(given.spec, "inputs.calibration")

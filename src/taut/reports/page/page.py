@@ -1,16 +1,17 @@
-"""A plan of one degree for all stages as one page (``taut.reports.page.frame``)."""
+"""A plan as one page (``taut.reports.page.frame``)."""
 
 from typing import TYPE_CHECKING
 
-from taut.planning.batch_words import batch_words
+from taut.planning.tables import batch_words
 from taut.reports.alternatives import candidate_name, own_entry
 from taut.reports.page.figures import gap_figure, memory_figure, parts_figure
 from taut.reports.page.frame import assumptions, framed, head, section, stages_table
 from taut.reports.page.markup import script_json, table
 from taut.reports.page.pipeline import timeline_figure
 from taut.reports.page.placement import placement_figure
-from taut.reports.plan import PARTS, strategy_words
+from taut.reports.plan import parts_of, strategy_words
 from taut.reports.proof import proof
+from taut.words import percent
 
 if TYPE_CHECKING:
     from taut.planning.plan import Plan
@@ -49,31 +50,43 @@ def plan_page(plan: "Plan") -> str:
 
 
 def _sections(plan: "Plan") -> "list[str]":
-    """The parts of the page in order."""
-    parts = {words: plan.predicted.breakdown_s[part] for part, words in PARTS.items()}
-    return [
-        _head(plan),
-        section("Where the step's time goes", parts_figure(plan.step_time_s, parts, plan.lower_bound_s)),
-        section("Strategy", _strategy(plan)),
-        section("How the gap closed", gap_figure(plan)),
-        section("Memory of every device", memory_figure(plan.stages)),
-        section("Timeline of the schedule", timeline_figure(plan)),
-        section("Placement on the cluster", placement_figure(plan)),
-        section("Candidates", _candidates(plan)),
-        section("What this rests on", _assumptions(plan)),
-    ]
+    """The parts of the page in order; a plan of meshes has no placement over the links, and no history of its gap."""
+    found = {
+        "Where the step's time goes": parts_figure(plan.step_time_s, parts_of(plan.sections), plan.lower_bound_s),
+        "Strategy": _strategy(plan),
+        **({} if plan.meshes else {"How the gap closed": gap_figure(plan)}),
+        "Memory of every device": memory_figure(plan.stages),
+        "Timeline of the schedule": timeline_figure(plan),
+        **({} if plan.meshes else {"Placement on the cluster": placement_figure(plan)}),
+        "Candidates": _choices_of_meshes(plan) if plan.meshes else _candidates(plan),
+        "What this rests on": _assumptions(plan),
+    }
+    return [_head(plan), *(section(title, content) for title, content in found.items())]
 
 
 def _head(plan: "Plan") -> str:
     """The plan in a sentence, and its first figures."""
-    strategy, mfu = plan.strategy, plan.predicted.mfu
-    count = strategy.pp * strategy.tp * strategy.cp * strategy.dp
-    more = {"model FLOP utilisation": "unknown" if mfu is None else f"{mfu:.1%}"}
-    return head(plan, count, strategy_words(strategy, plan.certificate.space), more)
+    more = {} if plan.meshes else {"model FLOP utilisation": plan.predicted.mfu}
+    shown = {name: "unknown" if value is None else f"{value:.1%}" for name, value in more.items()}
+    return head(plan, plan.cluster_spec.num_devices, strategy_words(plan.sections), shown)
 
 
 def _strategy(plan: "Plan") -> str:
-    """Degrees, and the stages with all their devices."""
+    """Degrees, of every mesh where they differ by type of device, and the stages with all their devices."""
+    devices = [[d for group in plan.devices[stage["stage"]] for d in group] for stage in plan.stages]
+    return _degrees(plan) + stages_table(plan.stages, devices)
+
+
+def _degrees(plan: "Plan") -> str:
+    """A row of degrees, one a mesh where they differ by type of device."""
+    if plan.meshes:
+        shared = plan.sections.strategy
+        heads = ("device", "pipeline", "tensor", "data", "micro-batch", "micro-batches", "schedule", "ZeRO")
+        rows = [
+            (m.device, m.pp, m.tp, m.dp, m.micro_batch, shared.num_micro_batches, "1f1b", shared.zero)
+            for m in plan.meshes
+        ]
+        return table(heads, rows, numbers_from=99)
     strategy = plan.strategy
     named = {
         "pipeline": strategy.pp,
@@ -89,8 +102,18 @@ def _strategy(plan: "Plan") -> str:
         "ZeRO": strategy.zero,
         "sequence parallel": "yes" if strategy.sequence_parallel else "no",
     }
-    devices = [[d for group in plan.devices[stage["stage"]] for d in group] for stage in plan.stages]
-    return table(named, [list(named.values())], numbers_from=99) + stages_table(plan.stages, devices)
+    return table(named, [list(named.values())], numbers_from=99)
+
+
+def _choices_of_meshes(plan: "Plan") -> str:
+    """Choices of meshes that the search found plans of, those with the least bounds first."""
+    rows = []
+    for each in plan.document["certificate"]["examined"]:
+        stated, seconds = each["strategy"], each["step_time_s"]
+        words = "; ".join(f"{m['device']}: tp={m['tp']} dp={m['dp']} pp={m['pp']}" for m in stated["meshes"])
+        over = percent(seconds / plan.step_time_s - 1)
+        rows.append((words, stated["num_micro_batches"], f"{each['lower_bound_s']:.6g}", f"{seconds:.6g}", over))
+    return table(("meshes", "micro-batches", "bound (s)", "best plan (s)", "slower by"), rows)
 
 
 def _candidates(plan: "Plan") -> str:
@@ -119,4 +142,4 @@ def _candidates(plan: "Plan") -> str:
 
 def _assumptions(plan: "Plan") -> str:
     """What the proof and the prices say of themselves, and the calibration's errors."""
-    return assumptions(plan, proof(plan.typed, plan.spaces))
+    return assumptions(plan, proof(plan.sections, plan.spaces))

@@ -1,5 +1,5 @@
 r"""
-Checking a plan of meshes without trusting the search that made it.
+Checking a plan of meshes without trusting the search that made it; ``taut.solver.certificate.verify`` runs the check.
 
 (1) Its choice is one of the space's, which are enumerated by the reference evaluator's own rules
     (``taut.solver.certificate.reference.mesh_choices``); its stages, devices and memory break no rule.
@@ -24,20 +24,17 @@ from itertools import islice, pairwise, product, zip_longest
 import numpy as np
 
 from taut.data.arrays import Ints
+from taut.data.units import KIB
 from taut.errors import DataError
 from taut.formulations.meshes.choice import Mesh, MeshChoice
-from taut.formulations.problem import PlanningProblem
 from taut.solver.certificate.closeness import TOLERANCE, is_close
-from taut.solver.certificate.document import problem_of
+from taut.solver.certificate.document import MeshDocument, problem_of
 from taut.solver.certificate.examined import case_of
 from taut.solver.certificate.figures import status_of
-from taut.solver.certificate.narrowed import narrowed
 from taut.solver.certificate.reference.mesh_choices import Meshes, every_choice
 from taut.solver.certificate.reference.meshes import MeshFigures
-from taut.solver.certificate.stated_inputs import input_faults
-from taut.solver.certificate.verify import Verification
+from taut.solver.certificate.sampling import Sample
 from taut.solver.meshes.bound import MeshBounds
-from taut.solver.meshes.document import MeshDocument, parse_meshes
 from taut.solver.result import relative_gap
 
 SAMPLED, DRAWN = 24, 4
@@ -48,35 +45,16 @@ ROUNDS = 6
 """Of a descent: most end earlier."""
 
 
-def verify_meshes(values: object, source: str = "plan") -> Verification:
-    """Check a plan of meshes by itself; arguments and errors are those of ``taut.solver.meshes.spaces.verify_plan``."""
-    document = parse_meshes(values, source)
-    try:
-        problem = problem_of(document, source)
-        check = _Check(document, problem, document.mesh_devices(source))
-        faults = input_faults(document, problem) or [*check.strategy()] or [*check.figures()] or [*check.bound()]
-        sampled, feasible = (0, 0) if faults else check.sample(faults)
-    except DataError as error:
-        return Verification(faults=(str(error),), objective=math.nan, lower_bound=-math.inf, candidates=0)
-    stated = document.certificate
-    bound = -math.inf if stated.lower_bound_s is None or faults else stated.lower_bound_s
-    return Verification(
-        faults=tuple(faults),
-        objective=stated.objective_s,
-        lower_bound=bound,
-        candidates=check.count,
-        sampled=sampled,
-        feasible_samples=feasible,
-        narrowed=tuple(narrowed(stated.space, problem.cluster)),
-    )
+class MeshCheck:
+    """A document of meshes with what is derived of it; steps are called in the order of the methods."""
 
+    claimed: tuple[str, ...] = ()
 
-class _Check:
-    """A document with what was derived of it."""
-
-    def __init__(self, document: MeshDocument, problem: PlanningProblem, devices: tuple[Ints, ...]) -> None:
-        self._document, self._problem, self._case = document, problem, case_of(problem)
-        self._bounds, strategy = MeshBounds(problem), document.strategy
+    def __init__(self, document: MeshDocument, source: str) -> None:
+        self.document, self.problem = document, problem_of(document, source)
+        problem, strategy, devices = self.problem, document.strategy, document.mesh_devices(source)
+        self.lower_bound = -math.inf
+        self._case, self._bounds = case_of(problem), MeshBounds(problem)
         unknown = [mesh.device for mesh in strategy.meshes if mesh.device not in problem.device_types]
         if unknown:
             raise DataError(f"strategy.meshes: {unknown[0]} is no device of the cluster")
@@ -88,6 +66,11 @@ class _Check:
         stages = tuple((first, end) for first, end in strategy.stages)
         self._plan = MeshFigures(self._case, self._meshes, stages, tuple(strategy.recompute), devices)
 
+    @property
+    def objective(self) -> float:
+        """Seconds that the document states."""
+        return self.document.certificate.objective_s
+
     @cached_property
     def _choices(self) -> list[Meshes]:
         return list(every_choice(self._case))
@@ -97,18 +80,17 @@ class _Check:
         """How many choices the space has."""
         return len(self._choices)
 
-    def strategy(self) -> Iterator[str]:
+    def strategy(self) -> list[str]:
         """Rules that the plan breaks, (1)."""
         if self._meshes not in self._choices:
-            yield "strategy.meshes are none of the space's choices"
-            return
-        if (stated := self._document.certificate.choices) not in (None, self.count):
-            yield f"certificate.choices is {stated}, enumerated {self.count}"
-        yield from self._plan.faults()
+            return ["strategy.meshes are none of the space's choices"]
+        stated = self.document.certificate.choices
+        other = [] if stated in (None, self.count) else [f"certificate.choices is {stated}, enumerated {self.count}"]
+        return [*other, *self._plan.faults()]
 
-    def figures(self) -> Iterator[str]:
+    def prediction(self) -> Iterator[str]:
         """Figures that do not follow, (2)."""
-        predicted, stated, total = self._document.predicted, self._document.certificate, self._plan.total()
+        predicted, stated, total = self.document.predicted, self.document.certificate, self._plan.total()
         parts = math.fsum(predicted.breakdown_s.values())
         claims = {
             "predicted.step_time_s": predicted.step_time_s,
@@ -121,44 +103,44 @@ class _Check:
         if predicted.memory_bytes != self._plan.memory():
             yield f"predicted.memory_bytes is {predicted.memory_bytes}, recomputed {self._plan.memory()}"
         kinds = [self._meshes.degrees[k][0] for k in self._plan.mesh_of]
-        if predicted.capacity_bytes != [1024 * self._problem.capacity_kib[kind] for kind in kinds]:
+        if predicted.capacity_bytes != [KIB * self.problem.capacity_kib[kind] for kind in kinds]:
             yield "predicted.capacity_bytes is not that of the devices"
-        tokens = self._problem.space.global_batch * self._problem.model.tokens / total
-        if not is_close(predicted.tokens_per_s, tokens):
+        tokens = self.problem.space.global_batch * self.problem.model.tokens / total
+        if predicted.tokens_per_s is None or not is_close(predicted.tokens_per_s, tokens):
             yield f"predicted.tokens_per_s is {predicted.tokens_per_s!r}, recomputed {tokens!r}"
         gap = None if stated.lower_bound_s is None else relative_gap(stated.objective_s, stated.lower_bound_s)
         if gap != stated.gap:
             yield f"certificate.gap is {stated.gap!r}, objective and bound make it {gap!r}"
-        if str(status_of(gap)) != self._document.status:
-            yield f"status is {self._document.status}, objective and bound make it {status_of(gap)}"
+        if str(status_of(gap)) != self.document.status:
+            yield f"status is {self.document.status}, objective and bound make it {status_of(gap)}"
 
-    def bound(self) -> Iterator[str]:
-        """Choices whose bound is below the stated one, (3)."""
-        stated = self._document.certificate.lower_bound_s
+    def certificate(self) -> list[str]:
+        """A choice whose bound is below the stated one, (3); where there is none, the stated bound is derived."""
+        stated, objective = self.document.certificate.lower_bound_s, self.objective
         if stated is None:
-            return
-        if stated > self._document.certificate.objective_s * (1 + TOLERANCE):
-            yield f"certificate.lower_bound_s is {stated!r}, above the objective"
-        for meshes in self._choices:
-            choice = _choice(meshes)
-            least = stated * (1 - TOLERANCE)
+            return []
+        if stated > objective * (1 + TOLERANCE):
+            return [f"certificate.lower_bound_s is {stated!r}, above the objective"]
+        least = stated * (1 - TOLERANCE)
+        for choice in map(_choice, self._choices):
             if self._bounds.floor(choice) < least and self._bounds.quick(choice) < least:
                 derived = self._bounds.exact(choice)[0]
-                if derived < min(stated, self._document.certificate.objective_s) * (1 - TOLERANCE):
-                    yield f"certificate.lower_bound_s is {stated!r}, derived {derived!r} of a choice"
-                    return
+                if derived < min(stated, objective) * (1 - TOLERANCE):
+                    return [f"certificate.lower_bound_s is {stated!r}, derived {derived!r} of a choice"]
+        self.lower_bound = stated
+        return []
 
-    def sample(self, faults: list[str]) -> tuple[int, int]:
-        """Price plans of some choices, (4); faults are added. How many, and how many of them fit."""
-        rng = np.random.default_rng(int(self._document.certificate.problem_sha256[:16], 16))
+    def sampled(self) -> Sample:
+        """Plans of some choices, priced, (4) and (5)."""
+        faults = list[str]()
+        rng = np.random.default_rng(int(self.document.certificate.problem_sha256[:16], 16))
         bounds = [self._bounds.floor(_choice(meshes)) for meshes in self._choices]
         least, others = np.argsort(bounds)[:SAMPLED].tolist(), rng.permutation(len(bounds))[:SAMPLED].tolist()
-        stated = self._document.certificate.lower_bound_s or -math.inf
+        stated = self.document.certificate.lower_bound_s or -math.inf
         tried, found = _Tried(), list[tuple[float, int, float, MeshFigures]]()
         wrong = (fault for drawn in self._of_every_mesh(rng) for fault in self._terms(drawn))
         if fault := next(wrong, None):
-            faults.append(fault)
-            return 0, 0
+            return Sample(plans=0, feasible=0, faults=(fault,))
         for k in dict.fromkeys(each for pair in zip_longest(least, others) for each in pair if each is not None):
             bound = max(self._bounds.quick(_choice(self._choices[k])), stated)
             seconds, plan = tried.best(self._drawn(self._choices[k], rng))
@@ -174,7 +156,7 @@ class _Check:
                 break
             if tried.priced * self._case.cluster.num_devices > MOST_PRICED:
                 break
-        return tried.priced, tried.fitting
+        return Sample(plans=tried.priced, feasible=tried.fitting, faults=tuple(faults))
 
     def _of_every_mesh(self, rng: np.random.Generator) -> Iterator[MeshFigures]:
         """Plans of choices that have all meshes together, two of each, (5)."""
@@ -216,8 +198,8 @@ class _Check:
     def _placed(self, degrees: Sequence[int], number: int, rng: np.random.Generator) -> Ints:
         """Devices of a mesh: in order (0), replica by replica (1), or its tensor groups in random places."""
         kind, tp, dp, pp, _ = degrees
-        node_of = np.repeat(np.arange(self._problem.links.num_nodes), self._problem.links.gpus_per_node)
-        own = np.flatnonzero(self._problem.type_of_node[node_of] == kind)
+        node_of = np.repeat(np.arange(self.problem.links.num_nodes), self.problem.links.gpus_per_node)
+        own = np.flatnonzero(self.problem.type_of_node[node_of] == kind)
         if number == 1:
             return np.asarray(own.reshape(dp, pp, tp).swapaxes(0, 1))
         groups = own.reshape(-1, tp)
