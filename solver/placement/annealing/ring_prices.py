@@ -64,11 +64,9 @@ def ring_seconds(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> float:
     message, slowest = prices.gradients[x], 0.0
     if message == 0.0:
         return 0.0
-    dp, flat = len(pos) // prices.pp, prices.flat
-    for r in range(len(prices.ring_shares) if not flat else 0):
-        slowest += prices.ring_shares[r] * _slowest_group(prices, scratch, pos, x, r)
-    if not flat:
-        return float(message * slowest)
+    dp = len(pos) // prices.pp
+    if not prices.flat:
+        return message * _reduction_rate(prices, scratch, pos, x)
     for y in range(pos.shape[1]):
         _, between, steps, touched = _slowest_links(prices, scratch, pos, x, y, 0, dp, 1)
         link = max(between, scratch.inside[:touched].max())
@@ -78,14 +76,21 @@ def ring_seconds(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> float:
 
 
 @jit
-def _slowest_group(prices: Prices, scratch: Scratch, pos: Ints, x: int, r: int) -> float:
-    """Seconds per byte of the slowest of the groups that run a ring at once on one stage."""
-    members, stride = prices.ring_groups[r]
-    slowest, count = 0.0, members * stride
-    for first in range(0, len(pos) // prices.pp, count):
-        for place in range(first, first + stride):
-            slowest = max(slowest, _by_byte(prices, scratch, pos, x, place, first + count, stride))
-    return slowest
+def _reduction_rate(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> float:
+    """Seconds per byte of one stage's rings, one after another, each that of its slowest group and tensor rank."""
+    groups, shares, dp, ranks = prices.ring_groups, prices.ring_shares, len(pos) // prices.pp, pos.shape[1]
+    total = 0.0
+    # One function: a call with all arrays counts a reference of each.
+    for r in range(len(shares)):
+        stride, slowest = groups[r, 1], 0.0
+        count = groups[r, 0] * stride
+        for first in range(0, dp, count):
+            for place in range(first, first + stride):
+                for y in range(ranks):
+                    links = _slowest_links(prices, scratch, pos, x, y, place, first + count, stride)
+                    slowest = max(slowest, links[0] + ring_factor(links[3]) * links[1])
+        total += shares[r] * slowest
+    return float(total)
 
 
 @jit
