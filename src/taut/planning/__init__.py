@@ -2,6 +2,7 @@
 From a request to a plan.
 
 ``solve`` holds :func:`taut.plan`: begin there. ``request`` is what a user asks for, checked; ``resolve`` turns it into
-a planning problem (``choices`` refuses what nothing prices), and ``method`` names what searches it. ``plan`` is the
-result, ``tables`` its records of stages and workers, ``verification`` the check of what was written.
+a planning problem (``choices`` refuses what nothing prices). ``meshes`` searches plans whose stages have degrees by
+type of device. ``plan`` is the result and reads, checks and prints it; ``tables`` has its records of stages and
+workers.
 """

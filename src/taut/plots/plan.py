@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from taut.data.units import GIB
-from taut.reports.plan import PARTS
 from taut.words import percent
 
 if TYPE_CHECKING:
@@ -72,6 +71,9 @@ def plot_time(plan: "Plan", ax: "Axes | None" = None) -> "Axes":
     >>> taut.plot_time(plan).get_title()
     'Step time of gpt2-345m on dgx-a100: 0.2224 s'
     """
+    # Words of a report come with the document's classes; importing this module loads neither.
+    from taut.reports.plan import PARTS
+
     breakdown, ends = plan.predicted.breakdown_s, 0.0
     ax = ax or new_axes(9.0, 3.0)
     for shade, (part, words) in zip(SHADES, PARTS.items(), strict=True):

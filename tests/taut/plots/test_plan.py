@@ -27,6 +27,7 @@ UNLIKE = [[0, 50, 90, 60], [70, 0, 40, 80], [95, 30, 0, 20], [10, 85, 65, 0]]
 
 @pytest.fixture(autouse=True)
 def _closed_figures() -> Iterator[None]:
+    pyplot.close("all")
     yield
     pyplot.close("all")
 
