@@ -66,7 +66,8 @@ def ring_seconds(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> float:
         return 0.0
     dp = len(pos) // prices.pp
     if not prices.flat:
-        return message * _reduction_rate(prices, scratch, pos, x)
+        seconds: float = message * _reduction_rate(prices, scratch, pos, x)
+        return seconds
     for y in range(pos.shape[1]):
         _, between, steps, touched = _slowest_links(prices, scratch, pos, x, y, 0, dp, 1)
         link = max(between, scratch.inside[:touched].max())
