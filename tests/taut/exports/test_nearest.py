@@ -57,7 +57,7 @@ def test_flagscale_has_limits_of_its_own_on_several_types(cluster: Any, stack: s
     given = plan_one_degree(taut.PlanRequest("gpt2-345m", cluster, global_batch=16, stack="any", fix=fix))
     found = nearest_plan(given, "flagscale")
     assert found is not None and found.stack == stack
-    assert found.plan.typed.certificate.space["stack"] == stack
+    assert found.plan.sections.certificate.space["stack"] == stack
     assert found.plan.document["inputs"]["costs"]["sha256"] == given.document["inputs"]["costs"]["sha256"]
 
 
