@@ -79,6 +79,7 @@ class _PlainLoader(_Checks, yaml.SafeLoader):
         super().fetch_flow_collection_start(kind)
 
 
+# The base is known at run time alone: PyYAML without libyaml has no loader in C.
 class _ShippedLoader(_Checks, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """A loader of files that are part of the package, in C where PyYAML has it: ten times faster."""
 

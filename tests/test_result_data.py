@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -21,7 +22,8 @@ def named(path: Path) -> str:
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_a_file_names_its_command(path: Path) -> None:
     """Every file of figures names a command that exists, and no commit, so that anyone can print it again."""
-    verbs = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    group: Any = typer.main.get_command(app)
+    verbs = group.commands
     assert commands(path) != []
     for command in commands(path):
         program, word, *rest = command.split()
