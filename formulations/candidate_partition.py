@@ -73,7 +73,7 @@ def partition_problem(
         update=memory.update,
         during_passes=memory.during_passes,
     )
-    if candidate.uneven_batch and memory.update is not None:
+    if candidate.pipelines_by_type and memory.update is not None:
         above = np.maximum(memory.fixed, memory.update)
         return replace(stages, fixed=np.where(stages.updates_within(stages.budget)[0], memory.fixed, above))
     return stages if memory.update is None or len(stages.budget) == 1 else _without_updates(stages)
@@ -85,7 +85,7 @@ def _seconds(
     """Seconds of every range, infinite under recomputes not allowed, (types, recompute, L+1, L+1), and forward ones."""
     # Of blocks that exchange more than sums one may be the slowest forward, and another backward. A single stage may
     # divide its batch unevenly, so that not all of its blocks are as slow as the slowest.
-    alike = (candidate.of_tensor_groups or not sharded) and not candidate.uneven_batch
+    alike = (candidate.of_tensor_groups or not sharded) and not candidate.pipelines_by_type
     within = seconds_within(problem, candidate) if alike else seconds_of_best(problem, candidate)
     seconds = problem.tables(candidate).seconds + within.both
     forward = problem.passes(candidate).forward + within.forward
@@ -113,8 +113,7 @@ def _by_class(
     if cautious:
         slowest = seconds.max(axis=0)[None]
         return _ByClass(slowest, slowest, forward.max(axis=0)[None], budget.min()[None], (0, 0))
-    if candidate.uneven_batch:
-        # Every stage is on all types, and a pipeline on one.
+    if candidate.pipelines_by_type:
         fastest = seconds.min(axis=0)[None]
         return _ByClass(fastest, fastest, forward.min(axis=0)[None], budget.min()[None], (0, 0))
     low, high, budget, slow = classes_of(problem, seconds, budget, candidate)

@@ -236,7 +236,7 @@ def _batch_violations(problem: PlanningProblem, strategy: Strategy, devices: Int
     """Micro-batches that replicas do not divide, or replicas on several types, of a batch that is divided unevenly."""
     candidate, found = strategy.candidate, list(strategy.micro_batches)
     count = candidate.dp * candidate.num_micro_batches
-    if not candidate.uneven_batch:
+    if not candidate.pipelines_by_type:
         return [Violation(Rule.BATCH, f"micro-batches {found} by replica of an even batch")] if found else []
     if len(found) != candidate.dp or min(found) < 1 or sum(found) != count:
         return [Violation(Rule.BATCH, f"micro-batches {found} do not divide {count} over {candidate.dp} replicas")]

@@ -180,6 +180,11 @@ class Candidate:
         return self.dp * self.tp * self.cp // self.width
 
     @property
+    def pipelines_by_type(self) -> bool:
+        """Whether each pipeline is on one type of device, with its own number of micro-batches."""
+        return self.uneven_batch
+
+    @property
     def of_tensor_groups(self) -> bool:
         """Whether blocks are tensor groups and exchange nothing else."""
         return self.cp == self.ep == 1
@@ -216,8 +221,9 @@ class Candidate:
 
     @property
     def is_plain(self) -> bool:
-        """Whether its step time is a closed form, of blocks that are tensor groups, and all replicas share a copy."""
-        return self.of_tensor_groups and not self.dp_shard and not self.is_order_priced
+        """Whether it has a closed form, tensor groups as blocks, one copy, and the same pipeline in every replica."""
+        alike = not self.dp_shard and not self.pipelines_by_type
+        return self.of_tensor_groups and alike and not self.is_order_priced
 
     @property
     def order_key(self) -> tuple[str, int, int, int, tuple[str, ...]]:

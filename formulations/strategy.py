@@ -10,7 +10,7 @@ layers where a schedule has several chunks a device; recompute kinds (``taut.dat
 (2) Where the first and the last chunk may have no layers (``Candidate.empty_ends``), a division is that of L + 2 parts,
     embedding, layers and head, and layer l is part l + 1. A part is in a stage by (1), so no other stage is empty.
 
-(3) Where replicas divide the micro-batches of a step unevenly (``Candidate.uneven_batch``), replica z runs
+(3) Where replicas divide the micro-batches of a step unevenly (``Candidate.pipelines_by_type``), replica z runs
     :math:`m_z \ge 1` of them, :math:`\sum_z m_z = dp\, m`.
 
 Everything that solves for a division (the integer program, the exact partition, the bounds of order-priced candidates)

@@ -52,7 +52,7 @@ def with_expert_ranks(workload: "Workload", candidate: "Candidate") -> Iterator[
     """The candidate with one expert rank, and with each number of several, (11)."""
     yield candidate
     space, model = workload.space, workload.model
-    if space.max_ep == 1 or candidate.uneven_batch or candidate.sequence_parallel != (candidate.tp > 1):
+    if space.max_ep == 1 or candidate.pipelines_by_type or candidate.sequence_parallel != (candidate.tp > 1):
         return
     if candidate.zero not in _zero_stages(space, candidate):
         return

@@ -45,7 +45,7 @@ from taut.formulations.terms import Group, Load, Ring, Term
 
 def holders(candidate: Candidate) -> Group:
     """The devices of a stage that hold the same weights: a tensor rank of every replica and context rank."""
-    return Group("replicas", candidate.dp_cp, candidate.tp, candidate.tp, every_type=candidate.uneven_batch)
+    return Group("replicas", candidate.dp_cp, candidate.tp, candidate.tp, every_type=candidate.pipelines_by_type)
 
 
 def expert_holders(candidate: Candidate) -> Group:

@@ -80,7 +80,7 @@ def operator_graph(
     each other, (6); tasks have the seconds that they take then. Returns tasks and precedence. Raises
     ``FormulationError`` if the problem has another latency model, or expert ranks do what is not simulated.
     """
-    _refuse(problem, strategy.candidate, share_links=share_links)
+    _refuse(problem, strategy, share_links=share_links)
     candidate, order = strategy.candidate, passes_of(strategy.candidate)
     prices = Prices(problem, candidate, recompute_communication=recompute_communication)
     replicas = replicas_of(problem, strategy, order.device, devices, every=every_replica)
@@ -101,12 +101,14 @@ def operator_graph(
     return replace(graph, seconds=shared_seconds(graph.seconds, graph.first_dependency, graph.children, flows))
 
 
-def _refuse(problem: PlanningProblem, candidate: Candidate, *, share_links: bool) -> None:
+def _refuse(problem: PlanningProblem, strategy: Strategy, *, share_links: bool) -> None:
     """Refuse what is not simulated."""
+    candidate = strategy.candidate
     if unknown := not_simulated(problem, candidate, share_links=share_links):
         raise FormulationError(f"ep={candidate.ep} with {unknown} is not simulated, expected ep=1, or without")
-    if candidate.uneven_batch:
-        raise FormulationError("a batch that replicas divide unevenly is not simulated, expected uneven_batch=false")
+    if strategy.micro_batches:
+        given = ", ".join(map(str, strategy.micro_batches))
+        raise FormulationError(f"micro-batches by replica: are {given}, which are not simulated, expected one number")
     if not problem.latency.prices_mechanisms:
         raise FormulationError(f"latency model {problem.latency.name}: expected step, whose prices are simulated")
 

@@ -30,7 +30,7 @@ from taut.solver.bounds import partition_dominance
 from taut.solver.bounds.candidate_bounds import chunked, partition_bound
 from taut.solver.bounds.ladder import RUNGS, Ladder
 from taut.solver.bounds.partition_dominance import partition_data
-from taut.solver.bounds.uneven_batch import uneven_bound
+from taut.solver.bounds.pipelines_by_type import bound_by_type
 from taut.solver.layer_division.memory_excess import least_excess
 from taut.solver.order_priced.dominance import dominates, stated
 from taut.solver.order_priced.witness import missing_bytes, rederived
@@ -106,8 +106,8 @@ def _partition(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
     """The exact partition, up to the limit that the witness names if any, or that of a candidate that dominates it."""
     if "of" in witness:
         return _dominated_partition(ladder, candidate, witness)
-    if candidate.uneven_batch:
-        found = uneven_bound(ladder.problem, candidate, ladder.links, margin=ladder.margin)
+    if candidate.pipelines_by_type:
+        found = bound_by_type(ladder.problem, candidate, ladder.links, margin=ladder.margin)
         return found.seconds if not witness else -math.inf
     comm, limit = ladder.communication(candidate), witness.get("limit_s", math.inf)
     if witness.keys() - {"limit_s"} or not isinstance(limit, float) or not limit > 0:

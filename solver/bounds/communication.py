@@ -70,7 +70,7 @@ class Communication:
 def communication(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Communication:
     """Least communication of a candidate, whatever its stages and placement, (1) and (2)."""
     found = _of_one_class(problem, candidate, best)
-    alike = len(problem.device_types) == 1 or candidate.uneven_batch
+    alike = len(problem.device_types) == 1 or candidate.pipelines_by_type
     if alike or candidate.pp == 1 or candidate.is_order_priced:
         return found
     return replace(found, crossing=crossing(problem, candidate, best))
@@ -105,7 +105,7 @@ def by_first_stage(
     problem: PlanningProblem, candidate: Candidate, best: BestLinks, comm: Communication
 ) -> tuple[Communication, ...]:
     """The least communication where stage 0 fills its nodes and where it does not, (3); none if that says no more."""
-    alike = len(problem.device_types) == 1 or candidate.uneven_batch
+    alike = len(problem.device_types) == 1 or candidate.pipelines_by_type
     if alike or candidate.pp == 1 or candidate.is_order_priced or problem.latency.rings_are_flat:
         return ()
     if not in_one_ring(problem.terms(candidate)):
@@ -180,7 +180,7 @@ def waits_for_every_stage(problem: PlanningProblem, candidate: Candidate) -> boo
 def optimizer_per_parameter(problem: PlanningProblem, candidate: Candidate) -> float:
     """Least seconds of the optimizer for a parameter of a tensor rank; the most where stages are on every type."""
     seconds = problem.optimizer_seconds(candidate)
-    return float(seconds.max() if candidate.uneven_batch else seconds.min()) / optimizer_shards(candidate)
+    return float(seconds.max() if candidate.pipelines_by_type else seconds.min()) / optimizer_shards(candidate)
 
 
 def fixed_seconds(problem: PlanningProblem, candidate: Candidate) -> Floats:
@@ -202,7 +202,7 @@ def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> L
     experts = least_expert_ring(problem, candidate, best)
     exchanged = exchanged_bytes(problem, candidate, ring, experts)
     unhidden = least_bytes(problem, candidate, exchanged)
-    apart = experts > 0.0 or candidate.uneven_batch
+    apart = experts > 0.0 or candidate.pipelines_by_type
     return LaterStages(
         edge=edge,
         ring=np.full(candidate.pp, ring),

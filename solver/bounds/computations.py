@@ -19,8 +19,8 @@ from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked, partition_bound
 from taut.solver.bounds.ladder import Ladder, Level
 from taut.solver.bounds.least_rings import least_gather
+from taut.solver.bounds.pipelines_by_type import bound_by_type
 from taut.solver.bounds.relaxation import ROUNDING
-from taut.solver.bounds.uneven_batch import uneven_bound
 from taut.solver.layer_division.divide import Partition
 from taut.solver.layer_division.memory_excess import least_excess
 from taut.solver.order_priced.bound import OrderBound, order_bound
@@ -97,8 +97,8 @@ def _balance(ladder: Ladder, candidate: Candidate, limit: float) -> Evaluation:
 
 def partition(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Evaluation:
     """Bound ``partition``, or ``memory`` where no division fits; the witness is the limit where that was reached."""
-    if candidate.uneven_batch:
-        return _uneven(ladder, candidate)
+    if candidate.pipelines_by_type:
+        return _by_type(ladder, candidate)
     gather = least_gather(ladder.problem, candidate, ladder.links)
     stages = partition_problem(ladder.problem, candidate, margin=ladder.margin, gather=gather)
     comm = ladder.communication(candidate)
@@ -111,9 +111,9 @@ def partition(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Ev
     return Evaluation(seconds=seconds, source=Source.PARTITION, witness=limited, partition=found)
 
 
-def _uneven(ladder: Ladder, candidate: Candidate) -> Evaluation:
+def _by_type(ladder: Ladder, candidate: Candidate) -> Evaluation:
     """Bound ``partition`` of replicas that divide the batch unevenly, with the division of the slowest of them."""
-    found = uneven_bound(ladder.problem, candidate, ladder.links, margin=ladder.margin)
+    found = bound_by_type(ladder.problem, candidate, ladder.links, margin=ladder.margin)
     if not found.divided:
         return _without_memory(*least_excess(partition_problem(ladder.problem, candidate, margin=ladder.margin)))
     return Evaluation(seconds=found.seconds, source=Source.PARTITION, divided=found.divided)

@@ -227,28 +227,26 @@ def _order_priced(ladder: Ladder, candidate: Candidate) -> bool:
 
 
 def _every(ladder: Ladder, candidate: Candidate) -> bool:
-    return not candidate.uneven_batch and has_enumeration(ladder.problem, candidate)
+    return has_enumeration(ladder.problem, candidate)
 
 
 def _joint(ladder: Ladder, candidate: Candidate) -> bool:
     # Where groups differ and their placements few, all of them say more than the groups alone.
-    if candidate.uneven_batch or _every(ladder, candidate) or _sets(ladder, candidate):
+    if _every(ladder, candidate) or _sets(ladder, candidate):
         return False
     return has_joint(ladder.problem, candidate, ladder.subsets)
 
 
 def _sets(ladder: Ladder, candidate: Candidate) -> bool:
-    placed = not candidate.uneven_batch and has_node_sets(ladder.problem, candidate, ladder.subsets)
-    return placed and not _every(ladder, candidate)
+    return has_node_sets(ladder.problem, candidate, ladder.subsets) and not _every(ladder, candidate)
 
 
 def _slots(ladder: Ladder, candidate: Candidate) -> bool:
-    placed = not candidate.uneven_batch and has_node_slots(ladder.problem, candidate, ladder.slots)
-    return placed and not _every(ladder, candidate)
+    return has_node_slots(ladder.problem, candidate, ladder.slots) and not _every(ladder, candidate)
 
 
 def _cover(ladder: Ladder, candidate: Candidate) -> bool:
-    return not candidate.uneven_batch and has_cover(ladder.problem, candidate)
+    return has_cover(ladder.problem, candidate)
 
 
 _DIVIDED = (Source.RELAXATION, Source.PARTITION)

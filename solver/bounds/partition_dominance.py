@@ -39,7 +39,7 @@ class PartitionData(NamedTuple):
 def partition_data(ladder: Ladder, candidate: Candidate) -> PartitionData | None:
     """The data of a candidate; None where the bound rests on more than them."""
     comm = ladder.communication(candidate)
-    apart = candidate.uneven_batch or not in_one_ring(ladder.problem.terms(candidate))
+    apart = candidate.pipelines_by_type or not in_one_ring(ladder.problem.terms(candidate))
     if candidate.is_order_priced or apart or comm.ring or has_members(ladder.problem, candidate):
         return None
     gather = least_gather(ladder.problem, candidate, ladder.links)

@@ -88,7 +88,7 @@ def relaxation_bound(
 def _paces(problem: PlanningProblem, candidate: Candidate, by_type: Floats) -> Floats:
     """Seconds of every stage by the least seconds of its layers at least, the slowest stage first (pp,), (2)."""
     least = by_type.min(axis=0)
-    if len(by_type) == 1 or candidate.uneven_batch or not least.any():
+    if len(by_type) == 1 or candidate.pipelines_by_type or not least.any():
         return np.ones(candidate.pp)
     ratio = (by_type[:, least > 0] / least[least > 0]).min(axis=1)
     of_device = np.repeat(ratio[problem.type_of_node], problem.links.gpus_per_node)

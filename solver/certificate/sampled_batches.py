@@ -34,7 +34,9 @@ def by_type(case: Case, sequence: Ints) -> Ints:
 
 
 def of_types(case: Case, choice: Choice, placements: Ints) -> Ints:
-    """Those of some placements (n, pp, dp, block) whose replicas are on one type each, type after type."""
+    """Those of some placements (n, pp, dp, block) that a choice may have: by type, one type after another."""
+    if not choice.pipelines_by_type:
+        return placements
     kinds, wanted = _kinds(case)[placements], types_of_replicas(case, choice)
     return np.asarray(placements[(kinds == wanted[:, None]).all(axis=(1, 2, 3))])
 
@@ -50,7 +52,10 @@ def _kinds(case: Case) -> Ints:
 def batches(
     case: Case, choice: Choice, stages: Stages, recompute: tuple[str, ...], devices: Ints, rng: np.random.Generator
 ) -> Iterator[Batches]:
-    """Micro-batches of every replica on a placement (pp, dp, block), (1) and (2)."""
+    """Micro-batches of every replica on a placement (pp, dp, block), (1) and (2); none where they are equal."""
+    if not choice.pipelines_by_type:
+        yield ()
+        return
     plan = case, choice, stages, recompute, devices[None]
     at, more = (pipelines(*plan, np.full(choice.dp, m))[0] for m in (choice.pp, choice.pp + 1))
     pace = more - at

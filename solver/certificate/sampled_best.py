@@ -48,6 +48,6 @@ def refutation(best: Best) -> str:
     contexts = f" cp={choice.cp}" if choice.cp > 1 else ""
     contexts += f" ep={choice.ep} etp={choice.etp}" if choice.ep > 1 else ""
     name = f"pp={choice.pp} tp={choice.tp}{contexts} dp={choice.dp} micro_batch={choice.micro_batch} {choice.schedule}"
-    name += " uneven batch" if choice.uneven_batch else ""
+    name += " uneven batch" if choice.pipelines_by_type else ""
     claim = "is said to be infeasible" if math.isinf(best.bound) else f"has the bound {best.bound}"
     return f"candidate {name} {claim}, but a sampled plan of it takes {seconds}"

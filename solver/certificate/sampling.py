@@ -36,7 +36,7 @@ from taut.solver.certificate.reference.divisions import ANY, Stages, forms_of, i
 from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes
 from taut.solver.certificate.reference.prices import price
 from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
-from taut.solver.certificate.sampled_batches import Batches, batches, by_type, of_types
+from taut.solver.certificate.sampled_batches import batches, by_type, of_types
 from taut.solver.certificate.sampled_best import Best, refutation
 from taut.solver.certificate.sampled_divisions import Recompute, balanced, between, even, fitted, recomputes
 
@@ -154,21 +154,15 @@ class _Sampler:
         placements, excess = placements[excess == excess.min()], float(excess.min())
         # What does not fit is not priced: the least excess comes first.
         at, seconds = 0, math.inf
-        for micro_batches in self._batches(choice, stages, recompute, placements[0]) if excess <= 0 else ():
-            total = price(self._case, choice, stages, recompute, placements, order, micro_batches).total
+        plan = choice, stages, recompute
+        for micro_batches in batches(self._case, *plan, placements[0], self._rng) if excess <= 0 else ():
+            total = price(self._case, *plan, placements, order, micro_batches).total
             if total.min() < seconds:
                 at, seconds = int(total.argmin()), float(total.min())
         if (excess, seconds) >= best.key:
             return False
         best.key, best.stages, best.recompute, best.devices = (excess, seconds), stages, recompute, placements[at]
         return True
-
-    def _batches(self, choice: Choice, stages: Stages, recompute: Recompute, devices: Ints) -> Iterator[Batches]:
-        """Micro-batches of the replicas, where they differ, (5)."""
-        if not choice.uneven_batch:
-            yield ()
-            return
-        yield from batches(self._case, choice, stages, recompute, devices, self._rng)
 
     def _cost(self, choice: Choice) -> float:
         """Calls that pricing a strategy counts for."""
@@ -181,13 +175,13 @@ class _Sampler:
         """Placements of (3), (n, pp, blocks, devices of one)."""
         own = self._known.devices
         sequences = [np.arange(own.size), own.ravel(), own.swapaxes(0, 1).ravel(), self._shuffled(choice.block)]
-        if choice.uneven_batch:
+        if choice.pipelines_by_type:
             sequences = [by_type(self._case, s) for s in sequences]
         groups = [blocks for s in sequences if self._whole(blocks := s.reshape(-1, choice.block), choice)]
         shape = choice.pp, choice.blocks, choice.block
         by_stage = [each.reshape(shape) for each in groups]
         by_replica = [each.reshape(choice.blocks, choice.pp, choice.block).swapaxes(0, 1) for each in groups]
-        if choice.uneven_batch:
+        if choice.pipelines_by_type:
             return np.array(by_replica)
         most = max(WORKERS // own.size, 1)
         return np.array([*by_stage, *by_replica] if most >= 2 * len(groups) else [*by_stage[:1], *by_replica[:1]])
@@ -255,7 +249,7 @@ class _Sampler:
             orders = np.tile(np.arange(count), (len(pairs), 1))
             orders[np.arange(len(pairs))[:, None], pairs] = pairs[:, ::-1]
         moved = groups[orders].reshape(-1, *best.devices.shape)
-        return of_types(self._case, best.choice, moved) if best.choice.uneven_batch else np.asarray(moved)
+        return of_types(self._case, best.choice, moved)
 
     def _neighbours(self, best: Best) -> Iterator[tuple[Stages, Recompute]]:
         """Strategies with one boundary moved by a layer, its recompute kept or fitted, or one recompute changed."""

@@ -29,7 +29,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 from taut.solver.bounds.communication import waits_for_every_stage
-from taut.solver.bounds.computations import partition, placement
+from taut.solver.bounds.computations import Evaluation, partition, placement
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.partition_dominance import PartitionData, dominates, partition_data
 from taut.solver.layer_division.divide import Partition, solve_partition
@@ -106,11 +106,11 @@ class Refining:
 
     def _partition(self, bound: CandidateBound, at: Standing) -> bool:
         """Exact stages within memory and a constructed placement, (2)."""
-        if bound.candidate.uneven_batch:
-            return self._uneven(bound)
         if self._inherit(bound):
             return False
         found = partition(self.ladder, bound.candidate, self._best.seconds * ABOVE)
+        if found.divided:
+            return self._place_by_type(bound, found)
         if found.partition is None:
             return infeasible(bound, found)
         bound.lower_bound, bound.source = max(bound.lower_bound, found.seconds), found.source
@@ -122,11 +122,8 @@ class Refining:
             self._best.offer(bound, problem, best_start(problem, found.partition.patterns))
         return True
 
-    def _uneven(self, bound: CandidateBound) -> bool:
-        """Divisions for each type of device, and plans with them where replicas divide the batch unevenly, (5)."""
-        found = partition(self.ladder, bound.candidate)
-        if not found.divided:
-            return infeasible(bound, found)
+    def _place_by_type(self, bound: CandidateBound, found: Evaluation) -> bool:
+        """Plans with the divisions of each type of device, (5)."""
         bound.lower_bound, bound.source = max(bound.lower_bound, found.seconds), found.source
         if bound.lower_bound < self._best.seconds:
             divisions = (each.division for each in found.divided)
@@ -197,7 +194,7 @@ class Refining:
 
     def decide(self, bound: CandidateBound) -> Assignment | None:
         """The assignment that lacks least memory, None if unknown; where it fits it is offered and annealed."""
-        found = None if bound.candidate.uneven_batch else least_missing(self._problem, bound.candidate)
+        found = least_missing(self._problem, bound.candidate)
         if found is not None and found.missing == 0:
             problem = placement_problem(self._problem, found.strategy)
             start = FoundPlacement(seconds=problem.cost(found.positions), positions=found.positions)
@@ -234,11 +231,7 @@ class Refining:
 
 def load_loops(problem: PlanningProblem) -> None:
     """Load the compiled loops that most of the search needs, or compile them, by a first division and placement."""
-    by_degree = {
-        candidate.tp: candidate
-        for candidate in problem.candidates
-        if candidate.pp > 1 and not (candidate.is_order_priced or candidate.uneven_batch)
-    }
+    by_degree = {candidate.tp: candidate for candidate in problem.candidates if candidate.pp > 1 and candidate.is_plain}
     covered = [candidate for candidate in by_degree.values() if has_cover(problem, candidate)]
     if not covered:
         return

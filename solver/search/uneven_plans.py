@@ -3,8 +3,8 @@ Plans whose replicas divide the batch unevenly, each on one type of device.
 
 (1) The devices of a type make whole pipelines, in the order of the nodes: a node of g blocks holds s stages of g / s
     replicas, for every s that divides g, as in ``taut.solver.search.typed_layouts`` (2).
-(2) The layers are divided as for the pipelines of each type in the bound (``taut.solver.bounds.uneven_batch``), and the
-    micro-batches for the division and the devices (``taut.solver.batch_division``).
+(2) The layers are divided as for the pipelines of each type in the bound (``taut.solver.bounds.pipelines_by_type``),
+    and the micro-batches for the division and the devices (``taut.solver.batch_division``).
 (3) From the best of these, as long as the step gets shorter, a boundary is moved by a layer, the recompute of a stage
     is another one, or two blocks of one type change places.
 """

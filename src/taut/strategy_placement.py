@@ -192,7 +192,7 @@ def _chosen(problem: PlanningProblem, seed: int) -> tuple[Strategy, tuple[int, .
     """The best strategy of a problem, and the class of device that every stage wants."""
     from taut.solver.program.cp_sat import solve_cpsat
 
-    candidates = [each for each in problem.closed_forms if not each.uneven_batch]
+    candidates = [each for each in problem.closed_forms if not each.pipelines_by_type]
     choice = best_strategy(StrategyPool(Ladder(problem), candidates), solve_cpsat, seed=seed)
     if choice.strategy is None:
         raise InfeasibleError("no strategy with these values fits the memory", {})

@@ -258,7 +258,7 @@ def violations(
 def _batch(case: Case, choice: Choice, nodes: Ints, micro_batches: tuple[int, ...]) -> Iterator[str]:
     """Micro-batches that are no division of the batch, and replicas of an uneven one on several device types."""
     count = choice.dp * choice.num_micro_batches
-    if not choice.uneven_batch:
+    if not choice.pipelines_by_type:
         if micro_batches:
             yield f"micro-batches {list(micro_batches)} by replica of an even batch"
         return

@@ -141,6 +141,11 @@ class Choice:
         return values | {name: value for name, value in given.items() if value}
 
     @property
+    def pipelines_by_type(self) -> bool:
+        """Whether each replica is on one type of device and has its own number of micro-batches, (16)."""
+        return self.uneven_batch
+
+    @property
     def holders(self) -> int:
         """Devices with the same weights on a stage: context ranks of every replica."""
         return self.dp * self.cp

@@ -79,11 +79,13 @@ class _Groups:
 
 def least_missing(problem: PlanningProblem, candidate: Candidate) -> Assignment | None:
     """
-    The assignment of a candidate that lacks least; None where deciding would take too long.
+    The assignment of a candidate that lacks least; None where deciding would take too long, or pipelines are by type.
 
     ``problem``, ``candidate``: what is planned; its margin is kept free. Returns it fits if any does. If it lacks
     memory, so does every division on every placement, and no other lacks less.
     """
+    if candidate.pipelines_by_type:
+        return None
     groups = _groups(problem, candidate)
     caps = groups.budgets[candidate.pipelines - 1 :: candidate.pipelines]
     if candidate.is_order_priced:

@@ -49,7 +49,7 @@ def stated_configuration(request: PlanRequest) -> Stated:
     """
     problem = planning_problem(request)
     recompute = request.fix.get("recompute")
-    even = [candidate for candidate in problem.candidates if not candidate.uneven_batch]
+    even = [candidate for candidate in problem.candidates if not candidate.pipelines_by_type]
     if not even:
         raise DataError("--fix: uneven_batch=true: the batch of a stated configuration is even, expected false")
     if len(even) > MOST_OPEN:

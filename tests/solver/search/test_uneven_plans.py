@@ -15,7 +15,7 @@ from taut.formulations.latency import step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Strategy
 from taut.solver.batch_division import divide_batch
-from taut.solver.bounds.uneven_batch import UnevenBound, uneven_bound
+from taut.solver.bounds.pipelines_by_type import BoundByType, bound_by_type
 from taut.solver.certificate.examined import Examined, case_of
 from taut.solver.certificate.reference.space import Choice
 from taut.solver.certificate.verify import verify_document
@@ -172,14 +172,14 @@ def test_a_replica_on_two_types_breaks_a_rule() -> None:
 
 def test_a_raised_bound_is_refuted_by_sampled_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a bound that is four times as large in search and check alike, the plan or sampled ones refute it."""
-    real = uneven_bound
+    real = bound_by_type
 
-    def raised(*given: Any, **named: Any) -> UnevenBound:
+    def raised(*given: Any, **named: Any) -> BoundByType:
         found = real(*given, **named)
         return replace(found, seconds=4 * found.seconds)
 
-    monkeypatch.setattr("taut.solver.bounds.computations.uneven_bound", raised)
-    monkeypatch.setattr("taut.solver.bounds.checks.uneven_bound", raised)
+    monkeypatch.setattr("taut.solver.bounds.computations.bound_by_type", raised)
+    monkeypatch.setattr("taut.solver.bounds.checks.bound_by_type", raised)
     documents = [document for given in problems(0, 12) if (document := written(given)) is not None]
     refused = sum(not verify_document(document).holds for document in documents)
     assert refused == len(documents) > 0

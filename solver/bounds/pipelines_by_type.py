@@ -40,16 +40,16 @@ from taut.solver.layer_division.divide import Partition, solve_partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnevenBound:
+class BoundByType:
     """The bound in seconds, infinite where nothing fits, and the divisions that the pipelines of each type attain."""
 
     seconds: float
     divided: tuple[Partition, ...]
 
 
-def uneven_bound(
+def bound_by_type(
     problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True
-) -> UnevenBound:
+) -> BoundByType:
     """
     Bound (1) of a candidate whose replicas divide the batch unevenly.
 
@@ -61,11 +61,11 @@ def uneven_bound(
     total = candidate.dp * candidate.num_micro_batches
     divided = [types.divided(k, candidate.num_micro_batches) for k in range(len(replicas))]
     if not all(found.feasible for found in divided):
-        return UnevenBound(seconds=np.inf, divided=())
+        return BoundByType(seconds=np.inf, divided=())
     pace = np.array([found.seconds for found in divided]) / (candidate.num_micro_batches + candidate.pp - 1)
     seconds, counts = _least(types.seconds, replicas.tolist(), total, _estimate(pace, replicas, total, candidate.pp))
     found = [types.divided(k, max(n, 1)) for k, n in enumerate(counts)]
-    return UnevenBound(seconds=seconds * (1 - ROUNDING), divided=tuple(found))
+    return BoundByType(seconds=seconds * (1 - ROUNDING), divided=tuple(found))
 
 
 def _estimate(pace: Floats, replicas: Ints, total: int, pp: int) -> list[int]:

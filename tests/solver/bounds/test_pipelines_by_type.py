@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taut.solver.bounds.uneven_batch import _least
+from taut.solver.bounds.pipelines_by_type import _least
 from tests.support.ladder import check_candidates
 from tests.support.uneven import uneven_candidates, uneven_problem
 
