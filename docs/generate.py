@@ -17,6 +17,7 @@ import taut
 from taut.commands.app import app
 from taut.formulations.space import ALWAYS, DEFAULTS, FIELDS
 from taut.planning.fixed_values import NAMES
+from taut.planning.options import reference
 
 ROLE = re.compile(r":(?:math|mod|func|class|meth|attr):<code>")
 
@@ -122,6 +123,7 @@ def python_names() -> str:
     for heading, names in (("Functions", functions), ("Classes", others), ("Errors and warnings", errors)):
         parts += [f"## {heading}"] if names else []
         parts += [entry(name, homes[name]) for name in names]
+    parts += ["## Options of a request", "`taut.plan` and `taut.PlanRequest` take them by name.", reference()]
     return "\n\n".join(parts) + "\n"
 
 

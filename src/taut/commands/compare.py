@@ -11,12 +11,7 @@ from taut.commands.request_options import takes_options
 from taut.errors import DataError
 
 
-@takes_options(
-    "global_batch", "seq", "mtp_layers", "profile", "memory_model", "calibration", "stack", "precision",
-    "grad_precision", "optimizer_offload_fraction", "activation_offload_fraction",
-    "overlap_moe_expert_parallel_comm", "moe_token_dispatcher",
-    "fp8_dispatch", "moe_router_dtype", "imbalance", "schedules", "time_limit", "work_limit",
-)  # fmt: skip
+@takes_options("compare")
 def compare_command(
     model: Annotated[str, typer.Argument(metavar="MODEL|A.json", help="The model, as for plan; or a plan.")],
     cluster: Annotated[str, typer.Argument(metavar="CLUSTER|B.json", help="The cluster, as for plan; or a plan.")],

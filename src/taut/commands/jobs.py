@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FORMATS = {".png": "matplotlib.figure", ".pdf": "matplotlib.figure", ".svg": "matplotlib.figure", ".html": "plotly"}
 
 
-@takes_options("stack", "calibration", "memory_model")
+@takes_options("jobs")
 def jobs_command(
     jobs: Annotated[Path, typer.Argument(metavar="JOBS", help="YAML or CSV file: one entry or row a job.")],
     cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="The cluster, as for plan.")],

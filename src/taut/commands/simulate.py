@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 FORMATS = (".png", ".pdf", ".svg")
 
 
-@takes_options(
-    "global_batch", "fix", "seq", "profile", "memory_model", "calibration", "stack", "precision", "grad_precision",
-    "overlap_grad_reduce", "optimizer_offload_fraction", "activation_offload_fraction",
-)  # fmt: skip
+@takes_options("simulate")
 def simulate_command(
     model: Annotated[str, typer.Argument(metavar="MODEL|PLAN.json", help="The model, as for plan; or a plan, alone.")],
     options: dict[str, Any],

@@ -19,8 +19,9 @@ from taut.comparison.current import Current, at_its_share, current_of, priced_as
 from taut.comparison.result import Change, Comparison, Priced
 from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.formulations.strategy import Strategy
+from taut.planning.options import PlanOptions
 from taut.planning.plan import Plan
-from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
+from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
 from taut.planning.solve import plan_one_degree
 from taut.planning.stated import Stated, stated_configuration
 from taut.solver.branch_and_bound.progress import Listener

@@ -22,7 +22,8 @@ from taut.formulations.problem import PlanningProblem
 from taut.frontier.frontier import Frontier, FrontierPoint
 from taut.frontier.limit_sweep import Sweep
 from taut.frontier.memory_limits import checked_limits, gib_of, least_limit, rounded_up, spaced_limits
-from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
+from taut.planning.options import PlanOptions
+from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
 from taut.planning.resolve import planning_problem
 from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.result import Limits, Status

@@ -1,27 +1,16 @@
 """
 What is asked of the planner: model, cluster, batch, prices, what is fixed, and when to stop.
 
-``PlanOptions`` states the keyword arguments that ``taut.plan`` and ``taut.pareto`` share, ``PlanRequest`` the same as
-one frozen value whose fields are checked. The command line builds the same value; a wrong field is a ``FieldError``,
-which it names by the flag.
+A ``PlanRequest`` is one frozen value. Each of its fields states the values that it accepts; defaults and meanings are
+those of ``taut.planning.options``. The command line builds the same value. A wrong field is a ``FieldError``, which the
+command line names by its flag.
 """
 
+import inspect
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    Required,
-    SupportsIndex,
-    TypedDict,
-    TypeGuard,
-    TypeVar,
-    Unpack,
-    cast,
-    get_args,
-)
+from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Unpack, cast, get_args, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
@@ -40,47 +29,13 @@ from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, SIMULATE
 from taut.formulations.space import MOST_SEQUENCES
 from taut.formulations.tables.optimizer_offload import SHARES
 from taut.planning.accepted import flag, number, one_of_names, optional, whole
-from taut.solver.result import OPTIMALITY_GAP, Limits
+from taut.planning.options import DEFAULTS, Name, PlanOptions, reference
+from taut.solver.result import Limits
 
 MOST_SEED = 2**31 - 1
 """The largest seed that every part of a search takes."""
-Name = str | PathLike[str]
-"""A catalog name or a file."""
 ModelInput = ModelSpec | Name | Mapping[str, Any]
 ClusterInput = ClusterSpec | Name | Mapping[str, Any]
-Fixed = Mapping[str, SupportsIndex | str]
-
-
-class PlanOptions(TypedDict, total=False):
-    """Keyword arguments of ``taut.plan`` and ``taut.pareto``; ``taut.plan`` says what each means."""
-
-    global_batch: Required[int]
-    seq: int | None
-    mtp_layers: int | None
-    profile: CostTable | Name | None
-    memory_model: MemoryModel | Name | Mapping[str, Any] | None
-    latency_model: str
-    overlap_grad_reduce: bool
-    overlap_moe_expert_parallel_comm: bool
-    moe_token_dispatcher: str | None
-    fp8_dispatch: bool
-    moe_router_dtype: str | None
-    imbalance: float | None
-    calibration: Calibration | Name | Mapping[str, Any] | None
-    stack: Stack | Name | Mapping[str, Any] | None
-    precision: str | None
-    grad_precision: str | None
-    optimizer_offload_fraction: float | str | Iterable[float] | None
-    activation_offload_fraction: float | str | Iterable[float] | None
-    fix: Fixed | None
-    max_tp: int | None
-    max_cp: int | None
-    schedules: str | Iterable[str] | None
-    time_limit: float | None
-    work_limit: int | None
-    gap: float
-    seed: int
-    workers: int
 
 
 S = TypeVar("S", bound=Spec)
@@ -162,7 +117,7 @@ Positive = whole("expected a whole number above 0")
 
 class PlanRequest(BaseModel):
     """
-    A checked request: every field of ``taut.plan`` with its default.
+    A checked request: every option of ``taut.plan``, with its default where it is left out.
 
     Raises
     ------
@@ -187,44 +142,44 @@ class PlanRequest(BaseModel):
     global_batch: Annotated[
         int, BeforeValidator(whole(f"expected a number of sequences from 1 to {MOST_SEQUENCES}", most=MOST_SEQUENCES))
     ]
-    seq: Annotated[int | None, optional(whole("expected a number of tokens above 0"))] = None
-    mtp_layers: Annotated[int | None, optional(whole("expected 1 to 100 further tokens", most=100))] = None
-    profile: Annotated[CostTable | str | None, optional(_spec(CostTable, "profile"))] = None
-    memory_model: Annotated[MemoryModel | str | None, optional(_spec(MemoryModel, "memory_model"))] = None
+    seq: Annotated[int | None, optional(whole("expected a number of tokens above 0"))]
+    mtp_layers: Annotated[int | None, optional(whole("expected 1 to 100 further tokens", most=100))]
+    profile: Annotated[CostTable | str | None, optional(_spec(CostTable, "profile"))]
+    memory_model: Annotated[MemoryModel | str | None, optional(_spec(MemoryModel, "memory_model"))]
     latency_model: Annotated[
         LatencyName | Literal["simulated"], BeforeValidator(one_of_names((*LATENCY_MODELS, SIMULATED)))
-    ] = "step"
-    overlap_grad_reduce: Annotated[bool, BeforeValidator(flag)] = False
-    overlap_moe_expert_parallel_comm: Annotated[bool, BeforeValidator(flag)] = False
-    moe_token_dispatcher: Annotated[Dispatcher | None, optional(one_of_names(DISPATCHERS))] = None
-    fp8_dispatch: Annotated[bool, BeforeValidator(flag)] = False
-    moe_router_dtype: Annotated[RouterFormat | None, optional(one_of_names(ROUTER_FORMATS))] = None
+    ]
+    overlap_grad_reduce: Annotated[bool, BeforeValidator(flag)]
+    overlap_moe_expert_parallel_comm: Annotated[bool, BeforeValidator(flag)]
+    moe_token_dispatcher: Annotated[Dispatcher | None, optional(one_of_names(DISPATCHERS))]
+    fp8_dispatch: Annotated[bool, BeforeValidator(flag)]
+    moe_router_dtype: Annotated[RouterFormat | None, optional(one_of_names(ROUTER_FORMATS))]
     imbalance: Annotated[
         float | None, optional(number("expected a factor of 1 to 1000", lambda factor: 1 <= factor <= 1000))
-    ] = None
-    calibration: Annotated[Calibration | str | None, optional(_spec(Calibration, "calibration"))] = None
-    stack: Annotated[Stack | str | None, optional(_spec(Stack, "stack"))] = None
-    precision: Annotated[Precision | None, optional(one_of_names(get_args(Precision)))] = None
-    grad_precision: Annotated[GradPrecision | None, optional(one_of_names(get_args(GradPrecision)))] = None
-    optimizer_offload_fraction: Annotated[float | tuple[float, ...] | None, optional(_shares)] = None
-    activation_offload_fraction: Annotated[float | tuple[float, ...] | None, optional(_shares)] = None
-    fix: Annotated[dict[str, Any], BeforeValidator(_fixed)] = {}
-    max_tp: Annotated[int | None, optional(Positive)] = None
-    max_cp: Annotated[int | None, optional(Positive)] = None
-    schedules: Annotated[tuple[Schedule, ...] | None, optional(_schedules)] = None
-    time_limit: Annotated[float | None, optional(number("expected a number above 0", lambda s: s > 0))] = None
-    work_limit: Annotated[int | None, optional(Positive)] = None
+    ]
+    calibration: Annotated[Calibration | str | None, optional(_spec(Calibration, "calibration"))]
+    stack: Annotated[Stack | str | None, optional(_spec(Stack, "stack"))]
+    precision: Annotated[Precision | None, optional(one_of_names(get_args(Precision)))]
+    grad_precision: Annotated[GradPrecision | None, optional(one_of_names(get_args(GradPrecision)))]
+    optimizer_offload_fraction: Annotated[float | tuple[float, ...] | None, optional(_shares)]
+    activation_offload_fraction: Annotated[float | tuple[float, ...] | None, optional(_shares)]
+    fix: Annotated[dict[str, Any], BeforeValidator(_fixed)]
+    max_tp: Annotated[int | None, optional(Positive)]
+    max_cp: Annotated[int | None, optional(Positive)]
+    schedules: Annotated[tuple[Schedule, ...] | None, optional(_schedules)]
+    time_limit: Annotated[float | None, optional(number("expected a number above 0", lambda s: s > 0))]
+    work_limit: Annotated[int | None, optional(Positive)]
     gap: Annotated[
         float, BeforeValidator(number("expected a share from 0 to 1, such as 0.01", lambda gap: 0 <= gap < 1))
-    ] = OPTIMALITY_GAP
+    ]
     seed: Annotated[
         int, BeforeValidator(whole(f"expected a whole number from 0 to {MOST_SEED}", least=0, most=MOST_SEED))
-    ] = 0
-    workers: Annotated[int, BeforeValidator(Positive)] = 2
+    ]
+    workers: Annotated[int, BeforeValidator(Positive)]
 
     def __init__(self, model: ModelInput, cluster: ClusterInput, **options: Unpack[PlanOptions]) -> None:
         try:
-            super().__init__(model=model, cluster=cluster, **options)
+            super().__init__(model=model, cluster=cluster, **{**DEFAULTS, **options})
         except ValidationError as error:
             raise _refusal(error) from None
 
@@ -239,6 +194,9 @@ class PlanRequest(BaseModel):
         return Limits(
             time_limit=self.time_limit, work_limit=self.work_limit, gap=self.gap, seed=self.seed, workers=self.workers
         )
+
+
+PlanRequest.__doc__ = f"{inspect.cleandoc(PlanRequest.__doc__ or '')}\n\nOptions\n-------\n{reference()}\n"
 
 
 def request_of(
@@ -297,5 +255,5 @@ def _refusal(error: ValidationError) -> DataError:
 
 def _accepted(field: str) -> set[object]:
     """Types that an option may be of, as ``PlanOptions`` states them."""
-    hint = PlanOptions.__annotations__.get(field, str)
+    hint = get_type_hints(PlanOptions, globals()).get(field, str)
     return {str} if hint is str else set(get_args(hint))

@@ -27,8 +27,9 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.learned_memory import candidate_features
 from taut.planning.meshes import has_meshes, mesh_problem, on_flagscale, plan_meshes
+from taut.planning.options import PlanOptions
 from taut.planning.plan import Plan
-from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
+from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
 from taut.planning.resolve import planning_problem, wider_costs
 from taut.planning.stated import Stated, fastest
 from taut.solver.branch_and_bound.progress import Listener
@@ -94,60 +95,8 @@ def plan(
     progress
         Called with a ``Listener``: ``wall_s``, ``incumbent``, ``lower_bound``, and in ``doing`` what was just done.
     **options
-        ``global_batch``: sequences per step.
-
-        ``seq``: sequence length in tokens, if it is to differ from the model's.
-        ``mtp_layers``: further tokens that the model predicts (multi-token prediction), if not as its file says; files
-        of Hugging Face leave them out.
-
-        ``profile``: measured layer costs, by catalog name or file; analytic costs without them.
-
-        ``memory_model``: catalog name, file or model of a device's memory; without it the one fitted for the
-        calibration's stack, or the analytic one.
-
-        ``latency_model``: ``step`` (the default), ``pipette``, ``pipette-printed`` or ``amp``; or ``simulated``, which
-        is method ``simulated`` at the prices of ``step``.
-
-        ``overlap_grad_reduce``: whether gradients are reduced during the last backward pass, in ``step``.
-
-        ``overlap_moe_expert_parallel_comm``, ``moe_token_dispatcher``, ``fp8_dispatch``, ``moe_router_dtype``,
-        ``imbalance``: how expert ranks exchange tokens: hidden behind another micro-batch, by ``flex`` (the default) or
-        ``taut.data.layers.dispatch``'s others, in fp8 forward, scores in fp32 or fp64, and the fullest rank's load.
-
-        ``calibration``: coefficients fitted on measured runs, by catalog name or file; the stated efficiencies
-        without it.
-
-        ``stack``: the framework that is to run the plan, by catalog name or file (``taut catalog stacks``): it limits
-        the space and brings a calibration; by default ``megatron-core`` in ``step``, and ``any`` under the papers'
-        latency models.
-
-        ``precision``: ``bf16``, ``fp16``, ``fp32``, ``fp8``, ``fp8-blockwise``, ``mxfp8`` or ``nvfp4``;
-        by default the first of bf16, fp16 and fp32 in which every device computes.
-
-        ``grad_precision``: in which gradients are kept and summed, ``bf16``, ``fp16`` or ``fp32``; by default fp16
-        where ``precision`` is, and fp32 elsewhere.
-
-        ``optimizer_offload_fraction``: the share of the optimizer states that is in the host's memory, where the host
-        updates its weights; by default none. Several shares, or ``auto`` for quarters from 0 to 1, are a choice of the
-        plan.
-
-        ``activation_offload_fraction``: the share of the activations that goes to the host's memory and comes back for
-        the backward pass; by default none. Several shares, or ``auto``, are a choice of the plan.
-
-        ``fix``: degrees and choices that must have these values, such as ``{"tp": 8, "schedule": "1f1b"}``.
-
-        ``max_tp``: largest tensor degree; by default the largest node.
-
-        ``max_cp``: largest context degree; by default the largest that leaves each rank 4,096 tokens, in ``step`` and
-        for stacks that have contexts.
-
-        ``schedules``: ``all``, names separated by commas, or a list of names; by default ``1f1b,gpipe``, and what
-        ``fix`` asks for.
-
-        ``time_limit``, ``work_limit``, ``gap``: when to stop: seconds, refinements of candidates, relative gap.
-
-        ``seed``, ``workers``: seed of the annealing, and threads it runs on; the plan does not depend on the number
-        of threads.
+        ``global_batch``, and any other option of a request (``taut.planning.options``), such as ``seq``, ``stack``,
+        ``fix`` or ``time_limit``. ``help(taut.PlanRequest)`` lists them with their meanings.
 
     Returns
     -------

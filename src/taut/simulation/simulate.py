@@ -19,8 +19,9 @@ from taut.formulations.latency import violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.simulation.graph import at_simulated_prices, operator_graph
 from taut.formulations.strategy import Strategy
+from taut.planning.options import PlanOptions
 from taut.planning.plan import Plan, load_plan
-from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
+from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
 from taut.planning.stated import stated_configuration
 from taut.simulation.meshes import MeshSimulation, simulate_meshes
 from taut.simulation.result import Simulation

@@ -8,24 +8,47 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer
 
 import taut
-from taut.commands.request_options import _request
+from taut.commands.app import app
+from taut.commands.request_options import request_parameters
 from taut.data.stack import SCHEDULES
-from taut.planning.request import PlanOptions, PlanRequest, check_search
+from taut.planning.options import OPTIONS, PlanOptions
+from taut.planning.request import PlanRequest, check_search
+from taut.solver.result import OPTIMALITY_GAP
 
 GIVEN: dict[str, Any] = {"model": "gpt2-345m", "cluster": "dgx-a100", "global_batch": 32}
 
 
 def test_fields_are_those_of_the_keyword_arguments_and_of_the_command_line() -> None:
     """Request, keyword arguments and options have the same names and defaults."""
+    request = PlanRequest(**GIVEN)
     fields = PlanRequest.model_fields
     assert set(fields) - {"model", "cluster"} == set(PlanOptions.__annotations__)
-    options = inspect.signature(_request).parameters
+    options = {parameter.name: parameter for parameter in request_parameters()}
     assert list(options) == list(fields)
     for name, option in options.items():
         if option.default is not inspect.Parameter.empty and name != "fix":
-            assert option.default == fields[name].default
+            assert option.default == getattr(request, name)
+    assert request.gap == OPTIMALITY_GAP
+
+
+def test_every_option_is_documented_where_a_user_looks() -> None:
+    """The help of ``PlanRequest`` has a line for every option, with the words of the command line."""
+    lines = (PlanRequest.__doc__ or "").splitlines()
+    for name, option in OPTIONS.items():
+        assert [line for line in lines if line.startswith(f"- ``{name}``") and option.help in line], name
+
+
+def test_verbs_of_the_command_line_take_options_by_their_records() -> None:
+    """Options that a record gives to a verb are parameters of that verb, and ``plan`` has all of them."""
+    verbs = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    taken = {verb: {parameter.name for parameter in command.params} for verb, command in verbs.items()}
+    assert taken["plan"] > set(OPTIONS) and taken["pareto"] > set(OPTIONS)
+    for verb in ("compare", "simulate"):
+        assert taken[verb] & set(OPTIONS) == {name for name, option in OPTIONS.items() if verb in option.verbs}
+    assert taken["jobs"] > {name for name, option in OPTIONS.items() if "jobs" in option.verbs}
 
 
 @pytest.mark.parametrize(
