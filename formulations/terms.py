@@ -29,8 +29,10 @@ Load = Literal["common", "experts"]
 Phase = Literal["passes", "end"]
 """When a term runs: in both passes of every micro-batch, or after a stage's last pass."""
 Kind = Literal["replicas", "experts", "copy", "copies"]
-"""Members of a group: all that hold the same weights, all that hold the same experts, those of either that share one
-copy of what is sharded, or one of every copy."""
+"""Members of a group. Bounds rely on it, so devices of any other description need a kind of their own.
+
+``replicas``: all devices of a stage that hold the same weights. ``experts``: all that hold the same experts. ``copy``:
+the devices of either that share one copy of what is sharded. ``copies``: one device of every copy."""
 
 
 class Group(NamedTuple):
