@@ -23,8 +23,10 @@ import math
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, NamedTuple
 
+import numpy as np
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from taut.data.arrays import Ints
 from taut.data.calibration import KEPT
 from taut.data.device import Precision
 from taut.data.memory_network import MemoryNetwork
@@ -196,6 +198,11 @@ class MemoryModel(Spec):
         """Coefficient of a term on a device: of states, times the share that stays there."""
         own = self.coefficients.get(term, 1.0)
         return own * (1 - self.optimizer_offload_fraction) if term == "states" else own
+
+    def weigh(self, term: str, figure: Ints) -> Ints:
+        """Coefficient times the figure of a term, rounded up to whole bytes."""
+        coefficient = self.coefficient(term)
+        return figure if coefficient == 1.0 else np.ceil(coefficient * figure).astype(np.int64)
 
     def logit_bytes(self, tp: int, fused_loss: bool) -> int:
         """Bytes of an entry of the logits' passing copies on one of so many tensor ranks, or of a fused loss."""

@@ -5,7 +5,7 @@ Sets: chunks c = 0..C-1 on devices d(c), layers 0..L-1, recompute r.
 Data: for every range of layers the least seconds of F, I, W over device types and tensor groups, with what gathers and
 scatters of shards add at least (``taut.formulations.sharding`` (2)), the least one-way seconds of a cut, parameters,
 bytes of activations and bytes beside; counts n of micro-batches that each device holds at once
-(``taut.formulations.tables.order_memory`` (1)).
+(``taut.formulations.tables.memory`` (9)).
 Variables: ends :math:`0 = e_{-1} < e_0 < ... < e_{C-1} = L` and recompute of every chunk.
 
 (1) Minimise the makespan of the order under the chunks' seconds and cuts, plus ``ring`` and ``optimizer`` times the
@@ -18,7 +18,7 @@ Variables: ends :math:`0 = e_{-1} < e_0 < ... < e_{C-1} = L` and recompute of ev
 (2) every device fits its memory:
     :math:`\sum_{c \in d} (\text{held}\, P_c + \text{beside}_c + n_c a_c) + \text{always} \le \text{budget}`
     for all its counts n. Of what is held for a moment ``always`` has what no device needs less of
-    (``taut.formulations.tables.order_memory`` (2)); the rest of it is left out, and rounding.
+    (``taut.formulations.tables.memory`` (10)); the rest of it is left out, and rounding.
 
 This relaxes the candidate: no placement prices a division lower, and no division that violates (2) fits. So a lower
 bound on (1) bounds the candidate (``taut.solver.order_priced.bound``).
@@ -41,8 +41,15 @@ from taut.formulations.schedules.plan_orders import Order
 from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
-from taut.formulations.tables.memory import budgets, kept_term, overhead
-from taut.formulations.tables.order_memory import MANY, bytes_per_parameter, held_counts, least_passing
+from taut.formulations.tables.memory import (
+    MANY,
+    budgets,
+    bytes_per_parameter,
+    held_counts,
+    kept_coefficients,
+    least_passing,
+    overhead,
+)
 
 
 @dataclass(frozen=True)
@@ -210,7 +217,6 @@ def chunk_problem(
     """
     tables, memory = problem.tables(candidate), problem.memory_of(candidate)
     held, of_expert = (bytes_per_parameter(memory, candidate, experts) for experts in (0, MANY))
-    kept = [memory.coefficient(kept_term(r)) * tables.activation[k] for k, r in enumerate(RECOMPUTE)]
     order = candidate_order(candidate)
     allowed = [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
     passing = least_passing(tables, memory, allowed, order.device)
@@ -228,7 +234,7 @@ def chunk_problem(
         constant=problem.constant_seconds + reduced.constant,
         parameters=tables.parameters.astype(float),
         held=held,
-        activation=np.array(kept, dtype=float),
+        activation=kept_coefficients(memory)[:, None, None] * tables.activation,
         # Fewer devices share what is held of an expert's parameter than of others.
         beside=memory.coefficient("logits") * tables.logits + max(of_expert - held, 0.0) * tables.experts,
         always=overhead(memory, candidate) + passing,

@@ -25,7 +25,7 @@ from taut.formulations.schedules.plan_orders import as_schedule, device_of_chunk
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, timetable
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-from taut.formulations.tables.memory import kept_term
+from taut.formulations.tables.memory import kept_coefficients
 
 _SUMS: dict[str, Callable[[ScheduleProblem], Schedule]] = {"1f1b": one_forward_one_backward, "gpipe": gpipe}
 """Schedules that a plan prices by a sum over stages."""
@@ -65,7 +65,7 @@ def _pipeline(
 ) -> ScheduleProblem:
     """The pipeline of one replica with so many micro-batches, without memory limits."""
     candidate, tables = strategy.candidate, problem.tables(strategy.candidate)
-    weights = np.array([problem.memory.coefficient(kept_term(name)) for name in strategy.recompute])
+    weights = kept_coefficients(problem.memory)[strategy.division.recompute_index]
     activation = np.asarray(weights * tables.activation[strategy.ranges], dtype=np.float64)
     return ScheduleProblem(
         device=device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp),

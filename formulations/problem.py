@@ -35,9 +35,8 @@ from taut.formulations.tables.activation_offload import host_links
 from taut.formulations.tables.block_traffic import Traffic
 from taut.formulations.tables.host_room import activations_on_hosts, within_hosts
 from taut.formulations.tables.learned_memory import network_stage_memory
-from taut.formulations.tables.memory import StageMemory, budgets, stage_memory
+from taut.formulations.tables.memory import DeviceMemory, StageMemory, budgets, device_memory, stage_memory
 from taut.formulations.tables.optimizer_offload import OffloadedShares
-from taut.formulations.tables.order_memory import DeviceMemory, device_memory
 from taut.formulations.tables.priced_layers import PassTables, PricedLayers, pass_tables
 from taut.formulations.tables.recent import Recent
 from taut.formulations.tables.stage_tables import StageTables, stage_tables

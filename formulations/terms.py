@@ -1,5 +1,5 @@
 r"""
-Terms: what a step waits for beside its computation, as records that every reader prices alike.
+Terms: what a step waits for beside its computation, and what a device holds, as records that every reader shares.
 
 Sets: the N devices of a stage in rank order (``taut.formulations.degrees``): tensor ranks first, then context ranks,
 then replicas.
@@ -13,12 +13,22 @@ then replicas.
 
     .. math:: P \, b \sum_r \theta_r \rho_r .
 
+(3) A *memory term* has bytes :math:`c_t` and a moment. Terms of the moment *always* stay throughout. During the passes
+    a device holds the terms of the *passes* as well, and those of the *loss* or of a *reduction*, whichever are more.
+    In the optimizer's step it holds those of the *update* instead. A device needs
+
+    .. math:: \sum_{always} c_t + \max \Big( \sum_{passes} c_t + \max \big( \sum_{loss} c_t, \sum_{reduction} c_t
+        \big), \sum_{update} c_t \Big) .
+
 A mechanism (``taut.formulations.mechanisms``) makes the terms of a candidate. The evaluator, the annealing, the bounds
 and the simulation read them: each has its own :math:`\rho` of a group, and none asks which mechanism made a term.
+Memory terms are listed in ``taut.formulations.tables.memory`` and summed here.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
 
 from taut.data.arrays import Floats, Ints
 
@@ -90,6 +100,38 @@ class Term(NamedTuple):
         for group, share in others:
             found = found + share * price(group)
         return found
+
+
+Moment = Literal["always", "passes", "loss", "reduction", "update"]
+"""When a device holds the bytes of a memory term, (3)."""
+
+
+class MemoryTerm(NamedTuple):
+    """
+    Bytes on a device, (3): their name, their moment, and whole bytes of any shape, coefficient included.
+
+    The name is that of a coefficient of the memory model, or ``overhead``.
+    """
+
+    name: str
+    moment: Moment
+    bytes: Ints | int
+
+
+def bytes_of_moment(terms: Iterable[MemoryTerm], *moments: Moment) -> Ints | int:
+    """Sum of the terms of some moments."""
+    return sum((term.bytes for term in terms if term.moment in moments), 0)
+
+
+def bytes_in_passes(terms: Sequence[MemoryTerm]) -> Ints:
+    """Bytes of a device during the passes, (3)."""
+    either = np.maximum(bytes_of_moment(terms, "loss"), bytes_of_moment(terms, "reduction"))
+    return np.asarray(bytes_of_moment(terms, "always", "passes") + either)
+
+
+def device_bytes(terms: Sequence[MemoryTerm]) -> Ints:
+    """Bytes that a device needs, (3)."""
+    return np.maximum(bytes_in_passes(terms), bytes_of_moment(terms, "always", "update"))
 
 
 def gathers_of(terms: Iterable[Term]) -> tuple[Term, ...]:

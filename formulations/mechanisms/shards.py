@@ -37,10 +37,13 @@ from collections.abc import Callable
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.data.memory import MOMENTS_CAST, ParameterBytes
+from taut.data.memory import MOMENTS_CAST, MemoryModel, ParameterBytes
 from taut.formulations.space import Candidate
 from taut.formulations.tables.stage_tables import StageTables
-from taut.formulations.terms import Group, Load, Ring, Term
+from taut.formulations.terms import Group, Load, MemoryTerm, Ring, Term
+
+HELD = "weights", "gradients", "states"
+"""Names of the terms (1)."""
 
 
 def holders(candidate: Candidate) -> Group:
@@ -145,6 +148,20 @@ def held_bytes(
 def _shared(parameters: Ints | int, count: int, devices: int) -> Ints | int:
     """So many bytes of each parameter, shared by some devices and rounded up."""
     return -(-parameters * count // devices)
+
+
+def shard_memory(
+    parameters: Ints, largest: Ints, experts: Ints | int, model: MemoryModel, candidate: Candidate
+) -> list[MemoryTerm]:
+    """Memory terms (1) to (3), of the shape of ``held_bytes``, whose arguments these are."""
+    each = model.held_parameter_bytes
+    held = held_bytes(parameters, largest, each, candidate, experts)
+    found = [MemoryTerm(name, "always", model.weigh(name, of)) for name, of in zip(HELD, held, strict=True)]
+    unsummed = unsummed_bytes(largest, each, candidate)
+    found.append(MemoryTerm("gradients", "reduction", model.weigh("gradients", unsummed)))
+    if model.half_moments:
+        found.append(MemoryTerm("states", "update", cast_bytes(parameters, candidate, experts)))
+    return found
 
 
 def unsummed_bytes(largest: Ints, per_parameter: ParameterBytes, candidate: Candidate) -> Ints:

@@ -29,7 +29,7 @@ from taut.formulations.meshes.step_time import (
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.orders.classic import one_forward_one_backward
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Timetable, sequential, timetable
-from taut.formulations.tables.memory import kept_term
+from taut.formulations.tables.memory import kept_coefficients
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -104,6 +104,6 @@ def _weight_gradients(problem: PlanningProblem, plan: MeshPlan) -> Floats:
 
 def _held(problem: PlanningProblem, plan: MeshPlan) -> Floats:
     """Bytes that one micro-batch's forward pass of every stage keeps (P,)."""
-    terms = np.array([problem.memory.coefficient(kept_term(name)) for name in plan.division.recompute])
+    weights = kept_coefficients(problem.memory)[plan.division.recompute_index]
     every = [problem.tables(plan.choice.candidate(k)).activation for k in range(len(plan.choice.meshes))]
-    return np.asarray(terms * np.concatenate([each[ranges_of(plan, k)] for k, each in enumerate(every)]))
+    return np.asarray(weights * np.concatenate([each[ranges_of(plan, k)] for k, each in enumerate(every)]))

@@ -12,14 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.data.costs import RECOMPUTE
 from taut.formulations.latency import memory_bytes
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import in_flight_counts
 from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT
 from taut.formulations.simulation.operator_graph import OperatorGraph
 from taut.formulations.strategy import Strategy
-from taut.formulations.tables.memory import kept_term, weighed
+from taut.formulations.tables.memory import weigh_kept
 
 
 class Held(NamedTuple):
@@ -56,9 +55,8 @@ def kept_bytes(problem: PlanningProblem, strategy: Strategy) -> Floats:
     candidate, (recompute, first, end) = strategy.candidate, strategy.ranges
     if not candidate.is_order_priced:
         return np.asarray(problem.stage_memory(candidate).activation[recompute, first, end], dtype=float)
-    tables, names = problem.tables(candidate), [RECOMPUTE[r] for r in recompute.tolist()]
-    ranges = zip(names, recompute.tolist(), first.tolist(), end.tolist(), strict=True)
-    return np.array([float(weighed(problem.memory, kept_term(r), tables.activation[k, i, j])) for r, k, i, j in ranges])
+    activation = problem.tables(candidate).activation[recompute, first, end]
+    return weigh_kept(problem.memory, recompute, activation).astype(float)
 
 
 def _base(problem: PlanningProblem, strategy: Strategy, kept: Floats) -> Floats:

@@ -19,7 +19,7 @@ gradient and optimizer state for each, :math:`d_k` the devices that share one co
     (``taut.formulations.mechanisms.shards`` (3)).
 
 (4) bytes = sum over terms of coefficient times term + overhead, that of groups included: of stages, and of replicas
-    (those of contexts too), where there are several;
+    (those of contexts too), where there are several. The terms are a list, which ``taut.formulations.terms`` (3) sums;
 (5) feasible on a device type: ceil(bytes / 1024) + margin <= capacity, in KiB.
 
 Coefficients are 1 in the analytic model and fitted otherwise. Every term is rounded up to a whole byte, so a plan is
@@ -34,24 +34,59 @@ its largest layer once more (Megatron-LM's ``combined_1f1b.py`` and ``model_chun
 activations never shrink towards the last, or repeat). (8)
 
 A device with several chunks holds the weights, gradients, states and logits of all of them, the activations that its
-order keeps at once, and, as it runs one pass at a time, the largest workspace and buffers of any
-(``taut.formulations.tables.order_memory``). (6)
+order keeps at once, and, as it runs one pass at a time, the largest workspace and buffers of any. (6)
+
+Least figures of such devices, as sums over their chunks (``taut.formulations.order_division`` (2)), with :math:`n_c`
+micro-batches of chunk c in flight, :math:`a_c` bytes of activations of each:
+
+(9) where passes of two micro-batches run side by side, a device holds its largest chunk's activations once more:
+    :math:`\sum_c n_c a_c + \max_c a_c` is the largest of the sums that count one more of a single chunk;
+(10) of L parts, chunk c of C has one of the parts c to L - C + c. Workspace and buffers of a range are those of its
+     largest part, and of a device those of its largest chunk; so no device has less than the least, over devices, of
+     the largest, over their chunks, of the least figure of these parts;
+(11) each parameter takes the bytes of ``taut.formulations.mechanisms.shards``, less than the rounding adds.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Ints
+from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.memory import MemoryModel
 from taut.data.units import KIB, SATURATED_BYTES
-from taut.formulations.mechanisms.shards import cast_bytes, held_bytes, unsummed_bytes
+from taut.formulations.mechanisms.shards import shard_memory
 from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
 from taut.formulations.space import Candidate
 from taut.formulations.tables.stage_tables import StageTables
+from taut.formulations.terms import MemoryTerm, Moment, bytes_in_passes, bytes_of_moment, device_bytes
 
-HELD, PASSING = ("weights", "gradients", "states"), ("workspace", "logits", "buffers")
+PASSING: tuple[tuple[str, Moment], ...] = (("workspace", "passes"), ("logits", "loss"), ("buffers", "passes"))
+"""Terms (3) and their moments."""
+MANY = 10**9
+"""Parameters whose bytes are counted together, to know those of one, (11)."""
+
+
+class Figures(NamedTuple):
+    """Parameters and passing bytes of ranges, stages or a device, that (1) and (3) are made of, of shapes that suit."""
+
+    parameters: Ints
+    experts: Ints
+    largest: Ints
+    workspace: Ints
+    logits: Ints
+    buffers: Ints
+
+
+def memory_terms(figures: Figures, model: MemoryModel, candidate: Candidate) -> list[MemoryTerm]:
+    """Memory terms of a candidate but those of activations: (1), (3), (7) and the overhead of (4)."""
+    parameters, experts, largest, *passing = figures
+    found = shard_memory(parameters, largest, experts, model, candidate)
+    found.append(MemoryTerm("overhead", "always", overhead(model, candidate)))
+    for (name, moment), figure in zip(PASSING, passing, strict=True):
+        found.append(MemoryTerm(name, moment, model.weigh(name, figure)))
+    return found
 
 
 @dataclass(frozen=True)
@@ -117,25 +152,17 @@ def stage_memory(
     margin is kept free; ``ahead``: whether the single stage runs passes of two micro-batches side by side, (8). Returns
     bytes of every recompute and range, (recompute, L+1, L+1), micro-batches in flight (pp,), budgets (types,).
     """
-    each = model.held_parameter_bytes
-    held = held_bytes(tables.parameters, tables.largest, each, candidate, tables.experts)
-    whole = [weighed(model, term, figure) for term, figure in zip(HELD, held, strict=True)]
-    passing = [weighed(model, term, getattr(tables, term)) for term in PASSING]
-    workspace, logits, buffers = passing
-    logits = np.maximum(logits, weighed(model, "gradients", unsummed_bytes(tables.largest, each, candidate)))
-    fixed = workspace + (np.sum(whole, axis=0) + logits + buffers)[None] + overhead(model, candidate)
+    figures = tables.parameters, tables.experts, tables.largest, tables.workspace, tables.logits, tables.buffers
+    terms = memory_terms(Figures(*figures), model, candidate)
+    every = np.arange(len(RECOMPUTE))[:, None, None]
     if ahead:
-        beside = [weighed(model, kept_term(r), tables.layer_activation[k]) for k, r in enumerate(RECOMPUTE)]
-        fixed = fixed + np.stack(beside)
-    budget = budgets(model, capacity_kib, margin=margin)
-    flight = in_flight(candidate)
-    kept = np.stack([weighed(model, kept_term(r), tables.activation[k]) for k, r in enumerate(RECOMPUTE)])
+        terms.append(MemoryTerm("activations", "passes", weigh_kept(model, every, tables.layer_activation)))
+    fixed, budget, flight = bytes_in_passes(terms), budgets(model, capacity_kib, margin=margin), in_flight(candidate)
     # Products with the micro-batches in flight must stay within 64 bits; what is cut off exceeds any device.
-    activation = np.minimum(kept, SATURATED_BYTES // int(flight.max()))
+    activation = np.minimum(weigh_kept(model, every, tables.activation), SATURATED_BYTES // int(flight.max()))
     if not model.half_moments:
         return StageMemory(fixed, activation, flight, budget)
-    cast = cast_bytes(tables.parameters, candidate, tables.experts)
-    update = np.sum(whole, axis=0) + cast + overhead(model, candidate)
+    update = np.asarray(bytes_of_moment(terms, "always", "update"))
     above = np.where(update > budget.max(), np.maximum(fixed, update), fixed)
     return StageMemory(above, activation, flight, budget, update, fixed)
 
@@ -151,25 +178,120 @@ def bytes_of_stages(
     ahead: bool = False,
 ) -> Ints:
     """Bytes of every stage of a closed form (pp,), from its recompute and range, as ``stage_memory`` has them."""
-    each, largest = model.held_parameter_bytes, tables.largest[first, end]
-    held = held_bytes(tables.parameters[first, end], largest, each, candidate, tables.experts[first, end])
-    whole = np.sum([weighed(model, term, figure) for term, figure in zip(HELD, held, strict=True)], axis=0)
-    passing = tables.workspace[recompute, first, end], tables.logits[first, end], tables.buffers[first, end]
-    workspace, logits, buffers = (weighed(model, term, figure) for term, figure in zip(PASSING, passing, strict=True))
-    unsummed = weighed(model, "gradients", unsummed_bytes(largest, each, candidate))
-    passes = workspace + np.maximum(logits, unsummed) + buffers
-    kept, beside, flight = np.zeros_like(first), np.zeros_like(first), in_flight(candidate)
-    for k in np.unique(recompute).tolist():
-        some = recompute == k
-        kept[some], beside[some] = (
-            weighed(model, kept_term(RECOMPUTE[k]), figure[k, first[some], end[some]])
-            for figure in (tables.activation, tables.layer_activation)
+    at, flight = (recompute, first, end), in_flight(candidate)
+    parameters, experts, largest = (each[first, end] for each in (tables.parameters, tables.experts, tables.largest))
+    passing = tables.workspace[at], tables.logits[first, end], tables.buffers[first, end]
+    terms = memory_terms(Figures(parameters, experts, largest, *passing), model, candidate)
+    if ahead:
+        terms.append(MemoryTerm("activations", "passes", weigh_kept(model, recompute, tables.layer_activation[at])))
+    kept = np.minimum(weigh_kept(model, recompute, tables.activation[at]), SATURATED_BYTES // int(flight.max()))
+    return device_bytes([*terms, MemoryTerm("activations", "passes", flight * kept)])
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """
+    Memory of the devices of an order-priced candidate, (6).
+
+    Parameters
+    ----------
+    tables, model, candidate
+        Figures of every range, the memory model, and the candidate.
+    device
+        Device of every chunk (C,).
+    counts
+        For every device the micro-batches in flight of its chunks that its order goes through, (n, chunks).
+    budget
+        Largest bytes of each device type that satisfy (5).
+    ahead
+        Whether a device holds its largest chunk's activations once more, for a pass that runs beside another one.
+    """
+
+    tables: StageTables
+    model: MemoryModel
+    candidate: Candidate
+    device: Ints
+    counts: tuple[Ints, ...]
+    budget: Ints
+    ahead: bool = False
+
+    def bytes_of(self, recompute: Ints, first: Ints, end: Ints) -> list[int]:
+        """Bytes of every device (pp), from index of recompute, first layer and end of every chunk, each (C,)."""
+        chunks = np.argsort(self.device, kind="stable").reshape(self.candidate.pp, -1)
+        recompute, first, end = (each[chunks] for each in (recompute, first, end))
+        tables, model, at = self.tables, self.model, (recompute, first, end)
+        figures = Figures(
+            parameters=tables.parameters[first, end].sum(axis=1),
+            experts=tables.experts[first, end].sum(axis=1),
+            largest=tables.largest[first, end].max(axis=1),
+            workspace=tables.workspace[at].max(axis=1),
+            logits=tables.logits[first, end].sum(axis=1),
+            buffers=tables.buffers[first, end].max(axis=1),
         )
-    passes = passes + ahead * beside + flight * np.minimum(kept, SATURATED_BYTES // int(flight.max()))
-    if model.half_moments:
-        cast = cast_bytes(tables.parameters[first, end], candidate, tables.experts[first, end])
-        passes = np.maximum(passes, cast)
-    return np.asarray(whole + overhead(model, candidate) + passes)
+        terms = memory_terms(figures, model, self.candidate)
+        kept = weigh_kept(model, recompute, tables.activation[at])
+        at_once = np.array([_at_once(*each) for each in zip(self.counts, kept, strict=True)])
+        held = MemoryTerm("activations", "passes", at_once + self.ahead * kept.max(axis=1))
+        return [int(count) for count in device_bytes([*terms, held])]
+
+
+def _at_once(counts: Ints, kept: Ints) -> int:
+    """Most bytes of activations of one device, from its counts (n, chunks) and bytes of a micro-batch (chunks,)."""
+    return int((counts @ np.minimum(kept, SATURATED_BYTES // int(counts.sum(axis=1).max()))).max())
+
+
+def device_memory(
+    tables: StageTables, model: MemoryModel, candidate: Candidate, capacity_kib: list[int], *, ahead: bool = False
+) -> DeviceMemory:
+    """
+    Memory of the devices of an order-priced candidate, (6).
+
+    ``tables``, ``model``, ``candidate``, ``capacity_kib``: as of ``stage_memory``; ``ahead``: whether passes of two
+    micro-batches run side by side. Returns ``DeviceMemory``: with the budgets of every device type, margin kept free.
+    """
+    device, counts = device_of_chunk(*candidate.order_key[:3]), in_flight_counts(*candidate.order_key)
+    return DeviceMemory(tables, model, candidate, device, counts, budgets(model, capacity_kib), ahead)
+
+
+def held_counts(candidate: Candidate, *, ahead: bool) -> tuple[Ints, ...]:
+    """For every device the micro-batches of each chunk that it holds, passes side by side or not, (n, chunks), (9)."""
+    counts = in_flight_counts(*candidate.order_key)
+    return tuple(_one_more(each) for each in counts) if ahead else counts
+
+
+def _one_more(counts: Ints) -> Ints:
+    """Counts (n, chunks) with one more of any chunk, each once."""
+    more = np.eye(counts.shape[1], dtype=np.int64)
+    return np.unique((counts[:, None] + more).reshape(-1, counts.shape[1]), axis=0)
+
+
+def least_passing(tables: StageTables, memory: MemoryModel, allowed: list[int], device: Ints) -> float:
+    """
+    Bytes of workspace and buffers that every device holds for a moment at least, (10).
+
+    ``tables``, ``memory``: bytes of every range, and their coefficients; ``allowed``: indices of the recomputes that a
+    chunk may choose; ``device``: device of every chunk (C,).
+    """
+    workspace, buffers = (
+        _least_of_devices(np.diagonal(figure, 1), device)
+        for figure in (tables.workspace[allowed].min(axis=0), tables.buffers)
+    )
+    return memory.coefficient("workspace") * workspace + memory.coefficient("buffers") * buffers
+
+
+def _least_of_devices(parts: Ints, device: Ints) -> float:
+    """The least of the devices' largest figures, from those of single parts (L,), (10)."""
+    more, most = len(parts) - len(device), np.zeros(device.max() + 1)
+    for chunk, host in enumerate(device.tolist()):
+        most[host] = max(most[host], parts[chunk : chunk + more + 1].min())
+    return float(most.min())
+
+
+def bytes_per_parameter(memory: MemoryModel, candidate: Candidate, experts: int) -> float:
+    """Least bytes of weight, gradient and state for each of ``MANY`` parameters, so many of them of experts, (11)."""
+    many = shard_memory(np.array(MANY), np.array(0), experts, memory, candidate)
+    # Bytes were rounded up to whole ones; the factor takes back more than that.
+    return float(bytes_of_moment(many, "always")) / MANY * (1 - 1e-8)
 
 
 def overhead(model: MemoryModel, candidate: Candidate) -> int:
@@ -184,15 +306,15 @@ def budgets(model: MemoryModel, capacity_kib: list[int], *, margin: bool = True)
     return np.array([kib * KIB for kib in free], dtype=np.int64)
 
 
-def kept_term(recompute: str) -> str:
-    """The term that what stays for the backward pass counts to, (2)."""
-    return "checkpoints" if recompute == "full" else "activations"
+def kept_coefficients(model: MemoryModel) -> Floats:
+    """Coefficients by recompute of what stays for the backward pass, which is activations or checkpoints, (2)."""
+    return np.array([model.coefficient("checkpoints" if name == "full" else "activations") for name in RECOMPUTE])
 
 
-def weighed(model: MemoryModel, term: str, figure: Ints) -> Ints:
-    """Coefficient times term, rounded up to whole bytes."""
-    coefficient = model.coefficient(term)
-    return figure if coefficient == 1.0 else np.ceil(coefficient * figure).astype(np.int64)
+def weigh_kept(model: MemoryModel, recompute: Ints, figure: Ints) -> Ints:
+    """Bytes that stay for the backward pass under some recomputes, times their coefficients, rounded up, (2)."""
+    coefficients = kept_coefficients(model)
+    return figure if (coefficients == 1.0).all() else np.ceil(coefficients[recompute] * figure).astype(np.int64)
 
 
 def in_flight(candidate: Candidate) -> Ints:

@@ -18,12 +18,13 @@ import numpy as np
 from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.latency import memory_bytes, violations
-from taut.formulations.mechanisms.shards import held_bytes
+from taut.formulations.mechanisms.shards import shard_memory
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-from taut.formulations.tables.memory import HELD, kept_term, weighed
+from taut.formulations.tables.memory import weigh_kept
+from taut.formulations.terms import bytes_of_moment
 from taut.solver.result import CandidateBound, Source
 from taut.solver.simple_plans import even_strategy, rank_order
 from taut.solver.threads import Stopping, never
@@ -67,13 +68,13 @@ def _may_fit(problem: PlanningProblem, candidate: Candidate) -> bool:
         return True
     tables, memory = problem.tables(candidate), problem.memory_of(candidate)
     share = tables.parameters[0, -1] // candidate.pp
-    held = held_bytes(np.array(share), np.array(0), memory.held_parameter_bytes, candidate)
-    needed = sum(float(weighed(memory, term, figure)) for term, figure in zip(HELD, held, strict=True))
-    layers, recomputes = len(problem.model.blocks) // candidate.pp, problem.recompute_of(candidate)
+    needed = bytes_of_moment(shard_memory(share, np.array(0), 0, memory, candidate), "always")
+    layers = len(problem.model.blocks) // candidate.pp
+    allowed = np.array([RECOMPUTE.index(name) for name in problem.recompute_of(candidate)])
     # Without the embedding.
-    kept = [float(weighed(memory, kept_term(r), tables.activation[RECOMPUTE.index(r), 1, layers])) for r in recomputes]
+    kept = weigh_kept(memory, allowed, tables.activation[allowed, 1, layers])
     at_once = min(candidate.pp, candidate.num_micro_batches) / (LEAST_HELD if candidate.schedule in ON_V else 1)
-    return bool(needed + at_once * max(min(kept), 0.0) <= problem.budget.max())
+    return bool(needed + at_once * max(int(kept.min()), 0) <= problem.budget.max())
 
 
 def _plan(problem: PlanningProblem, bound: CandidateBound) -> Plan | None:

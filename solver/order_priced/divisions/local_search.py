@@ -23,7 +23,7 @@ from taut.formulations.order_division import ChunkProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
-from taut.formulations.tables.order_memory import DeviceMemory
+from taut.formulations.tables.memory import DeviceMemory
 from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.divisions.annealing import DivisionAnnealing
 from taut.solver.order_priced.divisions.bands import quickest_bands

@@ -14,7 +14,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import in_flight_counts
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
-from taut.formulations.tables.order_memory import held_counts
+from taut.formulations.tables.memory import held_counts
 from tests.support.expert_ranks import with_expert_ranks, with_hidden_exchanges
 from tests.support.instances import random_problem
 from tests.support.small import cluster, model, problem
