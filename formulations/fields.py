@@ -2,8 +2,8 @@
 One table of the fields of a candidate: what each means, may be fixed to, and how it is written and said.
 
 ``Candidate`` (``taut.formulations.space``) states name, type and default of a field. ``Annotated`` attaches the field's
-record, which the module of its mechanism brings. Documents, ``--fix``, messages, tables and the reference read the
-records, so that a new choice is one record, one line of ``Candidate`` and one expander.
+record, which the module of its mechanism brings. Documents, ``--fix``, messages, tables, comparisons and the reference
+read the records, so that a new choice is one record, one line of ``Candidate`` and one expander.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -34,10 +34,40 @@ class Fix:
 
 
 class Words(NamedTuple):
-    """How a field stands in a line of words: its place there, and its text, empty where it is left out."""
+    """
+    How a field stands in a line of words: its place there, and its text, empty where it is left out.
+
+    ``short`` is its place in the one line that names a plan, None where it is left out of that.
+    """
 
     place: int
     text: Callable[[Any], str]
+    short: int | None = None
+
+
+class Columns(NamedTuple):
+    """Columns of tables that state a field: its place in rows of a sweep, and whether rows of a frontier have it."""
+
+    sweep: int | None = None
+    pareto: bool = False
+
+
+NO_COLUMNS = Columns()
+
+
+class Compared(NamedTuple):
+    """
+    How a field stands in a configuration that runs: its place there, and what a change of it alone lets go as well.
+
+    ``change`` is the place among such changes, None where a field does not change alone. A field that is ``held`` stays
+    as it is in changes of others even at its default, and one that is ``shown`` is said even there.
+    """
+
+    place: int
+    change: int | None = None
+    frees: tuple[str, ...] = ()
+    held: bool = True
+    shown: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +78,7 @@ class Field:
     A ``seldom`` field is written only where it differs from its default, one ``beside`` a degree only where that is
     above 1. A ``grouped`` field that differs from its default is priced by the latency model ``step`` alone, where
     memory is a sum of terms. ``rule`` says, of a space that fixes the field, what candidates with the value keep.
+    ``columns`` and ``compared`` are its places in tables and in comparisons with what runs.
     """
 
     meaning: str
@@ -57,6 +88,8 @@ class Field:
     fix: Fix | None = None
     words: Words | None = None
     rule: Callable[[Any], str] | None = None
+    columns: Columns = NO_COLUMNS
+    compared: Compared | None = None
 
 
 def named(name: str, usual: object = None) -> Callable[[Any], str]:

@@ -26,7 +26,7 @@ Of choices that are equal by definition one stands for all: one stage is schedul
 one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from types import MappingProxyType
@@ -44,6 +44,8 @@ from taut.data.stack import ANY_DIVISION, SCHEDULES, ContextKind, Form, Schedule
 from taut.data.suggest import one_of
 from taut.formulations.degrees import BlockShape
 from taut.formulations.fields import (
+    Columns,
+    Compared,
     Field,
     Fix,
     Fixed,
@@ -74,31 +76,57 @@ from taut.formulations.schedules.plan_orders import ORDER_PRICED, GivenOrder
 MOST_SEQUENCES = 10_000_000
 LayersKey = tuple[BlockShape, int, bool, float, bool]
 
-STAGES = Field(meaning="Pipeline stages.", fix=Fix(1, int, divides_devices), words=Words(0, named("pp")))
+OTHER_DEGREES = "dp", "cp_comm", "etp"
+"""What follows from the degrees of pipelines, tensor and context ranks."""
+STAGES = Field(
+    meaning="Pipeline stages.",
+    fix=Fix(1, int, divides_devices),
+    words=Words(0, named("pp"), short=0),
+    columns=Columns(sweep=1, pareto=True),
+    compared=Compared(2, change=2, frees=OTHER_DEGREES),
+)
 TENSOR_RANKS = Field(
-    meaning="Tensor ranks, which split every layer.", fix=Fix(2, int, divides_devices), words=Words(1, named("tp"))
+    meaning="Tensor ranks, which split every layer.",
+    fix=Fix(2, int, divides_devices),
+    words=Words(1, named("tp"), short=1),
+    columns=Columns(sweep=2, pareto=True),
+    compared=Compared(0, change=0, frees=OTHER_DEGREES),
 )
 REPLICAS = Field(
-    meaning="Replicas, which have different sequences.", fix=Fix(4, int, divides_both), words=Words(6, named("dp"))
+    meaning="Replicas, which have different sequences.",
+    fix=Fix(4, int, divides_both),
+    words=Words(6, named("dp"), short=3),
+    columns=Columns(sweep=5, pareto=True),
+    compared=Compared(3),
 )
 CHUNKS = Field(
     meaning="Chunks of layers on every device of a pipeline.",
     fix=Fix(7, int, chunk_count),
     words=Words(9, lambda candidate: f"vpp={candidate.vpp}" if candidate.schedule == "interleaved-1f1b" else ""),
+    columns=Columns(sweep=7),
+    compared=Compared(4, change=5, frees=("schedule",)),
 )
 MICRO_BATCH = Field(
-    meaning="Sequences of a micro-batch.", fix=Fix(8, int, divides_batch), words=Words(7, named("micro_batch"))
+    meaning="Sequences of a micro-batch.",
+    fix=Fix(8, int, divides_batch),
+    words=Words(7, named("micro_batch"), short=5),
+    columns=Columns(sweep=8, pareto=True),
+    compared=Compared(5, change=6),
 )
-MICRO_BATCHES = Field(meaning="Micro-batches of a replica in a step.")
+MICRO_BATCHES = Field(meaning="Micro-batches of a replica in a step.", columns=Columns(sweep=9))
 SCHEDULE = Field(
     meaning="The order of forward and backward passes.",
     fix=Fix(9, str, one_of_names(SCHEDULES)),
-    words=Words(8, lambda candidate: str(candidate.schedule)),
+    words=Words(8, lambda candidate: str(candidate.schedule), short=6),
+    columns=Columns(sweep=0, pareto=True),
+    compared=Compared(6, change=7),
 )
 ZERO = Field(
     meaning="What replicas shard: 0 nothing, 1 optimizer states, 2 gradients too, 3 weights too.",
     fix=Fix(10, int, zero_stage),
-    words=Words(11, named("zero", 0)),
+    words=Words(11, named("zero", 0), short=7),
+    columns=Columns(sweep=10, pareto=True),
+    compared=Compared(7, change=8),
 )
 ORDER = Field(
     meaning="Passes of every device in words, where they are not in the schedule's own order.",
@@ -245,7 +273,10 @@ ALWAYS = [name for name, field in FIELDS.items() if not (field.seldom or field.b
 BESIDE = {name: field.beside for name, field in FIELDS.items() if field.beside}
 SELDOM = {name: DEFAULTS[name] for name, field in FIELDS.items() if field.seldom}
 GROUPED = {name: DEFAULTS[name] for name, field in FIELDS.items() if field.grouped}
-TEXTS = [words.text for words in sorted((f.words for f in FIELDS.values() if f.words), key=lambda each: each.place)]
+WORDS = sorted((f.words for f in FIELDS.values() if f.words), key=lambda each: each.place)
+TEXTS = [words.text for words in WORDS]
+SHORT_TEXTS = [text for _, text in sorted((words.short, words.text) for words in WORDS if words.short is not None)]
+"""Texts of the one line that names a plan, in their order."""
 FIXES = dict(sorted(((n, f.fix) for n, f in FIELDS.items() if f.fix is not None), key=lambda each: each[1].place))
 """What fields of a candidate may be fixed to, in the order in which messages name them."""
 
@@ -254,6 +285,26 @@ def fixable_value(candidate: Candidate, name: str, fixed: Fixed = MappingProxyTy
     """What a candidate has of a fixable field where some values are fixed; None where it has nothing of it."""
     value = FIXES[name].value
     return getattr(candidate, name) if value is None else value(candidate, fixed)
+
+
+def in_places(place: Callable[[Field], int | None]) -> tuple[str, ...]:
+    """Names of the fields that have a place, in the order of their places."""
+    places = {name: place(field) for name, field in FIELDS.items()}
+    return tuple(name for _, name in sorted((at, name) for name, at in places.items() if at is not None))
+
+
+SWEEP_COLUMNS = in_places(lambda field: field.columns.sweep)
+"""Columns of a sweep's rows."""
+FRONTIER_COLUMNS = tuple(name for name, field in FIELDS.items() if field.columns.pareto)
+"""Columns of a frontier's rows."""
+COMPARED = {
+    name: compared
+    for name in in_places(lambda field: field.compared and field.compared.place)
+    if (compared := FIELDS[name].compared)
+}
+"""How fields stand in a configuration that runs, in its order."""
+CHANGES = {name: COMPARED[name].frees for name in in_places(lambda field: field.compared and field.compared.change)}
+"""Fields that may change alone, with what each change lets go as well."""
 
 
 SELDOM_WRITTEN = "seldom written"

@@ -32,7 +32,7 @@ from taut.data.layers.layer import LayerSpec
 from taut.data.model import ModelSpec
 from taut.data.stack import CONTEXT_KINDS, ContextKind
 from taut.formulations.degrees import inner_contexts
-from taut.formulations.fields import Field, Fix, Words, divides_devices, named, one_of_names
+from taut.formulations.fields import Columns, Compared, Field, Fix, Words, divides_devices, named, one_of_names
 from taut.formulations.links import Links
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ CONTEXT_RANKS = Field(
     seldom=True,
     grouped=True,
     fix=Fix(3, int, divides_devices),
-    words=Words(2, named("cp", 1)),
+    words=Words(2, named("cp", 1), short=2),
+    columns=Columns(sweep=3),
+    compared=Compared(1, change=1, frees=("dp", "cp_comm", "etp")),
     rule=lambda space: (
         "2*cp divides the sequence, tp*cp the node size or the reverse" if space.fixed["cp"] != 1 else ""
     ),
@@ -53,6 +55,8 @@ ATTENTION = Field(
     beside="cp",
     fix=Fix(13, str, one_of_names(CONTEXT_KINDS)),
     words=Words(3, lambda each: each.cp_comm if each.cp > 1 and each.cp_comm != "p2p" else ""),
+    columns=Columns(sweep=4),
+    compared=Compared(9, change=3),
     rule=lambda space: _rule_of_kinds(space) if space.fixed["cp_comm"] != "p2p" else "",
 )
 

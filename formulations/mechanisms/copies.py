@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from taut.errors import FieldError
 from taut.formulations.degrees import BlockShape, divisors
-from taut.formulations.fields import Field, Fix, Fixed, Words, divides_devices, named
+from taut.formulations.fields import Columns, Compared, Field, Fix, Fixed, Words, divides_devices, named
 
 if TYPE_CHECKING:
     from taut.formulations.space import Candidate, Workload
@@ -31,7 +31,9 @@ REPLICAS_OF_A_COPY = Field(
     seldom=True,
     grouped=True,
     fix=Fix(12, int, divides_devices, _shared),
-    words=Words(12, named("dp_shard", 0)),
+    words=Words(12, named("dp_shard", 0), short=8),
+    columns=Columns(sweep=6, pareto=True),
+    compared=Compared(12, held=False, shown=False),
     rule=lambda space: "dp_shard devices share a copy under ZeRO-1 to 3: a divisor of dp, and dp*cp where cp > 1",
 )
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from taut.data.costs import Recompute
 from taut.data.model import ModelSpec
 from taut.formulations.degrees import expert_degrees
-from taut.formulations.fields import Field, Fix, Words, divides_devices
+from taut.formulations.fields import Compared, Field, Fix, Words, divides_devices
 from taut.formulations.mechanisms.recompute import recompute_of, suits
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ EXPERT_RANKS = Field(
     seldom=True,
     grouped=True,
     fix=Fix(5, int, divides_devices),
-    words=Words(4, lambda candidate: f"ep={candidate.ep}" if candidate.ep > 1 else ""),
+    words=Words(4, lambda candidate: f"ep={candidate.ep}" if candidate.ep > 1 else "", short=4),
+    compared=Compared(10, change=4, frees=("etp",), shown=False),
     rule=lambda space: RULE,
 )
 EXPERT_TENSOR_RANKS = Field(
@@ -44,6 +45,7 @@ EXPERT_TENSOR_RANKS = Field(
     seldom=True,
     fix=Fix(6, int, divides_devices, lambda candidate, fixed: candidate.block.etp),
     words=Words(5, lambda candidate: f"etp={candidate.etp}" if candidate.ep > 1 else ""),
+    compared=Compared(11, held=False, shown=False),
     rule=lambda space: RULE,
 )
 

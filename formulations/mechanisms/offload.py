@@ -21,7 +21,7 @@ from taut.data.costs import OFFLOAD_MODULES, Recompute
 from taut.data.memory import OffloadFraction
 from taut.data.spec import Spec
 from taut.data.stack import ZeroStage
-from taut.formulations.fields import Field, Fix, Words, some_of_names
+from taut.formulations.fields import Columns, Field, Fix, Words, some_of_names
 from taut.formulations.mechanisms.recompute import recompute_of, suits
 from taut.formulations.schedules.plan_orders import SPLIT
 
@@ -47,13 +47,17 @@ class ActivationOffload(Spec):
 STATES_ON_HOSTS = Field(
     meaning="Share of the optimizer states in the host's memory, where the space has several shares.",
     seldom=True,
-    words=Words(15, lambda each: f"offload={each.optimizer_offload:g}" if each.optimizer_offload else ""),
+    words=Words(15, lambda each: f"offload={each.optimizer_offload:g}" if each.optimizer_offload else "", short=9),
+    columns=Columns(pareto=True),
 )
 ACTIVATIONS_ON_HOSTS = Field(
     meaning="Share of the activations in the host's memory.",
     seldom=True,
     grouped=True,
-    words=Words(16, lambda each: f"activation_offload={each.activation_offload:g}" if each.activation_offload else ""),
+    words=Words(
+        16, lambda each: f"activation_offload={each.activation_offload:g}" if each.activation_offload else "", short=10
+    ),
+    columns=Columns(pareto=True),
 )
 OF_ALL_STAGES = {"offload_modules": Fix(18, str, some_of_names(OFFLOAD_MODULES))}
 """What may be fixed of the offload: the modules whose inputs go to the host."""

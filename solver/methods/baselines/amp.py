@@ -78,18 +78,9 @@ def _runs(problem: PlanningProblem, chosen: list[Candidate], seed: int) -> Itera
 
 
 def _same(one: Candidate, other: Candidate) -> bool:
-    """Whether two candidates are one strategy of AMP's."""
-    names = (
-        "pp",
-        "tp",
-        "dp",
-        "micro_batch",
-        "uniform_recompute",
-        "schedule",
-        "optimizer_offload",
-        "activation_offload",
-    )
-    return all(getattr(one, name) == getattr(other, name) for name in names)
+    """Whether two candidates are one strategy of AMP's, which knows no sharded states, no sp and no empty ends."""
+    names = "zero", "sequence_parallel", "empty_ends"
+    return replace(one, **{name: getattr(other, name) for name in names}) == other
 
 
 def _strategies(problem: PlanningProblem, candidate: Candidate, devices: Ints | None = None) -> Iterator[Ranked]:

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Unpack, overload
 
 from taut.comparison.current import Current, at_its_share, current_of, priced_as_is, with_options
-from taut.comparison.result import Change, Comparison, Priced
+from taut.comparison.result import Change, Comparison, Priced, stated_fields
 from taut.errors import DataError, InfeasibleError, NothingFoundError
+from taut.formulations.space import CHANGES, COMPARED, SELDOM, fixable_value
 from taut.formulations.strategy import Strategy
+from taut.planning.fixed_values import OF_ALL_STAGES
 from taut.planning.options import PlanOptions
 from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
@@ -28,8 +30,8 @@ from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.certificate.devices import devices_of
 from taut.solver.certificate.document import strategy_of
 
-DEGREES = ("tp", "cp", "pp")
-CHOICES = (*DEGREES, "cp_comm", "ep", "vpp", "micro_batch", "schedule", "zero", "sequence_parallel", "recompute")
+RECOMPUTE = "recompute"
+CHOICES = (*CHANGES, RECOMPUTE)
 """What may change alone, in the order in which equal gains are told."""
 LEAST_GAIN = 1e-6
 """Share of the step below which a change gains nothing."""
@@ -115,9 +117,8 @@ def _single(request: PlanRequest, current: Current, strategy: Strategy) -> Itera
     """The best of every choice with the others held, (3)."""
     held = _held(current, strategy)
     for what in CHOICES:
-        follows = {what, "dp", "cp_comm", "etp"} if what in DEGREES else {what}
-        follows |= {"schedule"} if what == "vpp" else {"etp"} if what == "ep" else set()
-        fix = {name: value for name, value in held.items() if name not in follows}
+        free = {what, *CHANGES.get(what, ())}
+        fix = {name: value for name, value in held.items() if name not in free}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -159,23 +160,16 @@ def _placed(request: PlanRequest, current: Current, today: Stated) -> Iterator[_
 
 def _held(current: Current, strategy: Strategy) -> dict[str, Any]:
     """Everything that the current configuration is, as fixed values."""
-    candidate = strategy.candidate
-    held: dict[str, Any] = {name: getattr(candidate, name) for name in ("tp", "cp", "pp", "dp", "vpp", "micro_batch")}
-    held |= {name: getattr(candidate, name) for name in ("ep", "schedule", "zero", "sequence_parallel")}
-    if candidate.cp > 1:
-        held["cp_comm"] = candidate.cp_comm
-    if candidate.ep > 1:
-        held["etp"] = candidate.etp
-    if candidate.dp_shard or "dp_shard" in current.fix:
-        held["dp_shard"] = candidate.dp_shard
-    for name in ("recompute_modules", "offload_modules"):
-        if name in current.fix:
-            held[name] = current.fix[name]
-    return held | {"recompute": strategy.recompute[0]}
+    candidate, fixed = strategy.candidate, current.fix
+    held = stated_fields(candidate, lambda each: each.held)
+    usual = {name: fixable_value(candidate, name, fixed) for name in fixed if name in COMPARED and name in SELDOM}
+    held |= {name: value for name, value in usual.items() if name not in held and value is not None}
+    held |= {name: fixed[name] for name in OF_ALL_STAGES if name in fixed}
+    return held | {RECOMPUTE: strategy.recompute[0]}
 
 
 def _value(strategy: Strategy, what: str) -> str:
-    if what == "recompute":
+    if what == RECOMPUTE:
         return strategy.recompute[0]
     value = getattr(strategy.candidate, what)
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,10 +1,13 @@
 """What a comparison says: the current configuration, the best plan, the bound, and the changes that gain."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from taut.data.units import GIB
+from taut.formulations.fields import Compared
 from taut.formulations.latency import memory_bytes, violations
+from taut.formulations.space import BESIDE, COMPARED, DEFAULTS, Candidate
 from taut.formulations.strategy import Strategy
 from taut.planning.plan import Plan
 from taut.planning.stated import Stated
@@ -47,13 +50,20 @@ class Priced:
 
 def described(strategy: Strategy) -> dict[str, Any]:
     """Degrees and choices of a strategy, one recompute where all stages have it."""
-    candidate = strategy.candidate
-    named = ["tp", "cp", "pp", "dp", "vpp", "micro_batch", "schedule", "zero", "sequence_parallel"]
-    named += ["cp_comm"] if candidate.cp > 1 else []
-    named += ["ep", "etp"] if candidate.ep > 1 else []
-    named += ["dp_shard"] if candidate.dp_shard else []
     kinds = sorted(set(strategy.recompute))
-    return {name: getattr(candidate, name) for name in named} | {"recompute": kinds[0] if len(kinds) == 1 else "mixed"}
+    fields = stated_fields(strategy.candidate, lambda each: each.shown)
+    return fields | {"recompute": kinds[0] if len(kinds) == 1 else "mixed"}
+
+
+def stated_fields(candidate: Candidate, always: Callable[[Compared], bool]) -> dict[str, Any]:
+    """Fields of a candidate that differ from their defaults, and those that are stated always, of degrees above 1."""
+    values = {name: getattr(candidate, name) for name in COMPARED}
+    return {
+        name: value
+        for name, value in values.items()
+        if (name not in BESIDE or getattr(candidate, BESIDE[name]) > 1)
+        and (always(COMPARED[name]) or value != DEFAULTS[name])
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,24 +27,13 @@ from rich.table import Table
 
 from taut.data.units import GIB
 from taut.errors import DataError
+from taut.formulations.space import FRONTIER_COLUMNS
 from taut.frontier.memory_limits import gib_of, kib_of, rounded_down, rounded_up
 from taut.planning.plan import Plan
 from taut.solver.certificate.document import StrategySection
 from taut.solver.result import OPTIMALITY_GAP, Status, relative_gap
 from taut.words import percent
 
-DEGREES = (
-    "pp",
-    "tp",
-    "dp",
-    "micro_batch",
-    "schedule",
-    "zero",
-    "sequence_parallel",
-    "dp_shard",
-    "optimizer_offload",
-    "activation_offload",
-)
 COLUMNS = ("limit_gib", "status", "step_time_s", "lower_bound_s", "gap", "tokens_per_s", "memory_bytes", "needs_gib")
 
 
@@ -176,12 +165,12 @@ class Frontier:
         """One row per limit, with the recompute of every stage."""
         out = StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow([*COLUMNS, "bound_from_gib", "missing_bytes", *DEGREES, "stages", "recompute"])
+        writer.writerow([*COLUMNS, "bound_from_gib", "missing_bytes", *FRONTIER_COLUMNS, "stages", "recompute"])
         for point in self.points:
             figures = [getattr(point, name) for name in (*COLUMNS, "bound_from_gib", "missing_bytes")]
             chosen = point.strategy
             stages = " ".join(f"{first}-{end}" for first, end in chosen.stages) if chosen else ""
-            degrees = [str(getattr(chosen, name, "")).lower() for name in DEGREES]
+            degrees = [str(getattr(chosen, name, "")).lower() for name in FRONTIER_COLUMNS]
             writer.writerow([*figures, *degrees, stages, " ".join(chosen.recompute) if chosen else ""])
         return out.getvalue()
 

@@ -19,6 +19,7 @@ from taut.data.read import read_json
 from taut.data.schedule import FORMAT as SCHEDULE
 from taut.errors import DataError
 from taut.files import write_atomically
+from taut.formulations.space import SHORT_TEXTS
 from taut.planning.tables import described_cluster, stage_records, worker_records
 from taut.reports.plan import summary
 from taut.solver.certificate.document import (
@@ -272,14 +273,7 @@ def _degrees(document: AnyDocument) -> str:
     if isinstance(document, MeshDocument):
         meshes = "; ".join(f"{m.device}: tp={m.tp} dp={m.dp} pp={m.pp}" for m in document.strategy.meshes)
         return meshes + (f"; zero={document.strategy.zero}" if document.strategy.zero else "")
-    chosen = document.strategy
-    copies = f" dp_shard={chosen.dp_shard}" if chosen.dp_shard else ""
-    away = f" offload={chosen.optimizer_offload:g}" if chosen.optimizer_offload else ""
-    away += f" activation_offload={chosen.activation_offload:g}" if chosen.activation_offload else ""
-    named = {"pp": chosen.pp, "tp": chosen.tp, "cp": chosen.cp, "dp": chosen.dp, "ep": chosen.ep}
-    shown = [f"{name}={degree}" for name, degree in named.items() if degree > 1 or name not in ("cp", "ep")]
-    degrees = f"{' '.join(shown)} micro_batch={chosen.micro_batch} {chosen.schedule}"
-    return degrees + (f" zero={chosen.zero}" if chosen.zero else "") + copies + away
+    return " ".join(filter(None, (text(document.strategy) for text in SHORT_TEXTS)))
 
 
 def load_plan(path: str | Path) -> Plan:

@@ -13,6 +13,7 @@ from typing import Any
 
 from taut.data.samples import ConfigurationRow
 from taut.errors import InfeasibleError, NothingFoundError, TautError
+from taut.formulations.space import SWEEP_COLUMNS
 from taut.planning.request import PlanRequest
 from taut.planning.solve import plan, plan_one_degree
 from taut.prediction.records import predict
@@ -22,18 +23,7 @@ from taut.sweeping.spec import Fields, Kind
 
 RESULTS = (
     "status",
-    "schedule",
-    "pp",
-    "tp",
-    "cp",
-    "cp_comm",
-    "dp",
-    "dp_shard",
-    "vpp",
-    "micro_batch",
-    "num_micro_batches",
-    "zero",
-    "sequence_parallel",
+    *SWEEP_COLUMNS,
     "recompute",
     "stages",
     "step_time_s",
@@ -51,8 +41,6 @@ RESULTS = (
     "seconds",
 )
 """Columns of every row, after those of the point; ``seconds`` is wall time, the one that differs from run to run."""
-DEGREES = RESULTS[RESULTS.index("schedule") : RESULTS.index("recompute")]
-"""What a plan's and a simulation's strategy have by these names."""
 INTERRUPTED, LOST = "interrupted", "lost"
 Row = dict[str, Any]
 
@@ -100,7 +88,7 @@ def _planned(fields: Fields) -> Row:
     chosen, figures = found.strategy, found.predicted
     return {
         "status": found.status,
-        **{name: getattr(chosen, name) for name in DEGREES},
+        **{name: getattr(chosen, name) for name in SWEEP_COLUMNS},
         **_division(chosen.stages, chosen.recompute),
         "step_time_s": found.step_time_s,
         "lower_bound_s": found.lower_bound_s,
@@ -126,7 +114,7 @@ def _simulated(fields: Fields) -> Row:
     candidate, division = found.strategy.candidate, found.strategy.division
     return {
         "status": "simulated",
-        **{name: getattr(candidate, name) for name in DEGREES},
+        **{name: getattr(candidate, name) for name in SWEEP_COLUMNS},
         **_division(found.strategy.layer_stages, division.recompute),
         "step_time_s": found.step_time_s,
         "memory_bytes": max(found.memory_bytes),
