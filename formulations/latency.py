@@ -41,7 +41,6 @@ from taut.formulations.rings import ring_seconds
 from taut.formulations.sharding import exposed_by_worker
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.block_links import block_link
-from taut.formulations.tables.memory import bytes_of_stages
 from taut.formulations.tables.stage_tables import StageTables
 from taut.formulations.terms import gathers_of
 from taut.formulations.violation import Rule, Violation
@@ -209,10 +208,7 @@ def memory_bytes(problem: PlanningProblem, strategy: Strategy) -> list[int]:
     if strategy.candidate.is_order_priced:
         return problem.device_memory(strategy.candidate).bytes_of(*strategy.ranges)
     if problem.memory.is_sum_of_terms:
-        candidate, ahead = strategy.candidate, problem.hides_exchange(strategy.candidate)
-        of_candidate = problem.tables(candidate), problem.memory_of(candidate), candidate
-        found = bytes_of_stages(*of_candidate, *strategy.ranges, ahead=ahead)
-        return [int(need) for need in found]
+        return [int(need) for need in problem.bytes_of_stages(strategy.candidate, *strategy.ranges)]
     memory = problem.stage_memory(strategy.candidate)
     return [
         memory.bytes_of(x, first, end, RECOMPUTE.index(recompute))

@@ -35,7 +35,14 @@ from taut.formulations.tables.activation_offload import host_links
 from taut.formulations.tables.block_traffic import Traffic
 from taut.formulations.tables.host_room import activations_on_hosts, within_hosts
 from taut.formulations.tables.learned_memory import network_stage_memory
-from taut.formulations.tables.memory import DeviceMemory, StageMemory, budgets, device_memory, stage_memory
+from taut.formulations.tables.memory import (
+    DeviceMemory,
+    StageMemory,
+    budgets,
+    bytes_of_stages,
+    device_memory,
+    stage_memory,
+)
 from taut.formulations.tables.optimizer_offload import OffloadedShares
 from taut.formulations.tables.priced_layers import PassTables, PricedLayers, pass_tables
 from taut.formulations.tables.recent import Recent
@@ -274,6 +281,11 @@ class PlanningProblem:
         ahead = self.hides_exchange(candidate) and not candidate.is_order_priced
         of_candidate = self.tables(candidate), self.memory_of(candidate), candidate
         return stage_memory(*of_candidate, self.capacity_kib, margin=margin, ahead=ahead)
+
+    def bytes_of_stages(self, candidate: Candidate, recompute: Ints, first: Ints, end: Ints) -> Ints:
+        """Bytes of every stage of a closed form (pp,), whose memory is a sum of terms, from its recompute and range."""
+        of_candidate = self.tables(candidate), self.memory_of(candidate), candidate
+        return bytes_of_stages(*of_candidate, recompute, first, end, ahead=self.hides_exchange(candidate))
 
     def carried(self, candidate: Candidate, load: Load) -> Ints:
         """Parameters of every range that a term of a load carries, (L+1, L+1)."""

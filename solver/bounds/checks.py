@@ -31,7 +31,6 @@ from taut.solver.bounds.candidate_bounds import chunked, partition_bound
 from taut.solver.bounds.ladder import RUNGS, Ladder
 from taut.solver.bounds.partition_dominance import partition_data
 from taut.solver.bounds.pipelines_by_type import bound_by_type
-from taut.solver.layer_division.memory_excess import least_excess
 from taut.solver.order_priced.dominance import dominates, stated
 from taut.solver.order_priced.witness import missing_bytes, rederived
 from taut.solver.placement.exact.enumerate import solve_by_enumeration
@@ -127,11 +126,14 @@ def _dominated_partition(ladder: Ladder, candidate: Candidate, witness: Witness)
 
 def _memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
     """Infinity if no division fits and the witness names the least excess; minus infinity otherwise."""
-    stages = partition_problem(ladder.problem, candidate, margin=ladder.margin)
-    excess, stage = least_excess(stages)
+    excess, stage = ladder.missing(candidate)
     infeasible = excess > 0
-    if not candidate.is_order_priced:
-        comm = ladder.communication(candidate)
+    if not (infeasible or candidate.is_order_priced):
+        # With two classes of device each stage may fit one of them, and no division the blocks that they have.
+        comm, stages = (
+            ladder.communication(candidate),
+            partition_problem(ladder.problem, candidate, margin=ladder.margin),
+        )
         infeasible = not partition_bound(ladder.problem, candidate, comm, stages=stages)[1].feasible
     named = witness == {"missing_kib": -(-excess // KIB), "stage": stage}
     return math.inf if infeasible and named else -math.inf

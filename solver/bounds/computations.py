@@ -22,7 +22,6 @@ from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.pipelines_by_type import bound_by_type
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_division.divide import Partition
-from taut.solver.layer_division.memory_excess import least_excess
 from taut.solver.order_priced.bound import OrderBound, order_bound
 from taut.solver.placement.exact.enumerate import solve_by_enumeration
 from taut.solver.placement.exact.joint import Joint, solve_joint
@@ -97,6 +96,8 @@ def _balance(ladder: Ladder, candidate: Candidate, limit: float) -> Evaluation:
 
 def partition(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Evaluation:
     """Bound ``partition``, or ``memory`` where no division fits; the witness is the limit where that was reached."""
+    if (missing := ladder.missing(candidate))[0] > 0:
+        return _without_memory(*missing)
     if candidate.pipelines_by_type:
         return _by_type(ladder, candidate)
     gather = least_gather(ladder.problem, candidate, ladder.links)
@@ -106,7 +107,7 @@ def partition(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Ev
         ladder.problem, candidate, comm, margin=ladder.margin, stages=stages, links=ladder.links, limit=limit
     )
     if not found.feasible:
-        return _without_memory(*least_excess(stages))
+        return _without_memory(*missing)
     limited = {"limit_s": limit} if seconds >= limit * (1 - 2 * ROUNDING) else {}
     return Evaluation(seconds=seconds, source=Source.PARTITION, witness=limited, partition=found)
 
@@ -115,7 +116,7 @@ def _by_type(ladder: Ladder, candidate: Candidate) -> Evaluation:
     """Bound ``partition`` of replicas that divide the batch unevenly, with the division of the slowest of them."""
     found = bound_by_type(ladder.problem, candidate, ladder.links, margin=ladder.margin)
     if not found.divided:
-        return _without_memory(*least_excess(partition_problem(ladder.problem, candidate, margin=ladder.margin)))
+        return _without_memory(*ladder.missing(candidate))
     return Evaluation(seconds=found.seconds, source=Source.PARTITION, divided=found.divided)
 
 
@@ -127,9 +128,8 @@ def _without_memory(excess: int, stage: int) -> Evaluation:
 
 def order(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Evaluation:
     """Bound ``order``, or ``memory`` or ``order-memory`` where no division fits."""
-    excess, stage = least_excess(partition_problem(ladder.problem, candidate, margin=ladder.margin))
-    if excess > 0:
-        return _without_memory(excess, stage)
+    if (missing := ladder.missing(candidate))[0] > 0:
+        return _without_memory(*missing)
     found = order_bound(chunked(ladder.problem, candidate, ladder.links, margin=ladder.margin), limit)
     if math.isinf(found.seconds):
         witness = {**found.witness, "missing_kib": math.ceil(found.missing / KIB)}

@@ -47,10 +47,12 @@ import numpy as np
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import NO_GATHERS
 from taut.formulations.space import Candidate, LayersKey
+from taut.formulations.tables.memory import budgets
 from taut.solver.bounds.communication import Communication, communication
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING, LayerSeconds, layer_seconds, relaxation_bound
+from taut.solver.layer_division.memory_excess import Need, division_need
 from taut.solver.order_priced.pricing import ROUNDING as ORDER_ROUNDING
 from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration
 from taut.solver.placement.exact.joint import has_joint
@@ -115,9 +117,10 @@ class Ladder:
         self._computations: dict[LayersKey, Computation] = {}
         self._latest: tuple[tuple[Hashable, ...], Communication] | None = None
         self._layers: dict[tuple[Hashable, ...], LayerSeconds] = {}
+        self._needs: dict[Candidate, Need] = {}
 
     def without_margin(self) -> "Ladder":
-        """The same without a memory margin; links, placements and closed forms do not depend on it and are shared."""
+        """The same without a memory margin, which shares links, placements, closed forms and needs."""
         free = copy(self)
         free.margin = False
         return free
@@ -128,6 +131,14 @@ class Ladder:
         if self._latest is None or self._latest[0] != key:
             self._latest = key, communication(self.problem, candidate, self.links)
         return self._latest[1]
+
+    def missing(self, candidate: Candidate) -> tuple[int, int]:
+        """Bytes by which the best division exceeds the devices at least, and the stage; (0, -1) where it may fit."""
+        if candidate not in self._needs:
+            self._needs[candidate] = division_need(self.problem, candidate)
+        room = budgets(self.problem.memory, self.problem.capacity_kib, margin=self.margin)
+        # Where pipelines are by type every stage is on all types.
+        return self._needs[candidate].beyond(int(room.min() if candidate.pipelines_by_type else room.max()))
 
     def turns(self, candidates: Sequence[Candidate]) -> Iterator[int]:
         """Places of candidates, those with common tables in a row, and the rows by their least bound ``balance``."""

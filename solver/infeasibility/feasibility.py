@@ -37,7 +37,7 @@ from taut.formulations.strategy import Division, Strategy
 from taut.solver.bounds.computations import strongest
 from taut.solver.bounds.ladder import Ladder, Level
 from taut.solver.layer_division.divide import Partition, solve_partition
-from taut.solver.layer_division.memory_excess import least_excess
+from taut.solver.layer_division.memory_excess import division_need, least_excess
 from taut.solver.order_priced.bound import low_memory_divisions
 from taut.solver.placement.exact.memory_assignment import Assignment, least_missing
 
@@ -108,8 +108,7 @@ def least_need(problem: PlanningProblem, candidate: Candidate) -> int:
     """Bytes that the worst stage of the best division needs, whatever the devices have."""
     if candidate.is_order_priced:
         return max(best_division(problem, candidate).needed)
-    stages = partition_problem(problem, candidate)
-    return least_excess(replace(stages, budget=np.zeros(1, dtype=np.int64)))[0]
+    return division_need(problem, candidate).bytes
 
 
 def missing_bytes(stages: PartitionProblem, below: int) -> int | None:

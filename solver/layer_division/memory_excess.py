@@ -4,19 +4,39 @@ Least excess of memory over divisions of the layers into stages: a bottleneck dy
 Sets, data and variables are those of ``taut.formulations.partition``, the divisions of each family in turn; budgets
 are the largest of any class of device.
 
-(1) Minimise :math:`\max_x \max(\text{held} + \text{in\_flight}_x \text{activation}, \text{update}) - \text{budget}`
-    over divisions of the layers into stages x with recompute. With E[x, i] the least worst excess of stages x..pp-1 on
-    layers i..L-1,
-    :math:`E[x, i] = \min_j \max(\text{excess of } [i, j), E[x + 1, j])` is found backwards over x in
-    :math:`O(pp L^2 R)` steps.
-(2) No division fits where (1) is positive; with one class of device one fits otherwise.
+(1) Minimise :math:`\max_x \max(\text{held} + \text{in\_flight}_x \text{activation}, \text{update})` over divisions of
+    the layers into stages x with recompute. With E[x, i] the least worst need of stages x..pp-1 on layers i..L-1,
+    :math:`E[x, i] = \min_j \max(\text{need of } [i, j), E[x + 1, j])` is found backwards over x in
+    :math:`O(pp L^2 R)` steps. What it exceeds the budget by is the least excess.
+(2) No division fits where the excess is positive; with one class of device one fits otherwise.
+
+The need (1) depends on neither seconds nor a memory margin, so it decides most candidates before anything is priced.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Ints
+from taut.data.arrays import Flags, Ints
+from taut.data.costs import RECOMPUTE
 from taut.formulations.compiled import jit
 from taut.formulations.partition import PartitionProblem
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+
+FORBIDDEN = np.iinfo(np.int64).max // 4
+"""Bytes of a recompute that is not allowed."""
+
+
+class Need(NamedTuple):
+    """Bytes (1) of the worst stage of the best division, and the number of that stage."""
+
+    bytes: int
+    stage: int
+
+    def beyond(self, budget: int) -> tuple[int, int]:
+        """Bytes above a budget, and the stage; (0, -1) where a division fits."""
+        return (self.bytes - budget, self.stage) if self.bytes > budget else (0, -1)
 
 
 def least_excess(problem: PartitionProblem) -> tuple[int, int]:
@@ -28,28 +48,46 @@ def least_excess(problem: PartitionProblem) -> tuple[int, int]:
 
     ``problem``: seconds, which say what is allowed, and bytes of every range. Returns bytes, and number of the stage.
     """
-    held = np.where(np.isfinite(problem.low.min(axis=0)), problem.held, np.iinfo(np.int64).max // 4)
-    update = np.zeros_like(held[0]) if problem.update is None else problem.update
+    allowed = np.isfinite(problem.low.min(axis=0))
+    need = _need(problem.held, problem.activation, problem.update, problem.in_flight, problem.families, allowed)
+    return need.beyond(int(problem.budget.max()))
+
+
+def division_need(problem: PlanningProblem, candidate: Candidate) -> Need:
+    """The need (1) of a candidate, from its memory alone."""
+    allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
+    if candidate.pp == 1 and not candidate.is_order_priced and problem.memory.is_sum_of_terms:
+        # A single stage has all layers, so no other range is asked for.
+        kinds = np.flatnonzero(allowed)
+        every = np.zeros_like(kinds), np.full_like(kinds, problem.num_layers(candidate))
+        return Need(int(problem.bytes_of_stages(candidate, kinds, *every).min()), 0)
+    memory = problem.stage_memory(candidate)
+    families = None if candidate.is_order_priced else problem.families(candidate)
+    each = memory.held, memory.activation, memory.update, memory.in_flight
+    return _need(*each, families, allowed[:, None, None])
+
+
+def _need(
+    held: Ints, activation: Ints, update: Ints | None, in_flight: Ints, families: Ints | None, allowed: Flags
+) -> Need:
+    """The need (1) of the best division of any family; ``allowed`` recompute has the shape of ``held``."""
+    held, layers = np.where(allowed, held, FORBIDDEN), held.shape[-1] - 1
+    step = np.zeros_like(held[0]) if update is None else update
     # Of a schedule with several chunks a device, chunks take the place of stages here.
-    free = np.array([[[1, problem.num_layers]] * len(problem.in_flight)])
-    each = (
-        _least_excess(held, problem.activation, update, problem.in_flight, problem.budget.max(), sizes)
-        for sizes in (free if problem.families is None else problem.families)
-    )
-    excess, stage = min(each, key=lambda found: found[0])
-    return (int(excess), int(stage)) if excess > 0 else (0, -1)
+    free = np.array([[[1, layers]] * len(in_flight)])
+    each = (_least_need(held, activation, step, in_flight, sizes) for sizes in (free if families is None else families))
+    need, stage = min(each, key=lambda found: found[0])
+    return Need(int(need), int(stage))
 
 
 @jit
-def _least_excess(
-    held: Ints, activation: Ints, update: Ints, in_flight: Ints, budget: int, sizes: Ints
-) -> tuple[int, int]:
-    """Least worst excess (1) in bytes, and the stage that has it."""
+def _least_need(held: Ints, activation: Ints, update: Ints, in_flight: Ints, sizes: Ints) -> tuple[int, int]:
+    """Least worst need (1) in bytes, and the stage that has it."""
     pp, size = len(in_flight), held.shape[1]
     big = np.iinfo(np.int64).max // 2
     worst = np.full((pp + 1, size), big)
     at = np.full((pp + 1, size), -1)
-    worst[pp, size - 1] = -big
+    worst[pp, size - 1] = 0
     for x in range(pp - 1, -1, -1):
         for i in range(size - 1):
             for j in range(i + sizes[x, 0], min(i + sizes[x, 1], size - 1) + 1):
@@ -57,8 +95,8 @@ def _least_excess(
                     continue
                 least = big
                 for r in range(held.shape[0]):
-                    least = min(least, held[r, i, j] + in_flight[x] * activation[r, i, j] - budget)
-                least = max(least, update[i, j] - budget)
+                    least = min(least, held[r, i, j] + in_flight[x] * activation[r, i, j])
+                least = max(least, update[i, j])
                 value = max(least, worst[x + 1, j])
                 if value < worst[x, i]:
                     worst[x, i] = value
