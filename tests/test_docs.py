@@ -54,6 +54,14 @@ def test_readme_links_lead_to_files() -> None:
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
+def test_pages_name_files_that_exist() -> None:
+    """A path of the repository in backquotes leads to a file or folder: a moved module takes the pages along."""
+    path = re.compile(r"`((?:formulations|solver|src/taut|data|tests|benchmarks)/[\w/]*(?:\.\w+|/))`")
+    named = [(page, each) for page in PAGES for each in path.findall(page.read_text(encoding="utf-8"))]
+    assert len(named) >= 50
+    assert [(str(page.relative_to(ROOT)), each) for page, each in named if not (ROOT / each).exists()] == []
+
+
 def test_commands_are_told_from_their_output() -> None:
     """A command may go over several lines; what stands below it is its output."""
     first, second = shown("$ taut plan a b \\\n    --out c\none\ntwo\n$ taut show c\n")
