@@ -10,9 +10,8 @@ the link) and the latency (seconds) are given in one of two ways:
 
 A node may state ``nic_bandwidth_gbps``, the sum of its network cards: ``taut.formulations.links`` shares it among
 the transfers that leave the node at the same time. ``host_memory_gbytes`` is the rate of its hosts' memory, which its
-GPUs share where they offload optimizer states (``taut.formulations.tables.optimizer_offload``), and of which updates
-reach the share ``host_memory_efficiency``; ``host_memory_gib`` is its size, which bounds activations there
-(``taut.formulations.tables.activation_offload``).
+GPUs share where they offload optimizer states, and of which updates reach the share ``host_memory_efficiency``;
+``host_memory_gib`` is its size, which bounds activations there (``taut.formulations.mechanisms.offload``).
 """
 
 import math

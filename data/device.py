@@ -29,7 +29,7 @@ class DeviceSpec(Spec):
 
     Figures are those of one GPU; peak rates are without sparsity, half of what data sheets state with it.
     Plans with tensors in the host's memory need ``host_link_gbytes``, of which transfers reach the share
-    ``host_link_efficiency`` (``taut.formulations.tables.optimizer_offload``).
+    ``host_link_efficiency`` (``taut.formulations.mechanisms.offload``).
     """
 
     name: str

@@ -114,7 +114,7 @@ class MemoryModel(Spec):
     states instead of 12. With ``half_moments`` it keeps both moments in bf16, 4 bytes fewer, and casts the moments of a
     parameter group to fp32 while it updates the group's weights (Transformer Engine's
     ``pytorch/optimizers/fused_adam.py``). The share ``optimizer_offload_fraction`` of the states is in the host's
-    memory, and the host updates their weights (``taut.formulations.tables.optimizer_offload``).
+    memory, and the host updates their weights (``taut.formulations.mechanisms.offload``).
 
     Logits: ``shared_logit_bytes`` are the bytes of an entry in temporary copies of the logits, if tensor ranks share
     the vocabulary. ``fused_logit_bytes`` are the bytes of a fused loss that keeps its gradient next to the logits.

@@ -25,15 +25,19 @@ from taut.formulations.links import Links, links
 from taut.formulations.mechanisms.context_ranks import ContextKinds
 from taut.formulations.mechanisms.expert_ranks import hides_exchange, recompute_beside_overlap
 from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, LatencyModel, LatencyName
-from taut.formulations.mechanisms.offload import recompute_beside_hosts
+from taut.formulations.mechanisms.offload import (
+    OffloadedShares,
+    links_key,
+    moved_activations,
+    recompute_beside_hosts,
+    within_hosts,
+)
 from taut.formulations.mechanisms.recompute import recompute_of
 from taut.formulations.mechanisms.shards import shard_terms
 from taut.formulations.rings import RingRates, ring_rates
 from taut.formulations.schedules.plan_orders import ON_V, GivenOrder
 from taut.formulations.space import Candidate, StrategySpace
-from taut.formulations.tables.activation_offload import host_links
 from taut.formulations.tables.block_traffic import Traffic
-from taut.formulations.tables.host_room import activations_on_hosts, within_hosts
 from taut.formulations.tables.learned_memory import network_stage_memory
 from taut.formulations.tables.memory import (
     DeviceMemory,
@@ -41,9 +45,9 @@ from taut.formulations.tables.memory import (
     budgets,
     bytes_of_stages,
     device_memory,
+    in_flight,
     stage_memory,
 )
-from taut.formulations.tables.optimizer_offload import OffloadedShares
 from taut.formulations.tables.priced_layers import PassTables, PricedLayers, pass_tables
 from taut.formulations.tables.recent import Recent
 from taut.formulations.tables.stage_tables import StageTables, stage_tables
@@ -150,11 +154,11 @@ class PlanningProblem:
     def optimizer_seconds(self, candidate: Candidate) -> Floats:
         """Optimizer seconds per parameter by device type; 0 where not priced."""
         priced = self.latency.prices_orders
-        return self._shares.seconds(candidate.optimizer_offload) if priced else np.zeros(len(self.device_types))
+        return self._shares.seconds_of(candidate) if priced else np.zeros(len(self.device_types))
 
     def memory_of(self, candidate: Candidate) -> MemoryModel:
         """The memory model with the share of optimizer states that a candidate has in the host's memory."""
-        return self._shares.memory_with(candidate.optimizer_offload)
+        return self._shares.memory_of(candidate)
 
     def coefficient(self, term: str) -> float:
         """Coefficient of a communication term; 1 without a calibration."""
@@ -172,10 +176,13 @@ class PlanningProblem:
 
     def tables(self, candidate: Candidate) -> StageTables:
         """Seconds, bytes and messages of every range of layers under a candidate."""
-        if not candidate.activation_offload:
-            return self._stage_tables(candidate)
-        memory, tables = self.memory_of(candidate), self._stage_tables(candidate)
-        return self._own.get(candidate, lambda: within_hosts(self.cluster, memory, candidate, tables))
+        tables = self._stage_tables(candidate)
+        if tables.moved is None:
+            return tables
+        memory = self.memory_of(candidate)
+        return self._own.get(
+            candidate, lambda: within_hosts(self.cluster, memory, candidate, tables, int(in_flight(candidate).max()))
+        )
 
     def _stage_tables(self, candidate: Candidate) -> StageTables:
         single, shared = candidate.pp == 1, candidate.pp == 1 or candidate.schedule in ON_V
@@ -193,8 +200,8 @@ class PlanningProblem:
         )
 
     def _key(self, candidate: Candidate) -> Key:
-        """What prices of layers depend on: the links as well where activations are on hosts."""
-        return *candidate.layers_key, *(host_links(self.cluster).items() if candidate.activation_offload else ())
+        """What prices of layers depend on: the links to hosts as well where activations move."""
+        return *candidate.layers_key, *links_key(self.cluster, candidate)
 
     def traffic(self, candidate: Candidate) -> tuple[Traffic, Traffic]:
         """Traffic within blocks of every range of layers, of both passes and of the forward pass."""
@@ -227,7 +234,7 @@ class PlanningProblem:
             core_inverse=self._core_inverse,
             ends=candidate.empty_ends,
             dispatch=self.space.dispatch,
-            hosts=activations_on_hosts(self.cluster, self.space, candidate),
+            hosts=moved_activations(self.cluster, self.space, candidate),
         )
 
     @cached_property

@@ -33,49 +33,52 @@ Sources of (3): PyTorch's FSDP2, ``post_backward`` in ``_fsdp_param_group.py`` a
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.memory import MOMENTS_CAST, MemoryModel, ParameterBytes
-from taut.formulations.space import Candidate
-from taut.formulations.tables.stage_tables import StageTables
 from taut.formulations.terms import Group, Load, MemoryTerm, Ring, Term
+
+if TYPE_CHECKING:
+    from taut.formulations.space import Candidate
+    from taut.formulations.tables.stage_tables import StageTables
 
 HELD = "weights", "gradients", "states"
 """Names of the terms (1)."""
 
 
-def holders(candidate: Candidate) -> Group:
+def holders(candidate: "Candidate") -> Group:
     """The devices of a stage that hold the same weights: a tensor rank of every replica and context rank."""
     return Group("replicas", candidate.dp_cp, candidate.tp, candidate.tp, every_type=candidate.pipelines_by_type)
 
 
-def expert_holders(candidate: Candidate) -> Group:
+def expert_holders(candidate: "Candidate") -> Group:
     """The devices of a stage that hold the same experts."""
     return Group("experts", candidate.edp, candidate.block.experts, candidate.block.experts)
 
 
-def copy_of(candidate: Candidate, held: Group) -> Group:
+def copy_of(candidate: "Candidate", held: Group) -> Group:
     """The devices of one copy that hold the same, of all that do."""
     if not candidate.dp_shard:
         return held
     return held._replace(kind="copy", members=candidate.shards * candidate.tp // held.width)
 
 
-def between_copies(candidate: Candidate) -> Group:
+def between_copies(candidate: "Candidate") -> Group:
     """One device of every copy; each is in a block of its own."""
     copies = candidate.dp_cp // candidate.shards
     return Group("copies", copies, candidate.shards * candidate.tp, candidate.width)
 
 
-def has_expert_rings(candidate: Candidate) -> bool:
+def has_expert_rings(candidate: "Candidate") -> bool:
     """Whether several devices hold the same experts, and fewer than hold the same of all else."""
     return candidate.edp > 1 and candidate.block.experts != candidate.tp
 
 
 def shard_terms(
-    candidate: Candidate, each: ParameterBytes, coefficient: Callable[[str], float], *, in_passes: bool
+    candidate: "Candidate", each: ParameterBytes, coefficient: Callable[[str], float], *, in_passes: bool
 ) -> tuple[Term, ...]:
     """
     The terms (4) and (5) of a candidate.
@@ -100,7 +103,7 @@ def shard_terms(
     return tuple(found)
 
 
-def _rings(candidate: Candidate, each: ParameterBytes, held: Group) -> tuple[Ring, ...]:
+def _rings(candidate: "Candidate", each: ParameterBytes, held: Group) -> tuple[Ring, ...]:
     """Rings after the passes, (5), by byte of a shard of the gradients where there are several copies."""
     if not candidate.dp_shard:
         return (Ring(held),)
@@ -110,18 +113,18 @@ def _rings(candidate: Candidate, each: ParameterBytes, held: Group) -> tuple[Rin
     return (summed, Ring(copy, within)) if within else (summed,)
 
 
-def weight_share(each: ParameterBytes, candidate: Candidate) -> float:
+def weight_share(each: ParameterBytes, candidate: "Candidate") -> float:
     """Bytes that a copy scatters and gathers after the passes, as of an all-reduce, by byte of a gradient shard."""
     return _left(candidate, each) / (each.gradient / candidate.shards)
 
 
-def _left(candidate: Candidate, each: ParameterBytes) -> float:
+def _left(candidate: "Candidate", each: ParameterBytes) -> float:
     """Bytes for a parameter that all holders of one copy exchange after the passes, as of an all-reduce."""
     return each.exchanged_at_end(candidate.zero)
 
 
 def held_bytes(
-    parameters: Ints, largest: Ints, per_parameter: ParameterBytes, candidate: Candidate, experts: Ints | int = 0
+    parameters: Ints, largest: Ints, per_parameter: ParameterBytes, candidate: "Candidate", experts: Ints | int = 0
 ) -> tuple[Ints, Ints, Ints]:
     """
     Bytes of weights, gradients and optimizer states, (1).
@@ -151,7 +154,7 @@ def _shared(parameters: Ints | int, count: int, devices: int) -> Ints | int:
 
 
 def shard_memory(
-    parameters: Ints, largest: Ints, experts: Ints | int, model: MemoryModel, candidate: Candidate
+    parameters: Ints, largest: Ints, experts: Ints | int, model: MemoryModel, candidate: "Candidate"
 ) -> list[MemoryTerm]:
     """Memory terms (1) to (3), of the shape of ``held_bytes``, whose arguments these are."""
     each = model.held_parameter_bytes
@@ -164,7 +167,7 @@ def shard_memory(
     return found
 
 
-def unsummed_bytes(largest: Ints, per_parameter: ParameterBytes, candidate: Candidate) -> Ints:
+def unsummed_bytes(largest: Ints, per_parameter: ParameterBytes, candidate: "Candidate") -> Ints:
     """
     Bytes of the gradients of a layer before the replicas have summed them, (3).
 
@@ -176,7 +179,7 @@ def unsummed_bytes(largest: Ints, per_parameter: ParameterBytes, candidate: Cand
     return np.asarray(largest * (per_parameter.weight + (0 if piped else per_parameter.gradient)))
 
 
-def cast_bytes(parameters: Ints, candidate: Candidate, experts: Ints | int = 0) -> Ints:
+def cast_bytes(parameters: Ints, candidate: "Candidate", experts: Ints | int = 0) -> Ints:
     """
     Bytes of moments in single precision while the larger parameter group is updated, (2).
 
@@ -187,12 +190,12 @@ def cast_bytes(parameters: Ints, candidate: Candidate, experts: Ints | int = 0) 
     return np.asarray(np.maximum(others, -(-experts * MOMENTS_CAST // of_experts)))
 
 
-def optimizer_shards(candidate: Candidate) -> int:
+def optimizer_shards(candidate: "Candidate") -> int:
     """Devices that share the optimizer's work, but that of experts that fewer of them hold."""
     return candidate.shards if candidate.zero else 1
 
 
-def optimized_parameters(tables: StageTables, candidate: Candidate) -> Floats | Ints:
+def optimized_parameters(tables: "StageTables", candidate: "Candidate") -> Floats | Ints:
     """
     Parameters of every range whose optimizers would take as long, (L+1, L+1), if as many devices shared all of them.
 

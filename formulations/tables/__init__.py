@@ -3,6 +3,5 @@ Tables of every range of layers at the degrees of a candidate: seconds, traffic,
 
 Begin with ``priced_layers`` (layers with prices) and ``stage_tables`` (seconds, bytes and messages of ranges).
 ``memory`` lists and adds up what a stage, or a device with several chunks, holds. ``block_traffic`` and
-``traffic_tables`` have what tensor, context and expert ranks send. ``optimizer_offload`` and ``activation_offload``
-price what lies in the host's memory.
+``traffic_tables`` have what tensor, context and expert ranks send.
 """

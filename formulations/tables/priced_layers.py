@@ -27,7 +27,7 @@ from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
 from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec
 from taut.data.model import ModelSpec
 from taut.formulations.degrees import BlockShape
-from taut.formulations.tables.activation_offload import ActivationsOnHosts
+from taut.formulations.mechanisms.offload import ActivationsOnHosts
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -21,12 +21,12 @@ from taut.data.model import ModelSpec
 from taut.data.spec import Whole, digest, first_complaint
 from taut.errors import DataError
 from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, LatencyName
+from taut.formulations.mechanisms.offload import check_all_hosts
 from taut.formulations.meshes.choice import Mesh, MeshChoice
 from taut.formulations.meshes.step_time import MeshPlan, mesh_violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.strategy import Division, Strategy, with_ends
-from taut.formulations.tables.host_room import check_all_hosts
 
 FORMAT, MESHES = "taut-plan/1", "taut-meshes/1"
 Positive = Annotated[int, Field(gt=0, lt=2**31)]

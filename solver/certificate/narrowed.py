@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from taut.data.cluster import ClusterSpec
+from taut.formulations.mechanisms import offload
 from taut.formulations.space import StrategySpace
 
 CHOICES = ("schedules", "zero", "sequence_parallel", "recompute")
@@ -71,12 +72,7 @@ def _choices(space: Mapping[str, Any], default: StrategySpace) -> Iterator[str]:
         yield f"exchanges of experts: {_dispatched(dispatch)}"
     if not space.get("recompute_by_stage", True):
         yield "recompute: one kind for all stages"
-    if shares := [each["fraction"] for each in space.get("optimizer_offload", ())]:
-        yield f"optimizer states on hosts: {', '.join(f'{share:g}' for share in shares)} (left out: other shares)"
-    if shares := [each["fraction"] for each in space.get("activation_offload", ())]:
-        named = f" of {', '.join(modules)}" if (modules := space.get("offload_modules")) else ""
-        other = "other shares, and other modules" if named else "other shares"
-        yield f"activations on hosts: {', '.join(f'{share:g}' for share in shares)}{named} (left out: {other})"
+    yield from offload.left_out(space)
     if space.get("pipeline_zero") is not None and not set(space.get("zero", [])) <= set(space["pipeline_zero"]):
         yield f"zero in pipelines: {', '.join(map(_word, space['pipeline_zero']))}"
 

@@ -15,16 +15,14 @@ Pipeline stages and tensor ranks are had at the cost of replicas, so ``dp`` is f
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from operator import attrgetter
 
-from taut.data.catalog.builtin import catalog_stack
-from taut.data.catalog.devices import catalog_section
 from taut.data.costs import RECOMPUTE, CostTable
 from taut.data.units import GIB, KIB
 from taut.formulations.degrees import tensor_degrees
-from taut.formulations.mechanisms.offload import ActivationOffload, OptimizerOffload
+from taut.formulations.mechanisms.offload import OTHER_SHARES, OtherShares
 from taut.formulations.problem import MOST_KEPT, PlanningProblem
 from taut.formulations.space import FIXES, Candidate, StrategySpace
-from taut.formulations.tables.optimizer_offload import SHARES, describes_hosts
 from taut.formulations.tables.recent import Recent
 from taut.solver.infeasibility.feasibility import Fit, any_fits, best_fit, least_share
 
@@ -124,48 +122,9 @@ def _sequence_parallel(problem: PlanningProblem, pricing: Pricing) -> PlanningPr
     return _freed(problem, "sequence_parallel", sequence_parallel=[False, True])
 
 
-def _optimizer_offload(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
-    """Larger shares of the optimizer states on the hosts, where the cluster describes these and the stack can."""
-    space, kept = problem.space, problem.memory
-    known = not space.stack or space.stack in catalog_section("stacks")
-    if not problem.prices_groups or space.optimizer_offload or not known:
-        return None
-    if kept.half_moments or kept.weight_remainders or not describes_hosts(problem.cluster):
-        return None
-    stack, own = catalog_stack(space.stack or "any"), kept.optimizer_offload_fraction
-    beside = {share: set(stack.zero_beside_offload(share)) & set(space.zero) for share in SHARES if share > own}
-    listed = [
-        OptimizerOffload(fraction=share, zero=sorted(allowed))
-        for share, allowed in beside.items()
-        if space.fixed.get("zero", next(iter(allowed), None)) in allowed
-    ]
-    return (
-        replace(
-            problem,
-            memory=kept.model_copy(update={"optimizer_offload_fraction": 0.0}),
-            space=space.model_copy(update={"optimizer_offload": listed}),
-        )
-        if listed
-        else None
-    )
-
-
-def _activation_offload(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
-    """Other shares of the activations, or of the modules' inputs, on the hosts than those that the space lists."""
-    space, listed = problem.space, problem.space.activation_offload
-    if not listed or (space.stack and space.stack not in catalog_section("stacks")):
-        return None
-    named, stack = bool(space.offload_modules), catalog_stack(space.stack or "any")
-    some = next((each for each in listed if each.fraction), listed[0])
-    shares = SHARES if named else stack.activation_shares(SHARES, len(problem.model.blocks))
-    more = [
-        some.model_copy(update={"fraction": share})
-        if share
-        else ActivationOffload(fraction=0.0, recompute=space.recompute)
-        for share in shares
-        if all(share != each.fraction for each in listed)
-    ]
-    return _freed(problem, activation_offload=[*listed, *more])
+def _other_shares(ways: OtherShares) -> Change:
+    """Other shares on hosts."""
+    return lambda problem, pricing: ways.more(problem)
 
 
 def _margin(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
@@ -186,8 +145,7 @@ CHANGES: dict[str, Change] = {
     "tensor_degree": _tensor_degree,
     "schedule": _schedule,
     "sequence_parallel": _sequence_parallel,
-    "optimizer_offload": _optimizer_offload,
-    "activation_offload": _activation_offload,
+    **{shares.field: _other_shares(shares) for shares in OTHER_SHARES},
     "margin": _margin,
 }
 """Among equal bounds, and where several are needed, the first ones are preferred."""
@@ -218,18 +176,25 @@ def _remedy(name: str, problem: PlanningProblem, changed: PlanningProblem, fit: 
     parts = [_contradictions(problem.space, fit.candidate)]
     if changed.space.recompute != problem.space.recompute:
         parts.append(f"recompute {_or(changed.space.recompute)} instead of {_or(problem.space.recompute)}")
-    if changed.space.optimizer_offload != problem.space.optimizer_offload:
-        own, share = problem.memory.optimizer_offload_fraction, fit.candidate.optimizer_offload
-        less = f" ({least:g} fits too)" if (least := least_share(changed)) < share else ""
-        parts.append(f"optimizer-offload-fraction {share:g} instead of {own:g}{less}")
-    if changed.space.activation_offload != problem.space.activation_offload:
-        before = _or(f"{each.fraction:g}" for each in problem.space.activation_offload)
-        parts.append(f"activation-offload-fraction {fit.candidate.activation_offload:g} instead of {before}")
+    parts += [_shares_in_words(shares, problem, changed, fit.candidate) for shares in OTHER_SHARES]
     if (changed.memory.margin, changed.memory.margin_gib) != (problem.memory.margin, problem.memory.margin_gib):
         margin = problem.memory.margin_kib(max(problem.capacity_kib)) * KIB / GIB
         parts.append(f"no memory margin instead of {margin:.3g} GiB")
     words = " and ".join(filter(None, parts))
     return Remedy(change=name, detail=words, problem=changed, candidate=fit.candidate, lower_bound=fit.lower_bound)
+
+
+def _shares_in_words(
+    shares: OtherShares, problem: PlanningProblem, changed: PlanningProblem, candidate: Candidate
+) -> str:
+    """The share on hosts that a candidate has, and those of the space before; empty where these are the same."""
+    if getattr(changed.space, shares.field) == getattr(problem.space, shares.field):
+        return ""
+    share_of: Callable[[Candidate], float] = attrgetter(shares.field)
+    share = share_of(candidate)
+    least = least_share(changed, share_of) if shares.least else share
+    less = f" ({least:g} fits too)" if least < share else ""
+    return f"{shares.option} {share:g} instead of {shares.before(problem)}{less}"
 
 
 def _contradictions(space: StrategySpace, candidate: Candidate) -> str:

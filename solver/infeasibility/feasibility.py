@@ -251,10 +251,10 @@ def any_fits(problem: PlanningProblem, *, stop: Callable[[], bool] = lambda: Fal
     return any(not stop() and fits(problem, lean) for lean in leanest(problem.candidates))
 
 
-def least_share(problem: PlanningProblem) -> float:
-    """The least share of optimizer states on hosts with which a candidate certainly fits; 1 where there is none."""
-    lean = sorted(leanest(problem.candidates), key=lambda each: each.optimizer_offload)
-    return next((each.optimizer_offload for each in lean if fits(problem, each)), 1.0)
+def least_share(problem: PlanningProblem, share: Callable[[Candidate], float]) -> float:
+    """The least share on hosts with which a candidate certainly fits; 1 where there is none."""
+    lean = sorted(leanest(problem.candidates), key=share)
+    return next((share(each) for each in lean if fits(problem, each)), 1.0)
 
 
 def best_fit(

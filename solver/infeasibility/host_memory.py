@@ -2,7 +2,7 @@ r"""
 What hosts lack where their memory is full, and how much of it makes a plan fit.
 
 Layers whose activations a host does not hold take ``HOST_FULL`` bytes of a device
-(``taut.formulations.tables.activation_offload`` (3)), so the bytes that lack there say nothing of the host.
+(``taut.formulations.mechanisms.offload`` (6)), so the bytes that lack there say nothing of the host.
 
 (1) Hosts are full where the candidate that lacks least lacks as much as that.
 (2) Whether a candidate fits never changes from yes to no with more room for each GPU, so its least room is found by
@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from taut.data.units import GIB, KIB, MOST_GIB
+from taut.formulations.mechanisms.offload import exceeds_hosts, has_activations_on_hosts, host_bytes
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.tables.activation_offload import HOST_FULL, LEAST_COEFFICIENT, host_bytes
 from taut.solver.infeasibility.feasibility import StageNeeds, fits, leanest
 
 MOST_KIB = MOST_GIB * GIB // KIB
@@ -46,7 +46,7 @@ class HostShortfall:
 
 def is_full(needs: StageNeeds) -> bool:
     """Whether hosts are full with what lacks least, (1)."""
-    return max(needs.needed) >= LEAST_COEFFICIENT * HOST_FULL
+    return exceeds_hosts(max(needs.needed))
 
 
 def with_room(problem: PlanningProblem, kib: int, *, whole: bool = False) -> PlanningProblem:
@@ -71,7 +71,7 @@ def least_host_room(problem: PlanningProblem, stop: Callable[[], bool]) -> HostS
     ``stop``: asked before every candidate.
     """
     high, nearest, far = MOST_KIB, None, with_unlimited_hosts(problem)
-    for candidate in leanest(each for each in problem.candidates if each.activation_offload):
+    for candidate in leanest(filter(has_activations_on_hosts, problem.candidates)):
         if stop():
             break
         if not fits(far, candidate):

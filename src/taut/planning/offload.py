@@ -8,10 +8,9 @@ from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.stack import SCHEDULES, Stack
 from taut.errors import FieldError
-from taut.formulations.mechanisms.offload import ActivationOffload, OptimizerOffload
+from taut.formulations.mechanisms.offload import SHARES, ActivationOffload, OptimizerOffload
 from taut.formulations.schedules.plan_orders import SPLIT
 from taut.formulations.space import StrategySpace
-from taut.formulations.tables.optimizer_offload import SHARES
 from taut.planning.request import PlanRequest
 
 LAYER_TOLERANCE = 1e-3

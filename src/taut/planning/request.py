@@ -26,8 +26,8 @@ from taut.data.stack import SCHEDULES, Schedule, Stack
 from taut.data.suggest import nearest, one_of
 from taut.errors import DataError, FieldError
 from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, SIMULATED, LatencyModel, LatencyName, prices_of
+from taut.formulations.mechanisms.offload import SHARES
 from taut.formulations.space import MOST_SEQUENCES
-from taut.formulations.tables.optimizer_offload import SHARES
 from taut.planning.accepted import flag, number, one_of_names, optional, whole
 from taut.planning.options import DEFAULTS, Name, PlanOptions, reference
 from taut.solver.result import Limits

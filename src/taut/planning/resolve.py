@@ -20,9 +20,9 @@ from taut.data.stack import ANY_DIVISION, Stack
 from taut.errors import DataError, FieldError
 from taut.formulations.degrees import divisors, tensor_degrees
 from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, SIMULATED
+from taut.formulations.mechanisms.offload import check_all_hosts
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIELDS, FIXES, StrategySpace
-from taut.formulations.tables.host_room import check_all_hosts
 from taut.planning.choices import check_choices
 from taut.planning.fixed_values import check_fixed
 from taut.planning.offload import beside_offload, with_activations

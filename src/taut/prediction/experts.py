@@ -25,11 +25,10 @@ from taut.data.units import GIGABIT, MICROSECOND
 from taut.errors import DataError
 from taut.formulations.batch.configurations import even_division
 from taut.formulations.latency import memory_bytes, step_time, violations
-from taut.formulations.mechanisms.offload import ActivationOffload
+from taut.formulations.mechanisms.offload import ActivationOffload, check_activation_hosts, exceeds_hosts
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.strategy import Strategy, division_of_layers
-from taut.formulations.tables.activation_offload import HOST_FULL, LEAST_COEFFICIENT, check_activation_hosts
 from taut.formulations.violation import Rule
 from taut.planning.stack import not_hidden_twice
 from taut.prediction.settings import Setting
@@ -50,7 +49,7 @@ def priced_alone(row: ConfigurationRow, setting: Setting, division: list[int]) -
     if torn := [each for each in violations(problem, strategy, devices) if each.rule is not Rule.MEMORY]:
         raise DataError(f"{torn[0]}, expected other degrees")
     needed = max(memory_bytes(problem, strategy))
-    if row.activation_offload_fraction and needed >= LEAST_COEFFICIENT * HOST_FULL:
+    if row.activation_offload_fraction and exceeds_hosts(needed):
         raise DataError("activation_offload_fraction: more than host_memory_gib of a node holds, expected less")
     return float(step_time(problem, strategy, devices).total), needed
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from taut.data.costs import CostRow
+from taut.formulations.mechanisms.offload import HOST_FULL
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import StrategySpace
-from taut.formulations.tables.activation_offload import HOST_FULL
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.result import Limits, Status

@@ -8,8 +8,8 @@ from taut.data.cluster import ClusterSpec
 from taut.data.memory import MemoryModel
 from taut.errors import DataError
 from taut.formulations.latency import memory_bytes, step_time
+from taut.formulations.mechanisms.offload import offloaded_seconds
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.tables.optimizer_offload import offloaded_seconds
 from tests.support.small import candidate, cluster, costs, in_order, model, problem, strategy
 
 OWN = 1e-9
