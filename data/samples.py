@@ -8,7 +8,7 @@ carries its complaint, so that it does not cost the others.
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -32,6 +32,20 @@ DEFAULT_VOCABULARY = 51200
 """GPT-2's vocabulary as Megatron-LM pads it."""
 
 
+class Apart(NamedTuple):
+    """
+    Marks a column that the closed form of dense rows does not price, so that a row with it is priced as a plan.
+
+    ``usual`` is the value that rows have to which coefficients are fitted, empty where fits take any.
+    """
+
+    usual: str = ""
+
+
+SETTING = "setting"
+"""Marks columns that choose device, links, calibration or memory model, which rows share that are priced together."""
+
+
 class ConfigurationRow(Spec):
     """
     One run: device, model shape, degrees, batch, schedule, and the stack whose calibration applies.
@@ -47,9 +61,9 @@ class ConfigurationRow(Spec):
     activation of experts are then part of their products' kernels, as in recipes of whole steps.
     """
 
-    gpu: str
+    gpu: Annotated[str, SETTING]
     n_gpus: Whole
-    gpus_per_node: Whole = 8
+    gpus_per_node: Annotated[Whole, SETTING] = 8
     hidden: Whole
     layers: Annotated[int, Field(gt=0, le=MOST_LAYERS)]
     heads: Whole | None = None
@@ -70,9 +84,9 @@ class ConfigurationRow(Spec):
     schedule: Schedule = "1f1b"
     stages: Annotated[list[Layers], BeforeValidator(cell_counts)] | None = None
     recompute: Recompute = "none"
-    recompute_modules: Annotated[list[Module], BeforeValidator(named_modules)] = []
+    recompute_modules: Annotated[list[Module], BeforeValidator(named_modules), Apart()] = []
     zero: Annotated[int, Field(ge=0, le=3)] = 0
-    dp_shard: Whole | None = None
+    dp_shard: Annotated[Whole | None, Apart("none")] = None
     sequence_parallel: bool | None = None
     tied_embedding: bool = False
     dropout: bool | None = None
@@ -82,18 +96,18 @@ class ConfigurationRow(Spec):
     fp8_dispatch: bool | None = None
     moe_router_dtype: RouterFormat | None = None
     imbalance: Annotated[float, Field(ge=1, le=1000)] | None = None
-    cuda_graphs: bool = False
-    precision: Precision | None = None
-    grad_precision: GradPrecision | None = None
-    optimizer_offload_fraction: OffloadFraction = 0.0
-    activation_offload_fraction: OffloadFraction = 0.0
+    cuda_graphs: Annotated[bool, SETTING] = False
+    precision: Annotated[Precision | None, SETTING] = None
+    grad_precision: Annotated[GradPrecision | None, SETTING] = None
+    optimizer_offload_fraction: Annotated[OffloadFraction, SETTING, Apart("0")] = 0.0
+    activation_offload_fraction: Annotated[OffloadFraction, SETTING, Apart("0")] = 0.0
     offload_modules: Annotated[list[OffloadModule], BeforeValidator(named_offload_modules)] = []
-    stack: str = ""
-    cluster: str = ""
+    stack: Annotated[str, SETTING] = ""
+    cluster: Annotated[str, SETTING] = ""
     measured_s: Positive | None = None
     measured_bytes: Positive | None = None
     stage: Annotated[int, Field(ge=0)] | None = None
-    num_experts: Whole | None = None
+    num_experts: Annotated[Whole | None, Apart("a dense model")] = None
     experts_per_token: Whole | None = None
     expert_ffn_hidden: Whole | None = None
     shared_ffn_hidden: Width = 0
@@ -247,6 +261,17 @@ class ConfigurationRow(Spec):
     def gated(self) -> bool:
         """Whether the feed-forward part is taken to be gated: it is stated and not four times the hidden size."""
         return self.ffn_hidden not in (None, 4 * self.hidden)
+
+
+SHARED = tuple(name for name, field in ConfigurationRow.model_fields.items() if SETTING in field.metadata)
+"""Columns that choose a setting, beside whether a row takes one node or many and whether it has experts."""
+APART = {
+    name: mark.usual
+    for name, field in ConfigurationRow.model_fields.items()
+    for mark in field.metadata
+    if isinstance(mark, Apart)
+}
+"""Columns that the closed form of dense rows does not price, with what rows have to which coefficients are fitted."""
 
 
 @dataclass(frozen=True, slots=True)

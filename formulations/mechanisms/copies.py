@@ -10,7 +10,7 @@ Copies: groups of replicas, each with a copy of what ZeRO shards.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from math import gcd
+from math import gcd, prod
 from typing import TYPE_CHECKING, Any
 
 from taut.errors import FieldError
@@ -19,6 +19,9 @@ from taut.formulations.fields import Columns, Compared, Field, Fix, Fixed, Words
 
 if TYPE_CHECKING:
     from taut.formulations.space import Candidate, Workload
+
+COPIES = "copies"
+"""What launchers state: how many copies of what is sharded there are."""
 
 
 def _shared(candidate: "Candidate", fixed: Fixed) -> int | None:
@@ -51,6 +54,26 @@ def check_groups(fixed: Mapping[str, Any]) -> None:
         least = shape.experts // gcd(shape.experts, shape.tp)
         wanted = f"a multiple of {least}, whose devices hold whole groups of ep={shape.ep} beside tp={shape.tp}"
         raise FieldError("fix", f"dp_shard={fixed['dp_shard']}", f"expected {wanted}")
+
+
+def fixed_copies(fixed: Mapping[str, Any], devices: int) -> dict[str, Any]:
+    """
+    Fixed values of which ``copies`` counts copies, as launchers do: with N copies 1 / N of the replicas share one.
+
+    Raises ``FieldError``, of the field ``current``, if copies do not divide the replicas, or context ranks stand beside
+    them.
+    """
+    degrees = {name: fixed.get(name, 1) for name in ("tp", "pp", "cp")}
+    others = {name: value for name, value in fixed.items() if name != COPIES}
+    if (copies := fixed.get(COPIES, 1)) == 1:
+        return others
+    shown, replicas = f"copies={copies}", devices // prod(degrees.values())
+    if degrees["cp"] > 1:
+        raise FieldError("current", shown, f"not priced with cp={degrees['cp']}, expected one copy or cp=1")
+    if not isinstance(copies, int) or copies < 1 or replicas % copies:
+        raise FieldError("current", shown, f"expected a divisor of the {replicas} replicas")
+    # A copy for each replica is one without shards.
+    return others | ({"dp_shard": replicas // copies} if copies < replicas else {"zero": 0})
 
 
 def with_copies(workload: "Workload", candidate: "Candidate") -> Iterator["Candidate"]:

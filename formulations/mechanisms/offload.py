@@ -133,7 +133,8 @@ ACTIVATIONS_ON_HOSTS = Field(
     ),
     columns=Columns(pareto=True),
 )
-OF_ALL_STAGES = {"offload_modules": Fix(18, str, some_of_names(OFFLOAD_MODULES))}
+MODULES = "offload_modules"
+OF_ALL_STAGES = {MODULES: Fix(18, str, some_of_names(OFFLOAD_MODULES))}
 """What may be fixed of the offload: the modules whose inputs go to the host."""
 
 

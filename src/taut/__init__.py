@@ -78,7 +78,6 @@ if TYPE_CHECKING:
     from taut.frontier.resources import resource_front as resource_front
     from taut.planning.plan import Plan as Plan
     from taut.planning.plan import load_plan as load_plan
-    from taut.planning.plan import verify as verify
     from taut.planning.request import PlanRequest as PlanRequest
     from taut.planning.resolve import planning_problem as planning_problem
     from taut.planning.solve import plan as plan
@@ -115,6 +114,7 @@ if TYPE_CHECKING:
     from taut.strategy_placement import StrategyPlacement as StrategyPlacement
     from taut.strategy_placement import place_strategy as place_strategy
     from taut.sweeping.sweep import sweep as sweep
+    from taut.verification import verify as verify
 
 _HOMES = {
     "taut.assignment": ("place",),
@@ -225,8 +225,8 @@ _HOMES = {
     "taut.planning.plan": (
         "Plan",
         "load_plan",
-        "verify",
     ),
+    "taut.verification": ("verify",),
 }
 """Names by the module that holds them."""
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -2,13 +2,12 @@
 A configuration that runs today: degrees, micro-batch, schedule, recompute, layers of the stages, and copies.
 
 Launchers state how many copies of weights or optimizer states there are, ``taut.plan`` how many replicas share one
-(``dp_shard``): with N copies 1 / N of them.
+(``taut.formulations.mechanisms.copies``).
 
 What is not stated is what a framework does by itself: even stages, workers in the order of the devices, no chunks of
 stages, no sharding beyond ZeRO's default of the stack (``taut.planning.stated``).
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,22 +19,20 @@ from taut.data.costs import RECOMPUTE
 from taut.data.load import load_cluster
 from taut.data.model import ModelSpec
 from taut.errors import FieldError
+from taut.formulations.mechanisms.copies import fixed_copies
+from taut.formulations.mechanisms.offload import MODULES
 from taut.formulations.strategy import Strategy, division_of_layers
+from taut.planning.offload import ACTIVATION_SHARE
+from taut.planning.options import CURRENT
 from taut.planning.request import PlanRequest
 from taut.planning.stated import Stated, stated_configuration
 
-LAYERS, COPIES = "layers", "copies"
+LAYERS = "layers"
 EVEN = "even"
 CHUNKED = "interleaved-1f1b"
 """The schedule of stages in chunks, unless another is stated."""
-SHARE, ACTIVATIONS = "optimizer_offload_fraction", "activation_offload_fraction"
-EXCHANGES = ("moe_token_dispatcher", "moe_router_dtype", "fp8_dispatch", "overlap_moe_expert_parallel_comm")
-OPTIONS = (*EXCHANGES, SHARE, ACTIVATIONS)
-"""Options of a request that a configuration may state: how expert ranks exchange tokens, what is on hosts."""
 ROUTER = ("router_num_groups", "router_group_topk")
 """Fields of a model's experts that a configuration may state, and that must be the model's."""
-MODULES = "offload_modules"
-"""The fixed value that both have: modules whose inputs are on hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +53,15 @@ def current_of(values: Mapping[str, Any]) -> Current:
     """
     Values such as ``tp=8,pp=4,micro_batch=1,layers=7|8|8|9``.
 
-    ``values``: what ``taut.plan`` may fix, some of its options (``OPTIONS``), ``layers``: ``even``, or numbers of
-    layers separated by ``|``; ``copies``; and groups of the model's router (``ROUTER``). Raises ``FieldError`` if
-    ``layers`` is neither.
+    ``values``: what ``taut.plan`` may fix; options that are a part of what runs (``taut.planning.options``);
+    ``layers``, which is ``even`` or numbers of layers separated by ``|``; ``copies``; and groups of the model's router
+    (``ROUTER``). Raises ``FieldError`` if ``layers`` is neither.
     """
     fix = dict(values)
-    stated, options = str(fix.pop(LAYERS, EVEN)), {name: fix.pop(name) for name in OPTIONS if name in fix}
+    stated, options = str(fix.pop(LAYERS, EVEN)), {name: fix.pop(name) for name in CURRENT if name in fix}
     router = {name: fix.pop(name) for name in ROUTER if name in fix}
     if MODULES in fix:
-        options.setdefault(ACTIVATIONS, 1.0)
+        options.setdefault(ACTIVATION_SHARE, 1.0)
     if fix.get("vpp", 1) != 1 and "schedule" not in fix:
         fix["schedule"] = CHUNKED
     if stated == EVEN:
@@ -89,7 +86,7 @@ def with_options(request: PlanRequest, current: Current) -> PlanRequest:
     Raises ``FieldError`` if the request states others, or a value is wrong.
     """
     given = {name: getattr(request, name) for name in PlanRequest.model_fields}
-    several = {name for name in (SHARE, ACTIVATIONS) if isinstance(given[name], tuple)}
+    several = _shares(request)
     modules = {name: value for name, value in current.fix.items() if name == MODULES}
     given["fix"] = modules | given["fix"]
     stated = {name: value for name, value in current.options.items() if name not in several}
@@ -104,29 +101,22 @@ def with_copies(current: Current, cluster: ClusterSpec) -> Current:
     """
     The configuration with the replicas that share one of its copies, on a cluster.
 
-    Raises ``FieldError`` if copies do not divide the replicas, or other context ranks stand beside them.
+    Raises ``FieldError`` if copies do not divide the replicas, or context ranks stand beside them.
     """
-    fix = dict(current.fix)
-    copies, stated = fix.pop(COPIES, 1), {name: fix.get(name, 1) for name in ("tp", "pp", "cp")}
-    if copies == 1:
-        return replace(current, fix=fix)
-    shown, replicas = f"copies={copies}", cluster.num_devices // math.prod(stated.values())
-    if stated["cp"] > 1:
-        raise FieldError("current", shown, f"not priced with cp={stated['cp']}, expected one copy or cp=1")
-    if not isinstance(copies, int) or copies < 1 or replicas % copies:
-        raise FieldError("current", shown, f"expected a divisor of the {replicas} replicas")
-    # A copy for each replica is one without shards.
-    shared = {"dp_shard": replicas // copies} if copies < replicas else {"zero": 0}
-    return replace(current, fix=fix | shared)
+    return replace(current, fix=fixed_copies(current.fix, cluster.num_devices))
 
 
 def at_its_share(request: PlanRequest, current: Current) -> PlanRequest:
     """The request with the share of the optimizer states on hosts that runs, none unless it is stated."""
     given = {name: getattr(request, name) for name in PlanRequest.model_fields}
-    several = [name for name in (SHARE, ACTIVATIONS) if isinstance(given[name], tuple)]
-    if not several:
+    if not (several := _shares(request)):
         return request
     return PlanRequest(**(given | {name: current.options.get(name, 0.0) for name in several}))
+
+
+def _shares(request: PlanRequest) -> list[str]:
+    """Options of which the request leaves several shares to the plan."""
+    return [name for name in CURRENT if isinstance(getattr(request, name), tuple)]
 
 
 def priced_as_is(request: PlanRequest, current: Current) -> Stated:

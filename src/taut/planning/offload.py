@@ -13,6 +13,8 @@ from taut.formulations.schedules.plan_orders import SPLIT
 from taut.formulations.space import StrategySpace
 from taut.planning.request import PlanRequest
 
+ACTIVATION_SHARE = "activation_offload_fraction"
+"""The option that asks for shares of activations on hosts."""
 LAYER_TOLERANCE = 1e-3
 """Layers by which a stated share may be off a whole number of them: shares are written with six digits or so."""
 
@@ -56,7 +58,7 @@ def with_activations(request: PlanRequest, space: StrategySpace, stack: Stack, m
     Raises ``FieldError`` if the stack or the latency model does not go with a share, or it is of no whole number of
     layers.
     """
-    asked, field = request.activation_offload_fraction, "activation_offload_fraction"
+    asked, field = request.activation_offload_fraction, ACTIVATION_SHARE
     if (modules := request.fix.get("offload_modules")) is not None and asked != 0:
         _check_schedule(request)
         return _of_modules(request, space, stack, str(modules))

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from taut.data.cluster import ClusterSpec
 from taut.data.read import read_json
-from taut.data.schedule import FORMAT as SCHEDULE
 from taut.errors import DataError
 from taut.files import write_atomically
 from taut.formulations.space import SHORT_TEXTS
@@ -47,8 +46,6 @@ from taut.words import percent
 
 if TYPE_CHECKING:
     from networkx import DiGraph
-
-    from taut.schedules.verify import ScheduleVerification
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -298,40 +295,3 @@ def load_plan(path: str | Path) -> Plan:
     taut.errors.DataError: nowhere.json: No such file or directory, expected a plan
     """
     return Plan.read(path)
-
-
-def verify(plan: Plan | Mapping[str, Any] | str | Path) -> "Verification | ScheduleVerification":
-    """
-    Check a plan or schedule without trusting the search that made it.
-
-    Parameters
-    ----------
-    plan
-        A plan, the plain values of its document, or the path of a plan or schedule that was written.
-
-    Returns
-    -------
-    Verification or ScheduleVerification
-        Whether it ``holds``, its ``faults``, and the ``gap`` that was derived again.
-
-    Raises
-    ------
-    DataError
-        If this is no such document.
-
-    Examples
-    --------
-    >>> import taut
-    >>> plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 1, "tp": 1, "micro_batch": 4})
-    >>> taut.verify(plan).holds
-    True
-    """
-    from taut.schedules.verify import verify_schedule
-
-    if isinstance(plan, Plan):
-        return plan.verify()
-    if isinstance(plan, Mapping):
-        return verify_plan(dict(plan))
-    path = Path(plan)
-    values = read_json(path, "a plan or schedule")
-    return verify_schedule(path) if values.get("format") == SCHEDULE else verify_plan(values, str(path))

@@ -19,7 +19,7 @@ from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
-from taut.data.samples import ConfigurationRow
+from taut.data.samples import APART, ConfigurationRow
 from taut.data.stack import ContextKind
 from taut.data.units import GIGABIT, MICROSECOND
 from taut.errors import DataError
@@ -27,7 +27,7 @@ from taut.formulations.batch.configurations import even_division
 from taut.formulations.latency import memory_bytes, step_time, violations
 from taut.formulations.mechanisms.offload import ActivationOffload, check_activation_hosts, exceeds_hosts
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.space import Candidate, StrategySpace
+from taut.formulations.space import BESIDE, FIXES, Candidate, StrategySpace
 from taut.formulations.strategy import Strategy, division_of_layers
 from taut.formulations.violation import Rule
 from taut.planning.stack import not_hidden_twice
@@ -103,14 +103,9 @@ def _refuse_network(row: ConfigurationRow, memory: MemoryModel) -> None:
     """Refuse a memory network, which knows none of what these rows have."""
     if memory.is_sum_of_terms:
         return
-    shown = {
-        "num_experts": row.num_experts,
-        "dp_shard": row.dp_shard,
-        "activation_offload_fraction": row.activation_offload_fraction,
-        "recompute_modules": ", ".join(row.recompute_modules),
-    }
-    name, value = next((name, value) for name, value in shown.items() if value)
-    raise DataError(f"{name} is {value}, expected none, as {memory.name} does not know it")
+    name, value = next((name, value) for name in APART if (value := getattr(row, name)))
+    shown = ", ".join(value) if isinstance(value, list) else value
+    raise DataError(f"{name} is {shown}, expected none, as {memory.name} does not know it")
 
 
 def _space(row: ConfigurationRow, setting: Setting) -> StrategySpace:
@@ -141,11 +136,11 @@ def _fixed(row: ConfigurationRow, setting: Setting, kind: ContextKind) -> dict[s
     """Values that the row's candidate has."""
     said = setting.memory.sequence_parallel if row.sequence_parallel is None else row.sequence_parallel
     sharded = row.tp > 1 and (said or row.ep > 1)
-    fixed = {name: getattr(row, name) for name in ("pp", "tp", "cp", "dp", "ep", "vpp", "micro_batch", "zero")}
+    stated = {name: getattr(row, name, None) for name in FIXES if name not in BESIDE}
+    fixed = {name: value for name, value in stated.items() if value is not None}
     fixed |= {"cp_comm": kind} if row.cp > 1 else {}
     fixed |= {"etp": row.expert_tp, "schedule": row.run_schedule, "sequence_parallel": sharded}
-    fixed |= {"empty_ends": True} if row.has_empty_ends else {}
-    return fixed | ({"dp_shard": row.dp_shard} if row.dp_shard else {})
+    return fixed | ({"empty_ends": True} if row.has_empty_ends else {})
 
 
 def _activations(row: ConfigurationRow) -> list[ActivationOffload]:

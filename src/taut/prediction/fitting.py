@@ -14,7 +14,7 @@ from taut.data.device import DeviceSpec, Precision, usual_precision
 from taut.data.layers.layer_factor import SIZES, LayerFactor
 from taut.data.memory import MemoryModel
 from taut.data.memory_network import ALL_FEATURES, MemoryNetwork
-from taut.data.samples import ConfigurationRow, SampleLine, read_samples
+from taut.data.samples import APART, ConfigurationRow, SampleLine, read_samples
 from taut.data.units import GIB
 from taut.errors import DataError
 from taut.formulations.batch.memory import GRADIENTS, LOGITS, edge_stages, groups, memory_terms, unsummed_bytes
@@ -292,8 +292,6 @@ def _weighed(line: SampleLine, number: int, path: str | Path) -> ConfigurationRo
 
 
 def _not_fitted(row: ConfigurationRow) -> str:
-    """Why a row with experts, copies, or states on the host is fitted by nothing; empty for others."""
-    for name, usual in (("optimizer_offload_fraction", 0), ("activation_offload_fraction", 0), ("dp_shard", "none")):
-        if stated := getattr(row, name):
-            return f"{name} is {stated:g}, expected {usual} to fit by"
-    return "" if row.num_experts is None else f"num_experts is {row.num_experts}, expected a dense model to fit by"
+    """Why a row with experts, copies, or a share on the host is fitted by nothing; empty for others."""
+    stated = ((name, usual, getattr(row, name)) for name, usual in APART.items() if usual)
+    return next((f"{name} is {value:g}, expected {usual} to fit by" for name, usual, value in stated if value), "")

@@ -14,7 +14,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.calibration import TERMS
 from taut.data.memory import MemoryModel, beyond
-from taut.data.samples import ConfigurationRow
+from taut.data.samples import APART, SHARED, ConfigurationRow
 from taut.data.units import KIB
 from taut.errors import DataError, ExtrapolationWarning
 from taut.formulations.batch.configurations import Configurations
@@ -23,20 +23,7 @@ from taut.formulations.batch.step_time import step_form
 from taut.prediction.columns import columns_of, refusal
 from taut.prediction.experts import division_of, priced_alone
 from taut.prediction.network_features import network_features
-from taut.prediction.settings import Given, Setting, setting_of, within_domain
-
-SHARED = (
-    "gpu",
-    "gpus_per_node",
-    "precision",
-    "grad_precision",
-    "optimizer_offload_fraction",
-    "activation_offload_fraction",
-    "stack",
-    "cluster",
-    "cuda_graphs",
-)
-"""Columns that choose a setting, beside whether a row takes one node or many and whether it has experts."""
+from taut.prediction.settings import Given, Setting, lacks_on_hosts, setting_of, within_domain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,40 +79,18 @@ def _of_setting(rows: list[ConfigurationRow], given: Given) -> list[Prediction]:
 
 def _stands_alone(row: ConfigurationRow) -> bool:
     """Whether a row is priced as a plan: with experts, copies, recompute of named modules, or a share on the host."""
-    away = max(row.optimizer_offload_fraction, row.activation_offload_fraction)
-    return row.num_experts is not None or bool(row.recompute_modules) or away > 0 or row.dp_shard is not None
+    return any(getattr(row, name) for name in APART)
 
 
 def _alone(row: ConfigurationRow, setting: Setting) -> Prediction:
     """A row priced alone, or what is wrong with it."""
-    if row.optimizer_offload_fraction and row.dp * row.cp > 1 and row.zero not in setting.offload_zero:
-        beside = " or ".join(map(str, setting.offload_zero))
-        return Prediction(error=f"zero is {row.zero}, expected {beside} beside optimizer_offload_fraction")
-    if words := _lacks(row, setting):
+    if words := lacks_on_hosts(row, setting):
         return Prediction(error=words)
     try:
         seconds, needed = priced_alone(row, setting, division_of(row))
     except DataError as error:
         return Prediction(error=str(error))
     return _prediction(seconds, needed, setting)
-
-
-def _lacks(row: ConfigurationRow, setting: Setting) -> str:
-    """What a row has on the host that its framework does not put there; empty where it does."""
-    share = row.activation_offload_fraction
-    if not share:
-        return ""
-    if row.offload_modules:
-        if lacking := [module for module in row.offload_modules if module not in setting.offload_modules]:
-            return f"offload_modules: the stack has not {lacking[0]}, expected none"
-        full = "offload_modules: full recompute keeps no inputs of modules, expected recompute none or selective"
-        return full if row.recompute == "full" else ""
-    stages = row.pp > 1 and not setting.offload_pipelines
-    if stages or row.recompute not in setting.offload_recompute:
-        words = f"activation_offload_fraction is {share:g} beside pp {row.pp} and recompute {row.recompute}"
-        return f"{words}, which the stack has not, expected 0"
-    part = setting.offload_shares == "all" and share < 1
-    return f"activation_offload_fraction is {share:g}, expected 0 or 1 in the stack" if part else ""
 
 
 def _warn_outside(rows: list[ConfigurationRow], memory: MemoryModel) -> None:

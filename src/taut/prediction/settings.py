@@ -156,6 +156,27 @@ def _offloaded(row: ConfigurationRow, memory: MemoryModel, stack: Stack | None) 
     return MemoryModel.parse({**memory.model_dump(), "optimizer_offload_fraction": share}, memory.name)
 
 
+def lacks_on_hosts(row: ConfigurationRow, setting: Setting) -> str:
+    """What a row has on the host that its framework does not put there; empty where it does."""
+    if row.optimizer_offload_fraction and row.dp * row.cp > 1 and row.zero not in setting.offload_zero:
+        beside = " or ".join(map(str, setting.offload_zero))
+        return f"zero is {row.zero}, expected {beside} beside optimizer_offload_fraction"
+    share = row.activation_offload_fraction
+    if not share:
+        return ""
+    if row.offload_modules:
+        if lacking := [module for module in row.offload_modules if module not in setting.offload_modules]:
+            return f"offload_modules: the stack has not {lacking[0]}, expected none"
+        full = "offload_modules: full recompute keeps no inputs of modules, expected recompute none or selective"
+        return full if row.recompute == "full" else ""
+    stages = row.pp > 1 and not setting.offload_pipelines
+    if stages or row.recompute not in setting.offload_recompute:
+        words = f"activation_offload_fraction is {share:g} beside pp {row.pp} and recompute {row.recompute}"
+        return f"{words}, which the stack has not, expected 0"
+    part = setting.offload_shares == "all" and share < 1
+    return f"activation_offload_fraction is {share:g}, expected 0 or 1 in the stack" if part else ""
+
+
 def _framework(row: ConfigurationRow) -> Stack | None:
     """The framework of a row, the default one where it names none; None where it names a calibration's runs."""
     name = row.stack or DEFAULT_STACK

@@ -8,9 +8,9 @@ from taut.data.model import ModelSpec
 from taut.errors import DataError, FormulationError
 from taut.formulations.space import Candidate
 from taut.formulations.tables.learned_memory import candidate_features
-from taut.planning.plan import verify
 from taut.planning.solve import plan
 from taut.solver.certificate.verify import Verification
+from taut.verification import verify
 
 LEFT_OUT = "experts: ep > 1, etp 1 or tp (left out: other etp)"
 TOGETHER = "experts: split over tensor ranks, all on every replica (left out: expert parallelism, ep > 1)"
