@@ -3,17 +3,17 @@ Least communication of a candidate, whatever its stages and placement.
 
 With the hops of ``taut.solver.bounds.least_hops`` (1) to (4), for :math:`k` the nodes that stage 0's replicas touch:
 
-(1) T_DP is at least that of ``taut.solver.bounds.least_rings`` (2) on k nodes; the communication is the least over k of
-    the hops with it, or with the exchange of a tied embedding (8) if that is longer, and of a single stage that of (3)
-    there.
-(2) The nodes of a stage say nothing of a term's rings whose groups do not hold all its devices. The least of each is
-    taken apart.
-(3) With mixed devices the numbers k of nodes that stage 0 fills and the larger ones are two cases, one of which holds:
-    in the first every pipeline makes the hops of (5) there, in the second the rings of stage 0 run between more nodes.
+(1) On k nodes the ring of stage 0 takes at least ``taut.solver.bounds.least_rings`` (2), and the pipelines make at
+    least the hops for k. The communication is at least the least sum of both over k. The exchange of a tied embedding,
+    (8) there, counts in the place of the ring if it takes longer. For a single stage the ring takes (3) there.
+(2) k counts the nodes of all holders of a stage. It says nothing of other groups, such as a copy. Each ring of such a
+    group takes its own least.
+(3) With mixed devices there are two cases. Either stage 0 fills its k nodes, and every pipeline makes the hops of
+    ``taut.solver.bounds.least_hops`` (5). Or stage 0 touches more nodes, and its rings run between these.
 
-In the latency model ``step``, stages after the first are waited for as well: the ring of (1) at the k that is best for
-it, over the bytes of stage x, after hops of which those before stage x count without their way back
-(``taut.formulations.partition`` (1')); of the hops between nodes each adds at least the less of both.
+In the latency model ``step`` a step waits for later stages too. Stage x takes its ring at the best k, over its own
+bytes, after all hops; the hops before stage x count without their way back (``taut.formulations.partition`` (1')). A
+hop between nodes adds at least the less of what it adds with its way back and without.
 """
 
 from collections.abc import Iterable
@@ -52,11 +52,13 @@ from taut.solver.bounds.link_bounds import BestLinks
 @dataclass(frozen=True)
 class Communication:
     """
-    Least communication seconds of a candidate.
+    Least communication of a candidate in seconds, by layer, to be added to any division of the layers.
 
-    ``edge[j]`` for a cut before layer j, ``tail[j]`` for a stage 0 that ends at layer j (optimizer included, unless
-    ``later`` has it). For ``amp``, whose ring is the slowest over all stages, ``ring`` seconds per gradient byte and
-    ``ring_latency`` come on top. ``crossing`` is what a hop between classes of device adds.
+    ``edge[j]``: a cut before layer j, (L+1,). ``tail[j]``: everything after the passes of a stage 0 that ends at layer
+    j, (L+1,): reduction, constant, and optimizer. ``later``: what later stages wait for; with several stages in
+    ``step`` it has the optimizer in the place of ``tail``. ``ring`` and ``ring_latency``: seconds per gradient byte and
+    seconds of AMP's ring, which depends on the largest stage; 0 elsewhere. ``crossing``: what a hop between classes of
+    device adds.
     """
 
     edge: Floats
@@ -68,7 +70,7 @@ class Communication:
 
 
 def communication(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Communication:
-    """Least communication of a candidate, whatever its stages and placement, (1) and (2)."""
+    """Least communication of a candidate over all divisions and placements, (1) and (2)."""
     found = _of_one_class(problem, candidate, best)
     alike = len(problem.device_types) == 1 or candidate.pipelines_by_type
     if alike or candidate.pp == 1 or candidate.is_order_priced:
@@ -77,7 +79,7 @@ def communication(problem: PlanningProblem, candidate: Candidate, best: BestLink
 
 
 def _of_one_class(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Communication:
-    """Least communication of a candidate without what a hop between classes adds."""
+    """Least communication of a candidate, without ``crossing``."""
     weight = problem.transfer_weight(candidate)
     optimizer = fixed_seconds(problem, candidate)
     edge, between = least_edges(problem, candidate, best)
@@ -104,7 +106,7 @@ def _of_one_class(problem: PlanningProblem, candidate: Candidate, best: BestLink
 def by_first_stage(
     problem: PlanningProblem, candidate: Candidate, best: BestLinks, comm: Communication
 ) -> tuple[Communication, ...]:
-    """The least communication where stage 0 fills its nodes and where it does not, (3); none if that says no more."""
+    """The least communication in both cases of (3); empty if the cases say no more than (1)."""
     alike = len(problem.device_types) == 1 or candidate.pipelines_by_type
     if alike or candidate.pp == 1 or candidate.is_order_priced or problem.latency.rings_are_flat:
         return ()
@@ -127,7 +129,7 @@ def by_first_stage(
 
 
 def _tail_on(problem: PlanningProblem, candidate: Candidate, best: BestLinks, spread: range, hops: int = 0) -> Floats:
-    """Least seconds beyond the passes of a stage 0 on so many nodes, with so many hops between nodes at least."""
+    """Least seconds after the passes by the end of stage 0, (L+1,), on a number of nodes in ``spread``, (1)."""
     tied, reduced = tied_exchange(problem, candidate, best), reductions_of(problem.terms(candidate))[0]
     firsts = spreads_of_first(tied, candidate.dp_cp, spread, best)
 
@@ -156,11 +158,10 @@ def tail_of_first(
     experts: float,
 ) -> Floats:
     """
-    Least seconds beyond the passes for a stage 0 that ends at layer j, by where it may lie, (L+1,), (1).
+    Least seconds after the passes of a stage 0 that ends at layer j, (L+1,): the least over the cases of stage 0, (1).
 
-    ``problem``, ``candidate``, ``best``: what is bounded, of several stages, and the best links; ``choices``: nodes
-    that stage 0 may touch, with the seconds of its rings at least for a gradient byte; ``experts``: seconds for a
-    gradient byte of experts that fewer devices hold.
+    ``problem``, ``candidate``, ``best``: what is bounded, with several stages, and the best links; ``choices``: each
+    case, and the least seconds of its rings per gradient byte; ``experts``: least seconds per gradient byte of experts.
     """
     weight, (_, between) = problem.transfer_weight(candidate), least_edges(problem, candidate, best)
     gradients = least_bytes(problem, candidate)[0]
@@ -178,13 +179,13 @@ def waits_for_every_stage(problem: PlanningProblem, candidate: Candidate) -> boo
 
 
 def optimizer_per_parameter(problem: PlanningProblem, candidate: Candidate) -> float:
-    """Least seconds of the optimizer for a parameter of a tensor rank; the most where stages are on every type."""
+    """Optimizer seconds for a parameter of a tensor rank, on the fastest type or, if all are used, on the slowest."""
     seconds = problem.optimizer_seconds(candidate)
     return float(seconds.max() if candidate.pipelines_by_type else seconds.min()) / optimizer_shards(candidate)
 
 
 def fixed_seconds(problem: PlanningProblem, candidate: Candidate) -> Floats:
-    """The constant, and the optimizer of a stage 0 that ends at layer j where that alone is priced, (L+1,)."""
+    """The calibration's constant, and stage 0's optimizer unless ``later`` has it, by the end of stage 0, (L+1,)."""
     parameters = optimized_parameters(problem.tables(candidate), candidate)[0]
     if waits_for_every_stage(problem, candidate):
         return np.full(len(parameters), problem.constant_seconds)
@@ -192,7 +193,7 @@ def fixed_seconds(problem: PlanningProblem, candidate: Candidate) -> Floats:
 
 
 def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> LaterStages:
-    """What stages after the first wait for at least."""
+    """Least seconds that stages after the first wait for, as ``taut.formulations.partition`` (1') takes them."""
     ring = least_reduction(problem, candidate, best)
     edge, further = hops_before(problem, candidate, best)
     hops = min(hops_between(problem, candidate, k) for k in telling(problem, candidate, best))
@@ -219,7 +220,7 @@ def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> L
 
 
 def _alone(problem: PlanningProblem, candidate: Candidate, ring: float, exchanged: Floats) -> LaterStages | None:
-    """What a single stage waits for where its reduction overlaps its backward pass; of mixed devices unknown."""
+    """What a single stage waits for if its reduction overlaps its backward pass; None with mixed devices."""
     if len(problem.device_types) > 1:
         return None
     tables = problem.tables(candidate)

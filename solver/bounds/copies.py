@@ -1,40 +1,44 @@
 r"""
-Least rings of the first stage by cases: several copies of what is sharded, or a tied embedding beside shards.
+Cases of the first stage: least rings with several copies of sharded weights, or with a tied embedding under ZeRO-2, 3.
 
-Sets: C copies of s replicas; places :math:`p = 0, \dots, s - 1` in a copy, whose replicas are one ring between copies;
-N nodes n, of which the stage takes :math:`c_n` tensor groups, all of them where it is the only one.
+Sets: C copies of s replicas. The replicas at place :math:`p = 0, \dots, s - 1` of every copy are one ring between
+copies. The stage has :math:`c_n` tensor groups on node n of N nodes; a single stage has all groups.
 
-(1) If every copy lies in one node, node n has :math:`c_n / s` copies, so every ring between copies has so many members
-    there. That of a single stage touches all nodes: ``taut.solver.bounds.least_rings`` (3) with them. One of several
-    stages touches :math:`\lceil C / \lfloor c / s \rfloor \rceil` at least, c the most groups that a node holds.
-(2) Otherwise some copy touches :math:`k \ge 2` nodes, and none more. Gathers of its replicas take at least those of so
-    many nodes (``taut.solver.bounds.least_rings`` (2)).
-(3) If no ring between copies touches more than j nodes, then :math:`j k \ge (\sum_n \sqrt{c_n})^2 / \sum_n c_n`,
-    which is N where nodes are alike: with :math:`a_n` rings and :math:`b_n` copies on node n, :math:`c_n \le a_n b_n`,
-    :math:`\sum_n a_n \le s j` and :math:`\sum_n b_n \le C k`, so that by Cauchy's inequality
-    :math:`(\sum_n \sqrt{c_n})^2 \le \sum_n a_n \sum_n b_n \le j k s C = j k \sum_n c_n`. Some ring is no faster than
-    those of so many nodes. One of several stages takes s C groups anywhere; the square root is concave, so the left
-    side is least where they fill the nodes with most groups.
+(1) Case: every copy lies in one node. Node n then has :math:`c_n / s` copies, so every ring between copies has as many
+    members there. In a single stage the ring touches all nodes: ``taut.solver.bounds.least_rings`` (3). In one of
+    several stages it touches at least :math:`\lceil C / \lfloor c / s \rfloor \rceil` nodes, c the most groups that a
+    node holds.
+(2) Other cases: some copy touches :math:`k \ge 2` nodes, and no copy more. Its gathers take at least
+    ``taut.solver.bounds.least_rings`` (2) on k nodes.
+(3) In case k, let j be the most nodes that a ring between copies touches. Then
+    :math:`j k \ge (\sum_n \sqrt{c_n})^2 / \sum_n c_n`, which is N if nodes are equal. Proof: let :math:`a_n` rings and
+    :math:`b_n` copies be on node n. A ring and a copy share one replica, so :math:`c_n \le a_n b_n`. There are s rings
+    and C copies, so :math:`\sum_n a_n \le s j` and :math:`\sum_n b_n \le C k`. By Cauchy's inequality
+    :math:`(\sum_n \sqrt{c_n})^2 \le \sum_n a_n \sum_n b_n \le j k s C = j k \sum_n c_n`. Some ring therefore touches at
+    least the least such j. One of several stages has s C groups on nodes that are not known. The square root is
+    concave, so the left side is least if the groups fill the largest nodes.
 
-(4) Of a single stage whose tensor groups lie in nodes any two nodes n and m hold a replica each, of copy A and place p,
-    and of copy B and place q. The replica of copy A and place q, on node w, is in one copy with the first and in one
-    ring with the second. With :math:`\gamma` the slowest link inside copies and :math:`\rho` that of rings between
-    them, both 0 inside a node,
+(4) Consider a single stage whose tensor groups lie in nodes. Any two nodes n and m hold a replica each: of copy A at
+    place p, and of copy B at place q. The replica of copy A at place q, on a node w, shares its copy with the first
+    replica and its ring with the second. Let :math:`\gamma` be the slowest link inside copies, and :math:`\rho` the
+    slowest link of rings between copies, both 0 inside a node. With the links' matrices :math:`\gamma_{nw}` and
+    :math:`\rho_{wm}`,
 
-    .. math:: \rho \ge \max_{n, m} \min_{w : \gamma_{nw} \le \gamma} \rho_{wm},
+    .. math:: \rho \ge \max_{n, m} \min_{w : \gamma_{nw} \le \gamma} \rho_{wm} .
 
-    where both matrices are those of the links. It rises as :math:`\gamma` falls, so cases are levels of
-    :math:`\gamma`: gathers at the lowest link of a level, rings after its highest.
+    The right side rises as :math:`\gamma` falls. A case is a level of :math:`\gamma`: gathers take the lowest link of
+    the level, and rings the right side at its highest link.
 
 (5) Expert gradients are reduced over ``edp`` ranks. The bound assumes the best placement of these ranks, and adds this
     ring to every case (``taut.solver.bounds.least_rings`` (7)). If a single stage has each copy in one node, (1) holds
     for expert ranks too. Expert ranks restrict the placement of blocks further, so all other cases stay valid.
-(6) A tied embedding is exchanged between nodes, or inside them with few groups of the stage on each
-    (``taut.solver.bounds.least_rings`` (8)), which is a case each: the latter has longer rings. So it is for one copy.
+(6) A tied embedding makes two cases of each case, also with one copy: its exchange runs between nodes, or inside nodes
+    with few groups of the stage on each node (``taut.solver.bounds.least_rings`` (8)). The second case has longer
+    rings.
 
-Where devices or tensor groups differ, the slowest replica may be one of another copy than (2)'s, which then says
-nothing of its gathers. Beside expert ranks every block is priced as the best one, so that of devices alike any may be.
-Stages after the first, and devices of a schedule that is priced by its order, are bounded by the least of all cases.
+If devices or tensor groups differ, the slowest replica may lie in another copy than the copy of (2), so (2) says
+nothing about its gathers and is left out. With expert ranks every block has the price of the best block, so (2) holds
+if all devices are equal. Later stages, and the devices of an order-priced schedule, take the least of all cases.
 """
 
 import math
@@ -83,11 +87,11 @@ MOST_NODES = 512
 
 class Case(NamedTuple):
     """
-    What the rings of a stage take at least.
+    A case: the least that the rings of the first stage take.
 
-    ``gather`` seconds per byte of an all-reduce inside a copy, ``reduction`` for each gradient byte that is left after
-    the passes and ``experts`` for each of theirs, ``tied`` seconds of a tied embedding; with ``hops`` between
-    nodes, and ``most`` tensor groups of the stage on a node.
+    ``gather``: seconds per byte of an all-reduce inside a copy. ``reduction``, ``experts``: seconds per gradient byte
+    after the passes, of common parameters and of experts. ``tied``: seconds of a tied embedding's exchange. In this
+    case a pipeline makes at least ``hops`` hops between nodes, and the stage has at most ``most`` groups on a node.
     """
 
     gather: float
@@ -99,21 +103,21 @@ class Case(NamedTuple):
 
 
 class Level(NamedTuple):
-    """Slowest link inside copies, and least slowest one of rings between them, (4)."""
+    """A level of (4): the slowest link inside copies, and a bound on the slowest link of rings between copies."""
 
     gather: float
     between: float
 
 
 class Divided(NamedTuple):
-    """A case as a partition problem, and seconds beyond the passes for a stage 0 that ends at layer j (L+1,)."""
+    """A case: its partition problem, and its seconds after the passes by the end of stage 0, (L+1,)."""
 
     stages: PartitionProblem
     tail: Floats
 
 
 def has_cases(problem: PlanningProblem, candidate: Candidate) -> bool:
-    """Whether gathers and reductions of the first stage, or a tied embedding, ask for different placements."""
+    """Whether a candidate has cases: several copies, or a tied embedding with gathers in the passes."""
     terms = problem.terms(candidate)
     shared = bool(gathers_of(terms)) and tied_bytes(problem, candidate) > 0.0
     return not in_one_ring(terms) or (shared and not candidate.is_order_priced)
@@ -142,7 +146,7 @@ def divided(
 
 
 def _of_common(problem: PlanningProblem, candidate: Candidate, ring: float) -> float:
-    """Seconds per byte of gathers of what all hold, whose groups' rings take so many."""
+    """Seconds per byte of gathers of common parameters, from the seconds per byte of an all-reduce inside a copy."""
     return float(gather_rates(problem.terms(candidate), lambda _: ring).common)
 
 
@@ -159,13 +163,13 @@ def _tail(problem: PlanningProblem, candidate: Candidate, best: BestLinks, case:
 
 
 def _touched(problem: PlanningProblem, candidate: Candidate, most: int) -> range:
-    """Numbers of nodes that stage 0 may touch with so many tensor groups on a node at the most."""
+    """Every number of nodes that stage 0 may touch with at most ``most`` tensor groups on a node."""
     spread = spreads(problem, holders(candidate))
     return range(max(spread.start, -(-candidate.dp_cp // most)), spread.stop)
 
 
 def _of_first_stage(own: PartitionProblem, every: PartitionProblem) -> PartitionProblem:
-    """A partition problem with the seconds of another one for ranges that begin at layer 0, which stage 0 alone has."""
+    """The problem ``every`` with the seconds of ``own`` for ranges from layer 0, which only stage 0 has."""
 
     def begun(first: Floats, others: Floats) -> Floats:
         found = others.copy()
@@ -197,20 +201,20 @@ def cases(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> li
 
 
 def least_reduction_of_copies(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
-    """Seconds per gradient byte of any stage's rings at least, in any case; 0 where all replicas share a copy."""
+    """Least seconds per gradient byte of any stage's rings over all cases; 0 if all replicas share one copy."""
     found = [] if in_one_ring(problem.terms(candidate)) else cases(problem, candidate, best)
     return min((case.reduction for case in found if np.isfinite(case.reduction)), default=0.0)
 
 
 def _of_one_copy(problem: PlanningProblem, candidate: Candidate, best: BestLinks, most: int) -> list[Case]:
-    """The case in which all replicas share one copy, with so many tensor groups on a node at the most, (6)."""
+    """The case of one copy with at most ``most`` tensor groups of the stage on a node, (6)."""
     touched = best.telling(candidate.dp_cp, _touched(problem, candidate, most))
     ring = min(ring_per_byte(candidate.dp_cp, k, best) for k in touched)
     return [Case(ring, ring, least_expert_ring(problem, candidate, best))]
 
 
 def _of_copies(problem: PlanningProblem, candidate: Candidate, best: BestLinks, most: int) -> list[Case]:
-    """The cases of several copies, with so many tensor groups on a node at the most, (1) to (4)."""
+    """The cases of several copies with at most ``most`` tensor groups of the stage on a node, (1) to (4)."""
     links, share, copy = problem.links, weight_share(problem.memory.parameter_bytes, candidate), _copy(candidate)
     others, size = between_copies(candidate), copy.members
     found, least, of_experts = [], least_ring(problem, copy, best), least_expert_ring(problem, candidate, best)
@@ -234,7 +238,7 @@ def _of_copies(problem: PlanningProblem, candidate: Candidate, best: BestLinks, 
 
 
 def _ring_of_whole_copies(problem: PlanningProblem, candidate: Candidate, best: BestLinks, most: int) -> float | None:
-    """Seconds per byte of the rings between copies that lie in one node each, (1); None where not all of them can."""
+    """Least seconds per byte of rings between copies if every copy lies in one node, (1); None if it cannot."""
     room, copies, size = problem.links.gpus_per_node, between_copies(candidate).members, _copy(candidate).members
     if candidate.pp == 1:
         whole = (room % (candidate.tp * size) == 0).all()
@@ -253,7 +257,7 @@ def _dominates(one: Case, other: Case) -> bool:
 
 
 def _experts_in_nodes(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
-    """Seconds for each gradient byte of experts where every copy lies in one node, (5)."""
+    """Least seconds per gradient byte of experts if every copy lies in one node, (5)."""
     if not has_expert_rings(candidate):
         return 0.0
     held = expert_holders(candidate)
@@ -264,7 +268,7 @@ def _experts_in_nodes(problem: PlanningProblem, candidate: Candidate, best: Best
 
 
 def _copy(candidate: Candidate) -> Group:
-    """The devices of one copy that hold the same of what all hold."""
+    """The holders of the same common parameters in one copy."""
     return copy_of(candidate, holders(candidate))
 
 
@@ -285,7 +289,7 @@ def _levels(best: BestLinks) -> list[Level]:
 
 
 def _fewest_nodes(problem: PlanningProblem, candidate: Candidate, k: int, most: int) -> int:
-    """Nodes that the widest ring between copies touches at least, where no copy touches more than k, (3)."""
+    """Least nodes that some ring between copies touches if no copy touches more than k nodes, (3)."""
     held = np.sort(np.minimum(problem.links.gpus_per_node // candidate.tp, most))[::-1]
     taken = np.diff(np.minimum(held.cumsum(), candidate.dp), prepend=0)
     if not taken.any():

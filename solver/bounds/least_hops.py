@@ -4,18 +4,20 @@ Least seconds of a candidate's hops between stages, whatever its stages and plac
 With :math:`c` the most tensor groups a node holds, :math:`k` the nodes that stage 0's replicas touch, and
 :math:`g = \lceil dp / k \rceil` replicas on the fullest of them:
 
-(1) some replica's first run of stages inside a node has at most :math:`\lfloor c / g \rfloor` of them and every later
-    run at most c, so it makes at least :math:`I(k) = \lceil (pp - \lfloor c/g \rfloor) / c \rceil` hops between nodes;
-(2) all pipelines together connect the nodes into at most dp pieces, so their hops between nodes weigh at least the
-    n - dp lightest edges of a minimum spanning tree of the n nodes, and the slowest pipeline at least the dp-th part.
-(3) With mixed devices the slowest stage and the longest trip may lie in different pipelines, so (1) and (2) are
-    replaced by what every pipeline takes: :math:`\lceil pp / c \rceil - 1` hops between nodes.
-(4) A hop between a node of the slowest type and one of another adds more (``taut.formulations.partition`` (6)): its
-    least seconds beyond those of the hop between nodes of (3) that it may be. A pipeline with n stages on one class
-    touches :math:`\lceil n / c \rceil + \lceil (pp - n) / c \rceil` nodes at least.
-(5) Where stage 0 touches k nodes and :math:`k c \le dp`, it fills them, and no other stage is there. Every pipeline,
-    with mixed devices too, then makes :math:`\lceil (pp - 1) / c \rceil` hops between nodes, and the stages of (4)
-    are those after the first.
+(1) Some replica's first run of stages inside a node has at most :math:`\lfloor c / g \rfloor` stages, and every later
+    run at most c. This replica makes at least :math:`I(k) = \lceil (pp - \lfloor c/g \rfloor) / c \rceil` hops between
+    nodes.
+(2) All pipelines together connect the n nodes into at most dp pieces. Their hops between nodes weigh at least as much
+    as the n - dp lightest edges of a minimum spanning tree of the nodes, and the hops of the slowest pipeline at least
+    the dp-th part.
+(3) With mixed devices the slowest stage and the longest trip may lie in different pipelines. Only what every pipeline
+    takes counts then, in the place of (1) and (2): :math:`\lceil pp / c \rceil - 1` hops between nodes.
+(4) A hop between the slowest type and another type adds its least seconds beyond a hop between nodes, which (3) has
+    counted (``taut.formulations.partition`` (6)). A pipeline with n stages on one class touches at least
+    :math:`\lceil n / c \rceil + \lceil (pp - n) / c \rceil` nodes.
+(5) If stage 0 touches k nodes and :math:`k c \le dp`, it fills them, and no other stage is there. Every pipeline, with
+    mixed devices too, then makes :math:`\lceil (pp - 1) / c \rceil` hops between nodes, and (4) counts the stages after
+    stage 0.
 """
 
 from typing import Protocol
@@ -33,14 +35,14 @@ from taut.solver.bounds.link_bounds import BestLinks
 
 
 class Between(Protocol):
-    """Least further seconds for the hops between nodes given k, (1) and (2), which are so many at least."""
+    """Least seconds that hops between nodes add to the quickest hops, by the nodes k of stage 0, (1) and (2)."""
 
     def __call__(self, k: int, hops: int = 0) -> float:
-        """Seconds with k nodes and ``hops`` hops between them at least."""
+        """Seconds if stage 0 touches k nodes and a pipeline makes at least ``hops`` hops between nodes."""
 
 
 def least_edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, Between]:
-    """Least hop seconds by cut, and the least further seconds for hops between nodes."""
+    """Seconds of the quickest hop by cut (L+1,), and what hops between nodes add to these as a function of k."""
     tables, pp = problem.tables(candidate), candidate.pp
     both_ways = problem.latency.both_ways
     edge = np.zeros(tables.num_layers + 1)
@@ -68,7 +70,7 @@ def least_edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks)
 
 
 def _forest(problem: PlanningProblem, candidate: Candidate, best: BestLinks, message: float, least: float) -> float:
-    """Seconds beyond pp - 1 least hops that the slowest pipeline takes at least, (2)."""
+    """Least seconds by which the hops of the slowest pipeline exceed pp - 1 of the quickest hops, (2)."""
     tree = best.tree(candidate.width, message, problem.latency.both_ways)
     joined = max(problem.links.num_nodes - candidate.pipelines, 0)
     total = tree[:joined].sum() - joined * least
@@ -76,7 +78,7 @@ def _forest(problem: PlanningProblem, candidate: Candidate, best: BestLinks, mes
 
 
 def hops_before(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, float]:
-    """Least seconds of a cut without its way back (L+1,), and the least that a hop between nodes adds to either."""
+    """Least seconds of a cut without its way back (L+1,), and the least that a hop between nodes adds."""
     tables, width, links = problem.tables(candidate), candidate.width, problem.links
     weight, coefficient = problem.transfer_weight(candidate), problem.coefficient("pipeline")
     single = is_single(links, width)
@@ -92,7 +94,7 @@ def hops_before(problem: PlanningProblem, candidate: Candidate, best: BestLinks)
 
 
 def hops_between(problem: PlanningProblem, candidate: Candidate, k: int) -> int:
-    """Hops between nodes that some pipeline makes at least, (1); of mixed devices, or wider blocks, every one."""
+    """Least hops between nodes of the slowest pipeline, (1), or of every pipeline with mixed or wider blocks, (3)."""
     pp, groups = candidate.pp, groups_of_node(problem, candidate.width)
     if len(problem.device_types) > 1 or not candidate.of_tensor_groups:
         return -(-pp // groups) - 1
@@ -101,15 +103,15 @@ def hops_between(problem: PlanningProblem, candidate: Candidate, k: int) -> int:
 
 
 def hops_of_others(problem: PlanningProblem, candidate: Candidate) -> int:
-    """Hops between nodes that every pipeline makes at least where stage 0 shares no node, (5)."""
+    """Least hops between nodes of every pipeline if stage 0 shares no node, (5)."""
     return -(-(candidate.pp - 1) // groups_of_node(problem, candidate.width))
 
 
 def crossing(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, alone: bool = False) -> Crossing:
     """
-    What a hop between a node of the slowest type and one of another adds; nothing of blocks that span nodes.
+    What a hop between the slowest type and another type adds, (4); nothing if blocks span nodes.
 
-    With ``alone`` stage 0 shares no node, (5).
+    With ``alone`` stage 0 shares no node with another stage, (5).
     """
     width, links, slow = candidate.width, problem.links, problem.type_of_node == slowest_type(problem, candidate)
     if width > links.gpus_per_node.max():
@@ -131,5 +133,5 @@ def crossing(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *,
 
 
 def is_single(links: Links, width: int) -> bool:
-    """Whether all devices of a block take the same for a hop."""
+    """Whether a hop takes equally long for all ranks of a block."""
     return width == 1 or (links.by_node and width <= int(links.gpus_per_node.max()))

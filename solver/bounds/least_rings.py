@@ -3,34 +3,37 @@ Least seconds of data-parallel rings, whatever the placement.
 
 Sets: nodes that hold c tensor groups at most.
 
-(1) k nodes whose slowest link has inverse rate :math:`\tau` form a clique of links no slower, so the
-    :math:`(k-1)`-core of those links has k nodes: the least such :math:`\tau` bounds the ring between nodes;
-(2) a ring of dp replicas on k nodes has :math:`g = \lceil dp / k \rceil` of them on the fullest, and takes
+(1) Let a ring touch k nodes, and let its slowest link between nodes have inverse rate :math:`\tau`. All links among
+    these nodes are no slower, so the nodes form a clique, and the :math:`(k-1)`-core of the links up to :math:`\tau`
+    has at least k nodes. The least :math:`\tau` with such a core bounds the ring between nodes.
+(2) A ring of dp replicas on k nodes has at least :math:`g = \lceil dp / k \rceil` members on the fullest node. It takes
     :math:`T_{DP} \ge 4 \frac{g - 1}{g} M / B_{inside} + 2 \frac{k - 1}{k} M / B_{between}`, with the best link inside
-    any node and (1) between;
-(3) a single stage has all groups in its rings, :math:`c_n` of node n. The ring that holds a device takes one device of
-    every group, so inside its node it is no faster than the device's :math:`(c_n - 1)`-th best link, and towards
-    another node n than its :math:`c_n`-th best. With tp = 1 these are its slowest, and the one ring takes those of
-    all devices: its exact time. So it is where the devices of a node are interchangeable.
-(4) With cp context ranks the rings of (1) to (3) are those of dp cp members on tensor groups; what else their blocks
-    ask for can only make them slower.
-(5) The rings of a term (``taut.formulations.terms`` (2)) take their shares of the least of (2), each over the nodes of
-    its own group, whose members have a place each.
-(6) With two classes of device (``taut.formulations.partition`` (4)) a stage of fast blocks touches none of the slow
-    type's nodes, and one of slow blocks none but them, unless blocks span nodes: (2) over those nodes alone. A ring of
-    a mixed stage has a member in every block, so one pair of them is of nodes of both classes: (2) with no less than
-    the quickest of these links. With f fast blocks at most, of n in all, and slow nodes that hold c of them at most, it
-    touches :math:`1 + \lceil (n - f) / c \rceil` nodes at least.
-(7) Experts that fewer devices hold than the rest have rings of their own, as tensor groups of an expert group's devices
-    would have: (1) to (3); so have gathers of their shards. With :math:`r` and :math:`r_e` seconds per byte of both, X
-    bytes of experts and M others take :math:`r M + r_e X = r (M + X r_e / r)`, and every range at least the least mean
-    of both that a layer has.
-(8) A tied embedding is exchanged by the devices of stage 0 and of the last stage
-    (``taut.formulations.gradient_reductions`` (3)), over the best link between nodes at least, unless every such pair
-    lies in a node. Then stage 0 has as many tensor groups on each node as the last stage, at most
-    :math:`\lfloor c / 2 \rfloor`, and touches :math:`\lceil dp / \lfloor c / 2 \rfloor \rceil` nodes at least; and a
-    pipeline that no node holds comes back to the node of its first stage, so that it makes as many hops between nodes
-    as it touches.
+    any node and (1) between nodes.
+(3) A single stage has all groups of the cluster in its rings, :math:`c_n` on node n. The ring through a device takes
+    one device of every group. Inside the node of the device the ring is no faster than the device's
+    :math:`(c_n - 1)`-th best link. Towards another node n it is no faster than the device's :math:`c_n`-th best link.
+    If tp = 1, one ring holds all devices, and (3) is its exact time. (3) is also exact if the devices of a node are
+    interchangeable.
+(4) With cp context ranks a ring has dp cp members, each on a tensor group. (1) to (3) hold for it. That the context
+    ranks of a block lie together is left out, which can only lower the bound.
+(5) A term (``taut.formulations.terms`` (2)) has several rings, each over its own group. Each takes its share of the
+    least of (2), with a place for each member of the group.
+(6) With two classes of device (``taut.formulations.partition`` (4)) and blocks inside nodes, a stage of fast blocks
+    touches no node of the slow type, and a stage of slow blocks touches only such nodes: (2) over these nodes. A mixed
+    stage has a ring with a member in every block, so some link of the ring joins the classes: (2) with a link between
+    nodes no faster than the quickest link between the classes. If at most f of its n blocks are fast, and a slow node
+    holds at most c blocks, the ring touches at least :math:`1 + \lceil (n - f) / c \rceil` nodes.
+(7) If experts are held by fewer devices than other parameters, the gradients of experts have rings of their own, and so
+    have the gathers of their shards. (1) to (3) hold for them with an expert group in the place of a tensor group. Let
+    the rings take r seconds per byte for common parameters and :math:`r_e` for experts. M common bytes and X bytes of
+    experts take :math:`r M + r_e X = r (M + X r_e / r)`. A range of layers takes per byte at least the least mean of r
+    and :math:`r_e` that a single layer has.
+(8) The devices of stage 0 and of the last stage exchange a tied embedding
+    (``taut.formulations.gradient_reductions`` (3)). Either some pair lies on two nodes, and the exchange takes at least
+    the best link between nodes. Or every pair lies inside a node. In this case stage 0 has as many tensor groups on
+    each node as the last stage, at most :math:`\lfloor c / 2 \rfloor` of the c that fit, so it touches at least
+    :math:`\lceil dp / \lfloor c / 2 \rfloor \rceil` nodes. A pipeline that does not fit one node then returns to its
+    first node, and makes as many hops between nodes as it touches nodes.
 """
 
 from collections.abc import Callable, Iterator
@@ -53,10 +56,10 @@ from taut.solver.bounds.link_bounds import BestLinks
 
 class TiedExchange(NamedTuple):
     """
-    Least seconds of a tied embedding's exchange inside nodes and between them, (8).
+    Least seconds of a tied embedding's exchange by the two cases of (8): ``inside`` nodes, or ``apart``.
 
-    Inside nodes stage 0 has ``most`` tensor groups on a node at the most, and every pipeline makes ``hops`` hops
-    between nodes.
+    In the case ``inside``, stage 0 has at most ``most`` tensor groups on a node, and every pipeline makes at least
+    ``hops`` hops between nodes.
     """
 
     inside: float
@@ -66,7 +69,7 @@ class TiedExchange(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """Nodes k that stage 0 touches, hops between nodes at least, and seconds of a tied embedding's exchange."""
+    """A case of stage 0: it touches k nodes, every pipeline makes at least ``hops`` hops, ``tied`` takes seconds."""
 
     k: int
     hops: int
@@ -74,12 +77,12 @@ class Spread(NamedTuple):
 
 
 def groups_of_node(problem: PlanningProblem, width: int) -> int:
-    """Most places of so many devices that one node holds, c; one where a place fills a node or more."""
+    """How many places of ``width`` devices fit the largest node, c; 1 if a place is wider than a node."""
     return max(int(problem.links.gpus_per_node.max()) // width, 1)
 
 
 def spreads(problem: PlanningProblem, group: Group, num_nodes: int | None = None) -> range:
-    """Numbers of nodes that the members of a group can touch, of all nodes or of so many."""
+    """Every number of nodes that the members of a group may touch, out of ``num_nodes`` or of all nodes."""
     members, nodes = group.members, num_nodes or problem.links.num_nodes
     if group.width > problem.links.gpus_per_node.max():
         return range(members, members + 1)
@@ -88,12 +91,12 @@ def spreads(problem: PlanningProblem, group: Group, num_nodes: int | None = None
 
 
 def telling(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> list[int]:
-    """Some of ``spreads`` of the holders of a stage, of which one is the best."""
+    """Numbers of nodes that the holders of a stage may touch, without the numbers that cannot be the best."""
     return best.telling(candidate.dp_cp, spreads(problem, holders(candidate), best.num_nodes))
 
 
 def tied_exchange(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> TiedExchange:
-    """What a tied embedding's exchange asks for at least, (8); nothing where none is exchanged."""
+    """Least seconds of a tied embedding's exchange in both cases of (8); 0 if nothing is exchanged."""
     message, links = tied_bytes(problem, candidate), problem.links
     room, held = int(links.gpus_per_node.max()), groups_of_node(problem, candidate.width)
     if message == 0.0:
@@ -109,10 +112,10 @@ def tied_exchange(problem: PlanningProblem, candidate: Candidate, best: BestLink
 
 def spreads_of_first(tied: TiedExchange, holders: int, spread: range, best: BestLinks) -> Iterator[Spread]:
     """
-    Nodes that stage 0 may touch, of which one is the best, with a tied embedding exchanged between nodes or inside.
+    Yield the cases of stage 0, one of which is the best: by the nodes that it touches, and by the two cases of (8).
 
-    ``tied``: what its exchange asks for; ``holders``: members of stage 0's ring; ``spread``: numbers of nodes that they
-    may touch.
+    ``tied``: least seconds of the exchange; ``holders``: members of stage 0's ring; ``spread``: every number of nodes
+    that the members may touch.
     """
     for k in best.telling(holders, spread):
         yield Spread(k, 0, tied.apart)
@@ -122,14 +125,14 @@ def spreads_of_first(tied: TiedExchange, holders: int, spread: range, best: Best
 
 
 def ring_per_byte(dp: int, k: int, best: BestLinks, slowest: float = 0.0) -> float:
-    """T_DP per gradient byte on k nodes at least, (2), with a link that takes so many seconds per byte at least."""
+    """Least seconds per gradient byte of a ring of dp members on k nodes, (2), with a link of ``slowest`` or slower."""
     g = -(-dp // k)
     inside = inside_factor(g) * best.inside_inverse if g > 1 else 0.0
     return inside + ring_factor(k) * max(best.between(dp, k), slowest)
 
 
 def least_ring(problem: PlanningProblem, group: Group, best: BestLinks) -> float:
-    """Seconds per byte of a group's rings at least, whatever nodes are touched, (2)."""
+    """Least seconds per byte of a group's rings, over all numbers of nodes, (2)."""
     if group.members == 1:
         return 0.0
     numbers = best.telling(group.members, spreads(problem, group, best.num_nodes))
@@ -137,7 +140,7 @@ def least_ring(problem: PlanningProblem, group: Group, best: BestLinks) -> float
 
 
 def least_place(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Callable[[Group], float]:
-    """Seconds per byte of a group's rings at least, by group: (3) for all holders of a single stage, or (2)."""
+    """A function from a group to the least seconds per byte of its rings: (3) for holders of a single stage, or (2)."""
 
     def least(group: Group) -> float:
         if candidate.pp == 1 and group.kind in ("replicas", "experts"):
@@ -148,12 +151,12 @@ def least_place(problem: PlanningProblem, candidate: Candidate, best: BestLinks)
 
 
 def least_reduction(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
-    """Seconds of the reductions after the passes per gradient byte of what all hold, at least, (2) and (5)."""
+    """Least seconds of the first reduction per gradient byte of common parameters, (2) and (5)."""
     return reductions_of(problem.terms(candidate))[0].rate(lambda group: least_ring(problem, group, best))
 
 
 def least_rings_by_class(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Floats:
-    """T_DP per gradient byte of a stage of each pattern at least (3,), (6); zero where nothing more is known."""
+    """Least seconds per gradient byte of a fast, a slow and a mixed stage (3,), (6); 0 with one device type."""
     if len(problem.device_types) == 1:
         return np.zeros(3)
     slow = problem.type_of_node == slowest_type(problem, candidate)
@@ -163,13 +166,13 @@ def least_rings_by_class(problem: PlanningProblem, candidate: Candidate, best: B
 
 
 def _ring_on(problem: PlanningProblem, candidate: Candidate, best: BestLinks, nodes: Flags) -> float:
-    """T_DP per gradient byte on some nodes; where they are too few for a stage, on any."""
+    """Least seconds per gradient byte of a ring on ``nodes`` only, or on any nodes if these are too few for a stage."""
     held = int((problem.links.gpus_per_node[nodes] // candidate.tp).sum())
     return least_reduction(problem, candidate, best.of_nodes(nodes) if held >= candidate.dp_cp else best)
 
 
 def least_mixed_rings(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Floats:
-    """T_DP per gradient byte of a stage of both classes, by the most fast blocks that it has, (pipelines - 1,), (6)."""
+    """Least seconds per gradient byte of a mixed stage with at most 1, 2, ... fast blocks, (pipelines - 1,), (6)."""
     members, most = candidate.dp_cp, candidate.pipelines - 1
     wide = candidate.width > problem.links.gpus_per_node.max()
     if len(problem.device_types) == 1 or most == 0 or wide or not in_one_ring(problem.terms(candidate)):
@@ -186,14 +189,14 @@ def least_mixed_rings(problem: PlanningProblem, candidate: Candidate, best: Best
 
 
 def least_expert_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
-    """Seconds per gradient byte of the rings of experts at least, (7); of a single stage as in (3)."""
+    """Least seconds per gradient byte of the rings of experts, (7), for a single stage by (3); 0 without such rings."""
     least = least_place(problem, candidate, best)
     terms = reductions_of(problem.terms(candidate))
     return sum(term.rate(least) for term in terms if term.load == "experts")
 
 
 def exchanged_bytes(problem: PlanningProblem, candidate: Candidate, ring: float, experts: float) -> Floats:
-    """Gradient bytes of every range, those of experts as so many of the others as take as long, (L+1, L+1), (7)."""
+    """Gradient bytes of every range, (L+1, L+1), with a byte of experts counted as r_e / r common bytes, (7)."""
     gradients = problem.gradient_bytes(candidate)
     if experts == 0.0:
         return gradients
@@ -201,7 +204,7 @@ def exchanged_bytes(problem: PlanningProblem, candidate: Candidate, ring: float,
 
 
 def least_mean_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks, known: float = 0.0) -> float:
-    """Seconds of reductions for each byte of any gradients at least, experts or not, ``known`` of others, (7)."""
+    """Least seconds of reductions per gradient byte of any layer, experts included, (7); ``known``: a bound on r."""
     ring, tables = max(least_reduction(problem, candidate, best), known), problem.tables(candidate)
     if not tables.experts.any():
         return ring
@@ -215,7 +218,7 @@ def least_gather(problem: PlanningProblem, candidate: Candidate, best: BestLinks
 
 
 def every_device(links: Links, group: Group, best: BestLinks, share: int = 1) -> float:
-    """Seconds per byte of a group that takes every place of a single stage, or a ``share`` of them, (3)."""
+    """Seconds per byte of a ring over every place of a single stage, (3), or over one in ``share`` places of a node."""
     n, tp = links.num_nodes, group.width
     if tp > links.gpus_per_node.max():
         return ring_per_byte(group.members, group.members, best)
@@ -233,7 +236,7 @@ def every_device(links: Links, group: Group, best: BestLinks, share: int = 1) ->
 
 
 def flat_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[float, float]:
-    """Seconds per byte and latency seconds of AMP's ring over the best links that dp replicas can get."""
+    """Least seconds per byte, and least latency, of AMP's flat ring over dp replicas."""
     dp, groups = candidate.dp, groups_of_node(problem, candidate.width)
     if dp == 1:
         return 0.0, 0.0

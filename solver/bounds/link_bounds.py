@@ -1,19 +1,19 @@
 r"""
-The best that any placement could get from the links: least rates, hops, cliques and trees.
+The best that any placement could get from the links: least seconds of rings and hops, by cliques and trees.
 
 With nodes n and the inverse rates between them,
 
-(1) the k nodes that a ring touches form a clique, so the :math:`(k-1)`-core of the links no slower than the ring's
-    slowest has at least k nodes; the least inverse rate for which it has bounds the ring;
-(2) a minimum spanning tree's lightest edges bound what it takes to join the nodes into few pieces;
-(3) a hop is bounded by the least hop of its kind, inside a node or between nodes;
-(4) where devices were measured one by one, a ring with :math:`c_n` devices of every node n holds :math:`c_n - 1` others
-    of a device's own node and is no faster than its :math:`(c_n - 1)`-th best link there, and towards another node than
-    its :math:`c_n`-th best;
-(5) of k nodes some node holds at most :math:`\lfloor dp / k \rfloor` of dp replicas, and gives their ring as many
-    shares of its cards;
-(6) k nodes with as many replicas on the fullest and on the leanest of them and with the same core as fewer nodes take
-    no less for a ring, so of such numbers of nodes the least stands for all.
+(1) The k nodes that a ring touches form a clique of links no slower than its slowest link. The :math:`(k-1)`-core of
+    these links has at least k nodes. The least inverse rate with such a core bounds the ring.
+(2) To join the nodes into few pieces takes at least the lightest edges of a minimum spanning tree.
+(3) A hop takes at least the least hop of its kind: inside a node, or between nodes.
+(4) Suppose that devices were measured one by one, and that a ring has :math:`c_n` devices of every node n. The ring is
+    no faster than the :math:`(c_n - 1)`-th best link of a device inside its node, and no faster than the device's
+    :math:`c_n`-th best link towards another node n.
+(5) Some node of k holds at most :math:`\lfloor dp / k \rfloor` of dp replicas, and gives their ring as many shares of
+    its cards.
+(6) Two numbers of nodes may have the same core, and the same replicas on the fullest and on the leanest node. The
+    larger number then takes no less for a ring, so the least number stands for all.
 """
 
 from dataclasses import dataclass, field, replace
@@ -32,7 +32,7 @@ from taut.solver.placement.path_cover.racks.visits import fast_clusters
 
 
 class Walks(NamedTuple):
-    """Seconds that hops add by the nodes at which a pipeline stops, (nodes + 1,): in full, and ways back left out."""
+    """Seconds that hops add if a pipeline stops at 0, 1, ... nodes, (nodes + 1,): with their way back, and without."""
 
     whole: Floats
     without_back: Floats
@@ -41,7 +41,7 @@ class Walks(NamedTuple):
 @dataclass
 class BestLinks:
     """
-    The best links that any placement could give to a group, computed once for each question.
+    The best links that any placement could give to a group. Each answer is computed once.
 
     ``inside_inverse`` is the least seconds per byte between two devices of a node, infinite where nodes have one.
     """
@@ -67,7 +67,7 @@ class BestLinks:
         self.num_nodes = links.num_nodes
 
     def of_nodes(self, kept: Flags) -> "BestLinks":
-        """What rings on some of the nodes (N,) could get at best; hops stay those of all nodes."""
+        """The best links of rings that stay on ``nodes``, flags (N,); hops may still use all nodes."""
         key = kept.tobytes()
         if key not in self._parts:
             self._parts[key] = self._restricted(kept)
@@ -142,7 +142,7 @@ class BestLinks:
         return max(self.core(k), self.card / (replicas // k)) if k > 1 else 0.0
 
     def telling(self, replicas: int, spreads: range) -> list[int]:
-        """Of the numbers of nodes that a ring can touch, some of which one is the best for it, (6)."""
+        """The numbers of nodes in a range without the numbers that cannot be the best for a ring, (6)."""
         if (replicas, spreads) not in self._telling:
             self._telling[replicas, spreads] = self._numbers(replicas, spreads) if spreads else []
         return self._telling[replicas, spreads]

@@ -1,15 +1,15 @@
 r"""
 Dominance of bound ``partition`` between candidates that differ in ZeRO and sequence parallelism alone.
 
-(1) Let the data of two candidates (``taut.formulations.partition``, ``taut.solver.bounds.communication``) have the same
-    stages, replicas, micro-batches, blocks of the slow class and hops between racks, no figure of the first be larger,
-    and its budgets be no smaller. What a division takes by (1) or (1') there rises with every figure, overlap included,
-    so the optimum of the first is no larger, and a lower bound on it bounds the second.
+(1) Compare the data of two candidates (``taut.formulations.partition``, ``taut.solver.bounds.communication``). Let both
+    have the same stages, replicas, micro-batches, blocks of the slow class, and hops between racks. Let no figure of
+    the first be larger, and no budget smaller. The seconds of a division, (1) or (1') there, rise with every figure,
+    also with overlap. The optimum of the first is therefore no larger, and a lower bound on it bounds the second.
 
-One partition then serves up to four candidates. The figures are compared, whatever they come from. AMP's ring, copies
-of groups of replicas, batches that replicas divide unevenly, and rings that are branched on by their members price more
-than these figures, and are left out.
-A witness is that of ``taut.solver.order_priced.dominance``.
+One division then serves up to four candidates. The check compares the figures and does not ask where they come from.
+Some candidates have prices beyond these figures and are left out: with AMP's ring, with several copies, with uneven
+batches, and with rings that are branched on by their members. The witness names the other candidate
+(``taut.solver.order_priced.dominance``).
 """
 
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ from taut.solver.bounds.ring_members import has_members
 
 
 class PartitionData(NamedTuple):
-    """What bound ``partition`` of a candidate is computed from."""
+    """All data of a candidate from which bound ``partition`` is computed."""
 
     stages: PartitionProblem
     comm: Communication
@@ -37,7 +37,7 @@ class PartitionData(NamedTuple):
 
 
 def partition_data(ladder: Ladder, candidate: Candidate) -> PartitionData | None:
-    """The data of a candidate; None where the bound rests on more than them."""
+    """The data of a candidate; None if its bound needs more than these."""
     comm = ladder.communication(candidate)
     apart = candidate.pipelines_by_type or not in_one_ring(ladder.problem.terms(candidate))
     if candidate.is_order_priced or apart or comm.ring or has_members(ladder.problem, candidate):
@@ -49,7 +49,7 @@ def partition_data(ladder: Ladder, candidate: Candidate) -> PartitionData | None
 
 
 def dominates(one: PartitionData, other: PartitionData) -> bool:
-    """Whether a partition is no harder than another by (1)."""
+    """Whether the optimum of ``one`` bounds ``other`` from below by (1)."""
     if _same(one) != _same(other):
         return False
     figures = zip(_figures(one), _figures(other), strict=True)

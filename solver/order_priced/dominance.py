@@ -1,12 +1,12 @@
 r"""
 Dominance between candidates that differ in ZeRO and sequence parallelism alone.
 
-(1) If two division problems have the same order, micro-batches and counts, no figure of the first is larger and its
-    budget is no smaller, then every division that fits the second fits the first and is no slower there. So a lower
-    bound on the divisions of the first bounds those of the second.
+(1) Let two division problems have the same order, micro-batches and counts. Let no figure of the first be larger, and
+    no budget smaller. Every division that fits the second then fits the first, and takes no longer there. A lower bound
+    on the first therefore bounds the second.
 
-Sequence parallelism saves activations and sends a part of them, and the distributed optimizer saves states and
-seconds; so one bound serves up to four candidates. The figures are compared, whatever they come from.
+Sequence parallelism saves activations and divides messages, and the distributed optimizer saves states and seconds. One
+bound therefore serves up to four candidates. The check compares the figures and does not ask where they come from.
 
 A witness names the other candidate and holds what proves its bound: ``{"of": {...}, "by": {...}}``.
 """
@@ -21,11 +21,11 @@ from taut.formulations.order_division import ChunkProblem
 from taut.formulations.space import Candidate
 
 ALONE = {"zero", "sequence_parallel"}
-"""In what the candidates differ."""
+"""Fields in which the two candidates differ."""
 
 
 def dominates(one: ChunkProblem, other: ChunkProblem) -> bool:
-    """Whether a division problem is no harder than another by (1)."""
+    """Whether a lower bound on ``one`` bounds ``other`` by (1)."""
     same = one.micro_batches == other.micro_batches and one.waits_for_all == other.waits_for_all
     orders = zip(_order(one), _order(other), strict=False)
     if not same or len(_order(one)) != len(_order(other)) or not all(np.array_equal(a, b) for a, b in orders):
@@ -54,12 +54,12 @@ def likely_dominating(candidate: Candidate, known: Collection[Candidate]) -> Ite
 
 
 def inherited(other: Candidate, witness: dict[str, Any]) -> dict[str, Any]:
-    """The witness of a bound that a dominating candidate's witness proves."""
+    """The witness of a dominated candidate: the dominating candidate, and the witness of its bound."""
     return {"of": {"zero": other.zero, "sequence_parallel": other.sequence_parallel}, "by": witness}
 
 
 def stated(candidate: Candidate, witness: dict[str, Any]) -> tuple[Candidate, dict[str, Any]] | None:
-    """The dominating candidate that a witness names, and what proves its bound; None where it names none."""
+    """The dominating candidate that a witness names, and the witness of its bound; None if it names none."""
     of, by = witness.get("of"), witness.get("by")
     if witness.keys() != {"of", "by"} or not isinstance(of, dict) or not isinstance(by, dict) or of.keys() != ALONE:
         return None
