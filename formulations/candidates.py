@@ -18,12 +18,12 @@ from taut.data.model import ModelSpec
 from taut.formulations.degrees import BlockShape, context_degrees, divisors, tensor_degrees
 from taut.formulations.divisions import families
 from taut.formulations.mechanisms.context_ranks import ContextKinds
-from taut.formulations.mechanisms.copies import with_copies
 from taut.formulations.mechanisms.empty_ends import ENDS, with_ends
 from taut.formulations.mechanisms.expert_ranks import with_expert_ranks
 from taut.formulations.mechanisms.offload import with_activations_on_hosts, with_states_on_hosts
 from taut.formulations.mechanisms.recompute import with_recompute
 from taut.formulations.mechanisms.sequence_parallel import with_sequence_parallel
+from taut.formulations.mechanisms.shards import with_copies, with_zero
 from taut.formulations.mechanisms.uneven_batches import with_uneven_batch
 from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
 from taut.formulations.space import FIELDS, Candidate, StrategySpace, Workload, fixable_value
@@ -104,12 +104,6 @@ def with_divisions(workload: Workload, candidate: Candidate) -> Iterator[Candida
     divisions = families(workload.space.divisions, len(workload.model.blocks), *shape)
     if divisions is None or len(divisions):
         yield candidate
-
-
-def with_zero(workload: Workload, candidate: Candidate) -> Iterator[Candidate]:
-    """The candidate under every ZeRO stage, (9)."""
-    for zero in workload.space.zero_stages(candidate.pp, candidate.dp_cp):
-        yield replace(candidate, zero=zero) if zero else candidate
 
 
 def with_orders(workload: Workload, candidate: Candidate) -> Iterator[Candidate]:

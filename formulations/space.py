@@ -14,12 +14,11 @@ A candidate has the fields of ``Candidate``. With D devices, global batch :math:
     ``step`` and ``pipette`` alone, and split ones do not go with full recompute;
 (6) with every order of the passes that the space lists, schedules on the V have a further candidate at the degrees
     that it is listed for, beside the one that runs in the schedule's own order.
-(9) pipelines of more than one stage take the ZeRO stages of ``pipeline_zero`` where it is given.
 (12) the layers have a division into its chunks that ``divisions`` states (``taut.formulations.divisions``), and plans
     have such a one.
 
-The other rules are those of mechanisms (``taut.formulations.mechanisms``): (7) ``copies``, (8) ``recompute``, (10)
-``context_ranks``, (11) and (14) ``expert_ranks``, (13) ``empty_ends``, (15) and (17) ``offload``, (16)
+The other rules are those of mechanisms (``taut.formulations.mechanisms``): (7) and (9) ``shards``, (8) ``recompute``,
+(10) ``context_ranks``, (11) and (14) ``expert_ranks``, (13) ``empty_ends``, (15) and (17) ``offload``, (16)
 ``uneven_batches``.
 
 Of choices that are equal by definition one stands for all: one stage is scheduled as 1f1b, one replica has ZeRO-0,
@@ -56,10 +55,8 @@ from taut.formulations.fields import (
     divides_devices,
     named,
     one_of_names,
-    zero_stage,
 )
 from taut.formulations.mechanisms.context_ranks import ATTENTION, CONTEXT_RANKS
-from taut.formulations.mechanisms.copies import REPLICAS_OF_A_COPY
 from taut.formulations.mechanisms.empty_ends import END_CHUNKS
 from taut.formulations.mechanisms.expert_ranks import EXPERT_RANKS, EXPERT_TENSOR_RANKS
 from taut.formulations.mechanisms.offload import (
@@ -70,6 +67,7 @@ from taut.formulations.mechanisms.offload import (
 )
 from taut.formulations.mechanisms.recompute import SHARED_RECOMPUTE
 from taut.formulations.mechanisms.sequence_parallel import SEQUENCE_PARALLEL
+from taut.formulations.mechanisms.shards import REPLICAS_OF_A_COPY, ZERO_STAGE
 from taut.formulations.mechanisms.uneven_batches import UNEVEN_BATCH
 from taut.formulations.schedules.plan_orders import ORDER_PRICED, GivenOrder
 
@@ -121,13 +119,6 @@ SCHEDULE = Field(
     columns=Columns(sweep=0, pareto=True),
     compared=Compared(6, change=7),
 )
-ZERO = Field(
-    meaning="What replicas shard: 0 nothing, 1 optimizer states, 2 gradients too, 3 weights too.",
-    fix=Fix(10, int, zero_stage),
-    words=Words(11, named("zero", 0), short=7),
-    columns=Columns(sweep=10, pareto=True),
-    compared=Compared(7, change=8),
-)
 ORDER = Field(
     meaning="Passes of every device in words, where they are not in the schedule's own order.",
     seldom=True,
@@ -150,7 +141,7 @@ class Candidate:
     micro_batch: Annotated[Whole, MICRO_BATCH]
     num_micro_batches: Annotated[Whole, MICRO_BATCHES]
     schedule: Annotated[str, SCHEDULE]
-    zero: Annotated[int, ZERO]
+    zero: Annotated[int, ZERO_STAGE]
     sequence_parallel: Annotated[bool, SEQUENCE_PARALLEL]
     order: Annotated[tuple[str, ...], pydantic.Strict(False), ORDER] = ()
     dp_shard: Annotated[Whole, REPLICAS_OF_A_COPY] = 0

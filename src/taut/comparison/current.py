@@ -2,7 +2,7 @@
 A configuration that runs today: degrees, micro-batch, schedule, recompute, layers of the stages, and copies.
 
 Launchers state how many copies of weights or optimizer states there are, ``taut.plan`` how many replicas share one
-(``taut.formulations.mechanisms.copies``).
+(``taut.formulations.mechanisms.shards``).
 
 What is not stated is what a framework does by itself: even stages, workers in the order of the devices, no chunks of
 stages, no sharding beyond ZeRO's default of the stack (``taut.planning.stated``).
@@ -19,8 +19,8 @@ from taut.data.costs import RECOMPUTE
 from taut.data.load import load_cluster
 from taut.data.model import ModelSpec
 from taut.errors import FieldError
-from taut.formulations.mechanisms.copies import fixed_copies
 from taut.formulations.mechanisms.offload import MODULES
+from taut.formulations.mechanisms.shards import fixed_copies
 from taut.formulations.strategy import Strategy, division_of_layers
 from taut.planning.offload import ACTIVATION_SHARE
 from taut.planning.options import CURRENT

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from taut.data.cluster import ClusterSpec
 from taut.data.suggest import one_of
 from taut.errors import FieldError
-from taut.formulations.mechanisms import copies, offload, recompute
+from taut.formulations.mechanisms import offload, recompute, shards
 from taut.formulations.space import FIXES
 
 OF_ALL_STAGES = recompute.OF_ALL_STAGES | offload.OF_ALL_STAGES
@@ -29,7 +29,7 @@ def check_fixed(fixed: Mapping[str, object], global_batch: int, cluster: Cluster
             raise FieldError("fix", _shown(name, value), f"unknown name, expected {one_of(name, NAMES)}")
         if expected := NAMES[name].expected(value, global_batch, cluster.num_devices):
             raise FieldError("fix", _shown(name, value), f"expected {expected}")
-    copies.check_groups(fixed)
+    shards.check_groups(fixed)
 
 
 def _shown(name: str, value: object) -> str:
