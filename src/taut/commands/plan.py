@@ -53,7 +53,7 @@ def plan_command(
     from taut.commands.progress import progress_lines
     from taut.planning.solve import plan_request
     from taut.planning.stack_price import stack_price as price_of
-    from taut.reports.plan import summary
+    from taut.planning.summary import summary
 
     check_file(out)
     costs: StackPrice | None = None
@@ -86,8 +86,8 @@ def _check_alone(method: str, stack_price: bool, processes: int) -> None:
 def _provision(request: "PlanRequest", given: dict[str, Any], out: Path | None, as_json: bool, quiet: bool) -> None:
     """Choose the number of nodes, and print it with its plan."""
     from taut.commands.progress import progress_lines
+    from taut.planning.summary import summary
     from taut.provisioning.provision import provision
-    from taut.reports.plan import summary
 
     check_file(out)
     with printed_if_infeasible(as_json), progress_lines(quiet) as progress:

@@ -72,8 +72,8 @@ def schedule_command(
     """Best pipeline schedule under a memory limit, with its bound. Ctrl-C keeps the best so far."""
     from taut.commands.progress import progress_lines
     from taut.planning.request import check_search
-    from taut.reports.schedule import summary
     from taut.schedules.portfolio import ScheduleSearch
+    from taut.schedules.summary import summary
 
     check_search(time_limit=time_limit, gap=gap, seed=seed, workers=workers)
     for path in (out, torch_csv, plot):

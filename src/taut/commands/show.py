@@ -45,8 +45,8 @@ def show_command(
 ) -> None:
     """Print a plan in words: where time and memory go, its timeline, the nearest alternatives, bound and gap."""
     from taut.planning.plan import load_plan
+    from taut.planning.summary import summary
     from taut.prediction.measured_run import read_run
-    from taut.reports.plan import summary
     from taut.reports.plan_details import details
     from taut.sensitivity.box import Box
 

@@ -2,8 +2,8 @@
 
 from taut.data.units import GIB
 from taut.planning.plan import Plan
+from taut.planning.proof import activations_on_hosts
 from taut.planning.tables import batch_words
-from taut.reports.memory_words import activations_on_hosts
 from taut.words import percent
 
 Row = tuple[str, str, str]

@@ -19,8 +19,8 @@ from taut.data.read import read_json
 from taut.errors import DataError
 from taut.files import write_atomically
 from taut.formulations.space import SHORT_TEXTS
+from taut.planning.summary import summary
 from taut.planning.tables import described_cluster, stage_records, worker_records
-from taut.reports.plan import summary
 from taut.solver.certificate.document import (
     AnyDocument,
     CandidateSection,

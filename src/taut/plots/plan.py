@@ -72,7 +72,7 @@ def plot_time(plan: "Plan", ax: "Axes | None" = None) -> "Axes":
     'Step time of gpt2-345m on dgx-a100: 0.2224 s'
     """
     # Words of a report come with the document's classes; importing this module loads neither.
-    from taut.reports.plan import PARTS
+    from taut.planning.summary import PARTS
 
     breakdown, ends = plan.predicted.breakdown_s, 0.0
     ax = ax or new_axes(9.0, 3.0)

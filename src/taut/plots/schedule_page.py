@@ -31,7 +31,7 @@ from taut.plots.schedule_bars import (
     shades,
     strip_bottom,
 )
-from taut.reports.schedule import head_line, proof_line, time_axis
+from taut.schedules.summary import head_line, proof_line, time_axis
 
 if TYPE_CHECKING:
     from taut.schedules.found import FoundSchedule

@@ -21,8 +21,8 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from taut.data.units import GIB
+from taut.planning.proof import calibration_with_errors
 from taut.prediction.measured_run import MeasuredRun
-from taut.reports.errors_known import calibration_with_errors
 from taut.reports.sensitivity import regret
 from taut.words import percent, text_table
 

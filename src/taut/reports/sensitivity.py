@@ -41,8 +41,8 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from taut.data.calibration import HIGH, LOW
+from taut.planning.proof import calibration_with_errors
 from taut.reports.alternatives import candidate_name, nearest
-from taut.reports.errors_known import calibration_with_errors
 from taut.words import percent
 
 if TYPE_CHECKING:

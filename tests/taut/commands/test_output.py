@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from taut.reports.plan import summary
+from taut.planning.summary import summary
 from tests.support.plans import made_plan
 from tests.taut.conftest import Run, refused
 

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from taut.planning.proof import proof
+from taut.planning.summary import parts_of, strategy_words
 from taut.planning.tables import batch_words
 from taut.reports.alternatives import candidate_name, own_entry
 from taut.reports.page.figures import gap_figure, memory_figure, parts_figure
@@ -9,8 +11,6 @@ from taut.reports.page.frame import assumptions, framed, head, section, stages_t
 from taut.reports.page.markup import script_json, table
 from taut.reports.page.pipeline import timeline_figure
 from taut.reports.page.placement import placement_figure
-from taut.reports.plan import parts_of, strategy_words
-from taut.reports.proof import proof
 from taut.words import percent
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from taut.data.units import GIB
+from taut.planning.proof import activations_on_hosts, proof
 from taut.planning.tables import batch_words, described_cluster, device_ranges, nodes_of_expert_groups, stage_records
-from taut.reports.memory_words import activations_on_hosts
-from taut.reports.proof import proof
 from taut.solver.certificate.document import MeshDocument, PlanDocument
 
 if TYPE_CHECKING:

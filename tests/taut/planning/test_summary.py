@@ -6,7 +6,7 @@ import pytest
 
 import taut
 from taut.data.memory import MemoryModel
-from taut.reports.plan import summary
+from taut.planning.summary import summary
 from tests.support.launches import model_with_experts, small_cluster
 from tests.support.plans import made_plan
 
