@@ -17,17 +17,18 @@ Columns and rows may be added after a solution, as column generation and cutting
 ``highs``   HiGHS in SciPy; every solution starts anew. For sparse programs with thousands of rows.
 ==========  ====================================================================================================
 
-Duals are claims of a solver: whoever builds a bound on them computes its value from the problem's own data.
+Duals are claims of a solver: whoever builds a bound on them computes its value from the problem's own data. A solver is
+loaded with its first program, as most plans solve none.
 """
 
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
-from ortools.linear_solver import pywraplp
-from scipy.optimize import linprog
-from scipy.sparse import csr_matrix, hstack, vstack
 
 from taut.data.arrays import Floats
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 
 class LinearSolution(NamedTuple):
@@ -61,7 +62,7 @@ class LinearProgram(Protocol):
         """
         ...
 
-    def add_rows(self, coefficients: Floats | csr_matrix, lower: Floats, upper: Floats) -> None:
+    def add_rows(self, coefficients: "Floats | csr_matrix", lower: Floats, upper: Floats) -> None:
         """
         Add m rows.
 
@@ -81,6 +82,8 @@ def linear_program(solver: Literal["glop", "highs"]) -> LinearProgram:
 
 class _Glop:
     def __init__(self) -> None:
+        from ortools.linear_solver import pywraplp
+
         self._solver = pywraplp.Solver.CreateSolver("GLOP")
         self._columns: list[pywraplp.Variable] = []
         self._rows: list[pywraplp.Constraint] = []
@@ -95,14 +98,14 @@ class _Glop:
             for column, value in zip(new, entries, strict=True):
                 row.SetCoefficient(column, value)
 
-    def add_rows(self, coefficients: Floats | csr_matrix, lower: Floats, upper: Floats) -> None:
+    def add_rows(self, coefficients: "Floats | csr_matrix", lower: Floats, upper: Floats) -> None:
         for entries, low, high in zip(coefficients.tolist(), lower.tolist(), upper.tolist(), strict=True):
             self._rows.append(self._solver.Constraint(low, high))
             for column, value in zip(self._columns, entries, strict=True):
                 self._rows[-1].SetCoefficient(column, value)
 
     def solve(self) -> LinearSolution | None:
-        if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
+        if self._solver.Solve() != self._solver.OPTIMAL:
             return None
         return LinearSolution(
             value=self._solver.Objective().Value(),
@@ -113,6 +116,8 @@ class _Glop:
 
 class _Highs:
     def __init__(self) -> None:
+        from scipy.sparse import csr_matrix
+
         self._cost, self._lower, self._upper = np.zeros(0), np.zeros(0), np.zeros(0)
         self._least, self._most = np.zeros(0), np.zeros(0)
         self._matrix = csr_matrix((0, 0))
@@ -120,13 +125,20 @@ class _Highs:
     def add_columns(self, cost: Floats, lower: Floats, upper: Floats, coefficients: Floats) -> None:
         self._cost = np.concatenate([self._cost, cost])
         self._lower, self._upper = np.concatenate([self._lower, lower]), np.concatenate([self._upper, upper])
+        from scipy.sparse import csr_matrix, hstack
+
         self._matrix = hstack([self._matrix, csr_matrix(coefficients)], format="csr")
 
-    def add_rows(self, coefficients: Floats | csr_matrix, lower: Floats, upper: Floats) -> None:
+    def add_rows(self, coefficients: "Floats | csr_matrix", lower: Floats, upper: Floats) -> None:
         self._least, self._most = np.concatenate([self._least, lower]), np.concatenate([self._most, upper])
+        from scipy.sparse import csr_matrix, vstack
+
         self._matrix = vstack([self._matrix, csr_matrix(coefficients)], format="csr")
 
     def solve(self) -> LinearSolution | None:
+        from scipy.optimize import linprog
+        from scipy.sparse import vstack
+
         equal = self._least == self._most
         below, above = ~equal & np.isfinite(self._most), ~equal & np.isfinite(self._least)
         answer = linprog(

@@ -7,6 +7,9 @@ Sets: nodes n. Data: weights :math:`w_{ab} \ge 0` of a step between two nodes, t
     minimum spanning tree of all nodes (Kruskal 1956).
 (2) Of few nodes it weighs exactly the shortest path through any d of them, each once, under the weights of the shortest
     walks between two nodes.
+(3) A minimum spanning tree grows from one node by the node that is nearest to the tree (Prim 1957).
+
+SciPy's tree would read a weight of zero as a missing edge, and takes longer to load than all trees of a plan to grow.
 
 References
 ----------
@@ -14,7 +17,6 @@ Held and Karp (1962), A dynamic programming approach to sequencing problems: (2)
 """
 
 import numpy as np
-from scipy.sparse.csgraph import minimum_spanning_tree
 
 from taut.data.arrays import Floats, Ints
 from taut.solver.placement.exact.multisets import path_lengths, small_multisets
@@ -47,11 +49,23 @@ def tree_edges(weights: Floats, copies: Ints) -> Floats:
 
     Returns weights, (nodes - 1,).
     """
-    # Scipy reads what is nearly zero as a missing edge, so that all weights are raised alike.
+    # Beside one, weights that differ by rounding alone are the same.
     raised = np.minimum(weights, weights.T) + 1.0
     further = np.repeat(raised.min(axis=1), copies - 1)
-    np.fill_diagonal(raised, 0.0)
-    return np.sort(np.concatenate([minimum_spanning_tree(raised).data, further])) - 1.0
+    return np.sort(np.concatenate([spanning_tree(raised), further])) - 1.0
+
+
+def spanning_tree(weights: Floats) -> Floats:
+    """Weights (n - 1,) of the edges of a minimum spanning tree, from symmetric weights (n, n), by (3)."""
+    waiting, edges = np.arange(1, len(weights)), np.empty(max(len(weights) - 1, 0))
+    least = weights[0, 1:]
+    for k in range(len(edges)):
+        nearest = int(least.argmin())
+        edges[k] = least[nearest]
+        row = weights[waiting[nearest]]
+        waiting = np.delete(waiting, nearest)
+        least = np.minimum(np.delete(least, nearest), row[waiting])
+    return edges
 
 
 def _shortest(weights: Floats) -> Floats:

@@ -12,7 +12,6 @@ Sokal and Michener (1958), A statistical method for evaluating systematic relati
 """
 
 import numpy as np
-from scipy.cluster.hierarchy import leaves_list, linkage
 
 from taut.data.arrays import Floats, Ints
 
@@ -23,6 +22,8 @@ def linkage_order(hops: Floats) -> Ints:
 
     ``hops``: seconds of hops, (N, N), symmetric. Returns the leaves of the dendrogram in order, (N,).
     """
+    from scipy.cluster.hierarchy import leaves_list
+
     return np.asarray(leaves_list(_tree(hops)), dtype=np.int64)
 
 
@@ -43,6 +44,8 @@ def clusters(hops: Floats) -> list[Ints]:
 
 def _tree(hops: Floats) -> Floats:
     """The dendrogram by average linkage, as scipy writes it."""
+    from scipy.cluster.hierarchy import linkage
+
     return np.asarray(linkage(hops[np.triu_indices(len(hops), 1)], method="average"))
 
 

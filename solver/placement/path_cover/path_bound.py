@@ -38,7 +38,6 @@ from taut.solver.placement.path_cover.certificate import (
     resource_consumption,
 )
 from taut.solver.placement.path_cover.cut_pool import CutPool
-from taut.solver.placement.path_cover.master import RestrictedMaster
 from taut.solver.placement.path_cover.pricing import UNREACHED
 from taut.solver.placement.path_cover.racks.crossings import crosses
 from taut.solver.placement.slots import SlotGraph
@@ -106,6 +105,9 @@ class LongestPathBound:
         limit: int = 256,
         pool: CutPool | None = None,
     ) -> None:
+        # With SciPy's sparse matrices, that checks of a bound do without.
+        from taut.solver.placement.path_cover.master import RestrictedMaster
+
         self.seconds, self.evidence, self.ceiling = seconds, evidence, np.inf
         self.rounds, self._spent, self._stride = 0, 0, HALF
         self._graph, self._starts, self._required, self._touched = graph, starts, required, touched

@@ -41,11 +41,12 @@ from taut.solver.certificate.spaces import (
     other_space,
     status_of_both,
 )
-from taut.solver.certificate.verify import Verification, verify_plan
 from taut.words import percent
 
 if TYPE_CHECKING:
     from networkx import DiGraph
+
+    from taut.solver.certificate.verify import Verification
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -100,8 +101,10 @@ class Plan:
         """Write the document as JSON, whole or not at all."""
         write_atomically(Path(path), json.dumps(self.document) + "\n")
 
-    def verify(self) -> Verification:
+    def verify(self) -> "Verification":
         """Check the certificate without trusting the search."""
+        from taut.solver.certificate.verify import verify_plan
+
         return verify_plan(json.loads(json.dumps(self.document)), self.source)
 
     @property

@@ -20,9 +20,9 @@ Gower and Ross (1969), Minimum spanning trees and single linkage cluster analysi
 """
 
 import numpy as np
-from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
-from taut.data.arrays import Floats, Ints
+from taut.data.arrays import Flags, Floats, Ints
+from taut.solver.bounds.node_walks import spanning_tree
 
 FASTER = 1.6
 """Links inside racks are so much faster than between them, by single linkage; other clusters have no racks."""
@@ -54,19 +54,19 @@ def fast_clusters(inverse: Floats, copies: Ints) -> Ints | None:
     block lie apart.
     """
     several = np.diag(inverse)[copies > 1]
-    merges = np.sort(np.concatenate([_tree_links(inverse), several]))
+    merges = np.sort(np.concatenate([spanning_tree(inverse), several]))
     ratios = merges[1:] / np.maximum(merges[:-1], 1e-300)
     if not len(ratios) or ratios.max() < FASTER:
         return None
     fastest = merges[int(ratios.argmax())]
     if several.max(initial=0.0) > fastest:
         return None
-    return np.asarray(connected_components(inverse <= fastest, directed=False)[1], dtype=np.int64)
+    return _components(inverse <= fastest)
 
 
-def _tree_links(inverse: Floats) -> Floats:
-    """Links of a minimum spanning tree of the blocks, which are the merges of single linkage."""
-    # By rank: scipy reads what is nearly zero as a missing link.
-    values, rank = np.unique(inverse, return_inverse=True)
-    tree = minimum_spanning_tree(np.triu(rank.reshape(inverse.shape) + 1, 1))
-    return np.asarray(values[tree.data.astype(np.int64) - 1])
+def _components(joined: Flags) -> Ints:
+    """Number of the component of every block, by symmetric pairs that are joined, in the order of first blocks."""
+    first, before = np.arange(len(joined)), np.full(len(joined), -1)
+    while (first != before).any():
+        before, first = first, np.minimum(first, np.where(joined, first, len(joined)).min(axis=1))
+    return np.asarray(np.unique(first, return_inverse=True)[1], dtype=np.int64)
