@@ -10,57 +10,59 @@ schedules              pipeline schedules it runs
 recompute              kinds of recompute it has
 recompute_modules      modules that selective recompute may name, none where it has one kind
 recompute_by_stage     whether stages may recompute differently
-zero, pipeline_zero    ZeRO stages it has, and those that go with a pipeline of several stages
+zero, pipeline_zero    ZeRO stages it has, and the ZeRO stages that it has in pipelines
 divisions              forms in which it states a division of the layers over stages (below)
-empty_ends             whether the first and the last of several chunks a device may have no layers, the embedding or
-                       the loss alone
-uneven_batch           whether replicas on different types of device may run different numbers of micro-batches,
-                       gradients being averaged over samples
-offload_zero           ZeRO stages beside which all optimizer states may be in the host's memory
-offload_part_zero      ZeRO stages beside which a part of them may be there
-offload_activations    kinds of recompute beside which activations may be there, whatever module they are of
-offload_pipelines      whether they may with several stages
-offload_shares         which shares of them: any, those of whole layers, fewer than all, or all
-offload_modules        modules whose inputs may be there (``taut.data.analytic.offload_modules``), beside any pipeline
-                       and no recompute or selective
-sequence_parallel      whether tensor ranks may, or must, share what lies between their blocks
+empty_ends             whether, with several chunks a device, the first chunk may hold only the embedding, and the last
+                       only the loss
+uneven_batch           whether replicas on different types of device may run different numbers of micro-batches, with
+                       gradients averaged over samples
+offload_zero           ZeRO stages that allow all optimizer states in the host's memory
+offload_part_zero      ZeRO stages that allow a part of the optimizer states in the host's memory
+offload_activations    kinds of recompute that allow activations of whole layers in the host's memory
+offload_pipelines      whether pipelines allow activations of whole layers in the host's memory
+offload_shares         allowed shares of these activations: ``any``; ``layers``, whole layers and fewer than all;
+                       ``all``, all or none
+offload_modules        modules whose inputs may be in the host's memory (``taut.data.analytic.offload_modules``), in
+                       pipelines too, with no recompute or selective recompute
+sequence_parallel      whether tensor ranks may, or must, divide the activations between their blocks
 context_parallel       whether context ranks may share every sequence
-cp_comm                how they share attention (``taut.formulations.degrees`` (4))
-overlap_context        whether a step of the ring of keys and values goes beside the attention of the step before
+cp_comm                how context ranks share attention (``taut.formulations.degrees`` (4))
+overlap_context        whether a step of a ring of keys and values runs during the attention of the step before
 expert_parallel        whether experts may have ranks of their own
-expert_zero            ZeRO stages beside several expert ranks, all that it has where none are named
-expert_tensor          whether several tensor ranks may share an expert beside several expert ranks
+expert_zero            ZeRO stages with expert ranks; all of ``zero`` if none is named
+expert_tensor          whether several tensor ranks may share an expert if experts have ranks of their own
 dispatch               how expert ranks exchange tokens unless a user says otherwise (``taut.data.layers.dispatch``)
 dispatchers            dispatchers of tokens to expert ranks that it has
-process_meshes         whether stages on one type of device may have other tensor and data-parallel degrees than those
-                       on another (``taut.formulations.meshes``)
+process_meshes         whether stages on different types of device may have different tensor and data-parallel degrees
+                       (``taut.formulations.meshes``)
 grad_precision         number formats in which it keeps and sums gradients
 overlap_grad_reduce    whether gradients are reduced during the last backward pass unless a user says otherwise
-overlap_in_pipelines   whether they can be with several stages
-fused_attention        whether attention is one kernel, whatever it was in the runs of a calibration; as it was there
-                       where a stack says nothing
+overlap_in_pipelines   whether this is possible in pipelines
+fused_attention        whether attention is one kernel; by default as in the runs of the calibration
 calibrations           fitted coefficients of its step time, catalog names or files, in the order of preference
 memory_models          fitted models of its memory, catalog names or files, in the order of preference
 rules                  the limits in words, each with its source
 =====================  ============================================================================================
 
-Forms of division are ``even``, as many layers in every chunk; ``with-ends``, even where embedding, loss or both count
-as a layer; ``balanced``, even, and the layers that are left over one each on the first stages; ``first-last``, as many
-on all pipeline ranks but the first and the last; and ``layout``, any (``taut.formulations.divisions``).
+Forms of division (``taut.formulations.divisions``):
 
-The calibration of a plan is the first that was fitted on the cluster's device in the plan's precision, on as many
-nodes; where there is none, the losses that the stack has on the nearest device, or in another recipe of narrow
-products, are taken over, and the plan says so. Devices are as far apart as the logarithms of their rates: with peak
-rate :math:`P` of half precision and memory bandwidth :math:`W`,
+- ``even``: every chunk has the same number of layers;
+- ``with-ends``: the same, with embedding, loss or both counted as a layer;
+- ``balanced``: even, with one more layer on each of the first stages if some are left over;
+- ``first-last``: all pipeline ranks except the first and the last have the same number of layers;
+- ``layout``: any division.
+
+The calibration of a plan is the first that was fitted on the cluster's device, in the plan's precision, on one node or
+several as the plan. For a model with experts it is one whose runs had experts, if the device has one; for other models
+it is one of dense models. If there is no calibration for the device, the plan takes the losses that the stack has on
+the nearest device, or in another recipe of narrow products, and says so. The distance of two devices is taken from the
+logarithms of their rates. With peak rate :math:`P` in half precision and memory bandwidth :math:`W` it is
 
 (1) :math:`\sqrt{\ln^2 (P / P') + \ln^2 (W / W')}`.
 
-For a model with experts it is one whose runs had experts, where the device has one, and for others one of dense models.
-
-Where a stack has attention in one kernel and the runs had not, what these runs lost in attention says nothing of the
-kernel: attention is then priced at the losses that the stack has in such a kernel on another device, or at what the
-device states (``fused``). At 8,192 tokens the one kind takes two to three times as long as the other, so that losses of
-the one mislead for the other.
+If the stack has attention in one kernel and the runs of the calibration had not, their losses in attention do not apply
+(``fused``): at 8,192 tokens one kind takes two to three times as long as the other. Attention then has the losses of
+such a kernel of this stack on another device, or the efficiency that the device states.
 """
 
 import math
@@ -94,7 +96,7 @@ class Rule(Spec):
 
 
 class Stack(Spec):
-    """What a framework can run, and its calibrations."""
+    """What a framework can run, and its calibrations; the table in ``taut.data.stack`` has the fields."""
 
     name: str
     description: str

@@ -110,14 +110,14 @@ def _first_last(layers: int, ranks: Ints, vpp: int) -> Iterator[Ints]:
 
 
 def is_stated(sizes: Ints, given: Ints | None) -> bool:
-    """Whether a division into so many layers (X,) is one of the families, (6)."""
+    """Whether a division with ``sizes`` layers (X,) belongs to one of the families ``given``, (6)."""
     if given is None:
         return True
     return bool(((given[..., 0] <= sizes) & (sizes <= given[..., 1])).all(axis=-1).any())
 
 
 def stated_ranges(given: Ints | None, layers: int) -> Flags | None:
-    """Whether chunk c may have layers [i, j) in some family, (X, L+1, L+1); None where any may be."""
+    """Whether chunk c may have layers [i, j) in some family, (X, L+1, L+1); None if any division may be stated."""
     if given is None:
         return None
     held = np.arange(layers + 1) - np.arange(layers + 1)[:, None]
@@ -128,7 +128,7 @@ def stated_ranges(given: Ints | None, layers: int) -> Flags | None:
 
 
 def listed(forms: Iterable[Form], layers: int, schedule: str, pp: int, vpp: int = 1) -> Ints | None:
-    """Layers of every chunk of all stated divisions, (n, X); None where any can be stated, or too many."""
+    """Layers of every chunk of all stated divisions, (n, X); None if any can be stated, or if there are too many."""
     return _listed(tuple(forms), layers, pp, vpp, schedule in ON_V)
 
 

@@ -68,15 +68,15 @@ def after_overlap(
 
 
 def overlaps(problem: PlanningProblem, candidate: Candidate) -> bool:
-    """Whether a candidate's reductions overlap its backward pass; ZeRO-2 and 3 have none left to overlap."""
+    """Whether a candidate's reductions overlap its last backward pass; under ZeRO-2 and 3 none is left to overlap."""
     return problem.overlap_grad_reduce and problem.latency.waits_for_every_stage and candidate.zero < 2
 
 
 def least_bytes(problem: PlanningProblem, candidate: Candidate, gradients: Floats | None = None) -> Floats:
     """
-    Bytes of every range that no backward pass can hide, (L+1, L+1): the last bucket, (2).
+    Bytes of every range that no backward pass can hide, (L+1, L+1): the last bucket, (2), or all without overlap.
 
-    They are of the gradients that all holders exchange, unless others are given.
+    ``gradients``: bytes of every range, (L+1, L+1); by default the gradients of common parameters.
     """
     gradients = problem.gradient_bytes(candidate) if gradients is None else gradients
     if not overlaps(problem, candidate):

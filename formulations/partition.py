@@ -146,7 +146,13 @@ class PartitionProblem:
 
 
 class Crossing(NamedTuple):
-    """What a hop between classes (6) or nodes adds, most blocks of a node, whether stage 0 is alone on its nodes."""
+    """
+    What hops between classes of device, (6), and between nodes add.
+
+    ``whole``, ``before``: least seconds that a hop between the classes adds, with its way back and without it.
+    ``further``: least seconds that a hop between nodes adds. ``room``: most blocks of a node. ``alone``: whether stage
+    0 shares no node with another stage.
+    """
 
     whole: float
     before: float

@@ -64,8 +64,13 @@ class PlanningProblem:
     """
     A planning problem: model, cluster, costs, memory model and space, with the tables that price a plan.
 
-    A calibration multiplies the communication here; its other coefficients are in the cost table already.
-    ``overlap_grad_reduce`` says whether the latency model ``step`` reduces gradients during the last backward pass.
+    ``taut.planning_problem`` makes one from a request. ``candidates`` lists the space. For a candidate, ``tables`` has
+    seconds, bytes and messages of every range of layers, ``stage_memory`` (or ``device_memory`` if a device has several
+    chunks) says what fits, and ``terms`` lists the collectives of weights and gradients. Tables are made on demand and
+    kept.
+
+    The ``calibration`` multiplies communication here; its other coefficients are in the cost table already. With
+    ``overlap_grad_reduce`` the latency model ``step`` reduces gradients during the last backward pass.
     """
 
     model: ModelSpec

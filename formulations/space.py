@@ -129,9 +129,10 @@ ORDER = Field(
 @dataclass(frozen=True, slots=True, order=True)
 class Candidate:
     """
-    A candidate: degrees, micro-batch, schedule, ZeRO. Division, recompute and placement are decided inside it.
+    A candidate: degrees, micro-batch, schedule and ZeRO stage. Division, recompute and placement are decided inside it.
 
-    ``FIELDS`` says what each field means.
+    A record in ``FIELDS`` says what each field means, what may be fixed, and how it is written. The rules above, and
+    the modules of ``taut.formulations.mechanisms``, say which values a space has.
     """
 
     pp: Annotated[Whole, STAGES]
@@ -304,12 +305,15 @@ SELDOM_WRITTEN = "seldom written"
 
 class StrategySpace(Spec):
     """
-    What is varied and what is fixed; the plan carries it, and ``verify`` enumerates it again.
+    What is varied and what is fixed. A plan carries its space, and ``verify`` enumerates the space again.
 
-    ``stack`` names the framework (``taut.data.stack``) whose limits the other fields state. ``recompute_modules`` are
-    the modules of selective recompute (``taut.data.analytic.recompute_modules``); none stands for the attention core,
-    or for what the stack recomputes. ``dispatch`` says how expert ranks exchange tokens, (14). ``overlap_context`` says
-    whether steps of a ring of keys and values run during attention (``taut.formulations.tables.block_traffic`` (2)).
+    ``stack`` names the framework whose limits the other fields state; fields with a name of ``taut.data.stack`` have
+    the meaning there. ``max_tp``, ``max_cp``, ``max_ep`` and ``max_vpp`` are the largest degrees. ``max_even_vpp``
+    allows more chunks a device if all chunks can be equal. With ``hybrid_sharding`` replicas may have several copies of
+    sharded weights. ``fixed`` holds the values of ``--fix``, and ``orders`` further orders of passes for candidates.
+    ``recompute_modules`` are the modules of selective recompute (``taut.data.analytic.recompute_modules``); without
+    any it recomputes the attention core, or what the stack recomputes. ``optimizer_offload`` and
+    ``activation_offload`` list the shares on hosts that a candidate may have.
     """
 
     global_batch: Annotated[int, pydantic.Field(gt=0, le=MOST_SEQUENCES)]

@@ -1,4 +1,4 @@
-"""What a search returns: limits in, status, bounds by candidate and incumbent out."""
+"""What a search takes and returns: its limits; its status, the bounds of all candidates, and the incumbent."""
 
 import math
 from dataclasses import dataclass, field
@@ -16,7 +16,12 @@ SOLVED = 1e-9
 
 
 class Status(StrEnum):
-    """What is known when the search stops."""
+    """
+    What is known when a search stops.
+
+    ``optimal``: the gap is at most ``OPTIMALITY_GAP``. ``feasible``: there is a plan, and the gap is larger.
+    ``infeasible``: it is proven that no plan fits. ``unknown``: neither a plan nor such a proof was found.
+    """
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
@@ -25,7 +30,12 @@ class Status(StrEnum):
 
 
 class State(StrEnum):
-    """What is known of one candidate."""
+    """
+    What is known of one candidate, from its bound and the incumbent.
+
+    ``infeasible``: no division fits the memory. ``pruned``: the bound is at least the incumbent's seconds. ``solved``:
+    the bound equals the best plan of the candidate. ``open``: the bound is below the incumbent's seconds.
+    """
 
     INFEASIBLE = "infeasible"
     PRUNED = "pruned"
@@ -50,7 +60,7 @@ class Source(StrEnum):
 
 
 class StoppedBy(StrEnum):
-    """Why a search ended."""
+    """Why a search ended: a limit, an interrupt, a gap that is small enough, or no candidate left to refine."""
 
     GAP = "gap"
     TIME = "time"
@@ -77,7 +87,7 @@ class Limits:
 
 @dataclass(slots=True, kw_only=True)
 class CandidateBound:
-    """The best known bound of a candidate, its source, and the state that follows."""
+    """The best known bound of a candidate in seconds, the source and witness that prove it, and the state."""
 
     candidate: Candidate
     lower_bound: float
@@ -100,8 +110,9 @@ class SearchResult:
     """
     Outcome of the branch and bound over candidates.
 
-    ``orders`` are those that it added to the problem's space, ``relaxations`` the candidates' bounds in closed form,
-    ``history`` the moments of ``taut.solver.branch_and_bound.progress``.
+    ``bounds`` has an entry for every candidate. ``orders`` were added to the problem's space during the search.
+    ``relaxations`` are the bounds ``relaxation`` that were computed. ``history`` lists the changes of incumbent and
+    bound (``taut.solver.branch_and_bound.progress``). ``work`` counts refinements.
     """
 
     status: Status

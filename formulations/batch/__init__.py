@@ -1,6 +1,8 @@
 """
-The evaluator of step time and memory over many configurations, as arrays with one row each.
+Step time and memory of many configurations at once, one row each, for ``taut predict`` and for fits.
 
-``configurations`` holds the rows, ``step_time`` their seconds by term, ``memory`` their bytes by term. It prices the
-same model as ``taut.formulations.latency`` and ``taut.formulations.tables.memory``, with even stages.
+Begin with ``configurations``, the rows. ``step_time`` has their seconds by term, from ``unit_seconds`` (a layer's
+passes, a hop), ``layouts`` (which rings and hops leave a node) and the compiled loops ``counts`` and ``order_counts``.
+``memory`` has their bytes by term. The prices are those of ``taut.formulations.latency`` and
+``taut.formulations.tables.memory``, for the even division or the stated one, and tests hold both to each other.
 """

@@ -73,11 +73,13 @@ from taut.formulations.tables.block_links import BlockLink, best_block
 
 class Traffic(NamedTuple):
     """
-    Bytes over the slowest link and steps, of tensor groups, context ranks and exchanges, of one shape, (1, 2, 4).
+    What blocks send for ranges of layers: bytes over the slowest link, and steps that pay its latency, (1) to (4).
 
-    Those of exchanges, and of all-to-alls of context ranks, are inside nodes and between them. Of context rings there
-    are bytes, steps and seconds of attention beside them, on a last axis for layers alike in these, (3).
-    ``expert_hidden`` are seconds of exchanges that another micro-batch hides, 0 where it hides none, (4).
+    ``group``: all-reduces of tensor groups, (1). ``ring``: rings of context ranks, (3), with a last axis for layers of
+    equal bytes and equal attention; ``ring_hidden`` are the seconds of attention that hide a step. ``context``:
+    all-to-alls of context ranks, (2), with bytes inside nodes (``near``) and between them (``far``). ``near_bytes``,
+    ``far_bytes``, ``expert_steps``: all-to-alls of expert ranks, (4), of which another micro-batch hides
+    ``expert_hidden`` seconds. All arrays have one shape, except for the last axis of ``ring``.
     """
 
     group_bytes: Floats

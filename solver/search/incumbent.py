@@ -12,7 +12,12 @@ from taut.solver.result import SOLVED, CandidateBound, Incumbent, State
 
 
 class Best:
-    """The incumbent, if there is one."""
+    """
+    The incumbent of a search, if there is one.
+
+    Every placement passes through here. The evaluator prices it, and a placement that breaks a rule is dropped. What
+    found the placement, and at which price, does not matter.
+    """
 
     def __init__(self, problem: PlanningProblem, incumbent: Incumbent | None = None) -> None:
         self._problem, self.incumbent = problem, incumbent
@@ -27,7 +32,7 @@ class Best:
         self.take(bound, problem.strategy, problem.devices(placed.positions))
 
     def take(self, bound: CandidateBound, strategy: Strategy, devices: Ints) -> None:
-        """The same of a strategy on devices (pp, dp, tp cp)."""
+        """Price a strategy on devices (pp, pipelines, width), and keep it as ``offer`` does."""
         if violations(self._problem, strategy, devices):
             return
         seconds = float(step_time(self._problem, strategy, devices).total)

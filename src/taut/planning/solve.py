@@ -83,17 +83,17 @@ def plan(
         Specs or their plain values, catalog names (``gpt3-175b``, ``dgx-a100:16``) or files; or a ``PlanRequest``
         alone, which holds everything below but ``method``, ``processes`` and ``progress``.
     method
-        ``branch-and-bound``, in every space that a named ``stack`` has: one degree for all stages, and on devices of
-        several types also meshes, stages with degrees of their own on each type; ``meshes``, these alone;
-        ``simulated``, the best candidates of one degree scored by simulating them; ``cp-sat`` or ``cbc``, the
-        strategy as an integer program and its placement as a quadratic assignment; or a baseline from its paper,
-        ``megatron``, ``amp``, ``pipette``, ``hethub``, ``varuna``, ``fsdp`` or ``random``. Bounds are those of the
+        ``branch-and-bound`` searches every space of a named ``stack``: one degree for all stages and, with several
+        types of device, meshes (degrees by type). ``meshes`` searches the latter only. ``simulated`` scores the best
+        candidates by simulation. ``cp-sat`` and ``cbc`` solve the strategy as an integer program and the placement as
+        a quadratic assignment. ``megatron``, ``amp``, ``pipette``, ``hethub``, ``varuna``, ``fsdp`` and ``random`` are
+        baselines from their papers. With every method the bounds are those of the
         branch and bound in any case, which has what the method leaves of the time limit, at least a quarter.
     processes
-        Of the branch and bound, which share incumbent and bounds; with several, ``work_limit`` holds for groups of
-        candidates, and which of several plans within the gap is found depends on the time.
+        Processes of the branch and bound, which share incumbent and bounds. With several processes ``work_limit`` holds
+        for each group of candidates. If several plans are within the gap, the clock then decides which one is found.
     progress
-        Called with a ``Listener``: ``wall_s``, ``incumbent``, ``lower_bound``, and in ``doing`` what was just done.
+        Called with a ``Progress``: ``wall_s``, ``incumbent``, ``lower_bound``, and in ``doing`` what was just done.
     **options
         ``global_batch``, and any other option of a request (``taut.planning.options``), such as ``seq``, ``stack``,
         ``fix`` or ``time_limit``. ``help(taut.PlanRequest)`` lists them with their meanings.
