@@ -241,7 +241,7 @@ def chunk_problem(
         passing=passing,
         budget=float(budgets(memory, problem.capacity_kib, margin=margin).max() // KIB * KIB),
         stated=problem.stated_divisions(candidate),
-        ends=int(candidate.empty_ends),
+        ends=candidate.end_parts,
     )
 
 

@@ -237,7 +237,7 @@ class PlanningProblem:
             node_size=int(self.links.gpus_per_node.max()),
             modules=tuple(self.space.recompute_modules),
             core_inverse=self._core_inverse,
-            ends=candidate.empty_ends,
+            ends=candidate.end_parts > 0,
             dispatch=self.space.dispatch,
             hosts=moved_activations(self.cluster, self.space, candidate),
         )
@@ -250,7 +250,7 @@ class PlanningProblem:
 
     def num_layers(self, candidate: Candidate) -> int:
         """What a candidate divides: layers, with embedding and head where the end chunks may have none."""
-        return len(self.model.blocks) + 2 * candidate.empty_ends
+        return len(self.model.blocks) + 2 * candidate.end_parts
 
     def recompute_of(self, candidate: Candidate) -> tuple[Recompute, ...]:
         """Recompute that a stage of a candidate may choose."""

@@ -200,6 +200,11 @@ class Candidate:
         return self.dp * self.tp * self.cp // self.width
 
     @property
+    def end_parts(self) -> int:
+        """Parts that are divided before the first layer and after the last: the embedding and the head, or none."""
+        return int(self.empty_ends)
+
+    @property
     def pipelines_by_type(self) -> bool:
         """Whether each pipeline is on one type of device, with its own number of micro-batches."""
         return self.uneven_batch

@@ -7,8 +7,8 @@ layers where a schedule has several chunks a device; recompute kinds (``taut.dat
 (1) A division is the layer ranges :math:`[i_x, j_x)` of the stages, :math:`i_0 = 0`, :math:`i_x < j_x = i_{x+1}` and
     :math:`j_{X-1} = L`, and a recompute :math:`r_x` for each.
 
-(2) Where the first and the last chunk may have no layers (``Candidate.empty_ends``), a division is that of L + 2 parts,
-    embedding, layers and head, and layer l is part l + 1. A part is in a stage by (1), so no other stage is empty.
+(2) Where embedding and head are parts (``Candidate.end_parts``), a division is that of L + 2 parts, embedding, layers
+    and head, and layer l is part l + 1. A part is in a stage by (1), so no other stage is empty.
 
 (3) Where replicas divide the micro-batches of a step unevenly (``Candidate.pipelines_by_type``), replica z runs
     :math:`m_z \ge 1` of them, :math:`\sum_z m_z = dp\, m`.
@@ -90,20 +90,21 @@ class Division:
         return self.recompute_index, self.starts, self.ends
 
 
-def with_ends(stages: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+def stages_of_parts(candidate: Candidate, stages: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     """Stages of layers as stages of parts, (2): embedding to the first, head to the last."""
-    parts = [(first + 1, end + 1) for first, end in stages]
+    if not stages:
+        return stages
+    ahead = candidate.end_parts
+    parts = [(first + ahead, end + ahead) for first, end in stages]
     parts[0] = (stages[0][0], parts[0][1])
-    parts[-1] = (parts[-1][0], stages[-1][1] + 2)
+    parts[-1] = (parts[-1][0], parts[-1][1] + ahead)
     return tuple(parts)
 
 
 def division_of_layers(candidate: Candidate, layers: Sequence[int], recompute_index: Ints) -> Division:
     """The division with so many layers in every chunk, of which embedding and head may be parts, (1) and (2)."""
-    ends = np.cumsum(layers)
-    if candidate.empty_ends:
-        ends = ends + 1
-        ends[-1] += 1
+    ends = np.cumsum(layers) + candidate.end_parts
+    ends[-1] += candidate.end_parts
     return Division.of_ends(ends, recompute_index)
 
 
@@ -132,10 +133,10 @@ class Strategy:
     @property
     def layer_stages(self) -> tuple[tuple[int, int], ...]:
         """First layer and end of every stage; a first or last one without layers has none between them, (2)."""
-        if not self.candidate.empty_ends:
+        if not (ahead := self.candidate.end_parts):
             return self.stages
-        last = self.stages[-1][1] - 2
-        return tuple((min(max(first - 1, 0), last), min(end - 1, last)) for first, end in self.stages)
+        last = self.stages[-1][1] - 2 * ahead
+        return tuple((min(max(first - ahead, 0), last), min(end - ahead, last)) for first, end in self.stages)
 
     @property
     def recompute(self) -> tuple[str, ...]:

@@ -122,7 +122,7 @@ class Prices:
         self.problem, self.candidate = problem, candidate
         self.recompute_communication = recompute_communication
         #: Layers, with embedding and head where the end chunks may have none; the first of them is ``ahead`` parts on.
-        self.layers, self.ahead = problem.num_layers(candidate), int(candidate.empty_ends)
+        self.layers, self.ahead = problem.num_layers(candidate), candidate.end_parts
         self.tables = problem.tables(candidate)
         priced = problem.priced_layers(candidate)
         names = [layer.kind for layer in priced.kinds]

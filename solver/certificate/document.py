@@ -26,7 +26,7 @@ from taut.formulations.meshes.choice import Mesh, MeshChoice
 from taut.formulations.meshes.step_time import MeshPlan, mesh_violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
-from taut.formulations.strategy import Division, Strategy, with_ends
+from taut.formulations.strategy import Division, Strategy, stages_of_parts
 
 FORMAT, MESHES = "taut-plan/1", "taut-meshes/1"
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
@@ -373,9 +373,8 @@ def strategy_of(section: StrategySection, source: str) -> Strategy:
         If a stage is not a pair of layer numbers.
     """
     check_stages(section, source)
-    candidate, stages = section.candidate, tuple((first, end) for first, end in section.stages)
-    if candidate.empty_ends and stages:
-        stages = with_ends(stages)
+    candidate = section.candidate
+    stages = stages_of_parts(candidate, tuple((first, end) for first, end in section.stages))
     division, micro_batches = Division(stages, tuple(section.recompute)), tuple(section.micro_batches)
     return Strategy(candidate=candidate, division=division, micro_batches=micro_batches)
 

@@ -140,7 +140,7 @@ def priced_as_is(request: PlanRequest, current: Current) -> Stated:
     chunks, shown = len(strategy.stages), "|".join(map(str, current.layers))
     if len(current.layers) != chunks or sum(current.layers) != total:
         raise FieldError("current", f"layers={shown}", f"expected {chunks} numbers that add up to {total} layers")
-    if not (all(current.layers) or strategy.candidate.empty_ends):
+    if not (all(current.layers) or strategy.candidate.end_parts):
         reason = "expected layers in every stage, and in every chunk unless the stack may leave end chunks without"
         raise FieldError("current", f"layers={shown}", reason)
     return stated._replace(strategy=_divided(strategy, current.layers))
