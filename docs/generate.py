@@ -16,7 +16,7 @@ from nbconvert import MarkdownExporter
 import taut
 from taut.commands.app import app
 from taut.formulations.space import ALWAYS, DEFAULTS, FIELDS
-from taut.planning.fixed_values import NAMES
+from taut.planning.choices import NAMES
 from taut.planning.options import reference
 
 ROLE = re.compile(r":(?:math|mod|func|class|meth|attr):<code>")

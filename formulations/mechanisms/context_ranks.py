@@ -31,11 +31,14 @@ from taut.data.cluster import ClusterSpec
 from taut.data.layers.layer import LayerSpec
 from taut.data.model import ModelSpec
 from taut.data.stack import CONTEXT_KINDS, ContextKind
+from taut.data.suggest import one_of
+from taut.errors import FieldError
 from taut.formulations.degrees import inner_contexts
 from taut.formulations.fields import Columns, Compared, Field, Fix, Words, divides_devices, named, one_of_names
 from taut.formulations.links import Links
 
 if TYPE_CHECKING:
+    from taut.formulations.asked import Asked
     from taut.formulations.space import StrategySpace
 
 CONTEXT_RANKS = Field(
@@ -59,6 +62,21 @@ ATTENTION = Field(
     compared=Compared(9, change=3),
     rule=lambda space: _rule_of_kinds(space) if space.fixed["cp_comm"] != "p2p" else "",
 )
+
+
+def check_contexts(asked: "Asked") -> None:
+    """Refuse context ranks, or a way to share attention, that nothing prices or the stack has not."""
+    stack, kind = asked.stack, asked.fix.get("cp_comm")
+    if kind is not None and kind not in stack.cp_comm:
+        reason = f"not in {stack.name}, expected {one_of(str(kind), stack.cp_comm)}, or stack any"
+        raise FieldError("fix", f"cp_comm={kind}", reason)
+    field, ranks = ("fix", asked.fix["cp"]) if "cp" in asked.fix else ("max_cp", asked.max_cp or 1)
+    if ranks == 1:
+        return
+    asked.check_mechanism("context ranks")
+    if not stack.context_parallel:
+        shown = f"cp={ranks}" if field == "fix" else str(ranks)
+        raise FieldError(field, shown, f"not in {stack.name}, expected 1, or stack any")
 
 
 def _rule_of_kinds(space: "StrategySpace") -> str:

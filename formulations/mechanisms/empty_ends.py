@@ -15,6 +15,7 @@ from taut.data.stack import ANY_DIVISION
 from taut.formulations.fields import Field, Fix, true_or_false
 
 if TYPE_CHECKING:
+    from taut.formulations.asked import Asked
     from taut.formulations.space import Candidate, Workload
 
 END_CHUNKS = Field(
@@ -24,6 +25,11 @@ END_CHUNKS = Field(
 )
 ENDS = 2
 """Parts that are divided beside the layers: embedding and head."""
+
+
+def check_ends(asked: "Asked") -> None:
+    """Refuse end chunks without layers where the stack has none, or nothing prices them."""
+    asked.check_stack("empty_ends")
 
 
 def with_ends(workload: "Workload", candidate: "Candidate") -> Iterator["Candidate"]:

@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING
 
 from taut.data.costs import Recompute
 from taut.data.model import ModelSpec
+from taut.errors import FieldError
 from taut.formulations.degrees import expert_degrees
 from taut.formulations.fields import Compared, Field, Fix, Words, divides_devices
 from taut.formulations.mechanisms.recompute import recompute_of, suits
 
 if TYPE_CHECKING:
+    from taut.formulations.asked import Asked
     from taut.formulations.space import Candidate, StrategySpace, Workload
 
 RULE = (
@@ -48,6 +50,27 @@ EXPERT_TENSOR_RANKS = Field(
     compared=Compared(11, held=False, shown=False),
     rule=lambda space: RULE,
 )
+
+
+def check_experts(asked: "Asked") -> None:
+    """Refuse expert ranks where the model has no experts, nothing prices them, or the stack has none."""
+    fix, model, stack = asked.fix, asked.model, asked.stack
+    if fix.get("ep", 1) == 1:
+        return
+    shown = f"ep={fix['ep']}"
+    if not model.has_experts:
+        raise FieldError("fix", shown, f"{model.name} has no experts, expected 1")
+    if any(count % fix["ep"] for count in model.expert_counts):
+        counts = ", ".join(map(str, sorted(model.expert_counts)))
+        raise FieldError("fix", shown, f"expected a divisor of the {counts} experts of a layer")
+    asked.check_mechanism("expert ranks")
+    if not stack.expert_parallel:
+        raise FieldError("fix", shown, f"not in {stack.name}, expected 1, or stack any")
+    if not stack.expert_tensor and (wide := fix.get("etp", 1)) > 1:
+        raise FieldError("fix", f"etp={wide}", f"not in {stack.name} with {shown}, expected 1, or stack any")
+    if stack.expert_zero is not None and (zero := fix.get("zero")) not in (None, *stack.expert_zero):
+        expected = ", ".join(map(str, stack.expert_zero))
+        raise FieldError("fix", f"zero={zero}", f"not in {stack.name} with {shown}, expected one of {expected}")
 
 
 def with_expert_ranks(workload: "Workload", candidate: "Candidate") -> Iterator["Candidate"]:

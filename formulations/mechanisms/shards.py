@@ -52,6 +52,7 @@ from taut.formulations.fields import Columns, Compared, Field, Fix, Fixed, Words
 from taut.formulations.terms import Group, Load, MemoryTerm, Ring, Term
 
 if TYPE_CHECKING:
+    from taut.formulations.asked import Asked
     from taut.formulations.space import Candidate, Workload
     from taut.formulations.tables.stage_tables import StageTables
 
@@ -124,6 +125,15 @@ def with_zero(workload: "Workload", candidate: "Candidate") -> Iterator["Candida
     """The candidate under every ZeRO stage, (9)."""
     for zero in workload.space.zero_stages(candidate.pp, candidate.dp_cp):
         yield replace(candidate, zero=zero) if zero else candidate
+
+
+def check_copies(asked: "Asked") -> None:
+    """Refuse groups of replicas with a copy each where nothing prices them, and where nothing is sharded."""
+    if "dp_shard" not in asked.fix:
+        return
+    asked.check_mechanism("dp_shard")
+    if asked.fix.get("zero") == 0:
+        raise FieldError("fix", "zero=0", "shares nothing, expected 1, 2 or 3 with dp_shard")
 
 
 def with_copies(workload: "Workload", candidate: "Candidate") -> Iterator["Candidate"]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from taut.formulations.fields import Field, Fix, Words, true_or_false
 
 if TYPE_CHECKING:
+    from taut.formulations.asked import Asked
     from taut.formulations.space import Candidate, Workload
 
 UNEVEN_BATCH = Field(
@@ -25,6 +26,11 @@ UNEVEN_BATCH = Field(
     fix=Fix(15, bool, true_or_false),
     words=Words(14, lambda candidate: "uneven batch" if candidate.uneven_batch else ""),
 )
+
+
+def check_uneven(asked: "Asked") -> None:
+    """Refuse an uneven batch where the stack has none, or nothing prices it."""
+    asked.check_stack("uneven_batch")
 
 
 def with_uneven_batch(workload: "Workload", candidate: "Candidate") -> Iterator["Candidate"]:

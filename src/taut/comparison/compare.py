@@ -20,7 +20,7 @@ from taut.comparison.result import Change, Comparison, Priced, stated_fields
 from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.formulations.space import CHANGES, COMPARED, SELDOM, fixable_value
 from taut.formulations.strategy import Strategy
-from taut.planning.fixed_values import OF_ALL_STAGES
+from taut.planning.choices import OF_ALL_STAGES
 from taut.planning.options import PlanOptions
 from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of

@@ -7,6 +7,7 @@ command line names by its flag.
 """
 
 import inspect
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
@@ -28,7 +29,6 @@ from taut.errors import DataError, FieldError
 from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, SIMULATED, LatencyModel, LatencyName, prices_of
 from taut.formulations.mechanisms.offload import SHARES
 from taut.formulations.space import MOST_SEQUENCES
-from taut.planning.accepted import flag, number, one_of_names, optional, whole
 from taut.planning.options import DEFAULTS, Name, PlanOptions, reference
 from taut.solver.result import Limits
 
@@ -36,6 +36,55 @@ MOST_SEED = 2**31 - 1
 """The largest seed that every part of a search takes."""
 ModelInput = ModelSpec | Name | Mapping[str, Any]
 ClusterInput = ClusterSpec | Name | Mapping[str, Any]
+
+
+def whole(expected: str, least: int = 1, most: float = math.inf) -> Callable[[object], int]:
+    """Accept a whole number within limits; numpy's are whole numbers as well, truth values are not."""
+
+    def accept(value: object) -> int:
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise ValueError(expected)
+        number = operator.index(value)
+        if not least <= number <= most:
+            raise ValueError(expected)
+        return number
+
+    return accept
+
+
+def number(expected: str, holds: Callable[[float], bool]) -> Callable[[object], float]:
+    """Accept a number that holds; not a number holds nothing."""
+
+    def accept(value: object) -> float:
+        if isinstance(value, bool | str | bytes) or not hasattr(value, "__float__") or not holds(float(value)):
+            raise ValueError(expected)
+        return float(value)
+
+    return accept
+
+
+def one_of_names(known: Iterable[str]) -> Callable[[object], str]:
+    """Accept one of some names."""
+    names = tuple(known)
+
+    def accept(value: object) -> str:
+        if value not in names:
+            raise ValueError(f"expected {one_of(str(value), names)}")
+        return str(value)
+
+    return accept
+
+
+def flag(value: object) -> bool:
+    """Accept a truth value alone."""
+    if not isinstance(value, bool):
+        raise ValueError("expected true or false")
+    return value
+
+
+def optional(accept: Callable[[object], object]) -> BeforeValidator:
+    """Accept None beside what a function accepts."""
+    return BeforeValidator(lambda value: None if value is None else accept(value))
 
 
 S = TypeVar("S", bound=Spec)

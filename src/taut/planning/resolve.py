@@ -18,13 +18,13 @@ from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.stack import ANY_DIVISION, Stack
 from taut.errors import DataError, FieldError
+from taut.formulations.asked import Asked
 from taut.formulations.degrees import divisors, tensor_degrees
 from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, SIMULATED
 from taut.formulations.mechanisms.offload import check_all_hosts
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIELDS, FIXES, StrategySpace
-from taut.planning.choices import check_choices
-from taut.planning.fixed_values import check_fixed
+from taut.planning.choices import CHECKS, check_fixed
 from taut.planning.offload import beside_offload, with_activations
 from taut.planning.request import PlanRequest
 from taut.planning.stack import (
@@ -78,7 +78,17 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
     check_fixed(request.fix, request.global_batch, cluster)
     space = beside_offload(request, space_of(request, model, cluster, stack), stack, memory)
     space = with_activations(request, space, stack, model)
-    check_choices(request, model, stack, space, memory)
+    asked = Asked(
+        fix=request.fix,
+        max_cp=request.max_cp,
+        schedules=space.schedules,
+        model=model,
+        stack=stack,
+        latency=request.latency,
+        memory=memory,
+    )
+    for check in CHECKS:
+        check(asked)
     costs = _costs(request.profile, model, cluster, memory, space, calibration, tensor)
     check_all_hosts(cluster, memory, space)
     return PlanningProblem(model, cluster, costs, memory, space, request.latency_model, calibration, overlap)

@@ -19,7 +19,7 @@ from taut.data.model import ModelSpec
 from taut.data.stack import SCHEDULES, Schedule, Stack, calibration_for
 from taut.errors import FieldError
 from taut.formulations.space import StrategySpace
-from taut.planning.fixed_values import OF_ALL_STAGES
+from taut.planning.choices import OF_ALL_STAGES
 from taut.planning.request import PlanRequest
 
 DEFAULT_STACK, WHOLE_SPACE = "megatron-core", "any"

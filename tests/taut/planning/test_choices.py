@@ -3,7 +3,7 @@
 import pytest
 
 from taut.errors import DataError
-from taut.planning.fixed_values import check_fixed
+from taut.planning.choices import check_fixed
 from tests.support.small import cluster
 
 
