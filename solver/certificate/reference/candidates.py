@@ -153,6 +153,7 @@ def _degrees(case: Case) -> Iterator[Choice]:
     for tp, cp in product(_divisors(devices), repeat=2):
         if devices % (tp * cp) or tp > case.space["max_tp"] or not _splits(case, tp) or not _contexts(case, tp, cp):
             continue
+        kinds = [*_kinds(case, tp, cp)]
         for pp in _divisors(devices // tp // cp):
             dp = devices // tp // cp // pp
             for micro_batch in (
@@ -168,7 +169,7 @@ def _degrees(case: Case) -> Iterator[Choice]:
                             for copy in _copies(case, tp, dp, zero) if cp == 1 else [0]:
                                 for shared in _shared_recompute(case, schedule):
                                     choice = Choice(*head, zero, sharded, (), copy, shared, cp)
-                                    kinds, ranks = [*_kinds(case, tp, cp)], [*expert_ranks(case, choice)]
+                                    ranks = [*expert_ranks(case, choice)]
                                     for kind, (ep, etp), away in product(kinds, ranks, states_away(case, choice)):
                                         found = replace(
                                             choice,

@@ -34,15 +34,16 @@ consecutive tp cp ranks context rank c. In groups of ep etp consecutive ranks ev
 """
 
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.data.layers.layer import LayerSpec
 from taut.solver.certificate.reference.divisions import Stages
 from taut.solver.certificate.reference.exchanges import both_ways, copies
 from taut.solver.certificate.reference.layers import (
     RECOMPUTE,
+    Layers,
     attention_inverse,
     layers_of,
     layers_with_ends,
@@ -52,95 +53,27 @@ from taut.solver.certificate.reference.network import Network
 from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
 
 
-class Figures:
-    """A plan with its links, and the figures of its stages."""
+class Places:
+    """
+    The devices of placements (n, pp, dp, tp) at the degrees of a candidate, with the links within their blocks.
 
-    def __init__(self, case: Case, choice: Choice, stages: Stages, recompute: tuple[str, ...], devices: Ints) -> None:
-        if "network" not in case.kept:
-            case.kept["network"] = Network(case.cluster)
-            names = list(case.cluster.devices)
-            case.kept["kinds"] = np.array([names.index(node.device.name) for node in case.cluster.node_list])
-        self.case, self.choice, self.devices = case, choice, devices
-        self.network: Network = case.kept["network"]
-        self.kinds = case.kept["kinds"][self.network.node_of[devices]]
-        self.layers = layers_of(case, choice)
-        self.first, self.last = np.array([first for first, _ in stages]), np.array([end for _, end in stages]) - 1
-        row = np.repeat([RECOMPUTE.index(r) for r in recompute], self.last - self.first + 1)
-        #: Seconds (3, types, layers), and (3, types, chunks).
-        self.by_layer = self.layers.passes[:, :, row, np.arange(len(row))]
-        self.passes = self.summed(self.by_layer)
-        #: Bytes and numbers of all-reduces and tokens of experts, seconds of these that another micro-batch hides,
-        #: bytes and number of all-to-alls of context ranks, and turns of keys by layers alike in these and in attention
-        #: (9 + kinds, chunks): forward, and all.
-        layers, one = self.layers, np.ones(len(row))
-        kinds, of_kind = np.unique(np.stack([layers.keys, layers.core]), axis=1, return_inverse=True)
-        self.turn_bytes, self.turn_flops = kinds
-        turns = one * (of_kind.ravel() == np.arange(kinds.shape[1])[:, None])
-        outputs, chosen = self._summed_forward()
-        usual, exchange = case.coefficient("tensor_parallel"), case.coefficient("exchange")
-        gathers = case.dispatch.dispatcher == "allgather"
-        wide = (self.choice.ep * (chosen > 0) if gathers else chosen) * (self.choice.etp > 1) * exchange
-        each = np.array(
-            [
-                outputs * usual / 2 * layers.output,
-                (outputs * usual + (wide > 0) * (not gathers) * exchange) / 2,
-                wide / 2 * layers.output,
-                *copies(case, choice, int(self.network.size.max()))
-                * layers.output
-                * exchange
-                * (1.0 if gathers else case.dispatch.imbalance),
-                (chosen > 0) * exchange * (self.choice.expert_group - 1 if gathers else 1),
-                (chosen > 0) * layers.hiding * case.hides(choice) / 2,
-                layers.moved * usual,
-                one * usual,
-                *turns * usual,
-            ]
-        )
-        there, back = both_ways(case, choice)
-        number = numbers_of_layers(case, choice)
-        modules = set(case.space.get("recompute_modules", ()))
-        each, more = number * each, number * self._repeated(modules, each, there)
-        self.sent = np.concatenate([there, np.ones((3 + len(turns), len(row)))]) * each
-        self.is_last = np.isin(np.arange(len(row)), self.last)
-        self.parameters, self.experts = self.summed(layers.parameters), self.summed(layers.experts)
-        again = np.where((row == 2) | (row == 1) & (not modules or "core_attn" in modules), 1, 0)
-        contexts = np.array([0 * row + 2, *[2 + again] * 2, *[3 + again] * len(turns)])
-        times = np.concatenate([np.where(row == 2, 2 * there, there) + back, contexts])
-        self.forward, self.every = self.summed(self.sent), self.summed(times * each + (row == 1) * more)
+    Sampled strategies share placements, so that those of the last call are kept.
+    """
 
-    @property
-    def blocks(self) -> list[LayerSpec]:
-        """Layers, and the ones beside embedding and head where these are parts."""
-        return layers_with_ends(self.case, self.choice)
+    def __init__(self, network: Network, kinds: Ints, choice: Choice, devices: Ints) -> None:
+        self.network, self.choice, self.devices = network, choice, devices
+        self.kinds = kinds[network.node_of[devices]]
+        self._hops: dict[tuple[bytes, bool], tuple[Floats, Floats]] = {}
 
-    def _summed_forward(self) -> tuple[Floats, Floats]:
-        """Outputs of each layer that are summed forward but its experts', and experts elsewhere for a token, (L,)."""
-        found = [(2, 0) for _ in self.blocks]
-        for at, layer in enumerate(self.blocks):
-            if layer.experts is not None and self.choice.ep > 1:
-                found[at] = 1 + int(layer.experts.shared_ffn_hidden > 0), layer.experts.experts_per_token
-        outputs, chosen = np.array(found, dtype=float).T
-        return outputs, chosen
-
-    def _repeated(self, modules: set[str], each: Floats, there: Floats) -> Floats:
-        """What recomputing modules sends again, of what layers send in half of their passes' times, by layer, (6)."""
-        found, usual = np.zeros_like(each), self.case.coefficient("tensor_parallel")
-        for at, layer in enumerate(self.blocks):
-            one = usual * np.array([self.layers.output[at], 1, *[0] * (len(each) - 2)])
-            apart = layer.experts is not None and self.choice.ep > 1
-            shared = layer.experts is not None and layer.experts.shared_ffn_hidden > 0
-            if apart and "moe" in modules:
-                found[:6, at] = there[:, at] * each[:6, at]
-                found[:, at] -= one
-            elif apart:
-                found[:, at] = one * (shared and "shared_experts" in modules)
-            else:
-                found[:, at] = one * (("mlp" if layer.experts is None else "moe") in modules)
-        return found
-
-    def summed(self, figures: Floats | Ints) -> Floats:
-        """Figures by layer (..., L), summed over the layers of every chunk."""
-        return np.asarray(np.add.reduceat(figures, self.first, axis=-1))
+    def hop_links(self, rank: Ints, *, back: bool) -> tuple[Floats, Floats]:
+        """Latency and rate from every chunk to the next, on pipeline ranks (C,), or back, (n, C - 1, dp, tp), (2)."""
+        key = rank.tobytes(), back
+        if key not in self._hops:
+            i, j = self.devices[:, rank[:-1]], self.devices[:, rank[1:]]
+            if back:
+                i, j = j, i
+            self._hops[key] = self.network.latency(i, j), self.network.rate(i, j, self.choice.block)
+        return self._hops[key]
 
     @cached_property
     def holders(self) -> Ints:
@@ -203,17 +136,163 @@ class Figures:
         near, far, wait = np.max(found, axis=0)
         return near, far, wait
 
+
+def places_of(case: Case, choice: Choice, devices: Ints) -> Places:
+    """The devices of placements with their links."""
+    if "network" not in case.kept:
+        case.kept["network"] = Network(case.cluster)
+        names = list(case.cluster.devices)
+        case.kept["kinds"] = np.array([names.index(node.device.name) for node in case.cluster.node_list])
+    degrees, latest = (choice.tp, choice.cp, choice.ep, choice.etp), case.kept.get("places")
+    if latest is None or latest[0] != degrees or not np.array_equal(latest[1].devices, devices):
+        places = Places(case.kept["network"], case.kept["kinds"], choice, devices.copy())
+        latest = case.kept["places"] = (degrees, places)
+    found: Places = latest[1]
+    return found
+
+
+class Sent(NamedTuple):
+    """
+    What the layers of a candidate exchange in their blocks, whatever its stages.
+
+    ``turns`` are bytes of keys and FLOP of attention of layers alike in these (2, kinds). ``there`` and ``back`` say
+    how often the first six of (9 + kinds) figures are sent forward and backward, ``each`` (9 + kinds, L) what is sent
+    once, ``forward`` what is sent forward, and ``repeated`` what recomputing modules sends again.
+    """
+
+    turns: Floats
+    there: Floats
+    back: Floats
+    each: Floats
+    forward: Floats
+    repeated: Floats
+
+
+def sent_of(case: Case, choice: Choice, layers: Layers, network: Network) -> Sent:
+    """What the layers of a candidate exchange; that of the last one is kept, as many of its stages are priced."""
+    latest = case.kept.get("sent")
+    if latest is None or latest[0] != choice:
+        latest = case.kept["sent"] = (choice, _sent(case, choice, layers, network))
+    found: Sent = latest[1]
+    return found
+
+
+def _sent(case: Case, choice: Choice, layers: Layers, network: Network) -> Sent:
+    one = np.ones(len(layers.keys))
+    kinds, of_kind = np.unique(np.stack([layers.keys, layers.core]), axis=1, return_inverse=True)
+    turns = one * (of_kind.ravel() == np.arange(kinds.shape[1])[:, None])
+    outputs, chosen = _summed_forward(case, choice)
+    usual, exchange = case.coefficient("tensor_parallel"), case.coefficient("exchange")
+    gathers = case.dispatch.dispatcher == "allgather"
+    wide = (choice.ep * (chosen > 0) if gathers else chosen) * (choice.etp > 1) * exchange
+    each = np.array(
+        [
+            outputs * usual / 2 * layers.output,
+            (outputs * usual + (wide > 0) * (not gathers) * exchange) / 2,
+            wide / 2 * layers.output,
+            *copies(case, choice, int(network.size.max()))
+            * layers.output
+            * exchange
+            * (1.0 if gathers else case.dispatch.imbalance),
+            (chosen > 0) * exchange * (choice.expert_group - 1 if gathers else 1),
+            (chosen > 0) * layers.hiding * case.hides(choice) / 2,
+            layers.moved * usual,
+            one * usual,
+            *turns * usual,
+        ]
+    )
+    there, back = both_ways(case, choice)
+    number = numbers_of_layers(case, choice)
+    repeated = number * _repeated(case, choice, layers, each, there)
+    each = number * each
+    forward = np.concatenate([there, np.ones((3 + len(turns), len(one)))]) * each
+    return Sent(kinds, there, back, each, forward, repeated)
+
+
+def _summed_forward(case: Case, choice: Choice) -> tuple[Floats, Floats]:
+    """Outputs of each layer that are summed forward but its experts', and experts elsewhere for a token, (L,)."""
+    blocks = layers_with_ends(case, choice)
+    found = [(2, 0) for _ in blocks]
+    for at, layer in enumerate(blocks):
+        if layer.experts is not None and choice.ep > 1:
+            found[at] = 1 + int(layer.experts.shared_ffn_hidden > 0), layer.experts.experts_per_token
+    outputs, chosen = np.array(found, dtype=float).T
+    return outputs, chosen
+
+
+def _repeated(case: Case, choice: Choice, layers: Layers, each: Floats, there: Floats) -> Floats:
+    """What recomputing modules sends again, of what layers send in half of their passes' times, by layer, (6)."""
+    modules, usual = set(case.space.get("recompute_modules", ())), case.coefficient("tensor_parallel")
+    found = np.zeros_like(each)
+    for at, layer in enumerate(layers_with_ends(case, choice) if modules else ()):
+        one = usual * np.array([layers.output[at], 1, *[0] * (len(each) - 2)])
+        apart = layer.experts is not None and choice.ep > 1
+        shared = layer.experts is not None and layer.experts.shared_ffn_hidden > 0
+        if apart and "moe" in modules:
+            found[:6, at] = there[:, at] * each[:6, at]
+            found[:, at] -= one
+        elif apart:
+            found[:, at] = one * (shared and "shared_experts" in modules)
+        else:
+            found[:, at] = one * (("mlp" if layer.experts is None else "moe") in modules)
+    return found
+
+
+class Figures:
+    """A plan with its links, and the figures of its stages."""
+
+    def __init__(self, case: Case, choice: Choice, stages: Stages, recompute: tuple[str, ...], devices: Ints) -> None:
+        self.case, self.choice, self.devices = case, choice, devices
+        self.places = places_of(case, choice, devices)
+        self.network, self.kinds = self.places.network, self.places.kinds
+        self.layers = layers_of(case, choice)
+        self.first, self.last = np.array([first for first, _ in stages]), np.array([end for _, end in stages]) - 1
+        row = np.repeat([RECOMPUTE.index(r) for r in recompute], self.last - self.first + 1)
+        #: Seconds (3, types, layers), and (3, types, chunks).
+        self.by_layer = self.layers.passes[:, :, row, np.arange(len(row))]
+        self.passes = self.summed(self.by_layer)
+        #: Bytes and numbers of all-reduces and tokens of experts, seconds of these that another micro-batch hides,
+        #: bytes and number of all-to-alls of context ranks, and turns of keys by layers alike in these and in attention
+        #: (9 + kinds, chunks): forward, and all.
+        sent = sent_of(case, choice, self.layers, self.network)
+        self.turn_bytes, self.turn_flops = sent.turns
+        modules = set(case.space.get("recompute_modules", ()))
+        self.sent = sent.forward
+        self.is_last = np.isin(np.arange(len(row)), self.last)
+        self.parameters, self.experts = self.summed(self.layers.parameters), self.summed(self.layers.experts)
+        again = np.where((row == 2) | (row == 1) & (not modules or "core_attn" in modules), 1, 0)
+        contexts = np.array([0 * row + 2, *[2 + again] * 2, *[3 + again] * sent.turns.shape[1]])
+        times = np.concatenate([np.where(row == 2, 2 * sent.there, sent.there) + sent.back, contexts])
+        every = times * sent.each
+        if modules:
+            every = every + (row == 1) * sent.repeated
+        self.forward, self.every = self.summed(self.sent), self.summed(every)
+
+    def summed(self, figures: Floats | Ints) -> Floats:
+        """Figures by layer (..., L), summed over the layers of every chunk."""
+        return np.asarray(np.add.reduceat(figures, self.first, axis=-1))
+
+    @property
+    def holders(self) -> Ints:
+        """Devices by the weights that they hold, (n, pp, dp cp, tp)."""
+        return self.places.holders
+
+    @property
+    def expert_holders(self) -> Ints:
+        """Devices by the experts that they hold, (n, pp, groups, devices of a group)."""
+        return self.places.expert_holders
+
     def rings(self, sent: Floats, rank: Ints) -> Floats:
         """Seconds of what blocks of pipeline ranks (C,) exchange, (n, C, blocks), of (9 + kinds, C) figures."""
         tp, found = self.choice.tp, np.zeros((len(self.devices), len(rank), self.choice.blocks))
         moved, steps, sums, near, far, exchanges, hidden, whole, times, *turns = sent[:, :, None]
         if tp > 1:
-            rate, latency = (figure[:, rank] for figure in self.group_link)
+            rate, latency = (figure[:, rank] for figure in self.places.group_link)
             found = found + 2 * (tp - 1) / tp * (moved + sums) / rate + 2 * (tp - 1) * steps * latency
         if self.choice.cp > 1:
             found = found + self._contexts(rank, whole, times, turns)
         if self.choice.ep > 1:
-            inside, between, latency = (figure[:, rank] for figure in self.expert_link)
+            inside, between, latency = (figure[:, rank] for figure in self.places.expert_link)
             found = found + np.maximum((near * inside + far * between) / tp + exchanges * latency - hidden, 0)
         return np.asarray(found)
 
@@ -223,12 +302,12 @@ class Figures:
         here = self.choice.inner(int(self.network.size.max()))
         count = {"a2a": 1, "a2a+p2p": cp // here}.get(kind, cp)
         if kind.startswith("a2a"):
-            near, far, wait = (figure[:, rank] for figure in self.context_exchange)
+            near, far, wait = (figure[:, rank] for figure in self.places.context_exchange)
             peers = cp if kind == "a2a" else here
             found = found + whole * ((here - 1) * near + (peers - here) * far) / peers + 2 * times * wait
             slow = far
         else:
-            rate, wait = (figure[:, rank] for figure in self.context_link)
+            rate, wait = (figure[:, rank] for figure in self.places.context_link)
             slow = 1 / rate
         hidden = attention_inverse(self.case) if kind != "all_gather" else 0.0
         for number, keys, flops in zip(turns, self.turn_bytes, self.turn_flops, strict=True):
@@ -257,8 +336,6 @@ class Figures:
 
     def hops(self, rank: Ints, *, back: bool) -> Floats:
         """Seconds from every chunk to the next, on pipeline ranks (C,), or back: (n, C - 1, dp, tp), (2)."""
-        i, j, choice = self.devices[:, rank[:-1]], self.devices[:, rank[1:]], self.choice
-        if back:
-            i, j = j, i
-        message = self.layers.output[self.last[:-1]] / (choice.tp if choice.sequence_parallel else 1)
-        return np.asarray(self.network.latency(i, j) + message[:, None, None] / self.network.rate(i, j, choice.block))
+        message = self.layers.output[self.last[:-1]] / (self.choice.tp if self.choice.sequence_parallel else 1)
+        latency, rate = self.places.hop_links(rank, back=back)
+        return np.asarray(latency + message[:, None, None] / rate)
