@@ -1,21 +1,22 @@
 r"""
 Refinements of one candidate: how its bound rises and its plan falls.
 
-(1) ``balance``, and ``relaxation`` before all else: closed forms;
-(2) ``partition``: exact stages and recompute within memory, and a first placement; or that bound of a candidate that
-    dominates this one, where it is beaten (``taut.solver.bounds.partition_dominance``);
-(3) ``every-placement`` where there are few placements of different groups, ``placement`` for few equal tensor groups;
-    annealing otherwise (which lowers the incumbent, not the bound), and on mixed devices plans by their types
-    (``taut.solver.search.typed_plans``);
-(4) ``cover``: on alike devices, the pipelines are annealed on their own, first shortly, then at length in turn with
-    the refinement of a case distinction.
+(1) Closed forms: bound ``balance``, then ``relaxation``.
+(2) Division: bound ``partition``, exact stages and recompute within memory, and a plan by a first placement. If a
+    candidate that dominates this one is beaten already, its bound is taken instead
+    (``taut.solver.bounds.partition_dominance``).
+(3) Placement: bound ``every-placement`` if there are few placements of different groups, or ``placement`` for few
+    tensor groups that are equal. Otherwise, and if the exact placement does not close the gap, annealing finds a plan
+    and no bound. With several types of device, plans by type are tried too (``taut.solver.search.typed_plans``).
+(4) Cover: bound ``cover``, on equal devices. The pipelines are annealed on their own, first briefly, then at length in
+    turn with the refinement of a case distinction.
 
-(5) Where replicas divide the batch unevenly, (2) divides for every type of device, and plans by type take the place of
-    (3) and (4) (``taut.solver.search.uneven_plans``).
+(5) With an uneven batch, (2) divides for every type of device, and plans by type replace (3) and (4)
+    (``taut.solver.search.uneven_plans``).
 
-A schedule that is priced by its order has refinements of its own (``taut.solver.search.order_refinement``); (3) anneals
-with stages in the place of devices and exchanges positions where that is better by the order itself
-(``taut.solver.order_priced.placing``).
+No step follows once the bound reaches the incumbent. An order-priced candidate has steps of its own
+(``taut.solver.search.order_refinement``). Its placements are annealed with a stage for each device, and then improved
+by exchanges that the order itself prices (``taut.solver.order_priced.placing``).
 """
 
 from typing import Any
@@ -51,7 +52,7 @@ from taut.solver.threads import Stopping
 
 
 class Refining:
-    """All candidates of one search: what is known of them beyond their bounds, and the best plan that it led to."""
+    """The refinements of all candidates of one search, with the ladder, the standing of each, and the incumbent."""
 
     def __init__(
         self,
@@ -86,11 +87,11 @@ class Refining:
         return bound.state is State.OPEN and self.standing(bound.candidate).unbranched is not None
 
     def has_lower_limit(self, bound: CandidateBound) -> bool:
-        """Whether there is such a plan by now."""
+        """Whether the incumbent by now lets the candidate branch."""
         return self._by_order.has_lower_limit(self.standing(bound.candidate))
 
     def refine(self, bound: CandidateBound) -> bool:
-        """Refine a candidate by one step; returns whether there is another."""
+        """Refine a candidate by one step; returns whether another step is left."""
         at = self.standing(bound.candidate)
         if at.stage is Stage.DIVIDE:
             more = self._by_order.divide(bound, at) if bound.candidate.is_order_priced else self._partition(bound, at)
@@ -105,7 +106,7 @@ class Refining:
         return more and at.advance() and bound.state is State.OPEN
 
     def _partition(self, bound: CandidateBound, at: Standing) -> bool:
-        """Exact stages within memory and a constructed placement, (2)."""
+        """Raise the bound to ``partition``, and offer a constructed placement, (2)."""
         if self._inherit(bound):
             return False
         found = partition(self.ladder, bound.candidate, self._best.seconds * ABOVE)
@@ -123,7 +124,7 @@ class Refining:
         return True
 
     def _place_by_type(self, bound: CandidateBound, found: Evaluation) -> bool:
-        """Plans with the divisions of each type of device, (5)."""
+        """Offer plans with the divisions of each type of device, (5)."""
         bound.lower_bound, bound.source = max(bound.lower_bound, found.seconds), found.source
         if bound.lower_bound < self._best.seconds:
             divisions = (each.division for each in found.divided)
@@ -132,7 +133,7 @@ class Refining:
         return False
 
     def _inherit(self, bound: CandidateBound) -> bool:
-        """Take bound ``partition`` of a beaten candidate that dominates this one; returns whether there is one."""
+        """Take the bound of a beaten candidate that dominates this one; returns whether there is such a candidate."""
         data: PartitionData | None = None
         for other in likely_dominating(bound.candidate, self._divided):
             seconds, witness = self._divided[other]
@@ -146,7 +147,7 @@ class Refining:
         return False
 
     def _placement(self, bound: CandidateBound, at: Standing, found: Partition) -> bool:
-        """Exact placement where it is cheap, annealing otherwise, (3)."""
+        """Place exactly if that is cheap, and anneal if the gap is not closed, (3)."""
         candidate, at.division, closed = bound.candidate, None, False
         computed = placement(self.ladder, candidate)
         if computed is not None and computed.placed is not None:
@@ -178,7 +179,7 @@ class Refining:
         return True
 
     def _cover(self, bound: CandidateBound, covering: CoverSearch) -> bool:
-        """Better pipelines, then one refinement of the case distinction, (4)."""
+        """Anneal pipelines, then refine the case distinction once, (4)."""
         if not covering.annealed:
             problem = placing(self._problem, bound.candidate, covering.partition)
             limits = self._limits
@@ -193,7 +194,7 @@ class Refining:
         return more or not covering.annealed
 
     def decide(self, bound: CandidateBound) -> Assignment | None:
-        """The assignment that lacks least memory, None if unknown; where it fits it is offered and annealed."""
+        """The assignment that lacks least memory, None if unknown; if it fits, offer it, annealed too."""
         found = least_missing(self._problem, bound.candidate)
         if found is not None and found.missing == 0:
             problem = placement_problem(self._problem, found.strategy)
@@ -221,7 +222,7 @@ class Refining:
         return anneal_restarts(problem, start, seed=limits.seed, workers=limits.workers, stopping=self._stopping)
 
     def _anneal_cautious(self, bound: CandidateBound) -> None:
-        """Stages that fit every device type, for when the relaxed ones fit no placement or place badly."""
+        """Anneal a division that fits every device type: the division of (2) may fit no placement, or place badly."""
         stages = partition_problem(self._problem, bound.candidate, cautious=True)
         no_edges = np.zeros(stages.num_layers + 1)
         found = solve_partition(stages, no_edges, no_edges)
