@@ -35,7 +35,7 @@ from taut.solver.order_priced.dominance import dominates, stated
 from taut.solver.order_priced.witness import missing_bytes, rederived
 from taut.solver.placement.exact.enumerate import solve_by_enumeration
 from taut.solver.placement.exact.joint import solve_joint
-from taut.solver.placement.exact.node_sets.bound import solve_by_node_sets
+from taut.solver.placement.exact.node_sets import solve_by_node_sets
 from taut.solver.placement.exact.node_slots import solve_by_slots
 from taut.solver.placement.path_cover.bound import cover_bound
 from taut.solver.placement.path_cover.witness import witnessed

@@ -3,7 +3,7 @@ Computing the rungs of the ladder (``taut.solver.bounds.ladder``) for a candidat
 
 Rungs that take no witness are computed as they are checked. ``order`` and ``order-memory`` seek their witness
 (``taut.solver.order_priced.bound``). ``cover`` is no single computation: the search refines it step by step
-(``taut.solver.placement.path_cover.candidate``).
+(``taut.solver.placement.path_cover.proving``).
 """
 
 import math
@@ -25,7 +25,7 @@ from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.bound import OrderBound, order_bound
 from taut.solver.placement.exact.enumerate import solve_by_enumeration
 from taut.solver.placement.exact.joint import Joint, solve_joint
-from taut.solver.placement.exact.node_sets.bound import solve_by_node_sets
+from taut.solver.placement.exact.node_sets import solve_by_node_sets
 from taut.solver.placement.exact.node_slots import solve_by_slots
 from taut.solver.result import Source
 

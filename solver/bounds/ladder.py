@@ -56,7 +56,7 @@ from taut.solver.layer_division.memory_excess import Need, division_need
 from taut.solver.order_priced.pricing import ROUNDING as ORDER_ROUNDING
 from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration
 from taut.solver.placement.exact.joint import has_joint
-from taut.solver.placement.exact.node_sets.bound import has_node_sets
+from taut.solver.placement.exact.node_sets import has_node_sets
 from taut.solver.placement.exact.node_slots import SlotCache, has_node_slots
 from taut.solver.placement.exact.subset_cache import SubsetCache
 from taut.solver.placement.path_cover.bound import has_cover

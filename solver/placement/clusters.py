@@ -4,7 +4,7 @@ Clusters of near nodes, by average linkage, and greedy sets of fast links; heuri
 Pipelines are short where their nodes lie in one rack or leaf: nodes are ordered by the dendrogram of hops, in which the
 two nearest clusters are merged until all nodes are one. The ring of the first stage is fast where all its links are:
 sets of fast links grow node by node. The dendrogram's clusters, leaves and racks among them, are also the sets whose
-cuts are separated (``taut.solver.placement.path_cover.cut_pool``); cuts hold for any set.
+cuts are separated (``taut.solver.placement.path_cover.path_bound``); cuts hold for any set.
 
 References
 ----------

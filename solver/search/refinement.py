@@ -39,8 +39,7 @@ from taut.solver.order_priced.placing import best_of, constructed, improved
 from taut.solver.placement.annealing.anneal import anneal_restarts, best_start
 from taut.solver.placement.exact.memory_assignment import Assignment, least_missing
 from taut.solver.placement.path_cover.bound import has_cover
-from taut.solver.placement.path_cover.candidate import CoverSearch, load
-from taut.solver.placement.path_cover.proving import CoverCache
+from taut.solver.placement.path_cover.proving import CoverCache, CoverSearch, load
 from taut.solver.placement.result import FoundPlacement
 from taut.solver.result import CandidateBound, Limits, Source, State
 from taut.solver.search.incumbent import Best

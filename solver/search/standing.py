@@ -11,7 +11,7 @@ from taut.formulations.strategy import Strategy
 from taut.solver.bounds.computations import Evaluation
 from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
-from taut.solver.placement.path_cover.candidate import CoverSearch
+from taut.solver.placement.path_cover.proving import CoverSearch
 from taut.solver.result import CandidateBound, State
 
 ABOVE = 1 + 1e-9

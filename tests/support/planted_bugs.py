@@ -49,7 +49,7 @@ from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.layer_division import divide, pairs
 from taut.solver.placement.exact import enumerate as every_placement
-from taut.solver.placement.exact import joint, node_slots, slot_hops
+from taut.solver.placement.exact import joint, node_slots
 from taut.solver.result import Limits
 from taut.solver.search.search import search
 from tests.support.instances import random_problem
@@ -258,7 +258,7 @@ BUGS: dict[str, Patch] = {
     ),
     "rings of mixed stages tripled": _scaled(least_rings, "least_mixed_rings", 3.0),
     "ten more hops where stage 0 fills its nodes": _changed(least_hops, "hops_of_others", lambda found, *_: found + 10),
-    "hops between alike nodes ten times as long": _scaled(slot_hops, "most_hops", 10.0),
+    "hops between alike nodes ten times as long": _scaled(node_slots, "most_hops", 10.0),
     "an all-slow pipeline beside another +30 %": _scaled(pairs, "solve_pair", 1.3),
 }
 

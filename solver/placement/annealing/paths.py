@@ -3,21 +3,40 @@ Pipelines on nodes by simulated annealing: good placements of many nodes, never 
 
 Sets: dp paths of pp slots on a slot graph (``taut.solver.placement.slots``). Variables: the node of every slot.
 Data: :math:`c_z` seconds of path z beyond those of pp - 1 shortest hops; wait, seconds for the reductions of the
-leading stages (``taut.solver.placement.annealing.path_reductions`` (1)).
+leading stages (``taut.solver.placement.annealing.path_prices`` (6)).
 
 (1) Minimise :math:`(\sum_z c_z^8)^{1/8} + wait` in place of :math:`\max_z c_z + wait`: in the 8-norm every long path
     counts, so that no move is lost on the plateaus of a maximum. The best placement by the maximum is kept.
 (2) A worse neighbour by :math:`\Delta` seconds is accepted with probability :math:`e^{-\Delta / T}`; the temperature T
-    falls geometrically. Moves are those of ``taut.solver.placement.annealing.path_moves``.
+    falls geometrically. Moves are (4) to (9).
 (3) The random number is drawn first: with u of it a neighbour is accepted exactly up to the value less
     :math:`T \ln u`. Most are beyond that by their hops and the rings that stay as they are, and others once a slow
     link of one ring is known, so that few rings are priced in full.
+
+A state is an array (dp, pp) of nodes, a path a row. A move does one of these:
+
+(4) swaps two slots, of one or two paths;
+(5) swaps a segment, a stretch of a path in one node, with as many slots of another path;
+(6) exchanges the ends of two paths from one stage on;
+(7) reverses a part of a path;
+(8) takes a slot out of its path and puts it in elsewhere;
+(9) exchanges all slots of two nodes.
+
+Random bits are those of a xorshift generator (Marsaglia 2003, Xorshift RNGs), whose state is an array of one.
+
+Annealing begins with runs in phases, short ones first. Pipelines that take near nodes are short; stages that take near
+nodes have fast rings. Where stage 0 alone is waited for, the best runs begin with either, with nodes in random order,
+or with stage 0 on a set of fast links. Where several stages are, a run that begins with stages across racks seldom
+leaves them, so most begin with every stage on near nodes; without racks that a stage fits none is near, and those with
+stage 0 alone on fast links come first. Few placements have fast rings on all of them and results vary, so more runs
+follow from the starts that led farthest.
 
 References
 ----------
 Kirkpatrick, Gelatt and Vecchi (1983), Optimization by simulated annealing.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -25,10 +44,11 @@ import numpy as np
 from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import jit
 from taut.formulations.rings import ring_factor
-from taut.solver.placement.annealing.path_moves import below, draw, move, share, swap_nodes
 from taut.solver.placement.annealing.path_prices import (
     Instance,
+    Reductions,
     Rings,
+    by_stage,
     longest_of,
     path_length,
     power,
@@ -38,9 +58,108 @@ from taut.solver.placement.annealing.path_prices import (
     slowest_link,
     slowest_link_of,
     slowest_tie,
+    stage_wait,
 )
-from taut.solver.placement.annealing.path_reductions import Reductions, by_stage, stage_wait
+from taut.solver.placement.clusters import fast_link_sets, linkage_order
+from taut.solver.placement.path_cover.racks.visits import fast_clusters
 from taut.solver.placement.slots import SlotGraph
+
+
+@jit
+def draw(state: Ints) -> int:
+    """Draw 31 random bits; ``state`` (1,) changes."""
+    x = state[0]
+    x ^= x << 13
+    x ^= (x >> 7) & 0x1FFFFFFFFFFFFFF
+    x ^= x << 17
+    state[0] = x
+    return int((x >> 32) & 0x7FFFFFFF)
+
+
+@jit
+def share(state: Ints) -> float:
+    """Draw a random number from 0 to below 1."""
+    return draw(state) / 2147483648.0
+
+
+@jit
+def below(state: Ints, bound: int) -> int:
+    """Draw a random number from 0 to below ``bound``, at most 2^31, without a division."""
+    return (draw(state) * bound) >> 31
+
+
+@jit
+def move(state: Ints, paths: Ints, y: int, z: int, shared: bool) -> None:
+    """
+    Make one of the moves (4) to (8).
+
+    ``state``: the random generator, (1,); ``paths``: nodes of every path, (dp, pp), changed in place; ``y``, ``z``: the
+    paths to change; the same path twice for moves within one; ``shared``: whether any node has several slots, so that
+    (5) makes sense.
+    """
+    pp = paths.shape[1]
+    kind = share(state)
+    i, j = below(state, pp), below(state, pp)
+    if shared and kind < 0.4:
+        swap_segments(state, paths, y, z, i, j)
+        return
+    if y != z:
+        if kind < 0.6 or pp < 3:
+            paths[y, i], paths[z, j] = paths[z, j], paths[y, i]
+            return
+        i = max(i, 1)
+        for x in range(i, pp):
+            paths[y, x], paths[z, x] = paths[z, x], paths[y, x]
+        return
+    low, high = min(i, j), max(i, j)
+    if kind < 0.5:
+        while low < high:
+            paths[y, low], paths[y, high] = paths[y, high], paths[y, low]
+            low += 1
+            high -= 1
+    else:
+        moved, towards = paths[y, i], 1 if j > i else -1
+        while i != j:
+            paths[y, i] = paths[y, i + towards]
+            i += towards
+        paths[y, j] = moved
+
+
+@jit
+def swap_segments(state: Ints, paths: Ints, y: int, z: int, i: int, j: int) -> None:
+    """
+    Swap the segment around a slot, or a part of it, with as many slots that begin with a segment, (5).
+
+    ``state``: the random generator, (1,); ``paths``: nodes of every path, (dp, pp), changed in place; ``i``, ``j``:
+    slots of y and z in the segments.
+    """
+    pp = paths.shape[1]
+    low, high, there = i, i + 1, j
+    while low > 0 and paths[y, low - 1] == paths[y, i]:
+        low -= 1
+    while high < pp and paths[y, high] == paths[y, i]:
+        high += 1
+    while there > 0 and paths[z, there - 1] == paths[z, j]:
+        there -= 1
+    if share(state) < 0.3:
+        high = low + 1 + below(state, high - low)
+    size = min(high - low, pp - there)
+    if y == z and abs(low - there) < size:
+        return
+    for x in range(size):
+        paths[y, low + x], paths[z, there + x] = paths[z, there + x], paths[y, low + x]
+
+
+@jit
+def swap_nodes(paths: Ints, a: int, b: int) -> None:
+    """Exchange all slots of nodes a and b, of equal size, in ``paths`` (dp, pp), (9)."""
+    for z in range(paths.shape[0]):
+        for x in range(paths.shape[1]):
+            if paths[z, x] == a:
+                paths[z, x] = b
+            elif paths[z, x] == b:
+                paths[z, x] = a
+
 
 HOT, WARM, MILD, COLD = 0.3, 0.15, 0.05, 0.002
 """
@@ -274,3 +393,91 @@ def _swap(
     if longest < before.best:
         best_paths[:] = paths
     return _Value(value, tie, min(before.best, longest))
+
+
+MAX_FAST_SETS = 8
+"""Sets of fast links from which annealing begins, the first two at length: stage 0 of a good placement lies in one."""
+MANY_NODES = 192
+"""Nodes beyond which annealing always begins with near nodes together: its moves do not suffice to find them."""
+FURTHER = 10
+"""
+Further pairs of runs where several stages are waited for, from the two starts that led to the best so far.
+
+On clusters of 64 and 128 nodes the best of eight runs is 0.3 to 1.5 % of the communication below the median.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PathStart:
+    """
+    Start of an annealing run.
+
+    ``near`` nodes together or in random order; slots of so many ``leading`` stages taken stage by stage before all
+    others, which are taken path by path, or of as many as is best (None); first temperature ``hot``; ``share`` of the
+    moves at length; ``first``, nodes with fast links that the first slots are to have.
+    """
+
+    near: bool
+    leading: int | None
+    hot: float
+    share: float
+    first: tuple[int, ...] | None = None
+
+    def options(self, graph: SlotGraph, seed: int) -> list[Ints]:
+        """
+        Build the paths.
+
+        ``seed``: seed of the random order. Returns nodes, (paths, pp), of which the best are to be taken.
+        """
+        n = len(graph.hops)
+        order = linkage_order(graph.hops) if self.near else np.random.default_rng(seed).permutation(n)
+        if self.first is not None:
+            order = np.concatenate([self.first, order[~np.isin(order, self.first)]])
+        numbers = range(graph.pp) if self.leading is None else [self.leading]
+        return [first_paths(graph, order, leading) for leading in numbers]
+
+
+def first_paths(graph: SlotGraph, order: Ints, leading: int = 0) -> Ints:
+    """Paths (paths, pp) that take the nodes' slots in order, those of leading stages stage by stage before all else."""
+    taken, first = np.repeat(order, graph.capacity[order]), leading * graph.num_paths
+    stages = taken[:first].reshape(leading, graph.num_paths).T
+    return np.hstack([stages, taken[first:].reshape(graph.num_paths, -1)])
+
+
+def phases(graph: SlotGraph) -> list[list[PathStart]]:
+    """
+    List the runs of a graph of which stage 0 alone is waited for.
+
+    Returns starts of the runs of each phase.
+    """
+    if len(graph.capacity) > MANY_NODES:
+        return [[PathStart(True, None, MILD, share), PathStart(True, 0, WARM, share)] for share in (0.1, 1.0)]
+    if (graph.capacity == 1).all():
+        brief = [PathStart(near, 0, HOT, 0.1) for near in (True, False)]
+        random = [PathStart(False, 0, hot, 1.0) for hot in (HOT, WARM)]
+        sets = [tuple(nodes) for nodes in fast_link_sets(graph.inverse, graph.num_paths)[:MAX_FAST_SETS].tolist()]
+        tight = [PathStart(True, 1, MILD, 1.0 if place < 2 else 0.1, first) for place, first in enumerate(sets)]
+        return [phase for phase in (brief, random, tight[:2], tight[2:]) if phase]
+    return [
+        [PathStart(True, None, MILD, 0.1), PathStart(True, 0, HOT, 0.1)],
+        [PathStart(True, None, MILD, 1.0), PathStart(False, 0, WARM, 1.0)],
+        [PathStart(False, None, MILD, 1.0), PathStart(False, 0, HOT, 1.0)],
+    ]
+
+
+def stagewise(graph: SlotGraph) -> list[list[PathStart]]:
+    """
+    List the runs of a graph of whose stages several are waited for.
+
+    Returns starts of the runs of each phase.
+    """
+    if (graph.capacity > 1).any():
+        return phases(graph)
+    every, sets = graph.pp, [tuple(v) for v in fast_link_sets(graph.inverse, graph.num_paths)[:2].tolist()]
+    brief = [PathStart(True, every, WARM, 0.1), PathStart(True, every, WARM, 0.1, sets[0])]
+    apart = [PathStart(True, 1, MILD, 1.0, sets[0]), PathStart(False, 0, WARM, 1.0)]
+    whole = [PathStart(True, every, MILD, 1.0), *(PathStart(True, every, WARM, 1.0, first) for first in sets)]
+    rack = fast_clusters(graph.inverse, graph.capacity)
+    racked = rack is not None and int(np.bincount(rack).max()) >= graph.num_paths
+    at_length = [whole[:2], apart] if racked else [apart, whole[:2]]
+    return [brief, *at_length, [*whole[2:], PathStart(True, every, HOT, 1.0)]]

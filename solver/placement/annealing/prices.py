@@ -11,7 +11,11 @@ Sets: positions :math:`p = z \cdot pp + x` with R sites each, as in ``taut.formu
     stage's replicas end earlier by its lag, and its ring may hide behind its backward pass
     (``taut.formulations.placement`` (2)). This is the evaluator's step time (``taut.formulations.latency``) without
     optimizer and constant, priced one replica or one ring at a time.
-(5) Passes wait for gathers and scatters among some replicas (``taut.solver.placement.annealing.gather_prices``).
+(5) A replica's passes wait for the ring of the replicas that it gathers from (``taut.formulations.sharding`` (2)), so a
+    change of one of them changes the price of all.
+
+In the latency model ``step`` stage x of a replica ends before its pipeline by its lag: the backward passes and gradient
+hops of the stages before it (``taut.formulations.placement`` (2)). In the papers' models lags are zero.
 """
 
 from typing import Any, NamedTuple
@@ -20,9 +24,83 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
+from taut.formulations.gradient_reductions import by_device_of
 from taut.formulations.pair_table import PairTable
 from taut.formulations.placement import PlacementProblem
-from taut.solver.placement.annealing.gather_prices import GatherPrices, exposed_seconds, gather_prices
+from taut.formulations.sharding import gather_slowdown, sharded_passes
+from taut.formulations.terms import gathers_of
+
+
+class GatherPrices(NamedTuple):
+    """
+    Arrays of what passes gather and scatter; S sites.
+
+    ``replicas`` that gather from each other, 0 without gathers; ``share`` of an all-reduce that a gather takes, times
+    its coefficient; ``slowdown`` of kernels beside gathers; ``sent`` (4, pp) bytes forward alone and beside
+    computation, backward alone and beside it; ``site_seconds`` (2, pp, S) of that computation, which include the
+    all-reduces where a site is a whole tensor group, else ``ring_bytes`` and ``ring_steps`` (2, pp) are added.
+    """
+
+    replicas: int
+    share: float
+    slowdown: float
+    sent: Floats
+    site_seconds: Floats
+    ring_bytes: Floats
+    ring_steps: Floats
+
+
+def gather_prices(problem: PlacementProblem, inverse: PairTable, latency: PairTable) -> GatherPrices:
+    """
+    Build the arrays of a placement problem; of several chunks a device they are sums.
+
+    ``problem``: the strategy to place; ``inverse``, ``latency``: seconds per byte and seconds of links inside tensor
+    groups.
+    """
+    planning, candidate, links = problem.problem, problem.candidate, problem.links
+    gathers = gathers_of(planning.terms(candidate))
+    if not gathers:
+        none, sites = np.zeros((4, candidate.pp)), np.zeros((2, candidate.pp, links.num_sites))
+        return GatherPrices(0, 0.0, 0.0, none, sites, none[:2], none[:2])
+    of = sharded_passes(planning, problem.strategy)
+    # All terms count in the ring of the first, whose members are blocks.
+    anywhere, ring_bytes, steps, sent = (
+        by_device_of(candidate, figures.T).T
+        for figures in (*of.traffic.by_place(links, candidate.block), of.sent.sum(axis=0))
+    )
+    types = planning.type_of_node[links.node_of_site]
+    seconds = np.stack([by_device_of(candidate, each.T)[:, types] for each in of.seconds]) + anywhere[..., None]
+    if problem.ranks == 1:
+        seconds = seconds + ring_bytes[..., None] * inverse.by_site() + steps[..., None] * latency.by_site()
+        ring_bytes, steps = np.zeros_like(ring_bytes), np.zeros_like(steps)
+    group, share = gathers[0].rings[0]
+    return GatherPrices(
+        replicas=group.in_blocks(candidate.width)[0],
+        share=share,
+        slowdown=gather_slowdown(planning),
+        sent=np.ascontiguousarray(sent),
+        site_seconds=np.ascontiguousarray(seconds),
+        ring_bytes=np.ascontiguousarray(ring_bytes),
+        ring_steps=np.ascontiguousarray(steps),
+    )
+
+
+@jit
+def exposed_seconds(
+    gathers: GatherPrices, backward: int, x: int, site: int, rate: float, link: float, steps: float
+) -> float:
+    """
+    Seconds that gathers and scatters add to the forward (0) or backward (1) pass of a stage on a site.
+
+    ``gathers``: arrays of the placement problem; ``backward``, ``x``, ``site``: the pass, the stage and its site;
+    ``rate``: seconds per byte of a gather; ``link``, ``steps``: seconds per byte and latency of the slowest link of the
+    tensor group. Returns seconds.
+    """
+    sent = gathers.sent
+    seconds = gathers.site_seconds[backward, x, site]
+    seconds += gathers.ring_bytes[backward, x] * link + gathers.ring_steps[backward, x] * steps
+    beside = rate * sent[2 * backward + 1, x]
+    return float(rate * sent[2 * backward, x] + max(beside - seconds, gathers.slowdown * beside))
 
 
 class Pairs(NamedTuple):
@@ -227,3 +305,88 @@ def slowest_link(prices: Prices, pos: Ints, p: int) -> tuple[float, float]:
                 rate = max(rate, inverse[k, j])
                 steps = max(steps, latency[k, j])
     return rate, steps
+
+
+class Ends(NamedTuple):
+    """Seconds by replica: ``lags`` and ``backward`` passes of the priced stages (dp, priced), and ``ties`` (dp,)."""
+
+    lags: Floats
+    backward: Floats
+    ties: Floats
+
+
+@jit
+def new_ends(prices: Prices, dp: int) -> Ends:
+    """Zeros for so many replicas."""
+    return Ends(np.zeros((dp, prices.priced)), np.zeros((dp, prices.priced)), np.zeros(dp))
+
+
+@jit
+def find_ends(prices: Prices, pos: Ints, z: int, gathers: Floats, ends: Ends) -> None:
+    """
+    Fill what one replica adds to the ends of stages, (4).
+
+    ``prices``: arrays of the placement problem, of ``step``; ``pos``: sites of every position, (pp * dp, R);
+    ``gathers``: seconds per byte of gathers by stage and replica, (pp, dp); read where there are gathers; ``ends``: its
+    rows are filled.
+    """
+    site_backward, messages, pp, ranks = prices.site_backward, prices.messages, prices.pp, pos.shape[1]
+    (block_of, latency, own_latency), (_, inverse, own_inverse) = prices.back_latency, prices.back_inverse
+    has_ring, has_gathers, lag = prices.ring_bytes[0] > 0.0, prices.gathers.replicas > 0, 0.0
+    for x in range(prices.priced):
+        seconds, hop, rate, steps = 0.0, 0.0, 0.0, 0.0
+        if has_ring:
+            rate, steps = slowest_link(prices, pos, z * pp + x)
+        for y in range(ranks):
+            a = pos[z * pp + x, y]
+            own = site_backward[x, a]
+            if has_gathers:
+                own += exposed_seconds(prices.gathers, 1, x, a, gathers[x, z], rate, steps)
+            seconds = max(seconds, own)
+            if x + 1 < pp:
+                b = pos[z * pp + x + 1, y]
+                i, j = block_of[b], block_of[a]
+                if a == b:
+                    hop = max(hop, own_latency[i] + messages[x] * own_inverse[i])
+                else:
+                    hop = max(hop, latency[i, j] + messages[x] * inverse[i, j])
+        if has_ring:
+            seconds += prices.backward_bytes[x] * rate + prices.backward_steps[x] * steps
+        ends.lags[z, x], ends.backward[z, x] = lag, seconds
+        lag += seconds + hop
+    ends.ties[z] = 0.0
+    for y in range(ranks if prices.tied > 0.0 else 0):
+        ends.ties[z] = max(ends.ties[z], prices.tied * _exchange(prices, pos[z * pp, y], pos[z * pp + pp - 1, y]))
+
+
+@jit
+def _exchange(prices: Prices, a: int, b: int) -> float:
+    """Seconds per byte in which two sites exchange a tied embedding."""
+    (block_of, inverse, own_inverse), nodes = prices.data_inverse, prices.node_of_site
+    if a == b:
+        return float(own_inverse[block_of[a]])
+    link = inverse[block_of[a], block_of[b]]
+    if nodes[a] == nodes[b]:
+        return float(link)
+    return float(max(link, prices.card[nodes[a]], prices.card[nodes[b]]))
+
+
+@jit
+def placement_seconds(prices: Prices, pipes: Floats, rings: Floats, ends: Ends) -> float:
+    """
+    Price a placement by its parts, (4).
+
+    ``pipes``, ``rings``: seconds of the replicas' pipelines (dp,) and of the stages' rings (pp,); ``ends``: as filled
+    by ``find_ends``; zeros in the papers' models. Returns seconds.
+    """
+    lags, backward, unhidden = ends.lags, ends.backward, prices.unhidden
+    worst = pipes.max() + ends.ties.max()
+    for x in range(prices.priced):
+        end, hidden, wait = -np.inf, 0.0, rings[x]
+        for z in range(len(pipes)):
+            end = max(end, pipes[z] - lags[z, x])
+            hidden = max(hidden, backward[z, x])
+        if prices.overlap:
+            wait = max(wait * unhidden[x], wait - hidden)
+        worst = max(worst, end + wait)
+    return float(worst)

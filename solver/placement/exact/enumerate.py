@@ -3,13 +3,13 @@ Bound ``every-placement``: enumeration of all placements of a small cluster (at 
 
 Where tensor groups differ in their links or device type, the time of a stage depends on where it is.
 
-Sets: placements P (``taut.solver.placement.exact.all_placements``).
+Sets: placements P, (4) to (6).
 Data: P gives replica z a column :math:`c_z`, the type and slowest link of its group of each stage, and a trip
 :math:`\tau_z` at the smallest message; it gives stage 0 a ring of :math:`\rho` seconds per byte of its :math:`g_j`
 bytes and an optimizer of :math:`o_j` seconds, for a stage 0 that ends at layer j. h is the weight of the trip.
 
-(1) A[c, j] = least seconds of a pipeline with column c and such a stage 0, without its trip
-    (``taut.solver.placement.exact.pipeline``); a cut adds the bytes beyond the smallest message at the fastest link.
+(1) A[c, j] = least seconds of a pipeline with column c and such a stage 0, without its trip: (7); a cut adds the bytes
+    beyond the smallest message at the fastest link.
 (2) LB(P) = min_j [max_z (A[c_z, j] + h tau_z) + rho g_j + o_j], and LB is the least over P.
 (3) Placements are taken in order of (2) with the least of A over all columns, a lower bound, until that is no better
     than the least found.
@@ -19,14 +19,48 @@ Where a framework states some divisions alone, a stage has the layers that some 
 
 It is the optimum where there is one pipeline and one message size, and where there is one stage and one choice of
 recompute; several pipelines may want different divisions.
+
+Placements are listed once each. A slot is a tensor group's place on R sites, as in ``taut.formulations.placement``:
+R = 1 where the devices of a node are interchangeable, R = tp where they were measured one by one. Node n has
+:math:`G_n` devices and :math:`S_n = G_n / tp` slots. Replicas may change places, and so may tensor ranks, of all groups
+at once.
+
+(4) Where devices are interchangeable, the placements number at most (some of them are equal)
+
+    .. math:: \frac{(pp \cdot dp)!}{\prod_n S_n!},
+
+(5) and otherwise
+
+    .. math:: \frac{(pp \cdot dp)! \prod_n G_n!}{dp! \, tp! \prod_n S_n!}.
+
+(6) Symmetry: of equal placements the one is listed whose first replica's first group has its ranks in order of their
+    sites, and whose replicas are in order of the least site of their first groups.
+
+One pipeline divides its layers for every end of stage 0. Sets: pp stages x, layers 0..L-1. Data: seconds[x, i, j] of
+stage x on layers i..j-1, infinite where it does not fit; edge[j] seconds of a cut before layer j; m micro-batches.
+Variables: the ends of the stages.
+
+(7) A[j] = least over divisions with stage 0 ending at j of sum_x seconds + (m - 1) max_x seconds + sum of edges.
+(8) For a threshold :math:`\theta` on every stage, let :math:`D_\theta[j]` be the least sum of stages that take at most
+    :math:`\theta` each, found backwards over x; then :math:`A[j] = \min_\theta (m - 1) \theta + D_\theta[j]` over the
+    distinct seconds.
+(9) Thresholds ascend from the least at which anything fits until :math:`(m - 1) \theta + D_\infty[j]` is no better
+    than what was found or than a cutoff, for every j. So what is not below its cutoff may be left above (7).
+
+References
+----------
+Li et al. (2022), AMP: Finding model parallel strategies with heterogeneity awareness: the dynamic program over the
+slowest stage, (8).
 """
 
 from dataclasses import dataclass, field
+from math import factorial, prod
 
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
+from taut.formulations.compiled import jit
 from taut.formulations.degrees import BlockShape
 from taut.formulations.divisions import stated_ranges
 from taut.formulations.gradient_reductions import least_bytes
@@ -43,9 +77,129 @@ from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_division.divide import Partition
-from taut.solver.placement.exact.all_placements import count_placements, placements
 from taut.solver.placement.exact.joint import Joint, further_edge
-from taut.solver.placement.exact.pipeline import ends_of, least_by_first, thresholds_of
+
+
+def thresholds_of(seconds: Floats) -> Floats:
+    """Distinct finite entries of ``seconds``, of any shape, ascending: the thresholds of (8)."""
+    return np.unique(seconds[np.isfinite(seconds)])
+
+
+def ends_of(seconds: Floats, edge: Floats, threshold: float, first: int) -> list[int]:
+    """
+    Recover a least division.
+
+    ``seconds``, ``edge``: the pipeline, (pp, L+1, L+1) and (L+1,); ``threshold``: seconds that no stage exceeds;
+    ``first``: end of stage 0. Returns ends of all stages.
+    """
+    value = _values(seconds, edge, threshold)
+    ends = [first]
+    for x in range(1, len(seconds)):
+        one = seconds[x, ends[-1]]
+        # The last stage has one end alone, so that there is no cut behind it does not matter.
+        ends.append(int(np.argmin(np.where(one <= threshold, one + edge, np.inf) + value[x + 1])))
+    return ends
+
+
+@jit
+def _values(seconds: Floats, edge: Floats, threshold: float) -> Floats:
+    """Least seconds of stages x.. on layers i.., none above the threshold, (pp + 1, L + 1); row 0 by its end, (8)."""
+    pp, size = seconds.shape[0], seconds.shape[1]
+    value = np.full((pp + 1, size), np.inf)
+    value[pp, size - 1] = 0.0
+    for x in range(pp - 1, 0, -1):
+        for i in range(x, size - pp + x):
+            for j in range(i + 1, size):
+                one = seconds[x, i, j]
+                if one <= threshold and value[x + 1, j] < np.inf:
+                    total = one + value[x + 1, j] + (edge[j] if x < pp - 1 else 0.0)
+                    value[x, i] = min(value[x, i], total)
+    for j in range(1, size):
+        if seconds[0, 0, j] <= threshold:
+            value[0, j] = seconds[0, 0, j] + value[1, j] + (edge[j] if pp > 1 else 0.0)
+    return value
+
+
+@jit
+def least_by_first(seconds: Floats, edge: Floats, m: int, thresholds: Floats, cutoff: Floats) -> tuple[Floats, Floats]:
+    """
+    Compute A[j] of (7) for every j, by (9).
+
+    ``seconds``, ``edge``, ``m``: the pipeline: (pp, L+1, L+1), (L+1,) and micro-batches; ``thresholds``: distinct
+    finite entries of ``seconds``, ascending; ``cutoff``: what A[j] must be below to matter, (L+1,). Returns A (L+1,) in
+    seconds, and the thresholds that attain it; infinite where nothing fits.
+    """
+    size = seconds.shape[1]
+    best, at = np.full(size, np.inf), np.full(size, np.inf)
+    count = len(thresholds)
+    if count == 0:
+        return best, at
+    least = _values(seconds, edge, thresholds[count - 1])[0]
+    if least.min() == np.inf:
+        return best, at
+    low, high = 0, count - 1
+    while low < high:
+        middle = (low + high) // 2
+        if _values(seconds, edge, thresholds[middle])[0].min() < np.inf:
+            high = middle
+        else:
+            low = middle + 1
+    for t in range(low, count):
+        straggler = (m - 1) * thresholds[t]
+        if (straggler + least >= np.minimum(best, cutoff)).all():
+            break
+        value = straggler + _values(seconds, edge, thresholds[t])[0]
+        for j in range(size):
+            if value[j] < best[j]:
+                best[j], at[j] = value[j], thresholds[t]
+    return best, at
+
+
+def count_placements(links: Links, candidate: Candidate) -> int:
+    """
+    Count the placements, (4) or (5).
+
+    Returns how many there are at most.
+    """
+    sizes = links.gpus_per_node.tolist()
+    of_groups = factorial(candidate.pp * candidate.dp) // prod(factorial(size // candidate.tp) for size in sizes)
+    if links.by_node:
+        return of_groups
+    return of_groups * prod(map(factorial, sizes)) // (factorial(candidate.dp) * factorial(candidate.tp))
+
+
+def placements(links: Links, candidate: Candidate) -> Ints:
+    """
+    List the placements, each once, (6).
+
+    Returns sites of every worker, (placements, dp, pp, R).
+    """
+    capacity = np.ones(links.num_sites, np.int64)
+    if links.by_node:
+        capacity = links.gpus_per_node // candidate.tp
+    ranks, pp = 1 if links.by_node else candidate.tp, candidate.pp
+    rows, left = np.zeros((1, 0), np.int64), capacity[None]
+    for position in range(candidate.dp * pp):
+        for rank in range(ranks):
+            rows, left = _extended(links, rows, left, rank, ordered=position == 0)
+        if position and position % pp == 0:
+            first, before = (rows[:, p * ranks : (p + 1) * ranks].min(axis=1) for p in (position, position - pp))
+            rows, left = rows[first >= before], left[first >= before]
+    return rows.reshape(-1, candidate.dp, pp, ranks)
+
+
+def _extended(links: Links, rows: Ints, left: Ints, rank: int, *, ordered: bool) -> tuple[Ints, Ints]:
+    """The rows with every site that the next worker can take: in its group's node, and after the rank before it."""
+    free = left > 0
+    if rank > 0:
+        free &= links.node_of_site[rows[:, -1]][:, None] == links.node_of_site
+        if ordered:
+            free &= rows[:, -1:] < np.arange(links.num_sites)
+    row, site = np.nonzero(free)
+    left = left[row]
+    left[np.arange(len(row)), site] -= 1
+    return np.column_stack((rows[row], site)), left
+
 
 MAX_PLACEMENTS = 25_000
 """Placements that are enumerated: enough for eight devices of a node, measured one by one, in pairs (20,160)."""

@@ -13,7 +13,7 @@ Partition and placement meet in the gradient bytes of stage 0 alone, hence in j:
 (3) With different messages the trip is priced at the smallest message, and a cut adds its further bytes at the fastest
     link. The bound is the optimum with one device type, one group time, and one message size.
 (4) In the latency model ``step`` that is a bound on what stage 0 waits for. Of two stages the other one's ring is known
-    with it (``taut.solver.placement.exact.two_stages``), and the slower of both is minimised.
+    with it (``taut.solver.placement.exact.subset``), and the slower of both is minimised.
 
 References
 ----------
@@ -36,9 +36,8 @@ from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_division.divide import Partition, solve_partition
-from taut.solver.placement.exact.subset import SecondPrice
+from taut.solver.placement.exact.subset import SecondPrice, kept_share, waited_for
 from taut.solver.placement.exact.subset_cache import SubsetCache
-from taut.solver.placement.exact.two_stages import kept_share, waited_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

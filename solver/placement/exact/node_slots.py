@@ -1,7 +1,7 @@
 r"""
 Bound ``node-slots``: exact division of the layers with the nodes that every stage takes, for few nodes of any types.
 
-Sets: states of the slots (``taut.solver.placement.exact.slot_states``): a stage takes a vector u of slots on nodes.
+Sets: states of the slots (``taut.solver.placement.exact.slot_figures``): a stage takes a vector u of slots on nodes.
 Data: seconds t[n, r, i, j] of layers [i, j) with recompute r as a stage on a block of node n, forward[n, i, j] of the
 forward pass, hop(n, n') and before(n, n') in full and without its way back, :math:`\rho(u)` seconds per byte of a ring.
 
@@ -16,30 +16,60 @@ Some pipeline z meets the slowest stage of all. It passes each stage on one of t
 (3) In ``amp`` the slowest ring comes after the whole pipeline, so a stage waits in full. In ``pipette`` stage 0
     alone is waited for. In ``step`` the optimizer takes at least that of an even division.
 (4) Where all nodes are alike every pipeline takes as long but for its hops, so the mean hop of all replicas counts
-    (``taut.solver.placement.exact.slot_figures`` (2)), or the hops of the pipeline that leaves its node most often
-    (``taut.solver.placement.exact.slot_hops``). A single stage is a whole pipeline on one node, so low(u) is the
-    largest :math:`t_n` there.
+    (``taut.solver.placement.exact.slot_figures`` (2)), or the hops of the pipeline that leaves its node most often, (7)
+    to (9). A single stage is a whole pipeline on one node, so low(u) is the largest :math:`t_n` there.
 (5) Where first and last stage exchange the gradient of a tied embedding, each vector of the first stage is a case, and
-    so is what the exchange takes at least (``taut.solver.placement.exact.slot_ties``).
+    so is what the exchange takes at least, (11).
 (6) As :math:`D_\theta \ge D_\infty`, no :math:`\theta` with :math:`(m - 1) \theta + D_\infty` above the best is tried.
 
 It applies where the devices of a node are interchangeable, and is the optimum where every vector is on one node or on
 nodes alike, but for the optimizer in ``step`` and what overlaps. Dynamic programming over the capacity that is left is
 that of the multidimensional knapsack problem.
 
+Where all nodes are alike there are cases by what the cuts send, in which whole hops leave a node. Sets: cuts x =
+0..pp-2 between stages x and x + 1, of vectors u and u' of slots; pipelines z, dp of them. Data: a hop with the message
+of a cut takes :math:`o` seconds at least within a node, and :math:`e` more between nodes.
+
+(7) At least :math:`b_x = dp - \sum_n \min(u_n, u'_n)` pipelines leave their node at cut x.
+(8) Let a set of cuts S be left :math:`b_S = \sum_{x \in S} b_x` times. Some pipeline leaves its node at
+    :math:`\lceil b_S / dp \rceil` of them, so its hops take the sum of as many of the smallest :math:`e_x` of S more,
+    and the slowest takes no less than the mean :math:`\sum_{x \in S} b_x e_x / dp`.
+(9) Where :math:`b_x = dp` every pipeline leaves, so :math:`e_x` comes on top of (8) of the other cuts.
+
+Which message a cut sends depends on the layers, so every choice of a message for every cut is a case: there the
+:math:`e_x` are known, and (8) and (9) depend on the numbers :math:`b_x` alone, which a state remembers.
+
+For the exchange of a tied embedding's gradient between first and last stage let u be the vector of slots of the first
+stage and v that of the last, and :math:`c_{nn'}` the seconds of the exchange between holders on nodes n and n'. Each
+holder of one stage has one partner in the other, so
+
+(10) a node n with :math:`u_n > 0` waits for :math:`\min_{n': v_{n'} > 0} c_{nn'}` at least, over :math:`n' \ne n` alone
+    where :math:`u_n > v_n`, since then some holder has its partner elsewhere; likewise of v;
+(11) :math:`\tau(u, v)` is the largest of (10), and the step takes no less than the longest pipeline and :math:`\tau`.
+
+For every u the last stage's vectors are taken apart by :math:`\tau`: in each case it is a constant. States that are
+equal but for a change of nodes that have the same figures and the same :math:`u_n` have the same :math:`\tau`, so one
+still stands for all. If the cases have more steps than ``MOST_STEPS`` together, the least exchange of any two devices
+is taken for all of them.
+
+States name nodes up to their class (``taut.solver.placement.exact.slot_figures`` (5)). In a placement every stage gets
+nodes by their names, such that replicas stay on a node where it holds the next stage as well.
+
 References
 ----------
 Kellerer, Pferschy and Pisinger (2004), Knapsack problems, section 9.3.2: states of capacities.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import combinations, product
 from typing import NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Ints
+from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
+from taut.formulations.gradient_reductions import tied_bytes
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
@@ -50,11 +80,260 @@ from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_division.divide import Partition
 from taut.solver.layer_division.labels import least_division, thresholds_of
 from taut.solver.placement.exact.joint import Joint
-from taut.solver.placement.exact.slot_figures import Figures, graph_of, ranges_of, slot_figures
-from taut.solver.placement.exact.slot_hops import hop_cases
-from taut.solver.placement.exact.slot_positions import slot_positions
-from taut.solver.placement.exact.slot_states import SlotStates, interchangeable, slot_states
-from taut.solver.placement.exact.slot_ties import tied_cases
+from taut.solver.placement.exact.slot_figures import (
+    MOST_STEPS,
+    Figures,
+    SlotStates,
+    graph_of,
+    interchangeable,
+    ranges_of,
+    slot_figures,
+    slot_states,
+)
+
+
+def tied_cases(
+    problem: PlanningProblem, candidate: Candidate, figures: Figures, listed: SlotStates, slots: Ints, kinds: Ints
+) -> Iterator[tuple[Figures, SlotStates]]:
+    """
+    Cases with their figures and states; the given ones alone where nothing is tied, or the cases are too many.
+
+    ``figures``, ``listed``: figures and states of all cases; ``slots``, ``kinds``: blocks and class of every node,
+    (N,).
+    """
+    own = _by_start(listed, slots, kinds, candidate) if figures.tied > 0.0 else None
+    if own is None:
+        yield figures, listed
+        return
+    seconds = _exchange(problem, candidate)
+    for start, states in own:
+        waits = np.array([least_wait(seconds, start, end) for end in listed.vectors])
+        for wait in np.unique(waits):
+            yield figures._replace(tied=max(float(wait), figures.tied), ends=waits == wait), states
+
+
+def _by_start(
+    listed: SlotStates, slots: Ints, kinds: Ints, candidate: Candidate
+) -> list[tuple[Ints, SlotStates]] | None:
+    """States by vector of the first stage; None where they are too many."""
+    found, steps = [], 0
+    for number in np.unique(listed.vector[: listed.first[1]]):
+        start = listed.vectors[number]
+        finer = np.unique(np.stack([kinds, start], axis=1), axis=0, return_inverse=True)[1].ravel()
+        states = slot_states(slots, finer, candidate.pp, candidate.dp, start)
+        steps += MOST_STEPS if states is None else len(states.following)
+        if states is None or steps > MOST_STEPS:
+            return None
+        found.append((start, states))
+    return found
+
+
+def _exchange(problem: PlanningProblem, candidate: Candidate) -> Floats:
+    """Seconds between holders on every two nodes, (N, N)."""
+    card = problem.rings.card
+    shared = np.where(np.eye(len(card), dtype=bool), 0.0, np.maximum(card[:, None], card))
+    return np.asarray(tied_bytes(problem, candidate) * np.maximum(problem.rings.inverse.dense(), shared))
+
+
+def least_wait(seconds: Floats, start: Ints, end: Ints) -> float:
+    """
+    The least exchange of the slowest pair, (11).
+
+    ``seconds``: of an exchange between holders on every two nodes, (N, N); ``start``, ``end``: holders of the first and
+    of the last stage on every node, (N,).
+    """
+    there, back = _of_one_side(seconds, start, end), _of_one_side(seconds.T, end, start)
+    return max(there, back)
+
+
+def _of_one_side(seconds: Floats, own: Ints, others: Ints) -> float:
+    """The largest of (10) over the nodes of one stage."""
+    left = np.where(others > 0, seconds, np.inf)
+    more = np.flatnonzero(own > others)
+    left[more, more] = np.inf
+    return float(left[own > 0].min(axis=1).max())
+
+
+def slot_positions(vectors: Ints, slots: Ints, kinds: Ints) -> Ints:
+    """
+    Assign nodes to workers.
+
+    ``vectors``: slots of every stage on every node, as states name them, (pp, N); ``slots``, ``kinds``: blocks that
+    every node holds, and its class, (N,). Returns node of every (replica, stage), (dp pp, 1).
+    """
+    left, before = slots.copy(), np.zeros_like(slots)
+    columns: list[Ints] = []
+    for vector in vectors:
+        before = _named(vector, left, before, kinds)
+        left = left - before
+        columns.append(_matched(np.repeat(np.arange(len(slots)), before), columns[-1] if columns else None))
+    return np.stack(columns, axis=1).reshape(-1, 1)
+
+
+def _named(vector: Ints, left: Ints, before: Ints, kinds: Ints) -> Ints:
+    """A stage's slots by node: in a class they ascend with what is left, and then with those of the stage before."""
+    named = np.zeros_like(vector)
+    for kind in np.unique(kinds):
+        nodes = np.flatnonzero(kinds == kind)
+        named[nodes[np.lexsort((before[nodes], left[nodes]))]] = vector[nodes]
+    return named
+
+
+def _matched(nodes: Ints, before: Ints | None) -> Ints:
+    """The nodes in an order in which as many replicas as possible stay where they were."""
+    if before is None:
+        return nodes
+    free, column = np.bincount(nodes, minlength=int(max(nodes.max(), before.max())) + 1), np.full(len(nodes), -1)
+    for replica, node in enumerate(before.tolist()):
+        if free[node]:
+            column[replica], free[node] = node, free[node] - 1
+    column[column < 0] = np.repeat(np.arange(len(free)), free)
+    return column
+
+
+MOST_CASES = 64
+"""Cases of a candidate, each of which takes one run of labels or a few."""
+MOST_HOP_STEPS = 20_000
+"""Steps between states of a case: a hundredth of a second for every threshold and 20 layers."""
+Left = tuple[int, ...]
+"""Numbers b of (7) of the cuts so far."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Hops:
+    """Least seconds of a hop by message, within a node and beyond that between nodes, and the messages of cuts."""
+
+    own: Floats
+    more: Floats
+    of_cuts: Ints
+
+
+def hop_cases(
+    problem: PlanningProblem, candidate: Candidate, figures: Figures, listed: SlotStates
+) -> Iterator[tuple[Figures, SlotStates]]:
+    """
+    Cases with their figures and states; none where (8) says nothing, or where they are too many.
+
+    ``problem``, ``candidate``: what is bounded, where hops are priced one way and the pipeline with the longest ones
+    is waited for; ``figures``, ``listed``: figures and states without the cases.
+    """
+    if problem.latency.both_ways or candidate.pp == 1 or len(figures.bytes.budget) > 1 or figures.tied > 0.0:
+        return
+    hops = _hops(problem, candidate)
+    if len(hops.of_cuts) ** (candidate.pp - 1) > MOST_CASES or (found := _remembering(listed, candidate.dp)) is None:
+        return
+    states, base, left = found
+    for messages in product(hops.of_cuts.tolist(), repeat=candidate.pp - 1):
+        hop = _of_case(hops, messages, len(listed.vectors), left, candidate.dp)
+        at = {name: getattr(figures, name)[base] for name in ("kinds", "ring", "ring_latency", "ends")}
+        yield figures._replace(hop=hop, before=hop, **at), states
+
+
+def most_hops(left: Left, more: list[float], dp: int) -> float:
+    """
+    Least seconds beyond hops within nodes of the slowest pipeline, (8) and (9).
+
+    ``left``: pipelines that leave their node at every cut; ``more``: seconds that a hop between nodes takes more there,
+    none negative.
+    """
+    some = [(seconds, number) for seconds, number in zip(more, left, strict=True) if 0 < number < dp]
+    found = 0.0
+    for size in range(1, len(some) + 1):
+        for cuts in combinations(some, size):
+            whole = -(-sum(number for _, number in cuts) // dp)
+            found = max(found, sum(sorted(seconds for seconds, _ in cuts)[:whole]))
+    mean = sum(seconds * number for seconds, number in some) / dp
+    return max(found, mean) + sum(seconds for seconds, number in zip(more, left, strict=True) if number == dp)
+
+
+def _hops(problem: PlanningProblem, candidate: Candidate) -> _Hops:
+    """Hops by message, in the order of ``Figures.message``."""
+    messages, message = np.unique(problem.tables(candidate).message, return_inverse=True)
+    own, more = [], []
+    for each in messages.tolist():
+        seconds = problem.links.hop_seconds(candidate.width, each, both_ways=False).dense()
+        seconds = problem.transfer_weight(candidate) * seconds
+        inside, apart = np.diag(seconds).min(), seconds[~np.eye(len(seconds), dtype=bool)].min(initial=np.inf)
+        own.append(min(inside, apart))
+        more.append(apart - own[-1] if np.isfinite(apart) else 0.0)
+    return _Hops(own=np.array(own), more=np.array(more), of_cuts=np.unique(message.ravel()[1:-1]))
+
+
+def _remembering(listed: SlotStates, dp: int) -> tuple[SlotStates, Ints, list[Left]] | None:
+    """
+    The states with the numbers (7) so far, the vector of every numbered vector, and the numbers at the last stage.
+
+    Vectors are numbered by stage, and at the last stage by (7) as well, so that a hop may depend on both. None where
+    there are more than ``MOST_HOP_STEPS`` steps.
+    """
+    product_of = _Product(listed, dp)
+    return (product_of.states(), product_of.base(), product_of.left()) if product_of.fits() else None
+
+
+class _Product:
+    """States of slots times the numbers (7) so far, stage by stage."""
+
+    def __init__(self, listed: SlotStates, dp: int) -> None:
+        self._listed, self._pp, self._count = listed, len(listed.first) - 1, len(listed.vectors)
+        self._leave = dp - np.minimum(listed.vectors[:, None], listed.vectors[None]).sum(axis=2)
+        self._last: dict[tuple[int, Left], int] = {}
+        self._first, self._vector, self._begin = [0], list[int](), [0]
+        self._following, self._onto = list[int](), list[int]()
+
+    def fits(self) -> bool:
+        """List the states, and say whether they have few steps."""
+        at: list[tuple[int, Left]] = [(state, ()) for state in range(self._listed.first[1])]
+        for x in range(self._pp):
+            known: dict[tuple[int, Left], int] = {}
+            for state, left in at:
+                self._add(x, int(self._listed.first[x]) + state, left, known)
+            if len(self._following) > MOST_HOP_STEPS:
+                return False
+            self._first.append(len(self._vector))
+            at = list(known)
+        return True
+
+    def _add(self, x: int, state: int, left: Left, known: dict[tuple[int, Left], int]) -> None:
+        """A state of stage x and its steps; the last stage leads to state 0."""
+        u, steps = int(self._listed.vector[state]), slice(*self._listed.begin[state : state + 2].tolist())
+        self._vector.append(self._number(x, u, left))
+        for v, after in zip(self._listed.onto[steps].tolist(), self._listed.following[steps].tolist(), strict=True):
+            further = (*left, int(self._leave[u, v]))
+            last = x == self._pp - 1
+            self._following.append(0 if last else known.setdefault((after, further), len(known)))
+            self._onto.append(0 if last else self._number(x + 1, v, further))
+        self._begin.append(len(self._following))
+
+    def _number(self, x: int, vector: int, left: Left) -> int:
+        if x < self._pp - 1:
+            return x * self._count + vector
+        return x * self._count + self._last.setdefault((vector, left), len(self._last))
+
+    def base(self) -> Ints:
+        """The vector of every numbered one."""
+        return np.array([*np.tile(np.arange(self._count), self._pp - 1), *(vector for vector, _ in self._last)])
+
+    def left(self) -> list[Left]:
+        """The numbers (7) of those at the last stage."""
+        return [left for _, left in self._last]
+
+    def states(self) -> SlotStates:
+        """All states."""
+        names = ("first", "vector", "begin", "following", "onto")
+        arrays = {name: np.array(getattr(self, f"_{name}")) for name in names}
+        return SlotStates(vectors=self._listed.vectors[self.base()], **arrays)
+
+
+def _of_case(hops: _Hops, messages: tuple[int, ...], count: int, left: list[Left], dp: int) -> Floats:
+    """Seconds of a cut between two numbered vectors, (messages, V, V'); infinite for other messages."""
+    cuts, more = len(messages), hops.more[list(messages)].tolist()
+    hop = np.full((len(hops.own), cuts * count, cuts * count + len(left)), np.inf)
+    for x, message in enumerate(messages):
+        onto = slice((x + 1) * count, (x + 2) * count) if x < cuts - 1 else slice(cuts * count, None)
+        hop[message, x * count : (x + 1) * count, onto] = hops.own[message]
+    # All that hops take beyond those within nodes is counted at the last cut.
+    hop[messages[-1], (cuts - 1) * count : cuts * count, cuts * count :] += [most_hops(each, more, dp) for each in left]
+    return hop
 
 
 @dataclass

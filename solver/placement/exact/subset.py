@@ -2,7 +2,7 @@ r"""
 Exact min-max path cover by dynamic programming over subsets of slots, or multisets where slots are of few kinds.
 
 Sets: slots, each a tensor group's place; slots of one kind can be exchanged without changing anything
-(``taut.solver.placement.exact.slot_kinds``). dp paths of pp slots take every slot once.
+(``taut.solver.placement.exact.subset_cache``). dp paths of pp slots take every slot once.
 Data: W[u, v] seconds of a hop; ring(S) seconds for stage 0 on the start set S.
 Variables: the start set S, the first slots of all paths, and the paths. Minimise the longest path plus ring(S).
 
@@ -20,6 +20,18 @@ For a multiset Q of slots (``taut.solver.placement.exact.multisets``),
 
 The value is exact, or after ``most_pairs`` of multisets the valid bound of (4) for the start sets not tried.
 
+Of two stages the second one has all slots that the first one leaves: stage 0 lies on the dp slots of S, stage 1 on the
+other dp slots S'. Stage 0 ends at layer j.
+
+(6) In the latency model ``step``, with the terms of ``taut.formulations.partition`` (1'), stage 1 waits for
+
+    .. math:: U_1 = \sum_x low(x) - backward_0 + h T - b + R_1(S'),
+
+    b the way back of the longest pipeline's only hop, at most a share :math:`\kappa` of :math:`h T`. So beyond the
+    layers a step takes :math:`\max(h T + G \rho(S), (1 - \kappa) h T + R_1(S') - backward_0 - edge_j)` seconds at
+    least, with the longest backward pass of any recompute. The further bytes of the cut, for which stage 1 need not
+    wait, are taken off; they add no less to the hop than to its way back, so that the smallest message counts.
+
 References
 ----------
 Held and Karp (1962), A dynamic programming approach to sequencing problems: (1).
@@ -31,6 +43,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
+from taut.formulations.pair_table import PairTable
+from taut.formulations.partition import LaterStages, PartitionProblem
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.placement.exact.multisets import (
     least_cover,
     lengths_through,
@@ -183,3 +200,50 @@ def _start_kinds(counts: list[int], left: int) -> Iterator[tuple[int, ...]]:
                 yield from ((c,) * number + rest for rest in further(c + 1, left - number))
 
     return further(0, left)
+
+
+def other_slots(start_sets: Ints) -> Ints:
+    """
+    List the slots that start sets leave of twice as many.
+
+    ``start_sets``: slots of stage 0, (sets, dp). Returns all others, (sets, dp).
+    """
+    sets, dp = start_sets.shape
+    left = np.ones((sets, 2 * dp), dtype=bool)
+    np.put_along_axis(left, start_sets, False, axis=1)
+    return np.asarray(np.nonzero(left)[1].reshape(sets, dp))
+
+
+def kept_share(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
+    r"""
+    Bound the share of a weighted hop that is left without its way back from below, :math:`1 - \kappa`.
+
+    ``problem``, ``candidate``: what is bounded, one tensor rank to a hop. Returns the share.
+    """
+    links, tp, message = problem.links, candidate.tp, float(problem.tables(candidate).message[1:-1].min())
+    back: PairTable = problem.coefficient("pipeline") * (links.latency + message / links.pipeline_rate(tp))
+    hop: PairTable = problem.transfer_weight(candidate) * links.hop_seconds(tp, message, both_ways=True)
+    with np.errstate(invalid="ignore"):  # A node of one device has no hop inside.
+        share = -(back / hop)
+    return 1.0 + min(best.least_inside(share), best.least_apart(share))
+
+
+def waited_for(stages: PartitionProblem, later: LaterStages, end: int, rings: Floats) -> Floats:
+    """
+    Seconds that stage 1 waits for beyond layers and its hop, (6) without the cut.
+
+    ``stages``: seconds of ranges, of one device type; ``later``: bytes of reductions; ``rings``: seconds per byte of
+    stage 1 for every start set, (sets,). Returns seconds, negative where stage 1 ends long before stage 0, (sets,).
+    """
+    last = stages.num_layers
+    waited = rings * later.exchanged[end, last]
+    if later.overlap:
+        waited = np.maximum(waited - _backward(stages, end, last), rings * later.unhidden[end, last])
+    return np.asarray(waited - _backward(stages, 0, end))
+
+
+def _backward(stages: PartitionProblem, first: int, end: int) -> float:
+    """Seconds of the longest backward pass of a range, of any recompute that is allowed."""
+    low = stages.low[0, :, first, end]
+    forward = 0.0 if stages.forward is None else float(stages.forward[0, first, end])
+    return float(low[np.isfinite(low)].max(initial=forward)) - forward

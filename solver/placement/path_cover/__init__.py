@@ -1,9 +1,8 @@
 """
 Bounds on placement from covering a cluster's slots by paths, for any number of nodes.
 
-Begin with ``bound``, the bound of one candidate from its witness, and ``candidate``, the search for it. ``cases`` is a
-case distinction over where stage 0 lies (``build`` searches, ``cliques`` and ``branches`` check); ``path_bound`` bounds
-the longest pipeline of a case by column generation (``master``, ``pricing``, ``node_patterns``, ``capacity_cuts``),
-``certificate`` is the dual certificate and its check, ``witness`` its form in a file. ``racks`` tells apart which
-stages span racks, and ``proving`` refines the case that is the weakest.
+Begin with ``bound``, the bound of one candidate from its witness, and ``proving``, the search for it. ``cases`` is a
+case distinction over where stage 0 lies (``build`` searches, ``cliques`` checks); ``path_bound`` bounds the longest
+pipeline of a case by column generation (``master``, ``pricing``, ``capacity_cuts``), ``certificate`` is the dual
+certificate and its check, ``witness`` its form in a file. ``racks`` tells apart which stages span racks.
 """

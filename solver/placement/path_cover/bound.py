@@ -20,7 +20,7 @@ With V(g) the least communication for gradients of g bytes by ``taut.solver.plac
     more than the path, and (4) with :math:`\kappa = 1` holds for p = 1 alone.
 
 The witness is the case distinction (``taut.solver.placement.path_cover.witness``). Everything else follows from the
-problem, so this module is all that a check needs; ``taut.solver.placement.path_cover.candidate`` searches for
+problem, so this module is all that a check needs; ``taut.solver.placement.path_cover.proving`` searches for
 witnesses.
 """
 

@@ -8,7 +8,7 @@ rate or by the number of touched nodes, or a start set is divided into branches.
 a known placement.
 
 Branches under construction hold the path bound of each. Branches, their reduction and division are those of
-``taut.solver.placement.path_cover.branches``, (1) and (2). Equal branches share one ``LongestPathBound``; a part of a
+``taut.solver.placement.path_cover.cases``, (4) and (5). Equal branches share one ``LongestPathBound``; a part of a
 branch begins with what is proven for the whole. A branch is divided at the node about which the last fractional
 solution says least, as branch and bound on a binary variable does.
 """
@@ -19,20 +19,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
-from taut.solver.placement.path_cover.branches import Split, Tree, divided, reduced
 from taut.solver.placement.path_cover.cases import (
     Case,
     CaseCertificate,
     CommunicationBound,
     PathProof,
+    Split,
     StartSet,
+    Tree,
+    divided,
     proof_seconds,
+    reduced,
     start_sets,
 )
 from taut.solver.placement.path_cover.cliques import bottleneck_clique_bound, merged
-from taut.solver.placement.path_cover.cut_pool import CutPool
 from taut.solver.placement.path_cover.forest import NodeMultipliers, subgradient_ascent
-from taut.solver.placement.path_cover.path_bound import LongestPathBound
+from taut.solver.placement.path_cover.path_bound import CutPool, LongestPathBound
 from taut.solver.placement.slots import Box, SlotGraph
 
 ASCENT_ROUNDS = 600

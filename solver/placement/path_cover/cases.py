@@ -11,8 +11,8 @@ Cases are boxes :math:`[k_i, k_i'] \times [b_i, b_i')` that together hold every 
 
 (1) In case i, stage 0 lies in one of some start sets: sets of nodes that hold every clique of :math:`k_i` nodes with
     links below :math:`b_i'` (``taut.solver.placement.path_cover.cliques``). Without any, the case is empty.
-(2) A start set P may be divided into branches (``taut.solver.placement.path_cover.branches``), some with nodes Q that
-    are touched for certain. In each, :math:`T \ge T(P, Q)` by a proof: the shortest hops, a shortest Hamiltonian path
+(2) A start set P may be divided into branches, (4) and (5), some with nodes Q that are touched for certain. In each,
+    :math:`T \ge T(P, Q)` by a proof: the shortest hops, a shortest Hamiltonian path
     (``taut.solver.placement.path_cover.hamiltonian``), crossings between racks
     (``taut.solver.placement.path_cover.racks.crossings``), the Held-Karp forest
     (``taut.solver.placement.path_cover.forest``), or a dual certificate for paths that begin in P and touch
@@ -25,6 +25,16 @@ Cases are boxes :math:`[k_i, k_i'] \times [b_i, b_i')` that together hold every 
     for every h and G: one case distinction serves all strategies with the same hops.
 
 ``certified_bound`` derives (3) from the certificate alone; ``taut.solver.placement.path_cover.build`` searches for one.
+
+A branch is a set of placements: their touched nodes lie in P, hold Q, and are linked faster than the box's upper
+inverse rate b. The box has k to k' touched nodes.
+
+(4) Reduction. Nodes of P that are not linked with all of Q below b, or with fewer than k - 1 others of P, are dropped
+    until none is left (a (k - 1)-core). The branch is empty if a node of Q was dropped, if P has fewer than k nodes or
+    slots than replicas, if P can be coloured with fewer than k colours, linked nodes differently, or if Q has more
+    than k' nodes.
+(5) Division. A split at nodes A has a branch that touches none of them, P without A, and one that touches some: Q with
+    A for a single node; for k' = 1 the part of P in A.
 """
 
 from dataclasses import dataclass
@@ -33,13 +43,55 @@ from itertools import pairwise
 import numpy as np
 
 from taut.data.arrays import Flags, Floats
-from taut.solver.placement.path_cover.branches import Split, Tree, divided, reduced
 from taut.solver.placement.path_cover.certificate import DualCertificate, certified_seconds
-from taut.solver.placement.path_cover.cliques import clique_sets
+from taut.solver.placement.path_cover.cliques import clique_sets, core, num_greedy_colours
 from taut.solver.placement.path_cover.forest import NodeMultipliers, forest_bound
 from taut.solver.placement.path_cover.hamiltonian import hamiltonian_path_bound
 from taut.solver.placement.path_cover.racks.crossings import crossing_bound
 from taut.solver.placement.slots import Box, SlotGraph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """A division (5) at ``nodes``; a branch is a further split, the number of a proof, or None where it is empty."""
+
+    nodes: tuple[int, ...]
+    some: "Tree"
+    none: "Tree"
+
+
+Tree = Split | int | None
+
+
+def reduced(graph: SlotGraph, box: Box, allowed: Flags, required: Flags) -> Flags | None:
+    """
+    Reduce a branch, (4).
+
+    ``box``: touched nodes and inverse rates; ``allowed``, ``required``: P and Q, (N,). Returns the nodes of P that are
+    left, (N,); None for an empty branch.
+    """
+    left = allowed
+    if box.max_touched > 1:
+        same = np.eye(len(allowed), dtype=bool)
+        linked = (graph.inverse < box.high) & ~same
+        left = core(linked, allowed & (linked | same)[required].all(axis=0), box.min_touched)
+        if num_greedy_colours(linked, left) < box.min_touched:
+            return None
+    enough = left.sum() >= box.min_touched and graph.capacity[left].sum() >= graph.replicas
+    return left if enough and required.sum() <= box.max_touched and (required <= left).all() else None
+
+
+def divided(box: Box, allowed: Flags, required: Flags, nodes: tuple[int, ...]) -> tuple[tuple[Flags, Flags], ...]:
+    """
+    Divide a branch, (5).
+
+    ``box``: touched nodes and inverse rates; ``allowed``, ``required``: P and Q, (N,); ``nodes``: A; a single node
+    unless k' = 1. Returns P and Q of the branch that touches some of the nodes, and of the one that touches none.
+    """
+    chosen = np.zeros(len(allowed), dtype=bool)
+    chosen[list(nodes)] = True
+    some = (allowed & chosen, required) if box.max_touched == 1 else (allowed, required | chosen)
+    return some, (allowed & ~chosen, required)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +114,22 @@ class StartSet:
 
     nodes: tuple[int, ...]
     tree: Tree
+
+
+def start_sets(graph: SlotGraph, box: Box) -> Flags:
+    """
+    List the start sets of a box, (1).
+
+    ``box``: touched nodes and inverse rates. Returns flags of each set's nodes, (sets, N).
+    """
+    n = len(graph.hops)
+    if box.max_touched == 1:
+        fits = graph.capacity >= graph.replicas
+        return fits[None, :] if fits.any() else np.zeros((0, n), dtype=bool)
+    sets = clique_sets(graph.inverse, box.high, box.min_touched)
+    # Groups that fill several nodes begin in as many cliques, which need not lie in one set.
+    several = graph.num_paths > graph.replicas and len(sets) > 0
+    return np.asarray(sets.any(axis=0, keepdims=True)) if several else sets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,22 +266,6 @@ def flags_of(nodes: tuple[int, ...], n: int) -> Flags:
     flags = np.zeros(n, dtype=bool)
     flags[list(nodes)] = True
     return flags
-
-
-def start_sets(graph: SlotGraph, box: Box) -> Flags:
-    """
-    List the start sets of a box, (1).
-
-    ``box``: touched nodes and inverse rates. Returns flags of each set's nodes, (sets, N).
-    """
-    n = len(graph.hops)
-    if box.max_touched == 1:
-        fits = graph.capacity >= graph.replicas
-        return fits[None, :] if fits.any() else np.zeros((0, n), dtype=bool)
-    sets = clique_sets(graph.inverse, box.high, box.min_touched)
-    # Groups that fill several nodes begin in as many cliques, which need not lie in one set.
-    several = graph.num_paths > graph.replicas and len(sets) > 0
-    return np.asarray(sets.any(axis=0, keepdims=True)) if several else sets
 
 
 def proof_seconds(graph: SlotGraph, starts: Flags, required: Flags, proof: PathProof) -> float:

@@ -13,7 +13,7 @@ A destructive bound supposes a threshold and refutes it: suppose that every path
 
 The paths would then be an integer solution of a set-partitioning problem. Variables: :math:`x_\rho \ge 0` paths on
 route :math:`\rho`, :math:`y_{v\pi} \ge 0` the share of pattern :math:`\pi` of node v
-(``taut.solver.placement.path_cover.node_patterns``). Constraints:
+(``taut.solver.placement.path_cover.pricing``). Constraints:
 
 (2) :math:`\sum_\rho x_\rho` = number of paths; :math:`\sum_\pi y_{v\pi} = 1` for every node; routes have as many first
     and as many later segments of each length in each node as patterns do; k to k' nodes of P have touched patterns,
@@ -43,8 +43,13 @@ import numpy as np
 
 from taut.data.arrays import Flags, Ints, Ints32
 from taut.solver.placement.path_cover.capacity_cuts import Cut, CutArrays, cut_arrays
-from taut.solver.placement.path_cover.node_patterns import cheapest_patterns, least_pattern_total
-from taut.solver.placement.path_cover.pricing import MAX_SUM, PricingData, price_routes
+from taut.solver.placement.path_cover.pricing import (
+    MAX_SUM,
+    PricingData,
+    cheapest_patterns,
+    least_pattern_total,
+    price_routes,
+)
 from taut.solver.placement.path_cover.racks.crossings import crossed
 from taut.solver.placement.slots import SlotGraph
 

@@ -38,9 +38,8 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.solver.linear_program import linear_program
 from taut.solver.placement.path_cover.capacity_cuts import Cut, cut_arrays
 from taut.solver.placement.path_cover.certificate import DualPrices
-from taut.solver.placement.path_cover.cut_pool import CutPool
-from taut.solver.placement.path_cover.node_patterns import cheapest_patterns
-from taut.solver.placement.path_cover.pricing import MAX_SUM
+from taut.solver.placement.path_cover.path_bound import CutPool
+from taut.solver.placement.path_cover.pricing import MAX_SUM, cheapest_patterns
 from taut.solver.placement.slots import SlotGraph
 
 LARGEST = 20.0

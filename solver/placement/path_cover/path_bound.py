@@ -6,15 +6,18 @@ With the sets, routes, prices and certificate of ``taut.solver.placement.path_co
 
 (1) a certificate for the threshold exists exactly if the linear program over all routes that consume fewer than R units
     and all node patterns is infeasible. Its restricted master problem (``taut.solver.placement.path_cover.master``)
-    yields dual prices; routes (``taut.solver.placement.path_cover.pricing``) and patterns
-    (``taut.solver.placement.path_cover.node_patterns``) that violate them join it, until the prices are a certificate
-    or the program is feasible.
+    yields dual prices; routes and patterns (``taut.solver.placement.path_cover.pricing``) that violate them join it,
+    until the prices are a certificate or the program is feasible.
 (2) Prices oscillate from one program to the next. With :math:`\pi` the program's prices and :math:`\bar \pi` the best
     so far (the stability centre, those with the least ratio of Z to :math:`\Gamma`), routes are priced at
     :math:`\alpha \bar \pi + (1 - \alpha) \pi`, and at :math:`\pi` where that yields no new column (mis-pricing).
-(3) Where the program is feasible, the cuts that its fractional solution violates are added
-    (``taut.solver.placement.path_cover.cut_pool``), and the test goes on.
+(3) Where the program is feasible, the cuts that its fractional solution violates are added, and the test goes on.
 (4) The next threshold halves what lies between the proven seconds and the goal.
+
+The cut pool says which rounded capacity and mixed-integer-rounding cuts are tried. Cuts are separated by enumeration
+over the clusters of near nodes (``taut.solver.placement.clusters``), and over those clusters without the start nodes of
+the branch at hand. A cut that one branch violated is likely to matter to the others, so all branches of a search share
+one pool.
 
 References
 ----------
@@ -24,12 +27,15 @@ Vanderbeck (2018), Automation and combination of linear-programming based stabil
 generation: (2).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints, Ints32
+from taut.solver.placement.clusters import clusters
+from taut.solver.placement.path_cover.capacity_cuts import Cut
 from taut.solver.placement.path_cover.cases import PathProof
 from taut.solver.placement.path_cover.certificate import (
     MAX_RESOURCE,
@@ -37,10 +43,36 @@ from taut.solver.placement.path_cover.certificate import (
     DualPrices,
     resource_consumption,
 )
-from taut.solver.placement.path_cover.cut_pool import CutPool
 from taut.solver.placement.path_cover.pricing import UNREACHED
 from taut.solver.placement.path_cover.racks.crossings import crosses
 from taut.solver.placement.slots import SlotGraph
+
+
+class CutPool:
+    """Cuts on clusters of near nodes; ``violated`` are those that some fractional solution has violated, in order."""
+
+    def __init__(self, graph: SlotGraph) -> None:
+        self._graph, self.violated = graph, dict[Cut, None]()
+        self._clusters = clusters(graph.hops)
+
+    def candidates(self, starts: Flags) -> tuple[Cut, ...]:
+        """
+        List the cuts that fractional solutions may violate.
+
+        ``starts``: start nodes of a branch, (N,). Returns cuts on the clusters, and on the clusters without ``starts``.
+        """
+        sets = {tuple(nodes.tolist()) for cluster in self._clusters for nodes in (cluster, cluster[~starts[cluster]])}
+        return tuple(cut for nodes in sorted(sets) for cut in _stronger_cuts(self._graph, nodes))
+
+
+def _stronger_cuts(graph: SlotGraph, nodes: tuple[int, ...]) -> Iterator[Cut]:
+    """Cuts of a set where they say more than a capacity cut without rounding."""
+    slots = int(graph.capacity[list(nodes)].sum())
+    if slots % graph.pp:
+        yield Cut(nodes=nodes, mir=False)
+    if slots % (graph.pp - 1):
+        yield Cut(nodes=nodes, mir=True)
+
 
 UNIT = 1 << 15
 """Whole numbers in a mean price: rounding changes it by at most 1.5e-5, and routes stay below ``MAX_SUM``."""

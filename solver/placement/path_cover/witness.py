@@ -34,13 +34,14 @@ from taut.data.spec import digest
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.placement.path_cover.bound import Covered
-from taut.solver.placement.path_cover.branches import Split, Tree
 from taut.solver.placement.path_cover.capacity_cuts import Cut
 from taut.solver.placement.path_cover.cases import (
     Case,
     CaseCertificate,
     PathProof,
+    Split,
     StartSet,
+    Tree,
     certified_bound,
 )
 from taut.solver.placement.path_cover.certificate import DualCertificate

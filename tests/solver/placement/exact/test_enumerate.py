@@ -17,10 +17,17 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import relaxation_bound
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
-from taut.solver.placement.exact.all_placements import count_placements, placements
-from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration, solve_by_enumeration
+from taut.solver.placement.exact.enumerate import (
+    EnumerationCache,
+    count_placements,
+    ends_of,
+    has_enumeration,
+    least_by_first,
+    placements,
+    solve_by_enumeration,
+    thresholds_of,
+)
 from taut.solver.placement.exact.joint import has_joint, solve_joint
-from taut.solver.placement.exact.pipeline import ends_of, least_by_first, thresholds_of
 from taut.solver.placement.exact.subset_cache import SubsetCache
 from taut.solver.result import Limits
 from taut.solver.search.search import search

@@ -16,8 +16,8 @@ from taut.solver.placement.path_cover.build import CaseSearch
 from taut.solver.placement.path_cover.capacity_cuts import Cut, CutArrays, cut_arrays
 from taut.solver.placement.path_cover.cases import certified_bound
 from taut.solver.placement.path_cover.certificate import DualCertificate, certified_seconds
-from taut.solver.placement.path_cover.cut_pool import CutPool
 from taut.solver.placement.path_cover.master import RestrictedMaster
+from taut.solver.placement.path_cover.path_bound import CutPool
 from taut.solver.placement.slots import SlotGraph
 from taut.solver.result import Limits
 from taut.solver.search.search import search

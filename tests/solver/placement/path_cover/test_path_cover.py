@@ -20,20 +20,19 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.layer_division.divide import solve_partition
-from taut.solver.placement.annealing.path_reductions import first_stage
+from taut.solver.placement.annealing.path_prices import first_stage
 from taut.solver.placement.annealing.paths import PathAnnealing
 from taut.solver.placement.exact import subset_cache
 from taut.solver.placement.exact.subset import SubsetSolver
 from taut.solver.placement.path_cover.bound import cover_bound, has_cover
 from taut.solver.placement.path_cover.build import CaseSearch
-from taut.solver.placement.path_cover.candidate import CoverSearch
 from taut.solver.placement.path_cover.cases import CaseCertificate, PathProof, certified_bound
 from taut.solver.placement.path_cover.certificate import DualCertificate, certified_seconds
 from taut.solver.placement.path_cover.cliques import bottleneck_clique_bound, clique_sets, has_no_clique
 from taut.solver.placement.path_cover.forest import NodeMultipliers, forest_bound, subgradient_ascent
-from taut.solver.placement.path_cover.node_patterns import cheapest_patterns
 from taut.solver.placement.path_cover.path_bound import LongestPathBound
-from taut.solver.placement.path_cover.proving import CoverCache
+from taut.solver.placement.path_cover.pricing import cheapest_patterns
+from taut.solver.placement.path_cover.proving import CoverCache, CoverSearch
 from taut.solver.placement.path_cover.racks.spanning import WHOLE
 from taut.solver.placement.path_cover.witness import Certificates, witness_of, witnessed
 from taut.solver.placement.slots import SlotGraph, between_cards

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taut.solver.placement.annealing.path_starts import phases, stagewise
+from taut.solver.placement.annealing.paths import phases, stagewise
 from taut.solver.placement.slots import SlotGraph
 
 

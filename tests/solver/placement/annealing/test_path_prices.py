@@ -12,7 +12,7 @@ from taut.formulations.pair_table import PairTable
 from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import RingRates, ring_by_byte
-from taut.solver.placement.annealing.path_reductions import MOST_STAGES, Reductions, first_stage, leading_reductions
+from taut.solver.placement.annealing.path_prices import MOST_STAGES, Reductions, first_stage, leading_reductions
 from taut.solver.placement.annealing.paths import PathAnnealing
 from taut.solver.placement.slots import SlotGraph, slot_graph
 from taut.solver.threads import unraised

@@ -1,4 +1,8 @@
-"""Bound ``node-sets``: never above the enumerated optimum of the whole step, the optimum itself where it says so."""
+"""
+Bound ``node-sets``: never above the enumerated optimum of the whole step, the optimum itself where it says so.
+
+Labels over sets of nodes: dominated ones go.
+"""
 
 import json
 from dataclasses import replace
@@ -16,10 +20,17 @@ from taut.formulations.strategy import Strategy
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
+from taut.solver.placement.exact.node_sets import (
+    Labels,
+    Placements,
+    Waiting,
+    has_node_sets,
+    least_placement,
+    sets_of,
+    solve_by_node_sets,
+    undominated,
+)
 from taut.solver.placement.exact.node_sets import bound as node_sets
-from taut.solver.placement.exact.node_sets import seconds as node_set_seconds
-from taut.solver.placement.exact.node_sets.bound import has_node_sets, least_placement, solve_by_node_sets
-from taut.solver.placement.exact.node_sets.seconds import Placements, Waiting, sets_of
 from taut.solver.placement.exact.subset_cache import SubsetCache
 from taut.solver.result import Limits, Source, Status
 from taut.solver.search.search import search
@@ -176,10 +187,19 @@ def test_sixteen_nodes_in_racks_are_solved(kind: str, stages: int) -> None:
 def test_rings_that_are_too_slow_make_no_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
     """With rings three times as slow in this bound alone it is above the plan, and no certificate of it holds."""
     given, limits = sixteen_nodes("sixes", 4), Limits(workers=1, time_limit=60.0)
-    monkeypatch.setattr(node_set_seconds, "ring_by_byte", lambda *figures: 3.0 * ring_by_byte(*figures))
+    monkeypatch.setattr(node_sets, "ring_by_byte", lambda *figures: 3.0 * ring_by_byte(*figures))
     result = search(given, limits)
     assert result.incumbent is not None
     assert result.bounds[0].lower_bound > result.incumbent.seconds
     document = json.loads(json.dumps(plan_document(given, result, limits)))
     document["certificate"]["lower_bound_s"] = result.bounds[0].lower_bound
     assert not verify_document(document).holds
+
+
+def test_dominated_labels_are_dropped_within_their_state() -> None:
+    """Of two labels of one state the one with less left and no less time goes; that of another state stays."""
+    of_state = np.array([3, 3, 5]), np.array([0, 0, 0])
+    net, left = np.array([[1.0, 2.0], [1.0, 2.5], [9.0, 9.0]]), np.array([[4.0, 4.0], [4.0, 3.0], [0.0, 0.0]])
+    none = np.zeros(3, np.int64)
+    kept = undominated(Labels(*of_state, net, left, none, none))
+    assert sorted(kept.net[:, 1].tolist()) == [2.0, 9.0]
