@@ -17,15 +17,19 @@ schedule found, L a lower bound on T:
 The search ends when :math:`(U - L) / U` is small enough, on Ctrl-C or at a limit. Rounds and values do not depend on
 the machine, so a limit of work alone gives the same schedule and bound everywhere (5). Where a schedule of another
 placement is known, bounds are tried with its makespan if that is less, and the search ends once they reach it (6).
+Compiled loops are loaded before any time limit begins.
 """
 
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Timetable, timetable
+import numpy as np
+
+from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Timetable, timetable, v_shape
 from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import OPTIMALITY_GAP, Status, relative_gap
@@ -33,12 +37,51 @@ from taut.solver.schedules.bound.certificate import certificate
 from taut.solver.schedules.bound.closed_form_bounds import ScheduleBound
 from taut.solver.schedules.bound.destructive_bound import WORK_LIMIT, lower_bound
 from taut.solver.schedules.construct.kinds import fastest_kind
-from taut.solver.schedules.construct.multi_start import require_memory
-from taut.solver.schedules.disjunctive_graph import DisjunctiveGraph, disjunctive_graph, flat_order, schedule_of
+from taut.solver.schedules.construct.multi_start import Effort, require_memory
 from taut.solver.schedules.improve.critical_path import improve
 from taut.solver.schedules.improve.exact import solve
 from taut.solver.schedules.improve.large_neighbourhood import LargeNeighbourhood
-from taut.solver.schedules.loading import load
+from taut.solver.schedules.longest_path import DisjunctiveGraph, disjunctive_graph, flat_order, schedule_of
+
+_loaded = threading.Event()
+LOADING = "loading loops, compiled in a first run"
+
+
+def load(progress: Listener | None = None) -> None:
+    """
+    Load the compiled loops, or compile them, on a small pipeline: a first run would spend its time limit on that.
+
+    ``progress``: called now and then while the loops are compiled.
+    """
+    if not _loaded.is_set():
+        began = time.monotonic()
+
+        def beat() -> bool:
+            if progress is not None:
+                progress(Progress(time.monotonic() - began, math.inf, -math.inf, LOADING))
+            return False
+
+        _load(beat)
+        _loaded.set()
+
+
+def _load(beat: Callable[[], bool]) -> None:
+    """Build, improve and bound a small pipeline, which runs every loop once."""
+    times, chunks = np.ones(4), v_shape(2)
+    small = ScheduleProblem(
+        device=chunks,
+        forward=times,
+        input_gradient=times,
+        weight_gradient=times,
+        transfer=np.full(3, 0.5),
+        num_micro_batches=4,
+        activation=times,
+        kept_for_weight=times,
+        memory_limit=np.full(2, 3.0),
+    )
+    start = fastest_kind(small, work=Effort(lists=9, kept=1, trials=9), stop=beat)
+    lower_bound(small, incumbent=timetable(small, start).makespan, work_limit=10_000, stop=beat)
+
 
 SECONDS = 60.0
 """Time limit where neither time nor work is limited."""

@@ -52,7 +52,7 @@ class ScheduleBound:
     source
         Name of the bound.
     witness
-        What derives it again (``taut.solver.schedules.bound.witness``).
+        What derives it again (``taut.solver.schedules.bound.certificate``).
     work
         Values of labels that were extended for it.
     """

@@ -8,10 +8,10 @@ With T a whole time unit,
 
 Closed forms (``taut.solver.schedules.bound.closed_form_bounds``) give the first bound. Two relaxations refute
 makespans: that of one device alone (``taut.solver.schedules.bound.single_device``) and that of all devices together
-(``taut.solver.schedules.bound.propagation``). The largest T that is refuted within a limit of work is sought: the
+(``taut.solver.schedules.bound.heads_tails``). The largest T that is refuted within a limit of work is sought: the
 makespan of an incumbent first, since no bound can be larger; then, from the best bound so far, by steps that double
 while they succeed and halve down to a share of the bound when they fail (2). What derives the bound again is
-``taut.solver.schedules.bound.witness``.
+``taut.solver.schedules.bound.certificate``.
 
 References
 ----------
@@ -34,7 +34,7 @@ from taut.solver.schedules.bound.closed_form_bounds import (
     is_feasible,
     relaxed,
 )
-from taut.solver.schedules.bound.propagation import refute_by_propagation
+from taut.solver.schedules.bound.heads_tails import refute_by_propagation
 from taut.solver.schedules.bound.single_device import WIDTHS, refute
 from taut.solver.schedules.bound.states import OneMachine
 

@@ -4,13 +4,13 @@ Assembly of schedules on the V from building blocks: repeat, squeeze, reorder [1
 The construction counts slots, as if all passes were equal and transfers free, so one pass over all blocks serves every
 memory limit and all times. For p devices and m micro-batches:
 
-1. *Repeat.* Every block of the V (``taut.solver.schedules.construct.v_blocks``) without collisions is repeated every 6
-   slots, for :math:`\max(m, 2p)` micro-batches, each W in the next free slot. Let M be the chunks that it holds, at
-   most 2p. All that follows keeps to M, so the schedule is feasible for every limit from M on.
-2. *Reorder the warm-up* (``taut.solver.schedules.construct.v_reordering``), in one of two ways, or leave it.
+1. *Repeat.* Every block of the V (``taut.solver.schedules.construct.v_sequences``) without collisions is repeated every
+6 slots, for :math:`\max(m, 2p)` micro-batches, each W in the next free slot. Let M be the chunks that it holds, at most
+2p. All that follows keeps to M, so the schedule is feasible for every limit from M on.
+2. *Reorder the warm-up*, in one of two ways, or leave it.
 3. *Truncate*: surplus micro-batches, if m < 2p, leave.
 4. *Squeeze* the schedule and reorder the cool-down.
-5. *Backfill* (``taut.solver.schedules.construct.backfilling``): where a device waits, the first later pass that is
+5. *Backfill*: where a device waits, the first later pass that is
    ready moves ahead. Where micro-batches have left, step 4 and this one run once more, and both schedules count.
 
 The blocks of V-Min and V-Half are also backfilled as they are. Distinct schedules are kept for each (p, m) and priced
@@ -22,32 +22,297 @@ V-Min's memory to 2p, the best takes
 slots on up to 16 devices, which is the proven optimum wherever one is known. On larger pipelines the number of blocks
 is bounded by the number of their passes.
 
+Warm-up and cool-down are reordered within M chunks on each device [1]_. Sequences and slots are those of
+``taut.solver.schedules.construct.v_sequences``; d is a device of p, m the micro-batches.
+
+1. Warm-up, until the first i. :math:`\phi = \min(d + 1, \lfloor M/2 \rfloor)` times f and :math:`M - \phi` times F as
+   soon as they can; then I W f, :math:`\max(0, \lfloor M/2 \rfloor - d - 1)` times, then I W F. There are as many of
+   these triples as leave the number of F, or of I, before the first i what it was; the rest keeps its order.
+2. Cool-down, after the last f. Let s be the slot of the last f on device 0. The last
+   :math:`\beta = \min(m, \lceil M/2 \rceil)` passes i and the last :math:`\min(d + 1, M - \beta)` passes I of the
+   device, counted back by k, take the slots
+
+   .. math:: i: \; s + 2p - d - 2k, \qquad I: \; s + 1 + d - 2k,
+
+   which no others have, and W the holes between them. So the last i follow each other up the devices without a wait.
+
+Backfilling moves later passes into the slots in which a device would wait. Precedences and chunks held are
+``taut.solver.schedules.construct.v_sequences``, (2) and (3). Slots are gone through from
+left to right. Where the next pass of a sequence is not ready, the first later one that is ready moves ahead of it; a
+forward does so only if at every pass that it overtakes the device holds no more chunks than it may, so it takes no room
+from them, as in conservative backfilling of job queues [2]_.
+
 References
 ----------
 .. [1] Qi, P., Wan, X., Amar, N. and Lin, M. (2024). Pipeline parallelism with controllable memory. NeurIPS 37.
+.. [2] Mu'alem, A.W. and Feitelson, D.G. (2001). Utilization, predictability, workloads, and user runtime estimates in
+       scheduling the IBM SP2 with backfilling. IEEE Transactions on Parallel and Distributed Systems 12: 529-543.
 """
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from taut.data.arrays import Floats, Ints
+from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import jit
 from taut.formulations.schedules.orders.block import Block, v_half, v_min
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, v_shape
-from taut.solver.schedules.construct.backfilling import backfill
-from taut.solver.schedules.construct.v_blocks import collision_free_blocks, repeat_block
-from taut.solver.schedules.construct.v_reordering import (
-    AS_IS,
-    BY_FORWARDS,
-    BY_GRADIENTS,
-    reorder_cool_down,
-    reorder_warm_up,
+from taut.solver.schedules.construct.v_sequences import (
+    DOWN,
+    GRADIENT_OF_DOWN,
+    GRADIENT_OF_UP,
+    UP,
+    WEIGHT,
+    DeviceSequence,
+    Sequences,
+    collision_free_blocks,
+    flatten,
+    peak_chunks,
+    predecessor_table,
+    repeat_block,
+    squeeze,
+    truncate,
+    unscheduled_slots,
 )
-from taut.solver.schedules.construct.v_sequences import Sequences, flatten, peak_chunks, squeeze, truncate
-from taut.solver.schedules.disjunctive_graph import DisjunctiveGraph, disjunctive_graph, schedule_of
-from taut.solver.schedules.longest_path import longest_path
+from taut.solver.schedules.longest_path import DisjunctiveGraph, disjunctive_graph, longest_path, schedule_of
+
+
+@jit
+def backfill(sequences: Sequences, most: int, out: Sequences) -> bool:
+    """
+    Move later passes into slots in which a device would wait, holding at most so many chunks.
+
+    Slots are gone through from left to right, as in backfilling of job queues: where the next pass of a sequence is not
+    ready, the first later one that is ready moves ahead, a forward only if all passes that it overtakes still fit.
+
+    ``sequences``: the schedule (p, 6m); ``most``: chunks that a device may hold, (4); ``out``: filled with the
+    sequences found (p, 6m). Returns False if devices wait for each other.
+    """
+    stages, length = sequences.shape
+    slots, before = unscheduled_slots(stages, length // 6), predecessor_table(stages)
+    done = np.zeros((stages, 5), dtype=np.int64)
+    following = np.full((stages, length), length)
+    head = np.full((stages, 5), length)
+    for d in range(stages):
+        for q in range(length - 1, -1, -1):
+            x = sequences[d, q]
+            following[d, q] = head[d, x]
+            head[d, x] = q
+    used = np.zeros((stages, length), dtype=np.bool_)
+    row, held, lowest = np.zeros((3, stages), dtype=np.int64)
+    left, t = stages * length, 0
+    while left > 0:
+        left_before = left
+        for d in range(stages):
+            while lowest[d] < length and used[d, lowest[d]]:
+                lowest[d] += 1
+            if lowest[d] == length:
+                continue
+            x = int(sequences[d, lowest[d]])
+            if x == WEIGHT:
+                waits = done[d, WEIGHT] == done[d, GRADIENT_OF_UP] + done[d, GRADIENT_OF_DOWN]
+            else:
+                waits = slots[before[x, d], done[d, x]] >= t
+            if waits or (x <= UP and held[d] == most):
+                x = _first_eligible(sequences, used, head, done, slots, before, _Slot(d, t, lowest[d], held[d], most))
+                if x < 0:
+                    continue
+            q = head[d, x]
+            used[d, q] = True
+            head[d, x] = following[d, q]
+            if x != WEIGHT:
+                slots[x * stages + d, done[d, x]] = t
+            done[d, x] += 1
+            out[d, row[d]] = x
+            row[d] += 1
+            left -= 1
+            held[d] += 1 if x <= UP else -1 if x == WEIGHT else 0
+        if left == left_before:
+            return False
+        t += 1
+    return True
+
+
+class _Slot(NamedTuple):
+    """A slot of a device: its first pass not yet run, the chunks that it holds and may hold at most."""
+
+    device: int
+    time: int
+    lowest: int
+    held: int
+    most: int
+
+
+@jit
+def _first_eligible(
+    sequences: Sequences, used: Flags, head: Ints, done: Ints, slots: Ints, before: Ints, slot: _Slot
+) -> int:
+    """Type of the first pass after the next one that can run in a slot; -1 if none can."""
+    d = slot.device
+    found, place = -1, sequences.shape[1]
+    for x in range(5):
+        if x == sequences[d, slot.lowest] or head[d, x] >= place:
+            continue
+        if x == WEIGHT:
+            can = done[d, WEIGHT] < done[d, GRADIENT_OF_UP] + done[d, GRADIENT_OF_DOWN]
+        else:
+            can = slots[before[x, d], done[d, x]] < slot.time
+        if can and (x > UP or _fits(sequences, used, head[d, x], slot)):
+            found, place = x, head[d, x]
+    return found
+
+
+@jit
+def _fits(sequences: Sequences, used: Flags, place: int, slot: _Slot) -> bool:
+    """Whether a forward from a later place may run now: then and at each pass that it overtakes, (4)."""
+    d, now = slot.device, slot.held + 1
+    for q in range(slot.lowest, place):
+        if now > slot.most:
+            return False
+        if not used[d, q]:
+            now += 1 if sequences[d, q] <= UP else -1 if sequences[d, q] == WEIGHT else 0
+    return now <= slot.most
+
+
+BY_FORWARDS, AS_IS, BY_GRADIENTS = 0, 1, 2
+"""What of a warm-up keeps its number: F, everything, or I."""
+
+
+@jit
+def reorder_warm_up(sequences: Sequences, most: int, by: int, out: Sequences) -> None:
+    """
+    Reorder the warm-up, 1.
+
+    ``sequences``: the schedule (p, 6m); ``most``: chunks M that a device may hold; ``by``: what counts the triples:
+    ``BY_FORWARDS`` or ``BY_GRADIENTS``; ``out``: filled with the reordered schedule (p, 6m).
+    """
+    done, row = _forwards(sequences.shape[0], sequences.shape[1] // 6, most, out)
+    for d in range(len(sequences)):
+        _triples(sequences[d], most // 2 - d - 1, by, done[d], row[d], out[d])
+
+
+@jit
+def _forwards(stages: int, m: int, most: int, out: Sequences) -> tuple[Ints, Ints]:
+    """F and f ahead of the first I, as soon as they can: how often each type, and how many on each device."""
+    slots, before, done = unscheduled_slots(stages, m), predecessor_table(stages), np.zeros((stages, 5), dtype=np.int64)
+    row = np.zeros(stages, dtype=np.int64)
+    moving, t = True, 0
+    while moving:
+        moving = False
+        for d in range(stages):
+            ahead = min(d + 1, most // 2)
+            ups, downs = min(ahead, m), min(most - ahead, m)
+            if done[d, UP] == ups and done[d, DOWN] == downs:
+                continue
+            moving = True
+            if done[d, UP] < ups and slots[before[UP, d], done[d, UP]] < t:
+                x = UP
+            elif done[d, DOWN] < downs and slots[before[DOWN, d], done[d, DOWN]] < t:
+                x = DOWN
+            else:
+                continue
+            slots[x * stages + d, done[d, x]] = t
+            done[d, x] += 1
+            out[d, row[d]] = x
+            row[d] += 1
+        t += 1
+    return done, row
+
+
+@jit
+def _triples(sequence: DeviceSequence, with_up: int, by: int, done: Ints, row: int, out: DeviceSequence) -> None:
+    """I W f and I W F on one device, then what is left of its sequence."""
+    m = len(sequence) // 6
+    counted = DOWN if by == BY_FORWARDS else GRADIENT_OF_UP
+    before = 0
+    for x in sequence:
+        if x == GRADIENT_OF_DOWN:
+            break
+        before += 1 if x == counted else 0
+    triple = 0
+    while done[counted] < before:
+        forward = UP if triple < with_up else DOWN
+        if done[forward] == m or done[GRADIENT_OF_UP] == m:
+            break
+        for x in (GRADIENT_OF_UP, WEIGHT, forward):
+            out[row] = x
+            done[x] += 1
+            row += 1
+        triple += 1
+    seen = np.zeros(5, dtype=np.int64)
+    for x in sequence:
+        seen[x] += 1
+        if seen[x] > done[x]:
+            out[row] = x
+            row += 1
+
+
+@jit
+def reorder_cool_down(sequences: Sequences, slot: Ints, most: int, out: Sequences) -> None:
+    """
+    Reorder the cool-down, 2.
+
+    ``sequences``: the schedule (p, 6m); ``slot``: slot of every pass (p, 6m); ``most``: chunks M that a device may
+    hold; ``out``: filled with the reordered schedule (p, 6m).
+    """
+    stages, length = sequences.shape
+    m = length // 6
+    start = 0
+    for q in range(length):
+        if sequences[0, q] == UP:
+            start = slot[0, q]
+    for d in range(stages):
+        downs = min(m, (most + 1) // 2)
+        ups = min(d + 1, most - downs, m)
+        _tail(sequences[d], slot[d], downs, ups, start + 2 * stages - d, start + 1 + d, out[d])
+
+
+@jit
+def _tail(
+    sequence: DeviceSequence, slot: Ints, downs: int, ups: int, last_down: int, last_up: int, out: DeviceSequence
+) -> None:
+    """Put the last i and I of a device on their slots, and leave all else up to its last forward."""
+    m, last = len(sequence) // 6, 0
+    for q in range(len(sequence)):
+        if sequence[q] <= UP:
+            last = q
+    tail, when = np.empty(2 * m, dtype=np.int8), np.empty(2 * m, dtype=np.int64)
+    seen = np.zeros(5, dtype=np.int64)
+    row, late, pending = 0, 0, 0
+    for q in range(len(sequence)):
+        x = sequence[q]
+        seen[x] += 1
+        k = m - seen[x]
+        on_i, on_up = x == GRADIENT_OF_DOWN and k < downs, x == GRADIENT_OF_UP and k < ups
+        if x != WEIGHT and (on_i or on_up or q > last):
+            tail[late] = x
+            when[late] = last_down - 2 * k if on_i else last_up - 2 * k if on_up else slot[q]
+            late += 1
+        elif q <= last and (x != WEIGHT or pending > 0):
+            pending += 0 if x <= UP else -1 if x == WEIGHT else 1
+            out[row] = x
+            row += 1
+    _interleave(tail[:late], when[:late], slot[last] + 1, pending, out[row:])
+
+
+@jit
+def _interleave(tail: DeviceSequence, when: Ints, t: int, pending: int, out: DeviceSequence) -> None:
+    """Passes in the order of their slots, and W in the holes from slot t on."""
+    order = np.argsort(when, kind="mergesort")
+    late = 0
+    for row in range(len(out)):
+        if late < len(tail) and (when[order[late]] <= t or pending == 0):
+            t = max(t, when[order[late]]) + 1
+            out[row] = tail[order[late]]
+            late += 1
+            pending += 1
+        else:
+            out[row] = WEIGHT
+            pending -= 1
+            t += 1
+
 
 _PASSES = 8_000_000
 """Passes of all schedules that are assembled for one (p, m): eight megabytes, and about a second."""

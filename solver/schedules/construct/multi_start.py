@@ -29,8 +29,8 @@ from taut.data.arrays import Ints
 from taut.errors import InfeasibleError
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, timetable, violations
 from taut.solver.schedules.construct.priority_rules import ListScheduler, PriorityRule
-from taut.solver.schedules.disjunctive_graph import flat_order, schedule_of
 from taut.solver.schedules.improve.critical_path import improve
+from taut.solver.schedules.longest_path import flat_order, schedule_of
 
 _STEADY = 4
 """Micro-batches beyond warm-up and cool-down on which rules are sampled: a few periods show the repeating part."""

@@ -20,6 +20,12 @@ list:
 Every rule gives a feasible schedule whatever the times, so rules may be sampled freely, as in sampling methods for
 project scheduling [1]_.
 
+A building block (``taut.formulations.schedules.orders.block``, equation (1)) gives slots to the passes of one
+micro-batch. On the V, blocks are those of ``taut.solver.schedules.construct.v_sequences``: every pair of steps from 1
+to 5, a larger one on the first devices, and in the slots of device 0 every order of its four passes (2). On other
+placements both steps range from 1 to the period less one, and turns are made without a wait (3). Collisions are allowed
+here, since slots serve as keys alone.
+
 References
 ----------
 .. [1] Kolisch, R. and Drexl, A. (1996). Adaptive search for solving hard project scheduling problems. Naval Research
@@ -28,15 +34,64 @@ References
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import permutations
 
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.schedules.schedule import ScheduleProblem
-from taut.solver.schedules.construct.building_blocks import BuildingBlocks
+from taut.formulations.schedules.orders.block import Block, v_block
+from taut.formulations.schedules.schedule import ScheduleProblem, v_shape
 from taut.solver.schedules.construct.list_schedule import ListProblem, ListRule, list_schedule
-from taut.solver.schedules.disjunctive_graph import DisjunctiveGraph, disjunctive_graph
-from taut.solver.schedules.longest_path import makespan
+from taut.solver.schedules.construct.v_sequences import place_v_block
+from taut.solver.schedules.longest_path import DisjunctiveGraph, disjunctive_graph, makespan
+
+
+class BuildingBlocks:
+    """
+    All building blocks of a pipeline, (2) or (3), made when asked for.
+
+    Parameters
+    ----------
+    problem
+        The pipeline.
+    """
+
+    def __init__(self, problem: ScheduleProblem) -> None:
+        half = problem.num_chunks // 2
+        self.period = 3 * int(np.bincount(problem.device).max())
+        self.steps = np.sign(np.diff(problem.device))
+        self.is_v = half > 0 and np.array_equal(problem.device, v_shape(half))
+        self.half = half
+
+    def __len__(self) -> int:
+        """Return their number."""
+        return 25 * 60 * 4 if self.is_v else (self.period - 1) ** 2
+
+    def __getitem__(self, place: int) -> Block:
+        """Return a block by its place."""
+        rest, down = divmod(place, self.period - 1)
+        if not self.is_v:
+            return self._straight(down + 1, rest + 1)
+        rest, first = divmod(rest, 5)
+        quarter, turns = divmod(rest, 60)
+        return _turned(self.half, down + 1, max(down, first) + 1, quarter, _TURNS[turns])
+
+    def _straight(self, down: int, up: int) -> Block:
+        forward = np.concatenate(([0], np.cumsum(np.where(self.steps >= 0, down, up))))
+        back = np.concatenate(([0], np.cumsum(np.where(self.steps[::-1] >= 0, up, down))))
+        return Block(forward, (forward[-1] + 1 + back)[::-1], self.period)
+
+
+_TURNS = tuple(permutations(range(1, 6), 3))
+
+
+def _turned(p: int, down: int, early: int, quarter: int, turns: tuple[int, ...]) -> Block:
+    """Block of the V whose f, I, i on device 0 are in given slots modulo 6, and that is longer on early devices."""
+    slots = np.empty((p, 4), dtype=np.int64)
+    f, up, i = turns
+    place_v_block(early, down, ((quarter + 1) * p) // 5, f, up, i, slots)
+    return v_block(*slots.T)
+
 
 # A rule draws one value of each list. Which is best depends on times and memory, so each list spans its range, and a
 # value that seldom wins costs samples alone.

@@ -19,10 +19,18 @@ and a device holds as many chunks as it has run F and f more often than W (3).
 
 Sequences of p devices and m micro-batches are arrays of types (p, 6m).
 
+A building block [2]_ gives
+slots to F, f, I and i of one micro-batch on every device and is
+repeated every 6 slots. On device 0, F is in slot 0 and f, I, i are in slots of given remainders modulo 6. To the next
+device, F and I move by ``early`` slots on the first ``bend`` devices and by ``down`` on the others, f and i by -1, and
+the pass after a turn takes the first slot that has its remainder (4). Two passes of a device collide if their slots
+have the same remainder modulo 6 (5).
+
 References
 ----------
 .. [1] Bierwirth, C. (1995). A generalized permutation approach to job shop scheduling with genetic algorithms. OR
        Spektrum 17: 87-92.
+.. [2] Qi, P., Wan, X., Amar, N. and Lin, M. (2024). Pipeline parallelism with controllable memory. NeurIPS 37.
 """
 
 import numpy as np
@@ -146,7 +154,7 @@ def flatten(sequences: Sequences, order: Ints) -> None:
     Turn sequences into a flat order.
 
     ``sequences``: the schedule (p, 6m); ``order``: filled with numbers of passes as in
-    ``taut.solver.schedules.disjunctive_graph`` (6 p m,).
+    ``taut.solver.schedules.longest_path`` (6 p m,).
     """
     stages, length = sequences.shape
     m, chunks = length // 6, 2 * stages
@@ -167,3 +175,86 @@ def flatten(sequences: Sequences, order: Ints) -> None:
             if kind == 1:
                 pending[gradients] = order[d * length + q]
                 gradients += 1
+
+
+@jit
+def collision_free_blocks(stages: int) -> Ints:
+    """
+    List every block without collisions whose ``down`` is at most ``early``, (1) and (2).
+
+    Returns slots of F, f, I, i by device (blocks, p, 4).
+    """
+    most = 60 * (5 + 10 * max(stages - 2, 0))
+    found = np.empty((most, stages, 4), dtype=np.int64)
+    n = 0
+    for early in range(1, 6):
+        for down in range(1, early + 1):
+            for bend in range(1, 2 if down == early else stages - 1):
+                for f in range(1, 6):
+                    for up in range(1, 6):
+                        for i in range(1, 6):
+                            if f != up and up != i and f != i and place_v_block(early, down, bend, f, up, i, found[n]):
+                                n += 1
+    return found[:n].copy()
+
+
+@jit
+def place_v_block(early: int, down: int, bend: int, f: int, up: int, i: int, slots: Ints) -> bool:
+    """
+    Place the passes of a block, (4).
+
+    ``early``, ``down``, ``bend``: steps of F and I; ``f``, ``up``, ``i``: remainders on device 0 of f, I and i;
+    ``slots``: filled with the slots of F, f, I, i by device (p, 4). Returns False if two passes of a device collide,
+    (5).
+    """
+    last = len(slots) - 1
+    for d in range(last + 1):
+        slots[d, DOWN] = early * min(d, bend) + down * max(d - bend, 0)
+    turn = _next(slots[last, DOWN] + 1, f - last)
+    top = _next(turn + last + 1, up)
+    foot = _next(top + slots[last, DOWN] + 1, i - last)
+    alone = True
+    for d in range(last + 1):
+        slots[d, UP] = turn + last - d
+        slots[d, GRADIENT_OF_UP] = top + slots[d, DOWN]
+        slots[d, GRADIENT_OF_DOWN] = foot + last - d
+        taken = 0
+        for x in range(4):
+            remainder = 1 << slots[d, x] % 6
+            alone = alone and not taken & remainder
+            taken |= remainder
+    return alone
+
+
+@jit
+def _next(slot: int, remainder: int) -> int:
+    """First slot from a given one on that leaves a remainder modulo 6."""
+    return slot + (remainder - slot) % 6
+
+
+@jit
+def repeat_block(slots: Ints, sequences: Sequences) -> None:
+    """
+    Repeat a block for every micro-batch; each W takes the next slot that is free.
+
+    ``slots``: slots of F, f, I, i by device (p, 4); ``sequences``: filled with the types of the passes in the order of
+    their slots (p, 6m).
+    """
+    stages, length = sequences.shape
+    for d in range(stages):
+        kind = np.full(6, WEIGHT, dtype=np.int8)
+        since = np.full(6, -1)
+        for x in range(4):
+            kind[slots[d, x] % 6], since[slots[d, x] % 6] = x, slots[d, x]
+        first, second = slots[d, GRADIENT_OF_UP], slots[d, GRADIENT_OF_DOWN]
+        for t in (min(first, second), max(first, second)):
+            while since[t % 6] >= 0:
+                t += 1
+            since[t % 6] = t
+        n, t = 0, 0
+        while n < length:
+            i = (t - since[t % 6]) // 6
+            if 0 <= i < length // 6:
+                sequences[d, n] = kind[t % 6]
+                n += 1
+            t += 1

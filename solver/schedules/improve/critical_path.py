@@ -26,8 +26,7 @@ import numpy as np
 
 from taut.data.arrays import Bits, Floats, Ints
 from taut.formulations.compiled import jit
-from taut.solver.schedules.disjunctive_graph import DisjunctiveGraph
-from taut.solver.schedules.longest_path import ROUNDING, new_timing, rewind, run
+from taut.solver.schedules.longest_path import ROUNDING, DisjunctiveGraph, new_timing, rewind, run
 
 _TO_START, _TO_END, _SWAP, _KINDS = 0, 1, 2, 4
 

@@ -1,7 +1,7 @@
 r"""
 Large-neighbourhood search on schedules: CP-SAT finds the best order of a part of the passes [1]_.
 
-A neighbourhood frees the passes of one part (``taut.solver.schedules.improve.constraint_model``, (5)) and keeps the
+A neighbourhood frees the passes of one part (``taut.solver.schedules.improve.exact``, (7)) and keeps the
 order of all others. A part is a *time window*, all passes that start in an interval of time, or a *band*, all passes of
 some neighbouring devices in such an interval. Intervals begin anywhere and hold about a given number of passes; the
 number grows by 15 % when a part is solved to optimality and shrinks by 10 % when it is not (1). The choice follows from

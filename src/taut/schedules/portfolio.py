@@ -34,8 +34,7 @@ from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import OPTIMALITY_GAP
 from taut.solver.schedules.bound.closed_form_bounds import ScheduleBound
 from taut.solver.schedules.bound.destructive_bound import lower_bound
-from taut.solver.schedules.loading import load
-from taut.solver.schedules.optimize import VALUES_A_SECOND, ScheduleResult, optimize
+from taut.solver.schedules.optimize import VALUES_A_SECOND, ScheduleResult, load, optimize
 
 SEARCH_SECONDS = 60.0
 """Time to search for a schedule."""

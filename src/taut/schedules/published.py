@@ -18,7 +18,7 @@ from taut.schedules.space import Built, build_kind, fastest_that_fits, placement
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.schedules.bound.certificate import certificate
 from taut.solver.schedules.construct.kinds import KINDS
-from taut.solver.schedules.loading import load
+from taut.solver.schedules.optimize import load
 
 PRICE_SECONDS = 1.0
 """Time to bound a schedule, where no limit is given."""

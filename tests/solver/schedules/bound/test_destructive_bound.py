@@ -10,8 +10,7 @@ from benchmarks.schedules import even
 from taut.formulations.schedules.schedule import ScheduleProblem, sequential, v_shape, violations
 from taut.solver.schedules.bound.closed_form_bounds import closed_form_bound, is_feasible
 from taut.solver.schedules.bound.destructive_bound import lower_bound
-from taut.solver.schedules.bound.heads_tails import heads, tails
-from taut.solver.schedules.bound.propagation import refute_by_propagation
+from taut.solver.schedules.bound.heads_tails import heads, refute_by_propagation, tails
 from taut.solver.schedules.bound.rounded_problem import rounded_down
 from taut.solver.schedules.bound.single_device import WIDTHS, refute, single_device
 from taut.solver.schedules.improve.exact import solve

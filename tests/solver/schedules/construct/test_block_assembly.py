@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 
 from taut.formulations.schedules.orders.block import v_half, v_min
 from taut.formulations.schedules.schedule import ScheduleProblem, sequential, timetable, v_shape, violations
-from taut.solver.schedules.construct.backfilling import backfill
-from taut.solver.schedules.construct.block_assembly import assembled_schedules, assembled_sequences
+from taut.solver.schedules.construct.block_assembly import assembled_schedules, assembled_sequences, backfill
 from taut.solver.schedules.construct.kinds import fastest_kind
 from taut.solver.schedules.construct.multi_start import Effort
-from taut.solver.schedules.construct.v_blocks import collision_free_blocks
-from taut.solver.schedules.construct.v_sequences import peak_chunks, squeeze, truncate
+from taut.solver.schedules.construct.v_sequences import collision_free_blocks, peak_chunks, squeeze, truncate
 from tests.support.schedules import pipeline, rows
 
 pytestmark = pytest.mark.proof

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from taut.formulations.schedules.orders.block import repeat, v_min
 from taut.formulations.schedules.orders.classic import gpipe, one_forward_one_backward
 from taut.formulations.schedules.schedule import ScheduleProblem, timetable, v_shape, violations
-from taut.solver.schedules.disjunctive_graph import disjunctive_graph, flat_order, schedule_of
 from taut.solver.schedules.improve.critical_path import improve
-from taut.solver.schedules.longest_path import makespan
+from taut.solver.schedules.longest_path import disjunctive_graph, flat_order, makespan, schedule_of
 from tests.support.schedules import pipeline, pipelines
 
 pytestmark = pytest.mark.proof
