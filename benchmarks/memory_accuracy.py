@@ -25,8 +25,15 @@ from taut.data.samples import ConfigurationRow
 from taut.data.units import GIB, KIB
 from taut.prediction.fitting import memory_model, stage_terms
 from taut.prediction.settings import find_device
-from taut.solver.calibration.margin import conformal_margin, pooled_margin
-from taut.solver.calibration.memory import FOLDS, REGULARISATIONS, cross_validated_errors, predicted, weights_of
+from taut.solver.calibration.memory import (
+    FOLDS,
+    REGULARISATIONS,
+    conformal_margin,
+    cross_validated_errors,
+    pooled_margin,
+    predicted,
+    weights_of,
+)
 
 SEEDS, LEVEL = range(5), 0.05
 FEW, DRAWS = (4, 6, 8), 400

@@ -18,6 +18,7 @@ from taut.solver.calibration.latency import (
     ALIKE,
     ENOUGH,
     FEWEST,
+    WORTHWHILE,
     Samples,
     Stack,
     cross_validate,
@@ -25,8 +26,8 @@ from taut.solver.calibration.latency import (
     factors_above,
     fit_coefficients,
     stack_of,
+    stated_factors,
 )
-from taut.solver.calibration.layer_factors import WORTHWHILE, stated_factors
 
 NEARLY_LEAST = 1.02
 """Factor of (4) on the least error: differences below it are noise of the folds."""

@@ -32,8 +32,22 @@ the device states, floors :math:`f_k`. Variables: coefficients :math:`c_k \ge f_
     hosts; its coefficient of memory traffic holds what else small layers wait for, and is not taken. Of two fits with
     other work, what their launches have in common are the seconds of a pass without work, coefficient times launch
     time: that is the launch time, and its coefficient is pulled to 1.
-(7) Beside the coefficients of all runs the shapes of their layers may have factors
-    (``taut.solver.calibration.layer_factors``).
+(7) Beside the coefficients of all runs the shapes of their layers may have factors.
+
+The factor of a shape is what the coefficients leave that all runs of a shape have in common. Sets: runs i, shapes g of
+their layers. Data: measured seconds :math:`y_i`; under fitted coefficients predicted seconds :math:`a_i`, of which
+:math:`l_i` are passes of layers.
+
+(8) With :math:`r_i = 1 - a_i / y_i` and :math:`s_i = l_i / y_i` the factor of shape g is :math:`1 + u_g`,
+
+    .. math:: u_g = \frac{\sum_{i \in g} r_i s_i}{\sum_{i \in g} s_i^2 + (\sigma / \tau)^2},
+
+    the mean of u where :math:`r_i = s_i u_g + \epsilon_i`, with :math:`\sigma` the noise of a run and :math:`\tau` the
+    error of operator models on shapes that were not measured (a random effect; Robinson 1991, Statistical Science 6).
+(9) Predicted seconds are :math:`a_i + u_g l_i`: to first order, since which stage a step waits for may change.
+(10) A calibration takes factors if they take a share off the mean error of unseen runs, each predicted by coefficients
+    and factors of the others. Runs of shapes that the others lack keep their prediction, and the calibration its band,
+    which holds for every shape.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,12 +59,58 @@ from scipy.optimize import nnls
 from taut.data.arrays import Floats, Ints
 from taut.data.calibration import TERMS, Calibration, uncalibrated
 from taut.data.device import HALF, DeviceSpec
+from taut.data.layers.layer_factor import LayerFactor
 from taut.errors import FormulationError
-from taut.solver.calibration.layer_factors import (
-    LayerShapes,
-    relative_factors,
-    with_factors,
-)
+
+RUN_NOISE, SHAPE_ERROR = 0.02, 0.08
+"""Sigma and tau of (8): run-to-run noise, and the mean error of A100's operator model on unseen products."""
+WORTHWHILE = 0.8
+"""Factor on the mean error from which (10) takes factors: a fifth is more than folds and the choice itself may feign."""
+LEAST_FACTOR, MOST_FACTOR = 0.25, 4.0
+"""Factors that a calibration may state."""
+
+
+class LayerShapes(NamedTuple):
+    """
+    Shapes of the runs' layers: the shapes, which is each run's (samples,), and seconds of layers in terms.
+
+    ``terms`` are those of passes of layers alone at coefficients, (samples, terms).
+    """
+
+    shapes: tuple[LayerFactor, ...]
+    which: Ints
+    terms: Callable[[Floats], Floats]
+
+    def take(self, rows: Ints) -> "LayerShapes":
+        """Those of some of the samples."""
+        terms = self.terms
+        return self._replace(which=self.which[rows], terms=lambda coefficients: terms(coefficients)[rows])
+
+
+def relative_factors(layers: LayerShapes, coefficients: Floats, predicted: Floats, seconds: Floats) -> Floats:
+    """
+    What the factors of all shapes are above 1, (shapes,), (8).
+
+    ``layers``: shapes of the runs' layers; ``coefficients``: those fitted to the runs, (terms,); ``predicted``,
+    ``seconds``: seconds under these coefficients, and measured ones, (samples,).
+    """
+    share, left = layers.terms(coefficients) @ coefficients / seconds, 1 - predicted / seconds
+    count = len(layers.shapes)
+    above = np.bincount(layers.which, left * share, count)
+    below = np.bincount(layers.which, share**2, count) + (RUN_NOISE / SHAPE_ERROR) ** 2
+    return np.asarray(np.clip(above / below, LEAST_FACTOR - 1, MOST_FACTOR - 1))
+
+
+def with_factors(layers: LayerShapes, coefficients: Floats, predicted: Floats, above: Floats) -> Floats:
+    """Predicted seconds with factors, (samples,), (9)."""
+    return np.asarray(predicted + above[layers.which] * (layers.terms(coefficients) @ coefficients))
+
+
+def stated_factors(layers: LayerShapes, above: Floats) -> list[LayerFactor]:
+    """Shapes with their factors."""
+    pairs = zip(layers.shapes, above.tolist(), strict=True)
+    return [shape.model_copy(update={"factor": 1 + more}) for shape, more in pairs]
+
 
 REWEIGHTINGS = 8
 """Fits of (2) with renewed weights and terms."""

@@ -9,7 +9,7 @@ samples, 70, 10 and 20 % of them:
     2017).
 (2) Early stopping: keep the weights whose mean :math:`|\ln(\hat y_i / y_i)|` over stopping samples is least, and stop
     after a number of steps without better ones.
-(3) Margin: split-conformal (``taut.solver.calibration.margin``, equation 1) on the calibration samples, which neither
+(3) Margin: split-conformal (``taut.solver.calibration.memory``, equation 1) on the calibration samples, which neither
     training nor stopping saw: a new sample like these exceeds :math:`(1 + q) \hat y` with a probability of at most
     the level.
 
@@ -35,7 +35,7 @@ import numpy as np
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.memory_network import FEATURES, Feature, Layer, MemoryNetwork, Scaling
 from taut.errors import DataError, FormulationError, SolverError
-from taut.solver.calibration.margin import conformal_margin
+from taut.solver.calibration.memory import conformal_margin
 from taut.solver.interrupt import interrupt_requested
 
 if TYPE_CHECKING:

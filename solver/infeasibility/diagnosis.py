@@ -3,7 +3,7 @@ Why no plan fits, by how much, and the remedies: each computed, none guessed.
 
 The nearest candidate is the one whose best division of layers exceeds memory least; every stage of that division that
 does not fit is named with its device and the bytes that are missing (``taut.solver.infeasibility.feasibility``), or,
-where the hosts' memory is full, what lacks of that (``taut.solver.infeasibility.host_memory``). Ways
+where the hosts' memory is full, what lacks of that (``taut.solver.infeasibility.hardware``). Ways
 out that need no more hardware come first, by their lower bound (``taut.solver.infeasibility.changes``), then more nodes
 and larger devices
 (``taut.solver.infeasibility.hardware``). Bounds are compared with that of the same problem on devices of unlimited
@@ -24,13 +24,15 @@ from taut.data.units import GIB, KIB
 from taut.formulations.problem import PlanningProblem
 from taut.solver.infeasibility.changes import Remedy, changes
 from taut.solver.infeasibility.feasibility import StageNeeds, best_division, best_fit, least_need, nearest_division
-from taut.solver.infeasibility.hardware import larger_hosts, more_hardware, without_memory_limits
-from taut.solver.infeasibility.host_memory import (
+from taut.solver.infeasibility.hardware import (
     HostShortfall,
     is_full,
+    larger_hosts,
     least_host_room,
+    more_hardware,
     with_room,
     with_unlimited_hosts,
+    without_memory_limits,
 )
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.placement.exact.memory_assignment import least_missing

@@ -28,10 +28,20 @@ from taut.formulations.jobs.check import Measures, measures, trimmed, violations
 from taut.formulations.jobs.problem import JobsProblem, Objective, Schedule
 from taut.formulations.jobs.program import grid_program
 from taut.solver.jobs.anneal import anneal
-from taut.solver.jobs.policies.named import POLICIES
+from taut.solver.jobs.policies.elastic_flow import ElasticFlow
+from taut.solver.jobs.policies.fair_share import FairShare
+from taut.solver.jobs.policies.first_come import FirstCome, ShortestFirst
 from taut.solver.jobs.policies.rolling_horizon import RollingHorizon
 from taut.solver.jobs.program import solve_grid
-from taut.solver.jobs.simulate import Failures, simulate
+from taut.solver.jobs.simulate import Failures, Policy, simulate
+
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "elasticflow": ElasticFlow,
+    "first-come": FirstCome,
+    "shortest-first": ShortestFirst,
+    "fair-share": FairShare,
+}
+
 
 ANNEALING, PROGRAMS = "annealing", ("cp-sat", "cbc")
 ROLLING = "rolling"

@@ -1,6 +1,5 @@
 """
 Plans of meshes, found and proven.
 
-Begin with ``bound`` (what no plan of a choice is below), then ``search`` (the branch and bound over choices),
-``document`` (the plan as JSON) and ``verify`` (its check).
+Begin with ``bound`` (what no plan of a choice is below), then ``search`` (the branch and bound over choices).
 """

@@ -3,7 +3,7 @@ Portfolio of lower bounds on quadratic assignment, from the quickest to branch a
 
 Sets, data and the cost are those of ``taut.formulations.assignment.assignment``; z is the cost of an incumbent.
 
-(1) ``taut.solver.qap.gilmore_lawler`` and ``taut.solver.qap.convex_bound`` need no incumbent.
+(1) ``taut.solver.qap.lawler_form`` and ``taut.solver.qap.convex_bound`` need no incumbent.
 (2) From the incumbent on, ``taut.solver.qap.hahn_grant`` ascends, until 100 rounds gain less than a
     hundredth of what is missing to z; then ``taut.solver.qap.branch_and_bound`` branches, up to n = 32. Above n = 64
     the arrays of n^4 numbers are too large for both.
@@ -12,7 +12,7 @@ Sets, data and the cost are those of ``taut.formulations.assignment.assignment``
     U = L + (z - L) / 8, L + (z - L) / 4, L + (z - L) / 2 and z: the nearer U is to L, the smaller its tables, and
     either a permutation is found, which then is a best one, or the bound rises to U.
 (4) Where flow is sparse or n exceeds 24, and (2) will hardly end, more rounds of
-    ``taut.solver.qap.local_search`` take three quarters of its time.
+    ``taut.solver.qap.swap_neighbourhood`` take three quarters of its time.
 
 Every bound is raised to the grid of ``taut.formulations.assignment.cost_grid``, and the largest so far counts.
 """
@@ -32,12 +32,10 @@ from taut.solver.qap.automorphisms import AutomorphismGroup
 from taut.solver.qap.branch_and_bound import BranchAndBound, cutoff
 from taut.solver.qap.constraint_model import MOST_CHOICES, choices, solutions
 from taut.solver.qap.convex_bound import convex_bounds
-from taut.solver.qap.forest_bound import forest_bounds, slack_of
-from taut.solver.qap.forest_flow import forest_of, is_sparse
-from taut.solver.qap.gilmore_lawler import gilmore_lawler
+from taut.solver.qap.forest_bound import forest_bounds, forest_of, is_sparse, slack_of
 from taut.solver.qap.hahn_grant import ascent
-from taut.solver.qap.lawler_form import LawlerForm, lawler_form, scale_of
-from taut.solver.qap.local_search import search
+from taut.solver.qap.lawler_form import LawlerForm, gilmore_lawler, lawler_form, scale_of
+from taut.solver.qap.swap_neighbourhood import search
 
 LARGEST_ASCENT = 64
 """Largest n of the dual ascent; it then takes 128 MiB."""

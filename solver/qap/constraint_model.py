@@ -1,7 +1,7 @@
 r"""
 Quadratic assignment of sparse flow as a constraint program, on what a bound has left.
 
-With the forest of ``taut.solver.qap.forest_flow``, the bound L and the slacks of
+With the forest of ``taut.solver.qap.forest_bound``, the bound L and the slacks of
 ``taut.solver.qap.forest_bound``, and U the scaled cost that no permutation of interest exceeds:
 
 Variables
@@ -32,8 +32,7 @@ from ortools.sat.python import cp_model
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.solver.cp_sat import running
-from taut.solver.qap.forest_bound import Slack
-from taut.solver.qap.forest_flow import Forest
+from taut.solver.qap.forest_bound import Forest, Slack
 
 MOST_CHOICES = 300_000
 """Rows of all tables, beyond which loading the model takes seconds."""

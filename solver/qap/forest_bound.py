@@ -1,7 +1,7 @@
 r"""
 Lagrangian bound on quadratic assignment of sparse flow, and reduced costs of locations above it.
 
-With the trees and the costs W of ``taut.solver.qap.forest_flow``, the least W over the places of every root, plus
+With the trees and the costs W of (6), the least W over the places of every root, plus
 the least cost of every pair outside the forest, minus the sum of u, is a lower bound for any u, (1). It is concave in
 u, and (number of items at k) - 1 is a supergradient, (2): u rises where items crowd, by subgradient steps with
 momentum [1]_ [2]_. If every location has one item, no u gives a better bound, and where no pair is outside the places
@@ -10,21 +10,168 @@ are a best permutation, (3).
 The least total with the grandparent at h, the parent at k and i at l follows from the roots down, (4); where it exceeds
 what a better permutation costs, the three places do not occur together.
 
+Trees are solved exactly where items may share locations. The flow is written as a spanning forest T and the pairs
+outside it. In a tree every item i but the root has a parent p. With :math:`c_i(k, l) = f_{pi} d_{kl} + f_{ip} d_{lk}`
+for p at k and i at l, and multipliers :math:`u_k` of any sign, every permutation costs
+
+.. math:: z(\pi) = \sum_{i} (f_{ii} d_{\pi_i \pi_i} + u_{\pi_i}) + \sum_{i \in T} c_i(\pi_p, \pi_i)
+    + \sum_{\text{pairs outside } T} (\cdot) - \sum_k u_k. \tag{5}
+
+Let items share locations, but for an item, its parent and the parent of that. Then the least cost of a tree comes from
+its leaves [3]_: with i at k and its parent at h, the subtree of i costs
+
+.. math:: W_i(h, k) = f_{ii} d_{kk} + u_k + \sum_{j \text{ child of } i} \min_{l \ne h, k}
+    \left( c_j(k, l) + W_j(k, l) \right), \tag{6}
+
+where a root has no h.
+
+Costs are scaled by S and rounded down to integers, and so is u, so that sums of floats are exact and bounds on them are
+bounds on z, as in ``taut.solver.qap.lawler_form``.
+
 References
 ----------
 .. [1] Held, M., Wolfe, P. and Crowder, H.P. (1974). Validation of subgradient optimization. Mathematical Programming 6:
        62-88.
 .. [2] Camerini, P.M., Fratta, L. and Maffioli, F. (1975). On improving relaxation methods by modified gradient
        techniques. Mathematical Programming Study 3: 26-34.
+.. [3] Christofides, N. and Benavent, E. (1989). An exact algorithm for the quadratic assignment problem on a tree.
+       Operations Research 37: 760-768.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree, shortest_path
 
 from taut.data.arrays import Floats, Ints
-from taut.solver.qap.forest_flow import Forest, least_places
+from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.formulations.compiled import jit
+from taut.solver.qap.lawler_form import is_exact, scale_of
+
+_SHORT = 2.0**-12  # Integers this much smaller still tell multipliers apart, and are easier to solve with.
+
+
+class Forest(NamedTuple):
+    """
+    A sparse flow as a spanning forest and the pairs outside it, scaled and rounded down.
+
+    ``order`` (n,) lists parents before children, ``parent`` (n,) is -1 at roots. ``single`` (n, n) is the cost of item
+    i at location k, ``paired`` (n, n, n) that of i at l with its parent at k, ``outside`` has (i, j, cost (n, n) of i
+    at k and j at l) for each other pair. Entries of one location taken twice are infinite.
+    """
+
+    scale: float
+    order: Ints
+    parent: Ints
+    linear: Floats
+    quadratic: Floats
+    outside: tuple[tuple[int, int, Floats], ...]
+
+    @property
+    def least_outside(self) -> float:
+        """Least scaled cost of the pairs outside the forest."""
+        return float(sum(cost.min() for _, _, cost in self.outside))
+
+
+def is_sparse(problem: QuadraticAssignment) -> bool:
+    """Whether at most n pairs of items have a flow, so that most of it is in the forest."""
+    return int(np.count_nonzero(_between(problem))) <= problem.size
+
+
+def _between(problem: QuadraticAssignment) -> Floats:
+    """The larger flow between each pair of items, whatever its sign, once (n, n)."""
+    larger: Floats = np.triu(np.maximum(np.abs(problem.flow), np.abs(problem.flow.T)), 1)
+    return larger
+
+
+def forest_of(problem: QuadraticAssignment) -> Forest:
+    """
+    Write a problem as (5).
+
+    ``problem``: flow and distance (n, n). Returns ``Forest``: with a spanning forest of greatest flow, the largest tree
+    first and each from a centre.
+    """
+    size, flow = problem.size, _between(problem)
+    order, parent = _trees(flow)
+    scale = scale_of(problem)
+    scale = max(1.0, _SHORT * scale) if is_exact(problem, scale) else scale
+    linear = np.outer(problem.flow.diagonal(), problem.distance.diagonal())
+    linear = np.floor(scale * linear) - (0.0 if is_exact(problem, scale) else 1.0)
+    quadratic = np.zeros((size, size, size))
+    for i in order[parent[order] >= 0]:
+        quadratic[i] = _pair(problem, scale, parent[i], i)
+    others = [(i, j) for i, j in np.argwhere(flow).tolist() if parent[i] != j and parent[j] != i]
+    return Forest(
+        scale, order, parent, linear, quadratic, tuple((i, j, _pair(problem, scale, i, j)) for i, j in others)
+    )
+
+
+def _trees(flow: Floats) -> tuple[Ints, Ints]:
+    """Order and parent of every item in a spanning forest of greatest flow."""
+    trees, parent = abs(minimum_spanning_tree(csr_array(-flow))), np.full(len(flow), -1)
+    hops = shortest_path(trees, directed=False, unweighted=True)
+    far = np.where(np.isfinite(hops), hops, 0.0).max(axis=1)
+    tree_of, order = connected_components(trees, directed=False)[1], []
+    for tree in np.argsort(-np.bincount(tree_of), kind="stable"):
+        items = np.flatnonzero(tree_of == tree)
+        found, above = breadth_first_order(trees, items[far[items].argmin()], directed=False)
+        parent[found[1:]] = above[found[1:]]
+        order.append(found)
+    return np.concatenate(order).astype(np.int64), parent
+
+
+def _pair(problem: QuadraticAssignment, scale: float, first: int, second: int) -> Floats:
+    """Scaled cost (n, n) of two items, the first at k and the second at l; infinite for k = l."""
+    less = 0.0 if is_exact(problem, scale) else 1.0
+    there, back = scale * problem.flow[first, second], scale * problem.flow[second, first]
+    cost: Floats = np.floor(there * problem.distance) + np.floor(back * problem.distance.T) - 2 * less
+    np.fill_diagonal(cost, np.inf)
+    return cost
+
+
+@jit
+def least_places(
+    order: Ints, parent: Ints, linear: Floats, quadratic: Floats, multipliers: Floats
+) -> tuple[Floats, float, Ints]:
+    """
+    Solve the trees, (6).
+
+    Returns W (n, n, n) as [item, parent's location, own location], with the same location twice for a root; the least
+    sum of all trees minus that of u; and the places (n,) that cost it.
+    """
+    size = len(order)
+    subtrees, chosen = np.zeros((size, size, size)), np.zeros((size, size, 2), np.int64)
+    for i in range(size):
+        subtrees[i] = linear[i] + multipliers
+    for i in order[::-1]:
+        above = parent[i]
+        if above < 0:
+            continue
+        for k in range(size):
+            best, second = np.inf, np.inf
+            for place in range(size):
+                cost = quadratic[i, k, place] + subtrees[i, k, place]
+                if cost < best:
+                    best, second, chosen[i, k, 1], chosen[i, k, 0] = cost, best, chosen[i, k, 0], place
+                elif cost < second:
+                    second, chosen[i, k, 1] = cost, place
+            for h in range(size):
+                subtrees[above, h, k] += second if h == chosen[i, k, 0] else best
+    total, places = -multipliers.sum(), np.zeros(size, np.int64)
+    for i in order:
+        above = parent[i]
+        if above < 0:
+            roots = np.array([subtrees[i, k, k] for k in range(size)])
+            places[i] = roots.argmin()
+            total += roots[places[i]]
+            continue
+        k = places[above]
+        h = places[parent[above]] if parent[above] >= 0 else k
+        places[i] = chosen[i, k, 1 if chosen[i, k, 0] == h else 0]
+    return subtrees, total, places
+
 
 _STEPS = 50
 """Steps between two results, so that a caller gets its turn within milliseconds to tenths of a second."""

@@ -6,9 +6,9 @@ and S seconds:
 
 (1) up to n = 8 every permutation is priced, and L is the least cost;
 (2) above, the bounds that need no incumbent come first, for at most S / 5; then the rounds of
-    ``taut.solver.qap.local_search`` for a share of the time that is left, 0.05 and at most 0.5 s up to n = 16, 0.1
-    and 2 s up to 24, 0.3 and 20 s up to 32, 0.7 up to 64, at most 1 s where flow is sparse; then the proof; above
-    n = 64 the rounds get all of it;
+    ``taut.solver.qap.swap_neighbourhood`` for a share of the time that is left, 0.05 and at most 0.5 s up to n = 16,
+    0.1 and 2 s up to 24, 0.3 and 20 s up to 32, 0.7 up to 64, at most 1 s where flow is sparse; then the proof; above n
+    = 64 the rounds get all of it;
 (3) all ends where L is met, :math:`z \le L + 10^{-9} |L|`, for a sum of floats may miss the bound that it meets by
     units in the last place; the gap is :math:`(z - L) / |z|`.
 """
@@ -29,9 +29,8 @@ from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.qap.bound_portfolio import LARGEST_ASCENT, LARGEST_TREE, PrimalDual, prove, root_bounds
-from taut.solver.qap.forest_bound import forest_bounds
-from taut.solver.qap.forest_flow import forest_of, is_sparse
-from taut.solver.qap.local_search import search
+from taut.solver.qap.forest_bound import forest_bounds, forest_of, is_sparse
+from taut.solver.qap.swap_neighbourhood import search
 from taut.solver.result import OPTIMALITY_GAP, relative_gap
 
 _ENUMERATED = 8

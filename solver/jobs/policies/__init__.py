@@ -1,5 +1,5 @@
 """
 Policies of cluster schedulers, each a small module from its paper, for ``taut.solver.jobs.simulate``.
 
-``named`` lists them: begin there. They know what has arrived and nothing of what will.
+Begin with ``first_come``, the simplest two. Policies know what has arrived and nothing of what will.
 """

@@ -24,7 +24,7 @@ from taut.formulations.jobs.problem import JobsProblem, Objective, Schedule
 from taut.formulations.jobs.program import grid_program
 from taut.solver.jobs.anneal import anneal
 from taut.solver.jobs.bounds import subproblem
-from taut.solver.jobs.policies.sizes import fitting
+from taut.solver.jobs.policies.first_come import fitting
 from taut.solver.jobs.program import solve_grid
 from taut.solver.jobs.simulate import View
 

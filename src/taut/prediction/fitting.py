@@ -25,8 +25,7 @@ from taut.prediction.network_features import network_features
 from taut.prediction.rows import by_setting
 from taut.prediction.settings import Given, default_cluster, find_device, setting_of
 from taut.solver.calibration.fitted import fit_calibration
-from taut.solver.calibration.latency import FLOORS, STACKS, Samples, Stack, TermsAt, stack_of
-from taut.solver.calibration.layer_factors import LayerShapes
+from taut.solver.calibration.latency import FLOORS, STACKS, LayerShapes, Samples, Stack, TermsAt, stack_of
 from taut.solver.calibration.memory import fit_memory
 
 RANGED = ("n_gpus", "hidden", "layers", "seq", "tp", "pp", "dp", "micro_batch", "num_micro_batches")

@@ -5,8 +5,15 @@ import pytest
 
 from taut.data.calibration import TERMS
 from taut.data.layers.layer_factor import LayerFactor
-from taut.solver.calibration.latency import Samples, cross_validate, factors_above, predicted_seconds
-from taut.solver.calibration.layer_factors import LayerShapes, relative_factors, stated_factors
+from taut.solver.calibration.latency import (
+    LayerShapes,
+    Samples,
+    cross_validate,
+    factors_above,
+    predicted_seconds,
+    relative_factors,
+    stated_factors,
+)
 
 RUNS, SHAPES = 60, 6
 STATED = np.ones(len(TERMS))

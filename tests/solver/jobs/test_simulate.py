@@ -13,10 +13,10 @@ from taut.formulations.jobs.problem import OBJECTIVES, JobsProblem, Pool, Segmen
 from taut.solver.jobs.bounds import lower_bound
 from taut.solver.jobs.policies.elastic_flow import ElasticFlow
 from taut.solver.jobs.policies.fair_share import shares
-from taut.solver.jobs.policies.named import POLICIES
+from taut.solver.jobs.policies.first_come import ShortestFirst
 from taut.solver.jobs.policies.rolling_horizon import RollingHorizon
-from taut.solver.jobs.policies.shortest_first import ShortestFirst
 from taut.solver.jobs.simulate import Failures, View, simulate
+from taut.solver.jobs.solve import POLICIES
 from tests.support.jobs import random_case
 
 

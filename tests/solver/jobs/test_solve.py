@@ -7,9 +7,8 @@ import pytest
 
 from taut.formulations.jobs.check import measures, violations
 from taut.formulations.jobs.problem import OBJECTIVES, JobsProblem, Pool
-from taut.solver.jobs.anneal import anneal
+from taut.solver.jobs.anneal import anneal, as_schedule, list_data, list_schedule
 from taut.solver.jobs.bounds import lower_bound
-from taut.solver.jobs.list_schedule import as_schedule, list_data, list_schedule
 from taut.solver.jobs.solve import solve_jobs
 from tests.support.jobs import enumerated, random_case
 

@@ -23,7 +23,7 @@ from taut.solver.certificate.reference.meshes import MeshFigures
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import mesh_document
 from taut.solver.meshes import bound
-from taut.solver.meshes.hops import HopRange, hop_range
+from taut.solver.meshes.bound import HopRange, hop_range
 from taut.solver.meshes.search import search_meshes
 from taut.solver.result import Limits
 from tests.solver.certificate.test_independence import FORBIDDEN, reached

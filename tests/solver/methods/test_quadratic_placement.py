@@ -7,9 +7,8 @@ import pytest
 
 from taut.formulations.assignment.placement_qap import placement_assignment
 from taut.formulations.placement import PlacementProblem, placement_problem
-from taut.solver.methods.quadratic_placement import place_quadratic
+from taut.solver.methods.quadratic_placement import place_quadratic, solve_placement
 from taut.solver.placement.annealing.anneal import best_start
-from taut.solver.qap.placement_model import solve_placement
 from taut.solver.result import Limits
 from tests.support.small import candidate, cluster, problem, strategy
 

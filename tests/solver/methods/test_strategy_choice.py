@@ -18,8 +18,7 @@ from taut.solver.bounds.candidate_bounds import partition_bound
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.layer_division.divide import solve_partition
-from taut.solver.methods.options import options_of, simple_division
-from taut.solver.methods.strategy_choice import StrategyPool, best_strategy
+from taut.solver.methods.strategy_choice import StrategyPool, best_strategy, options_of, simple_division
 from taut.solver.program.cbc import solve_cbc
 from taut.solver.program.cp_sat import solve_cpsat
 from tests.support.blocks import blocks

@@ -14,7 +14,7 @@ from taut.formulations.program.rows import strategy_program
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_division.divide import solve_partition
-from taut.solver.methods.options import options_of, rounded_off
+from taut.solver.methods.strategy_choice import options_of, rounded_off
 from taut.solver.program.cbc import solve_cbc
 from taut.solver.program.checked import ProgramResult
 from taut.solver.program.cp_sat import solve_cpsat

@@ -11,7 +11,7 @@ from ortools.sat.python import cp_model
 from taut.errors import SolverError
 from taut.formulations.program.program import StrategyProgram
 from taut.formulations.program.rows import strategy_program
-from taut.solver.program import cbc, cbc_process, cp_sat
+from taut.solver.program import cbc, cp_sat
 from taut.solver.result import Status
 from tests.solver.program.test_backends import random_options
 
@@ -66,7 +66,7 @@ def test_cp_sat_has_the_rest_of_the_limit(
 def test_cbc_has_the_rest_of_the_limit(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of CBC's two runs of 2 s is told what is left then, by the wall clock, and its process may last as long."""
     told: list[tuple[str, float]] = []
-    ends = cbc_process._ends
+    ends = cbc._ends
 
     def noted(words: list[str], log: Path, seconds: float) -> bool:
         assert words[words.index("-timeMode") + 1] == "elapsed"
@@ -74,10 +74,10 @@ def test_cbc_has_the_rest_of_the_limit(clock: Clock, monkeypatch: pytest.MonkeyP
         clock.now += 2.0
         return ends(words, log, seconds)
 
-    monkeypatch.setattr(cbc_process, "_ends", noted)
+    monkeypatch.setattr(cbc, "_ends", noted)
     found = cbc.solve_cbc(strategy_program(random_options(0)), time_limit=10.0)
     assert [seconds for _, seconds in told] == [6.0, 4.0]
-    assert [float(own) for own, _ in told] == pytest.approx([cbc_process.OWN_SHARE * seconds for _, seconds in told])
+    assert [float(own) for own, _ in told] == pytest.approx([cbc.OWN_SHARE * seconds for _, seconds in told])
     assert found.status is Status.OPTIMAL
     told.clear()
     late = cbc.solve_cbc(strategy_program(random_options(0)), time_limit=5.0)
@@ -92,8 +92,8 @@ def test_cbc_has_the_rest_of_the_limit(clock: Clock, monkeypatch: pytest.MonkeyP
 def test_a_process_that_runs_on_is_ended(tmp_path: Path) -> None:
     """What has not ended at its limit is ended, what ends is waited for, and a failure is told."""
     log = tmp_path / "log"
-    assert not cbc_process._ends([sys.executable, "-c", "import time; time.sleep(600)"], log, 0.2)
-    assert cbc_process._ends([sys.executable, "-c", "print('done')"], log, inf)
+    assert not cbc._ends([sys.executable, "-c", "import time; time.sleep(600)"], log, 0.2)
+    assert cbc._ends([sys.executable, "-c", "print('done')"], log, inf)
     assert log.read_text().strip() == "done"
     with pytest.raises(SolverError, match="code 3"):
-        cbc_process._ends([sys.executable, "-c", "raise SystemExit(3)"], log, inf)
+        cbc._ends([sys.executable, "-c", "raise SystemExit(3)"], log, inf)

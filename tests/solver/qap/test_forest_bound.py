@@ -11,8 +11,7 @@ from taut.formulations.assignment.cost_grid import cost_grid
 from taut.solver.qap.bound_portfolio import PrimalDual, prove
 from taut.solver.qap.branch_and_bound import cutoff
 from taut.solver.qap.constraint_model import Found, choices, solutions
-from taut.solver.qap.forest_bound import Bounded, forest_bounds, slack_of
-from taut.solver.qap.forest_flow import Forest, forest_of, is_sparse, least_places
+from taut.solver.qap.forest_bound import Bounded, Forest, forest_bounds, forest_of, is_sparse, least_places, slack_of
 from taut.solver.qap.quadratic import place
 from tests.support.assignments import nug12
 from tests.support.blocks import blocks

@@ -17,8 +17,8 @@ from taut.data.readers.qaplib import read_qaplib
 from taut.errors import FormulationError
 from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.solver.branch_and_bound.progress import Progress
-from taut.solver.qap import local_search, quadratic, swap_neighbourhood
-from taut.solver.qap.gilmore_lawler import gilmore_lawler
+from taut.solver.qap import quadratic, swap_neighbourhood
+from taut.solver.qap.lawler_form import gilmore_lawler
 from taut.solver.qap.quadratic import place
 from tests.support.assignments import KINDS, nug12, optimum, random_assignment
 
@@ -32,7 +32,7 @@ def test_annealing_finds_the_optimum_of_small_instances(kind: str) -> None:
     """The annealer alone reaches the optimum by enumeration for n from 2 to 8."""
     for size in range(2, 9):
         problem = random_assignment(kind, size, 7)
-        found = list(local_search._annealing(problem, np.random.default_rng(3), 0.02, -math.inf))
+        found = list(swap_neighbourhood._annealing(problem, np.random.default_rng(3), 0.02, -math.inf))
         assert found[-1][0] == pytest.approx(place(problem).objective, rel=1e-12, abs=1e-12)
 
 
@@ -42,7 +42,7 @@ def test_tabu_search_finds_the_optimum_of_small_instances(kind: str) -> None:
     for size in range(2, 9):
         problem = random_assignment(kind, size, 11)
         start = (problem.cost(range(size)), np.arange(size))
-        found = list(local_search._tabu_search(problem, start, np.random.default_rng(0), 0.0, -math.inf))
+        found = list(swap_neighbourhood._tabu_search(problem, start, np.random.default_rng(0), 0.0, -math.inf))
         assert found[-1][0] == pytest.approx(place(problem).objective, rel=1e-12, abs=1e-12)
 
 
@@ -174,9 +174,9 @@ def test_every_kernel_is_loaded_before_the_clock_starts(monkeypatch: pytest.Monk
 
         return listed
 
-    for module, name in ((quadratic, "root_bounds"), (quadratic, "prove"), (local_search, "_annealing")):
+    for module, name in ((quadratic, "root_bounds"), (quadratic, "prove"), (swap_neighbourhood, "_annealing")):
         monkeypatch.setattr(module, name, noted(name, getattr(module, name)))
-    monkeypatch.setattr(local_search, "_tabu_search", noted("_tabu_search", local_search._tabu_search))
+    monkeypatch.setattr(swap_neighbourhood, "_tabu_search", noted("_tabu_search", swap_neighbourhood._tabu_search))
     quadratic._load.__wrapped__()
     for name in ("root_bounds", "_annealing", "_tabu_search", "prove"):
         assert f"{name} ended" in called
@@ -188,7 +188,7 @@ def test_one_seed_gives_one_order_of_work() -> None:
     problem = random_assignment("floats", 30, 23)
 
     def first(seed: int) -> list[float]:
-        found = local_search._annealing(problem, np.random.default_rng(seed), 1e9, -math.inf)
+        found = swap_neighbourhood._annealing(problem, np.random.default_rng(seed), 1e9, -math.inf)
         return [cost for cost, _ in (next(found) for _ in range(5))]
 
     assert first(0) == first(0)

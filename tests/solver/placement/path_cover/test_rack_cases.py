@@ -16,7 +16,7 @@ from taut.formulations.space import Candidate
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
-from taut.solver.placement.exact.node_sets import bound as node_sets
+from taut.solver.placement.exact import node_sets
 from taut.solver.placement.path_cover import bound, proving
 from taut.solver.placement.path_cover.bound import Covered, cover_bound, has_cover
 from taut.solver.placement.path_cover.build import CaseSearch

@@ -11,8 +11,7 @@ from taut.formulations.strategy import Division
 from taut.formulations.violation import Rule
 from taut.planning.meshes import mesh_problem as planned_problem
 from taut.planning.request import PlanRequest
-from taut.solver.meshes.exchange import exchangeable, with_exchanges
-from taut.solver.meshes.search import ORDERS, ranked_devices
+from taut.solver.meshes.search import ORDERS, exchangeable, ranked_devices, with_exchanges
 from tests.support.blocks import blocks
 from tests.support.meshes import mesh_choices, mesh_problem, random_plan
 from tests.taut.planning.test_meshes import CLUSTER

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from taut.solver.qap.linear_assignment import reduce_costs, workspace
+from taut.solver.qap.hahn_grant import reduce_costs, workspace
 
 
 def test_a_hand_computed_assignment() -> None:
