@@ -3,7 +3,7 @@ Many jobs on 1,024 GPUs: a schedule and its bound by number of jobs, with the se
 
     python -m benchmarks.jobs [--jobs 128] [--objective deadlines] [--policy annealing] [--time-limit 60] [--plot PNG]
 
-Jobs are those of vTrain's case study (``taut.papers.vtrain.traces``) at the load of 128 jobs there, with Poisson
+Jobs are those of vTrain's case study (``taut.papers.vtrain.jobs``) at the load of 128 jobs there, with Poisson
 arrivals. Plans come from the user's cache; their time is not counted.
 """
 
@@ -13,8 +13,7 @@ from pathlib import Path
 
 from taut.data.load import load_cluster
 from taut.files import write_atomically
-from taut.papers.vtrain.jobs import CLUSTER, data_parallel_rates
-from taut.papers.vtrain.traces import PERIOD_H, Study, trace
+from taut.papers.vtrain.jobs import CLUSTER, PERIOD_H, Study, data_parallel_rates, trace
 from taut.sharing.instance import instance
 from taut.sharing.jobs import jobs
 

@@ -65,7 +65,7 @@ from taut.errors import FormulationError
 RUN_NOISE, SHAPE_ERROR = 0.02, 0.08
 """Sigma and tau of (8): run-to-run noise, and the mean error of A100's operator model on unseen products."""
 WORTHWHILE = 0.8
-"""Factor on the mean error from which (10) takes factors: a fifth is more than folds and the choice itself may feign."""
+"""Factor on the mean error from which (10) takes factors: a fifth is beyond what folds and the choice itself feign."""
 LEAST_FACTOR, MOST_FACTOR = 0.25, 4.0
 """Factors that a calibration may state."""
 

@@ -7,9 +7,8 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats
 from taut.data.units import MIB
-from taut.papers.aceso.formula import kinds_of, stage_bytes, stage_seconds, step_seconds
+from taut.papers.aceso.formula import AcesoProblem, kinds_of, stage_bytes, stage_seconds, step_seconds
 from taut.papers.aceso.operators import OperatorProfile, Operators
-from taut.papers.aceso.problem import AcesoProblem
 
 Random = np.random.Generator
 

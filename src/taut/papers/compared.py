@@ -1,10 +1,14 @@
-"""Plans of several methods on one problem: seconds of each, of its search, and its distance from one lower bound."""
+"""
+Plans of several methods on one problem: seconds of each, of its search, and its distance from one lower bound.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TypedDict
 
+from taut.data.suggest import one_of
+from taut.errors import FieldError
 from taut.formulations.problem import PlanningProblem
 from taut.solver.methods.outcome import Outcome
 from taut.solver.result import Limits
@@ -74,3 +78,19 @@ def with_bound(problem: PlanningProblem, found: Mapping[str, Outcome], limits: L
         "wall_s": {**{name: outcome.wall_s for name, outcome in found.items()}, "taut": wall},
         "lower_bound_s": proven.lower_bound,
     }
+
+
+def places_with(only: str, names: list[str]) -> list[int]:
+    """
+    Places of the names that contain a text.
+
+    ``only``: the text; every name contains an empty one. Raises ``FieldError`` if no name contains it.
+
+    Examples
+    --------
+    >>> places_with("8 nodes", ["8 nodes of a", "16 nodes of a", "8 nodes of b"])
+    [0, 2]
+    """
+    if found := [place for place, name in enumerate(names) if only in name]:
+        return found
+    raise FieldError("only", only, f"expected a part of {one_of(only, names)}")

@@ -26,7 +26,7 @@ from taut.data.cluster import ClusterSpec
 from taut.data.device import DeviceSpec
 from taut.data.units import TERA
 from taut.formulations.problem import PlanningProblem
-from taut.papers.chosen import places_with
+from taut.papers.compared import places_with
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.solver.methods.baselines.hethub import arranged, hethub

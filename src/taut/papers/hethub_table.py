@@ -19,7 +19,7 @@ from typing import Any
 
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
-from taut.papers.chosen import places_with
+from taut.papers.compared import places_with
 from taut.papers.hethub import quickest_even
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem

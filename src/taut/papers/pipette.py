@@ -23,8 +23,7 @@ from taut.data.cluster import ClusterSpec, MatrixSpec
 from taut.data.load import load_cluster
 from taut.formulations.mechanisms.latency_models import LatencyName
 from taut.formulations.problem import PlanningProblem
-from taut.papers.chosen import places_with
-from taut.papers.compared import Compared, times, with_bound
+from taut.papers.compared import Compared, places_with, times, with_bound
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.solver.methods.baselines.trials import plain_candidates, tried

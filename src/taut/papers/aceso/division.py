@@ -21,9 +21,8 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
-from taut.papers.aceso.formula import kinds_of, message_seconds
+from taut.papers.aceso.formula import AcesoProblem, AcesoStage, kinds_of, message_seconds
 from taut.papers.aceso.operators import Operators
-from taut.papers.aceso.problem import AcesoProblem, AcesoStage
 from taut.papers.aceso.stage_table import StageTable, stage_table
 
 

@@ -30,15 +30,21 @@ gradients between replicas and the optimizer's step are not in the formula.
 Two particulars of the program are kept, as its figures depend on them: a message takes the rate of half its size
 rounded down to a power of two, and one below 1 MiB that of a place counted from the end of the list; a run that ends
 the stage behind an operator with a shared buffer is forgotten in :math:`P_s`.
+
+Aceso's search decides the micro-batch, stages of operators, devices and degrees of each, and what it recomputes. As the
+search was run: at most ``most_stages`` stages; 1, 2, 4 or 8 devices each, none across two nodes; one tensor degree and
+one number of replicas in a stage; at most as many samples of all replicas as the largest micro-batch.
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.units import MIB
-from taut.papers.aceso.operators import Operators
+from taut.papers.aceso.operators import OperatorProfile, Operators
 
 BYTES_OF_WEIGHTS = 8.0
 """Weights, gradients, fp32 copy and moments in units of the fp16 weights, (4)."""
@@ -115,3 +121,77 @@ def run_bytes(operators: Operators, kinds: Ints, recomputed: Flags) -> float:
         if not operators.shares[kind] and (following == operators.head or place + 2 == len(kinds)):
             largest, run = max(largest, run), 0.0
     return float(largest)
+
+
+MICRO_BATCHES = (1, 2, 4, 8)
+STAGE_DEVICES = (1, 2, 4, 8)
+MOST_STAGES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcesoProblem:
+    """A model of ``layers`` layers on ``gpus`` devices with ``memory_limit`` bytes, ``gpus_per_node`` a node."""
+
+    profile: OperatorProfile
+    layers: int
+    gpus: int
+    gpus_per_node: int
+    global_batch: int
+    memory_limit: float
+    micro_batches: tuple[int, ...] = MICRO_BATCHES
+    most_stages: int = MOST_STAGES
+
+    @property
+    def stages(self) -> int:
+        """The most stages of a plan."""
+        return min(self.gpus, self.most_stages)
+
+    def degrees(self, micro_batch: int) -> list[tuple[int, int]]:
+        """Tensor degree and replicas that a stage may have: those that were profiled, on a node."""
+        sizes = [size for size in STAGE_DEVICES if size <= min(self.gpus, self.gpus_per_node)]
+        pairs = [(tp, size // tp) for size in sizes for tp in STAGE_DEVICES if size % tp == 0]
+        profiled = self.profile.operators
+        return [(tp, dp) for tp, dp in pairs if micro_batch % dp == 0 and (micro_batch // dp, tp) in profiled]
+
+
+@dataclass(frozen=True, slots=True)
+class AcesoStage:
+    """Operators [first, end) of a plan, with tensor degree and replicas."""
+
+    first: int
+    end: int
+    tp: int
+    dp: int
+
+
+@dataclass(frozen=True, slots=True)
+class AcesoPrice:
+    """Seconds of a step, of each stage for a micro-batch, and bytes of a device of each stage."""
+
+    step: float
+    stages: Floats
+    memory: Floats
+
+
+def price(
+    problem: AcesoProblem, micro_batch: int, stages: Sequence[AcesoStage], recomputed: Sequence[Flags]
+) -> AcesoPrice:
+    """
+    Price a plan.
+
+    ``micro_batch``: samples of a micro-batch in all replicas; ``stages``, ``recomputed``: the stages, and which of its
+    operators each recomputes.
+    """
+    node, devices = problem.gpus_per_node, 0
+    within, between = problem.profile.within_node, problem.profile.between_nodes
+    seconds, memory = [], []
+    for number, (stage, flags) in enumerate(zip(stages, recomputed, strict=True)):
+        operators = problem.profile.operators[micro_batch // stage.dp, stage.tp]
+        kinds = kinds_of(operators, problem.layers)[stage.first : stage.end]
+        into = between if devices and devices % node == 0 else within
+        devices += stage.tp * stage.dp
+        out = between if devices % node == 0 else within
+        seconds.append(stage_seconds(operators, kinds, flags, into, out))
+        memory.append(stage_bytes(operators, kinds, flags, len(stages) - 1 - number))
+    taken = np.array(seconds)
+    return AcesoPrice(step_seconds(taken, problem.global_batch // micro_batch), taken, np.array(memory))

@@ -23,9 +23,7 @@ import numpy as np
 
 from taut.data.arrays import Flags
 from taut.papers.aceso.division import Division, StagePrices, StageTables, divide, stage_prices
-from taut.papers.aceso.formula import step_seconds
-from taut.papers.aceso.price import price
-from taut.papers.aceso.problem import AcesoProblem, AcesoStage
+from taut.papers.aceso.formula import AcesoProblem, AcesoStage, price, step_seconds
 from taut.papers.aceso.recompute import recomputed_at_best
 from taut.solver.stopwatch import Stopwatch
 

@@ -7,10 +7,16 @@ With m micro-batches, :math:`\alpha = \sum a`, :math:`\beta = \sum b` and o of e
 (1) :math:`T = \max(m (\beta + o), (m - 1)(\beta + o) + \alpha)`.
 
 For :math:`\lambda \in [0, 1]` the sum of both parts, weighted by :math:`\lambda` and :math:`1 - \lambda`, is not above
-T, and its least value is found by ``taut.papers.galvatron.packing``: a bound on every completion of a partial choice.
+T, and its least value is found by (2): a bound on every completion of a partial choice.
 Ways of spreading are taken one after another with every number of layers; a partial choice is dropped where its bound
 for some :math:`\lambda` reaches the best T. What is left at the end is compared by (1), so the least T is exact. If
 partial choices become too many, the best of the bounds is kept instead.
+
+A dynamic program finds the layers of one stage at the least cost within its memory. Layers are alike, so what is chosen
+is how many of them are spread in which way. With :math:`w_s` whole MiB and the cost :math:`c_s` of a layer that is
+spread as s, the least cost of k layers within u MiB is
+
+(2) :math:`D_0(u) = 0, \quad D_k(u) = \min_{s: w_s \le u} D_{k-1}(u - w_s) + c_s`.
 """
 
 from dataclasses import dataclass
@@ -18,7 +24,42 @@ from dataclasses import dataclass
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
-from taut.papers.galvatron.packing import counts_of, least_costs
+
+
+def least_costs(mib: Ints, costs: Floats, layers: int, capacity: int) -> Floats:
+    """
+    D of (2), by layers and by MiB.
+
+    ``mib``, ``costs``: of a layer, by the way it is spread.
+    """
+    found = np.full((layers + 1, capacity + 1), np.inf)
+    found[0] = 0.0
+    for k in range(1, layers + 1):
+        for size, cost in zip(mib, costs, strict=True):
+            if size <= capacity:
+                np.minimum(found[k, size:], found[k - 1, : capacity + 1 - size] + cost, out=found[k, size:])
+    return found
+
+
+def counts_of(found: Floats, mib: Ints, costs: Floats, layers: int, capacity: int) -> Ints | None:
+    """
+    How many layers are spread in which way at the least cost within a capacity, or None where none fits.
+
+    ``found``: what ``least_costs`` returned for these layers; ``mib``, ``costs``, ``layers``, ``capacity``: as given to
+    it, or a smaller capacity.
+    """
+    if capacity < 0 or not np.isfinite(found[layers, capacity]):
+        return None
+    counts, left = np.zeros(len(mib), dtype=np.int64), capacity
+    for k in range(layers, 0, -1):
+        rest = [
+            found[k - 1, left - size] + cost if size <= left else np.inf for size, cost in zip(mib, costs, strict=True)
+        ]
+        chosen = int(np.argmin(rest))
+        counts[chosen] += 1
+        left -= int(mib[chosen])
+    return counts
+
 
 WEIGHTS = 0.0, 0.5, 1.0
 """Weights of the bounds: either part alone, and both."""

@@ -10,17 +10,168 @@ of embedding and head, :math:`C_i = \sum_l b_l + o_i`, :math:`S_i = \sum_l a_l`.
 
 the last being reductions that no later stage hides. On one stage :math:`T = \max(m C, (m - 1) C + S)`. Redistribution
 between layers over different ways is in the search's dynamic program and not in the time that it reports; here, too.
+
+A layer is priced as Galvatron's ``layer_cost.py`` does. A layer over n ways of weights (t) or of the
+sequence (s) has d replicas of b samples, and its weights are the same on :math:`r = d s` devices. With the forward line
+of the profile, :math:`o` the slowdown by overlap, :math:`\rho` the rate of an all-reduce over r devices (consecutive
+where t = 1) and P the fp32 bytes of its parameters,
+
+(4) :math:`f = \alpha b / n + \beta`, and the backward pass :math:`g = 2 f`, or :math:`3 f` if it is recomputed;
+(5) :math:`x = 2 \frac{r - 1}{r} \frac{P}{2 t \rho}` of gradients in half precision, half of it for ZeRO-3's weights;
+(6) six all-gathers (t > 1) or four all-to-alls (s > 1) of :math:`2 b \, \mathrm{seq} \, \mathrm{hidden}` bytes, half as
+    many again if it is recomputed;
+(7) :math:`f + \max(x, g) + (o - 1) \min(x, g)` + (6) where d > 1, and :math:`f + g` + (6) otherwise; ZeRO-3 adds
+    x / 2; in a pipeline of p stages each layer carries its part of :math:`4 p b \, \mathrm{seq} \, \mathrm{hidden}`
+    bytes between stages. Micro-batches before the last have x = 0 in the maximum.
+
+Its states are four times P / t, of which with :math:`u = 1 / r + 0.003` ZeRO-3 keeps u and ZeRO-2 :math:`7/8 u + 1/8`
+at one micro-batch; at several :math:`7/8 u + 1/8` and :math:`6/8 u + 2/8`. Activations are those of the profile by
+sample, for all micro-batches that stage i of 1F1B holds, p - i. A layer takes whole MiB.
+
+Embedding and head are priced as ``embedding_lmhead_cost.py`` does. On one stage they are together; of several, the
+first and the last have half of the seconds each. With f, g = 2 f, t, r and the rate of (4) and (5), and states of S
+bytes,
+
+(8) :math:`c = \frac{r - 1}{r} \frac{S}{8 \rho}` for gradients in half precision;
+(9) a pass of y seconds beside communication of z takes :math:`y + (1 - 1/o) z`, or z where :math:`o y \le z`;
+(10) the seconds are (9) of f beside c / 2 with ZeRO-3 and beside nothing without, (9) of g beside c / 2 with ZeRO-3 and
+    beside nothing without (gradients are reduced in the last micro-batch alone, and the search leaves them out), and
+    an all-gather of activations for each of embedding and head where t > 1.
+
+Memory is states by what is sharded, activations of all micro-batches held, and 1 GiB of PyTorch's context, in whole
+MiB; stages between hold the context alone. If weights are split anywhere, a buffer for a gathered micro-batch is kept.
 """
 
+import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from taut.data.arrays import Floats
 from taut.data.readers.galvatron.plans import Split
-from taut.papers.galvatron.layers import layer_mib, layer_price
+from taut.data.readers.galvatron.profile import Ends
+from taut.data.units import MIB
 from taut.papers.galvatron.problem import GalvatronProblem, Setting
-from taut.papers.galvatron.vocabulary import buffer_mib, vocabulary_mib, vocabulary_seconds
+
+CONTEXT_MIB = 1024
+STATES_OVER_PARAMETERS = 4
+
+
+def vocabulary_seconds(problem: GalvatronProblem, setting: Setting, split: Split) -> list[float]:
+    """Seconds of a micro-batch by stage, (10)."""
+    profile, samples = problem.profile, problem.samples(setting, split)
+    shared = devices_with_weights(problem, setting, split)
+    share = 1 if setting.pp == 1 else 2
+    forward = profile.vocabulary(samples / split.ways) / share
+    gather = profile.gather[split.tp](message(problem, samples)) if split.tp > 1 else 0.0
+    found = [0.0] * setting.pp
+    for stage, ends in _ends(problem, setting):
+        states = ends.states[split.tp] / STATES_OVER_PARAMETERS / HALF
+        weights = (shared - 1) / shared * states * all_reduce(problem, shared, split) / 2 * split.sharded
+        passes = sum(_beside(y, weights, profile.overlap) for y in (forward, BACKWARD * forward))
+        found[stage] = passes + gather * (2 if setting.pp == 1 else 1)
+    return found
+
+
+def _beside(computation: float, communication: float, overlap: float) -> float:
+    """Seconds of computation beside communication, (9)."""
+    if overlap * computation > communication:
+        return computation + (1 - 1 / overlap) * communication
+    return communication
+
+
+def vocabulary_mib(problem: GalvatronProblem, setting: Setting, split: Split) -> list[int]:
+    """Whole MiB by stage."""
+    found = [CONTEXT_MIB] * setting.pp
+    for stage, ends in _ends(problem, setting):
+        held = problem.samples(setting, split) * (setting.pp - stage)
+        states = ends.states[split.tp] * states_kept(problem, setting, split)
+        found[stage] = math.ceil((states + ends.activations[split.ways] * held) / MIB + CONTEXT_MIB)
+    return found
+
+
+def buffer_mib(problem: GalvatronProblem, setting: Setting, ways: int) -> int:
+    """Whole MiB of the buffer where weights are split and nothing is spread over more than these ways."""
+    samples = problem.global_batch / setting.chunks / (problem.gpus // setting.pp // ways)
+    return int(HALF * samples * problem.profile.seq * problem.hidden / MIB)
+
+
+def _ends(problem: GalvatronProblem, setting: Setting) -> list[tuple[int, Ends]]:
+    """Stages with embedding or head, and their figures."""
+    profile = problem.profile
+    return [(0, profile.whole)] if setting.pp == 1 else [(0, profile.first), (setting.pp - 1, profile.last)]
+
+
+BACKWARD, AGAIN = 2.0, 1.0
+GATHERS, EXCHANGES, MORE_IF_RECOMPUTED = 6, 4, 1.5
+HALF = 2
+"""Bytes of a number in half precision."""
+LEFT_BY_SHARDING = 0.003
+
+
+class Price(NamedTuple):
+    """Seconds of a micro-batch with the reduction of gradients, and without."""
+
+    last: float
+    others: float
+
+
+def layer_price(problem: GalvatronProblem, setting: Setting, split: Split) -> Price:
+    """Seconds of a layer, (7)."""
+    profile, samples = problem.profile, problem.samples(setting, split)
+    replicas, shared = problem.replicas(setting, split), devices_with_weights(problem, setting, split)
+    forward = profile.layer(samples / split.ways)
+    backward = forward * (BACKWARD + AGAIN * split.recompute)
+    reduction = (shared - 1) / shared * profile.parameters / split.tp * all_reduce(problem, shared, split)
+    rest = forward + _messages(problem, samples, split) + reduction / 2 * split.sharded
+    if setting.pp > 1:
+        between = 2 * setting.pp * HALF * samples * profile.seq * problem.hidden
+        rest += between / profile.stage_rates[setting.pp] / problem.layers
+    synchronised = reduction if replicas > 1 else 0.0
+    both = max(synchronised, backward) + (profile.overlap - 1) * min(synchronised, backward)
+    return Price(rest + both, rest + backward)
+
+
+def devices_with_weights(problem: GalvatronProblem, setting: Setting, split: Split) -> int:
+    """Devices that hold the same weights, r."""
+    return problem.replicas(setting, split) * split.sp
+
+
+def all_reduce(problem: GalvatronProblem, devices: int, split: Split) -> float:
+    """Seconds a byte of an all-reduce; none on one device."""
+    return 1 / problem.profile.rates[devices, split.tp == 1] if devices > 1 else 0.0
+
+
+def message(problem: GalvatronProblem, samples: int) -> float:
+    """Bytes of a micro-batch's activations between layers."""
+    return float(HALF * samples * problem.profile.seq * problem.hidden)
+
+
+def _messages(problem: GalvatronProblem, samples: int, split: Split) -> float:
+    """Seconds of all-gathers or all-to-alls, (6)."""
+    if split.ways == 1:
+        return 0.0
+    times, number = (problem.profile.exchange, EXCHANGES) if split.sequence else (problem.profile.gather, GATHERS)
+    return times[split.ways](message(problem, samples)) * number * (MORE_IF_RECOMPUTED if split.recompute else 1)
+
+
+def layer_mib(problem: GalvatronProblem, setting: Setting, split: Split, stage: int) -> int:
+    """Whole MiB that a layer of a stage takes."""
+    profile, samples = problem.profile, problem.samples(setting, split)
+    held = samples * (setting.pp - stage)
+    activations = profile.recomputed / split.ways if split.recompute else profile.activations[split.ways]
+    states = 4 * profile.parameters / split.tp * states_kept(problem, setting, split)
+    return math.ceil((states + activations * held) / MIB)
+
+
+def states_kept(problem: GalvatronProblem, setting: Setting, split: Split) -> float:
+    """Share of the states that a device keeps."""
+    shared = devices_with_weights(problem, setting, split)
+    if problem.replicas(setting, split) == 1 or (problem.default == "ddp" and not split.sharded):
+        return 1.0
+    each, whole = 1 / shared + LEFT_BY_SHARDING, (0 if split.sharded else 1) + (setting.chunks > 1)
+    return each if whole == 0 else (8 - whole) / 8 * each + whole / 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""A published plan with its measured step, and the lines of a table of such plans."""
+"""
+A published plan with its measured step, and the lines of a table of such plans.
+Files of other projects lie in a folder that is given, or up to two levels below it.
+"""
 
 import csv
 from collections.abc import Mapping
@@ -41,3 +44,15 @@ def lines_of(path: Path) -> list[dict[str, str]]:
     """Lines of a table by column, comments left out."""
     text = path.read_text(encoding="utf-8").splitlines()
     return list(csv.DictReader(line for line in text if not line.startswith("#")))
+
+
+DEPTHS = "", "*/", "*/*/"
+
+
+def places_of(folder: Path, pattern: str) -> list[Path]:
+    """
+    Files and folders of a name, those of the folder itself first.
+
+    ``pattern``: name, with ``*`` for any text.
+    """
+    return [path for depth in DEPTHS for path in sorted(folder.glob(f"{depth}{pattern}"))]

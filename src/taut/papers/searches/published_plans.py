@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from taut.data.load import load_model
-from taut.papers.searches.places import places_of
-from taut.papers.searches.published import PublishedPlan, lines_of
+from taut.papers.searches.published import PublishedPlan, lines_of, places_of
 from taut.papers.searches.published_experts import plans_with_experts
 from taut.papers.searches.published_offload import recipes_with_offload
 

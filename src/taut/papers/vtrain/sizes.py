@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from taut.errors import ExtrapolationWarning, InfeasibleError, NothingFoundError
-from taut.papers.vtrain.plans import PEAK_FLOPS
-from taut.papers.vtrain.prices import PADDED_VOCABULARY, VTRAIN, Priced, priced
+from taut.papers.vtrain.plans import PADDED_VOCABULARY, PEAK_FLOPS, VTRAIN, Priced, priced
 from taut.papers.vtrain.space import GAP, REQUEST
 from taut.papers.vtrain.step import SEQ, Plan, Shape, step_seconds
 from taut.planning.request import PlanRequest

@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from taut.papers.vtrain.plans import GLOBAL_BATCH, MT_NLG, gpus
-from taut.papers.vtrain.prices import BLOOM, MEMORY, STACK, Priced, priced
+from taut.papers.vtrain.plans import BLOOM, GLOBAL_BATCH, MEMORY, MT_NLG, STACK, Priced, gpus, priced
 from taut.papers.vtrain.step import NODE_SIZE, Plan, step_seconds
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem

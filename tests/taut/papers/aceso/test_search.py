@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taut.papers.aceso.price import price
+from taut.papers.aceso.formula import price
 from taut.papers.aceso.search import best_plan
 from tests.support.aceso import even, least_step, problem
 from tests.support.blocks import blocks

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from taut.papers.galvatron import one_stage
-from taut.papers.galvatron.one_stage import End, Layers, best_on_one_stage
-from taut.papers.galvatron.packing import counts_of, least_costs
+from taut.papers.galvatron.one_stage import End, Layers, best_on_one_stage, counts_of, least_costs
 from taut.papers.galvatron.search import best_galvatron_plan
 from taut.papers.galvatron.step import price
 from tests.support.blocks import blocks

@@ -6,10 +6,17 @@ import pytest
 from taut.data.readers.galvatron.plans import Split
 from taut.data.readers.galvatron.profile import Ends, GalvatronProfile, Line
 from taut.data.units import GIB, MIB
-from taut.papers.galvatron.layers import layer_mib, layer_price, states_kept
 from taut.papers.galvatron.problem import GalvatronProblem, Setting
-from taut.papers.galvatron.step import price, step_seconds
-from taut.papers.galvatron.vocabulary import buffer_mib, vocabulary_mib, vocabulary_seconds
+from taut.papers.galvatron.step import (
+    buffer_mib,
+    layer_mib,
+    layer_price,
+    price,
+    states_kept,
+    step_seconds,
+    vocabulary_mib,
+    vocabulary_seconds,
+)
 
 ENDS = Ends({1: 800.0 * MIB, 2: 400.0 * MIB}, {1: 10.0 * MIB, 2: 6.0 * MIB})
 ONE = Split()

@@ -6,8 +6,18 @@ import numpy as np
 import pytest
 
 from taut.errors import DataError, FieldError
-from taut.papers.vtrain.jobs import Row, Table, reproduce_vtrain_jobs
-from taut.papers.vtrain.traces import FACTORS, HOUR, MODELS, PERIOD_H, STUDIES, arrival_points, trace
+from taut.papers.vtrain.jobs import (
+    FACTORS,
+    HOUR,
+    MODELS,
+    PERIOD_H,
+    STUDIES,
+    Row,
+    Table,
+    arrival_points,
+    reproduce_vtrain_jobs,
+    trace,
+)
 
 RATES = {model: {8 << k: 0.01 * 2**k for k in range(8)} for model in MODELS}
 

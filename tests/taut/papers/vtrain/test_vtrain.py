@@ -8,7 +8,7 @@ import pytest
 
 from taut.papers.vtrain import plans, sizes, space
 from taut.papers.vtrain.design_space import SIZE, plot_design_space
-from taut.papers.vtrain.prices import BLOOM, VTRAIN, priced
+from taut.papers.vtrain.plans import BLOOM, VTRAIN, priced
 from taut.papers.vtrain.step import makespan, step_seconds
 from taut.papers.vtrain.study import Space, Study
 from tests.taut.conftest import Run, refused
