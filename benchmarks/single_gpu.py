@@ -120,7 +120,7 @@ def measured_step(run: Run, device: "torch.device") -> dict[str, Any]:
     """Median seconds of a step, their spread, and the most bytes that the allocator gave out."""
     import torch
 
-    from taut.profiling.timing import time_passes
+    from taut.profiling.layers import time_passes
 
     step = training(run, device)
     time_passes(step, device, warm_up=WARM_UP, repeats=1)

@@ -93,7 +93,7 @@ def cores() -> Iterator[Core]:
 
 def seconds_of(work: Callable[[], object], device: Any) -> float:
     """Median seconds of one call."""
-    from taut.profiling.timing import time_passes
+    from taut.profiling.layers import time_passes
 
     def calls(count: int) -> Iterator[None]:
         for _ in range(count):

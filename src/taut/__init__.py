@@ -93,8 +93,8 @@ if TYPE_CHECKING:
     from taut.prediction.fitting import fit_latency as fit_latency
     from taut.prediction.fitting import fit_memory_samples as fit_memory_samples
     from taut.prediction.records import predict as predict
+    from taut.provisioning.node_count import Provision as Provision
     from taut.provisioning.provision import provision as provision
-    from taut.provisioning.result import Provision as Provision
     from taut.reports.page.page import plan_page as plan_page
     from taut.schedules.portfolio import ScheduleSearch as ScheduleSearch
     from taut.schedules.portfolio import best_schedule as best_schedule
@@ -214,7 +214,7 @@ _HOMES = {
         "place_strategy",
     ),
     "taut.provisioning.provision": ("provision",),
-    "taut.provisioning.result": ("Provision",),
+    "taut.provisioning.node_count": ("Provision",),
     "taut.sweeping.sweep": ("sweep",),
     "taut.solver.certificate.verify": ("Verification",),
     "taut.solver.qap.quadratic": ("AssignmentResult",),

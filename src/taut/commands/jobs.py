@@ -127,7 +127,7 @@ def _check_plot(path: Path | None) -> None:
 def _drawn(found: "JobsSchedule", suffix: str) -> bytes:
     """The picture; its figure belongs to no window, so that no display is needed."""
     if suffix == ".html":
-        from taut.plots.jobs_page import jobs_page
+        from taut.plots.jobs import jobs_page
 
         return jobs_page(found).encode()
     from taut.plots.jobs import plot_jobs

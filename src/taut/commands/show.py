@@ -93,10 +93,10 @@ def _searched(
 ) -> Iterator[tuple[str, str, Any]]:
     """Name, words and values of what searches at other prices say."""
     from taut.commands.progress import live_lines
+    from taut.reports.sensitivity import box_text, break_even_text
     from taut.sensitivity.box import box_regret
     from taut.sensitivity.break_even import break_even_rows
     from taut.sensitivity.points import Points
-    from taut.sensitivity.words import box_text, break_even_text
 
     with live_lines(quiet) as say:
         points = Points.of(plan.typed, plan.source, time_limit, say)

@@ -2,6 +2,5 @@
 Files that launch a plan.
 
 Begin with ``export``. Each framework has a module that writes the strategy in its words (``megatron``, ``torchtitan``,
-``deepspeed``, ...), ``starters`` writes the placement, ``nearest`` finds what a framework can run instead, and
-``notes`` writes what to do first.
+``deepspeed``, ...), ``starters`` writes the placement, and ``nearest`` finds what a framework can run instead.
 """

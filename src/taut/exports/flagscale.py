@@ -24,9 +24,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from taut.exports.architecture import Flags
+from taut.exports.architecture import BACKEND, DEEPEP, Flags
 from taut.exports.deepspeed import is_in_order
-from taut.exports.dispatch import BACKEND, DEEPEP
 from taut.exports.division import CHUNKS, EMBEDDING, FIRST, LAST, LAYOUT, LOSS
 from taut.exports.job import ExportError, Job
 from taut.exports.megatron import megatron_flags

@@ -7,9 +7,9 @@ src/megatron/bridge/training/config.py and scripts/training/run_recipe.py of Aug
 
 from typing import Any
 
-from taut.exports.dispatch import dispatch_settings
+from taut.exports.architecture import dispatch_settings
+from taut.exports.division import layout_of
 from taut.exports.job import Job
-from taut.exports.layout import layout_of
 from taut.exports.megatron import (
     FUSED,
     HIERARCHICAL,

@@ -4,7 +4,8 @@ torchtitan: a function that changes a configuration of one's own model into the 
 Chunks are lists of module names, which no flag takes: ``tok_embeddings``, ``layers.0`` and so on, ``norm`` and
 ``lm_head``. Weights are sharded over ``data_parallel_shard_degree`` replicas times the context ranks; under ZeRO-3 they
 are gathered again for the backward pass (``fsdp_reshard_after_forward``), under ZeRO-2 they are kept. Schedules that
-torchtitan does not build itself are read from ``schedule.csv``.
+torchtitan does not build itself are read from ``schedule.csv``, the CSV of ``torch.distributed.pipelining``
+(``taut.schedules.torch_csv``).
 
 Sources: torchtitan/config/configs.py and distributed/pipeline_parallel.py of August 2026, and the package of version
 0.3.0.
@@ -14,10 +15,30 @@ import json
 from pprint import pformat
 from typing import Any
 
-from taut.exports.dispatch import NODE
+import numpy as np
+
+from taut.exports.architecture import NODE
 from taut.exports.job import ExportError, Job
-from taut.exports.pass_order import schedule_csv
 from taut.formulations.schedules.plan_orders import ON_V
+from taut.formulations.simulation.order import passes_of
+from taut.schedules.torch_csv import orders_csv
+from taut.solver.certificate.document import strategy_of
+
+
+def schedule_csv(job: Job) -> str:
+    """
+    The passes of every pipeline rank, a row each; chunks are numbered as a micro-batch visits them.
+
+    Examples
+    --------
+    >>> import taut
+    >>> plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=8, fix={"pp": 2, "tp": 1, "micro_batch": 1})
+    >>> print(schedule_csv(Job(plan)).split()[1])
+    1F0,1B0,1F1,1B1
+    """
+    order = passes_of(strategy_of(job.strategy, job.plan.source).candidate)
+    return orders_csv(np.split(order.passes, order.first[1:-1]))
+
 
 NAMES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved-1f1b": "Interleaved1F1B", "zb-v": "ZBVZeroBubble"}
 """Schedules that torchtitan builds."""

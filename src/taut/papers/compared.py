@@ -1,6 +1,4 @@
-"""
-Plans of several methods on one problem: seconds of each, of its search, and its distance from one lower bound.
-"""
+"""Plans of several methods on one problem: seconds of each, of its search, and its distance from one lower bound."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

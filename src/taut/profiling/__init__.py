@@ -2,5 +2,5 @@
 Measurements with PyTorch on the machines at hand: costs of layers, and links between devices.
 
 Begin with ``layers``, which measures a model's layers, and ``network``, which measures all pairs of processes.
-``transformer`` has the modules that run, ``timing`` the clock, and ``collect`` the figures of many slices.
+``transformer`` has the modules that run, and ``collect`` the figures of many slices.
 """

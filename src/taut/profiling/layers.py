@@ -17,14 +17,26 @@ The optimizer's price is its seconds for one parameter. A step does, on all para
 fp32 where they are kept in another type; (5) fused Adam on fp32 weights with two fp32 moments; (6) the weights back to
 the number format of the training, if that is another. The figure is the median step divided by the number of
 parameters; on a GPU a small layer has launches in it that a larger model's step would spread.
+
+Passes are timed by repeats. A repeat is an iterator that works up to the end
+of a pass whenever it is asked for the next one. With marks :math:`m_0, m_1, ...` set before the first pass and after
+each,
+
+(7) seconds of pass k = :math:`m_k - m_{k-1}`; on a GPU the marks are events in the stream and are read once the repeat
+    is over, so that the processor can run ahead of the device as it does in training;
+(8) a figure is the median of the repeats after the warm-up, its spread
+    (third quartile - first quartile) / median.
 """
 
 import gc
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -34,8 +46,50 @@ from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.data.memory import PARAMETER_BYTES
 from taut.data.model import ModelSpec
 from taut.profiling.passes import Passes, kept_bytes
-from taut.profiling.timing import Timing, time_passes
 from taut.profiling.transformer import Slice, slice_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Median seconds of every pass, and the largest relative distance between quartiles (None for one repeat)."""
+
+    seconds: tuple[float, ...]
+    spread: float | None
+
+
+def time_passes(repeat: Callable[[], Iterator[object]], device: torch.device, *, warm_up: int, repeats: int) -> Timing:
+    """
+    Time every pass of a repeat.
+
+    ``repeat``: begins a repeat; every repeat has the same passes; ``device``: where the work is done; ``warm_up``,
+    ``repeats``: repeats that are not counted, and those that are (at least 1).
+    """
+    laps = _cuda_laps if device.type == "cuda" else _cpu_laps
+    for _ in range(warm_up):
+        laps(repeat())
+    seconds = np.array([laps(repeat()) for _ in range(repeats)])
+    first, middle, third = np.percentile(seconds, [25, 50, 75], axis=0)
+    spread = float(np.max((third - first) / np.maximum(middle, np.finfo(float).tiny))) if repeats > 1 else None
+    return Timing(seconds=tuple(float(median) for median in middle), spread=spread)
+
+
+def _cpu_laps(passes: Iterator[object]) -> list[float]:
+    marks = [time.perf_counter()]
+    marks.extend(time.perf_counter() for _ in passes)
+    return [after - before for before, after in pairwise(marks)]
+
+
+def _cuda_laps(passes: Iterator[object]) -> list[float]:
+    marks = [_cuda_mark()]
+    marks.extend(_cuda_mark() for _ in passes)
+    torch.cuda.synchronize()
+    return [before.elapsed_time(after) * 1e-3 for before, after in pairwise(marks)]
+
+
+def _cuda_mark() -> torch.cuda.Event:
+    mark = torch.cuda.Event(enable_timing=True)
+    mark.record()
+    return mark
 
 
 def adam_seconds_per_parameter(module: nn.Module, gradient_dtype: torch.dtype, *, warm_up: int, repeats: int) -> float:

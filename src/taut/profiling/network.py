@@ -1,7 +1,7 @@
 """
 The cluster that the running machines are: its links measured pair by pair, written as a cluster file.
 
-The links are measured as ``taut.profiling.pairs`` says, one process a device, and become a bandwidth and a latency
+The links are measured as ``taut.profiling.processes`` says, one process a device, and become a bandwidth and a latency
 matrix, device by device. The file states no ``nic_bandwidth_gbps``: pairs measured at the same time have shared the
 network cards already.
 """

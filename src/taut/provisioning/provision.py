@@ -2,8 +2,8 @@ r"""
 The best number of nodes for a goal, with a bound over all of them.
 
 Of a cluster of K equal nodes any k are alike, so that plans on k nodes are those of a smaller cluster. With v(k) the
-least value of a plan in time on k nodes (``taut.provisioning.goal``), LB(k) the search's bound on the step time there,
-and w(k) the value that LB(k) has, infinity where LB(k) is past the deadline or there is proven to be no plan,
+least value of a plan in time on k nodes (``taut.provisioning.node_count``), LB(k) the search's bound on the step time
+there, and w(k) the value that LB(k) has, infinity where LB(k) is past the deadline or there is proven to be no plan,
 
 (1) :math:`w(k) \le v(k)`, so that
 (2) :math:`\min_k w(k) \le \min_k v(k) \le V`, with V the value of the best plan in time so far.
@@ -21,9 +21,17 @@ from taut.data.load import load_cluster
 from taut.errors import InfeasibleError, NothingFoundError
 from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
-from taut.provisioning.goal import Goal, steps_of
-from taut.provisioning.node_count import NodeCount, bound_of, check_alike, counts_of, value_of
-from taut.provisioning.result import NodeCountPoint, Provision
+from taut.provisioning.node_count import (
+    Goal,
+    NodeCount,
+    NodeCountPoint,
+    Provision,
+    bound_of,
+    check_alike,
+    counts_of,
+    steps_of,
+    value_of,
+)
 from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.certificate.node_counts import NAME
 from taut.solver.certificate.write import plan_document

@@ -1,15 +1,127 @@
-"""A schedule with its pipeline and what is proven of it, and the document that it is written as."""
+"""
+A schedule with its pipeline and what is proven of it, and the document that it is written as.
+
+The document is JSON, format ``taut-schedule/1``. Memory stands relative to what 1F1B holds on
+its fullest device, times in the unit in which they were given.
+"""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from taut.data.arrays import Ints
+from taut.data.schedule import FORMAT, PipelineSpec, ScheduleSpec, read_schedule
+from taut.errors import DataError, FormulationError
 from taut.formulations.schedules.pipeline import ScheduleProblem
 from taut.formulations.schedules.placed import PlacedProblem
-from taut.formulations.schedules.schedule import Schedule, Timetable
-from taut.schedules.document import schedule_fields
+from taut.formulations.schedules.schedule import LETTERS, Schedule, Timetable, timetable, violations
 from taut.solver.result import OPTIMALITY_GAP, SOLVED, relative_gap
+
+SAME = 1e-9
+"""Relative difference up to which a stated makespan is the one that the orders have: sums of floats."""
+
+
+def schedule_fields(placed: PlacedProblem, schedule: Schedule, times: Timetable) -> dict[str, Any]:
+    """
+    Build the part of a schedule document that the orders alone determine.
+
+    ``schedule``, ``times``: its orders and when their passes run.
+    """
+    held = times.peak_memory / placed.reference_memory
+    return {
+        "format": FORMAT,
+        "kind": schedule.kind,
+        "makespan": times.makespan,
+        "span": times.span,
+        "bubble": times.bubble,
+        "peak_memory": float(held.max()),
+        "peak_per_device": held.tolist(),
+        "problem": _problem_fields(placed),
+        "orders": [[[LETTERS[kind], chunk, i] for kind, chunk, i in order.tolist()] for order in schedule.orders],
+    }
+
+
+def _problem_fields(placed: PlacedProblem) -> dict[str, Any]:
+    problem = placed.problem
+    figures = ("forward", "input_gradient", "weight_gradient", "transfer", "activation", "kept_for_weight")
+    return {
+        "placement": placed.placement,
+        "device": problem.device.tolist(),
+        "micro_batches": problem.num_micro_batches,
+        **{name: getattr(problem, name).tolist() for name in figures},
+        "memory_limit": [limit if math.isfinite(limit) else None for limit in problem.memory_limit.tolist()],
+        "reference_memory": placed.reference_memory,
+    }
+
+
+def load_schedule(path: Path) -> tuple[PlacedProblem, Schedule]:
+    """
+    Read a schedule document and check its orders.
+
+    Returns the pipeline and the schedule, which is feasible within the pipeline's memory limits. Raises ``DataError``
+    if the file is no such document, its orders are not feasible, or it states a makespan that they do not have.
+    """
+    spec, placed, schedule = parsed_schedule(path)
+    checked(placed.problem, schedule, str(path))
+    found = timetable(placed.problem, schedule).makespan
+    if spec.makespan is not None and not math.isclose(found, spec.makespan, rel_tol=SAME):
+        raise DataError(f"{path}: makespan: is {spec.makespan:.9g}, but its orders take {found:.9g}")
+    return placed, schedule
+
+
+def parsed_schedule(path: Path) -> tuple[ScheduleSpec, PlacedProblem, Schedule]:
+    """
+    Read a schedule document without asking whether its orders are feasible.
+
+    Raises ``DataError`` if the file is no such document.
+    """
+    spec = read_schedule(path)
+    try:
+        placed = PlacedProblem(
+            placement=spec.problem.placement,
+            problem=_problem(spec.problem),
+            reference_memory=spec.problem.reference_memory,
+        )
+    except FormulationError as error:
+        raise DataError(f"{path}: problem.{error}") from None
+    return spec, placed, Schedule(spec.kind, tuple(_order(order) for order in spec.orders))
+
+
+def checked(problem: ScheduleProblem, schedule: Schedule, source: str) -> Schedule:
+    """
+    Refuse orders that are not feasible.
+
+    Raises ``DataError``: one line: the source and the first violation.
+    """
+    faults = violations(problem, schedule)
+    if faults:
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        raise DataError(f"{source}: orders: {faults[0]}{more}, expected a feasible schedule")
+    return schedule
+
+
+def _problem(spec: PipelineSpec) -> ScheduleProblem:
+    return ScheduleProblem(
+        device=np.array(spec.device, dtype=np.int64),
+        num_micro_batches=spec.micro_batches,
+        forward=np.array(spec.forward),
+        input_gradient=np.array(spec.input_gradient),
+        weight_gradient=np.array(spec.weight_gradient),
+        transfer=np.array(spec.transfer),
+        activation=np.array(spec.activation),
+        kept_for_weight=np.array(spec.kept_for_weight),
+        memory_limit=np.array([math.inf if limit is None else limit for limit in spec.memory_limit]),
+    )
+
+
+def _order(passes: Iterable[tuple[str, int, int]]) -> Ints:
+    rows = [(LETTERS.index(letter), chunk, i) for letter, chunk, i in passes]
+    return np.array(rows, dtype=np.int64).reshape(-1, 3)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from taut.formulations.schedules.placed import PlacedProblem
 from taut.formulations.schedules.plan_orders import ON_V
 from taut.formulations.schedules.schedule import Schedule, timetable
 from taut.formulations.schedules.stages import CHUNKS, Stages, device_map
-from taut.schedules.document import checked, load_schedule
+from taut.schedules.found import checked, load_schedule
 from taut.schedules.space import Built
 from taut.schedules.torch_csv import read_torch_csv
 from taut.solver.certificate.devices import devices_of

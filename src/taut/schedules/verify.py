@@ -16,7 +16,7 @@ from typing import Any
 from taut.data.schedule import ScheduleSpec
 from taut.formulations.schedules.placed import PlacedProblem
 from taut.formulations.schedules.schedule import Schedule, timetable
-from taut.schedules.document import parsed_schedule, schedule_fields
+from taut.schedules.found import parsed_schedule, schedule_fields
 from taut.solver.result import OPTIMALITY_GAP, SOLVED, relative_gap
 from taut.solver.schedules.bound.certificate import complaints
 

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from taut.planning.plan import Plan
 from taut.sensitivity.box import halved, interval_regret, most
-from taut.sensitivity.points import Point, Points
-from taut.sensitivity.terms import prices_imbalance
+from taut.sensitivity.points import Point, Points, prices_imbalance
 
 FACTORS = (1.1, 1.25, 1.5, 2.0, 4.0)
 """Factors either way: the errors of a good calibration, of a first guess, and of links that are shared or mistaken."""

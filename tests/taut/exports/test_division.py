@@ -1,11 +1,17 @@
-"""Megatron-LM's flags of a division state it, with a layout or without."""
+"""
+Megatron-LM's flags of a division state it, with a layout or without.
+
+Layouts of Megatron-LM: ours, the vendor's, and wrong ones.
+"""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import taut
 from taut.data.stack import Form
 from taut.errors import DataError
-from taut.exports.division import division_flags, stated_division
+from taut.exports.division import division_flags, layers_of, layout_of, stated_division
 from taut.exports.job import Job
 from taut.exports.megatron import megatron_flags
 from taut.formulations.divisions import listed
@@ -67,3 +73,33 @@ def test_flags_that_divide_nothing_are_refused(flags: dict[str, str | None]) -> 
     """Eleven layers on four ranks, none left for three, five for two, and odd ones for two chunks."""
     with pytest.raises(DataError, match="expected"):
         stated_division(flags, 4)
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=40).filter(any))
+def test_a_layout_is_read_back(layers: list[int]) -> None:
+    """Any numbers of layers, chunks without one included."""
+    assert layers_of(layout_of(tuple(layers))) == tuple(layers)
+
+
+@pytest.mark.parametrize(
+    ("layout", "layers"),
+    [
+        ("Et*4|(t*4|)*14tmL", (4,) * 15 + (1,)),
+        ("Et*2|(t*2|)*34,t*3|(t*2|)*3,tL", (2,) * 35 + (3, 2, 2, 2, 1)),
+        ("Ett|tt|tL", (2, 2, 1)),
+        ("E|(t|)*3L", (0, 1, 1, 1, 0)),
+    ],
+)
+def test_layouts_of_published_recipes(layout: str, layers: tuple[int, ...]) -> None:
+    """DeepSeek-V3's in MLPerf, Llama-3 70B's in Megatron-Bridge, and short ones by hand."""
+    assert layers_of(layout) == layers
+
+
+@pytest.mark.parametrize("layout", ["", "E", "Et*3", "tE|L", "Et|x|tL", "(" * 9 + "t" + ")*9" * 9, "Et*99999999L"])
+def test_wrong_layouts_are_refused(layout: str) -> None:
+    """Letters out of place, unknown ones, groups in groups, and counts that no model has; an open end is none."""
+    if layout == "Et*3":
+        assert layers_of(layout) == (3,)
+        return
+    with pytest.raises(DataError, match="layout"):
+        layers_of(layout)

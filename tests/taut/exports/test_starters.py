@@ -9,10 +9,7 @@ import pytest
 
 from taut.errors import DataError
 from taut.exports.job import Job
-from taut.exports.starters.processes import rank_table
-from taut.exports.starters.rankfile import rank_files
-from taut.exports.starters.slurm import slurm_files
-from taut.exports.starters.torchrun import torchrun_script
+from taut.exports.starters import rank_files, rank_table, slurm_files, torchrun_script
 from tests.support.launches import launched, shuffled
 
 HOSTS = ("alpha", "beta")

@@ -14,8 +14,7 @@ from taut.data.load import load_cluster
 from taut.errors import DataError
 from taut.formulations.links import links
 from taut.profiling.network import cluster_from_matrices, profile_network
-from taut.profiling.pairs import link_figures, rounds
-from taut.profiling.seats import Seat, device_order
+from taut.profiling.processes import Seat, device_order, link_figures, rounds
 
 pytestmark = pytest.mark.proof
 

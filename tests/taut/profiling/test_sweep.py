@@ -11,9 +11,8 @@ from taut.data.model import ModelSpec
 from taut.profiling import kernels
 from taut.profiling.collect import collect, cost_table
 from taut.profiling.kernels import kernel_rows, kernels_csv
-from taut.profiling.layers import Point, measure, optimizer_seconds
+from taut.profiling.layers import Point, Timing, measure, optimizer_seconds
 from taut.profiling.passes import PASSES
-from taut.profiling.timing import Timing
 from taut.profiling.transformer import slice_of
 from tests.support.profiling import gated_model, plain_model, sweep_of
 

@@ -10,8 +10,7 @@ from taut.errors import DataError
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
 from taut.sensitivity.box import Box, box_regret
-from taut.sensitivity.points import Points
-from taut.sensitivity.terms import at_prices
+from taut.sensitivity.points import Points, at_prices
 from taut.solver.result import Limits, SearchResult
 from taut.solver.search.search import search
 from tests.support.blocks import blocks

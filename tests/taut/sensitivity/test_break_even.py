@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 import taut
+from taut.reports.sensitivity import box_text, break_even_text
 from taut.sensitivity.box import Box, BoxRegret
 from taut.sensitivity.break_even import Row, break_even_rows
-from taut.sensitivity.points import Points
-from taut.sensitivity.terms import prices_imbalance
-from taut.sensitivity.words import box_text, break_even_text
+from taut.sensitivity.points import Points, prices_imbalance
 from tests.support.blocks import blocks
 from tests.support.launches import launched_on, model_with_experts, small_cluster
 from tests.taut.conftest import Run

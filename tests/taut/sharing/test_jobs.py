@@ -15,8 +15,7 @@ from taut.data.cluster import NetworkSpec
 from taut.data.load import load_calibration, load_cluster, load_model
 from taut.errors import DataError, FieldError, InfeasibleError
 from taut.planning import stack as planning_stack
-from taut.plots.jobs import plot_jobs
-from taut.plots.jobs_page import jobs_page
+from taut.plots.jobs import jobs_page, plot_jobs
 from taut.sharing import columns as sharing_columns
 from taut.sharing.columns import Kind, gpu_counts
 

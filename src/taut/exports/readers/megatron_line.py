@@ -12,8 +12,7 @@ from itertools import takewhile
 from typing import Any
 
 from taut.errors import DataError
-from taut.exports.architecture import GROUPS, Flags
-from taut.exports.dispatch import stated_dispatch
+from taut.exports.architecture import GROUPS, Flags, stated_dispatch
 from taut.exports.division import count, stated_division
 
 COUNTS = {

@@ -1,5 +1,6 @@
 """
 A published plan with its measured step, and the lines of a table of such plans.
+
 Files of other projects lie in a folder that is given, or up to two levels below it.
 """
 

@@ -1,15 +1,30 @@
 """
-Text, attributes, values for scripts, and SVG shapes, none of which lets what it is given become markup.
+The frame of a page, its text, values for scripts, and SVG shapes: nothing that is given to them becomes markup.
 
 (1) Text and attributes have ``& < > " '`` as entities.
 (2) JSON between script tags has ``< > &`` and the two line separators of Unicode as escapes by number, which a JSON
     parser reads back and an HTML parser does not see.
 (3) A drawing states its width and height in a ``viewBox``, so that it shrinks with the window and never grows.
+
+A page is a document that opens without a network and runs nothing but its own small script. Its policy
+(``Content-Security-Policy``) lets a browser load nothing at all: styles and the script stand in the page, and every
+figure is SVG in it. What a plan's file says comes in as text.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from taut.data.calibration import Calibration
+from taut.errors import DataError
+from taut.planning.tables import device_ranges
+from taut.words import percent
+
+if TYPE_CHECKING:
+    from taut.planning.plan import Plan
+
 
 _HIDDEN = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
@@ -70,3 +85,99 @@ def legend(entries: Iterable[tuple[str, str]]) -> str:
     """Names beside squares of their colour."""
     spans = (f'<span><i style="background:{colour}"></i>{text(name)}</span>' for name, colour in entries)
     return f'<p class="legend">{"".join(spans)}</p>'
+
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+
+
+def framed(plan: "Plan", sections: "Callable[[Plan], list[str]]") -> str:
+    """
+    A page with the sections of a plan.
+
+    Raises ``DataError`` if the plan lacks or contradicts a figure.
+    """
+    try:
+        body = "".join(sections(plan))
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise DataError(
+            f"{plan.source}: lacks or contradicts a figure ({error!r}), expected a plan written by taut"
+        ) from None
+    folder = files("taut.reports.page")
+    style, script = ((folder / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{text(plan.model)} on {text(plan.cluster)}</title><style>{style}</style></head>\n"
+        f"<body>{body}<script>{script}</script></body></html>\n"
+    )
+
+
+def section(title: str, content: str) -> str:
+    """A part of the page under its title."""
+    return f"<section><h2>{title}</h2>{content}</section>\n"
+
+
+def stages_table(stages: Sequence[Mapping[str, Any]], devices: Sequence[Sequence[int]]) -> str:
+    """The stages of a plan under their title: layers, recompute, kind of device, and all devices of each."""
+    rows = [
+        (
+            each["stage"],
+            f"{each['layers']} ({each['num_layers']})",
+            each["recompute"],
+            each["device"],
+            device_ranges(own),
+        )
+        for each, own in zip(stages, devices, strict=True)
+    ]
+    heads = "stage", "layers", "recompute", "kind of device", "devices"
+    return "<h3>Stages</h3>" + table(heads, rows, numbers_from=9)
+
+
+def head(plan: "Plan", count: int, words: str, more: Mapping[str, str]) -> str:
+    """A plan on so many devices in a sentence with the words of its strategy, and its first figures, some more."""
+    predicted = plan.sections.predicted
+    proven = (
+        "nothing is proven of how good it is"
+        if plan.gap is None
+        else f"no plan of its space takes more than {percent(plan.gap)} less"
+        if plan.status != "optimal"
+        else "no plan of its space is faster"
+    )
+    sentence = (
+        f"Train {plan.model} on the {count} devices of {plan.cluster} as {words}: "
+        f"{plan.step_time_s:.4g} s a step, and {proven}, at the prices below."
+    )
+    fullest = max(
+        used / there if there else 0.0
+        for used, there in zip(predicted.memory_bytes, predicted.capacity_bytes, strict=True)
+    )
+    cards = {
+        "seconds a step": f"{plan.step_time_s:.4g}",
+        "lower bound (s)": "unknown" if plan.lower_bound_s is None else f"{plan.lower_bound_s:.4g}",
+        "gap": percent(plan.gap),
+        "tokens a second": "unknown" if predicted.tokens_per_s is None else f"{predicted.tokens_per_s:,.0f}",
+        **more,
+        "memory of the fullest device": f"{fullest:.0%}",
+    }
+    shown = "".join(f"<div><b>{text(value)}</b><span>{text(name)}</span></div>" for name, value in cards.items())
+    title = f"<h1>{text(plan.model)} on {text(plan.cluster)}</h1>"
+    return f'{title}<p class="lead">{text(sentence)}</p><div class="cards">{shown}</div>\n'
+
+
+def assumptions(plan: "Plan", lines: Sequence[str]) -> str:
+    """Lines of a plan's proof and prices, and the calibration's errors."""
+    listed = "".join(f"<li>{text(' '.join(line.split()))}</li>" for line in lines if line.strip())
+    stated = f"<ul><li>latency model {text(plan.sections.certificate.latency_model)}</li>{listed}</ul>"
+    given = plan.sections.inputs.get("calibration")
+    if given is None:
+        return f"{stated}<p>No calibration was used: how far a run is from these prices is not known.</p>"
+    found = Calibration.parse(given.spec, "inputs.calibration")
+    off = "" if found.mape is None else f", {found.mape:.2%} off on average on unseen ones"
+    words = f"Calibration {found.name}: {found.samples} runs{off}. Quantiles of prediction / measurement - 1:"
+    if not found.residuals:
+        words = f"Calibration {found.name}: {found.samples} runs{off}; the spread of its errors is not known."
+    heads = [f"{100 * float(level):g} %" for level in found.residuals]
+    errors = [f"{error:+.2%}" for error in found.residuals.values()]
+    shown = table(heads, [errors], numbers_from=0) if errors else ""
+    return f"{stated}<h3>Calibration error</h3><p>{text(words)}</p>{shown}"

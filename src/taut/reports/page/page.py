@@ -1,4 +1,4 @@
-"""A plan as one page (``taut.reports.page.frame``)."""
+"""A plan as one page (``taut.reports.page.markup``)."""
 
 from typing import TYPE_CHECKING
 
@@ -7,8 +7,7 @@ from taut.planning.summary import parts_of, strategy_words
 from taut.planning.tables import batch_words
 from taut.reports.alternatives import candidate_name, own_entry
 from taut.reports.page.figures import gap_figure, memory_figure, parts_figure
-from taut.reports.page.frame import assumptions, framed, head, section, stages_table
-from taut.reports.page.markup import script_json, table
+from taut.reports.page.markup import assumptions, framed, head, script_json, section, stages_table, table
 from taut.reports.page.pipeline import timeline_figure
 from taut.reports.page.placement import placement_figure
 from taut.words import percent

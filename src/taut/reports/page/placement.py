@@ -1,7 +1,7 @@
 r"""
 The placement over the links: bandwidth from every sender (row) to every receiver (column), in the order of the stages.
 
-Sites are those of ``taut.plots.placement_grid``, nodes where the cluster is described by node. Of more than ``MOST``
+Sites are those of ``taut.plots.placement``, nodes where the cluster is described by node. Of more than ``MOST``
 sites, those next to each other are drawn as one, with the slowest link between them, so
 
 (1) :math:`r_{AB} = \min_{a \in A, b \in B} r_{ab}`, in eight shades between the extremes outside a node.
@@ -17,8 +17,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.planning.tables import device_ranges
-from taut.plots.placement import INSIDE
-from taut.plots.placement_grid import Grid, grid_of
+from taut.plots.placement import INSIDE, Grid, grid_of
 from taut.plots.plan import HOP, RING, SHADES
 from taut.reports.page.markup import box, boxes, drawing, label, legend
 

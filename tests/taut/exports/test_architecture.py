@@ -10,13 +10,12 @@ from taut.comparison.current import current_of, priced_as_is
 from taut.data.cluster import ClusterSpec
 from taut.data.layers.dispatch import DispatchSpec
 from taut.errors import DataError, FieldError
-from taut.exports.export import environment
+from taut.exports.export import environment, launch_notes
 from taut.exports.flagscale import flagscale_config
 from taut.exports.job import ExportError, Job
 from taut.exports.megatron import flags_text, megatron_flags
 from taut.exports.megatron_bridge import bridge_settings
 from taut.exports.nearest import nearest_plan
-from taut.exports.notes import launch_notes
 from taut.exports.readers.any_settings import settings_of_flags
 from taut.exports.torchtitan import torchtitan_files
 from taut.planning.request import PlanRequest

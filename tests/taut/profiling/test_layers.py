@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from taut.profiling.timing import time_passes
+from taut.profiling.layers import time_passes
 
 CPU = torch.device("cpu")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from taut.errors import DataError
-from taut.schedules.document import load_schedule
+from taut.schedules.found import load_schedule
 from tests.support.pipelines import SPLIT, WHOLE, Orders, found
 
 
