@@ -45,7 +45,7 @@ it is exact when no stage is mixed. Where stages are mixed,
     quicker. The hop then comes later.
 
 (7) Of one pipeline the class of every block is known, and with it its seconds, all of its hops between classes, and the
-    rings of its stages. What pipelines any placement has follows from n_1 (``taut.solver.layer_division.pipelines``).
+    rings of its stages. What pipelines any placement has follows from n_1 (``taut.solver.layer_division.divide``).
 """
 
 from collections.abc import Iterator

@@ -34,9 +34,8 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.rack_cases import least_of_cases, rack_cases
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.bounds.ring_members import MemberBound, has_members
-from taut.solver.layer_division.divide import Partition, solve_partition
+from taut.solver.layer_division.divide import Beside, Partition, Passed, pipeline_cases, solve_partition
 from taut.solver.layer_division.pairs import solve_pair
-from taut.solver.layer_division.pipelines import Beside, Passed, pipeline_cases
 
 
 def chunked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True) -> ChunkProblem:

@@ -3,16 +3,193 @@ When a search ends: at an interrupt, a gap that is small enough, or a limit of s
 
 A search asks for the reason between two refinements. A long refinement asks the stop itself, which knows the interrupt
 and the time alone. A part of a search has a stop of its own, ``within`` the one of the whole.
+
+Compiled loops release the interpreter but cannot ask it
+whether to stop. They read a flag (1,) between two moves; the thread that waits for them asks every ``LOOK_S`` seconds
+and raises it. What they have found so far is their result.
+
+At Ctrl-C or a request to terminate the search finishes what it is doing and returns its best plan with its bound. An
+exception raised in the middle of a compiled call would lose both. A second signal raises ``KeyboardInterrupt``, and
+outside the main thread nothing is changed. Of nested blocks every one is told.
+
+numba compiles a loop when it is first called and keeps the code for later processes, so a first run takes some 10 s
+longer than the next. A time limit is one of work: the watch stands still from the start to the end of every
+compilation, whatever thread it runs in. Loading kept code is work.
 """
 
 import math
-from contextlib import ExitStack
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from time import perf_counter
+from types import FrameType
+from typing import Any, TypeVar
 
-from taut.solver.interrupt import interrupt_requested
+import numpy as np
+from numba.core import event
+
+from taut.data.arrays import Flags
 from taut.solver.result import Limits, StoppedBy, relative_gap
-from taut.solver.stopwatch import Stopwatch
-from taut.solver.threads import never
+
+COMPILING = "numba:compile"
+_EVENTS: Any = event
+"""numba's events, which have no types."""
+
+
+class Stopwatch(event.Listener):
+    """
+    A watch that runs while it is entered as a context.
+
+    Examples
+    --------
+    >>> with Stopwatch() as watch:
+    ...     watch.seconds < 1.0
+    True
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running = 0
+        self._excluded, self._since = 0.0, 0.0
+        self._began = perf_counter()
+
+    def __enter__(self) -> "Stopwatch":
+        """Begin to count."""
+        _EVENTS.register(COMPILING, self)
+        self._began = perf_counter()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """Hear of no further compilations."""
+        _EVENTS.unregister(COMPILING, self)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the beginning, without those of compilations."""
+        with self._lock:
+            now = self._since if self._running else perf_counter()
+            return now - self._began - self._excluded
+
+    def on_start(self, started: Any) -> None:
+        """Stand still; loops that a loop calls are compiled within its compilation."""
+        with self._lock:
+            outermost, self._running = self._running == 0, self._running + 1
+            self._since = perf_counter() if outermost else self._since
+
+    def on_end(self, ended: Any) -> None:
+        """Go on where no compilation is left."""
+        with self._lock:
+            self._running -= 1
+            if self._running == 0:
+                self._excluded += perf_counter() - self._since
+
+
+class _First(event.Listener):
+    """Calls a function when the first loop is compiled."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act, self._heard = act, False
+
+    def on_start(self, started: Any) -> None:
+        """Call it at the first time alone."""
+        if not self._heard:
+            self._heard = True
+            self._act()
+
+    def on_end(self, ended: Any) -> None:
+        """Do nothing."""
+
+
+@contextmanager
+def heard_at_compilation(act: Callable[[], None]) -> Iterator[None]:
+    """Call a function once, before the first loop that is compiled within the context; kept code does not count."""
+    listener = _First(act)
+    _EVENTS.register(COMPILING, listener)
+    try:
+        yield
+    finally:
+        _EVENTS.unregister(COMPILING, listener)
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""Ctrl-C, and what ``kill``, ``timeout`` and batch systems send before they end a process."""
+_open: list[threading.Event] = []
+"""One event for each block that the main thread is in."""
+
+
+@contextmanager
+def interrupt_requested() -> Iterator[Callable[[], bool]]:
+    """Inside the block, the yielded function tells whether one of the signals came."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        for each in _open:
+            each.set()
+
+    before = {number: signal.signal(number, ask) for number in SIGNALS}
+    _open.append(asked)
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            # A handler that was not set from Python has no value here.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        _open.remove(asked)
+
+
+LOOK_S = 0.1
+"""Seconds between two questions: a tenth of the shortest limit that is of use."""
+
+Stopping = Callable[[], bool]
+"""Whether work is to end now."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def never() -> bool:
+    """Answer that work goes on."""
+    return False
+
+
+def unraised() -> Flags:
+    """A flag (1,) that nobody raises, for work outside of ``run_in_threads``."""
+    return np.zeros(1, dtype=np.bool_)
+
+
+def run_in_threads(
+    work: Callable[[Item, Flags], Result], items: Iterable[Item], *, workers: int, stopping: Stopping = never
+) -> list[Result]:
+    """
+    Call a function on every item, several at a time.
+
+    ``work``: called with an item and the flag; it ends soon after the flag is raised; ``workers``: threads; at least
+    one is used; ``stopping``: asked again and again while threads run; once it is true the flag stays raised. Returns
+    results in the order of the items.
+
+    Examples
+    --------
+    >>> run_in_threads(lambda item, stop: item + int(stop[0]), [1, 2], workers=2)
+    [1, 2]
+    """
+    flag = unraised()
+    with ThreadPoolExecutor(max_workers=max(workers, 1)) as pool:
+        futures = [pool.submit(work, item, flag) for item in items]
+        running = set(futures)
+        try:
+            while running:
+                running = wait(running, timeout=LOOK_S).not_done
+                flag[0] |= stopping()
+        finally:
+            flag[0] = True
+    return [future.result() for future in futures]
 
 
 class Stop:

@@ -35,8 +35,8 @@ import numpy as np
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.memory_network import FEATURES, Feature, Layer, MemoryNetwork, Scaling
 from taut.errors import DataError, FormulationError, SolverError
+from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.calibration.memory import conformal_margin
-from taut.solver.interrupt import interrupt_requested
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,9 +4,14 @@ Figures of a plan that writing computes and checking computes again.
 (1) communication gap = min(1, (objective - lower bound) / (objective - compute)), compute being what every placement
     of this strategy pays: its computation and tensor-parallel all-reduces, and the optimizer; the bound on the rest is
     never below zero, though other strategies may pay less.
+
+Two figures are the same but for rounding if
+
+.. math:: |x - x'| \le 10^{-9} \max(|x|, |x'|). \tag{2}
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from taut.data.units import KIB
@@ -63,3 +68,47 @@ def communication_gap(objective: float, paid: float, lower_bound: float) -> floa
     if slack <= 0.0:
         return 0.0
     return min(slack / communication, 1.0) if communication > ROUNDING * objective and math.isfinite(slack) else None
+
+
+TOLERANCE = 1e-9
+
+
+def is_close(a: float, b: float) -> bool:
+    """Whether figures are the same by (2)."""
+    if not (math.isfinite(a) and math.isfinite(b)):
+        return a == b
+    return abs(a - b) <= TOLERANCE * max(abs(a), abs(b))
+
+
+def is_close_or_small(wanted: float | None, stated: float | None, scale: float) -> bool:
+    """Close, or both unknown, or a difference that is rounding on the scale of the objective."""
+    wanted = None if wanted is not None and not math.isfinite(wanted) else wanted
+    if wanted is None or stated is None:
+        return wanted is stated
+    return is_close(wanted, stated) or abs(wanted - stated) <= TOLERANCE * max(1.0, min(scale, 1.0))
+
+
+def differences(path: str, wanted: Any, stated: Any) -> Iterator[str]:
+    """Where two nested values differ beyond rounding."""
+    if isinstance(wanted, dict):
+        if not isinstance(stated, dict) or wanted.keys() != stated.keys():
+            yield f"{path} does not hold {sorted(wanted)}"
+            return
+        for name, value in wanted.items():
+            yield from differences(f"{path}.{name}", value, stated[name])
+    elif isinstance(wanted, list):
+        if not isinstance(stated, list) or len(wanted) != len(stated):
+            yield f"{path} does not hold {len(wanted)} entries"
+            return
+        for index, value in enumerate(wanted):
+            yield from differences(f"{path}.{index}", value, stated[index])
+    elif wanted is None or stated is None:
+        if wanted is not stated:
+            yield f"{path} is {stated}, recomputed {wanted}"
+    elif not (is_close(wanted, stated) or abs(wanted - stated) <= 1e-15):
+        yield f"{path} is {stated}, recomputed {wanted}"
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None where it is unknown."""
+    return value if value is not None and math.isfinite(value) else None

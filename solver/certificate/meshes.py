@@ -27,10 +27,9 @@ from taut.data.arrays import Ints
 from taut.data.units import KIB
 from taut.errors import DataError
 from taut.formulations.meshes.choice import Mesh, MeshChoice
-from taut.solver.certificate.closeness import TOLERANCE, is_close
 from taut.solver.certificate.document import MeshDocument, problem_of
 from taut.solver.certificate.examined import case_of
-from taut.solver.certificate.figures import status_of
+from taut.solver.certificate.figures import TOLERANCE, is_close, status_of
 from taut.solver.certificate.reference.mesh_choices import Meshes, every_choice
 from taut.solver.certificate.reference.meshes import MeshFigures
 from taut.solver.certificate.sampling import Sample

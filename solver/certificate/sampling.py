@@ -15,44 +15,203 @@ and a candidate that is said to be infeasible by any plan that breaks no rule. F
 - from the best of these, in the order of T / b, steepest descent over moved boundaries, changed recomputes and
   exchanged tensor groups (4);
 - where replicas divide the batch unevenly, placements of replicas on one type of device each, with micro-batches that
-  let all end together, and some near (``taut.solver.certificate.sampled_batches``) (5).
+  let all end together, (6), and some near, (7).
 
 The generator's seed is taken from the problem's SHA-256, the number of plans from its size: a check is repeatable.
 A sample proves nothing: it only shows errors.
+
+(6) With :math:`T_z(m) = T_z(pp) + (m - pp) s_z` the seconds of replica z's pipeline, all end together after
+
+    .. math:: T = \Big( \sum_z m_z + \sum_z T_z(pp) / s_z - dp\,pp \Big) \Big/ \sum_z 1 / s_z,
+
+    and the counts are those of T rounded down to one at least; what is left over goes one each to the replicas that
+    then end first, and what is too much is taken from those that end last.
+(7) Beside these, the same with a micro-batch of a replica for another one.
 """
 
 import heapq
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations, islice, pairwise, permutations, product
 
 import numpy as np
 
-from taut.data.arrays import Ints
+from taut.data.arrays import Floats, Ints
 from taut.data.units import KIB
-from taut.solver.certificate.published_orders import order_for
+from taut.solver.certificate.examined import order_for
 from taut.solver.certificate.reference.divisions import ANY, Stages, forms_of, is_stated, stated
+from taut.solver.certificate.reference.layers import layers_of
 from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes
-from taut.solver.certificate.reference.prices import price
+from taut.solver.certificate.reference.prices import pipelines, price
 from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
-from taut.solver.certificate.sampled_batches import batches, by_type, of_types
-from taut.solver.certificate.sampled_best import Best, refutation
-from taut.solver.certificate.sampled_divisions import Recompute, balanced, between, even, fitted, recomputes
+
+Batches = tuple[int, ...]
+
+
+def types_of_replicas(case: Case, choice: Choice) -> Ints:
+    """Device type of every replica where those of one type follow each other, (dp,)."""
+    kinds, size = _kinds(case), choice.pp * choice.block
+    return np.repeat(np.arange(kinds.max() + 1), np.bincount(kinds) // size)
+
+
+def by_type(case: Case, sequence: Ints) -> Ints:
+    """Devices in another order: type by type, those of one type as before."""
+    return sequence[np.argsort(_kinds(case)[sequence], kind="stable")]
+
+
+def of_types(case: Case, choice: Choice, placements: Ints) -> Ints:
+    """Those of some placements (n, pp, dp, block) that a choice may have: by type, one type after another."""
+    if not choice.pipelines_by_type:
+        return placements
+    kinds, wanted = _kinds(case)[placements], types_of_replicas(case, choice)
+    return np.asarray(placements[(kinds == wanted[:, None]).all(axis=(1, 2, 3))])
+
+
+def _kinds(case: Case) -> Ints:
+    names = list(case.cluster.devices)
+    return np.repeat(
+        [names.index(node.device.name) for node in case.cluster.node_list],
+        [node.gpus_per_node for node in case.cluster.node_list],
+    )
+
+
+def batches(
+    case: Case, choice: Choice, stages: Stages, recompute: tuple[str, ...], devices: Ints, rng: np.random.Generator
+) -> Iterator[Batches]:
+    """Micro-batches of every replica on a placement (pp, dp, block), (6) and (7); none where they are equal."""
+    if not choice.pipelines_by_type:
+        yield ()
+        return
+    plan = case, choice, stages, recompute, devices[None]
+    at, more = (pipelines(*plan, np.full(choice.dp, m))[0] for m in (choice.pp, choice.pp + 1))
+    pace = more - at
+    counts = _together(at, pace, choice)
+    yield tuple(counts.tolist())
+    fewer, further = rng.permutation(choice.dp)[:2]
+    if counts[fewer] > 1:
+        counts[fewer] -= 1
+        counts[further] += 1
+        yield tuple(counts.tolist())
+
+
+def _together(at: Floats, pace: Floats, choice: Choice) -> Ints:
+    """Counts (6)."""
+    total, dp, pp = choice.dp * choice.num_micro_batches, choice.dp, choice.pp
+    if not (pace > 0).all():
+        return np.full(dp, choice.num_micro_batches)
+    end = (total + (at / pace).sum() - dp * pp) / (1 / pace).sum()
+    counts: Ints = np.maximum(np.floor((end - at) / pace + pp), 1).astype(np.int64)
+    while counts.sum() < total:
+        counts[np.argmin(at + (counts + 1 - pp) * pace)] += 1
+    while counts.sum() > total:
+        counts[np.argmax(np.where(counts > 1, at + (counts - pp) * pace, -np.inf))] -= 1
+    return counts
+
+
+TOLERANCE = 1e-9
+
+
+Recompute = tuple[str, ...]
+
+
+@dataclass
+class Best:
+    """The best plan known of a candidate: bytes over the limit, then seconds."""
+
+    choice: Choice
+    bound: float
+    key: tuple[float, float] = (math.inf, math.inf)
+    stages: Stages = ()
+    recompute: Recompute = ()
+    devices: Ints = field(default_factory=lambda: np.zeros((0, 0, 0), dtype=np.int64))
+
+    @property
+    def refutes(self) -> bool:
+        """Whether the plan refutes the bound, (5)."""
+        excess, seconds = self.key
+        return excess <= 0 and (math.isinf(self.bound) or seconds < self.bound * (1 - TOLERANCE))
+
+    @property
+    def promise(self) -> tuple[float, float]:
+        """How near the plan is to refuting the bound; less is nearer."""
+        excess, seconds = self.key
+        return excess, seconds / self.bound if self.bound > 0 and math.isfinite(self.bound) else 1.0
+
+
+def refutation(best: Best) -> str:
+    """What a refuted bound says and the plan takes, in a line."""
+    choice, seconds = best.choice, best.key[1]
+    contexts = f" cp={choice.cp}" if choice.cp > 1 else ""
+    contexts += f" ep={choice.ep} etp={choice.etp}" if choice.ep > 1 else ""
+    name = f"pp={choice.pp} tp={choice.tp}{contexts} dp={choice.dp} micro_batch={choice.micro_batch} {choice.schedule}"
+    name += " uneven batch" if choice.pipelines_by_type else ""
+    claim = "is said to be infeasible" if math.isinf(best.bound) else f"has the bound {best.bound}"
+    return f"candidate {name} {claim}, but a sampled plan of it takes {seconds}"
+
+
+def recomputes(case: Case, choice: Choice) -> list[str]:
+    """Recomputes that a stage of a candidate may choose."""
+    return case.recomputes(choice)
+
+
+def between(cuts: Sequence[int], layers: int) -> Stages:
+    """The division with these boundaries."""
+    return tuple(pairwise([0, *cuts, layers]))
+
+
+def even(layers: int, chunks: int) -> Stages:
+    """The division into numbers of layers that differ by one at most."""
+    return between([layers * c // chunks for c in range(1, chunks)], layers)
+
+
+def balanced(case: Case, choice: Choice) -> Stages:
+    """A division into about equal seconds on the first device type."""
+    layers, chunks = choice.parts(case), choice.pp * choice.vpp
+    seconds = np.cumsum(layers_of(case, choice).passes[:, 0, 0].sum(axis=0))
+    cuts: list[int] = []
+    for c in range(1, chunks):
+        wanted = int(np.searchsorted(seconds, seconds[-1] * c / chunks, side="right"))
+        cuts.append(min(max(wanted, (cuts[-1] if cuts else 0) + 1), layers - (chunks - c)))
+    return between(cuts, layers)
+
+
+def fitted(case: Case, choice: Choice, stages: Stages, budget: float) -> Recompute:
+    """For every rank the first recompute within a budget of bytes, or the one that holds least."""
+    kinds, order = recomputes(case, choice), order_for(case, choice)
+    need = [memory_bytes(case, choice, stages, (kind,) * len(stages), order) for kind in kinds]
+    chosen = []
+    for rank in range(choice.pp):
+        fits = [k for k in range(len(kinds)) if need[k][rank] <= budget]
+        chosen.append(kinds[fits[0] if fits else min(range(len(kinds)), key=lambda k: need[k][rank])])
+    return tuple(chosen[rank] for rank in choice.chunk_device)
+
 
 MOST_CALLS = 1200
 """Strategies that are priced, each on several placements: about a second, less than deriving the bounds takes."""
+
+
 DESCENT_CALLS = 60
 """Strategies that one descent may price: enough for two moves of every boundary of sixteen stages."""
+
+
 PASSES_A_CALL = 60
 """Passes of an order whose run takes as long as one closed form."""
+
+
 WORKERS = 4096
 """Workers that one call prices at most, but for one placement: beyond, a call takes longer than its overhead and counts
 for more than one."""
+
+
 MOST_STRATEGIES = 24
 """Strategies of a candidate up to which all are priced rather than sampled."""
+
+
 MOST_LISTED, MOST_OF_FORMS = 10_000, 4
 """Divisions that are listed where a space states some alone, and those of them that are sampled."""
+
+
 MOST_ORDERS = 720
 """Placements up to which the descent prices all: those of six tensor groups."""
 

@@ -17,6 +17,10 @@ A figure x is reproduced, and a bound b of a candidate allows its stated state, 
 .. math:: b \le J (1 + 10^{-9}) \text{ for the candidate of the plan, and for the derived global bound} \tag{3}
 
 A document is accepted if every figure is reproduced, and every state and the status follow from the bounds.
+
+Inputs, space and workload must be what their digests and the problem say they are. A simulated step
+(``taut.solver.methods.simulated``) is simulated again, and its bound computed again over all candidates of the space,
+by the deterministic algorithm of ``taut.solver.bounds.simulated``.
 """
 
 import math
@@ -25,22 +29,36 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from taut.data.arrays import Ints
+from taut.data.spec import digest
 from taut.errors import DataError
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.certificate.closeness import TOLERANCE, differences, is_close, is_close_or_small
-from taut.solver.certificate.devices import devices_of
+from taut.formulations.strategy import Strategy
+from taut.solver.bounds.simulated import least_simulated, simulated_seconds
 from taut.solver.certificate.document import (
     CandidateSection,
+    DocumentFrame,
     MeshDocument,
     PlanDocument,
     check_stages,
+    devices_of,
+    inputs_of,
     parse_plan,
+    problem_digest,
     problem_of,
     strategy_of,
+    workload_of,
 )
 from taut.solver.certificate.examined import Examined, case_of
-from taut.solver.certificate.figures import communication_gap, status_of
+from taut.solver.certificate.figures import (
+    TOLERANCE,
+    communication_gap,
+    differences,
+    is_close,
+    is_close_or_small,
+    status_of,
+)
 from taut.solver.certificate.meshes import MeshCheck
 from taut.solver.certificate.narrowed import narrowed
 from taut.solver.certificate.node_counts import OverNodes, check_node_counts
@@ -48,10 +66,101 @@ from taut.solver.certificate.rederive import Derivation
 from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.certificate.reference.space import Choice
 from taut.solver.certificate.sampling import KnownPlan, Sample, sample
-from taut.solver.certificate.simulated import simulated_faults
 from taut.solver.certificate.spaces import BOTH, NAME, WithoutPlan, claim_of_both, differing_spaces, other_space
-from taut.solver.certificate.stated_inputs import input_faults
 from taut.solver.result import relative_gap
+
+SIMULATED = "provenance.method.simulated"
+
+
+def simulated_faults(
+    provenance: dict[str, Any], problem: PlanningProblem, strategy: Strategy, devices: Ints
+) -> Iterator[str]:
+    """
+    Figures of the simulated step that are not derived; none where the plan states none.
+
+    ``provenance``: of the plan, where the figures stand; ``problem``, ``strategy``, ``devices``: the plan, read back.
+    """
+    method = provenance.get("method")
+    stated = method.get("simulated") if isinstance(method, dict) else None
+    if stated is None:
+        return
+    if not isinstance(stated, dict):
+        yield f"{NAME} is {stated!r}, expected figures by name"
+        return
+    step, bound = simulated_seconds(problem, strategy, devices), least_simulated(problem)
+    for name, derived in (("step_time_s", step), ("lower_bound_s", bound)):
+        if not _is_number(stated.get(name)) or not is_close(derived, stated[name]):
+            yield f"{NAME}.{name} is {stated.get(name)}, derived {derived}"
+    gap = relative_gap(step, bound)
+    if gap is not None and not (_is_number(stated.get("gap")) and is_close_or_small(gap, stated["gap"], 1.0)):
+        yield f"{NAME}.gap is {stated.get('gap')}, derived {gap}"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def input_faults(document: DocumentFrame, problem: PlanningProblem) -> list[str]:
+    """
+    Inputs with another SHA-256, name or form of a value than stated, and a problem with another SHA-256.
+
+    ``problem``: what was read of it.
+    """
+    sections, stated = document.inputs, document.certificate
+    faults = [
+        f"inputs.{role} does not have the stated sha256"
+        for role, section in sections.items()
+        if digest(section.spec) != section.sha256
+    ]
+    named: dict[str, Any] = {str(role): {"sha256": section.sha256} for role, section in sections.items()}
+    overlaps = stated.overlap_grad_reduce
+    if problem_digest(named, stated.space, stated.latency_model, overlap_grad_reduce=overlaps) != stated.problem_sha256:
+        faults.append("inputs, space, latency model and overlap do not have the stated problem_sha256")
+    return faults + list(_forms(document, problem)) + list(_modules(problem))
+
+
+def _modules(problem: PlanningProblem) -> Iterator[str]:
+    """Modules that the space names and the cost table does not have, where it says what its figures are of."""
+    space, costs = problem.space, problem.costs
+    named = "recompute_modules", "offload_modules"
+    said = any(getattr(costs, name) for name in named)
+    for name in named:
+        stated, priced = set(getattr(space, name)), set(getattr(costs, name))
+        if said and stated != priced:
+            words = (", ".join(sorted(each)) or "none" for each in (stated, priced))
+            yield "certificate.space.{} is {}, inputs.costs has {}".format(name, *words)
+
+
+def _forms(document: DocumentFrame, problem: PlanningProblem) -> Iterator[str]:
+    """Names and figures that are not those of the specs, and values in another form than they are read as."""
+    sections = {str(role): section for role, section in document.inputs.items()}
+    for role, read in inputs_of(problem).items():
+        if sections[role].name != read["name"]:
+            yield f"inputs.{role}.name is {sections[role].name!r}, its spec's is {read['name']!r}"
+        yield from retyped(f"inputs.{role}.spec", sections[role].spec, read["spec"])
+    yield from retyped("certificate.space", document.certificate.space, problem.space.model_dump(mode="json"))
+    stated = {} if document.workload is None else document.workload.model_dump()
+    for name, value in workload_of(problem).items():
+        if stated and stated[name] != value:
+            yield f"workload.{name} is {stated[name]!r}, the inputs say {value!r}"
+
+
+def retyped(path: str, stated: Any, read: Any) -> Iterator[str]:
+    """
+    Say where a text or a truth value stands for another kind of value.
+
+    ``path``: name of the value for messages; ``read``: the same as it was read, as plain values; defaults may stand
+    beside what is stated.
+    """
+    if isinstance(read, dict) and isinstance(stated, dict):
+        for name in stated.keys() & read.keys():
+            yield from retyped(f"{path}.{name}", stated[name], read[name])
+    elif isinstance(read, list) and isinstance(stated, list) and len(read) == len(stated):
+        for index, (a, b) in enumerate(zip(stated, read, strict=True)):
+            yield from retyped(f"{path}.{index}", a, b)
+    elif isinstance(stated, str | bool) and type(stated) is not type(read):
+        yield f"{path} is {stated!r}, expected {read!r}"
+
 
 MOST_FAULTS = 20
 

@@ -22,6 +22,7 @@ import numpy as np
 from taut.data.costs import CostTable
 from taut.data.units import GIB, KIB
 from taut.formulations.problem import PlanningProblem
+from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.infeasibility.changes import Remedy, changes
 from taut.solver.infeasibility.feasibility import StageNeeds, best_division, best_fit, least_need, nearest_division
 from taut.solver.infeasibility.hardware import (
@@ -34,7 +35,6 @@ from taut.solver.infeasibility.hardware import (
     with_unlimited_hosts,
     without_memory_limits,
 )
-from taut.solver.interrupt import interrupt_requested
 from taut.solver.placement.exact.memory_assignment import least_missing
 from taut.solver.result import CandidateBound, SearchResult, State
 

@@ -7,7 +7,7 @@ at least, they are F / f, rounded down, at most, F the fast blocks. So many fast
 its ring runs over at least as many nodes as its other blocks ask for (``taut.solver.bounds.least_rings`` (6)).
 
 (1) Both pipelines have one division of the layers. Each takes at least what
-    ``taut.solver.layer_division.pipelines`` (1) to (3) say of it, and the step takes the longer of both.
+    ``taut.solver.layer_division.divide`` (2) to (4) say of it, and the step takes the longer of both.
 (2) For thresholds :math:`\theta` on the stages of the first, ascending, the least of that over the divisions that keep
     to one is found by labels. Where the first has a slowest stage of :math:`\theta_1` to :math:`\theta_2` seconds, it
     waits for the lesser; such an interval is halved until it is no better than the best found.
@@ -25,10 +25,18 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
 from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages, PartitionProblem
-from taut.solver.layer_division.divide import Costs, least_optimizer, ranges_of
-from taut.solver.layer_division.labels import BEYOND, Ranges, StateGraph, cheapest, thresholds_of
-from taut.solver.layer_division.pipelines import Beside, of_pipeline
-from taut.solver.layer_division.states import MIXED_FAST, MIXED_SLOW, SLOW, one_pipeline
+from taut.solver.layer_division.divide import Beside, Costs, least_optimizer, of_pipeline, ranges_of
+from taut.solver.layer_division.labels import (
+    BEYOND,
+    MIXED_FAST,
+    MIXED_SLOW,
+    SLOW,
+    Ranges,
+    StateGraph,
+    cheapest,
+    one_pipeline,
+    thresholds_of,
+)
 
 MOST_LABELS = 16
 """Labels of a state; more are merged, which weakens the bound."""

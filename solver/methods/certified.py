@@ -18,6 +18,7 @@ from typing import Any
 
 from taut.formulations.problem import PlanningProblem
 from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.branch_and_bound.stop import Stopwatch
 from taut.solver.methods.outcome import Method, Outcome
 from taut.solver.result import (
     OPTIMALITY_GAP,
@@ -31,7 +32,6 @@ from taut.solver.result import (
     relative_gap,
 )
 from taut.solver.search.search import search
-from taut.solver.stopwatch import Stopwatch
 
 METHOD_SHARE = 0.75
 """Of a time limit, the method's, whose plan is what was asked for."""

@@ -46,13 +46,12 @@ from taut.data.arrays import Floats, Ints
 from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.formulations.assignment.placement_qap import placement_assignment
 from taut.formulations.placement import PlacementProblem
+from taut.solver.branch_and_bound.stop import Stopping, interrupt_requested, never
 from taut.solver.cp_sat import run
-from taut.solver.interrupt import interrupt_requested
 from taut.solver.placement.annealing.anneal import anneal_restarts, best_start
 from taut.solver.placement.result import FoundPlacement
 from taut.solver.qap.quadratic import place
 from taut.solver.result import Limits, relative_gap
-from taut.solver.threads import Stopping, never
 
 UNITS = 10**6
 """Steps of a pair's cost: finer ones change no decision, coarser ones cost bound."""

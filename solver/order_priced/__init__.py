@@ -2,7 +2,7 @@
 Order-priced candidates, whose pipeline time is the makespan of their order of passes: bounds and divisions.
 
 Begin with ``bound``. It bounds every division by ``capacity`` (a destructive bound) and by Lagrangian relaxation:
-``lagrangian`` is the dual function, ``dual_ascent`` maximises it with the restricted ``master``, ``pricing`` and
+``lagrangian`` is the dual function, ``dual_ascent`` maximises it with a restricted master problem, ``pricing`` and
 ``device_chain`` solve the pricing problem, and ``branch_and_bound`` raises the bound in branches. By ``dominance`` one
 bound serves several candidates; ``witness`` checks bounds. ``divisions`` finds good ones, ``adapt`` orders.
 """

@@ -26,9 +26,8 @@ from taut.formulations.strategy import Division
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
 from taut.solver.order_priced.capacity import capacity_bound, missing_memory
 from taut.solver.order_priced.device_chain import DeviceChain
-from taut.solver.order_priced.dual_ascent import MOST_ITERATIONS, maximise_dual
+from taut.solver.order_priced.dual_ascent import MOST_ITERATIONS, least_excess, maximise_dual
 from taut.solver.order_priced.lagrangian import bounded_pricing, memory_dual
-from taut.solver.order_priced.master import least_excess
 from taut.solver.order_priced.master_rows import MasterRows, least_makespan
 from taut.solver.order_priced.pricing import ROUNDING
 from taut.solver.order_priced.stated import by_busiest, is_listed, stated_missing, stated_seconds

@@ -12,7 +12,7 @@ Variables: an option of each device.
     :math:`V_{d+1}(s + x_o, u) = \min_o V_d(s, u - N_o) + c_d(o)` over the options of start s, :math:`x_o` the layers of
     their first chunks, is the least cost of the devices before d + 1 with u layers, of which the first chunks have
     :math:`s + x_o`. It solves (1) by dynamic programming, :math:`\min_s V_{pp}(s, L)` is its optimum, and starts from
-    one on are the same (``taut.solver.order_priced.range_minima`` (2)).
+    one on are the same (``taut.solver.order_priced.device_options`` (5)).
 
 No division within T and within memory costs less than (1), since an option costs no more than the chunks that it stands
 for, and every cut is priced by the least seconds of any cut. So (1) is a pricing problem whose columns each keep the
@@ -33,14 +33,15 @@ from taut.formulations.strategy import Division
 from taut.solver.order_priced.critical_paths import Path, device_path
 from taut.solver.order_priced.device_options import (
     HUGE,
+    MOST_KINDS,
     MOST_OPTIONS,
     MOST_TRIED,
     MOST_WITHIN,
     DeviceOptions,
+    RangeMinima,
     count_pairs,
 )
 from taut.solver.order_priced.pricing import ROUNDING, ChunkCosts, room
-from taut.solver.order_priced.range_minima import MOST_KINDS, RangeMinima
 
 
 class DeviceChain:

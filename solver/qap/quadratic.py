@@ -27,7 +27,7 @@ from taut.data.arrays import Ints
 from taut.errors import FormulationError
 from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.solver.branch_and_bound.progress import Listener, Progress
-from taut.solver.interrupt import interrupt_requested
+from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.qap.bound_portfolio import LARGEST_ASCENT, LARGEST_TREE, PrimalDual, prove, root_bounds
 from taut.solver.qap.forest_bound import forest_bounds, forest_of, is_sparse
 from taut.solver.qap.swap_neighbourhood import search

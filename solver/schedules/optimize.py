@@ -31,7 +31,7 @@ import numpy as np
 
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Timetable, timetable, v_shape
 from taut.solver.branch_and_bound.progress import Listener, Progress
-from taut.solver.interrupt import interrupt_requested
+from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.result import OPTIMALITY_GAP, Status, relative_gap
 from taut.solver.schedules.bound.certificate import certificate
 from taut.solver.schedules.bound.closed_form_bounds import ScheduleBound

@@ -2,6 +2,7 @@
 Branch and bound over candidates.
 
 ``search`` is the loop over candidates by best bound, ``refinement`` the steps that raise one candidate's bound and find
-plans in it, ``incumbent`` the best plan so far, ``global_bound`` the bounds so far, ``order_adaptation`` the orders
-adapted to a candidate's times, and ``without_plan`` what is left where no plan was found.
+plans in it, ``incumbent`` the best plan so far, ``conclusion`` the bounds so far and what follows from them,
+``order_refinement`` the steps of candidates that are priced by their order, and ``without_plan`` what is left where no
+plan was found.
 """

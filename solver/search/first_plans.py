@@ -25,9 +25,9 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.memory import weigh_kept
 from taut.formulations.terms import bytes_of_moment
+from taut.solver.branch_and_bound.stop import Stopping, never
 from taut.solver.result import CandidateBound, Source
 from taut.solver.simple_plans import even_strategy, rank_order
-from taut.solver.threads import Stopping, never
 
 MOST_TRIED, MOST_PRICED = 1000, 24
 """Candidates whose memory is computed, and plans that are priced: of 576 devices together about a second."""

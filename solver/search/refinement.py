@@ -33,6 +33,7 @@ from taut.solver.bounds.communication import waits_for_every_stage
 from taut.solver.bounds.computations import Evaluation, partition, placement
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.partition_dominance import PartitionData, dominates, partition_data
+from taut.solver.branch_and_bound.stop import Stopping
 from taut.solver.layer_division.divide import Partition, solve_partition
 from taut.solver.order_priced.dominance import inherited, likely_dominating
 from taut.solver.order_priced.placing import best_of, constructed, improved
@@ -47,7 +48,6 @@ from taut.solver.search.order_refinement import OrderRefining
 from taut.solver.search.standing import ABOVE, Stage, Standing, infeasible, placing
 from taut.solver.search.typed_plans import typed_plans
 from taut.solver.search.uneven_plans import uneven_plans
-from taut.solver.threads import Stopping
 
 
 class Refining:

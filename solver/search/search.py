@@ -7,7 +7,7 @@ the least bound is refined (``taut.solver.search.refinement``), step by step, un
 incumbent can be refined further. Candidates that are priced by their order, of which simple plans are the first
 incumbents (``taut.solver.search.first_plans``), come after all others, whose incumbent they can be refuted by: first
 the bounds of all, then their divisions, the shortest first, and their branches last. Before those, orders are adapted
-to the times of what was found, as long as one may lead to a better plan (``taut.solver.search.order_adaptation``); each
+to the times of what was found, as long as one may lead to a better plan (``taut.solver.search.order_refinement``); each
 joins the space, and its candidates the others. Those with too many options to branch on wait for a better plan.
 
 Where all of that leaves no plan, or a limit comes before one, ``taut.solver.search.without_plan`` says what follows.
@@ -24,12 +24,11 @@ from taut.formulations.space import Candidate
 from taut.solver.branch_and_bound.best_first import BestFirst
 from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.result import Incumbent, Limits, SearchResult, Source, StoppedBy
-from taut.solver.search.conclusion import concluded
+from taut.solver.search.conclusion import Bounds, concluded
 from taut.solver.search.first_plans import first_plans
-from taut.solver.search.global_bound import Bounds
 from taut.solver.search.incumbent import Best
-from taut.solver.search.priority import Priority, turn
 from taut.solver.search.refinement import Refining, load_loops
+from taut.solver.search.standing import Priority, turn
 from taut.solver.search.without_plan import decide_by_memory, look_for_any
 
 RELAXING = 0.5

@@ -26,11 +26,11 @@ from taut.formulations.space import Candidate
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.branch_and_bound.best_first import BestFirst
 from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.branch_and_bound.stop import Stopwatch
 from taut.solver.result import CandidateBound, Incumbent, Limits, SearchResult, Source, State
 from taut.solver.search.conclusion import concluded
 from taut.solver.search.refinement import load_loops
 from taut.solver.search.search import RELAXING, search
-from taut.solver.stopwatch import Stopwatch
 
 FIRST_GROUP, LARGEST_GROUP = 4, 64
 """Candidates of a group: few while every plan helps the others, more once most are refuted at their first bound."""

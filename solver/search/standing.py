@@ -1,8 +1,12 @@
-"""Where a candidate stands between its refinements, and what the next ones begin with."""
+"""
+Where a candidate stands between its refinements, and what the next ones begin with.
+
+Candidates have classes in the heap of the branch and bound: a good plan of one class shortens those of the next.
+"""
 
 import math
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 
 from taut.formulations.placement import PlacementProblem, placement_problem
 from taut.formulations.problem import PlanningProblem
@@ -12,7 +16,7 @@ from taut.solver.bounds.computations import Evaluation
 from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
 from taut.solver.placement.path_cover.proving import CoverSearch
-from taut.solver.result import CandidateBound, State
+from taut.solver.result import CandidateBound, Source, State
 
 ABOVE = 1 + 1e-9
 """Limit of a bound as a multiple of the incumbent, beyond the allowance for rounding that is taken off."""
@@ -74,3 +78,28 @@ def infeasible(bound: CandidateBound, found: Evaluation) -> bool:
 def placing(problem: PlanningProblem, candidate: Candidate, found: Partition) -> PlacementProblem:
     """The placement of a division."""
     return placement_problem(problem, Strategy(candidate=candidate, division=found.division))
+
+
+class Priority(IntEnum):
+    """Classes of candidates, those whose turn comes first before the others."""
+
+    CLOSED_FORM = 0
+    ORDER_PRICED = 1
+    DIVIDED = 2
+    BRANCHING = 3
+
+
+_OF_STAGE = {Stage.DIVIDE: Priority.ORDER_PRICED, Stage.BRANCH: Priority.BRANCHING}
+
+
+def turn(bound: CandidateBound, at: Standing) -> tuple[Priority, float]:
+    """
+    Class of a candidate, and its key in there.
+
+    ``bound``: its bound; as long as that is the first one the candidate comes with the closed forms; ``at``: where it
+    stands; those that are divided come by the seconds of their division.
+    """
+    if bound.source is Source.BALANCE or not bound.candidate.is_order_priced:
+        return Priority.CLOSED_FORM, bound.lower_bound
+    priority = _OF_STAGE.get(at.stage, Priority.DIVIDED)
+    return priority, at.found_seconds if priority is Priority.DIVIDED else bound.lower_bound

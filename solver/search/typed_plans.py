@@ -4,33 +4,126 @@ Plans on devices of several types: stages on devices of one type, layers by the 
 The bound ``partition`` knows two classes of device and lets a pipeline take the fastest replica of every stage, so its
 divisions may place badly. Here the devices come first:
 
-(1) devices stand type by type (``taut.solver.search.typed_layouts``);
+(1) devices stand type by type;
 (2) given devices, a stage takes as long as its slowest type does, with the cheapest recompute that fits every type it
     is on, and the layers are divided exactly (``taut.solver.layer_division.known_devices``);
 (3) annealing moves blocks, (2) divides again for where they are now, and so on for ``ROUNDS`` rounds.
 
 Where one recompute holds for all stages the candidate states it.
+
+A layout says which worker is where, one type of device next to the other. Sets: stages x =
+0..pp-1, replicas d = 0..dp-1, blocks of devices in rank order, types of device.
+
+(4) By stage: blocks of one type in a row before, between or after the stages of the others, which stand in any order: a
+    slow type goes well where neither embedding nor head is.
+(5) By replica: the F blocks of one type are the first or the last F / R stages of R replicas, for every R that divides
+    F, and all else is on the other types. The other dp - R replicas then never cross between types, and where links
+    between types are slow few pipelines wait for them. Blocks go to a replica's stages in runs of s, so that a node of
+    g blocks holds s stages of g / s replicas: long runs save hops between nodes, short ones share its cards in rings.
+    One s holds for the stages on the one type, another for all else.
 """
 
 from collections.abc import Iterator
+from itertools import chain, islice, permutations, product
+from typing import NamedTuple
 
 import numpy as np
 
 from taut.data.arrays import Flags, Ints
 from taut.data.costs import RECOMPUTE
+from taut.formulations.degrees import divisors
 from taut.formulations.divisions import stated_ranges
 from taut.formulations.least_traffic import seconds_within
 from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
+from taut.solver.branch_and_bound.stop import Stopping, never
 from taut.solver.layer_division.known_devices import divide
 from taut.solver.placement.annealing.anneal import anneal_restarts
 from taut.solver.placement.result import found_placement
 from taut.solver.result import Incumbent, Limits
-from taut.solver.search.typed_layouts import layouts
 from taut.solver.simple_plans import priced
-from taut.solver.threads import Stopping, never
+
+BY_STAGE, BY_REPLICA = 36, 128
+"""Layouts that are tried: all by stage of two types on 17 stages; by replica few divisions, some milliseconds each."""
+
+
+def layouts(problem: PlanningProblem, candidate: Candidate) -> Iterator[Ints]:
+    """Devices of all workers (pp, dp, block) by (4) and by (5), each layout once."""
+    seen: set[bytes] = set()
+    by_stage = islice(_by_stage(problem, candidate), BY_STAGE)
+    for devices in chain(by_stage, islice(_by_replica(problem, candidate), BY_REPLICA)):
+        if devices.tobytes() not in seen:
+            seen.add(devices.tobytes())
+            yield devices
+
+
+def _by_stage(problem: PlanningProblem, candidate: Candidate) -> Iterator[Ints]:
+    """Layouts (4)."""
+    held, share = devices_of_types(problem), candidate.pipelines * candidate.width
+    for kind in range(len(held)):
+        for order in permutations(other for other in range(len(held)) if other != kind):
+            others = np.concatenate([held[other] for other in order])
+            for cut in range(0, len(others) + 1, share):
+                every = np.concatenate([others[:cut], held[kind], others[cut:]])
+                yield every.reshape(candidate.pp, candidate.pipelines, candidate.width)
+
+
+def _by_replica(problem: PlanningProblem, candidate: Candidate) -> Iterator[Ints]:
+    """Layouts (5), of few replicas with both types first."""
+    held, blocks = devices_of_types(problem), max(int(problem.links.gpus_per_node.max()) // candidate.width, 1)
+    for kind, own in enumerate(held):
+        others = np.concatenate([held[other] for other in range(len(held)) if other != kind])
+        number = len(own) // candidate.width
+        fitting = [r for r in divisors(number) if r <= candidate.pipelines and number < r * candidate.pp]
+        runs = [_Runs(a, b, blocks) for a, b in product(divisors(blocks)[::-1], repeat=2)]
+        for mixed, run, last in product(fitting if len(own) % candidate.width == 0 else [], runs, (True, False)):
+            yield _placed(candidate, np.concatenate([own, others]), (number // mixed, mixed), run, last=last)
+
+
+class _Runs(NamedTuple):
+    """Stages of a replica that a node holds, of those on the one type and of others, and blocks of a node."""
+
+    own: int
+    other: int
+    blocks: int
+
+
+def _placed(candidate: Candidate, devices: Ints, some: tuple[int, int], runs: _Runs, *, last: bool) -> Ints:
+    """One layout (5) with some stages of some replicas on the one type, which comes first among the devices."""
+    stages, mixed = some
+    every, replicas = np.arange(candidate.pp), np.arange(candidate.pipelines)
+    first, rest = (every[-stages:], every[:-stages]) if last else (every[:stages], every[stages:])
+    places = [
+        in_runs(first, replicas[:mixed], runs.own, runs.blocks),
+        in_runs(every, replicas[mixed:], runs.other, runs.blocks),
+        in_runs(rest, replicas[:mixed], runs.other, runs.blocks),
+    ]
+    found = np.empty((candidate.pp, candidate.pipelines, candidate.width), dtype=np.int64)
+    x, d = np.concatenate(places).T
+    found[x, d] = devices.reshape(-1, candidate.width)
+    return found
+
+
+def in_runs(stages: Ints, replicas: Ints, run: int, blocks: int) -> Ints:
+    """Stage and replica of one block after the other, in runs of so many stages of blocks / run replicas."""
+    together = blocks // run
+    pairs = [
+        (x, d)
+        for group in range(0, len(replicas), together)
+        for start in range(0, len(stages), run)
+        for d in replicas[group : group + together].tolist()
+        for x in stages[start : start + run].tolist()
+    ]
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+
+def devices_of_types(problem: PlanningProblem) -> list[Ints]:
+    """Devices of every type in rank order."""
+    type_of = problem.type_of_node[problem.links.node_of]
+    return [np.flatnonzero(type_of == kind) for kind in range(len(problem.device_types))]
+
 
 ROUNDS = 3
 """Of (3); later ones seldom change the division."""

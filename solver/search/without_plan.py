@@ -12,8 +12,8 @@ from taut.data.units import KIB
 from taut.formulations.problem import PlanningProblem
 from taut.solver.branch_and_bound.best_first import BestFirst
 from taut.solver.result import CandidateBound, Source, State, StoppedBy
+from taut.solver.search.conclusion import Bounds
 from taut.solver.search.first_plans import simplest_plans
-from taut.solver.search.global_bound import Bounds
 from taut.solver.search.incumbent import Best
 from taut.solver.search.refinement import Refining
 from taut.solver.search.standing import Stage

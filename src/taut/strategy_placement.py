@@ -26,8 +26,7 @@ from taut.planning.request import PlanRequest, check_search
 from taut.planning.resolve import planning_problem
 from taut.solver.bounds.computations import strongest
 from taut.solver.bounds.ladder import Ladder
-from taut.solver.certificate.devices import by_replica, devices_of
-from taut.solver.certificate.document import problem_of, strategy_of
+from taut.solver.certificate.document import by_replica, devices_of, problem_of, strategy_of
 from taut.solver.methods.quadratic_placement import MOST_POSITIONS, QuadraticPlacement, place_quadratic
 from taut.solver.methods.strategy_choice import StrategyPool, best_strategy
 from taut.solver.placement.result import FoundPlacement, found_placement

@@ -4,8 +4,8 @@ import signal
 
 from ortools.sat.python import cp_model
 
+from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.cp_sat import run, running
-from taut.solver.interrupt import interrupt_requested
 
 
 def pigeons() -> cp_model.CpModel:

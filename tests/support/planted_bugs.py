@@ -39,8 +39,7 @@ from taut.formulations.tables import block_links, memory, stage_tables, traffic_
 from taut.formulations.tables.priced_layers import PricedLayers
 from taut.formulations.terms import Ring, Term
 from taut.solver.bounds import communication, copies, least_hops, least_rings, link_bounds, relaxation
-from taut.solver.certificate.examined import case_of
-from taut.solver.certificate.published_orders import order_for
+from taut.solver.certificate.examined import case_of, order_for
 from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes
 from taut.solver.certificate.reference.prices import price

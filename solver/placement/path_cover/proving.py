@@ -33,6 +33,7 @@ from taut.formulations.space import Candidate
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
+from taut.solver.branch_and_bound.stop import Stopping, never, run_in_threads, unraised
 from taut.solver.layer_division.divide import Partition
 from taut.solver.placement.annealing.path_prices import Reductions, first_stage, leading_reductions
 from taut.solver.placement.annealing.paths import (
@@ -50,7 +51,6 @@ from taut.solver.placement.path_cover.build import CaseSearch
 from taut.solver.placement.path_cover.racks.spanning import WHOLE, RackCase, Racks, racks_of
 from taut.solver.placement.path_cover.witness import Certificates, witness_of
 from taut.solver.placement.slots import SlotGraph, slot_graph
-from taut.solver.threads import Stopping, never, run_in_threads, unraised
 
 MOST_APART = 6
 """Stages that are told apart at most, each with proofs of its own; later ones have the most slack."""

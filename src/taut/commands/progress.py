@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from taut.solver.branch_and_bound.progress import Listener, Progress
+from taut.solver.branch_and_bound.stop import heard_at_compilation
 from taut.solver.result import relative_gap
-from taut.solver.stopwatch import heard_at_compilation
 from taut.words import percent
 
 COMPILING = "compiling inner loops, some 10 s to a minute in all; later runs load them"

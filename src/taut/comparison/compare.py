@@ -27,8 +27,7 @@ from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request
 from taut.planning.solve import plan_one_degree
 from taut.planning.stated import Stated, stated_configuration
 from taut.solver.branch_and_bound.progress import Listener
-from taut.solver.certificate.devices import devices_of
-from taut.solver.certificate.document import strategy_of
+from taut.solver.certificate.document import devices_of, strategy_of
 
 RECOMPUTE = "recompute"
 CHOICES = (*CHANGES, RECOMPUTE)

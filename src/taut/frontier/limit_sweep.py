@@ -26,8 +26,8 @@ from taut.frontier.frontier import FrontierPoint
 from taut.frontier.memory_limits import LeastLimit, gib_of, kib_of, limit_for, lowered
 from taut.planning.plan import Plan
 from taut.solver.branch_and_bound.progress import Listener, Progress
+from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.certificate.write import plan_document
-from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import OPTIMALITY_GAP, Incumbent, Limits, SearchResult, State, Status, StoppedBy, relative_gap
 from taut.solver.search.search import search
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from taut.formulations.assignment.placement_qap import ring_flow, trip_flow
 from taut.formulations.placement import placement_problem
-from taut.solver.certificate.devices import by_replica, devices_of
-from taut.solver.certificate.document import PlanDocument, problem_of, strategy_of
+from taut.solver.certificate.document import PlanDocument, by_replica, devices_of, problem_of, strategy_of
 
 if TYPE_CHECKING:
     from networkx import DiGraph

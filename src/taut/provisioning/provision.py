@@ -34,8 +34,7 @@ from taut.provisioning.node_count import (
 )
 from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.certificate.node_counts import NAME
-from taut.solver.certificate.write import plan_document
-from taut.solver.certificate.write_node_counts import Searched, node_counts_section
+from taut.solver.certificate.write import Searched, node_counts_section, plan_document
 from taut.solver.result import StoppedBy, relative_gap
 
 

@@ -30,7 +30,7 @@ from taut.schedules.space import (
     roomy,
 )
 from taut.solver.branch_and_bound.progress import Listener, Progress
-from taut.solver.interrupt import interrupt_requested
+from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.result import OPTIMALITY_GAP
 from taut.solver.schedules.bound.closed_form_bounds import ScheduleBound
 from taut.solver.schedules.bound.destructive_bound import lower_bound

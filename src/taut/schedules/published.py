@@ -15,7 +15,7 @@ from taut.formulations.schedules.stages import Stages
 from taut.schedules.found import FoundSchedule
 from taut.schedules.portfolio import ScheduleSearch, placement_bound
 from taut.schedules.space import Built, build_kind, fastest_that_fits, placements, refuse_too_full, roomy
-from taut.solver.interrupt import interrupt_requested
+from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.schedules.bound.certificate import certificate
 from taut.solver.schedules.construct.kinds import KINDS
 from taut.solver.schedules.optimize import load

@@ -22,9 +22,8 @@ from taut.formulations.schedules.stages import CHUNKS, Stages, device_map
 from taut.schedules.found import checked, load_schedule
 from taut.schedules.space import Built
 from taut.schedules.torch_csv import read_torch_csv
-from taut.solver.certificate.devices import devices_of
 from taut.solver.certificate.document import FORMAT as PLAN_FORMAT
-from taut.solver.certificate.document import MeshDocument, mesh_plan_of, parse_plan, problem_of, strategy_of
+from taut.solver.certificate.document import MeshDocument, devices_of, mesh_plan_of, parse_plan, problem_of, strategy_of
 
 
 def given_json(path: Path) -> Built:

@@ -25,8 +25,7 @@ from taut.errors import DataError, TautError
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Strategy
 from taut.planning.resolve import wider_costs
-from taut.solver.certificate.devices import devices_of
-from taut.solver.certificate.document import PlanDocument, problem_of, strategy_of
+from taut.solver.certificate.document import PlanDocument, devices_of, problem_of, strategy_of
 from taut.solver.result import Limits
 from taut.solver.search.search import search
 from taut.solver.simple_plans import priced

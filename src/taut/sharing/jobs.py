@@ -20,7 +20,7 @@ from taut.sharing.columns import PLANS, Told
 from taut.sharing.instance import Instance, instance
 from taut.sharing.result import JobsSchedule
 from taut.solver.branch_and_bound.progress import Listener, Progress
-from taut.solver.interrupt import interrupt_requested
+from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.jobs.bounds import lower_bound
 from taut.solver.jobs.simulate import Failures
 from taut.solver.jobs.solve import NAMES, solve_jobs

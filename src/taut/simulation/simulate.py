@@ -25,8 +25,7 @@ from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request
 from taut.planning.stated import stated_configuration
 from taut.simulation.meshes import MeshSimulation, simulate_meshes
 from taut.simulation.result import Simulation
-from taut.solver.certificate.devices import devices_of
-from taut.solver.certificate.document import problem_of, strategy_of
+from taut.solver.certificate.document import devices_of, problem_of, strategy_of
 
 Configuration = tuple[PlanningProblem, Strategy, Ints]
 """Problem in the latency model ``step``, strategy, and the device of every worker."""

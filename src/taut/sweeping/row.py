@@ -17,7 +17,7 @@ from taut.formulations.space import SWEEP_COLUMNS
 from taut.planning.request import PlanRequest
 from taut.planning.solve import plan, plan_one_degree
 from taut.prediction.records import predict
-from taut.solver.interrupt import interrupt_requested
+from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.sweeping.point import Point
 from taut.sweeping.spec import Fields, Kind
 

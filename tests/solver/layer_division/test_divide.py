@@ -8,9 +8,8 @@ import pytest
 
 from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages, PartitionProblem
-from taut.solver.layer_division.divide import solve_partition
+from taut.solver.layer_division.divide import Passed, solve_partition
 from taut.solver.layer_division.memory_excess import least_excess
-from taut.solver.layer_division.pipelines import Passed
 from tests.support.small import candidate, cluster, costs, model, problem
 
 pytestmark = pytest.mark.proof

@@ -25,7 +25,7 @@ from taut.solver.certificate.write import plan_document
 from taut.solver.order_priced.adapt import adapted_order
 from taut.solver.order_priced.master_rows import least_makespan
 from taut.solver.result import Limits, SearchResult
-from taut.solver.search.order_adaptation import OrderAdaptation
+from taut.solver.search.order_refinement import OrderAdaptation
 from taut.solver.search.search import search
 from tests.solver.order_priced.test_bound import random_orders
 from tests.support.oracle import enumerate_all

@@ -30,7 +30,7 @@ def instance(kind: str, seed: int) -> PlanningProblem:
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock on which a second passes from one look to the next, with a look before every bound."""
     seconds = itertools.count()
-    monkeypatch.setattr("taut.solver.stopwatch.perf_counter", lambda: float(next(seconds)))
+    monkeypatch.setattr("taut.solver.branch_and_bound.stop.perf_counter", lambda: float(next(seconds)))
     monkeypatch.setattr("taut.solver.search.search.RELAXED_AT_ONCE", 1)
 
 

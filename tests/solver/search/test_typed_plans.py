@@ -1,8 +1,13 @@
-"""Plans by types on unlike devices: they break no rule, and the search is no worse than planners that use types."""
+"""
+Plans by types on unlike devices: they break no rule, and the search is no worse than planners that use types.
+
+Layouts of unlike devices, by stage and by replica.
+"""
 
 import itertools
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from taut.formulations.latency import step_time, violations
@@ -11,7 +16,7 @@ from taut.planning.resolve import planning_problem
 from taut.solver.methods.named import method_of
 from taut.solver.result import Limits
 from taut.solver.search.search import search
-from taut.solver.search.typed_plans import typed_plans
+from taut.solver.search.typed_plans import layouts, typed_plans
 from tests.support.instances import random_problem
 
 pytestmark = pytest.mark.proof
@@ -61,3 +66,21 @@ def test_layouts_hold_with_memory_that_fits_one_type_alone() -> None:
     for candidate in tight.candidates[:6]:
         for plan in typed_plans(tight, candidate, Limits()):
             assert not violations(tight, plan.strategy, plan.devices)
+
+
+def test_every_layout_places_every_device_once() -> None:
+    """On 12 V100 and 4 T4 in eight stages of two replicas no device is left out and none is used twice."""
+    given = planning_problem(PlanRequest("gpt2-345m", "amp-heterogeneous", global_batch=32, fix={"pp": 8, "tp": 1}))
+    found = list(layouts(given, given.candidates[0]))
+    assert all((np.sort(devices.ravel()) == np.arange(16)).all() for devices in found)
+    assert len({devices.tobytes() for devices in found}) == len(found) > 9
+
+
+def test_some_layout_leaves_one_replica_on_one_type() -> None:
+    """The four T4 are the last four stages of the one replica, and the other has V100 alone."""
+    given = planning_problem(PlanRequest("gpt2-345m", "amp-heterogeneous", global_batch=32, fix={"pp": 8, "tp": 1}))
+    rare = int(np.bincount(given.type_of_node).argmin())
+    is_rare = [given.type_of_node[given.links.node_of[each]] == rare for each in layouts(given, given.candidates[0])]
+    wanted = np.zeros((8, 2), dtype=bool)
+    wanted[4:, 0] = True
+    assert any((each[..., 0] == wanted).all() for each in is_rare)

@@ -14,7 +14,6 @@ from taut.data.cluster import ClusterSpec
 from taut.formulations.latency import step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Strategy
-from taut.solver.batch_division import divide_batch
 from taut.solver.bounds.pipelines_by_type import BoundByType, bound_by_type
 from taut.solver.certificate.examined import Examined, case_of
 from taut.solver.certificate.reference.space import Choice
@@ -22,6 +21,7 @@ from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.result import Limits, Status
 from taut.solver.search.search import search
+from taut.solver.search.uneven_plans import divide_batch
 from tests.support.oracle import batches, enumerate_all, enumerate_candidate
 from tests.support.uneven import uneven_candidates, uneven_problem
 

@@ -29,8 +29,7 @@ from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.planning.solve import plan
 from taut.solver.branch_and_bound.progress import Progress
-from taut.solver.certificate.devices import devices_of
-from taut.solver.certificate.document import parse_document, strategy_of
+from taut.solver.certificate.document import devices_of, parse_document, strategy_of
 from taut.solver.result import CandidateBound, Limits, Source, State, Status
 from taut.solver.search.search import search
 from tests.support import small

@@ -16,8 +16,7 @@ from taut.formulations.latency import step_time
 from taut.formulations.mechanisms.latency_models import LatencyName
 from taut.formulations.problem import PlanningProblem
 from taut.reports.sensitivity import break_even, regret, sensitivity, sensitivity_text
-from taut.solver.certificate.devices import devices_of
-from taut.solver.certificate.document import PlanDocument, parse_document, strategy_of
+from taut.solver.certificate.document import PlanDocument, devices_of, parse_document, strategy_of
 from taut.solver.certificate.write import plan_document
 from taut.solver.result import Limits, Status
 from taut.solver.search.search import search

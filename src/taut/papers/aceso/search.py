@@ -25,7 +25,7 @@ from taut.data.arrays import Flags
 from taut.papers.aceso.division import Division, StagePrices, StageTables, divide, stage_prices
 from taut.papers.aceso.formula import AcesoProblem, AcesoStage, price, step_seconds
 from taut.papers.aceso.recompute import recomputed_at_best
-from taut.solver.stopwatch import Stopwatch
+from taut.solver.branch_and_bound.stop import Stopwatch
 
 TOLERANCE = 1e-5
 """Share of a step to which (1) is solved."""

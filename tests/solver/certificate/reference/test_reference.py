@@ -16,7 +16,7 @@ from taut.errors import DataError, ExtrapolationWarning
 from taut.formulations.latency import memory_bytes, step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.solver.certificate import reference
-from taut.solver.certificate.published_orders import order_for
+from taut.solver.certificate.examined import order_for
 from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.certificate.reference.memory import memory_bytes as reference_bytes
 from taut.solver.certificate.reference.memory import violations as reference_violations

@@ -12,10 +12,10 @@ from taut.formulations.pair_table import PairTable
 from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import RingRates, ring_by_byte
+from taut.solver.branch_and_bound.stop import unraised
 from taut.solver.placement.annealing.path_prices import MOST_STAGES, Reductions, first_stage, leading_reductions
 from taut.solver.placement.annealing.paths import PathAnnealing
 from taut.solver.placement.slots import SlotGraph, slot_graph
-from taut.solver.threads import unraised
 from tests.support.small import candidate, cluster, costs, model, problem, strategy
 
 pytestmark = pytest.mark.proof

@@ -17,6 +17,7 @@ from taut.formulations.mechanisms.latency_models import LATENCY_MODELS
 from taut.formulations.pair_table import PairTable
 from taut.formulations.rings import RingRates, ring_by_byte
 from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.branch_and_bound.stop import unraised
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.layer_division.divide import solve_partition
@@ -38,7 +39,6 @@ from taut.solver.placement.path_cover.witness import Certificates, witness_of, w
 from taut.solver.placement.slots import SlotGraph, between_cards
 from taut.solver.result import Limits
 from taut.solver.search.search import search
-from taut.solver.threads import unraised
 from tests.support.blocks import blocks
 from tests.support.oracle import enumerate_candidate
 from tests.support.small import cluster, costs, model, problem
