@@ -17,6 +17,12 @@ units, layers :math:`n_j` of every chunk, m micro-batches, parameters, rings, an
     since it is the largest of such sums, it is convex in prices above what they hide.
 (5) Where the first or the last chunk has no layers, embedding and head are gathered and scattered apart
     (``taut.formulations.strategy`` (2)), elsewhere with the first and the last layer.
+
+Of an order-priced schedule, for every pattern of hops of a configuration's
+replicas (``taut.formulations.batch.unit_seconds`` (5)) the order of its passes runs under the prices of the units
+(``taut.formulations.order_times`` (1) to (3)), with the end of every device's last pass. The step waits for the device
+x and pattern whose end and reduction (3) are last. The counts are those of the passes and transfers on a longest path
+to that end (6): what is priced is the same as by the evaluator, and (6) says by which terms.
 """
 
 from typing import NamedTuple
@@ -24,7 +30,10 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
+from taut.data.stack import SCHEDULES
 from taut.formulations.compiled import jit
+from taut.formulations.schedules.plan_orders import order_of
+from taut.formulations.schedules.recurrence import BACKWARD, critical_counts, execute
 
 INSIDE, BETWEEN, REDUCED, GATHERED, UNITS = 9, 10, 11, 12, 13
 """Units beyond the passes, 3 of what by 3 passes, and how many there are."""
@@ -38,7 +47,7 @@ class Rows(NamedTuple):
     stated links, ``last_bucket`` (rows, stages) the share that overlap never hides, 1 without overlap; ``tied``
     seconds; ``gather`` (rows, stages) seconds per byte, and ``weight`` and ``gradient`` the bytes of a parameter that
     are gathered and scattered, ``slowdown`` of kernels beside; ``apart`` whether embedding and head are for themselves,
-    (5); ``first`` and ``patterns`` of ``leaves`` as in ``taut.formulations.batch.layouts``.
+    (5); ``first`` and ``patterns`` of ``leaves`` as in ``taut.formulations.batch.unit_seconds``.
     """
 
     pp: Ints
@@ -226,3 +235,82 @@ def reduce(rows: Rows, i: int, stage: int, price: Floats, seconds: float, backwa
     else:
         found[REDUCED] += whole
         add_backward(backward, -1.0, found)
+
+
+def ordered_counts(rows: Rows, chosen: Ints, schedule: Ints, prices: Floats, found: Floats) -> None:
+    """Fill the counts (rows, units) of the chosen rows, whose ``schedule`` is an index into ``SCHEDULES``."""
+    for i in chosen.tolist():
+        vpp = int(rows.chunks[i] // rows.pp[i])
+        order = order_of(SCHEDULES[schedule[i]], int(rows.pp[i]), vpp, int(rows.micro_batches[i]))
+        _row(rows, i, order.passes, order.first, order.device, prices[i], found[i])
+
+
+@jit
+def _row(rows: Rows, i: int, order: Ints, first: Ints, device: Ints, price: Floats, found: Floats) -> None:
+    """Counts of one row, (6)."""
+    m, chunks, pp = rows.micro_batches[i], len(device), rows.pp[i]
+    passes, seconds, backward = np.zeros((chunks, 2, 4)), np.zeros((4, chunks)), np.zeros((pp, 4))
+    for c in range(chunks):
+        plain_counts(rows.layers[i, c], c == 0, c == chunks - 1, passes[c, 0], passes[c, 1])
+        if rows.gather[i, device[c]] > 0.0:
+            gather_counts(rows, i, c, device[c], price, passes[c, 0], passes[c, 1])
+        _durations(passes[c], rows.layers[i, c], c == 0, c == chunks - 1, price, seconds[:, c])
+        backward[device[c]] += passes[c, 1]
+    hidden = np.array([backward_seconds(backward[x], price) for x in range(pp)])
+    hops, start, end = np.zeros(chunks, np.int64), np.zeros(len(order)), np.zeros(len(order))
+    best, waited, chosen, tied = -np.inf, 0, 0, False
+    for pattern in range(rows.first[i], rows.first[i] + rows.patterns[i]):
+        execute(order, first, seconds, _transfers(rows, pattern, device, price, hops), m, start, end)
+        for x in range(pp):
+            ended = end[first[x + 1] - 1]
+            after = ended + left_after(rows.reduction[i, x] * price[REDUCED], rows.last_bucket[i, x], hidden[x])
+            if after > best:
+                best, waited, chosen, tied = after, x, pattern, False
+            if rows.tied[i] > 0.0 and x in (0, pp - 1) and ended + rows.tied[i] * price[REDUCED] > best:
+                best, waited, chosen, tied = ended + rows.tied[i] * price[REDUCED], x, pattern, True
+    execute(order, first, seconds, _transfers(rows, chosen, device, price, hops), m, start, end)
+    counts, crossed = critical_counts(order, first, device, start, end, m, waited)
+    _sum(rows.layers[i], passes, counts, crossed, hops, found)
+    if tied:
+        found[REDUCED] += rows.tied[i]
+    else:
+        reduce(rows, i, waited, price, hidden[waited], backward[waited], found)
+
+
+@jit
+def _durations(counts: Floats, layers: int, first: bool, last: bool, price: Floats, seconds: Floats) -> None:
+    """Fill seconds (4,) of F, I, W and the whole backward pass; what hides gathers is taken from I alone."""
+    seconds[0] = forward_seconds(counts[0], price)
+    seconds[BACKWARD] = backward_seconds(counts[1], price)
+    seconds[2] = layers * price[2] + first * price[5] + last * price[8]
+    seconds[1] = seconds[BACKWARD] - seconds[2]
+
+
+@jit
+def _transfers(rows: Rows, pattern: int, device: Ints, price: Floats, hops: Ints) -> Floats:
+    """Seconds from every chunk to the next; ``hops`` gets the unit of each, -1 where they share a device."""
+    seconds, stages = np.zeros(len(device) - 1), max(device) + 1
+    for c in range(len(device) - 1):
+        near, far = min(device[c], device[c + 1]), max(device[c], device[c + 1])
+        hops[c] = -1
+        if near != far:
+            place = near if far == near + 1 else stages - 1
+            hops[c] = BETWEEN if rows.leaves[pattern, place] else INSIDE
+            seconds[c] = price[hops[c]]
+    return seconds
+
+
+@jit
+def _sum(layers: Ints, passes: Floats, counts: Ints, crossed: Ints, hops: Ints, found: Floats) -> None:
+    """Add the units of so many passes (4, C) and transfers (C,)."""
+    last = len(passes) - 1
+    for c in range(last + 1):
+        both, by_input, by_weight = counts[BACKWARD, c], counts[1, c], counts[2, c]
+        add_forward(passes[c, 0], counts[0, c], found)
+        add_backward(passes[c, 1], both + by_input, found)
+        # Where the parts are split, W takes its own time, and I the rest of the backward pass.
+        found[2] += (by_weight - by_input) * layers[c]
+        found[5] += (by_weight - by_input) * (c == 0)
+        found[8] += (by_weight - by_input) * (c == last)
+        if hops[c] >= 0:
+            found[hops[c]] += crossed[c]

@@ -36,10 +36,17 @@ from taut.formulations.batch.configurations import (
     layer_parameters,
     table_parameters,
 )
-from taut.formulations.batch.counts import BETWEEN, GATHERED, INSIDE, REDUCED, UNITS, Rows, closed_counts
-from taut.formulations.batch.layouts import Layouts, layouts
-from taut.formulations.batch.order_counts import ordered_counts
-from taut.formulations.batch.unit_seconds import Machine, hop_seconds, pass_terms
+from taut.formulations.batch.counts import (
+    BETWEEN,
+    GATHERED,
+    INSIDE,
+    REDUCED,
+    UNITS,
+    Rows,
+    closed_counts,
+    ordered_counts,
+)
+from taut.formulations.batch.unit_seconds import Layouts, Machine, hop_seconds, layouts, pass_terms
 from taut.formulations.gradient_reductions import BUCKET_PER_REPLICA, LEAST_BUCKET
 
 COMPUTE, PIPELINE, DATA, OPTIMIZER, CONSTANT, GATHER = slice(0, 5), 5, 6, 7, 8, 9

@@ -22,6 +22,10 @@ A split backward pass keeps everything until the gradient by the weights, as pub
 Sources: Narayanan et al. (2021), Efficient large-scale language model training on GPU clusters (interleaved); Qi, Wan,
 Huang and Lin (2023), Zero bubble pipeline parallelism (zb-h1, zb-h2); Qi, Wan, Amar and Lin (2024), Pipeline
 parallelism with controllable memory (zb-v, v-half, v-min).
+
+A forward pass of chunk c adds one to
+:math:`n_c`, and the pass that yields the gradient by the weights, or a whole backward pass, takes it away. Of the
+counts n in between only those matter that no other one reaches in every chunk. (2)
 """
 
 from collections.abc import Callable
@@ -34,14 +38,50 @@ from pydantic import Field, model_validator
 from taut.data.arrays import Ints
 from taut.data.spec import Spec
 from taut.errors import FormulationError
-from taut.formulations.schedules.in_flight import largest_counts
+from taut.formulations.compiled import jit
 from taut.formulations.schedules.orders.block import repeat, v_half, v_min
-from taut.formulations.schedules.orders.classic import interleaved
+from taut.formulations.schedules.orders.classic import interleaved, zb_h1, zb_h2
 from taut.formulations.schedules.orders.vshape import zb_v
 from taut.formulations.schedules.orders.words import orders_of
-from taut.formulations.schedules.orders.zero_bubble import zb_h1, zb_h2
 from taut.formulations.schedules.pipeline import unit_pipeline
+from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, round_robin, v_shape, violations
+
+
+@jit
+def largest_counts(kinds: Ints, chunks: Ints, number: int) -> Ints:
+    """
+    Counts (2) of one device.
+
+    ``kinds``, ``chunks``: kind of every pass in execution order, and which of the device's chunks it is of (n,);
+    ``number``: chunks of the device. Returns distinct counts (states, chunks), in no order.
+    """
+    counts, kept, found = np.zeros(number, np.int64), np.empty((64, number), np.int64), 0
+    for row in range(len(kinds)):
+        if kinds[row] != FORWARD:
+            counts[chunks[row]] -= kinds[row] != INPUT_GRADIENT
+            continue
+        counts[chunks[row]] += 1
+        # A further forward pass adds to what is there.
+        if row + 1 < len(kinds) and kinds[row + 1] == FORWARD:
+            continue
+        reached, left = False, 0
+        for k in range(found):
+            if (kept[k] >= counts).all():
+                reached = True
+                break
+        if reached:
+            continue
+        for k in range(found):
+            if not (kept[k] <= counts).all():
+                kept[left] = kept[k]
+                left += 1
+        if left == len(kept):
+            kept = np.concatenate((kept, np.empty_like(kept)))
+        kept[left] = counts
+        found = left + 1
+    return kept[:found]
+
 
 _BUILD: dict[str, Callable[[ScheduleProblem], Schedule]] = {
     "interleaved-1f1b": interleaved,

@@ -14,7 +14,7 @@ device.
     message of the chunk before or after, a message for its pass.
 (3) Streams run one task at a time in one order: passes in the order of the schedule, messages as they are sent,
     gathers and scatters as their pass issues them, buckets as they fill. The order is part of the precedence.
-(4) The step takes as long as the longest path through the graph (``taut.formulations.simulation.events``), and what
+(4) The step takes as long as the longest path through the graph (``taut.formulations.simulation.contention``), and what
     no term explains, a calibration's constant.
 (5) Where nothing overlaps it is the step time of ``taut.formulations.latency``. Computation has one stream and
     all-reduces are links of a pass's chain, so a pass takes the evaluator's seconds. Order-priced schedules then follow
@@ -35,6 +35,7 @@ Bang et al. (2024), vTrain, section III: operators, streams, and the graph.
 """
 
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -42,19 +43,34 @@ from taut.data.arrays import Ints
 from taut.errors import FormulationError
 from taut.formulations.gradient_reductions import overlaps
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import Order
+from taut.formulations.schedules.orders.classic import gpipe, one_forward_one_backward
+from taut.formulations.schedules.pipeline import sequential, unit_pipeline
+from taut.formulations.schedules.plan_orders import Order, order_of
 from taut.formulations.simulation.cards import Load, alike_on_cards, card_flows, card_loads
 from taut.formulations.simulation.contention import shared_seconds
 from taut.formulations.simulation.layout import Laid, Narrow, Templates, lay_out
 from taut.formulations.simulation.operator_graph import OperatorGraph
 from taut.formulations.simulation.operators import STREAMS, Operator, Prices
-from taut.formulations.simulation.order import passes_of
 from taut.formulations.simulation.passes import Template
 from taut.formulations.simulation.replicas import Replicas, replicas_of
 from taut.formulations.simulation.tail import Ended, Tail, appended, tail_of
 from taut.formulations.simulation.templates import pass_templates
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
+
+
+def passes_of(candidate: Candidate) -> Order:
+    """Passes of a candidate's devices in order (``taut.formulations.schedules``)."""
+    if candidate.is_order_priced:
+        return order_of(*candidate.order_key)
+    return _classic(candidate.schedule, candidate.pp, candidate.num_micro_batches)
+
+
+@lru_cache(maxsize=64)
+def _classic(schedule: str, pp: int, num_micro_batches: int) -> Order:
+    made = gpipe if schedule == "gpipe" else one_forward_one_backward
+    pipeline = unit_pipeline(sequential(pp), num_micro_batches)
+    return Order(*made(pipeline).flat, pipeline.device)
 
 
 def at_simulated_prices(problem: PlanningProblem) -> PlanningProblem:

@@ -1,7 +1,7 @@
 """
 Templates of every pass of a strategy: one for each simulated pipeline, kind of pass and chunk, equal ones shared.
 
-A pass F, I, W or B of a chunk runs the operators of its layers (``taut.formulations.simulation.layer_passes``),
+A pass F, I, W or B of a chunk runs the operators of its layers (``taut.formulations.simulation.passes``),
 backwards from the last layer, with gathers and scatters (``taut.formulations.simulation.passes``).
 """
 
@@ -11,9 +11,8 @@ from taut.formulations.schedules.plan_orders import Order
 from taut.formulations.schedules.recurrence import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from taut.formulations.sharding import gather_slowdown
 from taut.formulations.simulation import operators
-from taut.formulations.simulation.layer_passes import backward_operators, forward_operators
 from taut.formulations.simulation.operators import BACK, FORTH, RETURN, SEND, WHOLE, Operator, Prices
-from taut.formulations.simulation.passes import Gathers, Template, template
+from taut.formulations.simulation.passes import Gathers, Template, backward_operators, forward_operators, template
 from taut.formulations.simulation.replicas import Replicas
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.block_links import BlockLink

@@ -28,9 +28,8 @@ from scipy.sparse import csr_matrix
 
 from taut.data.arrays import Floats
 from taut.formulations.jobs.check import SECONDS, SHARE
-from taut.formulations.jobs.intervals import boundaries
 from taut.formulations.jobs.problem import JobsProblem, Objective
-from taut.formulations.jobs.relaxation import Relaxation, dual_value, relaxation
+from taut.formulations.jobs.relaxation import Relaxation, boundaries, dual_value, relaxation
 from taut.solver.linear_program import linear_program
 
 MOST_INTERVALS = 256

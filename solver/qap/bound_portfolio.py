@@ -14,7 +14,7 @@ Sets, data and the cost are those of ``taut.formulations.assignment.assignment``
 (4) Where flow is sparse or n exceeds 24, and (2) will hardly end, more rounds of
     ``taut.solver.qap.swap_neighbourhood`` take three quarters of its time.
 
-Every bound is raised to the grid of ``taut.formulations.assignment.cost_grid``, and the largest so far counts.
+Every bound is raised to the grid of ``taut.formulations.assignment.assignment``, and the largest so far counts.
 """
 
 import math
@@ -26,8 +26,7 @@ from time import perf_counter
 import numpy as np
 
 from taut.data.arrays import Ints
-from taut.formulations.assignment.assignment import QuadraticAssignment
-from taut.formulations.assignment.cost_grid import CostGrid, cost_grid
+from taut.formulations.assignment.assignment import CostGrid, QuadraticAssignment, cost_grid
 from taut.solver.qap.automorphisms import AutomorphismGroup
 from taut.solver.qap.branch_and_bound import BranchAndBound, cutoff
 from taut.solver.qap.constraint_model import MOST_CHOICES, choices, solutions

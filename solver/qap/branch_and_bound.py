@@ -43,8 +43,7 @@ from itertools import count
 import numpy as np
 
 from taut.data.arrays import Bits, Flags, Floats, Ints
-from taut.formulations.assignment.assignment import QuadraticAssignment
-from taut.formulations.assignment.cost_grid import CostGrid, cost_grid
+from taut.formulations.assignment.assignment import CostGrid, QuadraticAssignment, cost_grid
 from taut.formulations.compiled import jit
 from taut.solver.qap.automorphisms import AutomorphismGroup
 from taut.solver.qap.hahn_grant import ascend

@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 
-from taut.formulations.schedules.pipeline import ScheduleProblem
-from taut.formulations.schedules.placed import PlacedProblem
+from taut.formulations.schedules.pipeline import PlacedProblem, ScheduleProblem
 from taut.formulations.schedules.recurrence import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from taut.formulations.schedules.schedule import Schedule, timetable
 from taut.schedules.found import FoundSchedule

@@ -27,9 +27,15 @@ import numpy as np
 from taut.data.arrays import Floats
 from taut.errors import FormulationError, InfeasibleError
 from taut.formulations.schedules.orders.block import Block, repeat, v_half, v_min
-from taut.formulations.schedules.orders.classic import gpipe, interleaved, one_forward_one_backward, require
+from taut.formulations.schedules.orders.classic import (
+    gpipe,
+    interleaved,
+    one_forward_one_backward,
+    require,
+    zb_h1,
+    zb_h2,
+)
 from taut.formulations.schedules.orders.vshape import dualpipe_v, zb_v
-from taut.formulations.schedules.orders.zero_bubble import zb_h1, zb_h2
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, sequential, timetable, v_shape, violations
 from taut.solver.schedules.construct.block_assembly import assembled_schedules
 from taut.solver.schedules.construct.multi_start import Effort, multi_start

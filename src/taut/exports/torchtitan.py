@@ -20,7 +20,7 @@ import numpy as np
 from taut.exports.architecture import NODE
 from taut.exports.job import ExportError, Job
 from taut.formulations.schedules.plan_orders import ON_V
-from taut.formulations.simulation.order import passes_of
+from taut.formulations.simulation.graph import passes_of
 from taut.schedules.torch_csv import orders_csv
 from taut.solver.certificate.document import strategy_of
 

@@ -17,8 +17,7 @@ import numpy as np
 from taut.data.arrays import Ints
 from taut.data.schedule import FORMAT, PipelineSpec, ScheduleSpec, read_schedule
 from taut.errors import DataError, FormulationError
-from taut.formulations.schedules.pipeline import ScheduleProblem
-from taut.formulations.schedules.placed import PlacedProblem
+from taut.formulations.schedules.pipeline import PlacedProblem, ScheduleProblem
 from taut.formulations.schedules.schedule import LETTERS, Schedule, Timetable, timetable, violations
 from taut.solver.result import OPTIMALITY_GAP, SOLVED, relative_gap
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from taut.formulations.schedules.placed import PlacedProblem
+from taut.formulations.schedules.pipeline import PlacedProblem
 from taut.formulations.schedules.schedule import Schedule
 from taut.formulations.schedules.stages import Stages
 from taut.planning.request import check_search

@@ -14,8 +14,7 @@ from taut.errors import DataError
 from taut.formulations.latency import violations
 from taut.formulations.meshes.timeline import mesh_timeline
 from taut.formulations.planned_schedule import planned_schedule
-from taut.formulations.schedules.pipeline import ScheduleProblem
-from taut.formulations.schedules.placed import PlacedProblem
+from taut.formulations.schedules.pipeline import PlacedProblem, ScheduleProblem
 from taut.formulations.schedules.plan_orders import ON_V
 from taut.formulations.schedules.schedule import Schedule, timetable
 from taut.formulations.schedules.stages import CHUNKS, Stages, device_map

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 
 from taut.errors import DataError, FormulationError, InfeasibleError
-from taut.formulations.schedules.placed import PlacedProblem
+from taut.formulations.schedules.pipeline import PlacedProblem
 from taut.formulations.schedules.schedule import Schedule, Timetable, timetable
 from taut.formulations.schedules.stages import CHUNKS, Stages
 from taut.schedules.found import Compared

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from taut.data.schedule import ScheduleSpec
-from taut.formulations.schedules.placed import PlacedProblem
+from taut.formulations.schedules.pipeline import PlacedProblem
 from taut.formulations.schedules.schedule import Schedule, timetable
 from taut.schedules.found import parsed_schedule, schedule_fields
 from taut.solver.result import OPTIMALITY_GAP, SOLVED, relative_gap

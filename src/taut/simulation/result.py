@@ -11,8 +11,7 @@ from taut.data.arrays import Floats, Ints
 from taut.data.units import KIB
 from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.simulation.exposure import ACTIVITIES, activity_seconds
-from taut.formulations.simulation.memory import Held, memory_curves
+from taut.formulations.simulation.exposure import ACTIVITIES, Held, activity_seconds, memory_curves
 from taut.formulations.simulation.operator_graph import OperatorGraph
 from taut.formulations.simulation.operators import KINDS, STREAMS
 from taut.formulations.strategy import Strategy

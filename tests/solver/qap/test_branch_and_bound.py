@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.assignment.assignment import QuadraticAssignment
-from taut.formulations.assignment.cost_grid import cost_grid
+from taut.formulations.assignment.assignment import QuadraticAssignment, cost_grid
 from taut.solver.qap.bound_portfolio import PrimalDual, prove, root_bounds
 from taut.solver.qap.branch_and_bound import BranchAndBound, cutoff
 from taut.solver.qap.lawler_form import lawler_form, scale_of

@@ -6,8 +6,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from taut.formulations.assignment.assignment import QuadraticAssignment
-from taut.formulations.assignment.cost_grid import cost_grid
+from taut.formulations.assignment.assignment import QuadraticAssignment, cost_grid
 from taut.solver.qap.bound_portfolio import PrimalDual, prove
 from taut.solver.qap.branch_and_bound import cutoff
 from taut.solver.qap.constraint_model import Found, choices, solutions

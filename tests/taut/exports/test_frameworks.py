@@ -20,7 +20,7 @@ from taut.exports.megatron_bridge import bridge_files, bridge_settings
 from taut.exports.readers.any_settings import deepspeed_values, settings_of_flags
 from taut.exports.readers.torchtitan_fields import module_fields, torchtitan_values
 from taut.exports.torchtitan import parallelism, schedule_csv, torchtitan_files
-from taut.formulations.simulation.order import passes_of
+from taut.formulations.simulation.graph import passes_of
 from taut.schedules.torch_csv import read_torch_csv
 from taut.solver.certificate.document import strategy_of
 from tests.support.launches import (
