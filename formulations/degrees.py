@@ -3,20 +3,26 @@ Degrees that suit a model and the nodes of a cluster: ``taut.formulations.space`
 
 The devices of a stage are numbered tensor ranks first, then context ranks, then replicas. Consecutive ones make groups:
 
-(1) tp of them a tensor group, tp cp a replica, and x e an expert group, with e expert ranks of x tensor ranks each. A
-    tensor group lies in an expert group, and of an expert group and a replica one holds the other;
-(2) the larger of both is a *block*: its devices exchange tokens in every layer, so they run in step. A stage of N
-    devices has N / w blocks of w devices, which are pipelines of their own;
-(3) devices with the same place in their tensor group hold the same dense weights, those with the same place in their
-    expert group the same experts: N / tp and N / (x e) of them. Where s consecutive replicas have a copy between them,
-    a copy is s tp consecutive devices and holds whole expert groups, so x e divides s tp: s devices of a copy have the
-    same dense weights, and s tp / (x e) the same experts (Megatron-LM's ``parallel_state.py`` divides dp cp and edp by
-    the instances of the optimizer, torchtitan's ``parallel_dims.py`` dp_shard cp tp by ep);
-(4) context ranks share attention in one of four ways, Megatron-LM's ``--cp-comm-type``: ``p2p``, keys and values go
-    round a ring; ``all_gather``, every rank gathers all of them; ``a2a``, an all-to-all leaves each rank all tokens of
-    1/cp of the heads, where cp divides those of a tensor rank, and its heads of keys; ``a2a+p2p``, the all-to-all among
-    the context ranks of a node and the ring between nodes, where a replica fills several nodes and several of its
-    context ranks share one. All but the gather of all keys hold about what one layer keeps anyway.
+(1) tp devices are a tensor group, tp cp devices a replica, and x e devices an expert group, with e expert ranks of x
+    tensor ranks each. A tensor group lies in an expert group. Either the expert group lies in the replica, or the
+    replica in the expert group;
+(2) the larger of expert group and replica is a *block*. Its devices exchange tokens in every layer, so they run in
+    step. A stage of N devices has N / w blocks of w devices, and each block is part of a pipeline of its own;
+(3) the N / tp devices with the same place in their tensor group hold the same dense weights. The N / (x e) devices with
+    the same place in their expert group hold the same experts. If s consecutive replicas share a copy, the copy is s tp
+    consecutive devices. It holds whole expert groups, so x e divides s tp. In a copy s devices have the same dense
+    weights, and s tp / (x e) devices the same experts (Megatron-LM's ``parallel_state.py`` divides dp cp and edp by the
+    instances of the optimizer, torchtitan's ``parallel_dims.py`` divides dp_shard cp tp by ep);
+(4) context ranks share attention in one of four ways, Megatron-LM's ``--cp-comm-type``:
+
+    - ``p2p``: keys and values go round a ring;
+    - ``all_gather``: every rank gathers all keys and values;
+    - ``a2a``: after an all-to-all each rank has all tokens of 1/cp of the heads; cp divides the heads of a tensor rank,
+      and its heads of keys;
+    - ``a2a+p2p``: the all-to-all among the context ranks of a node, and the ring between nodes. The replica fills
+      several nodes, and a node has several of its context ranks.
+
+    All kinds except ``all_gather`` hold about as much as one layer keeps anyway.
 """
 
 from collections.abc import Iterator

@@ -8,21 +8,22 @@ A candidate has the fields of ``Candidate``. With D devices, global batch :math:
 (3) tp divides every layer (heads, key-value heads, feed-forward width), is at most ``max_tp``, and fits the nodes: it
     divides the size of every node, or is a multiple of the one size that all nodes share;
 (4) every layer has a price at (tp, cp, micro_batch) on every device type;
-(5) 1f1b and gpipe have vpp = 1; the other schedules (``taut.formulations.schedules.plan_orders``) are there where they
-    are defined for pp and m, with pp * vpp <= L. Where it is free vpp is at most ``max_vpp``, or ``max_even_vpp`` where
-    it cuts the layers, or the layers with embedding and head, into equal chunks. They are priced by the latency models
-    ``step`` and ``pipette`` alone, and split ones do not go with full recompute;
-(6) with every order of the passes that the space lists, schedules on the V have a further candidate at the degrees
-    that it is listed for, beside the one that runs in the schedule's own order.
-(12) the layers have a division into its chunks that ``divisions`` states (``taut.formulations.divisions``), and plans
-    have such a one.
+(5) 1f1b and gpipe have vpp = 1. Every other schedule (``taut.formulations.schedules.plan_orders``) is a choice if it is
+    defined for pp and m, and pp * vpp <= L. A free vpp is at most ``max_vpp``, or at most ``max_even_vpp`` if it cuts
+    the layers, or the layers with embedding and head, into equal chunks. Only the latency models ``step`` and
+    ``pipette`` price these schedules. Schedules that split the backward pass exclude full recompute;
+(6) an order of passes that the space lists makes one more candidate, of a schedule on the V at the degrees of the
+    order. The candidate in the schedule's own order stays;
+(12) some form in ``divisions`` states a division of the layers into the candidate's chunks
+    (``taut.formulations.divisions``), and a plan has such a division.
 
 The other rules are those of mechanisms (``taut.formulations.mechanisms``): (7) and (9) ``shards``, (8) ``recompute``,
 (10) ``context_ranks``, (11) and (14) ``expert_ranks``, (13) ``empty_ends``, (15) and (17) ``offload``, (16)
 ``uneven_batches``.
 
-Of choices that are equal by definition one stands for all: one stage is scheduled as 1f1b, one replica has ZeRO-0,
-one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
+If choices are equal by definition, one of them stands for all: a single stage is scheduled as 1f1b, a single replica
+has ZeRO-0, and a single tensor rank has no sequence parallelism. Stages, recompute of every stage and placement are
+decided inside a candidate.
 """
 
 from collections.abc import Callable, Iterable, Mapping

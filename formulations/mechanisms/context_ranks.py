@@ -1,25 +1,26 @@
 r"""
 Context ranks: devices that have different tokens of a sequence, and share attention.
 
-(10) cp context ranks are at most ``max_cp``, and 2 cp divides every sequence, of which each rank has a piece from both
-    ends, so that all have like work under a causal mask. Tensor groups then lie in a node, and blocks of tp cp devices
-    fit the nodes as tensor groups do (``taut.formulations.space`` (3)). Several context ranks are priced by the latency
-    model ``step`` alone, where memory is a sum of terms. They share attention in each way of ``cp_comm`` that suits the
-    heads (``taut.formulations.degrees`` (4)), but the two kinds that another one is never slower than.
+(10) cp context ranks are at most ``max_cp``. 2 cp divides every sequence: each rank has a piece from both of its ends,
+    so all ranks have equal work under a causal mask. Tensor groups lie in a node, and blocks of tp cp devices fit the
+    nodes as tensor groups do (``taut.formulations.space`` (3)). Only the latency model ``step`` prices several context
+    ranks, and only if memory is a sum of terms. The ways to share attention are the kinds of ``cp_comm`` that suit the
+    heads (``taut.formulations.degrees`` (4)), without the kinds that (1) and (2) leave out.
 
-A kind is left out where another is at least as fast on any placement, and holds no more:
+A kind is left out if another kind is at least as fast on any placement, and holds no more:
 
-(1) the gather of all keys beside a ring, which sends the same bytes in as many steps and may go beside attention;
-(2) all-to-alls beside a ring of c steps and ranks whose bytes attention hides on every link that it may have: with m
-    bytes of a layer's keys and values on a rank, seconds per byte :math:`\beta` and :math:`\alpha` seconds of attention
-    beside a step, :math:`\beta m \le \alpha` for every layer; and whose latencies are no longer than those of the
-    all-to-all and its bytes M on the fastest link. In each of the passes, and most of all backward,
-    :math:`2 (c - 1) \lambda \le 2 (n - 1) \lambda + 2 \lambda + M \beta_0` with n steps of the ring beside the
-    all-to-all, n = 1 of a whole one. Bytes and attention grow with the micro-batch, so one sequence decides. The ring's
-    links are within nodes where a replica is in one, and otherwise any of the cluster's, with the ring's share of the
-    cards of its nodes.
+(1) a gather of all keys, if there is a ring: the ring sends the same bytes in as many steps, and may run during
+    attention;
+(2) an all-to-all, if there is a ring of c ranks that attention hides on every link that the ring may use, and the ring
+    pays no more latency. Let m be the bytes of a layer's keys and values on a rank, :math:`\beta` seconds per byte, and
+    :math:`\alpha` the seconds of attention during a step. Attention hides the ring if :math:`\beta m \le \alpha` for
+    every layer. Let M be the bytes of the all-to-all, :math:`\beta_0` the fastest link's seconds per byte, and n the
+    ranks of the ring that goes with the all-to-all, 1 if none does. The ring pays no more latency if
+    :math:`2 (c - 1) \lambda \le 2 (n - 1) \lambda + 2 \lambda + M \beta_0`, in the backward pass, where it pays most.
+    Bytes and attention grow with the micro-batch, so one sequence decides. The ring uses links within nodes if a
+    replica lies in a node, and otherwise any link of the cluster, with its share of the cards of its nodes.
 
-What is fixed is never left out.
+A fixed kind is never left out.
 """
 
 from collections.abc import Iterator

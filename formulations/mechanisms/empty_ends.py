@@ -1,10 +1,9 @@
 """
-Empty ends: first and last chunks without layers, which have the embedding and the head alone.
+Empty ends: a first chunk that holds only the embedding, and a last chunk that holds only the head.
 
-(13) With ``empty_ends`` and ``layout`` among the divisions, candidates of a model with a vocabulary that have several
-    chunks a device, or several stages where ``empty_ends`` is fixed, divide the embedding, the layers and the head. The
-    first chunk may have the embedding alone, and the last the head, so that pp * vpp <= L + 2. All other candidates
-    have pp * vpp <= L.
+(13) A candidate has them if the space has ``empty_ends`` and the division ``layout``, the model has a vocabulary, and a
+    device has several chunks; if ``empty_ends`` is fixed, several stages are enough. It divides L + 2 parts: embedding,
+    layers and head. So pp * vpp <= L + 2. All other candidates have pp * vpp <= L.
 """
 
 from collections.abc import Iterator

@@ -1,17 +1,20 @@
 """
 Expert ranks: devices that have different experts of a layer, and exchange tokens.
 
-(11) ep expert ranks are at most ``max_ep``, divide the experts of every layer that has some, and have one tensor rank
-    each or all tp of them: etp = 1 or tp. Expert groups and blocks are those of ``taut.formulations.degrees`` (1), fit
-    the nodes as tensor groups do (``taut.formulations.space`` (3)), and tensor groups lie in a node. Tensor ranks share
-    what lies between their parts (``sequence_parallel``). Where ep is 1 all experts are split over tensor ranks.
-    Elsewhere candidates have ZeRO-1, or ZeRO-0 where 1 is not in the space or 0 is fixed, or ZeRO-2 or 3, whose copies
-    hold whole expert groups (degrees (3)), and then no exchange beside another micro-batch, (14). All of these stages
-    are among ``expert_zero`` where it is given, and etp = 1 unless ``expert_tensor``. Several expert ranks are priced
-    by the latency model ``step`` alone, where memory is a sum of terms.
-(14) Where exchanges overlap another micro-batch, they do in candidates with several expert ranks whose passes alternate
-    between micro-batches: interleaved 1F1B, and one stage with more than one micro-batch. Their layers with experts are
-    alike, and recompute is neither full nor of the module ``moe``.
+(11) If ep = 1, tensor ranks split all experts. Candidates with ep > 1 expert ranks exist under these conditions:
+
+    - ep is at most ``max_ep`` and divides the experts of every layer that has some. An expert has one tensor rank, or
+      all tp of them: etp = 1 or tp, and etp = 1 unless ``expert_tensor``;
+    - expert groups and blocks (``taut.formulations.degrees`` (1)) fit the nodes as tensor groups do
+      (``taut.formulations.space`` (3)), and tensor groups lie in a node;
+    - several tensor ranks have sequence parallelism;
+    - ZeRO is 1, or 0 if 1 is not in the space or 0 is fixed, or 2 or 3. Under 2 and 3 a copy holds whole expert groups
+      (``taut.formulations.degrees`` (3)), and exchanges do not overlap, (14). If ``expert_zero`` is given, it lists the
+      allowed stages;
+    - the latency model is ``step``, and memory is a sum of terms.
+(14) With ``dispatch.overlap`` the exchanges of one micro-batch run during the passes of another, in candidates whose
+    passes alternate between micro-batches: interleaved 1F1B, and a single stage with several micro-batches. All layers
+    with experts are then equal, and recompute is neither full nor of the module ``moe``.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
 """
 Recompute: what the backward pass computes again instead of keeping it.
 
-(8) Where recompute is not chosen by stage, a candidate has one recompute that all its stages share. Where it is, every
-    stage chooses for itself and ``uniform_recompute`` is empty. Schedules that split the backward pass do not go with
-    full recompute.
+(8) With ``recompute_by_stage`` every stage chooses its recompute, and ``uniform_recompute`` is empty. Without, there is
+    a candidate for each recompute, which all its stages share. Schedules that split the backward pass exclude full
+    recompute.
 """
 
 from collections.abc import Iterator

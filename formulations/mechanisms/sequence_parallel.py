@@ -1,8 +1,7 @@
 """
-Sequence parallelism: tensor ranks share what lies between their parts, such as norms and dropout.
+Sequence parallelism: tensor ranks divide the activations between their parts, such as those of norms and dropout.
 
-A candidate may share where tp > 1 and tp cp divides every sequence. The space states whether candidates share, do not,
-or both.
+It needs tp > 1, and that tp cp divides every sequence. The space states whether candidates have it, or not, or both.
 """
 
 from collections.abc import Iterator

@@ -2,11 +2,15 @@
 Uneven batches: replicas on different types of device run different numbers of micro-batches.
 
 (16) With ``uneven_batch`` a candidate has a variant whose replicas divide the g / micro_batch micro-batches of a step
-    unevenly. Every replica is on one type of device and runs one micro-batch or more, m in the mean. The variant exists
-    where the cluster has several types, whose devices make whole pipelines each (pp tp cp divides their number), under
-    1F1B with m >= pp and m > 1, so that stages hold what they hold with m, with ZeRO-0 or 1 and ep = 1, as other ranks
-    would exchange something with every micro-batch. It is priced by the latency model ``step`` alone, where memory is a
-    sum of terms. Gradients are averaged over samples: a replica's count by its micro-batches.
+    unevenly. Every replica is on one type of device and runs at least one micro-batch, m in the mean. The variant
+    exists under these conditions:
+
+    - the cluster has several types of device, and each type makes whole pipelines: pp tp cp divides its devices;
+    - the schedule is 1F1B with m >= pp and m > 1, so a stage holds as many micro-batches in flight as with m;
+    - ZeRO is 0 or 1, and ep = 1: otherwise replicas would exchange something with every micro-batch;
+    - the latency model is ``step``, and memory is a sum of terms.
+
+    Gradients are averaged over samples, so a replica counts by its micro-batches.
 """
 
 from collections.abc import Iterator
