@@ -45,6 +45,18 @@ class Words(NamedTuple):
     short: int | None = None
 
 
+class Sentence(NamedTuple):
+    """
+    A field's part of the sentence that describes a plan: its clause, its place there, and its text, empty for none.
+
+    The text is one of (strategy, plain values of the space). Clauses are degrees, 0, and how stages run and share, 1.
+    """
+
+    clause: int
+    place: int
+    text: Callable[[Any, Mapping[str, Any]], str]
+
+
 class Columns(NamedTuple):
     """Columns of tables that state a field: its place in rows of a sweep, and whether rows of a frontier have it."""
 
@@ -87,9 +99,15 @@ class Field:
     grouped: bool = False
     fix: Fix | None = None
     words: Words | None = None
+    sentence: Sentence | None = None
     rule: Callable[[Any], str] | None = None
     columns: Columns = NO_COLUMNS
     compared: Compared | None = None
+
+
+def degree(place: int, word: str, name: str) -> Sentence:
+    """A degree in the sentence that describes a plan, such as ``tensor 8``."""
+    return Sentence(0, place, lambda strategy, space: f"{word} {getattr(strategy, name)}")
 
 
 def named(name: str, usual: object = None) -> Callable[[Any], str]:

@@ -29,6 +29,7 @@ decided inside a candidate.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import groupby
 from types import MappingProxyType
 from typing import Annotated, Any, Self, get_type_hints
 
@@ -49,8 +50,10 @@ from taut.formulations.fields import (
     Field,
     Fix,
     Fixed,
+    Sentence,
     Words,
     chunk_count,
+    degree,
     divides_batch,
     divides_both,
     divides_devices,
@@ -81,6 +84,7 @@ STAGES = Field(
     meaning="Pipeline stages.",
     fix=Fix(1, int, divides_devices),
     words=Words(0, named("pp"), short=0),
+    sentence=degree(0, "pipeline", "pp"),
     columns=Columns(sweep=1, pareto=True),
     compared=Compared(2, change=2, frees=OTHER_DEGREES),
 )
@@ -88,6 +92,7 @@ TENSOR_RANKS = Field(
     meaning="Tensor ranks, which split every layer.",
     fix=Fix(2, int, divides_devices),
     words=Words(1, named("tp"), short=1),
+    sentence=degree(1, "tensor", "tp"),
     columns=Columns(sweep=2, pareto=True),
     compared=Compared(0, change=0, frees=OTHER_DEGREES),
 )
@@ -95,6 +100,7 @@ REPLICAS = Field(
     meaning="Replicas, which have different sequences.",
     fix=Fix(4, int, divides_both),
     words=Words(6, named("dp"), short=3),
+    sentence=degree(3, "data", "dp"),
     columns=Columns(sweep=5, pareto=True),
     compared=Compared(3),
 )
@@ -113,10 +119,20 @@ MICRO_BATCH = Field(
     compared=Compared(5, change=6),
 )
 MICRO_BATCHES = Field(meaning="Micro-batches of a replica in a step.", columns=Columns(sweep=9))
+
+
+def _schedule_words(strategy: Any, space: Mapping[str, Any]) -> str:
+    """The schedule, with the chunks of a device where there are several, and whether its order is its own."""
+    chunks = f" with {strategy.vpp} chunks a device" if strategy.vpp > 1 else ""
+    adapted = ", adapted to its times" if strategy.order else ""
+    return f"{strategy.schedule}{chunks}{adapted}"
+
+
 SCHEDULE = Field(
     meaning="The order of forward and backward passes.",
     fix=Fix(9, str, one_of_names(SCHEDULES)),
     words=Words(8, lambda candidate: str(candidate.schedule), short=6),
+    sentence=Sentence(1, 0, _schedule_words),
     columns=Columns(sweep=0, pareto=True),
     compared=Compared(6, change=7),
 )
@@ -273,10 +289,21 @@ SELDOM = {name: DEFAULTS[name] for name, field in FIELDS.items() if field.seldom
 GROUPED = {name: DEFAULTS[name] for name, field in FIELDS.items() if field.grouped}
 WORDS = sorted((f.words for f in FIELDS.values() if f.words), key=lambda each: each.place)
 TEXTS = [words.text for words in WORDS]
+SENTENCES = sorted((f.sentence for f in FIELDS.values() if f.sentence), key=lambda each: each[:2])
+"""Parts of the sentence that describes a plan, in their order."""
 SHORT_TEXTS = [text for _, text in sorted((words.short, words.text) for words in WORDS if words.short is not None)]
 """Texts of the one line that names a plan, in their order."""
 FIXES = dict(sorted(((n, f.fix) for n, f in FIELDS.items() if f.fix is not None), key=lambda each: each[1].place))
 """What fields of a candidate may be fixed to, in the order in which messages name them."""
+
+
+def strategy_sentence(strategy: object, space: Mapping[str, Any]) -> str:
+    """Degrees, schedule and sharding of a strategy in words, of the plain values of its space."""
+    clauses = (
+        ", ".join(filter(None, (part.text(strategy, space) for part in parts)))
+        for _, parts in groupby(SENTENCES, key=lambda each: each.clause)
+    )
+    return "; ".join(clauses)
 
 
 def fixable_value(candidate: Candidate, name: str, fixed: Fixed = MappingProxyType({})) -> object:

@@ -35,19 +35,38 @@ from taut.data.stack import CONTEXT_KINDS, ContextKind
 from taut.data.suggest import one_of
 from taut.errors import FieldError
 from taut.formulations.degrees import inner_contexts
-from taut.formulations.fields import Columns, Compared, Field, Fix, Words, divides_devices, named, one_of_names
+from taut.formulations.fields import (
+    Columns,
+    Compared,
+    Field,
+    Fix,
+    Sentence,
+    Words,
+    divides_devices,
+    named,
+    one_of_names,
+)
 from taut.formulations.links import Links
 
 if TYPE_CHECKING:
     from taut.formulations.asked import Asked
     from taut.formulations.space import StrategySpace
 
+KIND_WORDS = {
+    "p2p": "a ring of keys",
+    "all_gather": "gathered keys",
+    "a2a": "all-to-all of heads",
+    "a2a+p2p": "all-to-all of heads in nodes, a ring of keys between them",
+}
 CONTEXT_RANKS = Field(
     meaning="Context ranks, which have different tokens of every sequence.",
     seldom=True,
     grouped=True,
     fix=Fix(3, int, divides_devices),
     words=Words(2, named("cp", 1), short=2),
+    sentence=Sentence(
+        0, 2, lambda each, space: f"context {each.cp} ({KIND_WORDS[each.cp_comm]})" if each.cp > 1 else ""
+    ),
     columns=Columns(sweep=3),
     compared=Compared(1, change=1, frees=("dp", "cp_comm", "etp")),
     rule=lambda space: (

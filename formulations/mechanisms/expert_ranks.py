@@ -17,15 +17,15 @@ Expert ranks: devices that have different experts of a layer, and exchange token
     with experts are then equal, and recompute is neither full nor of the module ``moe``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from taut.data.costs import Recompute
 from taut.data.model import ModelSpec
 from taut.errors import FieldError
 from taut.formulations.degrees import expert_degrees
-from taut.formulations.fields import Compared, Field, Fix, Words, divides_devices
+from taut.formulations.fields import Compared, Field, Fix, Sentence, Words, divides_devices
 from taut.formulations.mechanisms.recompute import recompute_of, suits
 
 if TYPE_CHECKING:
@@ -36,12 +36,21 @@ RULE = (
     "etp is 1 or tp, and tp where ep=1; tp divides ep*etp; of ep*etp and tp*cp one divides the other, and both divide "
     "the node size or are multiples of it"
 )
+
+
+def _expert_words(strategy: Any, space: Mapping[str, Any]) -> str:
+    """Expert ranks, with the tensor ranks of an expert where there are several; empty for one."""
+    wide = f" of {strategy.etp} tensor ranks each" if strategy.etp > 1 else ""
+    return f"experts {strategy.ep}{wide}" if strategy.ep > 1 else ""
+
+
 EXPERT_RANKS = Field(
     meaning="Expert ranks, over which the experts of a layer are divided.",
     seldom=True,
     grouped=True,
     fix=Fix(5, int, divides_devices),
     words=Words(4, lambda candidate: f"ep={candidate.ep}" if candidate.ep > 1 else "", short=4),
+    sentence=Sentence(0, 4, _expert_words),
     compared=Compared(10, change=4, frees=("etp",), shown=False),
     rule=lambda space: RULE,
 )

@@ -79,7 +79,7 @@ from taut.data.spec import Spec
 from taut.data.stack import ZeroStage
 from taut.data.units import GIB
 from taut.errors import DataError
-from taut.formulations.fields import Columns, Field, Fix, Words, some_of_names
+from taut.formulations.fields import Columns, Field, Fix, Sentence, Words, some_of_names
 from taut.formulations.mechanisms.recompute import recompute_of, suits
 from taut.formulations.mechanisms.shards import held_bytes
 from taut.formulations.schedules.plan_orders import SPLIT
@@ -118,10 +118,37 @@ class ActivationOffload(Spec):
     pipelines: bool = True
 
 
+def activations_on_hosts(share: float, space: Mapping[str, Any]) -> str:
+    """
+    A share of the activations, or of the inputs of the modules that a space names; empty for none.
+
+    Examples
+    --------
+    >>> activations_on_hosts(0.5, {"offload_modules": ["core_attn", "attn_proj"]})
+    "50% of the inputs of core_attn, attn_proj"
+    """
+    modules = space.get("offload_modules")
+    of = f"the inputs of {', '.join(modules)}" if modules else "the activations"
+    return f"{100 * share:.3g}% of {of}" if share else ""
+
+
+def _states_words(strategy: Any, space: Mapping[str, Any]) -> str:
+    """The share of the optimizer states on hosts; empty for none."""
+    share = strategy.optimizer_offload
+    return f"{100 * share:.3g}% of the optimizer states on the host" if share else ""
+
+
+def _activation_words(strategy: Any, space: Mapping[str, Any]) -> str:
+    """The share of the activations on hosts; empty for none."""
+    words = activations_on_hosts(strategy.activation_offload, space)
+    return f"{words} on the host" if words else ""
+
+
 STATES_ON_HOSTS = Field(
     meaning="Share of the optimizer states in the host's memory, where the space has several shares.",
     seldom=True,
     words=Words(15, lambda each: f"offload={each.optimizer_offload:g}" if each.optimizer_offload else "", short=9),
+    sentence=Sentence(1, 3, _states_words),
     columns=Columns(pareto=True),
 )
 ACTIVATIONS_ON_HOSTS = Field(
@@ -131,6 +158,7 @@ ACTIVATIONS_ON_HOSTS = Field(
     words=Words(
         16, lambda each: f"activation_offload={each.activation_offload:g}" if each.activation_offload else "", short=10
     ),
+    sentence=Sentence(1, 4, _activation_words),
     columns=Columns(pareto=True),
 )
 MODULES = "offload_modules"

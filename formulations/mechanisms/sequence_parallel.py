@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from taut.formulations.fields import Columns, Compared, Field, Fix, Words, true_or_false
+from taut.formulations.fields import Columns, Compared, Field, Fix, Sentence, Words, true_or_false
 
 if TYPE_CHECKING:
     from taut.formulations.space import Candidate, Workload
@@ -17,6 +17,7 @@ SEQUENCE_PARALLEL = Field(
     meaning="Whether tensor ranks share what lies between their parts of a layer.",
     fix=Fix(11, bool, true_or_false),
     words=Words(13, lambda candidate: "sp" if candidate.sequence_parallel else ""),
+    sentence=Sentence(1, 2, lambda strategy, space: "sequence parallel" if strategy.sequence_parallel else ""),
     columns=Columns(sweep=11, pareto=True),
     compared=Compared(8, change=9),
 )

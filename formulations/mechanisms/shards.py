@@ -48,7 +48,18 @@ from taut.data.arrays import Floats, Ints
 from taut.data.memory import MOMENTS_CAST, MemoryModel, ParameterBytes
 from taut.errors import FieldError
 from taut.formulations.degrees import BlockShape, divisors
-from taut.formulations.fields import Columns, Compared, Field, Fix, Fixed, Words, divides_devices, named, zero_stage
+from taut.formulations.fields import (
+    Columns,
+    Compared,
+    Field,
+    Fix,
+    Fixed,
+    Sentence,
+    Words,
+    divides_devices,
+    named,
+    zero_stage,
+)
 from taut.formulations.terms import Group, Load, MemoryTerm, Ring, Term
 
 if TYPE_CHECKING:
@@ -67,10 +78,17 @@ def _devices_of_a_copy(candidate: "Candidate", fixed: Fixed) -> int | None:
     return candidate.shards if candidate.zero in _sharing(fixed) else None
 
 
+def _sharing_words(strategy: Any, space: Mapping[str, Any]) -> str:
+    """The ZeRO stage, with the replicas of a copy where there are several copies."""
+    copies = f" with a copy for every {strategy.dp_shard} replicas" if strategy.dp_shard else ""
+    return f"ZeRO-{strategy.zero}{copies}"
+
+
 ZERO_STAGE = Field(
     meaning="What replicas shard: 0 nothing, 1 optimizer states, 2 gradients too, 3 weights too.",
     fix=Fix(10, int, zero_stage),
     words=Words(11, named("zero", 0), short=7),
+    sentence=Sentence(1, 1, _sharing_words),
     columns=Columns(sweep=10, pareto=True),
     compared=Compared(7, change=8),
 )

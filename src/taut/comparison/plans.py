@@ -1,8 +1,8 @@
 """Two plans side by side: inputs, strategy, stages, time, memory, bound, and how many workers are elsewhere."""
 
 from taut.data.units import GIB
+from taut.formulations.mechanisms.offload import activations_on_hosts
 from taut.planning.plan import Plan
-from taut.planning.proof import activations_on_hosts
 from taut.planning.tables import batch_words
 from taut.words import percent
 

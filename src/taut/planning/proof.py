@@ -28,20 +28,6 @@ def memory_words(spec: dict[str, Any]) -> str:
     )
 
 
-def activations_on_hosts(share: float, space: Mapping[str, Any]) -> str:
-    """
-    A share of the activations, or of the inputs of the modules that a space names; empty for none.
-
-    Examples
-    --------
-    >>> activations_on_hosts(0.5, {"offload_modules": ["core_attn", "attn_proj"]})
-    "50% of the inputs of core_attn, attn_proj"
-    """
-    modules = space.get("offload_modules")
-    of = f"the inputs of {', '.join(modules)}" if modules else "the activations"
-    return f"{100 * share:.3g}% of {of}" if share else ""
-
-
 if TYPE_CHECKING:
     from taut.solver.certificate.document import AnyDocument, InputSection
 

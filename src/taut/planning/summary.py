@@ -1,15 +1,16 @@
 """The plan in words: strategy, and where the time and the memory go, before its proof."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from io import StringIO
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from taut.data.units import GIB
-from taut.planning.proof import activations_on_hosts, proof
+from taut.formulations.space import strategy_sentence
+from taut.planning.proof import proof
 from taut.planning.tables import batch_words, described_cluster, device_ranges, nodes_of_expert_groups, stage_records
 from taut.solver.certificate.document import MeshDocument, PlanDocument
 
@@ -18,12 +19,6 @@ if TYPE_CHECKING:
 
 LABEL = 12
 """Columns of what a line of the report is about."""
-CONTEXT_WORDS = {
-    "p2p": "a ring of keys",
-    "all_gather": "gathered keys",
-    "a2a": "all-to-all of heads",
-    "a2a+p2p": "all-to-all of heads in nodes, a ring of keys between them",
-}
 PARTS = {
     "compute": "computation",
     "tensor_parallel": "tensor-parallel all-reduces",
@@ -104,28 +99,13 @@ def strategy_words(plan: "AnyDocument") -> str:
     """Degrees, schedule and sharding of a plan in a line."""
     if isinstance(plan, MeshDocument):
         return _mesh_words(plan.strategy)
-    return _degree_words(plan.strategy, plan.certificate.space)
+    return strategy_sentence(plan.strategy, plan.certificate.space)
 
 
 def _mesh_words(strategy: "MeshesSection") -> str:
     """Degrees by type of device, in the order of the stages."""
     degrees = [f"pipeline {m.pp} on {m.device}, tensor {m.tp}, data {m.dp}" for m in strategy.meshes]
     return f"{'; '.join(degrees)}; 1f1b, ZeRO-{strategy.zero}"
-
-
-def _degree_words(strategy: "StrategySection", space: Mapping[str, Any]) -> str:
-    """One degree for all stages."""
-    contexts = f", context {strategy.cp} ({CONTEXT_WORDS[strategy.cp_comm]})" if strategy.cp > 1 else ""
-    wide = f" of {strategy.etp} tensor ranks each" if strategy.etp > 1 else ""
-    experts = f", experts {strategy.ep}{wide}" if strategy.ep > 1 else ""
-    degrees = f"pipeline {strategy.pp}, tensor {strategy.tp}{contexts}, data {strategy.dp}{experts}"
-    copies = f" with a copy for every {strategy.dp_shard} replicas" if strategy.dp_shard else ""
-    sharding = f"ZeRO-{strategy.zero}{copies}" + (", sequence parallel" if strategy.sequence_parallel else "")
-    if strategy.optimizer_offload:
-        sharding += f", {100 * strategy.optimizer_offload:.3g}% of the optimizer states on the host"
-    if away := activations_on_hosts(strategy.activation_offload, space):
-        sharding += f", {away} on the host"
-    return f"{degrees}; {_schedule(strategy)}, {sharding}"
 
 
 def _stack(plan: "AnyDocument") -> str:
@@ -151,13 +131,6 @@ def _throughput(plan: "AnyDocument") -> str:
     if isinstance(plan, MeshDocument) or tokens is None or plan.predicted.mfu is None:
         return "throughput unknown"
     return f"{tokens:.4g} tokens/s, model FLOP utilisation {plan.predicted.mfu:.1%}"
-
-
-def _schedule(strategy: "StrategySection") -> str:
-    """The schedule, with the chunks of a device where there are several, and whether its order is its own."""
-    chunks = f" with {strategy.vpp} chunks a device" if strategy.vpp > 1 else ""
-    adapted = ", adapted to its times" if strategy.order else ""
-    return f"{strategy.schedule}{chunks}{adapted}"
 
 
 def parts_of(plan: "AnyDocument") -> dict[str, float]:
