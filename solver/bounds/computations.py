@@ -33,22 +33,22 @@ from taut.solver.result import Source
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """
-    The bound of one rung.
+    The bound of one source, and what its computation found.
 
     Parameters
     ----------
     seconds
-        Infinite where nothing fits.
+        The bound; infinite if nothing fits.
     source, witness
-        What it rests on.
+        What proves it.
     partition
-        The division that attains it, of rungs that divide the layers in closed form.
+        The division that attains the bound, for sources that divide the layers in closed form.
     placed
-        The same with the placement, of rungs that place.
+        Division and placement that attain the bound, for sources that place.
     divided
-        The divisions that pipelines of every type attain, where replicas divide the batch unevenly.
+        The division of the pipelines of every type, for an uneven batch.
     order
-        What is known of the divisions of an order.
+        What is known of divisions into chunks, for an order-priced candidate.
     """
 
     seconds: float

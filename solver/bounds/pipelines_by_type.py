@@ -6,18 +6,18 @@ Data: :math:`F_k(n)`, the exact partition (``taut.formulations.partition`` (1) a
 micro-batches on devices of type k, within the memory of all types, as every stage is on all of them, with the least
 communication of such a candidate.
 
-(1) A replica of type k with n micro-batches ends its step no earlier than :math:`F_k(n)`, whatever the division, which
-    all replicas share, and :math:`F_k` rises with n. Within T seconds it thus runs at most
-    :math:`n_k(T) = \max \{n : F_k(n) \le T\}` micro-batches, and
+(1) A replica of type k with n micro-batches ends its step no earlier than :math:`F_k(n)`, which rises with n. That all
+    replicas share one division is left out. Within T seconds the replica runs at most
+    :math:`n_k(T) = \max \{n : F_k(n) \le T\}` micro-batches. All replicas together need dp m, so
 
     .. math:: T \ge \min \Big\{ T : \sum_k R_k \, n_k(T) \ge dp\,m, \; n_k(T) \ge 1 \Big\}.
 
-(2) The least T of (1) is some :math:`F_k(n)`. From any counts that are enough, with T the largest of their
-    :math:`F_k`, those within less than T are looked for; where they are not enough T is the least, and otherwise the
-    largest of theirs is the next T.
+(2) The least T of (1) equals some :math:`F_k(n)`. Begin with any counts that are enough, and let T be the largest of
+    their :math:`F_k`. Find the counts that take less than T. If they are not enough, T is the least. Otherwise the
+    largest of their :math:`F_k` is the next T.
 
-One replica has m micro-batches or more, so the partition of a pipeline on devices as fast as the fastest of any type is
-a bound as well, which (1) is never below.
+Some replica has at least m micro-batches. The division of one pipeline on devices as fast as the fastest of any type is
+therefore a bound too, and (1) is never below it.
 """
 
 from collections.abc import Callable

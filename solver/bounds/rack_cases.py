@@ -1,31 +1,30 @@
 r"""
-Bound ``partition`` by the first stage that spans racks, of blocks that fill a node or several.
+Bound ``partition`` by the first stage that spans racks, if every block fills a node or several.
 
-Sets: racks, any division of the nodes, of :math:`n_r` nodes; stages of M nodes each, whole ones, as every block fills
-them. A stage is confined where all its nodes lie in one rack, and spans racks otherwise.
+Sets: racks r of :math:`n_r` nodes, which may be any division of the nodes; stages of M whole nodes each. A stage is
+confined if all its nodes lie in one rack. Otherwise it spans racks.
 Data: :math:`\hat\rho` seconds per byte of a ring on M nodes whose slowest link is no faster than the fastest between
 racks; :math:`\Delta` seconds that a hop between racks takes at least beyond the least of all hops, weighted, and
 :math:`\Delta' \le \Delta` beyond the least without its way back.
 
-(1) Stages 0..p-1 are confined and stage p spans racks, for some p < J, or stages 0..J-1 are confined: one of these
-    J + 1 cases holds, for every J. No case is needed beyond as many stages as racks can confine, or pp.
-(2) A device of every block hands its activations to one of the next stage's, so pipelines are paths of pp slots: of
-    whole nodes where a block is one, and otherwise of the tensor groups that nodes hold, of which a path takes one in
-    every stage. Some path makes c hops between racks at least, for p confined stages
-    (``taut.solver.placement.path_cover.racks.visits``). A trip takes as long as any path of its devices, so the longest
-    takes :math:`c \Delta` beyond the least hops.
-(3) If stage p spans racks, its ring takes :math:`\hat\rho` a byte, after the longest trip without the ways back of its
-    first p hops. Of c hops between racks those come first that are priced least, so the hops add at least
+(1) For every J one of J + 1 cases holds: for some p < J stages 0..p-1 are confined and stage p spans racks, or stages
+    0..J-1 are confined. J need not exceed pp, or the number of stages that the racks can confine.
+(2) A device of every block hands its activations to a device of the next stage. Pipelines are therefore paths of pp
+    slots: whole nodes if a block is one node, or else tensor groups, one in every stage. With p confined stages some
+    path makes at least c hops between racks (``taut.solver.placement.path_cover.racks.visits``). A trip takes as long
+    as any path of its devices, so the longest trip takes at least :math:`c \Delta` beyond the least hops.
+(3) If stage p spans racks, its ring takes :math:`\hat\rho` a byte. It begins after the longest trip, without the way
+    back of the first p hops. The bound takes the cheapest order of the hops, in which hops between racks come first:
 
     .. math:: H_p = \min(p, c) \Delta' + \max(c - p, 0) \Delta .
 
-    A stage before p loses fewer ways back, and waits no less for its hops. Those after p wait for less than stage p
-    without their own rings, which are left out.
-(4) Each case is an exact partition. With :math:`v_p` that of a stage p that spans racks, and :math:`r_J` that of J
-    confined stages, the bound is :math:`\max_J \min(\min_{p<J} v_p, r_J)`. As :math:`r_J` rises with J it ends where
-    that is no less than the least :math:`v_p`.
+    A stage before p loses fewer ways back, so its hops add no less. Stages after p wait for less than stage p; their
+    own rings are left out.
+(4) Each case is an exact division. Let :math:`v_p` be its value if stage p spans racks, and :math:`r_J` its value if J
+    stages are confined. The bound is :math:`\max_J \min(\min_{p<J} v_p, r_J)`. :math:`r_J` rises with J, so the search
+    ends once it is no less than the least :math:`v_p`.
 
-Context rings over links between racks can only be slower than on the best links, with which every stage is priced.
+Every stage is priced with its context rings on the best links. On links between racks they can only be slower.
 """
 
 from dataclasses import dataclass, replace

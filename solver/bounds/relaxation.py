@@ -1,14 +1,16 @@
 r"""
 Bound ``relaxation``: closed forms on a candidate, whatever its division, placement and memory.
 
-(1) Perfect balance: with W the least seconds of a micro-batch's passes over all layers and m micro-batches, pp stages
-    take W and (m - 1) times the slowest stage, W / pp at least, plus the least communication.
-(2) Let a type t take at least :math:`\rho_t \ge 1` times the least seconds of any type for every layer. A stage is as
-    slow as the slowest of its dp b devices, b a block's. At least :math:`\lceil N / (dp\,b) \rceil` stages have one of
-    the N slowest devices; so with the devices in order, the slowest first, the i-th slowest stage is no faster than
-    device i dp b, and within :math:`\theta` it takes at most the layers whose least seconds, the shortest first, add up
-    to :math:`\theta / \rho_{i\,dp\,b}`. The slowest stage takes the least :math:`\theta` in which all stages take L
-    layers, and at least the least seconds of all layers over :math:`\sum_i 1 / \rho_{i\,dp\,b}`.
+(1) Perfect balance: let W be the least seconds of a micro-batch's passes over all layers. pp stages with m
+    micro-batches take at least W, and (m - 1) times the slowest stage, and the least communication. The slowest stage
+    takes at least W / pp.
+(2) Unequal devices: let type t take at least :math:`\rho_t \ge 1` times the least seconds of any type for every layer.
+    A stage is as slow as the slowest of its dp b devices, with b devices a block. At least
+    :math:`\lceil N / (dp\,b) \rceil` stages have one of the N slowest devices. With the slowest device first, the i-th
+    slowest stage is therefore no faster than device i dp b. Within :math:`\theta` seconds it takes at most as many
+    layers as the shortest layers whose least seconds add up to :math:`\theta / \rho_{i\,dp\,b}`. The slowest stage
+    takes at least the least :math:`\theta` in which all stages take L layers, and at least W over
+    :math:`\sum_i 1 / \rho_{i\,dp\,b}`.
 
     Where replicas divide the batch unevenly, one of them has m micro-batches or more, maybe on the quickest type alone,
     so that (1) holds and (2) does not.

@@ -5,22 +5,21 @@ Sets: stages x; nodes of at most c tensor groups each, like devices.
 Data: G / N seconds per byte of a node's cards for a ring with one member there (``taut.formulations.rings`` (3)).
 Variables: :math:`g_x`, the fewest members that the ring of stage x has on any node that it touches.
 
-(1) A ring with :math:`g_x` members at least, and that few on some node, touches k nodes with
-    :math:`k g_x \le dp \le g_x + (k - 1) c`, and takes per byte at least
-    :math:`\min_k 4 \frac{g - 1}{g} / B_{inside} + 2 \frac{k - 1}{k} \max(1 / B_k, G / (N g_x))` with
-    :math:`g = \lceil dp / k \rceil`, as that node gives it no more than :math:`g_x` shares.
-(2) A pipeline's run of stages inside a node has :math:`\sum g_x \le c`, since each of them has its ring there. So every
-    pipeline makes one hop between nodes less than the runs into which its stages fall at least, filled one after the
-    other. All stages that it has on a node, next to each other or not, have :math:`\sum g_x \le c` there, so where
-    messages are equal its hops are a walk that stops at d nodes, with
-    :math:`d \ge \lceil \sum g_x / c \rceil` and :math:`d \ge |\{x : g_x > c / (j + 1)\}| / j` for every j, and take
-    what such a walk takes at least (``taut.solver.bounds.node_walks``).
-(3) With given :math:`g_0, \dots, g_{s-1}`, and for later stages the fewest members in (2), but the best number in (1),
-    the exact partition with rings (1) and hops (2) is a lower bound. Branching gives stage s its :math:`g_s`. A leaf is
-    reached where the fewest members in (1) for all later stages yield no more.
+(1) A ring with at least :math:`g_x` members on each of its k nodes, and exactly so many on one of them, satisfies
+    :math:`k g_x \le dp \le g_x + (k - 1) c`. The node with :math:`g_x` members gives the ring :math:`g_x` shares of its
+    cards. With :math:`g = \lceil dp / k \rceil` the ring takes per byte at least
+    :math:`\min_k 4 \frac{g - 1}{g} / B_{inside} + 2 \frac{k - 1}{k} \max(1 / B_k, G / (N g_x))`.
+(2) The stages of a pipeline on one node, next to each other or not, have their rings there, so
+    :math:`\sum g_x \le c` over these stages. Fill runs of consecutive stages one after the other: their number less one
+    is the least number of hops between nodes. If messages are equal, the hops are a walk that stops at d nodes, with
+    :math:`d \ge \lceil \sum g_x / c \rceil` and :math:`d \ge |\{x : g_x > c / (j + 1)\}| / j` for every j, and the
+    least such walk bounds them (``taut.solver.bounds.node_walks``).
+(3) Give stages 0..s-1 their :math:`g_x`. Let later stages have the fewest members in (2), and the best number in (1).
+    The exact division with rings (1) and hops (2) is a lower bound. A branch gives stage s its :math:`g_s`. A leaf is
+    reached if the bound stays the same with the fewest members in (1) too for all later stages.
 
-Few shares make rings long and many make hops: a wide ring of stage 0 alone would leave stage 1, which ends little
-earlier, with a slow one. Later stages have slack, so the first few decide.
+Few members make rings slow, and many members make hops. A wide ring of stage 0 leaves stage 1 a slow ring, although
+stage 1 ends little earlier. Later stages have slack, so the first few stages decide.
 
 References
 ----------

@@ -1,18 +1,20 @@
 r"""
 Best-first branch and bound over all candidates.
 
-Every candidate c carries a lower bound LB(c) over its stages, recompute and placement together, first ``balance``, then
-``relaxation``. What half of the time limit leaves without the latter gets it when its turn comes. The candidate with
-the least bound is refined (``taut.solver.search.refinement``), step by step, until none with a bound below the
-incumbent can be refined further. Candidates that are priced by their order, of which simple plans are the first
-incumbents (``taut.solver.search.first_plans``), come after all others, whose incumbent they can be refuted by: first
-the bounds of all, then their divisions, the shortest first, and their branches last. Before those, orders are adapted
-to the times of what was found, as long as one may lead to a better plan (``taut.solver.search.order_refinement``); each
-joins the space, and its candidates the others. Those with too many options to branch on wait for a better plan.
+Every candidate c has a lower bound LB(c) over all its divisions, recomputes and placements.
 
-Where all of that leaves no plan, or a limit comes before one, ``taut.solver.search.without_plan`` says what follows.
-
-Global bound = min(incumbent, min over unsolved c of LB(c)). A limit or an interrupt leaves the incumbent with it.
+(1) Every candidate begins with bound ``balance``. During half of the time limit candidates get bound ``relaxation``.
+    The other candidates get it when their turn comes.
+(2) The candidate with the least bound is refined by one step (``taut.solver.search.refinement``), until no candidate
+    with a bound below the incumbent can be refined.
+(3) Order-priced candidates come after all others, because a good incumbent refutes many of them. Simple plans are their
+    first incumbents (``taut.solver.search.first_plans``). First all of them get bounds, then divisions, the shortest
+    first, and at last branches. A candidate with too many options to branch on waits for a better plan.
+(4) Before these branches, orders are adapted to the times of the best divisions, as long as an adapted order may lead
+    to a better plan (``taut.solver.search.order_refinement``). Its candidates join the space.
+(5) At any moment the global bound is the least of the incumbent's seconds and of LB(c) over all c that are not solved.
+    A limit or an interrupt returns the incumbent with this bound. If there is no incumbent,
+    ``taut.solver.search.without_plan`` looks for one, or for a proof that there is none.
 """
 
 import heapq
@@ -47,22 +49,27 @@ def search(
     relaxations: dict[Candidate, float] | None = None,
 ) -> SearchResult:
     """
-    Best plan of a problem, with a bound on every candidate.
+    Find the best plan of a problem, with a bound on every candidate.
 
     Parameters
     ----------
     problem
         What is planned.
     limits
-        When to stop; the time of compiling loops does not count, nor that of loading those of bound ``cover``.
+        When to stop. Compiling and loading loops does not count as time.
     progress
         Called after every refinement.
     incumbent
         A plan of the problem that is known already.
     only
-        Candidates of the problem that are searched; all of them without it.
+        Candidates to search; by default all.
     relaxations
         Bounds ``relaxation`` that are known already, by candidate.
+
+    Returns
+    -------
+    SearchResult
+        Status, incumbent, global bound, and the bound of every candidate.
     """
     load_loops(problem)
     every = problem.candidates if only is None else only
