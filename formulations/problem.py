@@ -5,9 +5,10 @@ One object holds model, cluster, cost table, memory model, latency model and spa
 memory are derived from it and kept.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -57,6 +58,7 @@ from taut.formulations.terms import Load, Term, reductions_of
 MOST_KEPT = 384 * 2**20
 """Bytes of tables that a problem keeps, twice: a hundred sets of 126 layers each, or thousands of 32."""
 Key = tuple[object, ...]
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class PlanningProblem:
     overlap_grad_reduce: bool = False
     _shared: Recent = field(default_factory=lambda: Recent(MOST_KEPT), repr=False, compare=False)
     _own: Recent = field(init=False, default_factory=lambda: Recent(MOST_KEPT), repr=False, compare=False)
-    _latest: dict[Key, StageMemory] = field(init=False, default_factory=dict, repr=False, compare=False)
+    _latest: list[tuple[Candidate, dict[Key, Any]]] = field(init=False, default_factory=list, repr=False, compare=False)
 
     @cached_property
     def links(self) -> Links:
@@ -179,8 +181,22 @@ class PlanningProblem:
         """Whether the loss keeps the logits once, by the calibration or, without one, by the memory model."""
         return (self.calibration or self.memory).fused_loss
 
+    def _keep(self, candidate: Candidate, key: Key, make: Callable[[], Value]) -> Value:
+        """A figure of the candidate that was asked for last, as those of one are asked for many times in a row."""
+        latest = self._latest[0] if self._latest else None
+        if latest is None or (latest[0] is not candidate and latest[0] != candidate):
+            # Replaced at once, so that each thread writes to the figures of its own candidate.
+            latest = candidate, {}
+            self._latest[:] = [latest]
+        if key not in latest[1]:
+            latest[1][key] = make()
+        return cast("Value", latest[1][key])
+
     def tables(self, candidate: Candidate) -> StageTables:
         """Seconds, bytes and messages of every range of layers under a candidate."""
+        return self._keep(candidate, ("tables",), lambda: self._tables(candidate))
+
+    def _tables(self, candidate: Candidate) -> StageTables:
         tables = self._stage_tables(candidate)
         if tables.moved is None:
             return tables
@@ -279,13 +295,8 @@ class PlanningProblem:
         return device_memory(tables, memory, candidate, self.capacity_kib, ahead=ahead)
 
     def stage_memory(self, candidate: Candidate, *, margin: bool = True) -> StageMemory:
-        """Memory of every range of layers under a candidate; that of the last one is kept, as it is asked for often."""
-        found = self._latest.get((candidate, margin))
-        if found is None:
-            found = self._stage_memory(candidate, margin)
-            self._latest.clear()
-            self._latest[candidate, margin] = found
-        return found
+        """Memory of every range of layers under a candidate."""
+        return self._keep(candidate, ("memory", margin), lambda: self._stage_memory(candidate, margin))
 
     def _stage_memory(self, candidate: Candidate, margin: bool) -> StageMemory:
         if (network := self.memory.network) is not None:
@@ -302,12 +313,16 @@ class PlanningProblem:
     def carried(self, candidate: Candidate, load: Load) -> Ints:
         """Parameters of every range that a term of a load carries, (L+1, L+1)."""
         tables = self.tables(candidate)
-        return tables.experts if load == "experts" else tables.parameters - tables.experts
+        return tables.experts if load == "experts" else tables.common
 
     def gradient_bytes(self, candidate: Candidate, load: Load = "common") -> Floats:
         """Bytes of every range that reductions of a load carry, times their coefficient, (L+1, L+1)."""
-        carried = self.carried(candidate, load)
-        return np.asarray(carried * self.bytes_per_parameter(candidate), dtype=np.float64)
+
+        def make() -> Floats:
+            carried = self.carried(candidate, load)
+            return np.asarray(carried * self.bytes_per_parameter(candidate), dtype=np.float64)
+
+        return self._keep(candidate, ("gradients", load), make)
 
     def bytes_per_parameter(self, candidate: Candidate) -> float:
         """Bytes that data-parallel rings carry for a parameter after the passes, times the ring's coefficient."""
@@ -315,8 +330,12 @@ class PlanningProblem:
 
     def terms(self, candidate: Candidate) -> tuple[Term, ...]:
         """Collectives of weights and gradients that a step of a candidate waits for; the first is of all holders."""
-        each, in_passes = self.memory.parameter_bytes, self.latency.gathers_in_passes
-        return shard_terms(candidate, each, self.coefficient, in_passes=in_passes)
+
+        def make() -> tuple[Term, ...]:
+            each, in_passes = self.memory.parameter_bytes, self.latency.gathers_in_passes
+            return shard_terms(candidate, each, self.coefficient, in_passes=in_passes)
+
+        return self._keep(candidate, ("terms",), make)
 
     def transfer_weight(self, candidate: Candidate) -> float:
         """

@@ -28,7 +28,7 @@ decided inside a candidate.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import groupby
 from types import MappingProxyType
 from typing import Annotated, Any, Self, get_type_hints
@@ -209,7 +209,7 @@ class Candidate:
     @property
     def block(self) -> BlockShape:
         """Degrees of a block."""
-        return BlockShape(self.tp, self.cp, self.ep, self.etp or self.tp, self.cp_comm)
+        return _block_shape(self.tp, self.cp, self.ep, self.etp or self.tp, self.cp_comm)
 
     @property
     def pipelines(self) -> int:
@@ -271,6 +271,10 @@ class Candidate:
     def order_key(self) -> tuple[str, int, int, int, tuple[str, ...]]:
         """What the order of the passes depends on (``taut.formulations.schedules.plan_orders``)."""
         return self.schedule, self.pp, self.vpp, self.num_micro_batches, self.order
+
+
+_block_shape = cache(BlockShape)
+"""Blocks of the same degrees, which every price of a candidate asks for."""
 
 
 def _table() -> dict[str, Field]:

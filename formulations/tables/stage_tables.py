@@ -26,6 +26,7 @@ floats.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -79,6 +80,11 @@ class StageTables:
     def num_layers(self) -> int:
         """Layers of the model."""
         return int(self.parameters.shape[0]) - 1
+
+    @cached_property
+    def common(self) -> Ints:
+        """Parameters (3) but those of experts that fewer devices hold, (L+1, L+1)."""
+        return self.parameters - self.experts
 
     @property
     def equal_messages(self) -> bool:

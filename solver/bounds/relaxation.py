@@ -41,10 +41,18 @@ ROUNDING = 1e-12
 
 
 class LayerSeconds(NamedTuple):
-    """Seconds of both passes of single layers: by type and recompute (types, recompute, L), and the least (L,)."""
+    """
+    Seconds of both passes of single layers: by type and recompute (types, recompute, L), and the least (L,).
+
+    ``by_type`` (types, L) are the least of each type, ``shortest`` (L,) the seconds of the 1, 2, ... shortest layers.
+    """
 
     seconds: Floats
     least: Floats
+    by_type: Floats
+    shortest: Floats
+    whole: float
+    longest: float
 
 
 def layer_seconds(problem: PlanningProblem, candidate: Candidate) -> LayerSeconds:
@@ -54,7 +62,9 @@ def layer_seconds(problem: PlanningProblem, candidate: Candidate) -> LayerSecond
     within = least_within(problem, candidate, tables.traffic.at(slice(None), layers, layers + 1))
     seconds = (tables.seconds[:, :, layers, layers + 1] + within)[:, allowed]
     # Layer by layer: one type may be the fastest for some layers, another for the others.
-    return LayerSeconds(seconds, seconds.min(axis=(0, 1)))
+    least = seconds.min(axis=(0, 1))
+    shortest, whole, longest = np.cumsum(np.sort(least)), float(least.sum()), float(least.max())
+    return LayerSeconds(seconds, least, seconds.min(axis=1), shortest, whole, longest)
 
 
 def relaxation_bound(
@@ -70,17 +80,17 @@ def relaxation_bound(
     A pass of sharded weights takes at least its gathers and scatters at the rates ``gather``. Seconds of layers
     are computed where they are not given.
     """
-    m, (seconds, least) = candidate.num_micro_batches, layers or layer_seconds(problem, candidate)
-    by_type = seconds.min(axis=1)
-    whole = max(least.sum(), _whole_gathers(problem, candidate, gather))
-    straggler = max(whole / candidate.pp, _slowest_stage(least, _paces(problem, candidate, by_type)), least.max())
+    m, layers = candidate.num_micro_batches, layers or layer_seconds(problem, candidate)
+    whole = max(layers.whole, _whole_gathers(problem, candidate, gather))
+    slowest = _slowest_stage(layers, _paces(problem, candidate, layers.by_type))
+    straggler = max(whole / candidate.pp, slowest, layers.longest)
     if candidate.is_order_priced:
-        computing = _busiest(least, candidate) + candidate.vpp * _least_waits(problem, candidate, gather)
+        computing = _busiest(layers.least, candidate) + candidate.vpp * _least_waits(problem, candidate, gather)
         busiest = max(straggler, computing)
-        trip = _trip(problem, candidate, seconds)
+        trip = _trip(problem, candidate, layers.seconds)
         return float((max(m * busiest, trip) + comm.tail[1:].min()) * (1 - ORDER_ROUNDING))
     cuts = (candidate.pp - 1) * comm.edge[1:-1].min(initial=np.inf) if candidate.pp > 1 else 0.0
-    gradients = problem.gradient_bytes(candidate)[0, -1] / candidate.pp
+    gradients = float(problem.tables(candidate).common[0, -1]) * problem.bytes_per_parameter(candidate) / candidate.pp
     ring = comm.ring * gradients + comm.ring_latency
     if comm.later is not None:
         ring += comm.later.optimizer * float(comm.later.parameters[0, -1]) / candidate.pp
@@ -98,12 +108,12 @@ def _paces(problem: PlanningProblem, candidate: Candidate, by_type: Floats) -> F
     return np.asarray(slowest_first[:: candidate.pipelines * candidate.width])
 
 
-def _slowest_stage(least: Floats, paces: Floats) -> float:
+def _slowest_stage(layers: LayerSeconds, paces: Floats) -> float:
     """Least seconds of the slowest stage, over whole layers in any groups, (2)."""
-    within = np.cumsum(np.sort(least))
+    within = layers.shortest
     if paces[0] == 1.0:
         # All stages are as fast, so the slowest has the mean of the layers, rounded up.
-        return float(max(within[-(-len(within) // len(paces)) - 1], least.sum() / len(paces)))
+        return max(float(within[-(-len(within) // len(paces)) - 1]), layers.whole / len(paces))
     steps = np.unique(within[:, None] * np.unique(paces))
     low, high = 0, len(steps) - 1
     while low < high:
@@ -111,7 +121,7 @@ def _slowest_stage(least: Floats, paces: Floats) -> float:
         # A stage of this pace may end within its step by the rounding of their quotient.
         held = np.searchsorted(within, steps[middle] / paces * (1 + ROUNDING), side="right").sum()
         low, high = (low, middle) if held >= len(within) else (middle + 1, high)
-    return float(max(steps[low] if len(steps) else 0.0, least.sum() / (1.0 / paces).sum()))
+    return float(max(steps[low] if len(steps) else 0.0, layers.whole / (1.0 / paces).sum()))
 
 
 def _whole_gathers(problem: PlanningProblem, candidate: Candidate, gather: GatherRates) -> float:
