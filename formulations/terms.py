@@ -25,7 +25,8 @@ and the simulation read them: each has its own :math:`\rho` of a group, and none
 Memory terms are listed in ``taut.formulations.tables.memory`` and summed here.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -105,31 +106,45 @@ class Term(NamedTuple):
 Moment = Literal["always", "passes", "loss", "reduction", "update"]
 """When a device holds the bytes of a memory term, (3)."""
 
+MOMENTS: Mapping[str, Moment] = MappingProxyType(
+    {
+        "weights": "always",
+        "gradients": "always",
+        "states": "always",
+        "activations": "passes",
+        "checkpoints": "passes",
+        "workspace": "passes",
+        "logits": "loss",
+        "buffers": "passes",
+    }
+)
+"""Moments of the terms that a memory model has coefficients of (``taut.data.memory.MEMORY_TERMS``)."""
+
 
 class MemoryTerm(NamedTuple):
     """
-    Bytes on a device, (3): their name, their moment, and whole bytes of any shape, coefficient included.
+    Bytes on a device, (3): their name, their moment, and a whole number of any shape, coefficient included.
 
     The name is that of a coefficient of the memory model, or ``overhead``.
     """
 
     name: str
     moment: Moment
-    bytes: Ints | int
+    bytes: Ints | Floats | int
 
 
-def bytes_of_moment(terms: Iterable[MemoryTerm], *moments: Moment) -> Ints | int:
+def bytes_of_moment(terms: Iterable[MemoryTerm], *moments: Moment) -> Ints | Floats | int:
     """Sum of the terms of some moments."""
     return sum((term.bytes for term in terms if term.moment in moments), 0)
 
 
-def bytes_in_passes(terms: Sequence[MemoryTerm]) -> Ints:
+def bytes_in_passes(terms: Sequence[MemoryTerm]) -> Ints | Floats:
     """Bytes of a device during the passes, (3)."""
     either = np.maximum(bytes_of_moment(terms, "loss"), bytes_of_moment(terms, "reduction"))
     return np.asarray(bytes_of_moment(terms, "always", "passes") + either)
 
 
-def device_bytes(terms: Sequence[MemoryTerm]) -> Ints:
+def device_bytes(terms: Sequence[MemoryTerm]) -> Ints | Floats:
     """Bytes that a device needs, (3)."""
     return np.maximum(bytes_in_passes(terms), bytes_of_moment(terms, "always", "update"))
 

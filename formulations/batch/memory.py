@@ -31,11 +31,10 @@ from taut.formulations.batch.configurations import (
     table_parameters,
 )
 from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
+from taut.formulations.terms import MOMENTS, MemoryTerm, device_bytes
 
 MOST = 2.0**62
 """Bytes, beyond which a whole number of 64 bits would turn negative."""
-HELD_TERMS = 3
-"""Weights, gradients and states, the first of the terms."""
 GRADIENTS, LOGITS = (MEMORY_TERMS.index(term) for term in ("gradients", "logits"))
 
 
@@ -66,15 +65,16 @@ def stage_bytes(
     terms = memory_terms(c, stage, rates, per_parameter, kept, model)
     # What stays of a micro-batch is weighed before micro-batches are counted.
     others = np.array(list((weights | {"activations": 1.0, "checkpoints": 1.0}).values()))
-    each = np.ceil(terms * others)
-    held, passes = each[:, :HELD_TERMS].sum(axis=1), each[:, HELD_TERMS:].sum(axis=1)
+    each = zip(MOMENTS.items(), np.ceil(np.ascontiguousarray(terms.T) * others[:, None]), strict=True)
+    found = [MemoryTerm(name, moment, figure) for (name, moment), figure in each]
     unsummed = np.ceil(weights["gradients"] * unsummed_bytes(c, stage, per_parameter))
-    passes = passes + np.maximum(unsummed - each[:, LOGITS], 0)
+    found.append(MemoryTerm("gradients", "reduction", unsummed))
     if model.half_moments:
         own = device_parameters(c)[np.arange(len(c)), stage]
-        passes = np.maximum(passes, -(-own * MOMENTS_CAST // np.where(c.zero > 0, c.dp * c.cp, 1)))
-    overhead = model.overhead_bytes + groups(c) * model.group_bytes
-    return np.asarray(np.minimum(held + passes + overhead, MOST), dtype=np.int64)
+        cast = -(-own * MOMENTS_CAST // np.where(c.zero > 0, c.dp * c.cp, 1))
+        found.append(MemoryTerm("states", "update", cast))
+    found.append(MemoryTerm("overhead", "always", model.overhead_bytes + groups(c) * model.group_bytes))
+    return np.asarray(np.minimum(device_bytes(found), MOST), dtype=np.int64)
 
 
 def groups(c: Configurations) -> Ints:

@@ -60,7 +60,7 @@ from taut.formulations.fields import (
     named,
     zero_stage,
 )
-from taut.formulations.terms import Group, Load, MemoryTerm, Ring, Term
+from taut.formulations.terms import MOMENTS, Group, Load, MemoryTerm, Ring, Term
 
 if TYPE_CHECKING:
     from taut.formulations.asked import Asked
@@ -284,7 +284,7 @@ def shard_memory(
     """Memory terms (1) to (3), of the shape of ``held_bytes``, whose arguments these are."""
     each = model.held_parameter_bytes
     held = held_bytes(parameters, largest, each, candidate, experts)
-    found = [MemoryTerm(name, "always", model.weigh(name, of)) for name, of in zip(HELD, held, strict=True)]
+    found = [MemoryTerm(name, MOMENTS[name], model.weigh(name, of)) for name, of in zip(HELD, held, strict=True)]
     unsummed = unsummed_bytes(largest, each, candidate)
     found.append(MemoryTerm("gradients", "reduction", model.weigh("gradients", unsummed)))
     if model.half_moments:

@@ -38,7 +38,6 @@ from taut.formulations.pair_table import PairTable
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Division, Strategy
 from taut.formulations.tables.block_links import block_link
-from taut.formulations.tables.memory import bytes_of_stages
 from taut.formulations.violation import Rule, Violation
 
 
@@ -216,9 +215,7 @@ def mesh_memory(problem: PlanningProblem, plan: MeshPlan) -> list[int]:
     found: list[int] = []
     for k in range(len(plan.choice.meshes)):
         candidate, start = plan.choice.candidate(k), plan.choice.first_stages[k]
-        every = bytes_of_stages(
-            problem.tables(candidate), problem.memory_of(candidate), candidate, *plan.division.ranges
-        )
+        every = problem.bytes_of_stages(candidate, *plan.division.ranges)
         found += every[start : start + plan.choice.meshes[k].pp].tolist()
     return found
 

@@ -60,10 +60,10 @@ from taut.formulations.mechanisms.shards import shard_memory
 from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
 from taut.formulations.space import Candidate
 from taut.formulations.tables.stage_tables import StageTables
-from taut.formulations.terms import MemoryTerm, Moment, bytes_in_passes, bytes_of_moment, device_bytes
+from taut.formulations.terms import MOMENTS, MemoryTerm, bytes_in_passes, bytes_of_moment, device_bytes
 
-PASSING: tuple[tuple[str, Moment], ...] = (("workspace", "passes"), ("logits", "loss"), ("buffers", "passes"))
-"""Terms (3) and their moments."""
+PASSING = "workspace", "logits", "buffers"
+"""Names of the terms (3)."""
 MANY = 10**9
 """Parameters whose bytes are counted together, to know those of one, (11)."""
 
@@ -84,8 +84,8 @@ def memory_terms(figures: Figures, model: MemoryModel, candidate: Candidate) -> 
     parameters, experts, largest, *passing = figures
     found = shard_memory(parameters, largest, experts, model, candidate)
     found.append(MemoryTerm("overhead", "always", overhead(model, candidate)))
-    for (name, moment), figure in zip(PASSING, passing, strict=True):
-        found.append(MemoryTerm(name, moment, model.weigh(name, figure)))
+    for name, figure in zip(PASSING, passing, strict=True):
+        found.append(MemoryTerm(name, MOMENTS[name], model.weigh(name, figure)))
     return found
 
 
@@ -157,12 +157,13 @@ def stage_memory(
     every = np.arange(len(RECOMPUTE))[:, None, None]
     if ahead:
         terms.append(MemoryTerm("activations", "passes", weigh_kept(model, every, tables.layer_activation)))
-    fixed, budget, flight = bytes_in_passes(terms), budgets(model, capacity_kib, margin=margin), in_flight(candidate)
+    fixed = np.asarray(bytes_in_passes(terms), dtype=np.int64)
+    budget, flight = budgets(model, capacity_kib, margin=margin), in_flight(candidate)
     # Products with the micro-batches in flight must stay within 64 bits; what is cut off exceeds any device.
     activation = np.minimum(weigh_kept(model, every, tables.activation), SATURATED_BYTES // int(flight.max()))
     if not model.half_moments:
         return StageMemory(fixed, activation, flight, budget)
-    update = np.asarray(bytes_of_moment(terms, "always", "update"))
+    update = np.asarray(bytes_of_moment(terms, "always", "update"), dtype=np.int64)
     above = np.where(update > budget.max(), np.maximum(fixed, update), fixed)
     return StageMemory(above, activation, flight, budget, update, fixed)
 
@@ -185,7 +186,8 @@ def bytes_of_stages(
     if ahead:
         terms.append(MemoryTerm("activations", "passes", weigh_kept(model, recompute, tables.layer_activation[at])))
     kept = np.minimum(weigh_kept(model, recompute, tables.activation[at]), SATURATED_BYTES // int(flight.max()))
-    return device_bytes([*terms, MemoryTerm("activations", "passes", flight * kept)])
+    terms.append(MemoryTerm("activations", "passes", flight * kept))
+    return np.asarray(device_bytes(terms), dtype=np.int64)
 
 
 @dataclass(frozen=True)
