@@ -59,13 +59,13 @@ def deepspeed_config(job: Job) -> dict[str, Any]:
         "bf16": {"enabled": precision == "bf16"},
         "fp16": {"enabled": precision == "fp16"},
         "gradient_clipping": 1.0,
-        **({"activation_checkpointing": {"cpu_checkpointing": True}} if chosen.activation_offload else {}),
+        **({"activation_checkpointing": {"cpu_checkpointing": True}} if job.activations_on_hosts else {}),
     }
 
 
 def _zero(job: Job) -> dict[str, Any]:
     """ZeRO's stage, at least 1 where optimizer states are in the host's memory, and the share that is."""
-    stage, fraction = job.strategy.zero, job.memory.optimizer_offload_fraction
+    stage, fraction = job.strategy.zero, job.states_on_hosts
     if not fraction:
         return {"stage": stage}
     part = {"ratio": fraction} if fraction < 1 else {}
@@ -73,18 +73,18 @@ def _zero(job: Job) -> dict[str, Any]:
 
 
 def _check(job: Job) -> None:
-    chosen, source, fraction = job.strategy, job.plan.source, job.memory.optimizer_offload_fraction
+    chosen, source, fraction = job.strategy, job.plan.source, job.states_on_hosts
     refused = {
         f"schedule {chosen.schedule}": chosen.pp > 1 and chosen.schedule != "1f1b",
         f"ZeRO-{chosen.zero} in a pipeline": chosen.pp > 1 and chosen.zero >= 2,
         f"context ranks (cp={chosen.cp})": chosen.cp > 1,
         f"expert ranks (ep={chosen.ep})": chosen.ep > 1,
         "sequence parallelism of tensor ranks": chosen.sequence_parallel,
-        f"groups of replicas with a copy each (dp_shard={chosen.dp_shard})": bool(chosen.dp_shard),
+        f"groups of replicas with a copy each (dp_shard={chosen.dp * chosen.cp // job.copies})": job.copies > 1,
         f"precision {job.memory.precision}": job.memory.precision not in ("bf16", "fp16", "fp32"),
         "activations of modules in the host's memory": bool(job.offload_modules),
-        "a part of the activations in the host's memory": 0 < chosen.activation_offload < 1,
-        "activations in the host's memory without full recompute": bool(chosen.activation_offload)
+        "a part of the activations in the host's memory": 0 < job.activations_on_hosts < 1,
+        "activations in the host's memory without full recompute": bool(job.activations_on_hosts)
         and set(chosen.recompute) != {"full"},
         "selective recompute": "selective" in chosen.recompute,
         f"a part of the optimizer states in the host's memory beside ZeRO-{chosen.zero}": 0 < fraction < 1

@@ -175,9 +175,25 @@ class Job:
         return list(self.plan.certificate.space.get("recompute_modules", ())) or ["core_attn"]
 
     @property
+    def copies(self) -> int:
+        """Copies of what ZeRO shards; 1 where all replicas share one."""
+        chosen = self.strategy
+        return chosen.dp * chosen.cp // chosen.dp_shard if chosen.dp_shard else 1
+
+    @property
+    def states_on_hosts(self) -> float:
+        """Share of the optimizer states in the host's memory."""
+        return self.memory.optimizer_offload_fraction
+
+    @property
+    def activations_on_hosts(self) -> float:
+        """Share of the activations, or of the inputs of ``offload_modules``, in the host's memory."""
+        return self.strategy.activation_offload
+
+    @property
     def offload_modules(self) -> list[str]:
         """Modules whose inputs are in the host's memory; none where the plan has none there."""
-        return list(self.plan.certificate.space.get("offload_modules", ())) if self.strategy.activation_offload else []
+        return list(self.plan.certificate.space.get("offload_modules", ())) if self.activations_on_hosts else []
 
     @cached_property
     def dispatch(self) -> DispatchSpec:

@@ -91,7 +91,7 @@ def _precision(job: Job) -> Iterator[tuple[str, str | None]]:
         yield "--fp4-format", "e2m1"
     if precision != "fp32":
         single = job.memory.parameter_bytes.gradient == SINGLE
-        if job.memory.weight_remainders or job.memory.half_moments or job.memory.optimizer_offload_fraction:
+        if job.memory.weight_remainders or job.memory.half_moments or job.states_on_hosts:
             yield "--use-precision-aware-optimizer", None
         if job.memory.half_moments:
             yield "--exp-avg-dtype", "bf16"
@@ -119,8 +119,8 @@ def _sharding(job: Job) -> Iterator[tuple[str, str | None]]:
         yield "--use-megatron-fsdp", None
         yield "--data-parallel-sharding-strategy", SHARDING[chosen.zero]
         yield "--ckpt-format", "fsdp_dtensor"
-    if chosen.dp_shard:
-        yield "--num-distributed-optimizer-instances", str(chosen.dp * chosen.cp // chosen.dp_shard)
+    if job.copies > 1:
+        yield "--num-distributed-optimizer-instances", str(job.copies)
     if job.plan.certificate.overlap_grad_reduce or chosen.zero >= 2:
         yield "--overlap-grad-reduce", None
     if chosen.zero >= 2:
@@ -138,8 +138,8 @@ def _modules_on_hosts(job: Job) -> Iterator[tuple[str, str | None]]:
     if modules := modules_on_hosts(job):
         yield "--fine-grained-activation-offloading", None
         yield "--offload-modules", " ".join(modules)
-        if job.strategy.activation_offload < 1:
-            yield "--activation-offload-fraction", f"{job.strategy.activation_offload:g}"
+        if job.activations_on_hosts < 1:
+            yield "--activation-offload-fraction", f"{job.activations_on_hosts:g}"
         if FUSED in modules:
             yield "--use-transformer-engine-op-fuser", None
 
@@ -162,7 +162,7 @@ def offloaded(job: Job) -> float:
 
     Raises ``ExportError`` if Megatron-LM does not offload them beside the plan's sharding or precision.
     """
-    fraction, source = job.memory.optimizer_offload_fraction, job.plan.source
+    fraction, source = job.states_on_hosts, job.plan.source
     if fraction and job.strategy.zero != 1 and job.strategy.dp * job.strategy.cp > 1:
         raise ExportError(
             f"{source}: optimizer states in the host's memory with ZeRO-{job.strategy.zero}, expected ZeRO-1 for "
@@ -183,17 +183,17 @@ def layers_on_hosts(job: Job) -> int:
     Raises ``ExportError`` if Megatron-LM does not offload so many beside the plan's stages and recompute.
     """
     chosen, layers, source = job.strategy, len(job.model.blocks), job.plan.source
-    count = round(chosen.activation_offload * layers)
-    if not chosen.activation_offload or job.offload_modules:
+    count = round(job.activations_on_hosts * layers)
+    if not job.activations_on_hosts or job.offload_modules:
         return 0
     if chosen.pp > 1 or set(chosen.recompute) != {"none"}:
         raise ExportError(
             f"{source}: activations in the host's memory with several stages or recompute, which Megatron-LM has "
             "not; plan with --stack megatron-core"
         )
-    if abs(count - chosen.activation_offload * layers) > LAYER_TOLERANCE or count >= layers:
+    if abs(count - job.activations_on_hosts * layers) > LAYER_TOLERANCE or count >= layers:
         raise ExportError(
-            f"{source}: activations of {chosen.activation_offload * layers:g} of {layers} layers in the host's memory, "
+            f"{source}: activations of {job.activations_on_hosts * layers:g} of {layers} layers in the host's memory, "
             "expected a whole number below all for Megatron-LM; plan with --stack megatron-core"
         )
     return count

@@ -91,7 +91,7 @@ def _formats(job: Job) -> dict[str, Any]:
         found |= {"model.cpu_offloading": True, "model.cpu_offloading_num_layers": count}
     if modules := modules_on_hosts(job):
         found |= {"model.fine_grained_activation_offloading": True, "model.offload_modules": modules}
-        found |= {"model.activation_offload_fraction": job.strategy.activation_offload}
+        found |= {"model.activation_offload_fraction": job.activations_on_hosts}
         found |= {"model.use_transformer_engine_op_fuser": True} if FUSED in modules else {}
     return found
 
@@ -114,8 +114,8 @@ def _sharding(job: Job) -> dict[str, Any]:
     }
     if chosen.zero >= 2:
         found["ddp.data_parallel_sharding_strategy"] = SHARDING[chosen.zero]
-    if chosen.dp_shard:
-        found["ddp.num_distributed_optimizer_instances"] = chosen.dp * chosen.cp // chosen.dp_shard
+    if job.copies > 1:
+        found["ddp.num_distributed_optimizer_instances"] = job.copies
     return found
 
 

@@ -129,12 +129,12 @@ def _check(job: Job) -> None:
     job.plain_layers("torchtitan")
     if job.model.mtp_layers:
         raise ExportError(f"{source}: prediction of further tokens, which torchtitan has not; plan without mtp_layers")
-    if job.memory.optimizer_offload_fraction:
+    if job.states_on_hosts:
         raise ExportError(
             f"{source}: optimizer states in the host's memory, which torchtitan has not without weights and gradients; "
             "plan with --optimizer-offload-fraction 0"
         )
-    if chosen.activation_offload:
+    if job.activations_on_hosts:
         raise ExportError(
             f"{source}: activations in the host's memory, which the export to torchtitan has not; plan without "
             "--activation-offload-fraction"
@@ -177,14 +177,15 @@ def _copies(job: Job) -> tuple[int, int]:
     chosen = job.strategy
     if not chosen.zero:
         return chosen.dp, 1
-    if not chosen.dp_shard:
+    if job.copies == 1:
         return 1, chosen.dp
-    if chosen.dp_shard % chosen.cp:
+    held = chosen.dp * chosen.cp // job.copies
+    if held % chosen.cp:
         raise ExportError(
-            f"{job.plan.source}: {chosen.dp_shard} devices share a copy with {chosen.cp} context ranks, expected a "
+            f"{job.plan.source}: {held} devices share a copy with {chosen.cp} context ranks, expected a "
             "multiple for torchtitan; plan with --fix cp=1"
         )
-    shard = chosen.dp_shard // chosen.cp
+    shard = held // chosen.cp
     return chosen.dp // shard, shard
 
 
