@@ -1,54 +1,59 @@
 r"""
 Candidates of a strategy space, enumerated from its definition.
 
-With D devices, global batch g and L layers a candidate has
+With D devices, global batch g and L layers, a candidate has
 
-(1) pp tp cp dp = D, pp <= L and g = dp micro_batch m;
-(2) a tensor degree that divides heads and feed-forward width of every layer, divides its key-value heads or is a
-    multiple of them, and divides the size of every node or is a multiple of the one size that all nodes have;
+(1) degrees with pp tp cp dp = D, pp <= L and g = dp micro_batch m;
+(2) a tensor degree that divides heads and feed-forward width of every layer, and divides the key-value heads or is a
+    multiple of them. It divides the size of every node, or is a multiple of the size if all nodes have the same;
 (3) a cost without recompute for every layer on every device type;
-(4) a schedule of the space: one stage runs 1F1B; a schedule that is priced by its order needs the latency model
-    ``step`` or ``pipette`` and memory that is a sum of terms, a layer for each chunk, m a multiple of pp if
-    interleaved, m >= 2 pp for ZB-V, and some recompute other than full if it splits the backward pass. Interleaved, a
-    device has up to the space's most chunks, or up to its most even ones where all pp vpp divide L or L + 2;
-(5) ZeRO-0 where one device holds the weights, and sequence parallelism only with tp > 1, where tp cp divides every
-    sequence;
-(6) beside its own order every order that the space lists for its degrees;
-(7) under ZeRO-2 and 3 shards over all replicas, or over every dp_shard consecutive ones with a copy each, where that
-    is a divisor of dp other than 1 and dp: with hybrid sharding the largest whose tensor groups find room on the
-    smallest node, and the one asked for, this under ZeRO-1 too where that is fixed. It needs the latency model ``step``
-    and memory that is a sum of terms;
-(8) one recompute for all stages, each of the space's that (4) allows, unless every stage has its own;
-(9) a ZeRO stage that is listed for pipelines, if some are, where pp > 1;
-(10) cp context ranks up to the space's most, 2 cp dividing every sequence: several only with the latency model
+(4) a schedule of the space; a single stage runs 1F1B. A schedule that is priced by its order needs the latency model
+    ``step`` or ``pipette``, memory that is a sum of terms, and a layer for each chunk. Interleaved 1F1B needs m to be a
+    multiple of pp, ZB-V needs m >= 2 pp, and a schedule that splits the backward pass needs some recompute other than
+    full. Under interleaved 1F1B a device has at most ``max_vpp`` chunks, or at most ``max_even_vpp`` if pp vpp divides
+    L or L + 2;
+(5) ZeRO-0 if only one device holds the weights. Sequence parallelism needs tp > 1 and tp cp to divide every sequence;
+(6) its schedule's own order, or an order that the space lists for its degrees;
+(7) under ZeRO-2 and 3 one copy of the weights for all replicas, or one for every dp_shard consecutive replicas, where
+    dp_shard divides dp and is neither 1 nor dp. With hybrid sharding dp_shard is the largest such number whose tensor
+    groups fit the smallest node. A fixed dp_shard is a choice too, and under a fixed ZeRO-1 as well. Several copies
+    need the latency model ``step`` and memory that is a sum of terms;
+(8) one recompute for all stages, each that (4) allows, unless every stage has its own;
+(9) with pp > 1 a ZeRO stage that the space lists for pipelines, if it lists some;
+(10) cp context ranks, at most ``max_cp``, with 2 cp dividing every sequence. Several ranks need the latency model
     ``step``, memory that is a sum of terms, tensor groups within nodes, and tp cp devices that divide every node or are
-    a multiple of the one size of all; they have no copies of (7) but one. They share attention in each listed way: by
-    an all-to-all where cp divides the heads, and those of keys, of a tensor rank, or the ranks of a node do and a
-    replica is on several nodes with some of its ranks on each (a2a+p2p); by a gather of all keys, unless a ring (p2p)
-    is listed and the gather not fixed. With the ring listed and no other fixed there is no all-to-all where, for one
-    sequence, attention beside each step of the ring is at least as long as its bytes on the slowest link inside nodes,
-    or, where links were measured by device or a replica is on several nodes, of all links, and then at most at its
-    share of a node's cards; and where 2 (cp - 1) latencies, the longest of these links, are at most those of the
-    all-to-all, 2, with 2 of each step between nodes of a2a+p2p, and its bytes on the fastest of these links;
-(11) ep expert ranks up to the space's most that divide the experts of every layer which has some, of etp = 1 or tp
-    tensor ranks each: several only as in (10), with ZeRO-1, or 0 where 1 is not to be had or 0 is fixed, or ZeRO-2 or 3
-    where no exchanges overlap (14), with copies (7) that have all experts a whole number of times, all of those stages
-    that the space lists for experts, if it does, and, where tp > 1, sequence parallelism; etp = 1 where the space says
-    so. Their ep etp devices are a
-    multiple of tp, of tp cp devices one divides the other, and they divide tp cp dp; they, and the larger of both, are
-    whole parts of nodes or whole nodes as in (2). The larger of both run in step;
-(12) a division of the layers of one of the space's forms (``taut.solver.certificate.reference.divisions``);
-(13) where the space lets end chunks be empty and names the form ``layout``, embedding and head as two layers more to be
-    divided, if the model has a vocabulary and a device several chunks, or several stages with this fixed: of chunks
-    there may then be L + 2;
-(14) where exchanges overlap (``Case.hides``), some recompute that goes with it;
-(15) where the space lists shares of optimizer states for the host's memory, each of them beside the ZeRO stages that
-    are listed with it, or any where one device holds the weights;
-(17) where the space lists shares of activations for the host's memory, each of them, those above 0 where no schedule
-    splits the backward pass, with recompute that goes with it, with several stages where it says so, and as (10);
-(16) where the space has uneven batches, each candidate once more with one, if there are several device types with
-    pp tp cp times a whole number of devices each, m >= pp and m >= 2, the schedule is 1F1B, ZeRO is 0 or 1, and ep is
-    1: in the latency model ``step``, with memory that is a sum of terms.
+    a multiple of the size of all. They exclude several copies, (7). They share attention in one of the listed ways:
+
+    - ``a2a``, if cp divides the heads and the key-value heads of a tensor rank;
+    - ``a2a+p2p``, if a replica fills several nodes with some of its ranks on each, and these ranks divide the heads;
+    - ``all_gather``, unless a ring (p2p) is listed and the gather is not fixed;
+    - ``p2p``. If it is listed and no other way is fixed, there is no all-to-all under two conditions, for one sequence.
+      First, the attention during a step of the ring takes at least as long as the step's bytes, on the slowest link
+      inside nodes. If links were measured by device, or a replica is on several nodes, it is the slowest of all links,
+      with at most the ring's share of a node's cards. Second, 2 (cp - 1) of the longest latencies are at most the
+      latencies of the all-to-all, 2 and 2 for each step between nodes of a2a+p2p, and its bytes on the fastest of these
+      links;
+(11) ep expert ranks, at most ``max_ep``, that divide the experts of every layer with experts, of etp = 1 or etp = tp
+    tensor ranks each. Several ranks need what (10) needs of several context ranks, and:
+
+    - sequence parallelism if tp > 1, and etp = 1 unless the space has ``expert_tensor``;
+    - ZeRO-1, or 0 if 1 is not in the space or 0 is fixed, or 2 or 3 if exchanges do not overlap, (14). If the space
+      lists stages for experts, the stage is one of these;
+    - copies, (7), that hold whole groups of ep etp devices;
+    - ep etp is a multiple of tp, divides tp cp dp, and divides tp cp or is a multiple of it. It, and the larger of it
+      and tp cp, fit nodes as in (2). The larger of both is a block, whose devices run in step;
+(12) a division of the layers in one of the space's forms (``taut.solver.certificate.reference.divisions``);
+(13) L + 2 parts to divide, embedding, layers and head, if the space has ``empty_ends`` and the form ``layout``, the
+    model has a vocabulary, and a device has several chunks (or, with ``empty_ends`` fixed, there are several stages);
+(14) if exchanges overlap (``Case.hides``), some recompute that allows it;
+(15) if the space lists shares of optimizer states for the host's memory, each share that is listed with its ZeRO stage,
+    or any if only one device holds the weights;
+(16) if the space has uneven batches, a second version with an uneven batch. It needs several types of device, each with
+    a multiple of pp tp cp devices, m >= pp, m >= 2, 1F1B, ZeRO-0 or 1, ep = 1, the latency model ``step``, and memory
+    that is a sum of terms;
+(17) if the space lists shares of activations for the host's memory, each share. A share above 0 needs a schedule that
+    does not split the backward pass, a recompute that is listed with the share, a single stage unless the space allows
+    several, and the latency model and memory of (10).
 """
 
 from collections.abc import Iterator

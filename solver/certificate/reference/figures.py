@@ -4,33 +4,33 @@ What the stages of a plan take on their devices.
 Worker (x, z, y) of stage x, block z and rank y runs on ``devices[x, z, y]``; y = c tp + t has tensor rank t, and of
 consecutive tp cp ranks context rank c. In groups of ep etp consecutive ranks every etp-th are peers.
 
-(1) All-reduces of a tensor group, 4 of every layer's output and 6 under full recompute:
-    ring(M, n, B) = 2 (n - 1)/n M/B + 2 (n - 1) latency on the group's slowest link. Half of those without recompute run
-    forward, all others backward.
-(2) A hop takes latency + message/B either way; message is the last layer's output, divided by tp with sequence
+(1) A tensor group has 4 all-reduces of every layer's output, and 6 under full recompute. Each takes
+    ring(M, n, B) = 2 (n - 1)/n M/B + 2 (n - 1) latency on the group's slowest link. Two of the first 4 run forward, all
+    others backward.
+(2) A hop takes latency + message/B each way. The message is the last layer's output, divided by tp with sequence
     parallelism.
-(3) A backward pass takes the gradients by input and weights on the slowest type of the tensor group; where an order
-    runs them apart, each on the slowest for it.
-(4) With ep > 1 a device of a layer with experts sends its b s / (cp tp) tokens' outputs to its peers, twice forward,
-    twice backward and twice more where all is computed again, in the copies and formats of
-    ``taut.solver.certificate.reference.exchanges``. Between nodes the rate is the slowest between the group's, or an
-    equal share of a node's cards if that is less, within nodes the slowest there; both take their turn, and the largest
-    latency. All-reduces (1) are one for attention, one for shared experts, and with etp > 1 one of k outputs. Of
-    exchanges that overlap, what a layer's passes take at least without recompute is hidden, half of it forward. Where
-    all tokens of an expert group are gathered, with etp > 1 the all-reduce (1) is of ep outputs and has no latency of
-    its own, and the largest latency counts once for each other device of the group.
-(5) Each of cp context ranks sends keys and values to the next cp - 1 times (p2p), forward once, backward twice, and
-    once more where attention is computed again; as many where all gather them (all_gather). Their link is the slowest
-    of those with one tensor rank, or between nodes the share of a node's cards of those of them that it holds. Where
-    the space says that rings go beside attention, each step shows its latency and what its bytes take beyond 1/cp of
-    the rank's forward attention, at the rate that the fastest device type states. In an all-to-all (a2a) each rank
-    sends 1/cp of its queries, keys, values and outputs to every other, forward and backward once, and once more where
-    attention is computed again, with two latencies; links are those of (4). With g ranks of cp on a node and a2a+p2p
-    the all-to-all is among these, and the ring between nodes has cp/g - 1 steps, on the link between nodes of (4), each
-    beside g/cp of attention.
-(6) Selective recompute is of the attention core unless modules are named. Of those the core has keys and values sent
-    once more; a dense part (``mlp``), experts (``moe``) and, beside expert ranks, shared experts alone (which are part
-    of ``moe``) have their outputs summed once more; and ``moe`` has tokens sent to and fro once more.
+(3) A backward pass takes the gradients by input and weights on the slowest type of the tensor group. If an order runs
+    them apart, each takes its own slowest type.
+(4) Expert ranks, ep > 1. In a layer with experts a device sends the outputs of its b s / (cp tp) tokens to its peers,
+    twice forward, twice backward, and twice more if all is computed again, in the copies and formats of
+    ``taut.solver.certificate.reference.exchanges``. Between nodes the rate is the slowest of the group's links there,
+    at most an equal share of a node's cards. Within nodes it is the slowest of the group's links there. Both times and
+    the largest latency add up. All-reduces, (1), are one for attention, one for shared experts, and with etp > 1 one of
+    k outputs. If exchanges overlap, they are hidden up to the least seconds of a layer's passes without recompute, half
+    of it forward. If an expert group gathers all tokens, the all-reduce with etp > 1 is of ep outputs and has no
+    latency of its own, and the largest latency counts once for each other device of the group.
+(5) Context ranks. In a ring (p2p) each of cp ranks sends keys and values cp - 1 times to the next rank: forward once,
+    backward twice, and once more if attention is computed again. A gather of all keys (all_gather) sends as many. The
+    link is the slowest among the ranks with the same tensor rank; between nodes it is at most the share of a node's
+    cards of the ranks on it. If rings overlap, each step shows its latency, and its bytes beyond 1/cp of the rank's
+    forward attention at the rate that the fastest device type states. In an all-to-all (a2a) each rank sends 1/cp of
+    its queries, keys, values and outputs to every other rank, once forward, once backward, and once more if attention
+    is computed again, with two latencies, over the links of (4). In a2a+p2p with g ranks on a node the all-to-all is
+    among these. The ring between nodes has cp/g - 1 steps over the link between nodes of (4), each during g/cp of
+    attention.
+(6) Selective recompute repeats the attention core, unless modules are named. The core sends keys and values once more.
+    A dense part (``mlp``), experts (``moe``) and, with expert ranks, shared experts named alone (they are part of
+    ``moe``) sum their outputs once more. ``moe`` also sends tokens both ways once more.
 """
 
 from functools import cached_property

@@ -3,32 +3,31 @@ What a step waits for after its passes: rings of gradients, and the optimizer.
 
 Stage x ends its last pass in replica z after end[x, z] seconds; backward[x, z] are those of one micro-batch there.
 
-(1) A parameter exchanges 1 gradient; in the papers' models (m gradient + weight)/2 bytes under ZeRO-2 and
-    m (gradient + 2 weight)/2 under ZeRO-3, of which ``step`` has those of micro-batches in their passes (``sharding``)
-    and here weight/2 and none. M sums them over a pipeline rank's layers.
+(1) Bytes that a parameter exchanges after the passes. ZeRO-0 and 1: its gradient. In ``step``, ZeRO-2: weight/2, and
+    ZeRO-3: none, since the passes move the rest (``sharding``). In the papers' models, ZeRO-2:
+    (m gradient + weight)/2, and ZeRO-3: m (gradient + 2 weight)/2. M is the sum over a pipeline rank's layers.
 (2) Rings of M bytes over the devices with the same weights, g_n of them on each of k nodes: max over n of
-    4 (g_n - 1)/g_n M/B_n + 2 (k - 1)/k M/B between, slowest links either way. In the papers' models every device has
-    its share of its node's cards. In ``step`` a node with G_n devices and stated cards gives a ring g_n of them, each
-    as fast as cards_n/G_n and the node's fastest link to another node; links count beside where they are slower than
-    the fastest of both nodes, or where a node states no cards.
-(3) ``step``: R[x] = (2) of the slowest tensor rank. Reduced during the last backward pass, buckets of
-    max(40e6, 1e6 dp cp) parameters, R[x] = max((2) min(1, bucket/parameters), (2) - max_z backward[x, z]), unless
-    gradients are sharded (ZeRO-2, 3).
-    After them the rings of experts, over the devices at the same place in every group that has them all, run likewise.
-(4) ``step``: a tied embedding on two devices exchanges its gradients from one to the other and back: half of the bytes
-    in each of two steps, at the slower direction of the link, between nodes at most one device's share of the cards.
+    4 (g_n - 1)/g_n M/B_n + 2 (k - 1)/k M/B between, with the slowest link in either direction. In the papers' models
+    every device has an equal share of its node's cards. In ``step`` a node with G_n devices and stated cards gives a
+    ring g_n shares. A share is as fast as cards_n/G_n, and no faster than the node's fastest link to another node. A
+    link counts by itself too if it is slower than the fastest links of both its nodes, or if a node states no cards.
+(3) ``step``: R[x] is (2) of the slowest tensor rank. With overlap, buckets of max(40e6, 1e6 dp cp) parameters are
+    reduced during the last backward pass, and R[x] = max((2) min(1, bucket/parameters), (2) - max_z backward[x, z]);
+    not under ZeRO-2 and 3, which shard gradients. The rings of experts follow, with the same formula, over the devices
+    at the same place in every group that has all experts.
+(4) ``step``: two devices that hold a tied embedding exchange its gradients, half of the bytes in each of two steps, at
+    the slower direction of their link. Between nodes the link is at most one device's share of the cards.
 (5) ``step``: all gradients are reduced after max(max_x(max_z end[x, z] + R[x]), both holders' ends + (4)); then every
     stage's optimizer runs, and the slowest counts.
 (6) Papers: (2) for stage 0; in ``amp`` one ring of all replicas, the slowest of all stages, with latency. The
     optimizer, in ``pipette`` alone, is the one of the first device.
-(7) The optimizer takes seconds for every parameter of a device, divided by dp cp under ZeRO, those of experts by the
-    groups that have all of them, or by the replicas and groups of a copy.
-    With a share F of the states in the host's memory these seconds o become
-    8 F/link + max(28 F gpus/memory, (1 - F) o), with what is reached of a device's link to its host and of the memory
-    of a node's hosts, the least of a device type's nodes.
+(7) The optimizer takes o seconds for each parameter of a device. Under ZeRO the devices of a copy divide the
+    parameters: dp cp devices if there is one copy, and for experts the groups that have all experts. With a share F of
+    the states in the host's memory, o becomes 8 F/link + max(28 F gpus/memory, (1 - F) o). Both rates are what is
+    reached of the device's link to its host and of the node's host memory, the least over the nodes of a device type.
 (8) ``step`` with s replicas z = q s .. q s + s - 1 to a copy: after the passes the replicas at the same place of every
-    copy sum 1/s of the gradients in a ring (2), and under ZeRO-1 and 2 each copy exchanges what (1) says. Then the
-    experts of (3) likewise: those of the e groups of a copy that have all of them, 1/e of the gradients each.
+    copy sum 1/s of the gradients in a ring (2). Under ZeRO-1 and 2 each copy then exchanges what (1) says. Experts
+    follow in the same way: if e groups of a copy have all experts, each sums 1/e of their gradients.
 """
 
 import numpy as np

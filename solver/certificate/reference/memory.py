@@ -1,26 +1,27 @@
 r"""
 What a device of each pipeline rank holds, and which plans break a rule.
 
-(1) A parameter takes (weight, gradient, optimizer) bytes: bf16 and less 2, 4, 12; fp16 2, 2, 16; fp32 4, 4, 8; the
-    gradient 2 or 4 where it has a precision of its own, the state 2 less where remainders of weights are kept. ZeRO-1
-    divides the optimizer's by dp, or by the replicas of a copy, ZeRO-2 the gradients too, ZeRO-3 the weights too;
-    ZeRO-3 gathers two of the largest layers, and in a pipeline holds weights and gradients whole beside its shares.
-    What is divided of experts that a group of w devices has between them is divided by tp cp dp / w.
-(2) Stage x of 1F1B holds min(pp - x, m) micro-batches, GPipe m; other orders what their passes hold, until the whole
-    backward pass or the gradient by the weights; where exchanges overlap, the largest chunk's once more, or in one
-    stage its largest layer's, whose backward pass ends before the next forward pass of a layer. Full recompute keeps
-    checkpoints, otherwise activations.
-(3) For a moment a device holds the largest layer that recomputing brings back, the messages under way (one each way)
-    with the gathered input under sequence parallelism, all keys and values with their gradients where context ranks
-    gather them, beside experts all that an expert group gathers and sums where its ranks do so, and the loss its
-    logits or, if that is more, the gradients of the largest layer under ZeRO-2 and 3, until they are scattered: in the
-    weights' format and, but for ZeRO-3 in a pipeline, in that of the sum.
-(4) Bytes are the sum of terms times coefficients, each rounded up, the overhead, and that of groups: once for several
-    stages, once for several replicas or context ranks. A network predicts them instead, for stages whose layers differ
-    by one at most.
-(5) Moments in half precision take 4 bytes less, and 8 more of each parameter of a group, experts or all others, in the
-    optimizer's step, when nothing of (2) and (3) is there.
-    With a share F of the states in the host's memory their coefficient is 1 - F times what it is.
+(1) A parameter takes (weight, gradient, optimizer) bytes: (2, 4, 12) in bf16 and narrower formats, (2, 2, 16) in fp16,
+    (4, 4, 8) in fp32. A gradient with a precision of its own takes 2 or 4 bytes. If only remainders of weights are
+    kept, the optimizer takes 2 bytes less. ZeRO-1 divides the optimizer's bytes by the devices of a copy, ZeRO-2 the
+    gradients' too, ZeRO-3 the weights' too. ZeRO-3 gathers two of the largest layers; in a pipeline it holds weights
+    and gradients whole besides its shares. If a group of w devices shares the experts, the divisor for experts is
+    tp cp dp / w divided by the number of copies.
+(2) Stage x of 1F1B holds min(pp - x, m) micro-batches, and GPipe m. Under another order a device holds what its passes
+    keep, until the whole backward pass, or until the gradient by the weights. If exchanges overlap, it holds the
+    largest chunk once more; a single stage holds its largest layer once more, whose backward pass ends before the next
+    forward pass of a layer. Full recompute keeps checkpoints; otherwise activations are kept.
+(3) At one moment a device also holds: the largest layer that recomputation brings back; one message each way, with the
+    gathered input under sequence parallelism; all keys and values with their gradients, if context ranks gather them;
+    all that an expert group gathers and sums, if its ranks do so; and the larger of the loss's logits and, under ZeRO-2
+    and 3, the gradients of the largest layer before they are scattered. These are in the weights' format and, except
+    for ZeRO-3 in a pipeline, also in the format of the sum.
+(4) Bytes are the terms times their coefficients, each rounded up, plus the overhead, plus the overhead of groups: once
+    for several stages, and once for several replicas or context ranks. A network predicts the bytes instead, for stages
+    whose layers differ by one at most.
+(5) Moments in half precision take 4 bytes less. In the optimizer's step, when nothing of (2) and (3) is held, they take
+    8 bytes more for each parameter of one group, experts or all others. With a share F of the states in the host's
+    memory the coefficient of states is multiplied by 1 - F.
 (6) A plan fits if bytes <= 1024 (capacity - margin) on every device, both in KiB.
 """
 

@@ -1,18 +1,20 @@
 r"""
-What a micro-batch waits for under ZeRO-2 and 3 in ``step``, beside what its passes compute.
+What a micro-batch waits for under ZeRO-2 and 3 in ``step``, beyond the computation of its passes.
 
 A stage or chunk has layers a..b with p_l parameters each, w and g bytes of a weight and a gradient in them.
 
-(1) Moving M bytes, to gather weights or to scatter sums of gradients, takes rate M seconds with rate half of the ring
-    (``gradients`` (2)) of the replicas of its copy on its pipeline rank, the slowest tensor rank's. Experts that a
-    group of devices has between them take half of the slowest ring over the devices at one place of every group of the
-    copy, and follow the rest.
-(2) Forward ZeRO-3 gathers every layer before it runs. Layer a comes first, with nothing beside it; the others come
-    while a..b-1 compute: rate w p_a, and what rate w (p_{a+1} + ... + p_b) exceeds the computation of a..b-1.
-(3) Backward ZeRO-3 gathers layer b first, and both scatter layer a last, with nothing beside them; the gathers of
-    b-1..a and the scatters of b..a+1 go beside the whole backward pass. ZeRO-2 scatters alone. What goes beside
-    computation slows it by the calibration's share of its own seconds, and at least that is waited for.
-(4) Each device waits beside its own computation.
+(1) To gather M bytes of weights, or to scatter M bytes of gradients, takes rate M seconds. The rate is half of the ring
+    (``gradients`` (2)) over the replicas of a copy, on the slowest tensor rank. If a group of devices shares the
+    experts, their rate is half of the slowest ring over the devices at one place of every group of the copy. Experts
+    follow the other parameters.
+(2) Forward, ZeRO-3 gathers every layer before it runs. Layer a is gathered first, and nothing runs meanwhile. The other
+    layers are gathered while a..b-1 compute. The pass waits for rate w p_a, and for the seconds by which
+    rate w (p_{a+1} + ... + p_b) exceeds the computation of a..b-1.
+(3) Backward, ZeRO-3 gathers layer b first, and ZeRO-2 and 3 scatter layer a last. Nothing runs during these two. The
+    gathers of b-1..a and the scatters of b..a+1 run during the whole backward pass. ZeRO-2 only scatters. Collectives
+    that run during computation slow it by the calibration's share of their own seconds. The pass waits for at least
+    this share.
+(4) Each device hides collectives during its own computation.
 """
 
 import numpy as np
