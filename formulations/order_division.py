@@ -17,11 +17,12 @@ Variables: ends :math:`0 = e_{-1} < e_0 < ... < e_{C-1} = L` and recompute of ev
     so that
 (2) every device fits its memory:
     :math:`\sum_{c \in d} (\text{held}\, P_c + \text{beside}_c + n_c a_c) + \text{always} \le \text{budget}`
-    for all its counts n. Of what is held for a moment ``always`` has what no device needs less of
-    (``taut.formulations.tables.memory`` (10)); the rest of it is left out, and rounding.
+    for all its counts n. ``always`` has the least that any device holds for a moment
+    (``taut.formulations.tables.memory`` (10)). What a device holds for a moment beyond this is left out, and so is
+    rounding.
 
-This relaxes the candidate: no placement prices a division lower, and no division that violates (2) fits. So a lower
-bound on (1) bounds the candidate (``taut.solver.order_priced.bound``).
+The problem is a relaxation of the candidate: no placement prices a division lower, and no division that violates (2)
+fits. A lower bound on (1) therefore bounds the candidate (``taut.solver.order_priced.bound``).
 """
 
 from dataclasses import dataclass

@@ -10,9 +10,9 @@ For every replica
     group, plus all-reduces over the group's slowest link: half of those without recompute forward, the others in the
     gradient by the input. What sharded weights and gradients add in ``step`` (``taut.formulations.sharding`` (2)) goes
     with the forward pass and the gradient by the input;
-(2) a transfer from chunk c to the next, and of the gradient back, takes half of the hop there and back, the slowest
-    tensor rank's, times the calibration's coefficient; none where both chunks lie on one device. Round the devices the
-    hop from the last to the first one counts like any other;
+(2) a transfer from chunk c to the next, and of the gradient back, takes half of the hop there and back of the slowest
+    tensor rank, times the calibration's coefficient. It takes nothing if both chunks lie on one device. The hop from
+    the last device to the first counts like any other hop;
 (3) T_pipe[z] is the makespan of the order under these durations (``taut.formulations.schedules.schedule`` (2) to (5)),
     and the end of device x the end of its last pass, which yields gradients.
 
@@ -24,12 +24,12 @@ c, (3) is :math:`m (F + I + W)` plus
 ``zb-h1``              :math:`(pp - 1) (F + I - W)` where :math:`F + I \ge W`, for m >= 2 pp
 =====================  ===================================================
 
-The first holds where no transfer takes longer than a chunk's forward or backward pass, so that the passes of other
-micro-batches hide all but one trip there and back, those round the devices included; it is a lower bound elsewhere. The
-second is without transfers.
+The first formula holds if no transfer takes longer than a chunk's forward or backward pass. The passes of other
+micro-batches then hide all transfers but one trip there and back, hops from the last device to the first included.
+Otherwise it is a lower bound. The second formula is without transfers.
 
-The parts of T_pipe are makespans too: computation that of the computation alone, tensor-parallel what all-reduces add
-to it, sharding what gathers and scatters add to both, transfers what is left.
+The parts of T_pipe come from makespans too. Computation is the makespan of the computation alone. Tensor-parallel is
+what all-reduces add to it, sharding what gathers and scatters add to both, and transfers are the rest.
 """
 
 from typing import NamedTuple

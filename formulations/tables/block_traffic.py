@@ -1,62 +1,66 @@
 r"""
 What the devices of a block exchange within it: all-reduces of tensor groups, keys and values, tokens of experts.
 
-A block holds whole replicas of tp cp devices and whole expert groups of x ep (``taut.formulations.degrees``), tensor
-ranks first: device c tp + t of a replica has tensor rank t and context rank c. Devices of one c are a tensor group,
-those of one t a context ring; in an expert group those of one remainder by x exchange tokens. Each context rank has
-1/cp of the tokens of every sequence; with b sequences of s tokens, elements of e bytes, and keys w wide on one tensor
-rank,
+A block holds whole replicas of tp cp devices, and whole expert groups of x ep devices (``taut.formulations.degrees``).
+Device c tp + t of a replica has tensor rank t and context rank c. Devices with the same c are a tensor group, and
+devices with the same t a context ring. In an expert group the devices with the same remainder by x exchange tokens.
+Each context rank has 1/cp of the tokens of every sequence. A micro-batch has b sequences of s tokens, an element e
+bytes, and the keys of a tensor rank are w wide.
 
-(1) a tensor group sums a layer's output 4 times for every micro-batch, twice of them forward, and twice more where the
-    layer is recomputed as a whole, each by a ring (``taut.formulations.rings`` (1));
-(2) context ranks share attention in one of four ways (``taut.formulations.degrees`` (4)). A ring passes the keys and
-    values of every rank, :math:`M = e b w s / cp` bytes, through all others in cp - 1 steps: once forward, twice
-    backward, with their gradients, and once more where attention is computed again (Liu et al. 2023, arXiv 2310.01889).
-    A gather of all keys forward, the same and a scatter of their gradients backward, move the same bytes. An
-    all-to-all moves queries, keys, values and the attention's output, :math:`e b (2 q + w) s / cp` bytes with queries q
-    wide on a tensor rank, of which each of the other ranks gets 1/cp (Jacobs et al. 2023, arXiv 2309.14509): as often
-    forward as backward, and once more where attention is computed again, in two steps. ``a2a+p2p`` has it among the g
-    context ranks of a node, and between nodes a ring of cp / g - 1 steps, each with M bytes (Fang and Zhao 2024, arXiv
-    2405.07719);
-(3) where a stack overlaps a ring, a step goes beside the attention of the step before, whose products over the full
-    square are :math:`4 b w_s q s / (cp \, n)` FLOP at n steps a turn and a window of :math:`w_s` tokens, at the rate
-    that the fastest of the devices states for attention. Of each step the bytes that take longer show, and its latency,
-    as the streams of both meet once a step. It goes beside forward
-    attention forward, and twice that backward, where keys pass with their gradients. Gathers and all-to-alls stand
-    before and after attention, and nothing hides them (Transformer Engine, ``context_parallel.py``);
-(4) with several expert ranks each device has 1/tp of its context rank's tokens, :math:`T = b s / (cp\,tp)` of them of
-    :math:`e h` bytes. k of E experts take a token, and a share q of the experts gets it with probability
-    :math:`p(q) = 1 - \binom{E - qE}{k} / \binom{E}{k}`, since routing is even; less where the router keeps a token
-    within some groups of experts (``taut.data.layers.experts`` (5)). A token crosses to a node once, whatever
-    the number of its experts there, and in a node goes once to each device that has some (DeepEP, HybridEP: the flex
-    dispatcher of Megatron-LM). A node has g of the group's ep devices, so with the slowest links of the group inside
-    nodes and between them, and of the cards N of a node with G devices the share N / G, an exchange takes
+(1) A tensor group sums a layer's output 4 times for every micro-batch, 2 of these forward, and 2 times more if the
+    layer is recomputed as a whole, each by a ring (``taut.formulations.rings`` (1)).
+(2) Context ranks share attention in one of four ways (``taut.formulations.degrees`` (4)).
+
+    - A ring passes the keys and values of every rank, :math:`M = e b w s / cp` bytes, through all other ranks in cp - 1
+      steps: once forward, twice backward with their gradients, and once more if attention is computed again (Liu et al.
+      2023, arXiv 2310.01889).
+    - A gather of all keys moves the same bytes: a gather forward, and a gather and a scatter of gradients backward.
+    - An all-to-all moves queries, keys, values and the attention's output, :math:`e b (2 q + w) s / cp` bytes with
+      queries q wide on a tensor rank. Each other rank gets 1/cp of them (Jacobs et al. 2023, arXiv 2309.14509): once
+      forward, once backward, and once more if attention is computed again, in two steps.
+    - ``a2a+p2p`` is an all-to-all among the g context ranks of a node, and a ring of cp / g - 1 steps of M bytes
+      between nodes (Fang and Zhao 2024, arXiv 2405.07719).
+(3) If a stack overlaps a ring, a step runs during the attention of the step before. With n steps a turn and a window of
+    :math:`w_s` tokens this attention has :math:`4 b w_s q s / (cp \, n)` FLOP over the full square, at the rate that
+    the fastest device states for attention. A step then costs its latency, since both streams meet once a step, and
+    the time by which its bytes take longer. Backward, keys pass with their gradients during an attention that is twice
+    as long. Gathers and all-to-alls run before and after attention, and nothing hides them (Transformer Engine,
+    ``context_parallel.py``).
+(4) With expert ranks each device has 1/tp of its context rank's tokens: :math:`T = b s / (cp\,tp)` tokens of
+    :math:`e h` bytes. k of E experts take a token. Routing is even, so a share q of the experts gets a token with
+    probability :math:`p(q) = 1 - \binom{E - qE}{k} / \binom{E}{k}`, or less if the router keeps a token within some
+    groups of experts (``taut.data.layers.experts`` (5)). A token crosses to a node once, whatever the number of its
+    experts there. In a node it goes once to each device with some of its experts (DeepEP, HybridEP: the flex dispatcher
+    of Megatron-LM). A node has g of the group's ep devices, and gives each of its G devices N / G of its cards. With
+    the slowest links of the group inside nodes and between them an exchange takes
 
     .. math:: e T h \Big( ep \frac{g - 1}{g} p \big( \tfrac{1}{ep} \big) \frac{1}{B_{in}} + \big( \tfrac{ep}{g} - 1
         \big) p \big( \tfrac{g}{ep} \big) \max \big( \tfrac{1}{B_{out}}, \tfrac{G}{N} \big) \Big)
 
-    and the largest latency of the group once. Tokens are dispatched and combined forward, and both once more backward,
-    and where the layer is recomputed as a whole. The feed-forward part's all-reduce (1) is then that of the shared
-    experts, none without them; and where x is tp, one of the :math:`e k b s h / cp` bytes that the group's experts take
-    (gathered before them and scattered after them);
-    With the dispatcher ``alltoall`` (``taut.data.layers.dispatch``) its k rows go each to its own expert instead,
-    :math:`k (g - 1) / ep` of them inside the node and :math:`k (ep - g) / ep` to others. With ``allgather`` every token
-    goes to all nodes and to all of their devices, p = 1 whatever k, and ep of its rows in the place of k through each
-    tensor group: the ring of an all-gather of the x ep devices, and of a reduce-scatter back, in x ep - 1 steps of the
-    largest latency. With scores of s bytes a token takes :math:`e h + (s + 1) E` bytes forward, in three gathers: of
-    the tokens, of the scores of all experts, and of a byte for each that says whether it takes the token; and
-    :math:`s h` back, since outputs are cast to the scores' format and summed in it. Backward :math:`s h` are gathered,
-    and :math:`e h + s E` summed and scattered in two, as the byte has no gradient (``MoEAllGatherTokenDispatcher`` and
-    ``topk_routing_with_score_function`` of Megatron-LM). Bytes but those of ``allgather`` are times the imbalance
-    factor, and of what is dispatched forward, or again,
-    those in its format. Where a candidate hides exchanges (``taut.formulations.space`` (14)), a layer's E seconds of
-    them take :math:`\max(0, E - H)`, with H the least seconds of both passes of a layer with experts, of which half
-    hide what is exchanged forward. Such layers are alike, so ranges have sums of both;
-(5) seconds are bytes times the slowest inverse rate, plus steps times the largest latency, of the tensor group and of
-    the context ranks. Of its nodes' cards a context ring with g of G devices on a node gets g / G. But for (3) and (4)
-    none of it overlaps computation;
-(6) of named modules that are recomputed (``taut.data.analytic.recompute_modules``) ``core_attn`` passes keys and values
-    once more, ``mlp``, ``moe`` and, beside expert ranks, ``shared_experts`` sum their outputs once more, and ``moe``
+    and the largest latency of the group once. Tokens are dispatched and combined forward, again backward, and again if
+    the layer is recomputed as a whole. The all-reduce (1) of the feed-forward part is then the all-reduce of shared
+    experts, if there are some. If x = tp, there is one more all-reduce, of the :math:`e k b s h / cp` bytes that the
+    group's experts take: a gather before the experts, and a scatter after them.
+
+    - With the dispatcher ``alltoall`` (``taut.data.layers.dispatch``) each of a token's k rows goes to its own expert:
+      :math:`k (g - 1) / ep` inside the node, and :math:`k (ep - g) / ep` to other nodes.
+    - With ``allgather`` every token goes to all nodes and all of their devices: p = 1 for every k, and ep rows in the
+      place of k through each tensor group. It is the ring of an all-gather of the x ep devices, and of a reduce-scatter
+      back, in x ep - 1 steps of the largest latency. With scores of s bytes a token takes :math:`e h + (s + 1) E` bytes
+      forward, in three gathers: the tokens, the scores of all experts, and a byte for each expert that says whether it
+      takes the token. :math:`s h` bytes come back, since outputs are cast to the scores' format and summed in it.
+      Backward :math:`s h` are gathered, and :math:`e h + s E` are summed and scattered in two, as the byte has no
+      gradient (``MoEAllGatherTokenDispatcher`` and ``topk_routing_with_score_function`` of Megatron-LM).
+    - Bytes are multiplied by the imbalance factor, except under ``allgather``. What is dispatched forward, or again, is
+      in the format of dispatches.
+    - If a candidate hides exchanges (``taut.formulations.mechanisms.expert_ranks`` (14)), E seconds of a layer's
+      exchanges take :math:`\max(0, E - H)`. H is the least seconds of both passes of a layer with experts; half of H
+      hides the exchanges forward. All such layers are equal, so ranges have sums of E and of H.
+(5) Seconds are bytes times the slowest inverse rate, plus steps times the largest latency, of the tensor group and of
+    the context ranks. A context ring with g of the G devices of a node gets g / G of the node's cards. Except for (3)
+    and (4) nothing overlaps computation.
+(6) If named modules are recomputed (``taut.data.analytic.recompute_modules``), ``core_attn`` passes keys and values
+    once more. ``mlp``, ``moe`` and, with expert ranks, ``shared_experts`` sum their outputs once more. ``moe`` also
     dispatches and combines once more.
 """
 

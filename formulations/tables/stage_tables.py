@@ -11,14 +11,18 @@ For every range, at the degrees of a block and one (micro_batch, sequence_parall
 (2) traffic[r, i, j] inside a block, and forward[i, j] of it (``taut.formulations.tables.block_traffic``);
 (3) parameters[i, j] of one device, and experts[i, j], those of them that fewer devices of a stage hold than the rest
     (``taut.formulations.degrees`` (3));
-(4) activation[r, i, j] bytes kept per micro-batch in flight, layer_activation[r, i, j] of these those of the layer that
-    keeps most, without what embedding and head keep, workspace[r, i, j] bytes for the layer that is being
-    recomputed, logits[i, j] bytes of the loss's passing copies (``LOGIT_BYTES`` an entry, or what the stack takes),
-    buffers[i, j] bytes of messages under way (one received, one sent), of the gathered input under sequence
-    parallelism, of all keys and values with their gradients where context ranks gather them, and of all tokens of an
-    expert group with their scores, and their outputs or gradients, also in a wider format where they are summed in one,
-    where its ranks gather them, and largest[i, j] parameters of the largest layer;
-(5) message[j] bytes between the stage that ends before layer j and the next one, on one tensor rank.
+(4) bytes and parameters that decide the memory of a stage:
+
+    - activation[r, i, j]: bytes kept for each micro-batch in flight;
+    - layer_activation[r, i, j]: bytes of the layer that keeps most, without embedding and head;
+    - workspace[r, i, j]: bytes of the layer that is being recomputed;
+    - logits[i, j]: bytes of temporary copies in the loss (``LOGIT_BYTES`` an entry, or what the stack takes);
+    - buffers[i, j]: bytes of one message received and one sent, and of the gathered input under sequence parallelism;
+      if context ranks gather keys, of all keys and values with their gradients; if expert ranks gather tokens, of all
+      tokens of an expert group with their scores, and of their outputs or gradients, also in the wider format in which
+      they are summed;
+    - largest[i, j]: parameters of the largest layer;
+(5) message[j]: bytes from a stage that ends before layer j to the next stage, on one tensor rank.
 
 A range's figures are sums over layer kinds (``taut.formulations.tables.priced_layers``), so equal ranges get equal
 floats.

@@ -1,48 +1,51 @@
 r"""
 Exact division of layers into stages: dynamic programming over thresholds on the slowest stage.
 
-Sets, data and the problem are those of ``taut.formulations.partition``: minimise the sum of the stages' ``low`` seconds
-and of cuts, plus (m - 1) times the largest ``high`` seconds (a sum and a bottleneck objective together), so that every
-stage fits its memory and the patterns use up the slow tensor groups. Labels over a graph of states solve it
-(``taut.solver.layer_division.labels``, (1) to (5) there), with one state a stage where devices are alike.
+The problem is ``taut.formulations.partition``: minimise the sum of the stages' ``low`` seconds and of cuts, plus
+(m - 1) times the largest ``high`` seconds, a sum and a bottleneck together. Every stage fits its memory, and the
+patterns use up the slow tensor groups. Labels over a graph of states solve it
+(``taut.solver.layer_division.labels`` (1) to (5)). If all devices are equal, a stage has one state.
 
-With two classes of device a state is (a, b): a stages before are all fast and b all slow. Divisions with at most one
-mixed stage are found apart from those with more: one mixed stage has the seconds of the slow class
-(``taut.formulations.partition`` (5)), in the first the only one. What is known to be needed in any case, as single
-pipelines are by (2) to (7), ends the search at the first division that takes no more.
+With two classes of device a state is (a, b): a of the stages before are all fast, and b all slow. Divisions with at
+most one mixed stage are found apart from divisions with more. In the former the only mixed stage has the seconds of the
+slow class, in the latter one of the mixed stages has (``taut.formulations.partition`` (5)). Every placement takes at
+least the bound by single pipelines, (2) to (7), so the search ends at the first division that takes no more.
 
-(1) The optimizer takes its seconds by parameter times the parameters of the largest stage. Let F(c) be the optimum
-    without it under a cap of c parameters, p those of its largest stage: no division between p and c is better than
-    F(c) + optimizer p, and the next cap is below p. As F rises while caps fall, it ends where
-    :math:`F(c)` plus the optimizer of an even division is no better than the best.
+(1) The optimizer takes its seconds for a parameter times the parameters of the largest stage. Let F(c) be the optimum
+    without the optimizer if no stage has more than c parameters, and let p be the parameters of its largest stage. No
+    division whose largest stage has p to c parameters is better than F(c) + optimizer p. The next cap is below p. F
+    rises while caps fall. The search ends if :math:`F(c)` plus the optimizer of an even division is no better than the
+    best.
 
-Where a framework states some divisions alone (``taut.formulations.divisions``), the optimum is the least over their
-families of one whose stages have the layers of the family.
+If a framework states only some divisions (``taut.formulations.divisions``), the optimum is the least over their
+families, with the layers of every stage held to the family.
 
-One pipeline on two classes of device bounds any placement. It passes every stage on a block of one class, fast or slow;
-the stage is all of that class or mixed. For given numbers of stages that it passes on slow blocks it takes at least the
-optimum of ``taut.formulations.partition`` (1) or (1') with
+One pipeline on two classes of device bounds any placement. It passes every stage on a block of one class, fast or slow.
+The stage itself is all of this class, or mixed. Fix the number of stages that the pipeline passes on slow blocks. It
+takes at least the optimum of ``taut.formulations.partition`` (1) or (1') with
 
-(2) the seconds of the class that is passed, both in the sum and in the slowest stage, as it waits for its own slowest;
+(2) the seconds of the passed class, both in the sum and in the slowest stage: a pipeline waits for its own slowest
+    stage;
 (3) the memory and the ring of the stage's pattern: all fast, all slow or mixed;
-(4) what a hop between classes adds, wherever a stage is passed on another class than the one before, and what hops
-    between nodes add that its blocks of each class ask for.
+(4) what a hop between classes adds wherever the class changes, and what hops between nodes add for its blocks of each
+    class.
 
-With :math:`D_\theta` the least sum where no stage takes more than :math:`\theta`, it is the least
+Let :math:`D_\theta` be the least sum if no stage takes more than :math:`\theta`. The optimum is the least
 :math:`(m - 1) \theta + D_\theta` over the seconds of ranges, found as in ``taut.solver.layer_division.labels`` (3).
 
-Every placement has such pipelines. Let F and S be the fast and the slow blocks, :math:`F + S = dp\,pp`.
+Let a placement have F fast and S slow blocks, :math:`F + S = dp\,pp`. One of these cases holds:
 
-(5) If no pipeline is all slow, the one with the most slow blocks has :math:`\lceil S / dp \rceil` to
+(5) No pipeline is all slow. The pipeline with the most slow blocks has :math:`\lceil S / dp \rceil` to
     :math:`pp - 1` of them.
-(6) If some pipeline is all slow, no stage is all fast. If then all others are all fast, pp divides F and every stage
-    is mixed; the all-slow pipeline is bounded with that.
-(7) Otherwise a of them are all fast and :math:`b \ge 1` have blocks of both classes, :math:`F - a\,pp` fast ones
-    together. One of these has the fewest, f, and :math:`f \le \lfloor (F - a\,pp) / b \rfloor`. It and the all-slow one
-    bound the step for every f that some a and b allow (``taut.solver.layer_division.pairs``).
+(6) Some pipeline is all slow, and all others are all fast. Then pp divides F, and every stage is mixed. The all-slow
+    pipeline is bounded with mixed stages.
+(7) Some pipeline is all slow, so no stage is all fast. a pipelines are all fast, and :math:`b \ge 1` pipelines have
+    blocks of both classes, :math:`F - a\,pp` fast blocks together. One of the latter has the fewest fast blocks, f, and
+    :math:`f \le \lfloor (F - a\,pp) / b \rfloor`. This pipeline and the all-slow one together bound the step, for
+    every f that some a and b allow (``taut.solver.layer_division.pairs``).
 
-Each of these is a case, and the least of them is a bound. Nothing is said of which class is quicker on a range. Where
-blocks span nodes, n_1 is not known, and (5) with up to pp slow blocks is the only case.
+The least case is a bound. Nothing is assumed about which class is quicker on a range. If blocks span nodes, n_1 is not
+known, and (5) with up to pp slow blocks is the only case.
 
 References
 ----------
