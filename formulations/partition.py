@@ -20,32 +20,34 @@ In the latency model ``step`` the step ends when the last stage has reduced its 
      its way back, R(x) the stage's reduction and P_x its parameters. With overlap of reductions and one class of device
      R(x) = ring_x max(unhidden(x), exchanged(x) - (low(x) - forward(x)) / ring_x), otherwise ring_x exchanged(x).
 
-With one device type there is one pattern and low = high = seconds. With two classes of device (the slowest type, and
-all others as fast as the fastest of them), n_1 blocks being of the slow class, a stage's dp replicas are all
-fast (q = 0), all slow (1) or mixed (2). A pipeline passes each stage on one of its replicas, so low(x) is the fastest
-and high(x) the slowest class present (of a single stage, low as well: one replica is a whole pipeline), and
+With one device type there is one pattern, and low = high = seconds.
+
+**Two classes of device**: the slowest type, and all other types at the pace of the fastest of them. Let n_1 blocks be
+of the slow class. A stage's dp replicas are all fast (q = 0), all slow (1) or mixed (2). A pipeline passes each stage
+on one of its replicas, so low(x) has the fastest class in the stage, and high(x) the slowest. In a single stage one
+replica is a whole pipeline, so low has the slowest class too. The numbers of slow and mixed stages satisfy
 
 (4) dp * #slow + #mixed <= n_1 <= dp * #slow + (dp - 1) * #mixed.
 
-A block that spans nodes is as slow as its slowest device, so it is of the slow class where it holds one of that type.
-With n slow nodes that hold s devices, and blocks of b devices, (4) holds for some n_1 from s / b, rounded up, to n.
+A block that spans nodes is as slow as its slowest device, so one slow device makes it slow. With n slow nodes that hold
+s devices, and blocks of b devices, (4) holds for some n_1 from s / b, rounded up, to n.
 
-This relaxes the problem only in that the pipeline that meets the slowest stage may take the fastest replica elsewhere;
-it is exact when no stage is mixed. Where stages are mixed,
+The problem is a relaxation: the pipeline that meets the slowest stage may take the fastest replica elsewhere. It is
+exact if no stage is mixed. If stages are mixed,
 
-(5) low of one of them is the slow class's: if the slowest stage is mixed, a pipeline that meets it takes a slow replica
-    of it; and if it is not, all its replicas are alike, so every pipeline meets the slowest stage, among them one that
-    takes a slow replica of a mixed stage.
+(5) low of one mixed stage has the slow class. Proof: if the slowest stage is mixed, a pipeline that meets it takes a
+    slow replica of it. If it is not mixed, its replicas are equal, and every pipeline meets the slowest stage. One of
+    the pipelines takes a slow replica of a mixed stage.
 
-(6) Where a stage is all fast and another all slow, every pipeline makes a hop between blocks of both classes. What that
-    adds at least to hops of the least seconds comes on top of (1). Let y be the first stage of the class that comes
-    second. In (1') U_x takes it in full for x < y, and without its way back from y on. The hop may lie before a mixed
-    stage that stands between the first stages of both classes, so U_x of this stage takes it without its way back. By
-    (5) the pipeline takes a slow replica of the only mixed stage after slow stages, if the slow class passes no stage
-    quicker. The hop then comes later.
+(6) If one stage is all fast and another all slow, every pipeline makes a hop between blocks of both classes. What this
+    hop adds at least to the least hop comes on top of (1). Let y be the first stage of the class that comes second. In
+    (1') U_x takes it in full for x < y, and without its way back from y on. If a mixed stage stands between the first
+    stages of both classes, the hop may lie before it, so U_x of this stage takes it without its way back. By (5) the
+    pipeline takes a slow replica of the only mixed stage after slow stages, if the slow class passes no stage quicker.
+    The hop then comes later.
 
-(7) Of one pipeline the class of every block is known, and with it its seconds, all of its hops between classes, and the
-    rings of its stages. What pipelines any placement has follows from n_1 (``taut.solver.layer_division.divide``).
+(7) For a single pipeline the class of every block is known, and so are its seconds, its hops between classes, and the
+    rings of its stages. n_1 says which pipelines a placement must have (``taut.solver.layer_division.divide``).
 """
 
 from collections.abc import Iterator

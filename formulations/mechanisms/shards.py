@@ -2,36 +2,36 @@ r"""
 Shards: devices that hold the same weights share weights, gradients and optimizer states between them (ZeRO).
 
 (7) Under ZeRO-2 and 3 every ``dp_shard`` consecutive replicas share one copy of weights, gradients and optimizer
-    states. All dp replicas share one copy; with ``hybrid_sharding`` the largest divisor of dp above 1 does as well
-    whose tensor groups fit every node together. A fixed ``dp_shard`` is a further number, under ZeRO-1 (optimizer
-    states) too where ZeRO-1 is fixed. Groups of fewer than dp replicas are priced by the latency model ``step`` alone,
-    where memory is a sum of terms. Candidates with several context ranks have one copy.
-(9) Pipelines of more than one stage take the ZeRO stages of ``pipeline_zero`` where it is given.
+    states. A candidate has one copy for all dp replicas. With ``hybrid_sharding`` there is a second candidate, whose
+    ``dp_shard`` is the largest divisor of dp above 1 whose tensor groups fit every node together. A fixed ``dp_shard``
+    is one more choice, and under a fixed ZeRO-1 (optimizer states) as well. Only the latency model ``step`` prices
+    several copies, and only if memory is a sum of terms. With several context ranks there is one copy.
+(9) In pipelines the ZeRO stage is one of ``pipeline_zero``, if it is given.
 
 A range of layers has P parameters on a device, P' of them of experts, with :math:`w, g, o` bytes of weight, gradient
-and state for each. Under ZeRO stage k or above :math:`d_k` devices share one copy, and otherwise :math:`d_k = 1`;
-:math:`d'_k` counts those that hold the same experts. A device holds
+and state for each. Under ZeRO stage k or above :math:`d_k` devices share one copy; otherwise :math:`d_k = 1`.
+:math:`d'_k` counts the devices of a copy that hold the same experts. A device holds
 
 (1) :math:`\lceil (P - P') w / d_3 \rceil + \lceil P' w / d'_3 \rceil` bytes of weights, with gradients
-    :math:`g, d_2, d'_2` and states :math:`o, d_1, d'_1` alike. Stage 3 adds two of the largest layer's weights, and in
-    a pipeline the range's weights and gradients whole (``taut.formulations.tables.memory`` (1));
-(2) moments in half precision are updated in single precision, of one parameter group at a time, experts or all others:
-    :math:`8 \max(\lceil (P - P') / d_1 \rceil, \lceil P' / d'_1 \rceil)` bytes beside (1), when no activations are
-    kept;
-(3) under stages 2 and 3 the gradients of a layer are whole until the replicas have summed them, first in the weights'
-    format, as the pass leaves them, and copied into that of the sum for the reduce-scatter, which the next layer's
-    gradients wait for: :math:`w + g` bytes for each parameter of the largest layer. Under stage 3 in a pipeline, where
-    (1) has the summed ones whole, the copy is made when no activations are left, and :math:`w` bytes remain.
+    :math:`g, d_2, d'_2` and states :math:`o, d_1, d'_1` in the same way. Stage 3 adds two of the largest layer's
+    weights, and in a pipeline the range's whole weights and gradients (``taut.formulations.tables.memory`` (1));
+(2) in the optimizer's step, if moments are in half precision, the moments of one parameter group (experts, or all other
+    parameters) in single precision: :math:`8 \max(\lceil (P - P') / d_1 \rceil, \lceil P' / d'_1 \rceil)` bytes besides
+    (1). No activations are kept then;
+(3) under stages 2 and 3 the whole gradients of the largest layer, until the replicas have summed them: :math:`w + g`
+    bytes a parameter. The pass leaves them in the weights' format, and the reduce-scatter, for which the next layer's
+    gradients wait, copies them into the format of the sum. In a pipeline under stage 3, (1) has whole summed gradients,
+    and the copy is made when no activations are left, so :math:`w` bytes remain.
 
-The terms of time (``taut.formulations.terms``) are two in the passes and two after them, for experts that fewer devices
-hold and for all other parameters:
+The terms of time (``taut.formulations.terms``) are two in the passes and two after them: for experts that fewer devices
+hold, and for all other parameters.
 
-(4) stage 3 gathers the weights of a layer before each pass, and stages 2 and 3 scatter its gradients after it, in the
-    group of a copy. A gather or a scatter is half an all-reduce;
-(5) after the passes one ring of all holders sums the gradients under stages 0 and 1. Under stage 2 it gathers the
-    updated weights; stage 3 leaves nothing. Where groups of s devices have a copy each, the devices at one place of
-    every copy sum their 1/s of the gradients. Stage 1 scatters the gradients within a copy before, and stages 1 and 2
-    gather the weights within it after.
+(4) Stage 3 gathers the weights of a layer before each pass. Stages 2 and 3 scatter its gradients after the pass. Both
+    run in the group of a copy. A gather or a scatter is half an all-reduce.
+(5) After the passes one ring of all holders sums the gradients under stages 0 and 1, and gathers the updated weights
+    under stage 2. Stage 3 leaves nothing. With several copies of s devices each, the devices at one place of every copy
+    sum their 1/s of the gradients. Before this sum stage 1 scatters the gradients within a copy. After it stages 1 and
+    2 gather the weights within a copy.
 
 Sources of (3): PyTorch's FSDP2, ``post_backward`` in ``_fsdp_param_group.py`` and ``foreach_reduce`` in
 ``_fsdp_collectives.py``; Megatron-FSDP and DeepSpeed have buckets of about a layer's gradients.

@@ -1,50 +1,49 @@
 r"""
 Memory of a stage, and whether it fits.
 
-For stage x on range [i, j) under recompute r, with P parameters on a tensor rank, :math:`w, g, o` bytes of weight,
-gradient and optimizer state for each, :math:`d_k` the devices that share one copy
-(``taut.formulations.space`` (7), of experts those that hold the same) under ZeRO stage k or above and 1 otherwise, and
-:math:`q_x` micro-batches in flight, the terms are
+Stage x on range [i, j) under recompute r has P parameters on a tensor rank, with :math:`w, g, o` bytes of weight,
+gradient and optimizer state for each. Under ZeRO stage k or above :math:`d_k` devices share one copy
+(``taut.formulations.mechanisms.shards`` (7); for experts the devices that hold the same experts); otherwise
+:math:`d_k = 1`. With :math:`q_x` micro-batches in flight the terms are
 
 (1) weights: :math:`\lceil P w / d_3 \rceil`, gradients: :math:`\lceil P g / d_2 \rceil`, states:
-    :math:`\lceil P o / d_1 \rceil` (Rajbhandari et al., arXiv 1910.02054). Under stage 3 the weights are gathered layer
-    by layer, the next while one is in use: twice the largest layer's; a pipeline, which would gather anew for every
-    micro-batch, keeps the stage's weights and gradients whole as well (PyTorch's FSDP within a pipeline);
-(2) activations, under full recompute checkpoints: :math:`q_x` times what stays of a micro-batch, with
-    :math:`q_x = \min(pp - x, m)` for 1F1B and m for GPipe; an order-priced schedule holds what its
-    order makes it hold (``taut.formulations.schedules.plan_orders`` (1));
-(3) workspace, logits, buffers: what recomputing, the loss and messages hold for a moment
-    (``taut.formulations.tables.stage_tables``). Instead of the logits, if they are more, under stages 2 and 3 a layer's
-    gradients that the replicas have not summed yet, weighed as gradients: they come when the loss's copies are gone
-    (``taut.formulations.mechanisms.shards`` (3)).
+    :math:`\lceil P o / d_1 \rceil` (Rajbhandari et al., arXiv 1910.02054). Under stage 3 a layer's weights are gathered
+    while the layer before is in use, so twice the largest layer's weights are added. A pipeline would gather anew for
+    every micro-batch, so it keeps the stage's whole weights and gradients too (PyTorch's FSDP within a pipeline);
+(2) activations, or checkpoints under full recompute: :math:`q_x` times the bytes that stay of a micro-batch, with
+    :math:`q_x = \min(pp - x, m)` for 1F1B and m for GPipe. Under an order-priced schedule the order says how many
+    micro-batches a device holds (``taut.formulations.schedules.plan_orders`` (1));
+(3) workspace, logits and buffers: what recomputation, the loss and messages hold for a moment
+    (``taut.formulations.tables.stage_tables``). Under stages 2 and 3 the gradients of a layer before the replicas sum
+    them take the place of the logits if they are more; they come when the loss's copies are gone
+    (``taut.formulations.mechanisms.shards`` (3)). They have the coefficient of gradients.
 
-(4) bytes = sum over terms of coefficient times term + overhead, that of groups included: of stages, and of replicas
-    (those of contexts too), where there are several. The terms are a list, which ``taut.formulations.terms`` (3) sums;
-(5) feasible on a device type: ceil(bytes / 1024) + margin <= capacity, in KiB.
+(4) bytes = sum over terms of coefficient times term, plus overhead. The overhead has a part for several stages, and a
+    part for several replicas or context ranks. ``taut.formulations.terms`` (3) sums the list of terms;
+(5) a plan fits a device type if ceil(bytes / 1024) + margin <= capacity, in KiB.
 
 Coefficients are 1 in the analytic model and fitted otherwise. Every term is rounded up to a whole byte, so a plan is
 feasible for every reader or for none.
 
-In the optimizer's step, when activations are gone, a device needs no less than (1), the overhead, and what moments in
-half precision take for a moment (``taut.formulations.mechanisms.shards`` (2)). (7)
+(6) A device with several chunks holds the weights, gradients, states and logits of all its chunks, and the activations
+    that its order keeps at once. It runs one pass at a time, so it holds the workspace and buffers of its largest
+    chunk.
+(7) In the optimizer's step activations are gone. A device needs (1), the overhead, and the moments that are cast if
+    they are in half precision (``taut.formulations.mechanisms.shards`` (2)).
+(8) If a single stage runs the layers of one micro-batch's forward pass during the backward pass of another, a layer of
+    the backward pass is free when the next layer of the forward pass begins. The device therefore holds at most one
+    micro-batch and its largest layer once more (Megatron-LM's ``combined_1f1b.py`` and
+    ``model_chunk_schedule_plan.py``; layers whose activations never shrink towards the last, or repeat).
 
-Where one stage runs the layers of a micro-batch's forward pass beside those of another one's backward pass, each layer
-of the latter is free when the next one of the former begins, so that the device holds no more than a micro-batch and
-its largest layer once more (Megatron-LM's ``combined_1f1b.py`` and ``model_chunk_schedule_plan.py``; layers whose
-activations never shrink towards the last, or repeat). (8)
+Lower bounds for devices with several chunks, as sums over their chunks (``taut.formulations.order_division`` (2)), with
+:math:`n_c` micro-batches of chunk c in flight and :math:`a_c` bytes of activations each:
 
-A device with several chunks holds the weights, gradients, states and logits of all of them, the activations that its
-order keeps at once, and, as it runs one pass at a time, the largest workspace and buffers of any. (6)
-
-Least figures of such devices, as sums over their chunks (``taut.formulations.order_division`` (2)), with :math:`n_c`
-micro-batches of chunk c in flight, :math:`a_c` bytes of activations of each:
-
-(9) where passes of two micro-batches run side by side, a device holds its largest chunk's activations once more:
-    :math:`\sum_c n_c a_c + \max_c a_c` is the largest of the sums that count one more of a single chunk;
-(10) of L parts, chunk c of C has one of the parts c to L - C + c. Workspace and buffers of a range are those of its
-     largest part, and of a device those of its largest chunk; so no device has less than the least, over devices, of
-     the largest, over their chunks, of the least figure of these parts;
-(11) each parameter takes the bytes of ``taut.formulations.mechanisms.shards``, less than the rounding adds.
+(9) if passes of two micro-batches run side by side, a device holds the activations of its largest chunk once more:
+    :math:`\sum_c n_c a_c + \max_c a_c`, the largest of the sums that count a single chunk once more;
+(10) of L parts, chunk c of C has at least one of the parts c to L - C + c. A range has the workspace and buffers of its
+     largest part, and a device those of its largest chunk. Take the least figure of a chunk's parts, the largest over
+     the chunks of a device, and the least over devices: no device has less;
+(11) each parameter takes the bytes of ``taut.formulations.mechanisms.shards``, less than rounding adds.
 """
 
 from dataclasses import dataclass
