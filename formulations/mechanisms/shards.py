@@ -119,6 +119,12 @@ def check_groups(fixed: Mapping[str, Any]) -> None:
         raise FieldError("fix", f"dp_shard={fixed['dp_shard']}", f"expected {wanted}")
 
 
+def stages_asked(fixed: Mapping[str, Any]) -> list[int]:
+    """ZeRO stages 2 and 3 that fixed values ask for: the fixed one, or both for copies of any stage."""
+    wanted = (2, 3) if "dp_shard" in fixed and "zero" not in fixed else (fixed.get("zero"),)
+    return [stage for stage in (2, 3) if stage in wanted]
+
+
 def fixed_copies(fixed: Mapping[str, Any], devices: int) -> dict[str, Any]:
     """
     Fixed values of which ``copies`` counts copies, as launchers do: with N copies 1 / N of the replicas share one.

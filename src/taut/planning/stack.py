@@ -18,6 +18,7 @@ from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.stack import SCHEDULES, Schedule, Stack, calibration_for
 from taut.errors import FieldError
+from taut.formulations.mechanisms.shards import stages_asked
 from taut.formulations.space import StrategySpace
 from taut.planning.choices import OF_ALL_STAGES
 from taut.planning.request import PlanRequest
@@ -250,5 +251,4 @@ def _zero_stages(request: PlanRequest, stack: Stack) -> list[int]:
     """ZeRO stages of the stack; stages 2 and 3 under the papers' latency models only where they are asked for."""
     if request.latency.prices_mechanisms:
         return list(stack.zero)
-    wanted = (2, 3) if "dp_shard" in request.fix and "zero" not in request.fix else (request.fix.get("zero"),)
-    return [0, 1, *(stage for stage in (2, 3) if stage in wanted)]
+    return [0, 1, *stages_asked(request.fix)]
