@@ -4,11 +4,13 @@ From what a user names to a spec: a catalog entry, one of our YAML files, or a H
 A cluster name may repeat a catalog entry: ``dgx-a100:16`` is sixteen of its nodes. In a cluster file ``device`` is a
 catalog name or a description in place, and ``bandwidth_matrix`` is the path of a CSV matrix (relative to the file, its
 unit in ``bandwidth_unit``) or the rows in place; ``latency_matrix`` likewise, in microseconds.
+
+A file that states no name has its own. A wrong name is refused with the nearest right one (``taut.data.suggest``).
 """
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +31,45 @@ from taut.data.known_hardware import warn_of_units
 from taut.data.memory import MemoryModel
 from taut.data.memory_network import read_memory_network
 from taut.data.model import ModelSpec
-from taut.data.named import Name, unknown_name, values_of_file
+from taut.data.read import read_yaml
 from taut.data.readers.huggingface import read_config
 from taut.data.readers.matrix_csv import read_matrix
 from taut.data.readers.profile_csv import read_costs
+from taut.data.spec import shorten
 from taut.data.stack import Stack
+from taut.data.suggest import nearest
 from taut.errors import DataError
+
+Name = str | os.PathLike[str]
+"""A catalog name or a file."""
+
+
+def values_of_file(what: str, name: str, known: Iterable[str], otherwise: str = "a .yaml file") -> dict[str, Any]:
+    """
+    Plain values of the YAML file that a user names.
+
+    ``what``: what the file describes, such as ``calibration``; ``name``: what was given, no name of the catalog;
+    ``known``: names of the catalog; ``otherwise``: what may stand for a catalog name, in words. Raises ``DataError`` if
+    it is no YAML file, or one that cannot be read.
+    """
+    if not name.endswith((".yaml", ".yml")):
+        raise DataError(unknown_name(what, name, known, otherwise))
+    path = Path(name)
+    return {"name": path.stem, **read_yaml(path, f"a {what} file")}
+
+
+def unknown_name(
+    what: str, name: str, known: Iterable[str], otherwise: str, base: str | None = None, count: str = ""
+) -> str:
+    """The refusal of a name, with the known one nearest to its ``base``, and ``count`` nodes as in the name."""
+    names = list(known)
+    fault = "is a folder" if os.path.isdir(name) else "is not in the catalog"
+    near = nearest(name if base is None else base, names)
+    listed = "a catalog name" if near else f"one of {', '.join(names)}"
+    return f"{what} {shorten(name)} {fault}, expected {listed}, or {otherwise}" + (
+        f"; did you mean {near}{count}?" if near else ""
+    )
+
 
 _REPEATED = re.compile(r"(.+?)[:x*]([1-9]\d{0,5})", re.IGNORECASE)
 """A name with a number of nodes, as ``dgx-a100:16`` or, what is refused, ``dgx-a100x16``."""

@@ -32,8 +32,7 @@ from pydantic import (
 )
 
 from taut.data.layers.experts import ExpertsSpec
-from taut.data.layers.latent import LatentSpec
-from taut.data.layers.layer import BLOCK, LayerSpec
+from taut.data.layers.layer import BLOCK, LatentSpec, LayerSpec
 from taut.data.layers.sizes import MOST_LAYERS, MOST_PARAMETERS, Count, LayerCount
 from taut.data.spec import Spec
 

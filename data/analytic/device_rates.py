@@ -94,7 +94,7 @@ class Rates:
     ``product`` is the seconds of a FLOP in large matrix products, by which an unfused attention core's are priced;
     ``kept`` the bytes that products keep of ``KEPT_BLOCK`` inputs, (3), and ``cast`` those that a cast moves for every
     number, (5); ``head`` the operators of the head where they are others than a layer's, (4). ``selective_products``
-    says what selective recompute keeps (``taut.data.analytic.kept_activations`` (3)), ``fused_experts`` that biases and
+    says what selective recompute keeps (``taut.data.analytic.layer_costs`` (3)), ``fused_experts`` that biases and
     activation of experts are part of their products' kernels, ``fused_loss`` that the logits' gradient takes their
     place, ``imbalance`` the load of the fullest rank's experts over the mean, ``summed`` the bytes of a number of
     the experts' outputs where expert ranks gather all of their tokens and sum these, 0 where they do not.

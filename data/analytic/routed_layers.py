@@ -3,7 +3,7 @@ Work and kept bytes of layers with experts or latent attention, on one of t tens
 
 A micro-batch has n tokens of hidden size h. Sizes of experts and latent attention are those of
 ``taut.data.layers.experts`` (E experts of which k take a token, widths :math:`f_e` and :math:`f_s`) and
-``taut.data.layers.latent`` (a heads, ranks :math:`r_q, r_{kv}`, channels :math:`d_n, d_r, d_v`), elements have e bytes.
+``taut.data.layers.layer`` (a heads, ranks :math:`r_q, r_{kv}`, channels :math:`d_n, d_r, d_v`), elements have e bytes.
 
 (1) Products, of rows x sums with sums x columns: the router's n x h with h x E on every rank; the shared experts' two
     of width :math:`f_s / t`; and the experts' two of width :math:`f_e / t`, in one kernel each: of
@@ -179,7 +179,7 @@ def routed_kept(layer: LayerSpec, recompute: str, tokens: int, rates: Rates) -> 
     Bytes that a layer with experts, latent attention or normed queries keeps of a micro-batch, (4).
 
     Under full recompute that is its input; where selective recompute keeps every second product's output
-    (``taut.data.analytic.kept_activations`` (3)), those of queries, values and the parts' first products, the
+    (``taut.data.analytic.layer_costs`` (3)), those of queries, values and the parts' first products, the
     attention's output, the layer's input and, gated, the last products' outputs.
 
     ``recompute``: ``none``, ``selective`` or ``full``; ``tokens``: tokens of a micro-batch on a context rank.

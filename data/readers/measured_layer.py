@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from taut.data.analytic.device_rates import ELEMENT_BYTES, KEPT_BYTES
-from taut.data.analytic.kept_activations import activation_bytes
+from taut.data.analytic.layer_costs import activation_bytes
 from taut.data.costs import CostRow, Recompute
 from taut.data.device import DeviceSpec, Precision
 from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec

@@ -28,7 +28,7 @@ from taut.formulations.links import Links
 from taut.formulations.pair_table import PairTable, least_core
 from taut.formulations.rings import RingRates
 from taut.solver.bounds.node_walks import least_walks, tree_edges
-from taut.solver.placement.path_cover.racks.visits import fast_clusters
+from taut.solver.placement.path_cover.racks import fast_clusters
 
 
 class Walks(NamedTuple):

@@ -7,14 +7,18 @@ From a finished search to a plan document with its certificate.
 (3) verified gap: the gap to the part of the bound that ``verify`` derives again. All bounds here are, so it equals (1);
 (4) the bound without a memory margin takes what the search left of the time limit, and closed forms from then on;
     after Ctrl-C it is left out.
+
+The bound without a margin is (2) of ``taut.solver.bounds.checks``. It says what the margin costs at most.
 """
 
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
+
+import numpy as np
 
 from taut.data.units import KIB
 from taut.errors import SolverError
@@ -22,8 +26,9 @@ from taut.formulations.latency import step_time
 from taut.formulations.meshes.choice import MeshChoice
 from taut.formulations.meshes.step_time import MeshPlan, mesh_memory, mesh_step
 from taut.formulations.problem import PlanningProblem
+from taut.solver.bounds.checks import Proof
+from taut.solver.bounds.computations import first, strongest
 from taut.solver.bounds.ladder import Ladder
-from taut.solver.bounds.margin_free import MarginFreeBound, margin_free_bound
 from taut.solver.branch_and_bound.stop import Stopwatch, interrupt_requested
 from taut.solver.certificate.document import (
     FORMAT,
@@ -37,7 +42,52 @@ from taut.solver.certificate.document import (
 from taut.solver.certificate.figures import communication_gap, finite, paid, predicted, status_of
 from taut.solver.certificate.node_counts import NodeCountsSection
 from taut.solver.meshes.search import MeshSearch
-from taut.solver.result import CandidateBound, Limits, SearchResult, StoppedBy, relative_gap
+from taut.solver.result import CandidateBound, Limits, SearchResult, Source, StoppedBy, relative_gap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarginFreeBound:
+    """The bound in seconds, and what proves it."""
+
+    seconds: float
+    proofs: tuple[Proof, ...]
+
+
+def margin_free_bound(ladder: Ladder, stop: Callable[[], bool] = lambda: False) -> MarginFreeBound:
+    """
+    Global lower bound if no memory margin had to be kept.
+
+    The least bound over all candidates, each by the strongest rungs that apply; those whose closed form is no better
+    than the least so far are not bounded further. Order-priced candidates come last, as in the search.
+
+    ``ladder``: the problem, with or without its margin; ``stop``: asked before every candidate; from where it says so
+    on closed forms count alone, those that are known already.
+    """
+    free, candidates = ladder.without_margin(), ladder.problem.candidates
+    least, proofs = np.inf, list[Proof]()
+    for index in sorted(range(len(candidates)), key=lambda i: _turn(free, i)):
+        candidate = candidates[index]
+        if free.first(candidate)[0] >= least:
+            continue
+        found = first(free, candidate) if stop() else strongest(free, candidate, least)
+        if found.source is not Source.RELAXATION:
+            proofs.append(Proof(candidate=index, source=str(found.source), witness=found.witness))
+        least = min(least, found.seconds)
+    needed = tuple(proof for proof in proofs if _matters(free, proof, least))
+    return MarginFreeBound(seconds=float(least), proofs=needed)
+
+
+def _matters(free: Ladder, proof: Proof, least: float) -> bool:
+    """Whether a bound that takes no proof is not as good."""
+    seconds, source = free.first(free.problem.candidates[proof.candidate])
+    return source is Source.BALANCE or seconds < least
+
+
+def _turn(free: Ladder, index: int) -> tuple[bool, float]:
+    """Closed forms first, each kind by its closed form."""
+    candidate = free.problem.candidates[index]
+    return candidate.is_order_priced, free.first(candidate)[0]
+
 
 MOST_EXAMINED = 20
 """Examined choices of meshes that a document lists."""

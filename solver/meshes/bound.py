@@ -41,8 +41,7 @@ from taut.formulations.gradient_reductions import least_bytes
 from taut.formulations.least_traffic import seconds_of_best
 from taut.formulations.mechanisms.shards import optimized_parameters, optimizer_shards
 from taut.formulations.meshes.choice import Mesh, MeshChoice, meshes_of_type
-from taut.formulations.meshes.crossing import common_shares
-from taut.formulations.meshes.step_time import hop_inverse
+from taut.formulations.meshes.step_time import common_shares, hop_inverse
 from taut.formulations.pair_table import PairTable
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate

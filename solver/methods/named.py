@@ -10,13 +10,13 @@ SEARCH = "branch-and-bound"
 """The default, which is no method of this folder (``taut.solver.search``)."""
 PROGRAMS = {"cp-sat": "solve_cpsat", "cbc": "solve_cbc"}
 BASELINES = {
-    "megatron": "megatron",
-    "amp": "amp",
-    "pipette": "pipette",
-    "hethub": "hethub",
-    "varuna": "varuna",
-    "fsdp": "fsdp",
-    "random": "random_search",
+    "megatron": ("rules", "megatron"),
+    "amp": ("amp", "amp"),
+    "pipette": ("pipette", "pipette"),
+    "hethub": ("hethub", "hethub"),
+    "varuna": ("rules", "varuna"),
+    "fsdp": ("rules", "fsdp"),
+    "random": ("trials", "random_search"),
 }
 """Module and function of every baseline."""
 MESHES = "meshes"
@@ -35,8 +35,8 @@ def method_of(name: str) -> Method:
 
         return simulated
     if name in BASELINES:
-        module = import_module(f"taut.solver.methods.baselines.{BASELINES[name]}")
-        found: Method = getattr(module, BASELINES[name])
+        module, function = BASELINES[name]
+        found: Method = getattr(import_module(f"taut.solver.methods.baselines.{module}"), function)
         return found
     from taut.solver.methods.integer_program import by_program
 

@@ -60,7 +60,7 @@ class SlotGraph:
     ``capacity`` (N,) slots; ``pp`` slots of a path; ``replicas`` = dp first slots that exchange gradients; ``card``
     (N,) seconds per byte of a ring with one of them on a node, by its cards alone. Where the ``rack`` (N,) of
     every node is given, each of the first ``confined`` stages lies in one
-    (``taut.solver.placement.path_cover.racks.spanning``).
+    (``taut.solver.placement.path_cover.racks``).
     """
 
     hops: Floats

@@ -3,6 +3,5 @@ Branch and bound over candidates.
 
 ``search`` is the loop over candidates by best bound, ``refinement`` the steps that raise one candidate's bound and find
 plans in it, ``incumbent`` the best plan so far, ``conclusion`` the bounds so far and what follows from them,
-``order_refinement`` the steps of candidates that are priced by their order, and ``without_plan`` what is left where no
-plan was found.
+and ``order_refinement`` the steps of candidates that are priced by their order.
 """

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from taut.data.jobs.load import load_jobs
-from taut.data.jobs.spec import JobSpec
+from taut.data.jobs import JobSpec, load_jobs
 from taut.errors import DataError
 
 JOB: dict[str, Any] = {"name": "a", "model": "gpt2-345m", "global_batch": 32, "steps": 100}

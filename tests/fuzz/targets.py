@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from taut.data.analytic.operator_table import read_attention, read_gemms
+from taut.data.analytic.operator_costs import read_attention, read_gemms
 from taut.data.calibration import TERMS
 from taut.data.catalog.devices import catalog_device
 from taut.data.load import load_calibration, load_cluster, load_costs, load_memory_model, load_model
 from taut.data.readers.galvatron.costs import read_galvatron
 from taut.data.readers.matrix_csv import read_matrix
 from taut.data.readers.mpigraph import cluster_from_mpigraph, read_mpigraph
-from taut.data.readers.nccl_cluster import cluster_from_nccltests
-from taut.data.readers.nccl_tests import read_nccltests
+from taut.data.readers.nccl_tests import cluster_from_nccltests, read_nccltests
 from taut.data.readers.nvbandwidth import cluster_from_nvbandwidth, read_nvbandwidth
 from taut.data.readers.nvidia_topo import cluster_from_topology, read_topology
 from taut.data.readers.qaplib import read_qaplib, read_qaplib_solution

@@ -3,7 +3,7 @@
 import numpy as np
 
 from taut.data.arrays import Flags, Ints
-from taut.solver.placement.path_cover.racks.spanning import RackCase
+from taut.solver.placement.path_cover.racks import RackCase
 
 
 def _confined_first(rack: Ints, placed: Ints) -> Ints:

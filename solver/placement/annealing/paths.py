@@ -61,7 +61,7 @@ from taut.solver.placement.annealing.path_prices import (
     stage_wait,
 )
 from taut.solver.placement.clusters import fast_link_sets, linkage_order
-from taut.solver.placement.path_cover.racks.visits import fast_clusters
+from taut.solver.placement.path_cover.racks import fast_clusters
 from taut.solver.placement.slots import SlotGraph
 
 

@@ -10,7 +10,7 @@ With V(g) the least communication for gradients of g bytes by ``taut.solver.plac
     the least longest path of all cases, :math:`\rho_x` the least ring of any stage, M_x bytes of the stage, and
     :math:`b_x` at least the ways back of the longest path's first x hops: x times the slowest of any hop, or (4). A
     case is empty where no such links lie between any nodes, so a ring of any stage is in one of the others, too.
-    Where racks are told apart (``taut.solver.placement.path_cover.racks.spanning``), each of their cases has V and T of
+    Where racks are told apart (``taut.solver.placement.path_cover.racks``), each of their cases has V and T of
     its own, and in that where stage p spans racks :math:`\rho_p` is the least ring of such a stage. LB is the least
     over the cases, or (1) with V and T over all of them if that is more.
 (4) Let a way back take at most a share :math:`\kappa` of its hop, and all hops of a path but the first x at least S. If
@@ -42,7 +42,7 @@ from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_division.divide import Partition, solve_partition
 from taut.solver.placement.exact.joint import linked
 from taut.solver.placement.path_cover.cases import CommunicationBound
-from taut.solver.placement.path_cover.racks.spanning import WHOLE, RackCase
+from taut.solver.placement.path_cover.racks import WHOLE, RackCase
 
 MAX_NODES = 2048
 """Nodes up to which the bound is tried: one pass of the pricing problem takes minutes beyond."""

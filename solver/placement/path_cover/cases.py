@@ -14,7 +14,7 @@ Cases are boxes :math:`[k_i, k_i'] \times [b_i, b_i')` that together hold every 
 (2) A start set P may be divided into branches, (4) and (5), some with nodes Q that are touched for certain. In each,
     :math:`T \ge T(P, Q)` by a proof: the shortest hops, a shortest Hamiltonian path
     (``taut.solver.placement.path_cover.hamiltonian``), crossings between racks
-    (``taut.solver.placement.path_cover.racks.crossings``), the Held-Karp forest
+    (``taut.solver.placement.path_cover.racks``), the Held-Karp forest
     (``taut.solver.placement.path_cover.forest``), or a dual certificate for paths that begin in P and touch
     :math:`k_i` to :math:`k_i'` nodes (``taut.solver.placement.path_cover.certificate``). A proof for a set holds for
     every part of it, for more required nodes, and for every part of the range.
@@ -47,7 +47,7 @@ from taut.solver.placement.path_cover.certificate import DualCertificate, certif
 from taut.solver.placement.path_cover.cliques import clique_sets, core, num_greedy_colours
 from taut.solver.placement.path_cover.forest import NodeMultipliers, forest_bound
 from taut.solver.placement.path_cover.hamiltonian import hamiltonian_path_bound
-from taut.solver.placement.path_cover.racks.crossings import crossing_bound
+from taut.solver.placement.path_cover.racks import crossing_bound
 from taut.solver.placement.slots import Box, SlotGraph
 
 

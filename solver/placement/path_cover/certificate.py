@@ -50,7 +50,7 @@ from taut.solver.placement.path_cover.pricing import (
     least_pattern_total,
     price_routes,
 )
-from taut.solver.placement.path_cover.racks.crossings import crossed
+from taut.solver.placement.path_cover.racks import crossed
 from taut.solver.placement.slots import SlotGraph
 
 MAX_RESOURCE = 512

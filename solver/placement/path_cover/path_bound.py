@@ -44,7 +44,7 @@ from taut.solver.placement.path_cover.certificate import (
     resource_consumption,
 )
 from taut.solver.placement.path_cover.pricing import UNREACHED
-from taut.solver.placement.path_cover.racks.crossings import crosses
+from taut.solver.placement.path_cover.racks import crosses
 from taut.solver.placement.slots import SlotGraph
 
 

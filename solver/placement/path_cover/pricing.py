@@ -25,7 +25,7 @@ pseudo-polynomial, O(pp N^2 R).
     different nodes, or none.
 
 The first hops of a route may have to lead from one place to another, such as racks
-(``taut.solver.placement.path_cover.racks.crossings`` (1)); others are not extended.
+(``taut.solver.placement.path_cover.racks`` (4)); others are not extended.
 
 Segments shorter than :math:`c_v` forbid no node; those that end with the same slot are merged before they are extended.
 

@@ -1,7 +1,7 @@
 r"""
 Search for bound ``cover`` of one candidate (``taut.solver.placement.path_cover.bound``): the case that is refined.
 
-Without racks there is one case distinction; with racks (``taut.solver.placement.path_cover.racks.spanning``) one for
+Without racks there is one case distinction; with racks (``taut.solver.placement.path_cover.racks``) one for
 every case of theirs, and only the weakest case can raise the bound, so it alone is refined
 (``taut.solver.placement.path_cover.build``). With U the seconds of the incumbent, and in the division of layers that
 attains the bound C_0 all that stage 0 waits for but hops and its ring, a case is refined towards
@@ -48,7 +48,7 @@ from taut.solver.placement.annealing.paths import (
 from taut.solver.placement.clusters import linkage_order
 from taut.solver.placement.path_cover.bound import Covered, CoveredSeconds
 from taut.solver.placement.path_cover.build import CaseSearch
-from taut.solver.placement.path_cover.racks.spanning import WHOLE, RackCase, Racks, racks_of
+from taut.solver.placement.path_cover.racks import WHOLE, RackCase, Racks, racks_of
 from taut.solver.placement.path_cover.witness import Certificates, witness_of
 from taut.solver.placement.slots import SlotGraph, slot_graph
 

@@ -46,7 +46,7 @@ from taut.solver.placement.path_cover.cases import (
 )
 from taut.solver.placement.path_cover.certificate import DualCertificate
 from taut.solver.placement.path_cover.forest import NodeMultipliers
-from taut.solver.placement.path_cover.racks.spanning import RackCase, has_racks, is_whole, known_racks
+from taut.solver.placement.path_cover.racks import RackCase, has_racks, is_whole, known_racks
 from taut.solver.placement.slots import Box, SlotGraph, slot_graph
 
 

@@ -13,7 +13,7 @@ exists), "work", "path" or "memory-area", which are worked out again
 (``taut.solver.schedules.bound.closed_form_bounds``, (4) and (1) to (3)); or, with the largest time unit T that is
 refuted (``taut.solver.schedules.bound.destructive_bound``),
 
-(1) "single-device": a device, and the number of the sweep that keeps no label
+(6) "single-device": a device, and the number of the sweep that keeps no label
     (``taut.solver.schedules.bound.single_device``);
 (7) "propagation": the number of the visit to a device that refutes T (``taut.solver.schedules.bound.heads_tails``).
 

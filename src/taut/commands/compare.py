@@ -48,7 +48,7 @@ def compare_command(
 
 def _settings(current: str) -> dict[str, Any]:
     """Values as they are stated, or of a launcher's flags or file; what stands after a file comes before it."""
-    from taut.exports.readers.any_settings import settings_of_file, settings_of_flags
+    from taut.exports.readers import settings_of_file, settings_of_flags
 
     if current.lstrip().startswith("-"):
         return settings_of_flags(current)

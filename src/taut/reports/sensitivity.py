@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any
 
 from taut.data.calibration import HIGH, LOW
 from taut.planning.proof import calibration_with_errors
-from taut.reports.alternatives import candidate_name, nearest
+from taut.reports.plan_details import candidate_name, nearest
 from taut.sensitivity.box import BoxRegret
 from taut.sensitivity.break_even import WINS, Row
 from taut.sensitivity.points import GAP

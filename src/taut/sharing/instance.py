@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from taut.data.cluster import ClusterSpec, NetworkSpec
-from taut.data.jobs.spec import JobSpec, JobTrace
+from taut.data.jobs import JobSpec, JobTrace
 from taut.data.load import load_model
 from taut.data.model import ModelSpec
 from taut.data.suggest import one_of

@@ -7,11 +7,9 @@ from typing import Any
 
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
-from taut.data.jobs.load import load_jobs
-from taut.data.jobs.spec import JobTrace
-from taut.data.load import load_cluster
+from taut.data.jobs import JobTrace, load_jobs
+from taut.data.load import Name, load_cluster
 from taut.data.memory import MemoryModel
-from taut.data.named import Name
 from taut.data.stack import Stack
 from taut.data.suggest import one_of
 from taut.errors import FieldError, InfeasibleError

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from taut.data.analytic.device_rates import rates_of
-from taut.data.analytic.kept_activations import kept_of
-from taut.data.analytic.layer_costs import analytic_costs
+from taut.data.analytic.layer_costs import analytic_costs, kept_of
 from taut.data.analytic.offload_modules import conflict, offloaded
 from taut.data.analytic.routed_layers import Kept
 from taut.data.costs import OFFLOAD_MODULES, CostRow, Key, Module, OffloadModule

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from taut.data.analytic.device_rates import rates_of
-from taut.data.analytic.kept_activations import kept_bytes
-from taut.data.analytic.layer_costs import analytic_costs, layer_shape
+from taut.data.analytic.layer_costs import analytic_costs, kept_bytes, layer_shape
 from taut.data.analytic.layer_work import block_passes
 from taut.data.analytic.operator_times import OperatorModel
 from taut.data.analytic.routed_layers import ExpertRanks, Kept, routed_kept, routed_passes, routing_bytes

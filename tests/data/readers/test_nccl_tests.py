@@ -9,8 +9,7 @@ import pytest
 from taut.data.catalog.devices import catalog_devices
 from taut.data.cluster import ClusterSpec
 from taut.data.load import load_cluster
-from taut.data.readers.nccl_cluster import cluster_from_nccltests
-from taut.data.readers.nccl_tests import NcclRow, NcclRun, read_nccltests
+from taut.data.readers.nccl_tests import NcclRow, NcclRun, cluster_from_nccltests, read_nccltests
 from taut.errors import DataError
 from taut.reports.catalog import cluster_yaml
 

@@ -9,8 +9,7 @@ from taut.data.cluster import ClusterSpec
 from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.links import links
 from taut.formulations.meshes.choice import Mesh, MeshChoice
-from taut.formulations.meshes.crossing import common_shares, crossing
-from taut.formulations.meshes.step_time import mesh_memory, mesh_step, mesh_violations
+from taut.formulations.meshes.step_time import common_shares, crossing, mesh_memory, mesh_step, mesh_violations
 from taut.formulations.strategy import Strategy
 from tests.support.meshes import mesh_choices, mesh_problem, random_plan
 from tests.support.small import cluster

@@ -13,9 +13,9 @@ import pytest
 from taut.errors import DataError
 from taut.formulations.gradient_reductions import hierarchical_ring
 from taut.formulations.least_traffic import seconds_of_best
-from taut.formulations.meshes import crossing, step_time
+from taut.formulations.meshes import step_time
 from taut.formulations.meshes.choice import MeshChoice
-from taut.formulations.meshes.step_time import mesh_memory, mesh_step, mesh_violations
+from taut.formulations.meshes.step_time import Crossing, crossing, mesh_memory, mesh_step, mesh_violations
 from taut.formulations.tables.block_traffic import BlockSeconds
 from taut.solver.bounds.least_rings import ring_per_byte
 from taut.solver.certificate.reference.mesh_choices import Meshes, every_choice
@@ -148,7 +148,7 @@ def test_another_document_is_bad_input() -> None:
 
 
 SOUND: list[tuple[Any, str, Any]] = [
-    (step_time, "crossing", crossing.crossing),
+    (step_time, "crossing", crossing),
     (step_time, "hierarchical_ring", hierarchical_ring),
     (bound, "ring_per_byte", ring_per_byte),
     (bound, "hop_range", hop_range),
@@ -156,7 +156,7 @@ SOUND: list[tuple[Any, str, Any]] = [
 ]
 """What the bugs below replace."""
 BUGS: dict[str, tuple[Any, str, Any]] = {
-    "crossings for nothing": (step_time, "crossing", lambda *given: _free(crossing.crossing(*given))),
+    "crossings for nothing": (step_time, "crossing", lambda *given: _free(crossing(*given))),
     "reductions forgotten": (step_time, "hierarchical_ring", lambda *_: 0.0),
     "rings of bounds forty-fold": (bound, "ring_per_byte", lambda *given: 40 * ring_per_byte(*given)),
     "hops of bounds thirty-fold": (bound, "hop_range", lambda *given: _longer(hop_range(*given))),
@@ -172,7 +172,7 @@ def _slower(found: BlockSeconds) -> BlockSeconds:
     return found._replace(both=10 * found.both, forward=10 * found.forward)
 
 
-def _free(found: crossing.Crossing) -> crossing.Crossing:
+def _free(found: Crossing) -> Crossing:
     return found._replace(forth=0 * found.forth, back=0 * found.back)
 
 

@@ -23,10 +23,9 @@ from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.communication import communication
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.bounds.margin_free import margin_free_bound
 from taut.solver.bounds.relaxation import relaxation_bound
 from taut.solver.certificate.verify import verify_document
-from taut.solver.certificate.write import plan_document
+from taut.solver.certificate.write import margin_free_bound, plan_document
 from taut.solver.layer_division.memory_excess import least_excess
 from taut.solver.order_priced.bound import order_bound
 from taut.solver.order_priced.branch_and_bound import BranchAndBound

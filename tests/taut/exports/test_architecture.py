@@ -16,7 +16,7 @@ from taut.exports.job import ExportError, Job
 from taut.exports.megatron import flags_text, megatron_flags
 from taut.exports.megatron_bridge import bridge_settings
 from taut.exports.nearest import nearest_plan
-from taut.exports.readers.any_settings import settings_of_flags
+from taut.exports.readers import settings_of_flags
 from taut.exports.torchtitan import torchtitan_files
 from taut.planning.request import PlanRequest
 from tests.support.launches import in_order, model_with_experts, small_cluster

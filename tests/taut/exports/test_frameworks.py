@@ -17,8 +17,7 @@ from taut.exports.flagscale import flagscale_config, flagscale_files
 from taut.exports.job import ExportError, Job
 from taut.exports.megatron import flags_text, megatron_flags
 from taut.exports.megatron_bridge import bridge_files, bridge_settings
-from taut.exports.readers.any_settings import deepspeed_values, settings_of_flags
-from taut.exports.readers.torchtitan_fields import module_fields, torchtitan_values
+from taut.exports.readers import deepspeed_values, module_fields, settings_of_flags, torchtitan_values
 from taut.exports.torchtitan import parallelism, schedule_csv, torchtitan_files
 from taut.formulations.simulation.graph import passes_of
 from taut.schedules.torch_csv import read_torch_csv

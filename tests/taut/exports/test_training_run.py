@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import taut
-from taut.exports.readers.torchtitan_fields import module_fields, torchtitan_values
+from taut.exports.readers import module_fields, torchtitan_values
 from tests.support.launches import divided, launched_on, shuffled, small_cluster
 
 pytestmark = pytest.mark.proof

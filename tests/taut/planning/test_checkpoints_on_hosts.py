@@ -9,7 +9,7 @@ import taut
 from taut.errors import FieldError
 from taut.exports.deepspeed import deepspeed_files
 from taut.exports.job import ExportError, Job
-from taut.exports.readers.any_settings import deepspeed_values
+from taut.exports.readers import deepspeed_values
 
 SHAPE = {"layers": 8, "hidden": 1024, "heads": 16, "ffn_hidden": 4096, "seq": 2048, "vocab": 32000}
 MODEL = taut.ModelSpec.parse({"name": "row", **SHAPE}, "row")

@@ -11,7 +11,7 @@ from taut.exports.export import environment
 from taut.exports.job import Job
 from taut.exports.megatron import megatron_flags
 from taut.exports.megatron_bridge import bridge_settings
-from taut.exports.readers.any_settings import settings_of_flags
+from taut.exports.readers import settings_of_flags
 
 EXPERTS = {"num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 1024}
 SHAPE = {"layers": 6, "hidden": 1024, "heads": 16, "ffn_hidden": 4096, "seq": 2048, "vocab": 32000, "gated_mlp": True}

@@ -8,8 +8,7 @@ import pytest
 import taut
 from taut import Plan
 from taut.planning.tables import device_ranges
-from taut.reports.alternatives import candidate_name, nearest, own_entry, why_lost
-from taut.reports.plan_details import details, timeline_lines
+from taut.reports.plan_details import candidate_name, details, nearest, own_entry, timeline_lines, why_lost
 from tests.support.plans import made_plan
 from tests.taut.conftest import Run
 

@@ -71,8 +71,7 @@ def nccl_tests(
 ) -> None:
     """Build a cluster from an all_reduce, all_gather, reduce_scatter or sendrecv run of nccl-tests."""
     from taut.data.catalog.devices import device_named
-    from taut.data.readers.nccl_cluster import cluster_from_nccltests
-    from taut.data.readers.nccl_tests import read_nccltests
+    from taut.data.readers.nccl_tests import cluster_from_nccltests, read_nccltests
 
     cluster = cluster_from_nccltests(
         read_nccltests(path, collective),

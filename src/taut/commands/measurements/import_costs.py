@@ -37,8 +37,7 @@ def operators(
     precision: Annotated[str, typer.Option(help="bf16 or fp16.")] = "bf16",
 ) -> None:
     """Build a cost table of any model from measured matrix products, in aiconfigurator's columns."""
-    from taut.data.analytic.operator_costs import costs_from_operators
-    from taut.data.analytic.operator_table import read_attention, read_gemms
+    from taut.data.analytic.operator_costs import costs_from_operators, read_attention, read_gemms
     from taut.data.catalog.builtin import catalog_operators
     from taut.data.catalog.devices import device_named
     from taut.data.load import load_model

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.data.jobs.spec import JobSpec, JobTrace
+from taut.data.jobs import JobSpec, JobTrace
 from taut.data.load import load_cluster
 from taut.data.suggest import one_of
 from taut.errors import DataError, FieldError

@@ -12,8 +12,7 @@ from taut.data.costs import CostTable, Key
 from taut.data.device import DeviceSpec
 from taut.data.load import load_model
 from taut.data.model import ModelSpec
-from taut.data.readers.galvatron.costs import read_galvatron
-from taut.data.readers.galvatron.memory import read_galvatron_memory
+from taut.data.readers.galvatron.costs import read_galvatron, read_galvatron_memory
 from taut.data.units import MIB
 from taut.errors import DataError
 

@@ -7,12 +7,10 @@ import pytest
 
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
-from taut.solver.methods.baselines.dominoes import sample_domino
-from taut.solver.methods.baselines.fsdp import fsdp
+from taut.solver.methods.baselines.amp import sample_domino
 from taut.solver.methods.baselines.hethub import balanced
-from taut.solver.methods.baselines.megatron import megatron
-from taut.solver.methods.baselines.random_search import random_search
-from taut.solver.methods.baselines.varuna import varuna
+from taut.solver.methods.baselines.rules import fsdp, megatron, varuna
+from taut.solver.methods.baselines.trials import random_search
 from taut.solver.result import Limits
 from taut.solver.simple_plans import simple_plan
 

@@ -34,7 +34,7 @@ from taut.solver.placement.path_cover.forest import NodeMultipliers, forest_boun
 from taut.solver.placement.path_cover.path_bound import LongestPathBound
 from taut.solver.placement.path_cover.pricing import cheapest_patterns
 from taut.solver.placement.path_cover.proving import CoverCache, CoverSearch
-from taut.solver.placement.path_cover.racks.spanning import WHOLE
+from taut.solver.placement.path_cover.racks import WHOLE
 from taut.solver.placement.path_cover.witness import Certificates, witness_of, witnessed
 from taut.solver.placement.slots import SlotGraph, between_cards
 from taut.solver.result import Limits

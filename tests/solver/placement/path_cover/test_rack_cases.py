@@ -17,11 +17,10 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.placement.exact import node_sets
-from taut.solver.placement.path_cover import bound, proving
+from taut.solver.placement.path_cover import bound, proving, racks
 from taut.solver.placement.path_cover.bound import Covered, cover_bound, has_cover
 from taut.solver.placement.path_cover.build import CaseSearch
-from taut.solver.placement.path_cover.racks import spanning
-from taut.solver.placement.path_cover.racks.spanning import RackCase, Racks, has_racks, known_racks
+from taut.solver.placement.path_cover.racks import RackCase, Racks, has_racks, known_racks
 from taut.solver.placement.slots import slot_graph
 from taut.solver.result import Limits
 from taut.solver.search.search import search
@@ -122,7 +121,7 @@ def test_a_planted_bug_shows(planted: str, monkeypatch: pytest.MonkeyPatch) -> N
     elif planted == "ring of a spanning stage doubled":
         monkeypatch.setattr(Racks, "ring", property(lambda racks: 4.0 * racks.slowest))
     else:
-        monkeypatch.setattr(spanning, "spanning_rate", slowest_rate)
+        monkeypatch.setattr(racks, "spanning_rate", slowest_rate)
     with pytest.raises(AssertionError):
         for seed in range(120):
             check(seed)

@@ -14,7 +14,7 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.placement.path_cover import bound
 from taut.solver.placement.path_cover.bound import Covered, cover_bound, has_cover
 from taut.solver.placement.path_cover.build import CaseSearch
-from taut.solver.placement.path_cover.racks.spanning import RackCase, Racks, known_racks
+from taut.solver.placement.path_cover.racks import RackCase, Racks, known_racks
 from taut.solver.placement.slots import slot_graph
 from tests.support.blocks import blocks
 from tests.support.rack_cases import holds

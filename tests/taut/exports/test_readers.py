@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from taut.errors import DataError
-from taut.exports.readers.any_settings import settings_of_file, settings_of_flags
+from taut.exports.readers import settings_of_file, settings_of_flags
 
 PRETRAIN = r"""
 torchrun --nproc-per-node 8 pretrain_gpt.py \

@@ -9,8 +9,15 @@ import pytest
 from taut.data.arrays import Floats, Ints
 from taut.solver.placement.path_cover.build import CaseSearch
 from taut.solver.placement.path_cover.cases import certified_bound
-from taut.solver.placement.path_cover.racks.crossings import crosses, crossing_bound
-from taut.solver.placement.path_cover.racks.spanning import RackCase, Racks, is_whole, known_racks, racks_of
+from taut.solver.placement.path_cover.racks import (
+    RackCase,
+    Racks,
+    crosses,
+    crossing_bound,
+    is_whole,
+    known_racks,
+    racks_of,
+)
 from taut.solver.placement.slots import SlotGraph, between_cards
 from tests.support.blocks import blocks
 from tests.support.rack_cases import holds

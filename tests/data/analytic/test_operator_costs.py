@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
-from taut.data.analytic.operator_costs import costs_from_operators
-from taut.data.analytic.operator_table import AttentionTable, GemmTable, RateTable, read_attention, read_gemms
+from taut.data.analytic.operator_costs import (
+    AttentionTable,
+    GemmTable,
+    RateTable,
+    costs_from_operators,
+    read_attention,
+    read_gemms,
+)
 from taut.data.analytic.operator_times import OperatorModel
 from taut.data.catalog.devices import catalog_devices
 from taut.data.costs import CostTable, Key

@@ -1,0 +1,78 @@
+r"""
+Rules of thumb: Megatron-LM's, fully sharded data parallelism alone, and Varuna's.
+
+Megatron-LM's rule is the least model parallelism that fits, tensor parallelism in the node first, then replicas:
+
+(1) Tensor parallelism "should generally be used up to degree g when using g-GPU servers, and then pipeline parallelism"
+    (section 3.2, takeaway 1): of pairs with one product the one with the largest tp within the node;
+(2) "a total model-parallel size of M = t p should be used so that the model's parameters and intermediate metadata fit
+    in GPU memory; data parallelism can be used to scale up training" (takeaway 2): the least product that fits;
+(3) the micro-batch is the quickest one (takeaway 3);
+(4) even stages, and workers in rank order.
+
+Fully sharded data parallelism is alone:
+
+(5) One stage, no tensor or context ranks, and weights, gradients and optimizer states sharded over the replicas:
+    ZeRO-3;
+(6) all replicas share one copy, or groups of them where the space has hybrid sharding;
+(7) the quickest micro-batch, recompute and group that fit.
+
+Varuna chooses pipelines and replicas alone, with everything recomputed:
+
+(8) No tensor parallelism: on commodity networks it is the traffic that hurts (section 2);
+(9) every activation is recomputed in full (section 3.2), which is what makes deep pipelines of large models fit;
+(10) pipelines of every depth P with D = devices / P replicas and every micro-batch are tried, and the quickest wins, as
+    its simulator decides (section 4.4);
+(11) even stages at its cut-points, and workers in rank order.
+
+Its schedule, which fills bubbles as they come, is priced as the quicker of 1F1B and GPipe.
+
+References
+----------
+D. Narayanan et al., Efficient large-scale language model training on GPU clusters using Megatron-LM, SC 2021.
+Y. Zhao et al., PyTorch FSDP: experiences on scaling fully sharded data parallel, VLDB 2023. S. Rajbhandari et al.,
+ZeRO: memory optimizations toward training trillion parameter models, SC 2020.
+S. Athlur et al., Varuna: scalable, low-cost training of massive deep learning models, EuroSys 2022.
+"""
+
+from collections.abc import Iterator
+
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.methods.baselines.trials import plain_candidates, quickest, tried
+from taut.solver.methods.outcome import Outcome
+from taut.solver.result import Incumbent, Limits
+from taut.solver.simple_plans import simple_plan
+
+
+def megatron(problem: PlanningProblem, limits: Limits, progress: Listener | None = None) -> Outcome:
+    """Plan by (1) to (4)."""
+    count = len(plain_candidates(problem))
+    return tried("megatron", _by_degrees(problem), count, limits, progress, enough=lambda plan: True)
+
+
+def _by_degrees(problem: PlanningProblem) -> Iterator[Incumbent | None]:
+    """The quickest plan of every pair of degrees, in the order of (1) and (2)."""
+    within = [each for each in plain_candidates(problem) if each.tp <= problem.links.gpus_per_node.max()]
+    for _, _, pp, tp in sorted({(each.tp * each.pp, -each.tp, each.pp, each.tp) for each in within}):
+        yield quickest(simple_plan(problem, each) for each in within if (each.pp, each.tp) == (pp, tp))
+
+
+def fsdp(problem: PlanningProblem, limits: Limits, progress: Listener | None = None) -> Outcome:
+    """Plan by (5) to (7)."""
+    chosen = [each for each in problem.candidates if _is_sharded(each)]
+    return tried("fsdp", (simple_plan(problem, each) for each in chosen), len(chosen), limits, progress)
+
+
+def _is_sharded(candidate: Candidate) -> bool:
+    """Whether a candidate is (5); a single replica has nothing to share."""
+    alone = candidate.pp == candidate.width == 1
+    return alone and (candidate.zero == 3 or candidate.dp == 1)
+
+
+def varuna(problem: PlanningProblem, limits: Limits, progress: Listener | None = None) -> Outcome:
+    """Plan by (8) to (11)."""
+    chosen = [each for each in plain_candidates(problem) if each.tp == 1]
+    plans = (simple_plan(problem, each, recompute="full") for each in chosen)
+    return tried("varuna", plans, len(chosen), limits, progress)

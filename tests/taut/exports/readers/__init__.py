@@ -1,1 +1,0 @@
-"""Launchers' settings, read."""
