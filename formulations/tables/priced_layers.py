@@ -111,10 +111,17 @@ class PricedLayers:
 
     def sums(self, per_kind: Sequence[float], at_first: float, at_last: float) -> Floats:
         """Sum (1) of a figure of layers, embedding and head over every range."""
-        total = at_first * self.first + at_last * self.last
+        total = np.zeros(self.first.shape)
+        total[0] = at_first
+        total[:, -1] += at_last
         for figure, times in zip(per_kind, self.count, strict=True):
             total += figure * times
         return np.asarray(total)
+
+    @cached_property
+    def whole_seconds(self) -> Floats:
+        """Sums of the seconds of both passes over every range (types, recompute, L+1, L+1)."""
+        return self.seconds(lambda cost: cost.seconds)
 
     def seconds(self, part: Callable[[LayerCost], float]) -> Floats:
         """Sums of a part of the costs over every range (types, recompute, L+1, L+1)."""

@@ -118,7 +118,6 @@ def stage_tables(
     table nor between two entries.
     """
     model, tp, kinds, count, ranges = priced.model, priced.tp, priced.kinds, priced.count, priced.sums
-    seconds = priced.seconds(lambda cost: cost.seconds)
     output = [float(priced.output_bytes(layer)) for layer in kinds]
     both, forward = traffic or traffic_tables(priced)
     kept = {r: _most([priced.prices(d, r) for d in priced.device_types], sequence_parallel) for r in RECOMPUTE}
@@ -131,7 +130,7 @@ def stage_tables(
         model.head_parameters(tp, shared=single_stage if shared_head is None else shared_head),
     )
     return StageTables(
-        seconds=seconds,
+        seconds=priced.whole_seconds,
         traffic=both,
         forward=forward,
         parameters=parameters.astype(np.int64),

@@ -92,7 +92,7 @@ def _of_one_class(problem: PlanningProblem, candidate: Candidate, best: BestLink
         return Communication(weight * edge, tail, *flat_ring(problem, candidate, best))
     if candidate.pp == 1:
         experts = least_expert_ring(problem, candidate, best)
-        of_experts = experts * least_bytes(problem, candidate, problem.gradient_bytes(candidate, "experts"))[0]
+        of_experts = _expert_seconds(problem, candidate, experts)[0]
         ring = reductions_of(problem.terms(candidate))[0].rate(least_place(problem, candidate, best))
         exchanged = exchanged_bytes(problem, candidate, ring, experts)
         later = _alone(problem, candidate, ring, exchanged) if overlaps(problem, candidate) else None
@@ -165,12 +165,19 @@ def tail_of_first(
     """
     weight, (_, between) = problem.transfer_weight(candidate), least_edges(problem, candidate, best)
     gradients = least_bytes(problem, candidate)[0]
-    of_experts = experts * least_bytes(problem, candidate, problem.gradient_bytes(candidate, "experts"))[0]
+    of_experts = _expert_seconds(problem, candidate, experts)[0]
     waits = [
         weight * between(first.k, first.hops) + np.maximum(gradients * ring + of_experts, first.tied)
         for first, ring in choices
     ]
     return np.asarray(np.min(waits, axis=0) + fixed_seconds(problem, candidate))
+
+
+def _expert_seconds(problem: PlanningProblem, candidate: Candidate, rate: float) -> Floats:
+    """Seconds of the rings of experts by range at a rate, (L+1, L+1); without such rings one zero, (1, 1)."""
+    if rate == 0.0:
+        return np.zeros((1, 1))
+    return rate * least_bytes(problem, candidate, problem.gradient_bytes(candidate, "experts"))
 
 
 def waits_for_every_stage(problem: PlanningProblem, candidate: Candidate) -> bool:
@@ -243,8 +250,7 @@ def _after_order(problem: PlanningProblem, candidate: Candidate, best: BestLinks
     In ``step`` it is what a single layer asks for, since the device that ends last may hold any.
     """
     each = least_reduction(problem, candidate, best) * least_bytes(problem, candidate)
-    of_experts = least_bytes(problem, candidate, problem.gradient_bytes(candidate, "experts"))
-    each = each + least_expert_ring(problem, candidate, best) * of_experts
+    each = each + _expert_seconds(problem, candidate, least_expert_ring(problem, candidate, best))
     optimized = optimized_parameters(problem.tables(candidate), candidate)
     each = each + optimizer_per_parameter(problem, candidate) * optimized
     if problem.latency.waits_for_every_stage:

@@ -5,7 +5,7 @@ Numbers of fields are those of ``taut.solver.certificate.reference.candidates``.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from taut.data.calibration import Calibration
@@ -134,7 +134,7 @@ class Choice:
         given = {"order": list(self.order), "dp_shard": self.dp_shard, "uniform_recompute": self.uniform_recompute}
         given |= {"etp": self.etp, "empty_ends": self.empty_ends, "optimizer_offload": self.optimizer_offload}
         given |= {"uneven_batch": self.uneven_batch, "activation_offload": self.activation_offload}
-        values = {name: value for name, value in asdict(self).items() if name not in given}
+        values = {name: value for name, value in vars(self).items() if name not in given}
         values = {name: value for name, value in values.items() if name not in ("cp", "ep") or value > 1}
         if self.cp == 1:
             del values["cp_comm"]
