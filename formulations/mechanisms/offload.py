@@ -118,29 +118,40 @@ class ActivationOffload(Spec):
     pipelines: bool = True
 
 
-def activations_on_hosts(share: float, space: Mapping[str, Any]) -> str:
+def stated_share(memory: Mapping[str, Any]) -> float:
+    """Share of all optimizer states on hosts, from the plain values of a memory model."""
+    return float(memory.get("optimizer_offload_fraction", 0.0))
+
+
+def states_share(strategy: Any, memory: Mapping[str, Any]) -> float:
+    """Share of a plan's optimizer states on hosts: the strategy's own, or that of the memory model's plain values."""
+    return float(strategy.optimizer_offload) or stated_share(memory)
+
+
+def states_on_hosts(share: float) -> str:
+    """A share of the optimizer states on hosts in words, empty for none."""
+    return f"{100 * share:.3g}% of the optimizer states on the host" if share else ""
+
+
+def activations_on_hosts(strategy: Any, space: Mapping[str, Any]) -> str:
     """
-    A share of the activations, or of the inputs of the modules that a space names; empty for none.
+    A strategy's share of the activations, or of the inputs of the modules that a space names; empty for none.
 
     Examples
     --------
-    >>> activations_on_hosts(0.5, {"offload_modules": ["core_attn", "attn_proj"]})
-    "50% of the inputs of core_attn, attn_proj"
+    >>> from types import SimpleNamespace
+    >>> strategy = SimpleNamespace(activation_offload=0.5)
+    >>> activations_on_hosts(strategy, {"offload_modules": ["core_attn", "attn_proj"]})
+    '50% of the inputs of core_attn, attn_proj'
     """
-    modules = space.get("offload_modules")
+    share, modules = strategy.activation_offload, space.get("offload_modules")
     of = f"the inputs of {', '.join(modules)}" if modules else "the activations"
     return f"{100 * share:.3g}% of {of}" if share else ""
 
 
-def _states_words(strategy: Any, space: Mapping[str, Any]) -> str:
-    """The share of the optimizer states on hosts; empty for none."""
-    share = strategy.optimizer_offload
-    return f"{100 * share:.3g}% of the optimizer states on the host" if share else ""
-
-
 def _activation_words(strategy: Any, space: Mapping[str, Any]) -> str:
     """The share of the activations on hosts; empty for none."""
-    words = activations_on_hosts(strategy.activation_offload, space)
+    words = activations_on_hosts(strategy, space)
     return f"{words} on the host" if words else ""
 
 
@@ -148,7 +159,7 @@ STATES_ON_HOSTS = Field(
     meaning="Share of the optimizer states in the host's memory, where the space has several shares.",
     seldom=True,
     words=Words(15, lambda each: f"offload={each.optimizer_offload:g}" if each.optimizer_offload else "", short=9),
-    sentence=Sentence(1, 3, _states_words),
+    sentence=Sentence(1, 3, lambda strategy, space: states_on_hosts(strategy.optimizer_offload)),
     columns=Columns(pareto=True),
 )
 ACTIVATIONS_ON_HOSTS = Field(

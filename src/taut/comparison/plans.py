@@ -1,7 +1,7 @@
 """Two plans side by side: inputs, strategy, stages, time, memory, bound, and how many workers are elsewhere."""
 
 from taut.data.units import GIB
-from taut.formulations.mechanisms.offload import activations_on_hosts
+from taut.formulations.mechanisms.offload import activations_on_hosts, stated_share, states_share
 from taut.planning.plan import Plan
 from taut.planning.tables import batch_words
 from taut.words import percent
@@ -42,7 +42,7 @@ def _figures(plan: Plan) -> dict[str, str]:
 def _of_degrees(plan: Plan) -> dict[str, str]:
     """The strategy of a plan of one degree for all stages."""
     chosen, kept = plan.strategy, plan.sections.inputs["memory_model"].spec
-    share = chosen.optimizer_offload or kept.get("optimizer_offload_fraction", 0.0)
+    share = states_share(chosen, kept)
     return {
         "pp, tp, cp, dp": ", ".join(str(each) for each in (chosen.pp, chosen.tp, chosen.cp, chosen.dp)),
         "context ranks": chosen.cp_comm if chosen.cp > 1 else NONE,
@@ -52,14 +52,14 @@ def _of_degrees(plan: Plan) -> dict[str, str]:
         "schedule": chosen.schedule + (f", {chosen.vpp} chunks" if chosen.vpp > 1 else ""),
         "ZeRO": str(chosen.zero),
         "optimizer states on hosts": f"{100 * share:.3g} %" if share else NONE,
-        "activations on hosts": activations_on_hosts(chosen.activation_offload, plan.certificate.space) or NONE,
+        "activations on hosts": activations_on_hosts(chosen, plan.certificate.space) or NONE,
     }
 
 
 def _of_meshes(plan: Plan) -> dict[str, str]:
     """The strategy of a plan of meshes, which divide neither contexts nor chunks and keep all on devices."""
     chosen, kept = plan.meshed.strategy, plan.sections.inputs["memory_model"].spec
-    share, each = kept.get("optimizer_offload_fraction", 0.0), plan.meshes
+    share, each = stated_share(kept), plan.meshes
     sizes = "/".join(str(mesh.micro_batch) for mesh in each)
     return {
         "pp, tp, cp, dp": "; ".join(f"{mesh.device} {mesh.pp}, {mesh.tp}, 1, {mesh.dp}" for mesh in each),

@@ -14,6 +14,7 @@ from taut.errors import FieldError, InfeasibleError, NothingFoundError
 from taut.formulations.degrees import divisors
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import StrategySpace
+from taut.planning.offload import check_meshes
 from taut.planning.plan import Plan
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import resolved_problem
@@ -81,11 +82,7 @@ def mesh_problem(request: PlanRequest) -> PlanningProblem:
         if name not in FIXABLE or (name == "schedule" and value != "1f1b"):
             reason = "differs by mesh or is none of meshes, expected pp, zero or recompute"
             raise FieldError("fix", f"{name}={value}", reason)
-    if isinstance(shares := request.optimizer_offload_fraction, tuple):
-        shown = ",".join(f"{share:g}" for share in shares)
-        raise FieldError("optimizer_offload_fraction", shown, "is chosen with one degree alone, expected one number")
-    if request.activation_offload_fraction:
-        raise FieldError("activation_offload_fraction", "given", "is no part of meshes, expected none")
+    check_meshes(request)
     most = request.max_tp or max(group.gpus_per_node for group in cluster.nodes)
     degrees = {tp for group in cluster.nodes for tp in divisors(group.gpus_per_node)}
     fix = {name: value for name, value in request.fix.items() if name != "pp"}

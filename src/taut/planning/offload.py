@@ -87,6 +87,15 @@ def with_activations(request: PlanRequest, space: StrategySpace, stack: Stack, m
     return space.model_copy(update={"activation_offload": listed})
 
 
+def check_meshes(request: PlanRequest) -> None:
+    """Refuse shares that plans of meshes have not: several of the optimizer states, or any of the activations."""
+    if isinstance(shares := request.optimizer_offload_fraction, tuple):
+        shown = ",".join(f"{share:g}" for share in shares)
+        raise FieldError("optimizer_offload_fraction", shown, "is chosen with one degree alone, expected one number")
+    if request.activation_offload_fraction:
+        raise FieldError(ACTIVATION_SHARE, "given", "is no part of meshes, expected none")
+
+
 def _check_schedule(request: PlanRequest) -> None:
     """Refuse a fixed schedule beside which all activations stay on the device."""
     schedule, shares = request.fix.get("schedule"), request.activation_offload_fraction

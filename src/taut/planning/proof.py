@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 from taut.data.calibration import Calibration
 from taut.data.catalog.builtin import catalog_calibrations
 from taut.data.cluster import ClusterSpec
+from taut.formulations.mechanisms.offload import stated_share, states_on_hosts
 from taut.words import percent
 
 
 def memory_words(spec: dict[str, Any]) -> str:
     """Formats, overhead, margin and samples of a memory model, from its plain values."""
     formats = spec["precision"] + (f" with gradients in {kept}" if (kept := spec.get("grad_precision")) else "")
-    if share := spec.get("optimizer_offload_fraction"):
-        formats += f", {100 * share:.3g}% of the optimizer states on the host"
+    if away := states_on_hosts(stated_share(spec)):
+        formats += f", {away}"
     if (network := spec["network"]) is not None:
         words = f"{formats}, network of {len(network['layers'])} layers for even partitions"
         return f"{words}, trained on {network['samples']} runs, margin {network['margin']:.1%} of the capacity"
