@@ -252,6 +252,11 @@ class Candidate:
         return self.dp_shard or self.dp_cp
 
     @property
+    def copies(self) -> int:
+        """Copies of what is sharded on a stage."""
+        return self.dp_cp // self.shards
+
+    @property
     def expert_shards(self) -> int:
         """Devices that share one copy of an expert group's part of the experts."""
         return self.shards * self.tp // self.block.experts
@@ -264,7 +269,7 @@ class Candidate:
     @property
     def is_plain(self) -> bool:
         """Whether it has a closed form, tensor groups as blocks, one copy, and the same pipeline in every replica."""
-        alike = not self.dp_shard and not self.pipelines_by_type
+        alike = self.copies == 1 and not self.pipelines_by_type
         return self.of_tensor_groups and alike and not self.is_order_priced
 
     @property

@@ -199,8 +199,7 @@ def copy_of(candidate: "Candidate", held: Group) -> Group:
 
 def between_copies(candidate: "Candidate") -> Group:
     """One device of every copy; each is in a block of its own."""
-    copies = candidate.dp_cp // candidate.shards
-    return Group("copies", copies, candidate.shards * candidate.tp, candidate.width)
+    return Group("copies", candidate.copies, candidate.shards * candidate.tp, candidate.width)
 
 
 def has_expert_rings(candidate: "Candidate") -> bool:

@@ -40,7 +40,7 @@ def check_uneven(asked: "Asked") -> None:
 def with_uneven_batch(workload: "Workload", candidate: "Candidate") -> Iterator["Candidate"]:
     """The candidate, and the one with an uneven batch, (16)."""
     yield candidate
-    if not workload.space.uneven_batch or candidate.dp_shard or candidate.ep > 1 or candidate.zero > 1:
+    if not workload.space.uneven_batch or candidate.copies > 1 or candidate.ep > 1 or candidate.zero > 1:
         return
     pipeline, counts = candidate.pp * candidate.tp * candidate.cp, workload.device_counts
     whole = len(counts) > 1 and all(count % pipeline == 0 for count in counts)

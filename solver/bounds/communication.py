@@ -72,10 +72,15 @@ class Communication:
 def communication(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Communication:
     """Least communication of a candidate over all divisions and placements, (1) and (2)."""
     found = _of_one_class(problem, candidate, best)
-    alike = len(problem.device_types) == 1 or candidate.pipelines_by_type
-    if alike or candidate.pp == 1 or candidate.is_order_priced:
+    if not _crosses_types(problem, candidate):
         return found
     return replace(found, crossing=crossing(problem, candidate, best))
+
+
+def _crosses_types(problem: PlanningProblem, candidate: Candidate) -> bool:
+    """Whether a pipeline of a closed form may have hops between types of device."""
+    mixed = len(problem.device_types) > 1 and not candidate.pipelines_by_type
+    return mixed and candidate.pp > 1 and not candidate.is_order_priced
 
 
 def _of_one_class(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Communication:
@@ -107,8 +112,7 @@ def by_first_stage(
     problem: PlanningProblem, candidate: Candidate, best: BestLinks, comm: Communication
 ) -> tuple[Communication, ...]:
     """The least communication in both cases of (3); empty if the cases say no more than (1)."""
-    alike = len(problem.device_types) == 1 or candidate.pipelines_by_type
-    if alike or candidate.pp == 1 or candidate.is_order_priced or problem.latency.rings_are_flat:
+    if not _crosses_types(problem, candidate) or problem.latency.rings_are_flat:
         return ()
     if not in_one_ring(problem.terms(candidate)):
         return ()

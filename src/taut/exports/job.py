@@ -177,8 +177,7 @@ class Job:
     @property
     def copies(self) -> int:
         """Copies of what ZeRO shards; 1 where all replicas share one."""
-        chosen = self.strategy
-        return chosen.dp * chosen.cp // chosen.dp_shard if chosen.dp_shard else 1
+        return self.strategy.copies
 
     @property
     def states_on_hosts(self) -> float:
