@@ -1,0 +1,270 @@
+"""
+``taut import``: clusters and cost tables from what other tools print, one command a tool.
+
+The readers are in ``taut.data``.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from taut.errors import DataError
+
+if TYPE_CHECKING:
+    from taut.data.cluster import ClusterSpec
+    from taut.data.costs import CostTable
+    from taut.data.device import Precision
+
+importer = typer.Typer(help="Build a cluster file or a cost table from another tool's output.", no_args_is_help=True)
+
+NodeDeviceOption = Annotated[str, typer.Option(help="Device type of every node, from the catalog.")]
+ClusterOption = Annotated[Path, typer.Option(help="Cluster file to write.")]
+NameOption = Annotated[str, typer.Option(help="Name of the cluster; default: the file's.")]
+
+
+@importer.command()
+def mpigraph(
+    path: Annotated[Path, typer.Argument(help="mpiGraph's text, or a CSV matrix in MB/s (row sends to column).")],
+    device: NodeDeviceOption,
+    gpus_per_node: Annotated[int, typer.Option(help="Devices of every node.")],
+    intra_bandwidth_gbps: Annotated[float, typer.Option(help="Gb/s (1e9 bits) of one device to another, one way.")],
+    out: ClusterOption,
+    intra_latency_us: Annotated[float, typer.Option(help="Latency inside a node (assumed).")] = 3.0,
+    latency_us: Annotated[float, typer.Option(help="Latency between nodes (assumed).")] = 5.0,
+    name: NameOption = "",
+) -> None:
+    """Build a cluster from mpiGraph output."""
+    from taut.data.catalog.devices import device_named
+    from taut.data.readers.mpigraph import cluster_from_mpigraph, read_mpigraph
+
+    cluster = cluster_from_mpigraph(
+        read_mpigraph(path),
+        name=name or path.stem,
+        device=device_named(device, "--device"),
+        gpus_per_node=gpus_per_node,
+        intra_bandwidth_gbps=intra_bandwidth_gbps,
+        intra_latency_us=intra_latency_us,
+        latency_us=latency_us,
+    )
+    _write_cluster(cluster, out)
+
+
+@importer.command(name="nccl-tests")
+def nccl_tests(
+    path: Annotated[Path, typer.Argument(help="What an nccl-tests program printed, or its JSON (-J).")],
+    device: NodeDeviceOption,
+    out: ClusterOption,
+    nodes: Annotated[
+        int | None, typer.Option(help="Nodes of the cluster; default: the run's hosts. 1: all in one NVLink domain.")
+    ] = None,
+    gpus_per_node: Annotated[int | None, typer.Option(help="Devices of every node; default: a host's ranks.")] = None,
+    intra_bandwidth_gbps: Annotated[
+        float | None, typer.Option(help="Gb/s of one device to another of its node, one way, if not the run's.")
+    ] = None,
+    intra_latency_us: Annotated[
+        float | None, typer.Option(help="Latency inside a node, if not the run's; 3 where not measured.")
+    ] = None,
+    bandwidth_gbps: Annotated[
+        float | None, typer.Option(help="Gb/s of one pair of devices between nodes, one way, if not the run's.")
+    ] = None,
+    latency_us: Annotated[
+        float | None, typer.Option(help="Latency between nodes, if not the run's; 5 where not measured.")
+    ] = None,
+    nic_bandwidth_gbps: Annotated[
+        float | None, typer.Option(help="Gb/s of all network cards of a node, one way, if not the run's.")
+    ] = None,
+    collective: Annotated[str, typer.Option(help="Such as all_reduce, where an old version does not say.")] = "",
+    name: NameOption = "",
+) -> None:
+    """Build a cluster from an all_reduce, all_gather, reduce_scatter or sendrecv run of nccl-tests."""
+    from taut.data.catalog.devices import device_named
+    from taut.data.readers.nccl_tests import cluster_from_nccltests, read_nccltests
+
+    cluster = cluster_from_nccltests(
+        read_nccltests(path, collective),
+        name=name or path.stem,
+        device=device_named(device, "--device"),
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        intra_bandwidth_gbps=intra_bandwidth_gbps,
+        intra_latency_us=intra_latency_us,
+        bandwidth_gbps=bandwidth_gbps,
+        latency_us=latency_us,
+        nic_bandwidth_gbps=nic_bandwidth_gbps,
+    )
+    _write_cluster(cluster, out)
+
+
+@importer.command()
+def nvbandwidth(
+    path: Annotated[Path, typer.Argument(help="What nvbandwidth -j printed on one node.")],
+    device: NodeDeviceOption,
+    out: ClusterOption,
+    test: Annotated[str, typer.Option(help="Test to read; default: device_to_device_memcpy_read_ce or its like.")] = "",
+    intra_latency_us: Annotated[float, typer.Option(help="Latency inside the node (assumed).")] = 3.0,
+    name: NameOption = "",
+) -> None:
+    """Build a cluster of one node from nvbandwidth's matrix between its devices."""
+    from taut.data.catalog.devices import device_named
+    from taut.data.readers.nvbandwidth import cluster_from_nvbandwidth, read_nvbandwidth
+
+    cluster = cluster_from_nvbandwidth(
+        read_nvbandwidth(path, test),
+        name=name or path.stem,
+        device=device_named(device, "--device"),
+        intra_latency_us=intra_latency_us,
+    )
+    _write_cluster(cluster, out)
+
+
+@importer.command()
+def topo(
+    path: Annotated[Path, typer.Argument(help="What nvidia-smi topo -m printed.")],
+    device: NodeDeviceOption,
+    out: ClusterOption,
+    nvlink_gbps: Annotated[float, typer.Option(help="Gb/s of one NVLink, one way: 200; Blackwell 400.")] = 200.0,
+    intra_latency_us: Annotated[float, typer.Option(help="Latency inside the node (assumed).")] = 3.0,
+    name: NameOption = "",
+) -> None:
+    """Build a cluster of one node from its link kinds, at stated rates."""
+    from taut.data.catalog.devices import device_named
+    from taut.data.readers.nvidia_topo import cluster_from_topology, read_topology
+
+    cluster = cluster_from_topology(
+        read_topology(path),
+        name=name or path.stem,
+        device=device_named(device, "--device"),
+        nvlink_gbps=nvlink_gbps,
+        intra_latency_us=intra_latency_us,
+    )
+    _write_cluster(cluster, out)
+
+
+def _write_cluster(cluster: "ClusterSpec", out: Path) -> None:
+    from taut.data.known_hardware import warn_of_units
+    from taut.files import write_atomically
+    from taut.reports.catalog import cluster_yaml
+
+    warn_of_units(cluster, str(out))
+    write_atomically(out, cluster_yaml(cluster))
+    typer.echo(f"{out}: {cluster.num_nodes} nodes, {cluster.num_devices} devices", err=True)
+
+
+ModelOption = Annotated[str, typer.Option(help="What was profiled: catalog name, our YAML file, or config.json.")]
+DeviceOption = Annotated[str, typer.Option(help="Device type that was profiled, from the catalog.")]
+SeqOption = Annotated[int | None, typer.Option(help="Sequence length that was profiled, if not the model's.")]
+PrecisionOption = Annotated[str, typer.Option(help="Number format that was profiled.")]
+OutOption = Annotated[Path, typer.Option(help="Cost table (CSV) to write.")]
+
+
+@importer.command()
+def operators(
+    path: Annotated[Path, typer.Argument(help="CSV of matrix products: m, n, k, latency in milliseconds.")],
+    model: Annotated[str, typer.Option(help="What is to be priced: catalog name, our YAML file, or config.json.")],
+    device: Annotated[str, typer.Option(help="Device type that was measured, from the catalog.")],
+    out: OutOption,
+    attention: Annotated[
+        Path | None,
+        typer.Option(help="CSV of causal attention: batch_size, isl, num_heads, ...; default: the device's own model."),
+    ] = None,
+    tp: Annotated[str, typer.Option(help="Tensor degrees to price.")] = "1,2,4,8",
+    micro_batch: Annotated[str, typer.Option(help="Micro-batches to price.")] = "1,2,4,8",
+    seq: Annotated[int | None, typer.Option(help="Sequence length in tokens, if not the model's.")] = None,
+    precision: Annotated[str, typer.Option(help="bf16 or fp16.")] = "bf16",
+) -> None:
+    """Build a cost table of any model from measured matrix products, in aiconfigurator's columns."""
+    from taut.data.analytic.operator_costs import costs_from_operators, read_attention, read_gemms
+    from taut.data.catalog.builtin import catalog_operators
+    from taut.data.catalog.devices import device_named
+    from taut.data.load import load_model
+
+    table = costs_from_operators(
+        read_gemms(path),
+        load_model(model, seq=seq),
+        device_named(device, "--device"),
+        tensor_degrees=_numbers(tp, "--tp"),
+        micro_batches=_numbers(micro_batch, "--micro-batch"),
+        precision=_precision(precision),
+        attention=catalog_operators().get(device) if attention is None else read_attention(attention),
+    )
+    _write_costs(table, out)
+
+
+def _numbers(text: str, option: str) -> list[int]:
+    """Whole numbers above 0 from ``1,2,4``."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdecimal() and 0 < int(part) <= 65536 for part in parts):
+        raise DataError(f"{option} {text}: expected whole numbers from 1 to 65536, such as 1,2,4")
+    return [int(part) for part in parts]
+
+
+@importer.command()
+def sailor(
+    path: Annotated[Path, typer.Argument(help="Sailor's profile.json of a model on a device.")],
+    model: ModelOption,
+    device: DeviceOption,
+    out: OutOption,
+    info: Annotated[Path | None, typer.Option(help="Sailor's llm_info.json, with measured activations.")] = None,
+    info_model: Annotated[str, typer.Option(help="The model's name in it, where two have its shape.")] = "",
+    seq: SeqOption = None,
+    precision: PrecisionOption = "fp32",
+    estimate_head: Annotated[bool, typer.Option("--estimate-head", help="Add a head that was not profiled.")] = False,
+) -> None:
+    """Build a cost table from a profile of Sailor."""
+    from taut.data.catalog.devices import device_named
+    from taut.data.load import load_model
+    from taut.data.readers.sailor import read_sailor
+
+    table = read_sailor(
+        path,
+        load_model(model, seq=seq),
+        device_named(device, "--device"),
+        info=info,
+        info_model=info_model,
+        precision=_precision(precision),
+        estimate_head=estimate_head,
+    )
+    _write_costs(table, out)
+
+
+@importer.command()
+def galvatron(
+    path: Annotated[Path, typer.Argument(help="Galvatron's computation_profiling_*.json of a model.")],
+    model: ModelOption,
+    device: DeviceOption,
+    out: OutOption,
+    memory: Annotated[Path | None, typer.Option(help="The memory_profiling_*.json, with measured activations.")] = None,
+    seq: SeqOption = None,
+    precision: PrecisionOption = "bf16",
+) -> None:
+    """Build a cost table, for tensor degree 1, from a profile of Galvatron."""
+    from taut.data.catalog.devices import device_named
+    from taut.data.load import load_model
+    from taut.data.readers.galvatron.costs import read_galvatron
+
+    table = read_galvatron(
+        path,
+        load_model(model, seq=seq),
+        device_named(device, "--device"),
+        memory=memory,
+        precision=_precision(precision),
+    )
+    _write_costs(table, out)
+
+
+def _precision(text: str) -> "Precision":
+    from taut.data.analytic.device_rates import ELEMENT_BYTES
+
+    for known in ELEMENT_BYTES:
+        if text == known:
+            return known
+    raise DataError(f"--precision {text}: expected one of {', '.join(ELEMENT_BYTES)}")
+
+
+def _write_costs(table: "CostTable", out: Path) -> None:
+    from taut.data.readers.profile_csv import costs_csv
+    from taut.files import write_atomically
+
+    write_atomically(out, costs_csv(table))
+    typer.echo(f"{out}: {len(table.rows)} rows", err=True)
