@@ -3,12 +3,11 @@ From what a user names to a spec: a catalog entry, one of our YAML files, or a H
 
 A cluster name may repeat a catalog entry: ``dgx-a100:16`` is sixteen of its nodes. In a cluster file ``device`` is a
 catalog name or a description in place, and ``bandwidth_matrix`` is the path of a CSV matrix (relative to the file, its
-unit in ``bandwidth_unit``, a row for each node) or the rows in place; ``latency_matrix`` likewise, in microseconds.
+unit in ``bandwidth_unit``) or the rows in place; ``latency_matrix`` likewise, in microseconds.
 
 A file that states no name has its own. A wrong name is refused with the nearest right one (``taut.data.suggest``).
 """
 
-import csv
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -32,42 +31,14 @@ from taut.data.known_hardware import warn_of_units
 from taut.data.memory import MemoryModel
 from taut.data.memory_network import read_memory_network
 from taut.data.model import ModelSpec
-from taut.data.read import read_text, read_yaml
+from taut.data.read import read_yaml
 from taut.data.readers.huggingface import read_config
+from taut.data.readers.matrix_csv import read_matrix
 from taut.data.readers.profile_csv import read_costs
 from taut.data.spec import shorten
 from taut.data.stack import Stack
 from taut.data.suggest import nearest
 from taut.errors import DataError
-
-
-def read_matrix(path: Path) -> list[list[float]]:
-    """
-    Numbers of a CSV matrix; a header line and a column of names are dropped.
-
-    Returns rows of numbers in the unit of the file. Raises ``DataError`` if the file is not CSV or an entry is not a
-    number.
-    """
-    try:
-        lines = [line for line in csv.reader(read_text(path, "a CSV matrix").splitlines()) if line]
-    except csv.Error as error:
-        raise DataError(f"{path}: {error}, expected a CSV matrix") from None
-    if lines and not all(_is_number(cell) for cell in lines[0]):
-        lines = [line[1:] for line in lines[1:]]
-    for number, line in enumerate(lines, start=1):
-        for column, cell in enumerate(line, start=1):
-            if not _is_number(cell):
-                raise DataError(f"{path} row {number} column {column}: is {cell!r}, expected a bandwidth")
-    return [[float(cell) for cell in line] for line in lines]
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
 
 Name = str | os.PathLike[str]
 """A catalog name or a file."""

@@ -249,9 +249,7 @@ class ConfigurationRow(Spec):
         if self.heads is not None:
             return self.heads
         step = math.lcm(self.tp, self.kv_heads or 1)
-        whole, rest = divmod(self.hidden, step)
-        small = [] if rest else [count for count in range(1, math.isqrt(whole) + 1) if whole % count == 0]
-        counts = sorted({step * count for one in small for count in (one, whole // one)})
+        counts = [count for count in range(step, self.hidden + 1, step) if self.hidden % count == 0]
         return min(counts, key=lambda count: abs(count - self.hidden / CHANNELS_OF_A_HEAD), default=step)
 
     @property

@@ -20,10 +20,11 @@ with :math:`T_{DP}` as in ``taut.formulations.latency`` eq. (5); where every sta
     lag of a stage are the backward passes and gradient hops of the stages before it
     (``taut.formulations.gradient_reductions``).
 
-The objective equals the evaluator's step time without the optimizer. It exists because a search prices millions of
-placements, one small change at a time. In two cases it only guides the search. For an order-priced schedule stage x
-stands for the chunks of device x, with the hops of the first chunks. With context and expert ranks a ring of gradients
-counts a block as one member, and a block of several nodes has its traffic on the best links.
+It equals that evaluator's step time without the
+optimizer, and exists because a search prices millions of placements one small change at a time. Of a schedule that is
+priced by its order it is a guide alone: stage x stands for the chunks of device x, and hops are those of the first
+chunks. So it is with context and expert ranks: a ring of gradients then counts a block as one member, and a block
+of several nodes has the traffic of its tensor groups and the exchanges of its experts on the best links.
 
 Source: Yim et al. (2024), Pipette, eqs. 3-6, on which (1) is built.
 """

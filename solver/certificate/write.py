@@ -14,7 +14,7 @@ The bound without a margin is (2) of ``taut.solver.bounds.checks``. It says what
 import math
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -26,8 +26,9 @@ from taut.formulations.latency import step_time
 from taut.formulations.meshes.choice import MeshChoice
 from taut.formulations.meshes.step_time import MeshPlan, mesh_memory, mesh_step
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
 from taut.solver.bounds.checks import Proof
-from taut.solver.bounds.computations import first, strongest
+from taut.solver.bounds.computations import Evaluation, first, strongest
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.branch_and_bound.stop import Stopwatch, interrupt_requested
 from taut.solver.certificate.document import (
@@ -42,6 +43,8 @@ from taut.solver.certificate.document import (
 from taut.solver.certificate.figures import communication_gap, finite, paid, predicted, status_of
 from taut.solver.certificate.node_counts import NodeCountsSection
 from taut.solver.meshes.search import MeshSearch
+from taut.solver.order_priced.layer_tree import LayerTree
+from taut.solver.order_priced.pricing import ROUNDING
 from taut.solver.result import CandidateBound, Limits, SearchResult, Source, StoppedBy, relative_gap
 
 
@@ -53,28 +56,41 @@ class MarginFreeBound:
     proofs: tuple[Proof, ...]
 
 
-def margin_free_bound(ladder: Ladder, stop: Callable[[], bool] = lambda: False) -> MarginFreeBound:
+def margin_free_bound(
+    ladder: Ladder, stop: Callable[[], bool] = lambda: False, likely: Candidate | None = None
+) -> MarginFreeBound:
     """
     Global lower bound if no memory margin had to be kept.
 
     The least bound over all candidates, each by the strongest rungs that apply; those whose closed form is no better
-    than the least so far are not bounded further. Order-priced candidates come last, as in the search.
+    than the least so far are not bounded further. The likely one comes first, since a low bound saves the others work,
+    and order-priced candidates come last, as in the search.
 
     ``ladder``: the problem, with or without its margin; ``stop``: asked before every candidate; from where it says so
-    on closed forms count alone, those that are known already.
+    on closed forms count alone, those that are known already; ``likely``: a candidate whose bound is likely the least.
     """
     free, candidates = ladder.without_margin(), ladder.problem.candidates
     least, proofs = np.inf, list[Proof]()
-    for index in sorted(range(len(candidates)), key=lambda i: _turn(free, i)):
+    for index in sorted(range(len(candidates)), key=lambda i: (candidates[i] != likely, *_turn(free, i))):
         candidate = candidates[index]
         if free.first(candidate)[0] >= least:
             continue
-        found = first(free, candidate) if stop() else strongest(free, candidate, least)
+        found = first(free, candidate) if stop() else _branched(strongest(free, candidate, least), least)
         if found.source is not Source.RELAXATION:
             proofs.append(Proof(candidate=index, source=str(found.source), witness=found.witness))
         least = min(least, found.seconds)
     needed = tuple(proof for proof in proofs if _matters(free, proof, least))
     return MarginFreeBound(seconds=float(least), proofs=needed)
+
+
+def _branched(found: Evaluation, limit: float) -> Evaluation:
+    """The bound after the first branches of its tree of layers, if it has one and is below a limit in seconds."""
+    tree = None if found.order is None else found.order.branching
+    if not isinstance(tree, LayerTree) or found.seconds >= limit:
+        return found
+    tree.branch_early(limit)
+    seconds = tree.seconds * (1 - ROUNDING)
+    return replace(found, seconds=seconds, witness=tree.witness()) if seconds > found.seconds else found
 
 
 def _matters(free: Ladder, proof: Proof, least: float) -> bool:
@@ -225,7 +241,8 @@ def _margin_free(problem: PlanningProblem, result: SearchResult, limits: Limits)
     left = math.inf if limits.time_limit is None else limits.time_limit - result.wall_s
     ladder = Ladder(problem, relaxations=result.relaxations)
     with Stopwatch() as watch, interrupt_requested() as asked:
-        found = margin_free_bound(ladder, lambda: asked() or watch.seconds >= left)
+        best = None if result.incumbent is None else result.incumbent.strategy.candidate
+        found = margin_free_bound(ladder, lambda: asked() or watch.seconds >= left, best)
         return None if asked() else found
 
 

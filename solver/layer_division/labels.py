@@ -13,15 +13,14 @@ with classes of device a state says how many stages have which class, and with s
     states of stage 0, since at an optimum some stage attains the threshold.
 (3) :math:`D_\theta` falls as :math:`\theta` rises. So the least feasible threshold is found by bisection; larger ones
     are tried in order until :math:`(m - 1) \theta + D_\infty` is no better than the best found or a limit.
-(4) If later stages are waited for, a state has labels (S, W). S is the sum of (1), and
-    :math:`W = \max_x \sum_{y < x} (forward + edge') + \sum_{y \ge x} (low + edge) + R(x) + each(x)` over the state's
-    stages x. A stage put in front gives :math:`S' = low + edge + S` and
-    :math:`W' = \max(S' + R + each, forward + edge' + W)`. Both rise with S and W, so a label is dropped if another one
-    is no larger in both (dominance). The cheapest recompute that fits is best for both, since forward seconds do not
-    depend on it.
-(5) The step ends after :math:`\max(S + tail, W + others)` of stage 0. Stage 0 waits for at least ``least_wait``. A W
-    below S + ``least_wait`` therefore never counts, and is raised to it, so most states keep one label. Beyond
-    ``MOST_LABELS`` labels, two are merged into their least, and the result is a lower bound.
+(4) Where later stages are waited for, a state has labels (S, W): S the sum as in (1), and over its stages x
+    :math:`W = \max_x \sum_{y < x} (forward + edge') + \sum_{y \ge x} (low + edge) + R(x) + each(x)`. A stage put in
+    front gives :math:`S' = low + edge + S` and :math:`W' = \max(S' + R + each, forward + edge' + W)`. Both are
+    monotone, so a label that another is no worse than in both is dropped (dominance). The cheapest recompute that fits
+    is best for both, as forward seconds do not depend on it.
+(5) The step ends after :math:`\max(S + tail, W + others)` of stage 0. Stage 0 waits for ``least_wait`` at least, so a W
+    below S plus that never counts and is raised to it: most states keep one label. Beyond ``MOST_LABELS`` two are
+    merged into their least; the result is then a lower bound.
 
 One threshold takes :math:`O(L^2)` times the steps of the graph.
 
@@ -76,12 +75,12 @@ class Cuts(NamedTuple):
 
 class Waits(NamedTuple):
     """
-    What the step waits for after the passes, (4) and (5).
+    What is waited for, (4) and (5).
 
-    Stage x of kind v reduces ``exchanged`` bytes (L+1, L+1) at ``ring`` seconds per byte, and takes ``each`` seconds
-    more, both (pp, kinds); if ``each`` is minus infinity, the step does not wait for it. With ``overlap``, ``unhidden``
-    bytes are never hidden. A stage ``in_full`` waits for the whole passes of the stages before it. ``tail`` comes after
-    the passes, and ``others`` after later stages, both (L+1,) by the end of stage 0.
+    ``ring`` and ``each`` (pp, kinds) are seconds per byte of ``exchanged`` (L+1, L+1), and beyond that; nothing is
+    waited for where ``each`` is minus infinity. Where reductions ``overlap``, ``unhidden`` bytes are never hidden; a
+    stage ``in_full`` waits for the whole passes of those before it. ``tail`` and ``others`` (L+1,) come after the
+    passes and after what is waited for, by the end of stage 0.
     """
 
     ring: Floats

@@ -9,6 +9,9 @@ Lower bound on every division of an order-priced candidate.
     (``taut.solver.order_priced.lagrangian``).
 
 (4) Where a framework states few divisions, all of them instead (``taut.solver.order_priced.stated``).
+(5) Under interleaved 1F1B with layers that are alike and one kind of recompute the tree of
+    ``taut.solver.order_priced.layer_tree`` instead of (1) to (3), if the fastest simple division fits memory. Where it
+    does not, (1) to (3) know better what fits.
 
 The largest counts. The limit is lowered to little above the least makespan of a division that is known to fit.
 """
@@ -28,6 +31,7 @@ from taut.solver.order_priced.capacity import capacity_bound, missing_memory
 from taut.solver.order_priced.device_chain import DeviceChain
 from taut.solver.order_priced.dual_ascent import MOST_ITERATIONS, least_excess, maximise_dual
 from taut.solver.order_priced.lagrangian import bounded_pricing, memory_dual
+from taut.solver.order_priced.layer_tree import LayerTree, layer_tree
 from taut.solver.order_priced.master_rows import MasterRows, least_makespan
 from taut.solver.order_priced.pricing import ROUNDING
 from taut.solver.order_priced.stated import by_busiest, is_listed, stated_missing, stated_seconds
@@ -62,13 +66,13 @@ class OrderBound:
     witness: dict[str, Any]
     missing: float = 0.0
     divisions: tuple[Division, ...] = ()
-    branching: BranchAndBound | None = None
+    branching: BranchAndBound | LayerTree | None = None
     too_many: bool = False
 
 
 def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
     """
-    Bound by (1) to (3), or by (4), or proof that nothing fits.
+    Bound by (1) to (3), or by (4) or (5), or proof that nothing fits.
 
     ``limit``: seconds beyond which a bound is of no use, such as those of an incumbent. Returns the bound with its
     witness.
@@ -82,6 +86,14 @@ def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
     if missing > 0:
         return OrderBound(seconds=np.inf, witness={"missing": missing}, missing=missing)
     limit = _lowered_limit(given, limit, fitting or simple, known=bool(fitting))
+    fastest = min(simple, key=lambda division: least_makespan(given, division))
+    if fastest in fitting and (tree := layer_tree(given, limit, fitting)) is not None:
+        return OrderBound(
+            seconds=tree.seconds * (1 - ROUNDING),
+            witness=tree.witness(),
+            divisions=tree.divisions,
+            branching=tree,
+        )
     devices = DeviceChain(given, limit)
     capacity = capacity_bound(devices)
     by_devices = OrderBound(seconds=capacity * (1 - ROUNDING), witness={"limit_s": capacity}, divisions=tuple(simple))

@@ -8,6 +8,7 @@ by one of
 (1) the limit T alone, refuted by the layers that devices can take in T (``taut.solver.order_priced.capacity``);
 (2) the limit and a tree of branches (``taut.solver.order_priced.branch_and_bound``), with seconds as in (1) or weights
     of paths at its leaves, which hold for any weights that are not negative and sum to one;
+(2') the same with a mixture of paths at each leaf (``taut.solver.order_priced.layer_tree`` (3));
 (3) the limit, weights of paths and prices of memory (``taut.solver.order_priced.lagrangian`` (1) and (3)), which hold
     for any such weights and any prices that are not negative.
 
@@ -33,6 +34,7 @@ from taut.formulations.order_division import ChunkProblem
 from taut.solver.order_priced.capacity import LayerCapacity, is_lower_bound, is_too_small
 from taut.solver.order_priced.device_chain import DeviceChain
 from taut.solver.order_priced.lagrangian import bounded_pricing, dual_value, memory_dual
+from taut.solver.order_priced.layer_tree import Leaf, Split, least_of_leaves
 from taut.solver.order_priced.master_rows import MasterRows, MeanFigures
 from taut.solver.order_priced.pricing import ROUNDING
 from taut.solver.order_priced.stated import is_listed, stated_missing, stated_seconds
@@ -109,6 +111,12 @@ class _ByBranches(_Plain):
     tree: _Leaf | _Taken | _Split | _SplitDevice
 
 
+class _ByLayers(_Plain):
+    limit_s: Limit
+    critical: list[_Critical]
+    layers: Split | Leaf
+
+
 class _ByCapacity(_Plain):
     limit_s: Limit
 
@@ -135,7 +143,7 @@ class _Missing(RootModel[_MissingByCapacity | _MissingByListing | _MissingByPric
     pass
 
 
-class _Witness(RootModel[_ByCapacity | _ByBranches | _ByListing | _ByPrices]):
+class _Witness(RootModel[_ByCapacity | _ByBranches | _ByLayers | _ByListing | _ByPrices]):
     pass
 
 
@@ -155,6 +163,9 @@ def rederived(given: ChunkProblem, witness: dict[str, Any]) -> float:
         value = parsed.limit_s if is_lower_bound(given, parsed.limit_s) else -np.inf
     elif isinstance(parsed, _ByBranches):
         value = _by_branches(given, parsed)
+    elif isinstance(parsed, _ByLayers):
+        critical = parsed.critical
+        value = least_of_leaves(given, parsed.limit_s, lambda rows: _add(rows, critical), parsed.layers)
     else:
         value = _by_prices(given, parsed)
     return float(min(value, parsed.limit_s) * (1 - ROUNDING))

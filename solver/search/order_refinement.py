@@ -47,6 +47,7 @@ from taut.solver.order_priced.branch_and_bound import BranchAndBound
 from taut.solver.order_priced.divisions.annealing import DivisionAnnealing
 from taut.solver.order_priced.divisions.local_search import LONG, REACH, SHORT, improved_division
 from taut.solver.order_priced.dominance import dominates, inherited, likely_dominating
+from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.placing import constructed
 from taut.solver.order_priced.pricing import ROUNDING
 from taut.solver.result import CandidateBound, Limits, Source
@@ -234,6 +235,8 @@ class OrderRefining:
     def improve(self, bound: CandidateBound, at: Standing, draft: Partition) -> bool:
         """A better division by a long search, (2)."""
         candidate, at.draft = bound.candidate, None
+        if isinstance(at.branching, LayerTree):
+            self._branch_early(bound, at.branching)
         if bound.lower_bound < self._best.seconds:
             given, known = self._chunked(candidate), self._best.seconds
             found = improved_division(self._problem, candidate, given, [draft.division], known, turns=LONG)
@@ -241,6 +244,12 @@ class OrderRefining:
                 self._divided[candidate] = found.seconds
                 self._take(bound, at, found)
         return bound.lower_bound < self._best.seconds
+
+    def _branch_early(self, bound: CandidateBound, tree: LayerTree) -> None:
+        """Raise a bound by the first branches, which often save a long search for a division of five seconds."""
+        tree.branch_early(self._best.seconds * ABOVE)
+        if (seconds := tree.seconds * (1 - ROUNDING)) > bound.lower_bound:
+            bound.lower_bound, bound.source, bound.witness = seconds, Source.ORDER, tree.witness()
 
     def branch(self, bound: CandidateBound, at: Standing) -> bool:
         """Another branch of the divisions of an order, (4), or its bound anew within a lower limit."""
@@ -276,7 +285,7 @@ class OrderRefining:
         """Whether devices that had too many options to branch on may have fewer within the best plan."""
         return at.unbranched is not None and at.unbranched > self._best.seconds * FEWER
 
-    def _cool(self, bound: CandidateBound, at: Standing, branching: BranchAndBound) -> bool:
+    def _cool(self, bound: CandidateBound, at: Standing, branching: BranchAndBound | LayerTree) -> bool:
         """Anneal a part of a run where one is due, (4); returns whether that was so."""
         candidate, count = bound.candidate, self._branchings.get(bound.candidate, 0)
         if candidate not in self._cooling:
@@ -291,7 +300,7 @@ class OrderRefining:
                 self._draft(bound, at, branching.given, [run.division])
         return True
 
-    def _new_run(self, candidate: Candidate, branching: BranchAndBound, *, seed: int) -> DivisionAnnealing:
+    def _new_run(self, candidate: Candidate, branching: BranchAndBound | LayerTree, *, seed: int) -> DivisionAnnealing:
         """A run from the best division that branching knows."""
         given, start = branching.given, branching.incumbent[1] or branching.divisions[0]
         moves = min(COOLED, MOST_COOLED // len(given.order.passes)) // PARTS

@@ -15,6 +15,7 @@ from taut.formulations.strategy import Strategy
 from taut.solver.bounds.computations import Evaluation
 from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
+from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.placement.path_cover.proving import CoverSearch
 from taut.solver.result import CandidateBound, Source, State
 
@@ -46,7 +47,7 @@ class Standing:
     draft: Partition | None = None
     division: Partition | None = None
     covering: CoverSearch | None = None
-    branching: BranchAndBound | None = None
+    branching: BranchAndBound | LayerTree | None = None
     unbranched: float | None = None
 
     def advance(self) -> bool:

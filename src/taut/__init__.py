@@ -82,19 +82,19 @@ if TYPE_CHECKING:
     from taut.planning.resolve import planning_problem as planning_problem
     from taut.planning.solve import plan as plan
     from taut.plots.frontier import plot_frontier as plot_frontier
-    from taut.plots.frontier import plot_resources as plot_resources
     from taut.plots.jobs import plot_jobs as plot_jobs
     from taut.plots.placement import plot_placement as plot_placement
     from taut.plots.plan import plot_memory as plot_memory
     from taut.plots.plan import plot_time as plot_time
+    from taut.plots.resources import plot_resources as plot_resources
     from taut.plots.schedule import plot_schedule as plot_schedule
     from taut.plots.schedule_page import schedule_page as schedule_page
     from taut.plots.timeline import plot_timeline as plot_timeline
     from taut.prediction.fitting import fit_latency as fit_latency
     from taut.prediction.fitting import fit_memory_samples as fit_memory_samples
     from taut.prediction.records import predict as predict
-    from taut.provisioning import Provision as Provision
-    from taut.provisioning import provision as provision
+    from taut.provisioning.node_count import Provision as Provision
+    from taut.provisioning.provision import provision as provision
     from taut.reports.page.page import plan_page as plan_page
     from taut.schedules.portfolio import ScheduleSearch as ScheduleSearch
     from taut.schedules.portfolio import best_schedule as best_schedule
@@ -179,10 +179,8 @@ _HOMES = {
         "resource_front",
     ),
     "taut.planning.solve": ("plan",),
-    "taut.plots.frontier": (
-        "plot_frontier",
-        "plot_resources",
-    ),
+    "taut.plots.frontier": ("plot_frontier",),
+    "taut.plots.resources": ("plot_resources",),
     "taut.plots.placement": ("plot_placement",),
     "taut.plots.plan": (
         "plot_memory",
@@ -215,10 +213,8 @@ _HOMES = {
         "StrategyPlacement",
         "place_strategy",
     ),
-    "taut.provisioning": (
-        "Provision",
-        "provision",
-    ),
+    "taut.provisioning.provision": ("provision",),
+    "taut.provisioning.node_count": ("Provision",),
     "taut.sweeping.sweep": ("sweep",),
     "taut.solver.certificate.verify": ("Verification",),
     "taut.solver.qap.quadratic": ("AssignmentResult",),

@@ -16,9 +16,9 @@ from taut.data.load import (
     load_costs,
     load_memory_model,
     load_model,
-    read_matrix,
 )
 from taut.data.read import read_json, read_yaml
+from taut.data.readers.matrix_csv import read_matrix
 from taut.errors import DataError
 
 NODE = "{count: 2, device: t4-16gb, gpus_per_node: 4, intra_bandwidth_gbps: 50}"

@@ -18,7 +18,7 @@ from taut.commands.compare import compare_command
 from taut.commands.export import export_command
 from taut.commands.jobs import jobs_command
 from taut.commands.measurements.fit import fitter
-from taut.commands.measurements.imports import importer
+from taut.commands.measurements.import_costs import importer
 from taut.commands.measurements.profile import profile_command
 from taut.commands.pareto import pareto_command
 from taut.commands.place import place_command

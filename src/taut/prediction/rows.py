@@ -20,8 +20,9 @@ from taut.errors import DataError, ExtrapolationWarning
 from taut.formulations.batch.configurations import Configurations
 from taut.formulations.batch.memory import memory_bytes
 from taut.formulations.batch.step_time import step_form
-from taut.prediction.columns import columns_of, network_features, refusal
+from taut.prediction.columns import columns_of, refusal
 from taut.prediction.experts import division_of, priced_alone
+from taut.prediction.network_features import network_features
 from taut.prediction.settings import Given, Setting, lacks_on_hosts, setting_of, within_domain
 
 

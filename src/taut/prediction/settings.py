@@ -16,7 +16,7 @@ import numpy as np
 from taut.data.analytic.device_rates import rates_of
 from taut.data.calibration import Calibration, uncalibrated
 from taut.data.catalog.builtin import catalog_calibrations, catalog_operators, catalog_stacks, memory_model_of
-from taut.data.catalog.devices import catalog_device, catalog_section
+from taut.data.catalog.devices import catalog_devices, catalog_section
 from taut.data.costs import OFFLOAD_MODULES, RECOMPUTE
 from taut.data.device import DeviceSpec, Precision, core_inverse, usual_precision
 from taut.data.load import load_cluster, load_stack
@@ -251,12 +251,11 @@ def find_device(name: str) -> DeviceSpec:
 
     Raises ``DataError`` if there is none.
     """
-    lower = name.strip().lower()
+    devices, lower = catalog_devices(), name.strip().lower()
     lower = ALIASES.get(lower, lower)
-    # The catalog parses a device when it is asked for, so all devices would be parsed for every row.
-    if lower not in (known := catalog_section("devices")):
-        raise DataError(f"gpu is {name!r}, expected {one_of(lower, known)}")
-    return catalog_device(lower)
+    if lower not in devices:
+        raise DataError(f"gpu is {name!r}, expected {one_of(lower, devices)}")
+    return devices[lower]
 
 
 def within_domain(row: ConfigurationRow) -> ConfigurationRow:

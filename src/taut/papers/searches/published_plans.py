@@ -6,205 +6,21 @@ Plans that were published with their measured step times, read from public table
 are taken, and of equal plans the median step. ``mlperf_dense.csv`` has MLPerf training's logs: ``round``,
 ``submitter``, ``benchmark``, ``gpu``, ``n_gpus``, ``tp``, ``pp``, ``cp``, ``vpp``, ``mbs``, ``gbs``, ``seq``,
 ``precision``, ``step_s_median``; those on DGX H100 of GPT-3 and Llama 3.1 405B are taken. Lines that begin with # are
-comments. Both shard the optimizer over replicas, keep gradients in bf16 and recompute nothing.
-
-Plans of models with experts have their measured throughput: ``megatron_bridge_h100_b200_gb200.csv`` has
-Megatron-Bridge's performance summaries, the newest first: columns ``system``, ``model``, ``n_gpus``, ``precision``,
-``gbs``, ``mbs``, ``seq``, ``tp``, ``pp``, ``cp``, ``vp``, ``ep`` and ``tokens_per_s_per_gpu``, where a step takes gbs
-seq / (n_gpus tokens/s) seconds. Of every system, model and number of GPUs the newest row is taken, where the GPUs are
-whole nodes, or whole domains of 64 GPUs with NVLink. Routing is forced to be even. All shard the optimizer over
-replicas and put an expert on one GPU whole (``etp`` 1). Recompute, which is of single modules there, is left open.
-
-Recipes of dense models keep activations of whole layers on the hosts: ``megatron_bridge_recipes_config.csv`` has what
-the recipes of Megatron-Bridge state: columns ``task``, ``model``, ``n_gpus``, ``gpu``, ``precision_tag``,
-``cpu_offloading``, ``cpu_offloading_num_layers``, ``global_batch_size``, ``micro_batch_size``,
-``tensor_model_parallel_size``, ``context_parallel_size`` and ``sequence_parallel``. Taken are those for pre-training
-whose GPUs are whole nodes, or whole domains of 64 GPUs with NVLink. All of them shard weights and optimizer states over
-all replicas, with one stage and no recompute, at 8192 tokens. Their n layers of L are the share n / L of all
-activations, which is what Transformer Engine moves. The table of measured runs does not say which of them moved
-activations; the measured step of a recipe is that of the newest run there with its job, micro-batch and degrees, and
-with shards (``fsdp``), if any.
-
-Files of other projects lie in a folder that is given, or up to two levels below it.
+comments. Both shard the optimizer over replicas, keep gradients in bf16 and recompute nothing. Other tables have plans
+of models with experts (``taut.papers.searches.published_experts``) and recipes with activations on hosts
+(``taut.papers.searches.published_offload``).
 """
 
-import csv
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from taut.data.cluster import ClusterSpec
 from taut.data.load import load_model
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedPlan:
-    """
-    A plan, on DGX H100 unless stated: who published it, the job, its measured step if it is known, and what it fixes.
-
-    ``activation_offload`` is the share of the activations that it keeps on the hosts.
-    ``priced`` are options of ``taut.plan`` for prices of its own, such as measured layer costs.
-    """
-
-    who: str
-    model: str
-    seq: int
-    gpus: int
-    global_batch: int
-    precision: str
-    measured_s: float | None
-    fixed: dict[str, Any] = field(default_factory=dict)
-    cluster: str | ClusterSpec = ""
-    activation_offload: float = 0.0
-    priced: Mapping[str, Any] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, of a cluster its name."""
-        named = self.cluster if isinstance(self.cluster, str) else self.cluster.name
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "priced"}
-        return {**plain, "cluster": named}
-
-
-def lines_of(path: Path) -> list[dict[str, str]]:
-    """Lines of a table by column, comments left out."""
-    text = path.read_text(encoding="utf-8").splitlines()
-    return list(csv.DictReader(line for line in text if not line.startswith("#")))
-
-
-DEPTHS = "", "*/", "*/*/"
-
-
-def places_of(folder: Path, pattern: str) -> list[Path]:
-    """
-    Files and folders of a name, those of the folder itself first.
-
-    ``pattern``: name, with ``*`` for any text.
-    """
-    return [path for depth in DEPTHS for path in sorted(folder.glob(f"{depth}{pattern}"))]
-
-
-EXPERT_MODELS = {
-    "DeepSeekV3": "deepseek-v3",
-    "GPT OSS 120B": "gpt-oss-120b",
-    "Qwen3_30B_a3B": "qwen3-30b-a3b",
-    "Qwen3_235B_a22B": "qwen3-235b-a22b",
-}
-"""Catalog model by name in the table."""
-SYSTEMS = {
-    "DGX-H100": ("dgx-h100", 8),
-    "DGX-B200": ("dgx-b200", 8),
-    "DGX-B300": ("dgx-b300", 8),
-    "DGX-GB200": ("gb200-nvl64", 64),
-    "DGX-GB300": ("gb300-nvl64", 64),
-}
-"""Catalog cluster, and its GPUs, by name in the table."""
-PRECISIONS = {"BF16": "bf16", "FP8": "fp8", "FP8-CS": "fp8", "MXFP8": "mxfp8", "FP8-MX": "mxfp8"}
-
-
-def plans_with_experts(lines: list[dict[str, str]]) -> Iterator[PublishedPlan]:
-    """The newest plan of every system, model and number of GPUs."""
-    newest: dict[tuple[str, str, str], dict[str, str]] = {}
-    for line in lines:
-        if line["model"] in EXPERT_MODELS and line["system"] in SYSTEMS and line["precision"] in PRECISIONS:
-            newest.setdefault((line["model"], line["system"], line["n_gpus"]), line)
-    for (model, system, gpus), line in sorted(newest.items()):
-        cluster, size = SYSTEMS[system]
-        count, rest = divmod(int(gpus), size)
-        if rest == 0:
-            yield _plan(line, EXPERT_MODELS[model], f"{cluster}:{count}" if count > 1 else cluster)
-
-
-def _plan(line: dict[str, str], model: str, cluster: str) -> PublishedPlan:
-    return PublishedPlan(
-        who=f"NVIDIA {line['container']}",
-        model=model,
-        seq=int(line["seq"]),
-        gpus=int(line["n_gpus"]),
-        global_batch=int(line["gbs"]),
-        precision=PRECISIONS[line["precision"]],
-        measured_s=step_of(line),
-        fixed=_expert_degrees(line),
-        cluster=cluster,
-    )
-
-
-def step_of(line: dict[str, str]) -> float:
-    """Seconds of a step of a measured run."""
-    tokens = float(line["tokens_per_s_per_gpu"].split()[0].replace(",", ""))
-    return int(line["gbs"]) * int(line["seq"]) / (int(line["n_gpus"]) * tokens)
-
-
-def _expert_degrees(line: dict[str, str]) -> dict[str, Any]:
-    """What a plan fixes."""
-    found: dict[str, Any] = {name: int(line[name]) for name in ("tp", "pp", "cp", "ep")}
-    found |= {"etp": 1, "micro_batch": int(line["mbs"]), "sequence_parallel": found["tp"] > 1, "zero": 1}
-    vpp = int(line["vp"]) if line["vp"].isdigit() and found["pp"] > 1 else 1
-    return found | ({"schedule": "interleaved-1f1b", "vpp": vpp} if vpp > 1 else {"schedule": "1f1b"})
-
-
-OFFLOAD_MODELS = {"llama3_70b": ("llama3-70b", "LLAMA3_70B"), "llama31_405b": ("llama3-405b", "LLAMA3.1_405B")}
-"""Catalog model, and name in the table of measured runs, by name in the recipes."""
-OFFLOAD_PRECISIONS = {"bf16": ("bf16", "BF16"), "fp8cs": ("fp8", "FP8")}
-"""Precision, and name in the table of measured runs, by tag of the recipes."""
-SEQ = 8192
-
-
-def recipes_with_offload(recipes: list[dict[str, str]], runs: list[dict[str, str]]) -> Iterator[PublishedPlan]:
-    """The recipes of a table, with the measured steps of another."""
-    for line in recipes:
-        if line["cpu_offloading"] == "True" and line["task"] == "pretrain" and line["model"] in OFFLOAD_MODELS:
-            cluster, size = SYSTEMS[f"DGX-{line['gpu'].upper()}"]
-            count, rest = divmod(int(line["n_gpus"]), size)
-            if rest == 0:
-                yield _offload_plan(line, f"{cluster}:{count}" if count > 1 else cluster, runs)
-
-
-def _offload_plan(line: dict[str, str], cluster: str, runs: list[dict[str, str]]) -> PublishedPlan:
-    model = OFFLOAD_MODELS[line["model"]][0]
-    ran = next((run for run in runs if _is_of(run, line)), None)
-    return PublishedPlan(
-        who="NVIDIA recipe",
-        model=model,
-        seq=SEQ,
-        gpus=int(line["n_gpus"]),
-        global_batch=int(line["global_batch_size"]),
-        precision=OFFLOAD_PRECISIONS[line["precision_tag"]][0],
-        measured_s=None if ran is None else step_of(ran),
-        fixed=_offload_degrees(line),
-        cluster=cluster,
-        activation_offload=int(line["cpu_offloading_num_layers"]) / len(load_model(model).blocks),
-    )
-
-
-def _offload_degrees(line: dict[str, str]) -> dict[str, Any]:
-    """What a plan fixes."""
-    return {
-        "tp": int(line["tensor_model_parallel_size"]),
-        "pp": 1,
-        "cp": int(line["context_parallel_size"]),
-        "micro_batch": int(line["micro_batch_size"]),
-        "recompute": "none",
-        "sequence_parallel": line["sequence_parallel"] == "True",
-        "schedule": "1f1b",
-        "zero": 3,
-    }
-
-
-def _is_of(run: dict[str, str], line: dict[str, str]) -> bool:
-    """Whether a measured run is of the job and degrees of a recipe."""
-    job = (
-        f"DGX-{line['gpu'].upper()}",
-        OFFLOAD_MODELS[line["model"]][1],
-        line["n_gpus"],
-        OFFLOAD_PRECISIONS[line["precision_tag"]][1],
-    )
-    plan = line["global_batch_size"], line["micro_batch_size"], line["tensor_model_parallel_size"], "1"
-    ran = run["gbs"], run["mbs"], run["tp"], run["pp"]
-    return (run["system"], run["model"], run["n_gpus"], run["precision"]) == job and ran == plan and run["fsdp"] != "0"
-
+from taut.papers.searches.published import PublishedPlan, lines_of, places_of
+from taut.papers.searches.published_experts import plans_with_experts
+from taut.papers.searches.published_offload import recipes_with_offload
 
 NVIDIA, MLPERF, BRIDGE = "nvidia_dgxc_h100.csv", "mlperf_dense.csv", "megatron_bridge_h100_b200_gb200.csv"
 RECIPES = "megatron_bridge_recipes_config.csv"

@@ -1,0 +1,143 @@
+"""``taut import``: cluster files from what other tools print. One command a tool; the readers are in ``taut.data``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from taut.data.cluster import ClusterSpec
+
+importer = typer.Typer(help="Build a cluster file or a cost table from another tool's output.", no_args_is_help=True)
+
+DeviceOption = Annotated[str, typer.Option(help="Device type of every node, from the catalog.")]
+OutOption = Annotated[Path, typer.Option(help="Cluster file to write.")]
+NameOption = Annotated[str, typer.Option(help="Name of the cluster; default: the file's.")]
+
+
+@importer.command()
+def mpigraph(
+    path: Annotated[Path, typer.Argument(help="mpiGraph's text, or a CSV matrix in MB/s (row sends to column).")],
+    device: DeviceOption,
+    gpus_per_node: Annotated[int, typer.Option(help="Devices of every node.")],
+    intra_bandwidth_gbps: Annotated[float, typer.Option(help="Gb/s (1e9 bits) of one device to another, one way.")],
+    out: OutOption,
+    intra_latency_us: Annotated[float, typer.Option(help="Latency inside a node (assumed).")] = 3.0,
+    latency_us: Annotated[float, typer.Option(help="Latency between nodes (assumed).")] = 5.0,
+    name: NameOption = "",
+) -> None:
+    """Build a cluster from mpiGraph output."""
+    from taut.data.catalog.devices import device_named
+    from taut.data.readers.mpigraph import cluster_from_mpigraph, read_mpigraph
+
+    cluster = cluster_from_mpigraph(
+        read_mpigraph(path),
+        name=name or path.stem,
+        device=device_named(device, "--device"),
+        gpus_per_node=gpus_per_node,
+        intra_bandwidth_gbps=intra_bandwidth_gbps,
+        intra_latency_us=intra_latency_us,
+        latency_us=latency_us,
+    )
+    _write_cluster(cluster, out)
+
+
+@importer.command(name="nccl-tests")
+def nccl_tests(
+    path: Annotated[Path, typer.Argument(help="What an nccl-tests program printed, or its JSON (-J).")],
+    device: DeviceOption,
+    out: OutOption,
+    nodes: Annotated[
+        int | None, typer.Option(help="Nodes of the cluster; default: the run's hosts. 1: all in one NVLink domain.")
+    ] = None,
+    gpus_per_node: Annotated[int | None, typer.Option(help="Devices of every node; default: a host's ranks.")] = None,
+    intra_bandwidth_gbps: Annotated[
+        float | None, typer.Option(help="Gb/s of one device to another of its node, one way, if not the run's.")
+    ] = None,
+    intra_latency_us: Annotated[
+        float | None, typer.Option(help="Latency inside a node, if not the run's; 3 where not measured.")
+    ] = None,
+    bandwidth_gbps: Annotated[
+        float | None, typer.Option(help="Gb/s of one pair of devices between nodes, one way, if not the run's.")
+    ] = None,
+    latency_us: Annotated[
+        float | None, typer.Option(help="Latency between nodes, if not the run's; 5 where not measured.")
+    ] = None,
+    nic_bandwidth_gbps: Annotated[
+        float | None, typer.Option(help="Gb/s of all network cards of a node, one way, if not the run's.")
+    ] = None,
+    collective: Annotated[str, typer.Option(help="Such as all_reduce, where an old version does not say.")] = "",
+    name: NameOption = "",
+) -> None:
+    """Build a cluster from an all_reduce, all_gather, reduce_scatter or sendrecv run of nccl-tests."""
+    from taut.data.catalog.devices import device_named
+    from taut.data.readers.nccl_tests import cluster_from_nccltests, read_nccltests
+
+    cluster = cluster_from_nccltests(
+        read_nccltests(path, collective),
+        name=name or path.stem,
+        device=device_named(device, "--device"),
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        intra_bandwidth_gbps=intra_bandwidth_gbps,
+        intra_latency_us=intra_latency_us,
+        bandwidth_gbps=bandwidth_gbps,
+        latency_us=latency_us,
+        nic_bandwidth_gbps=nic_bandwidth_gbps,
+    )
+    _write_cluster(cluster, out)
+
+
+@importer.command()
+def nvbandwidth(
+    path: Annotated[Path, typer.Argument(help="What nvbandwidth -j printed on one node.")],
+    device: DeviceOption,
+    out: OutOption,
+    test: Annotated[str, typer.Option(help="Test to read; default: device_to_device_memcpy_read_ce or its like.")] = "",
+    intra_latency_us: Annotated[float, typer.Option(help="Latency inside the node (assumed).")] = 3.0,
+    name: NameOption = "",
+) -> None:
+    """Build a cluster of one node from nvbandwidth's matrix between its devices."""
+    from taut.data.catalog.devices import device_named
+    from taut.data.readers.nvbandwidth import cluster_from_nvbandwidth, read_nvbandwidth
+
+    cluster = cluster_from_nvbandwidth(
+        read_nvbandwidth(path, test),
+        name=name or path.stem,
+        device=device_named(device, "--device"),
+        intra_latency_us=intra_latency_us,
+    )
+    _write_cluster(cluster, out)
+
+
+@importer.command()
+def topo(
+    path: Annotated[Path, typer.Argument(help="What nvidia-smi topo -m printed.")],
+    device: DeviceOption,
+    out: OutOption,
+    nvlink_gbps: Annotated[float, typer.Option(help="Gb/s of one NVLink, one way: 200; Blackwell 400.")] = 200.0,
+    intra_latency_us: Annotated[float, typer.Option(help="Latency inside the node (assumed).")] = 3.0,
+    name: NameOption = "",
+) -> None:
+    """Build a cluster of one node from its link kinds, at stated rates."""
+    from taut.data.catalog.devices import device_named
+    from taut.data.readers.nvidia_topo import cluster_from_topology, read_topology
+
+    cluster = cluster_from_topology(
+        read_topology(path),
+        name=name or path.stem,
+        device=device_named(device, "--device"),
+        nvlink_gbps=nvlink_gbps,
+        intra_latency_us=intra_latency_us,
+    )
+    _write_cluster(cluster, out)
+
+
+def _write_cluster(cluster: "ClusterSpec", out: Path) -> None:
+    from taut.data.known_hardware import warn_of_units
+    from taut.files import write_atomically
+    from taut.reports.catalog import cluster_yaml
+
+    warn_of_units(cluster, str(out))
+    write_atomically(out, cluster_yaml(cluster))
+    typer.echo(f"{out}: {cluster.num_nodes} nodes, {cluster.num_devices} devices", err=True)

@@ -1,0 +1,218 @@
+"""Trees over the layers of chunks: valid and tight against enumeration, derived again, refused if altered."""
+
+import copy
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from taut.data.arrays import Floats
+from taut.formulations.order_division import ChunkProblem
+from taut.formulations.schedules.plan_orders import in_flight_counts, order_of
+from taut.formulations.strategy import Division
+from taut.solver.order_priced.layer_tree import Branch, LayerTree, layer_tree, least_value, linear_figures
+from taut.solver.order_priced.master_rows import MasterRows, least_makespan
+from taut.solver.order_priced.staircases import Mixture, mix
+from taut.solver.order_priced.witness import rederived
+
+TOLERANCE = 1 + 1e-9
+
+
+def ranges(layers: Floats) -> Floats:
+    """Sums of figures of layers (L,) by range, (L + 1, L + 1)."""
+    until = np.append(0.0, layers.cumsum())
+    return np.asarray(np.maximum(until[None, :] - until[:, None], 0.0))
+
+
+def chunk_problem(rng: np.random.Generator, p: int, v: int, m: int, layers: int, budget: float) -> ChunkProblem:
+    """A division problem with layers alike but for the first and the last one, under interleaved 1F1B."""
+    every = np.ones(layers)
+    tables = []
+    for scale in (1.0, 1.1, 0.9, 10.0, 2.0):
+        figures = scale * every
+        figures[[0, -1]] *= 2 * rng.random(2)
+        tables.append(ranges(figures))
+    forbidden = np.arange(layers + 1)[:, None] >= np.arange(layers + 1)
+    passes = np.where(forbidden, np.inf, np.array(tables[:3]))[:, None]
+    # The other kinds of recompute are not allowed.
+    passes = np.concatenate((passes, np.full((3, 2, layers + 1, layers + 1), np.inf)), axis=1)
+    return ChunkProblem(
+        order=order_of("interleaved-1f1b", p, v, m),
+        micro_batches=m,
+        counts=in_flight_counts("interleaved-1f1b", p, v, m),
+        passes=passes,
+        edge=np.full(layers + 1, float(rng.choice([0.0, 0.02]))),
+        ring=float(rng.choice([0.0, 0.05])),
+        optimizer=0.01,
+        waits_for_all=True,
+        constant=0.5,
+        parameters=tables[3],
+        held=1.0,
+        activation=np.stack((tables[4], tables[4], tables[4])),
+        beside=np.zeros((layers + 1, layers + 1)),
+        always=0.0,
+        passing=0.0,
+        budget=budget,
+    )
+
+
+def divisions(given: ChunkProblem) -> list[Division]:
+    """Every division of the layers."""
+    cuts = itertools.combinations(range(1, given.num_layers), given.num_chunks - 1)
+    none = np.zeros(given.num_chunks, np.int64)
+    return [Division.of_ends(np.array([*cut, given.num_layers]), none) for cut in cuts]
+
+
+def optimum(given: ChunkProblem) -> float:
+    """The least makespan of a division that fits memory."""
+    rows = MasterRows(given)
+    fitting = [one for one in divisions(given) if (rows.excess(one) <= 0).all()]
+    return min((least_makespan(given, one) for one in fitting), default=np.inf)
+
+
+def grown(given: ChunkProblem, limit: float) -> LayerTree:
+    """The tree, branched until it stops."""
+    tree = layer_tree(given, limit, divisions(given)[:1])
+    assert tree is not None
+    while tree.branch():
+        continue
+    return tree
+
+
+CASES = [(2, 2, 4, 7), (2, 2, 8, 9), (2, 3, 4, 9), (3, 2, 6, 9), (2, 4, 6, 10)]
+
+
+@pytest.mark.parametrize(("p", "v", "m", "layers"), CASES)
+@pytest.mark.parametrize("budget", [1e6, 130.0])
+def test_trees_bound_all_divisions_closely(p: int, v: int, m: int, layers: int, budget: float) -> None:
+    """Random ends, links and reductions, with memory to spare and without: at most the optimum, and near it."""
+    rng = np.random.default_rng((p, v, m, layers))
+    for _ in range(6):
+        given = chunk_problem(rng, p, v, m, layers, budget)
+        exact = optimum(given)
+        limit = 1.1 * min(exact, 1e3)
+        tree = grown(given, limit)
+        proven = rederived(given, json.loads(json.dumps(tree.witness())))
+        assert proven == pytest.approx(min(tree.seconds, limit), rel=1e-8)
+        assert proven <= min(exact, limit) * TOLERANCE
+        assert tree.seconds >= exact * (1 - 5e-3) or budget < 1e6
+
+
+def test_what_devices_take_bounds_before_any_branch() -> None:
+    """Without branches the bound is what the devices' own passes refute; it is valid and derived again."""
+    rng = np.random.default_rng(3)
+    for p, v, m, layers in CASES:
+        given = chunk_problem(rng, p, v, m, layers, 1e6)
+        tree = layer_tree(given, 1e4, divisions(given)[:1])
+        assert tree is not None and not tree.is_branched
+        assert 0.7 * optimum(given) < rederived(given, tree.witness()) <= optimum(given)
+
+
+def test_greedy_choice_is_the_least_over_a_branch() -> None:
+    """Random slopes and branches: the least of all whole points, or infinite where there is none."""
+    rng, device = np.random.default_rng(4), np.array([0, 1, 0, 1])
+    found = []
+    for _ in range(300):
+        lower, least = rng.integers(0, 3, 4), rng.integers(0, 6, 2)
+        branch = Branch(lower, lower + rng.integers(0, 4, 4), least, least + rng.integers(0, 4, 2))
+        slope, total = rng.integers(-3, 4, 4).astype(float), int(rng.integers(4, 14))
+        points = np.array(list(itertools.product(*(range(a, b + 1) for a, b in zip(lower, branch.upper, strict=True)))))
+        sums = np.stack((points[:, 0] + points[:, 2], points[:, 1] + points[:, 3]), axis=1)
+        inside = (sums >= branch.least).all(axis=1) & (sums <= branch.most).all(axis=1)
+        inside &= points.sum(axis=1) == total
+        exact = (points[inside] @ slope + 1.5).min(initial=np.inf)
+        found.append(np.isfinite(exact))
+        assert least_value(slope, 1.5, branch, device, total) == exact
+    assert 0.1 < np.mean(found) < 0.9
+
+
+def test_other_problems_have_no_tree() -> None:
+    """Figures that no line states, two kinds of recompute, or another order."""
+    given = chunk_problem(np.random.default_rng(1), 2, 2, 4, 8, 1e6)
+    assert linear_figures(given) is not None
+    bent, mixed = copy.deepcopy(given), copy.deepcopy(given)
+    bent.passes[0, 0, 2, 5] *= 1.01
+    mixed.passes[:, 1] = mixed.passes[:, 0]
+    other = copy.deepcopy(given)
+    object.__setattr__(other, "order", order_of("zb-v", 2, 2, 4))
+    for each in (bent, mixed, other):
+        assert linear_figures(each) is None
+
+
+def first_leaf(node: dict[str, Any]) -> dict[str, Any]:
+    """A leaf of a stated tree."""
+    return first_leaf(node["few"]) if "few" in node else node
+
+
+def _heavier(witness: dict[str, Any]) -> None:
+    leaf = first_leaf(witness["layers"])
+    leaf["ends"] = [[[2.0 * one for one in way] for way in each] for each in leaf["ends"]]
+    leaf["shares"] = [2.0 * one for one in leaf["shares"]]
+
+
+def _negative(witness: dict[str, Any]) -> None:
+    first_leaf(witness["layers"])["rounds_in"][-1] = -0.5
+
+
+def _fewer(witness: dict[str, Any]) -> None:
+    first_leaf(witness["layers"])["rounds_out"].pop()
+
+
+def _ragged(witness: dict[str, Any]) -> None:
+    first_leaf(witness["layers"])["ends"][0][0].pop()
+
+
+def _price(witness: dict[str, Any]) -> None:
+    first_leaf(witness["layers"])["prices"].append(1.0)
+
+
+def _nowhere(witness: dict[str, Any]) -> None:
+    witness["layers"]["number"] = 99
+
+
+def _place(witness: dict[str, Any]) -> None:
+    witness["layers"]["place"] = "layer"
+
+
+def _other_split(witness: dict[str, Any]) -> None:
+    witness["layers"]["layers"] += 2
+
+
+def _one_side(witness: dict[str, Any]) -> None:
+    witness["layers"]["many"] = witness["layers"]["few"]
+
+
+def _limit(witness: dict[str, Any]) -> None:
+    witness["limit_s"] *= 0.5
+
+
+TAMPERED = [_heavier, _negative, _fewer, _ragged, _price, _nowhere, _place, _other_split, _one_side, _limit]
+
+
+@pytest.mark.parametrize("tamper", TAMPERED)
+def test_altered_trees_prove_less(tamper: Callable[[dict[str, Any]], None]) -> None:
+    """Numbers that are no mixture prove nothing; another split or limit proves no more than is true."""
+    given = chunk_problem(np.random.default_rng(8), 2, 3, 6, 11, 1e6)
+    exact = optimum(given)
+    tree = grown(given, exact * 1.02)
+    witness = json.loads(json.dumps(tree.witness()))
+    assert "few" in witness["layers"] and rederived(given, witness) > 0.99 * exact
+    tamper(witness)
+    assert rederived(given, witness) < tree.seconds * (1 - 1e-9)
+    assert rederived(given, witness) <= exact
+
+
+def test_planted_longer_rounds_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mixture that counts a pass too many breaks the comparison with enumeration."""
+
+    def wrong(*given: Any) -> Mixture:
+        found = mix(*given)
+        return found._replace(forward=found.forward * 1.2)
+
+    given = chunk_problem(np.random.default_rng(9), 2, 2, 4, 8, 1e6)
+    exact = optimum(given)
+    monkeypatch.setattr("taut.solver.order_priced.layer_tree.mix", wrong)
+    assert grown(given, 2 * exact).seconds > exact * TOLERANCE
