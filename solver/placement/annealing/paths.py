@@ -321,7 +321,7 @@ def _anneal(instance: Instance, paths: Ints, schedule: _Schedule, stop: Flags) -
                 members[x, y], members[x, z] = paths[y, x], paths[z, x]
             if base + spread * length + waited < best and longest_of(lengths) + waited < best:
                 best = longest_of(lengths) + waited
-                best_paths[:] = paths
+                _copy(best_paths, paths)
         else:
             tie = tied_then
             for k in range(done):
@@ -388,11 +388,21 @@ def _swap(
         return before
     for k in range(len(paths)):
         powers[k] = power(lengths[k], instance.base, unit)
-    rings.members[:], rings.slowest[:], rings.wait[:] = priced
+    _copy(rings.members, priced.members)
+    for x in range(len(priced.wait)):
+        rings.slowest[x], rings.wait[x] = priced.slowest[x], priced.wait[x]
     longest = longest_of(lengths) + wait
     if longest < before.best:
-        best_paths[:] = paths
+        _copy(best_paths, paths)
     return _Value(value, tie, min(before.best, longest))
+
+
+@jit
+def _copy(into: Ints, values: Ints) -> None:
+    """Copy a table entry by entry: assigned as a whole, it would compile numba's formatting of text."""
+    for i in range(into.shape[0]):
+        for j in range(into.shape[1]):
+            into[i, j] = values[i, j]
 
 
 MAX_FAST_SETS = 8

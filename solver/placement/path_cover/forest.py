@@ -115,7 +115,7 @@ def _subgradient_ascent(hops: Ints, dp: int, target: int, rounds: int) -> tuple[
         stale += 1
         if value > best:
             best, stale = value, 0
-            best_values[:] = values
+            best_values = values
         if stale >= PATIENCE:
             step, stale = step * DECAY, 0
             real = best_values.astype(np.float64)
