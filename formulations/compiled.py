@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 from numba import njit
+from numba.core.caching import FunctionCache
 from numba.core.dispatcher import Dispatcher
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -58,13 +59,30 @@ def jit_with(fastmath: set[str]) -> Callable[[Function], Function]:
 
 
 def _compiled(function: Function, fastmath: bool | set[str]) -> Function:
+    loop = njit(fastmath=fastmath, **_OPTIONS)(function)
     try:
-        return cast("Function", njit(cache=True, fastmath=fastmath, **_OPTIONS)(function))
+        # What ``enable_caching`` does, with another cache; numba has no public place for one.
+        loop._cache = _Kept(function)  # noqa: SLF001
     except RuntimeError as error:
         if NO_FOLDER not in str(error):
             raise
-    _warn_of_compilation()
-    return cast("Function", njit(fastmath=fastmath, **_OPTIONS)(function))
+        _warn_of_compilation()
+    return cast("Function", loop)
+
+
+class _Kept(FunctionCache):
+    """
+    Compiled code on disk, compiled anew where it names a module or a type that is no longer there.
+
+    numba notices that the source of a loop has changed, not that a module of its arguments' types has moved.
+    """
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except (ImportError, AttributeError):
+            self.flush()
+            return None
 
 
 class Warming:

@@ -361,8 +361,9 @@ class LayerTree:
 
     @property
     def seconds(self) -> float:
-        """The bound in seconds without an allowance for rounding; without branches, what (4) refutes."""
-        return max(self._least, min((leaf.seconds for leaf in self._leaves), default=-np.inf))
+        """The bound in seconds, at most the limit, without an allowance for rounding; at first what (4) refutes."""
+        proven = max(self._least, min((leaf.seconds for leaf in self._leaves), default=-np.inf))
+        return min(proven, self.limit)
 
     def learn(self, division: Division) -> None:
         """Take a division that was found elsewhere."""

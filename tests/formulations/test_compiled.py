@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,6 +51,23 @@ def test_runs_uncached_with_one_warning_where_no_folder_can_be_written() -> None
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr.count("RuntimeWarning") == 1
     assert "NUMBA_CACHE_DIR" in ran.stderr
+
+
+def test_code_of_a_moved_module_is_compiled_anew(tmp_path: Path) -> None:
+    """Code kept for an argument whose type has moved to another module is no error: it is compiled and kept anew."""
+    record = "from typing import NamedTuple\nclass Pair(NamedTuple):\n    a: int\n    b: int\n"
+    loop = "from taut.formulations.compiled import jit\n@jit\ndef added(pair):\n    return pair.a + pair.b\n"
+    (tmp_path / "loop.py").write_text(loop)
+    (tmp_path / "here.py").write_text(record)
+    (tmp_path / "there.py").write_text(record)
+    for module in ("here", "there", "there"):
+        made = (
+            f"import loop, {module}; print(loop.added({module}.Pair(1, 2)), sum(loop.added.stats.cache_hits.values()))"
+        )
+        ran = subprocess.run([sys.executable, "-c", made], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        (tmp_path / "here.py").unlink(missing_ok=True)
+    assert ran.stdout.split() == ["3", "1"]
 
 
 def test_other_errors_of_the_compiler_pass_through(monkeypatch: pytest.MonkeyPatch) -> None:

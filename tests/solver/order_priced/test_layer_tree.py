@@ -96,7 +96,8 @@ def test_trees_bound_all_divisions_closely(p: int, v: int, m: int, layers: int, 
         limit = 1.1 * min(exact, 1e3)
         tree = grown(given, limit)
         proven = rederived(given, json.loads(json.dumps(tree.witness())))
-        assert proven == pytest.approx(min(tree.seconds, limit), rel=1e-8)
+        assert tree.seconds <= limit
+        assert proven == pytest.approx(tree.seconds, rel=1e-8)
         assert proven <= min(exact, limit) * TOLERANCE
         assert tree.seconds >= exact * (1 - 5e-3) or budget < 1e6
 
