@@ -62,7 +62,7 @@ def _compiled(function: Function, fastmath: bool | set[str]) -> Function:
     loop = njit(fastmath=fastmath, **_OPTIONS)(function)
     try:
         # What ``enable_caching`` does, with another cache; numba has no public place for one.
-        loop._cache = _Kept(function)  # noqa: SLF001
+        loop._cache = cast("Any", _Kept)(function)  # noqa: SLF001
     except RuntimeError as error:
         if NO_FOLDER not in str(error):
             raise
@@ -78,10 +78,11 @@ class _Kept(FunctionCache):
     """
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        kept = cast("Any", super())
         try:
-            return super().load_overload(sig, target_context)
+            return kept.load_overload(sig, target_context)
         except (ImportError, AttributeError):
-            self.flush()
+            kept.flush()
             return None
 
 

@@ -8,7 +8,7 @@ by one of
 (1) the limit T alone, refuted by the layers that devices can take in T (``taut.solver.order_priced.capacity``);
 (2) the limit and a tree of branches (``taut.solver.order_priced.branch_and_bound``), with seconds as in (1) or weights
     of paths at its leaves, which hold for any weights that are not negative and sum to one;
-(2') the same with a mixture of paths at each leaf (``taut.solver.order_priced.layer_tree`` (3));
+(2') the same with a mixture of paths at each leaf (``taut.solver.order_priced.layer_bounds`` (1));
 (3) the limit, weights of paths and prices of memory (``taut.solver.order_priced.lagrangian`` (1) and (3)), which hold
     for any such weights and any prices that are not negative.
 
@@ -34,7 +34,7 @@ from taut.formulations.order_division import ChunkProblem
 from taut.solver.order_priced.capacity import LayerCapacity, is_lower_bound, is_too_small
 from taut.solver.order_priced.device_chain import DeviceChain
 from taut.solver.order_priced.lagrangian import bounded_pricing, dual_value, memory_dual
-from taut.solver.order_priced.layer_tree import Leaf, Split, least_of_leaves
+from taut.solver.order_priced.layer_bounds import Leaf, Split, least_of_leaves
 from taut.solver.order_priced.master_rows import MasterRows, MeanFigures
 from taut.solver.order_priced.pricing import ROUNDING
 from taut.solver.order_priced.stated import is_listed, stated_missing, stated_seconds

@@ -13,7 +13,8 @@ from taut.data.arrays import Floats
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.schedules.plan_orders import in_flight_counts, order_of
 from taut.formulations.strategy import Division
-from taut.solver.order_priced.layer_tree import Branch, LayerTree, layer_tree, least_value, linear_figures
+from taut.solver.order_priced.layer_bounds import Branch, least_value, linear_figures
+from taut.solver.order_priced.layer_tree import LayerTree, layer_tree
 from taut.solver.order_priced.master_rows import MasterRows, least_makespan
 from taut.solver.order_priced.staircases import Mixture, mix
 from taut.solver.order_priced.witness import rederived
@@ -215,5 +216,5 @@ def test_planted_longer_rounds_are_noticed(monkeypatch: pytest.MonkeyPatch) -> N
 
     given = chunk_problem(np.random.default_rng(9), 2, 2, 4, 8, 1e6)
     exact = optimum(given)
-    monkeypatch.setattr("taut.solver.order_priced.layer_tree.mix", wrong)
+    monkeypatch.setattr("taut.solver.order_priced.layer_bounds.mix", wrong)
     assert grown(given, 2 * exact).seconds > exact * TOLERANCE
