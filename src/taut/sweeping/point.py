@@ -16,9 +16,9 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from importlib.metadata import version
 from typing import Any
 
-from taut import __version__
 from taut.data.load import load_calibration, load_cluster, load_costs, load_memory_model, load_model, load_stack
 from taut.data.model import ModelSpec
 from taut.data.spec import Spec, digest
@@ -57,7 +57,7 @@ class Point:
         """The point's name by its content, (1)."""
         fields = {name: value.digest() if isinstance(value, Spec) else value for name, value in self.fields.items()}
         # What is no plain value, such as a date, is refused when the point is solved, and has a name all the same.
-        parts = [__version__, self.kind, fields, self.error, *([self.problem] if self.problem else [])]
+        parts = [version("taut"), self.kind, fields, self.error, *([self.problem] if self.problem else [])]
         text = json.dumps(parts, sort_keys=True, default=str)
         return digest(text)
 
