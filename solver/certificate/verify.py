@@ -85,15 +85,15 @@ def simulated_faults(
     if stated is None:
         return
     if not isinstance(stated, dict):
-        yield f"{NAME} is {stated!r}, expected figures by name"
+        yield f"{SIMULATED} is {stated!r}, expected figures by name"
         return
     step, bound = simulated_seconds(problem, strategy, devices), least_simulated(problem)
     for name, derived in (("step_time_s", step), ("lower_bound_s", bound)):
         if not _is_number(stated.get(name)) or not is_close(derived, stated[name]):
-            yield f"{NAME}.{name} is {stated.get(name)}, derived {derived}"
+            yield f"{SIMULATED}.{name} is {stated.get(name)}, derived {derived}"
     gap = relative_gap(step, bound)
     if gap is not None and not (_is_number(stated.get("gap")) and is_close_or_small(gap, stated["gap"], 1.0)):
-        yield f"{NAME}.gap is {stated.get('gap')}, derived {gap}"
+        yield f"{SIMULATED}.gap is {stated.get('gap')}, derived {gap}"
 
 
 def _is_number(value: object) -> bool:

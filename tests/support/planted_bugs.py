@@ -139,7 +139,12 @@ def _dearer_cases(found: Any, *_: Any) -> Any:
 
 
 def _cards_in_equal_parts(patch: pytest.MonkeyPatch) -> None:
-    _wherever(patch, rings, "ring_rates", lambda old: lambda given, *, by_members: old(given, by_members=False))
+    _wherever(
+        patch,
+        rings,
+        "ring_rates",
+        lambda old: lambda given, *, by_members, flat: old(given, by_members=False, flat=flat),
+    )
 
 
 def _no_overlap_in_bounds(patch: pytest.MonkeyPatch) -> None:
@@ -187,7 +192,7 @@ BUGS: dict[str, Patch] = {
         enumerated, "candidates", lambda found, *_: [choice for choice in found if choice.pp != 2]
     ),
     "micro-batches in flight overcounted": _changed(memory, "in_flight", lambda found, *_: found + 1),
-    "bytes of weights halved": _changed(memory, "held_bytes", lambda found, *_: (found[0] // 2, *found[1:])),
+    "bytes of weights halved": _changed(shards, "held_bytes", lambda found, *_: (found[0] // 2, *found[1:])),
     "subset placement bound +5 %": _changed(joint, "solve_joint", _raised),
     "every-placement bound +5 %": _changed(every_placement, "solve_by_enumeration", _raised),
     "node-slots bound +5 %": _changed(node_slots, "solve_by_slots", _raised),
