@@ -102,6 +102,20 @@ def check_plans(folder: Path | None) -> None:
     check_file(folder)
 
 
+def parse_seconds(text: str | float) -> float | None:
+    """
+    Seconds from a text, None for ``none``.
+
+    Raises ``typer.BadParameter`` if it is neither.
+    """
+    if text == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number of seconds, and not none") from None
+
+
 def parse_fix(texts: Sequence[str] | None, option: str = "--fix") -> dict[str, int | str | bool]:
     """
     Fixed values from texts such as ``tp=8,schedule=1f1b``, one for each time that an option was given.

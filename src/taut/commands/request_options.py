@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from taut.commands.options import parse_fix
+from taut.commands.options import parse_fix, parse_seconds
 
 Command = Callable[..., None]
 MODEL = typer.Argument(metavar="MODEL", help="Catalog name, our YAML file, or a Hugging Face config.json.")
@@ -32,7 +32,10 @@ def options_of(verb: str | None = None) -> list[inspect.Parameter]:
 def _parameter(name: str, kind: Any, help_text: str, defaults: dict[str, Any]) -> inspect.Parameter:
     """A parameter of Typer; a truth value is a flag without a ``--no-`` of its own."""
     flags = ["--" + name.replace("_", "-")] if kind is bool else []
-    option = typer.Option(*flags, help=help_text)
+    if name == "time_limit":
+        option = typer.Option(help=help_text, parser=parse_seconds, metavar="SECONDS|none")
+    else:
+        option = typer.Option(*flags, help=help_text)
     default = defaults.get(name, inspect.Parameter.empty)
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, keyword, default=default, annotation=Annotated[kind, option])

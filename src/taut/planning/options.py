@@ -200,9 +200,25 @@ class PlanOptions(TypedDict, total=False):
         str | Iterable[str] | None,
         Option("all, or a list; default: 1f1b, gpipe and any fixed.", verbs=("compare",)),
     ]
-    time_limit: Annotated[float | None, Option("Seconds of a search.", verbs=("compare",))]
+    time_limit: Annotated[
+        float | None,
+        Option(
+            "Seconds of a search, or none for no limit.",
+            "In Python None is no limit. The seconds hold for each search of a verb that has several.",
+            default=60.0,
+            verbs=("compare",),
+        ),
+    ]
     work_limit: Annotated[int | None, Option("Refinements of a search: deterministic work.", verbs=("compare",))]
-    gap: Annotated[float, Option("Relative gap that is good enough, such as 0.01.", default=1e-6)]
+    gap: Annotated[
+        float,
+        Option(
+            "Relative gap at which a search stops, such as 0.01; 0: at the proven optimum.",
+            "A plan counts as optimal at a gap of at most 1e-6, from where no search goes on.",
+            default=1e-3,
+            verbs=("compare",),
+        ),
+    ]
     seed: Annotated[int, Option("Seed of the annealing.", default=0)]
     workers: Annotated[int, Option("Threads; the plan does not depend on them.", default=2)]
 

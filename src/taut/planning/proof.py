@@ -8,6 +8,7 @@ from taut.data.calibration import Calibration
 from taut.data.catalog.builtin import catalog_calibrations
 from taut.data.cluster import ClusterSpec
 from taut.formulations.mechanisms.offload import stated_share, states_on_hosts
+from taut.planning.stopping import goes_on, is_within, why_stopped
 from taut.words import percent
 
 
@@ -53,14 +54,6 @@ def others_than(device: str | None, inputs: "Mapping[Any, InputSection]") -> lis
 if TYPE_CHECKING:
     from taut.solver.certificate.document import AnyDocument, InputSection, PlanDocument
 
-_STOPPED = {
-    "exhausted": "nothing was left to refine, more time would change nothing",
-    "gap": "the gap that was asked for is reached",
-    "time": "the time limit was reached",
-    "work": "the work limit was reached",
-    "interrupt": "it was interrupted",
-}
-
 
 def proof(plan: "AnyDocument", spaces: Sequence[str] = ()) -> list[str]:
     """Status, bound, space, and what the prices rest on, line by line; lines of several spaces before its own."""
@@ -71,7 +64,7 @@ def proof(plan: "AnyDocument", spaces: Sequence[str] = ()) -> list[str]:
     lines = [
         "",
         *spaces,
-        f"{'this space  ' if spaces else 'status      '}{plan.status}: "
+        f"{'this space  ' if spaces else 'status      '}{plan.status}{_within(plan)}: "
         f"lower bound {_seconds(certificate.lower_bound_s)}, gap {percent(certificate.gap)}{_communication(plan)}",
         *_why_stopped(plan),
         *_space(plan),
@@ -149,16 +142,16 @@ def _calibrations(plan: "AnyDocument") -> list[str]:
     return [f"            {exist} for these devices (--calibration): {', '.join(named)}"] if named else []
 
 
+def _within(plan: "AnyDocument") -> str:
+    """What a status is called beside its name where the search stopped at the gap that was asked for."""
+    return ", within the gap asked for" if is_within(plan) else ""
+
+
 def _why_stopped(plan: "AnyDocument") -> list[str]:
-    """Why the search ended with a gap; plans of older versions leave out that nothing was left."""
-    if plan.status == "optimal":
+    """Why the search ended with a gap, and what would close the gap, in a line."""
+    if not (words := why_stopped(plan)):
         return []
-    named = plan.provenance.get("stopped_by")
-    if "method" in plan.provenance and named in ("gap", "exhausted"):
-        # The search that bounds another method's plan ended by itself; the gap is that plan's.
-        return []
-    reason = _STOPPED.get(named if isinstance(named, str) else "exhausted")
-    return [f"            the search stopped: {reason}"] if reason else []
+    return [f"            {'; '.join(filter(None, (words, goes_on(plan))))}"]
 
 
 def _method(plan: "PlanDocument") -> list[str]:

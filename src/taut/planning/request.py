@@ -30,7 +30,7 @@ from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, SIMULATE
 from taut.formulations.mechanisms.offload import SHARES
 from taut.formulations.space import MOST_SEQUENCES
 from taut.planning.options import DEFAULTS, Name, PlanOptions, reference
-from taut.solver.result import Limits
+from taut.solver.result import OPTIMALITY_GAP, Limits
 
 MOST_SEED = 2**31 - 1
 """The largest seed that every part of a search takes."""
@@ -178,7 +178,7 @@ class PlanRequest(BaseModel):
     >>> import taut
     >>> request = taut.PlanRequest("gpt2-345m", "dgx-a100", global_batch=32, fix={"tp": 2})
     >>> request.gap, request.schedules
-    (1e-06, None)
+    (0.001, None)
     >>> taut.PlanRequest("gpt2-345m", "dgx-a100", global_batch=0)
     Traceback (most recent call last):
     taut.errors.FieldError: global_batch: 0, expected a number of sequences from 1 to 10000000
@@ -239,9 +239,10 @@ class PlanRequest(BaseModel):
 
     @property
     def limits(self) -> Limits:
-        """When the search stops, and on how many threads it runs."""
+        """When the search stops, at the latest where its plan is optimal, and on how many threads it runs."""
+        gap = max(self.gap, OPTIMALITY_GAP)
         return Limits(
-            time_limit=self.time_limit, work_limit=self.work_limit, gap=self.gap, seed=self.seed, workers=self.workers
+            time_limit=self.time_limit, work_limit=self.work_limit, gap=gap, seed=self.seed, workers=self.workers
         )
 
 

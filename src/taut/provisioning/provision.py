@@ -15,6 +15,7 @@ their nodes.
 
 import math
 import time
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from taut.data.load import load_cluster
@@ -98,7 +99,7 @@ def provision(
     length = steps_of(tokens, steps, _tokens_a_step(counts))
     goal = Goal(objective=objective, steps=length, price=price, deadline_days=deadline_days)
     _search(counts, goal, request, progress)
-    return _result(counts, goal)
+    return _result(counts, goal, request)
 
 
 def _tokens_a_step(counts: list[NodeCount]) -> int:
@@ -118,7 +119,7 @@ def _search(counts: list[NodeCount], goal: Goal, request: PlanRequest, progress:
         gap = relative_gap(best, bound)
         spent = time.monotonic() - begin
         left = None if request.time_limit is None else request.time_limit - spent
-        if chosen is None or (gap is not None and gap <= request.gap) or (left is not None and left <= 0):
+        if chosen is None or (gap is not None and gap <= request.limits.gap) or (left is not None and left <= 0):
             return
         stopped = chosen.refine(left)
         if progress is not None:
@@ -137,13 +138,15 @@ def _standing(counts: list[NodeCount], goal: Goal) -> tuple[float, float, NodeCo
     return best, min(best, *bounds.values()), chosen
 
 
-def _result(counts: list[NodeCount], goal: Goal) -> Provision:
+def _result(counts: list[NodeCount], goal: Goal, request: PlanRequest) -> Provision:
     best, bound, _ = _standing(counts, goal)
     if math.isinf(best):
         _refuse(counts, goal, bound)
     chosen = min(counts, key=lambda count: (value_of(count, goal), count.step_s))
     assert chosen.problem is not None and chosen.result is not None
-    document = plan_document(chosen.problem, chosen.result, chosen.limits)
+    # The work of a turn is no limit of the user's.
+    limits = replace(chosen.limits, work_limit=request.work_limit)
+    document = plan_document(chosen.problem, chosen.result, limits)
     searched = [Searched(each.nodes, each.lower_bound_s, each.problem, each.bounding) for each in counts]
     asked = {name: getattr(goal, name) for name in ("objective", "steps", "price", "deadline_days")}
     plan = Plan(document | {NAME: node_counts_section(asked, document, chosen.nodes, searched)})

@@ -29,6 +29,7 @@ from taut.formulations.schedules.schedule import (
     timetable,
 )
 from taut.formulations.space import Candidate
+from taut.planning.stopping import goes_on
 from taut.plots.schedule_bars import Bars, bars_of
 from taut.schedules.reading import planned
 from taut.solver.result import SOLVED
@@ -102,13 +103,7 @@ SIGNS = ((FORWARD, "F"), (INPUT_GRADIENT, "B"), (WEIGHT_GRADIENT, "W"))
 MOST_ROWS = 16
 """Stages drawn; of more, so many evenly spread ones."""
 ALTERNATIVES = 5
-_GO_ON = {
-    "time": "a longer --time-limit refines them further",
-    "work": "a larger --work-limit refines them further",
-    "interrupt": "a run to its end refines them further",
-    "gap": "a smaller --gap refines them further",
-    "exhausted": "no refinement is left for them: --fix to one of them searches it alone",
-}
+EXHAUSTED = "no refinement is left for them: --fix to one of them searches it alone"
 
 
 def details(plan: "Plan", *, width: int) -> str:
@@ -194,10 +189,9 @@ def _reasons(plan: "Plan", width: int) -> list[str]:
         return []
     least = min(entries, key=lambda entry: entry.lower_bound_s or 0.0)
     own = "the plan's own, whose division or placement may be improved" if least is own_entry(plan.typed) else ""
-    stopped = plan.typed.provenance.get("stopped_by")
-    go_on = _GO_ON.get(stopped if isinstance(stopped, str) else "", _GO_ON["exhausted"])
+    more = goes_on(plan.sections) or EXHAUSTED
     words = (
         f"gap: {len(entries)} open candidate{'s' if len(entries) > 1 else ''} may hold a faster plan; the least bound "
-        f"is that of {own or candidate_name(least)}, by {WHY.get(least.source, least.source)}; {go_on}."
+        f"is that of {own or candidate_name(least)}, by {WHY.get(least.source, least.source)}; {more}."
     )
     return ["", *wrap(words, width, break_on_hyphens=False)]

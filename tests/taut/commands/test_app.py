@@ -456,3 +456,24 @@ def test_help_and_import_load_nothing_heavy(statement: str) -> None:
         [sys.executable, "-c", f"{statement}; {check}"], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stderr == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds", "gap"),
+    [((), 60.0, 1e-3), (("--time-limit", "none", "--gap", 0), None, 1e-6), (("--time-limit", 5), 5.0, 1e-3)],
+)
+def test_a_search_stops_at_a_gap_or_after_a_minute_unless_asked(
+    given: tuple[object, ...], seconds: float | None, gap: float, run: Run
+) -> None:
+    """By default at 0.1 % or 60 s; ``none`` is no limit, and a gap of 0 that of an optimal plan."""
+    outcome = run("plan", "gpt2-345m", "dgx-a100", "--global-batch", 8, "--fix", "tp=1,pp=1", "-q", "--json", *given)
+    limits = json.loads(outcome.out)["provenance"]["limits"]
+    assert limits == {"time_s": seconds, "work": None, "gap": gap}
+
+
+def test_a_search_that_a_gap_stopped_names_the_flag(run: Run) -> None:
+    """The plan says what it was asked for and what goes on; an optimal plan does not."""
+    words = ("plan", "gpt2-345m", "amp-homogeneous", "--global-batch", 32, "--schedules", "1f1b", "-q")
+    stopped, whole = (" ".join(run(*words, *more).out.split()) for more in (("--gap", 0.1), ("--fix", "pp=1,zero=1")))
+    assert "feasible, within the gap asked for" in stopped and "as asked (--gap 0.1); --gap 0 goes on" in stopped
+    assert "status optimal" in whole and "--gap" not in whole

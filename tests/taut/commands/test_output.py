@@ -5,9 +5,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from taut.planning.plan import Plan
 from taut.planning.summary import summary
 from tests.support.plans import made_plan
 from tests.taut.conftest import Run, refused
@@ -89,18 +91,52 @@ def test_report_keeps_to_its_width(width: int) -> None:
 
 @pytest.mark.parametrize(
     ("stopped", "words"),
-    [("time", "the time limit was reached"), ("exhausted", "nothing was left"), (None, "nothing was left")],
+    [
+        ("gap", "stopped at a gap of 25 %, as asked (--gap 0.3); --gap 0 goes on"),
+        ("time", "stopped after 60 s of search; --time-limit none goes on"),
+        ("work", "stopped after 7 refinements; a larger --work-limit goes on"),
+        ("interrupt", "stopped by an interrupt; a run to its end goes on"),
+        ("exhausted", "the search stopped: nothing was left"),
+        (None, "the search stopped: nothing was left"),
+    ],
 )
 def test_report_says_why_a_search_with_a_gap_stopped(stopped: str | None, words: str) -> None:
-    """The reason stands below the gap; plans of older versions leave out that nothing was left."""
-    plan = made_plan(
-        certificate={"space": {"global_batch": 4, "fixed": {}}}, inputs=INPUTS, provenance={"stopped_by": stopped}
-    )
-    assert f"the search stopped: {words}" in summary(plan.typed)
+    """The reason stands below the gap with what goes on; plans of older versions leave out that nothing was left."""
+    limits = {"time_s": 60.0, "work": 7, "gap": 0.3}
+    provenance = {"stopped_by": stopped, "limits": limits, "work": 7}
+    plan = made_plan(certificate={"space": {"global_batch": 4, "fixed": {}}}, inputs=INPUTS, provenance=provenance)
+    assert words in " ".join(summary(plan.typed).split())
     assert "gap 25 % (50 % of communication time)" in summary(plan.typed)
     assert summary(plan.typed).startswith(
         "m on c: 1 devices, global batch 4, sequence length 16\nlatency model pipette"
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "provenance", "words"),
+    [
+        ("feasible", {"stopped_by": "gap"}, "feasible, within the gap asked for: lower bound"),
+        ("feasible", {"stopped_by": "time"}, "feasible: lower bound"),
+        ("feasible", {"stopped_by": "gap", "method": {}}, "feasible: lower bound"),
+        ("optimal", {"stopped_by": "gap"}, "optimal: lower bound"),
+    ],
+)
+def test_a_plan_within_the_gap_asked_for_is_called_so(status: str, provenance: dict[str, Any], words: str) -> None:
+    """The gap is that of the search's own plan; an optimal plan is called optimal."""
+    space = {"space": {"global_batch": 4, "fixed": {}}}
+    made = made_plan(certificate=space, inputs=INPUTS, provenance=provenance)
+    plan = Plan({**made.document, "status": status})
+    assert f"status      {words}" in summary(plan.typed)
+    assert ("stopped at a gap" in summary(plan.typed)) == ("within" in words)
+
+
+@pytest.mark.parametrize(("limits", "said"), [({"work": 7}, True), ({"work": None}, False), (None, False)])
+def test_work_that_no_user_limited_is_not_named(limits: dict[str, Any] | None, said: bool) -> None:
+    """The turns of a choice of nodes end by work of their own."""
+    space = {"space": {"global_batch": 4, "fixed": {}}}
+    provenance = {"stopped_by": "work", "work": 7, "limits": limits}
+    plan = made_plan(certificate=space, inputs=INPUTS, provenance=provenance)
+    assert ("--work-limit" in summary(plan.typed)) == said
 
 
 def test_the_head_names_the_longest_sequence_and_overlap() -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from io import StringIO
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +41,10 @@ pytestmark = pytest.mark.proof
 
 BATCH = 64
 GIVEN = [2.0, 3.0, 3.5, 4.0, 6.0, 8.0, 16.0]
-ASKED = ("pareto", "gpt2-345m", "amp-homogeneous", "--global-batch", BATCH, "--fix", "zero=1", "--quiet")
+WHOLE: dict[str, Any] = {"fix": {"zero": 1}, "schedules": "1f1b", "gap": 1e-6}
+"""Closed forms alone, each limit to its optimum."""
+OPTIMA = ("--schedules", "1f1b", "--gap", "1e-6", "--quiet")
+ASKED = ("pareto", "gpt2-345m", "amp-homogeneous", "--global-batch", BATCH, "--fix", "zero=1", *OPTIMA)
 SMALL = ("pareto", "gpt2-345m", "g4dn.12xlarge", "--global-batch", 8, "--quiet")
 SEEDS = (0, 3, 5, 8, 11, 17, 26, 32, 34, 36)
 """Random problems with one to three types of device, closed and open gaps, each enumerated in less than a second."""
@@ -49,17 +53,17 @@ SEEDS = (0, 3, 5, 8, 11, 17, 26, 32, 34, 36)
 @pytest.fixture(scope="module")
 def found() -> Frontier:
     """GPT-2 345M on four nodes of four T4 within some limits, the smallest of which holds no plan."""
-    return pareto("gpt2-345m", "amp-homogeneous", global_batch=BATCH, fix={"zero": 1}, limits=GIVEN)
+    return pareto("gpt2-345m", "amp-homogeneous", global_batch=BATCH, **WHOLE, limits=GIVEN)
 
 
 @pytest.fixture(scope="module")
 def whole() -> Frontier:
     """The same, every plan of the frontier."""
-    return pareto("gpt2-345m", "amp-homogeneous", global_batch=BATCH, fix={"zero": 1}, points=None)
+    return pareto("gpt2-345m", "amp-homogeneous", global_batch=BATCH, **WHOLE, points=None)
 
 
 def problem() -> PlanningProblem:
-    return planning_problem(PlanRequest("gpt2-345m", "amp-homogeneous", global_batch=BATCH, fix={"zero": 1}))
+    return planning_problem(PlanRequest("gpt2-345m", "amp-homogeneous", global_batch=BATCH, **WHOLE))
 
 
 def monotone(frontier: Frontier) -> bool:
@@ -131,9 +135,9 @@ def test_each_point_is_the_limit_solved_apart(found: Frontier) -> None:
         assert {device.memory_gib for device in cluster.devices.values()} == {point.limit_gib}
         if point.plan is None:
             with pytest.raises(InfeasibleError):
-                plan("gpt2-345m", cluster, global_batch=BATCH, fix={"zero": 1})
+                plan("gpt2-345m", cluster, global_batch=BATCH, **WHOLE)
             continue
-        apart = plan("gpt2-345m", cluster, global_batch=BATCH, fix={"zero": 1})
+        apart = plan("gpt2-345m", cluster, global_batch=BATCH, **WHOLE)
         assert point.step_time_s == pytest.approx(apart.step_time_s, rel=1e-9)
         assert point.lower_bound_s == pytest.approx(apart.lower_bound_s, rel=1e-9)
         assert point.status is Status.OPTIMAL
@@ -174,16 +178,14 @@ def test_plan_needs_its_least_limit_to_the_kib(found: Frontier) -> None:
 
 def test_least_limit_is_feasible_and_no_smaller_one(found: Frontier) -> None:
     """The search proves the least limit infeasible when one KiB is taken away, by the bytes that are reported."""
-    at_least = pareto("gpt2-345m", "amp-homogeneous", global_batch=BATCH, fix={"zero": 1}, limits=[found.least_gib])
+    at_least = pareto("gpt2-345m", "amp-homogeneous", global_batch=BATCH, **WHOLE, limits=[found.least_gib])
     assert at_least.points[0].status is Status.OPTIMAL
     assert at_least.points[0].needs_gib == found.least_gib
     for limit in (gib_of(kib_of(found.least_gib) - 1), 2.0, 1.0):
         result = search(lowered(problem(), limit), Limits())
         assert result.status is Status.INFEASIBLE
         missing = min(bound.witness["missing_kib"] for bound in result.bounds)
-        point = pareto("gpt2-345m", "amp-homogeneous", global_batch=BATCH, fix={"zero": 1}, limits=[limit, 16]).points[
-            0
-        ]
+        point = pareto("gpt2-345m", "amp-homogeneous", global_batch=BATCH, **WHOLE, limits=[limit, 16]).points[0]
         assert point.status is Status.INFEASIBLE
         assert point.missing_bytes == missing * 1024 > 0
         assert (point.step_time_s, point.lower_bound_s, point.gap, point.strategy) == (None, None, None, None)
@@ -191,9 +193,9 @@ def test_least_limit_is_feasible_and_no_smaller_one(found: Frontier) -> None:
 
 def test_limits_above_the_capacity_change_nothing() -> None:
     """A device keeps what it has: 24 GiB are as good as a T4's 16, and the plan is that without a limit."""
-    frontier = pareto("gpt2-345m", "amp-homogeneous", global_batch=BATCH, fix={"zero": 1}, limits=[16, 24])
+    frontier = pareto("gpt2-345m", "amp-homogeneous", global_batch=BATCH, **WHOLE, limits=[16, 24])
     assert frontier.points[0].step_time_s == frontier.points[1].step_time_s
-    free = plan("gpt2-345m", "amp-homogeneous", global_batch=BATCH, fix={"zero": 1})
+    free = plan("gpt2-345m", "amp-homogeneous", global_batch=BATCH, **WHOLE)
     assert frontier.points[1].step_time_s == free.step_time_s
     assert frontier.points[1].plan is not None
     assert frontier.points[1].plan.document["inputs"]["cluster"] == free.document["inputs"]["cluster"]
@@ -334,7 +336,7 @@ def test_no_feasible_limit_is_an_error_with_the_missing_bytes(found: Frontier) -
     with pytest.raises(
         InfeasibleError, match=r"the largest, 2 GiB, lacks .* nearest way out: a limit of 2\.\d\d GiB"
     ) as no:
-        pareto("gpt2-345m", "amp-homogeneous", global_batch=BATCH, fix={"zero": 1}, limits=[1, 2])
+        pareto("gpt2-345m", "amp-homogeneous", global_batch=BATCH, **WHOLE, limits=[1, 2])
     assert no.value.report is not None
     assert f"({no.value.report['points'][1]['missing_bytes']} bytes)" in str(no.value)
     assert found.points[0].missing_bytes == no.value.report["points"][1]["missing_bytes"]
@@ -399,7 +401,7 @@ def test_command_prints_what_is_known(run: Run) -> None:
 @pytest.mark.parametrize(("words", "points"), [((), 8), (("--points", "3"), 3), (("--points", "all"), None)])
 def test_command_chooses_limits_itself(run: Run, words: tuple[str, ...], points: int | None) -> None:
     """Eight limits unless said otherwise, from the least that holds a plan to the capacity."""
-    said = json.loads(run(*SMALL, "--json", *words).out)
+    said = json.loads(run(*SMALL, *OPTIMA, "--json", *words).out)
     assert points is None or len(said["points"]) == points
     assert said["points"][-1]["limit_gib"] == 16
     if points is None:

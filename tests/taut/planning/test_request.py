@@ -31,7 +31,14 @@ def test_fields_are_those_of_the_keyword_arguments_and_of_the_command_line() -> 
     for name, option in options.items():
         if option.default is not inspect.Parameter.empty and name != "fix":
             assert option.default == getattr(request, name)
-    assert request.gap == OPTIMALITY_GAP
+    assert (request.gap, request.time_limit) == (1e-3, 60.0)
+
+
+def test_no_search_goes_on_from_an_optimal_plan() -> None:
+    """A gap of 0 asks for the optimum, which a plan is at a gap of rounding; no time limit is none."""
+    limits = PlanRequest(**GIVEN, gap=0, time_limit=None).limits
+    assert (limits.gap, limits.time_limit) == (OPTIMALITY_GAP, None)
+    assert PlanRequest(**GIVEN, gap=0.01).limits.gap == 0.01
 
 
 def test_every_option_is_documented_where_a_user_looks() -> None:

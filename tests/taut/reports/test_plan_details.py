@@ -63,7 +63,7 @@ def test_why_a_candidate_lost(state: str, bound: float | None, words: str) -> No
 def test_gaps_say_what_would_close_them() -> None:
     """A search that the time ended is told to go on, and one that nothing was left for is not."""
     entry = {"strategy": {"pp": 4}, "state": "open", "lower_bound_s": 1.5, "source": "cover", "witness": {}}
-    for stopped, words in (("time", "a longer --time-limit"), ("exhausted", "no refinement is left")):
+    for stopped, words in (("time", "--time-limit none goes on"), ("exhausted", "no refinement is left")):
         plan = made_plan(certificate={"candidates": [entry]}, provenance={"stopped_by": stopped})
         said = " ".join(details(plan, width=80).split())
         assert "1 open candidate may hold a faster plan" in said

@@ -40,6 +40,7 @@ from taut.papers.aceso.search import AcesoResult, best_plan
 from taut.papers.searches.published import places_of
 from taut.planning.plan import Plan
 from taut.planning.solve import plan
+from taut.solver.result import OPTIMALITY_GAP
 from taut.words import percent, text_table
 
 MEMORY_MIB = {"l4": 23034, "a10g": 23028, "a100-sxm4-40gb": 40960}
@@ -116,6 +117,7 @@ def _plan(
             memory_model={"overhead_gib": 0.0, "margin": 0.0, "grad_precision": "bf16"},
             fix=fixed or None,
             time_limit=time_limit,
+            gap=OPTIMALITY_GAP,
         )
     except (InfeasibleError, NothingFoundError):
         return None

@@ -32,6 +32,7 @@ from taut.papers.galvatron.step import price
 from taut.papers.searches.published import places_of
 from taut.planning.plan import Plan
 from taut.planning.solve import plan
+from taut.solver.result import OPTIMALITY_GAP
 from taut.words import percent, text_table
 
 PLANS = "gpt_configs/galvatron_config_*.json"
@@ -249,6 +250,7 @@ def _at_our_prices(
             memory_model={"overhead_gib": 1.0, "margin": RESERVED, "grad_precision": "bf16"},
             fix=fixed or None,
             time_limit=time_limit,
+            gap=OPTIMALITY_GAP,
         )
     except (InfeasibleError, NothingFoundError):
         return None

@@ -28,6 +28,7 @@ from taut.papers.searches.published_plans import BRIDGE, MLPERF, NVIDIA, RECIPES
 from taut.papers.searches.sailor import PROFILE, RUNS, has_profile, has_runs, sailor_runs
 from taut.planning.plan import Plan
 from taut.planning.solve import plan
+from taut.solver.result import OPTIMALITY_GAP
 from taut.words import text_table
 
 TABLES = NVIDIA, MLPERF, BRIDGE, RECIPES, RUNS, ACESO, GALVATRON
@@ -202,6 +203,7 @@ def _plan(given: PublishedPlan, time_limit: float, **options: Any) -> Plan | Non
             seq=given.seq,
             precision=given.precision,
             time_limit=time_limit,
+            gap=OPTIMALITY_GAP,
             **({"memory_model": MEMORY} | dict(given.priced) | options),
         )
     except (InfeasibleError, NothingFoundError):

@@ -140,6 +140,7 @@ def best_plan(shape: Shape, work_limit: int) -> Best | None:
         "model": model,
         "global_batch": GLOBAL_BATCH,
         "work_limit": work_limit,
+        "time_limit": None,
         "gap": GAP,
     }
     try:
