@@ -9,6 +9,7 @@ from taut.data.catalog.builtin import catalog_calibrations
 from taut.data.cluster import ClusterSpec
 from taut.formulations.mechanisms.offload import stated_share, states_on_hosts
 from taut.planning.stopping import goes_on, is_within, why_stopped
+from taut.solver.result import SOLVED
 from taut.words import percent
 
 
@@ -90,10 +91,12 @@ def proof(plan: "AnyDocument", spaces: Sequence[str] = ()) -> list[str]:
 
 
 def _communication(plan: "AnyDocument") -> str:
-    """The gap of the communication time alone, which plans of meshes do not tell."""
+    """The gap of the communication time alone, which plans of meshes do not tell; 0 where the whole is rounding."""
     if plan.format == "taut-meshes/1":
         return ""
-    return f" ({percent(plan.certificate.communication_gap)} of communication time)"
+    stated, whole = plan.certificate.communication_gap, plan.certificate.gap
+    share = 0.0 if stated is None and whole is not None and whole <= SOLVED else stated
+    return f" ({percent(share)} of communication time)"
 
 
 def _space(plan: "AnyDocument") -> list[str]:
