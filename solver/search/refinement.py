@@ -74,8 +74,9 @@ class Refining:
         return CandidateBound(candidate=candidate, lower_bound=seconds, source=source)
 
     def relax(self, bound: CandidateBound) -> None:
-        """Raise the bound of a candidate to ``relaxation``."""
-        bound.lower_bound, bound.source = self.ladder.relaxation(bound.candidate), Source.RELAXATION
+        """Raise the bound of a candidate to ``relaxation``, unless a larger one is known."""
+        seconds = self.ladder.relaxation(bound.candidate)
+        bound.lower_bound, bound.source = max(bound.lower_bound, seconds), Source.RELAXATION
 
     def standing(self, candidate: Candidate) -> Standing:
         """Where a candidate stands."""

@@ -18,11 +18,14 @@ Every candidate c has a lower bound LB(c) over all its divisions, recomputes and
 (6) Memory alone decides (``taut.solver.placement.exact.memory_assignment``): an open candidate has a plan that fits, or
     a proof that it has none, with the bytes that it lacks at least. Where all have such proofs nothing fits.
 (7) Where a limit came first, simple plans are looked at, and then the first divisions of a few candidates, by bound.
+(8) Bounds that are known already, of this problem or of one with more plans, take the place of the first ones in (1).
 """
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 from taut.data.units import KIB
 from taut.formulations.problem import PlanningProblem
@@ -89,6 +92,7 @@ RELAXING = 0.5
 """Share of the time limit after which candidates are refined: the least bound of any is known then, or soon after."""
 RELAXED_AT_ONCE = 64
 """Bounds between two looks at limits: some hundredths of a second."""
+NOTHING_KNOWN: Mapping[Candidate, CandidateBound] = MappingProxyType({})
 
 
 def search(
@@ -98,7 +102,8 @@ def search(
     *,
     incumbent: Incumbent | None = None,
     only: Sequence[Candidate] | None = None,
-    relaxations: dict[Candidate, float] | None = None,
+    known: Mapping[Candidate, CandidateBound] = NOTHING_KNOWN,
+    adapts: bool = True,
 ) -> SearchResult:
     """
     Find the best plan of a problem, with a bound on every candidate.
@@ -115,8 +120,10 @@ def search(
         A plan of the problem that is known already.
     only
         Candidates to search; by default all.
-    relaxations
-        Bounds ``relaxation`` that are known already, by candidate.
+    known
+        Bounds that are known already, by candidate, (8).
+    adapts
+        Whether orders are adapted to their times, (4), so that candidates join.
 
     Returns
     -------
@@ -125,7 +132,7 @@ def search(
     """
     load_loops(problem)
     every = problem.candidates if only is None else only
-    return _Search(problem, limits, progress, incumbent, every, relaxations).run()
+    return _Search(problem, limits, progress, incumbent, every, known, adapts).run()
 
 
 class _Search:
@@ -138,12 +145,14 @@ class _Search:
         progress: Listener | None,
         incumbent: Incumbent | None,
         every: Sequence[Candidate],
-        relaxations: dict[Candidate, float] | None,
+        known: Mapping[Candidate, CandidateBound],
+        adapts: bool,
     ) -> None:
-        self._problem, self._every = problem, every
+        self._problem, self._every, self._known, self._adapts = problem, every, known, adapts
         self._loop = BestFirst(self, limits, progress)
         self._best = Best(problem, incumbent)
-        self._refining = Refining(problem, limits, self._best, self._loop.is_stopping, relaxations)
+        relaxed = {c: bound.lower_bound for c, bound in known.items() if bound.source is Source.RELAXATION}
+        self._refining = Refining(problem, limits, self._best, self._loop.is_stopping, relaxed)
         self._bounds = Bounds(len(every))
         self._heap: list[tuple[Priority, float, bool, int]] = []
         self._orders, self._waiting = list[GivenOrder](), list[int]()
@@ -152,9 +161,9 @@ class _Search:
         """Search until proven, stopped or interrupted."""
         with self._loop.stop:
             for candidate in self._every:
-                self._bounds.add(self._refining.first(candidate))
+                self._bounds.add(self._first(candidate))
             self._relax()
-            for index in range(len(self._bounds.each)):
+            for index in self._bounds.left:
                 self._push(index)
             for plan in first_plans(self._problem, self._bounds.each, self._loop.is_stopping):
                 self._best.take(*plan)
@@ -168,14 +177,22 @@ class _Search:
                 stopped = None if self._bounds.all_infeasible else stopped
         return self._result(stopped)
 
+    def _first(self, candidate: Candidate) -> CandidateBound:
+        """A candidate with the bound that is known of it, (8), or with its first one."""
+        if (bound := self._known.get(candidate)) is None:
+            return self._refining.first(candidate)
+        return replace(bound, state=State.INFEASIBLE if math.isinf(bound.lower_bound) else State.OPEN)
+
     def _relax(self) -> None:
         """Bound ``relaxation`` of as many candidates as half of the time limit allows."""
         half = self._loop.stop.share(RELAXING)
-        for count, index in enumerate(self._refining.ladder.turns(self._every)):
+        unknown = [index for index, candidate in enumerate(self._every) if candidate not in self._known]
+        turns = self._refining.ladder.turns([self._every[index] for index in unknown])
+        for count, index in enumerate(unknown[place] for place in turns):
             if count % RELAXED_AT_ONCE == 0:
                 if half():
                     return
-                self._loop.tell(f"bounds of {count} of {len(self._every)} candidates")
+                self._loop.tell(f"bounds of {count} of {len(unknown)} candidates")
             self._refining.relax(self._bounds.each[index])
             self._bounds.note(index)
 
@@ -192,7 +209,12 @@ class _Search:
     @property
     def is_open(self) -> bool:
         """Whether a candidate or an order is left."""
-        return bool(self._heap) or self._refining.orders.has_pending
+        return bool(self._heap) or self._awaits_order
+
+    @property
+    def _awaits_order(self) -> bool:
+        """Whether an order may be adapted, (4)."""
+        return self._adapts and self._refining.orders.has_pending
 
     def _push(self, index: int) -> None:
         """Take a candidate up again."""
@@ -203,7 +225,7 @@ class _Search:
 
     def refine(self) -> str | None:
         """Adapt an order where that comes first, or refine the candidate with the least bound."""
-        if (not self._heap or self._heap[0][0] is Priority.BRANCHING) and self._refining.orders.has_pending:
+        if (not self._heap or self._heap[0][0] is Priority.BRANCHING) and self._awaits_order:
             return self._adapt()
         priority, key, _, index = heapq.heappop(self._heap)
         bound = self._bounds.each[index]

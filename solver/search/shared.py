@@ -140,12 +140,11 @@ class _Shared:
 
     def _task(
         self, group: list[Candidate]
-    ) -> tuple[bytes, list[Candidate], dict[Candidate, float], Incumbent | None, Limits]:
+    ) -> tuple[bytes, list[Candidate], dict[Candidate, CandidateBound], Incumbent | None, Limits]:
         """What a process needs to search a group."""
         left = None if self._limits.time_limit is None else max(self._loop.stop.left, 0.0)
-        bounds = (self._bounds[candidate] for candidate in group)
-        relaxations = {b.candidate: b.lower_bound for b in bounds if b.source is Source.RELAXATION}
-        return self._packed, group, relaxations, self._incumbent, replace(self._limits, time_limit=left, workers=1)
+        known = {c: bound for c in group if (bound := self._bounds[c]).source is Source.RELAXATION}
+        return self._packed, group, known, self._incumbent, replace(self._limits, time_limit=left, workers=1)
 
     def _take(self, found: SearchResult) -> None:
         """Keep a group's bounds, orders, and plan."""
@@ -193,9 +192,9 @@ def _relaxed(packed: bytes, candidates: Sequence[Candidate], limit: float) -> li
 def _searched(
     packed: bytes,
     group: list[Candidate],
-    relaxations: dict[Candidate, float],
+    known: dict[Candidate, CandidateBound],
     incumbent: Incumbent | None,
     limits: Limits,
 ) -> SearchResult:
     """Task: the search of a group."""
-    return search(_unpacked(packed), limits, incumbent=incumbent, only=group, relaxations=relaxations)
+    return search(_unpacked(packed), limits, incumbent=incumbent, only=group, known=known)
