@@ -106,6 +106,21 @@ class Incumbent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NearTie:
+    """
+    The best plan under a restriction (``taut.formulations.plainer``), its bound, and why the search for it ended.
+
+    ``bounds`` are those of candidates whose bound is larger than the one of the whole space.
+    """
+
+    restriction: str
+    incumbent: Incumbent
+    lower_bound: float
+    bounds: list[CandidateBound]
+    stopped_by: StoppedBy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
     """
     Outcome of the branch and bound over candidates.

@@ -122,14 +122,35 @@ class PredictedSection(FiguresSection):
     mfu: float | None
 
 
-class CandidateSection(Section):
-    """One candidate's bound."""
+class BoundSection(Section):
+    """One candidate's bound, null where it is infeasible, with what proves it."""
 
     strategy: dict[str, int | float | str | bool | list[str]]
-    state: str
     lower_bound_s: float | None
     source: str
     witness: dict[str, Any]
+
+
+class CandidateSection(BoundSection):
+    """One candidate's bound, and its state beside the plan."""
+
+    state: str
+
+
+class PlainerSection(Section):
+    """
+    The best plan under a restriction (``taut.formulations.plainer``), with its bound.
+
+    ``bounds`` are those of candidates that are larger than their bounds in the whole space.
+    """
+
+    restriction: str
+    strategy: StrategySection
+    placement: PlacementSection
+    step_time_s: float
+    lower_bound_s: float
+    stopped_by: str
+    bounds: list[BoundSection]
 
 
 class ProofSection(Section):
@@ -208,13 +229,14 @@ class DocumentFrame(Section):
 
 
 class PlanDocument(DocumentFrame):
-    """The document of a plan with one degree for all stages."""
+    """The document of a plan with one degree for all stages, and of plainer ones where they were searched."""
 
     format: Literal["taut-plan/1"]
     strategy: StrategySection
     placement: PlacementSection
     predicted: PredictedSection
     certificate: CertificateSection
+    plainer: list[PlainerSection] = []
 
 
 class MeshDocument(DocumentFrame):
@@ -410,7 +432,7 @@ def mesh_plan_of(document: MeshDocument, problem: PlanningProblem, source: str) 
     return plan
 
 
-def devices_of(document: PlanDocument, source: str) -> Ints:
+def devices_of(document: PlanDocument | PlainerSection, source: str) -> Ints:
     """
     Devices as an array (pp, pipelines, width): replicas that an expert group goes over stand side by side.
 

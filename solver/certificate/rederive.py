@@ -11,7 +11,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.checks import Proof, derived_bound, derived_margin_free
 from taut.solver.bounds.ladder import Ladder
-from taut.solver.certificate.document import CandidateSection, ProofSection
+from taut.solver.certificate.document import BoundSection, CandidateSection, ProofSection
 from taut.solver.result import Source
 
 
@@ -26,7 +26,7 @@ class Derivation:
         relaxed = str(Source.RELAXATION)
         self._ladder.relax([c for c, entry in zip(candidates, entries, strict=True) if entry.source == relaxed])
 
-    def derive(self, candidate: Candidate, entry: CandidateSection) -> float:
+    def derive(self, candidate: Candidate, entry: BoundSection) -> float:
         """The bound of a candidate that its entry's source and witness yield, in seconds."""
         return derived_bound(self._ladder, candidate, entry.source, entry.witness)
 

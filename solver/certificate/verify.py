@@ -20,7 +20,8 @@ A document is accepted if every figure is reproduced, and every state and the st
 
 Inputs, space and workload must be what their digests and the problem say they are. A simulated step
 (``taut.solver.methods.simulated``) is simulated again, and its bound computed again over all candidates of the space,
-by the deterministic algorithm of ``taut.solver.bounds.simulated``.
+by the deterministic algorithm of ``taut.solver.bounds.simulated``. Plainer plans beside the plan are checked with their
+bounds (``taut.solver.certificate.plainer``).
 """
 
 import math
@@ -62,6 +63,7 @@ from taut.solver.certificate.figures import (
 from taut.solver.certificate.meshes import MeshCheck
 from taut.solver.certificate.narrowed import narrowed
 from taut.solver.certificate.node_counts import OverNodes, check_node_counts
+from taut.solver.certificate.plainer import plainer_faults
 from taut.solver.certificate.rederive import Derivation
 from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.certificate.reference.space import Choice
@@ -242,6 +244,8 @@ def verify_document(values: object, source: str = "plan") -> Verification:
     if not faults:
         faults = [*check.prediction(), *check.certificate()]
         faults += check.simulated(source) if isinstance(check, _Check) else ()
+    if not faults and isinstance(check, _Check):
+        faults = check.plainer()
     sampled = check.sampled() if not faults else Sample(plans=0, feasible=0, faults=())
     over = None
     if not faults and isinstance(check, _Check):
@@ -356,6 +360,11 @@ class _Check:
         """Figures of a simulated step that are not derived, where the plan states some."""
         strategy, devices = strategy_of(self.document.strategy, source), devices_of(self.document, source)
         return simulated_faults(self.document.provenance, self.problem, strategy, devices)
+
+    def plainer(self) -> list[str]:
+        """Faults of the plainer plans; the certificate holds."""
+        stated, derived = self.document.plainer, dict(self.derived)
+        return list(plainer_faults(stated, self.problem, self.objective, derived, self.bounds))
 
     def sampled(self) -> Sample:
         """Sampled plans against the derived bounds."""

@@ -45,7 +45,7 @@ from taut.solver.certificate.node_counts import NodeCountsSection
 from taut.solver.meshes.search import MeshSearch
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.pricing import ROUNDING
-from taut.solver.result import CandidateBound, Limits, SearchResult, Source, StoppedBy, relative_gap
+from taut.solver.result import CandidateBound, Limits, NearTie, SearchResult, Source, StoppedBy, relative_gap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +103,28 @@ def _turn(free: Ladder, index: int) -> tuple[bool, float]:
     """Closed forms first, each kind by its closed form."""
     candidate = free.problem.candidates[index]
     return candidate.is_order_priced, free.first(candidate)[0]
+
+
+def with_plainer(document: dict[str, Any], ties: Sequence[NearTie]) -> dict[str, Any]:
+    """The document of a plan with the plainer plans that were found; itself where there are none."""
+    if not ties:
+        return document
+    return document | {"plainer": [_plainer_values(tie) for tie in ties]}
+
+
+def _plainer_values(tie: NearTie) -> dict[str, Any]:
+    incumbent = tie.incumbent
+    devices = by_replica(incumbent.strategy.candidate, incumbent.devices).tolist()
+    bounds = [candidate_values(bound) for bound in tie.bounds]
+    return {
+        "restriction": tie.restriction,
+        "strategy": strategy_values(incumbent.strategy),
+        "placement": {"order": "pp,dp,tp", "devices": devices},
+        "step_time_s": incumbent.seconds,
+        "lower_bound_s": tie.lower_bound,
+        "stopped_by": str(tie.stopped_by),
+        "bounds": [{name: value for name, value in each.items() if name != "state"} for each in bounds],
+    }
 
 
 MOST_EXAMINED = 20

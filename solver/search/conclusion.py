@@ -6,6 +6,7 @@ candidates that are not solved of their lower bounds; with an incumbent, its sec
 """
 
 import math
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,14 @@ def concluded(
         bounds=sorted(bounds, key=lambda bound: bound.candidate),
         **more,
     )
+
+
+def with_incumbent(result: SearchResult, incumbent: Incumbent) -> SearchResult:
+    """The result with a better plan, which refutes no fewer candidates."""
+    known = {each.name: getattr(result, each.name) for each in fields(SearchResult)}
+    more = {name: known[name] for name in known.keys() - {"status", "stopped_by", "incumbent", "lower_bound", "bounds"}}
+    least = min(result.lower_bound, incumbent.seconds)
+    return concluded(result.bounds, incumbent, least, result.stopped_by, **more)
 
 
 class Bounds:

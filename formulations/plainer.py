@@ -1,0 +1,124 @@
+r"""
+Restrictions: what makes a plan plainer to run, at the price of a few tenths of a per cent.
+
+A restriction keeps some candidates of a space, and some divisions of their layers. With v chunks a device and c context
+ranks in the plan,
+
+(1) ``even-stages``: every chunk has the same number of layers, or would have if embedding, loss or both were a layer
+    (``taut.formulations.divisions`` (1) and (2)), where the space has a form that states such divisions;
+(2) ``no-context-ranks``: c = 1; for sequences below ``LONG`` tokens;
+(3) ``at-most-N-chunks``: v' <= N with :math:`N = \lfloor v / 2 \rfloor \ge 2`;
+(4) ``no-interleaving``: v' = 1.
+
+(2) to (4) keep candidates of the space as they are. (1) is the space with these forms alone, which have no empty ends
+(``taut.formulations.mechanisms.empty_ends``). All plans of a candidate of either are plans of one candidate of the
+whole space: itself, or the one that is like it but for empty ends, (5). They cost the same there, or less where passes
+gather weights, as embedding and head are then gathered apart from the layer beside them (``taut.formulations.sharding``
+(2)). So
+
+(6) a lower bound on the candidate of the whole space is one on the candidate of the restriction.
+"""
+
+import re
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from taut.data.stack import ANY_DIVISION, Form
+from taut.formulations.divisions import families, is_stated
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.formulations.strategy import Division, Strategy, stages_of_parts
+
+LONG = 16_384
+"""Tokens of a sequence from which on context ranks are what people run."""
+EVEN, NO_CONTEXTS, NO_INTERLEAVING = "even-stages", "no-context-ranks", "no-interleaving"
+EVEN_FORMS: tuple[Form, ...] = ("even", "with-ends")
+_AT_MOST = re.compile(r"at-most-([1-9][0-9]{0,3})-chunks")
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """A restriction: its name, its words, the candidates that it keeps, and whether stages are even."""
+
+    name: str
+    words: str
+    keeps: Callable[[Candidate], bool]
+    is_even: bool = False
+
+
+def at_most_chunks(most: int) -> str:
+    """The name of restriction (3)."""
+    return f"at-most-{most}-chunks"
+
+
+def restriction_of(name: str) -> Restriction | None:
+    """
+    The restriction with a name, (1) to (4); None if there is none.
+
+    Examples
+    --------
+    >>> restriction_of("at-most-5-chunks").words
+    'with at most 5 chunks a device'
+    """
+    if name == EVEN:
+        return Restriction(name, "with even stages", lambda candidate: True, is_even=True)
+    if name == NO_CONTEXTS:
+        return Restriction(name, "without context ranks", lambda candidate: candidate.cp == 1)
+    if name == NO_INTERLEAVING:
+        return Restriction(name, "without interleaving", lambda candidate: candidate.vpp == 1)
+    if (found := _AT_MOST.fullmatch(name)) is None:
+        return None
+    most = int(found[1])
+    return Restriction(name, f"with at most {most} chunks a device", lambda candidate: candidate.vpp <= most)
+
+
+def restrictions_on(problem: PlanningProblem, strategy: Strategy) -> Iterator[Restriction]:
+    """The restrictions that a plan does not meet, those that keep fewest candidates first."""
+    candidate = strategy.candidate
+    names = []
+    if candidate.schedule == "interleaved-1f1b":
+        names += [NO_INTERLEAVING] + ([at_most_chunks(candidate.vpp // 2)] if candidate.vpp >= 4 else [])
+    if candidate.cp > 1 and max(layer.seq for layer in problem.model.blocks) < LONG:
+        names.append(NO_CONTEXTS)
+    for name in (*names, EVEN):
+        restriction = restriction_of(name)
+        if restriction is not None and not meets(problem, restriction, strategy):
+            yield restriction
+
+
+def meets(problem: PlanningProblem, restriction: Restriction, strategy: Strategy) -> bool:
+    """Whether a plan has what a restriction asks for."""
+    if not restriction.keeps(strategy.candidate):
+        return False
+    return not restriction.is_even or _is_even(problem, strategy)
+
+
+def _is_even(problem: PlanningProblem, strategy: Strategy) -> bool:
+    """Whether the layers are divided by (1)."""
+    candidate = strategy.candidate
+    sizes = np.array([end - first for first, end in strategy.layer_stages])
+    shape = len(problem.model.blocks), candidate.schedule, candidate.pp, candidate.vpp
+    return is_stated(sizes, families(EVEN_FORMS, *shape))
+
+
+def restricted(problem: PlanningProblem, restriction: Restriction) -> PlanningProblem:
+    """The problem with the divisions of a restriction alone; itself where it restricts candidates alone."""
+    if not restriction.is_even:
+        return problem
+    space = problem.space
+    forms = [form for form in EVEN_FORMS if form == "even" or {form, ANY_DIVISION} & {*space.divisions}]
+    return replace(problem, space=space.model_copy(update={"divisions": forms}))
+
+
+def wider(candidate: Candidate, whole: Container[Candidate]) -> Candidate:
+    """The candidate of the whole space that has all plans of a candidate of a restriction, (5)."""
+    return candidate if candidate in whole else replace(candidate, empty_ends=True)
+
+
+def widened(strategy: Strategy, whole: Container[Candidate]) -> Strategy:
+    """A plan of a restriction as the plan of the whole space that it is, (5)."""
+    candidate = wider(strategy.candidate, whole)
+    stages = stages_of_parts(candidate, strategy.layer_stages)
+    return replace(strategy, candidate=candidate, division=Division(stages, strategy.recompute))

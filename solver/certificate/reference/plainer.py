@@ -1,0 +1,58 @@
+r"""
+Restrictions that make a plan plainer to run, as the reference evaluator tells them.
+
+A restriction is a set of candidates and of divisions of their layers:
+
+(1) ``even-stages``: all chunks have the same number of layers, or would have with embedding, loss or both counted
+    (``taut.solver.certificate.reference.divisions`` (1) and (2)), where the space has the form or any;
+(2) ``no-context-ranks``: one context rank;
+(3) ``at-most-N-chunks``: at most N chunks a device;
+(4) ``no-interleaving``: one chunk a device.
+
+Its candidates are those of the space of its divisions. All plans of each are plans of one candidate of the whole space,
+at no higher price: itself, or the one that divides embedding and head as parts as well, (5).
+"""
+
+from collections.abc import Container
+from dataclasses import replace
+
+from taut.solver.certificate.reference.candidates import candidates
+from taut.solver.certificate.reference.divisions import ANY
+from taut.solver.certificate.reference.space import Case, Choice
+
+
+def divisions_of(case: Case, name: str) -> list[str]:
+    """Forms of division that a restriction leaves."""
+    forms: list[str] = case.space.get("divisions", [ANY])
+    if name != "even-stages":
+        return forms
+    return ["even", "with-ends"] if {"with-ends", ANY} & set(forms) else ["even"]
+
+
+def most_chunks(name: str) -> int | None:
+    """Chunks that a device may have, (3) and (4); None where the restriction is on something else."""
+    if name == "no-interleaving":
+        return 1
+    number = name.removeprefix("at-most-").removesuffix("-chunks")
+    named = name == f"at-most-{number}-chunks" and number.isascii() and number.isdigit()
+    return int(number) if named and int(number) else None
+
+
+def is_known(name: str) -> bool:
+    """Whether there is a restriction with a name."""
+    return name in ("even-stages", "no-context-ranks") or most_chunks(name) is not None
+
+
+def candidates_of(case: Case, name: str) -> list[Choice]:
+    """The candidates of a restriction; ``case`` has its divisions already."""
+    most = most_chunks(name)
+    return [
+        choice
+        for choice in candidates(case)
+        if (name != "no-context-ranks" or choice.cp == 1) and (most is None or choice.vpp <= most)
+    ]
+
+
+def whole(choice: Choice, every: Container[Choice]) -> Choice:
+    """The candidate of the whole space that has all plans of a candidate, (5)."""
+    return choice if choice in every else replace(choice, empty_ends=True)

@@ -1,0 +1,138 @@
+r"""
+Near-ties: the best plans that are plainer to run than the best plan, each with a bound.
+
+Let J be the seconds of the best plan, and :math:`b_c` the bound that its search has proven of candidate c. For every
+restriction (``taut.formulations.plainer``) that the plan does not meet, with candidates C,
+
+(1) the branch and bound searches C from the bounds :math:`b_{w(c)}` of the candidates w(c) of the whole space that have
+    all plans of c. It leaves a plan of J' seconds, and bounds :math:`b'_c \ge b_{w(c)}`, of which only larger ones are
+    kept; so the near-tie costs :math:`J' / J - 1`, and at least :math:`\min(J', \min_C b'_c) / J - 1`;
+(2) a search ends at a gap of ``GAP``, after ``MOST_EACH`` seconds, and when all have taken ``SHARE`` of the time limit,
+    or of the work limit;
+(3) the searches go from the restriction that keeps the fewest candidates to the one that keeps the most, and begin with
+    the best plan found so far that meets theirs. One that finds no better plan is left out;
+(4) a near-tie that is faster than the plan is a better plan, and takes its place.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from taut.formulations.latency import step_time, violations
+from taut.formulations.plainer import Restriction, meets, restricted, restriction_of, restrictions_on, widened, wider
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.solver.branch_and_bound.progress import Listener, Progress
+from taut.solver.branch_and_bound.stop import Stopwatch
+from taut.solver.result import CandidateBound, Incumbent, Limits, NearTie, SearchResult, Source, StoppedBy
+from taut.solver.search.conclusion import with_incumbent
+from taut.solver.search.search import search
+
+GAP = 2e-3
+"""Relative gap at which a search ends: what a plain plan costs is of interest to a tenth of a per cent or so."""
+MOST_EACH, SHARE = 10.0, 0.25
+"""Seconds of a search at most, and the share of the limits that all have."""
+Known = Mapping[Candidate, CandidateBound]
+
+
+def near_ties(
+    problem: PlanningProblem, result: SearchResult, limits: Limits, progress: Listener | None = None
+) -> tuple[SearchResult, list[NearTie]]:
+    """
+    Search plainer plans than the best one.
+
+    ``problem``, ``result``, ``limits``: what was planned, what is known of it, and when its search stopped;
+    ``progress``: called before every search. Returns the result, with a better plan where one was found, (4), and the
+    near-ties, the fastest first.
+    """
+    if result.incumbent is None or result.stopped_by is StoppedBy.INTERRUPT:
+        return result, []
+    problem, known = problem.with_orders(result.orders), {bound.candidate: bound for bound in result.bounds}
+    found: list[NearTie] = []
+    with Stopwatch() as watch:
+        for restriction in restrictions_on(problem, result.incumbent.strategy):
+            each = _limits(limits, watch.seconds)
+            if each is None:
+                break
+            if progress is not None:
+                seconds = result.wall_s + watch.seconds
+                words = f"plans {restriction.words}"
+                progress(Progress(seconds, result.incumbent.seconds, result.lower_bound, words, result.work))
+            tie = _searched(problem, restriction, known, found, each)
+            if tie is None:
+                continue
+            found.append(tie)
+            same = _in_whole_space(problem, tie.incumbent, known)
+            if same is not None and same.seconds < result.incumbent.seconds:
+                result = with_incumbent(result, same)
+            if tie.stopped_by is StoppedBy.INTERRUPT:
+                break
+    return result, sorted(_plainer(problem, result.incumbent, found), key=lambda tie: tie.incumbent.seconds)
+
+
+def _limits(limits: Limits, seconds: float) -> Limits | None:
+    """Limits (2) of the next search after so many seconds; None where nothing is left."""
+    left = MOST_EACH if limits.time_limit is None else min(MOST_EACH, SHARE * limits.time_limit - seconds)
+    work = None if limits.work_limit is None else int(SHARE * limits.work_limit)
+    if left <= 0 or work == 0:
+        return None
+    # Work is the same on every machine, which seconds are not.
+    time_limit = None if work is not None and limits.time_limit is None else left
+    return replace(limits, time_limit=time_limit, work_limit=work, gap=GAP)
+
+
+def _searched(
+    problem: PlanningProblem, restriction: Restriction, known: Known, earlier: list[NearTie], limits: Limits
+) -> NearTie | None:
+    """The best plan of a restriction, (1); None where none was found that is better than the earlier ones."""
+    given = restricted(problem, restriction)
+    only = [candidate for candidate in given.candidates if restriction.keeps(candidate)]
+    first = {c: bound for c in only if (bound := _first(c, known)) is not None}
+    starts = [tie.incumbent for tie in earlier if given is problem and restriction.keeps(_candidate(tie.incumbent))]
+    start = min(starts, key=lambda each: each.seconds, default=None)
+    result = search(given, limits, incumbent=start, only=only, known=first, adapts=False)
+    if result.incumbent is None or result.incumbent is start:
+        return None
+    least = min(result.incumbent.seconds, *(float(bound.lower_bound) for bound in result.bounds))
+    return NearTie(
+        restriction=restriction.name,
+        incumbent=result.incumbent,
+        lower_bound=least,
+        bounds=[bound for bound in result.bounds if _is_larger(bound, first)],
+        stopped_by=result.stopped_by,
+    )
+
+
+def _first(candidate: Candidate, known: Known) -> CandidateBound | None:
+    """The bound of a candidate of a restriction that the whole space has proven; None where it lacks the candidate."""
+    bound = known.get(whole := wider(candidate, known))
+    if bound is None or whole == candidate:
+        return bound
+    # Its own closed form may say more.
+    source = Source.BALANCE if math.isfinite(bound.lower_bound) else bound.source
+    return replace(bound, candidate=candidate, source=source)
+
+
+def _is_larger(bound: CandidateBound, first: Known) -> bool:
+    return bound.candidate not in first or bound.lower_bound > first[bound.candidate].lower_bound
+
+
+def _candidate(incumbent: Incumbent) -> Candidate:
+    return incumbent.strategy.candidate
+
+
+def _in_whole_space(problem: PlanningProblem, incumbent: Incumbent, known: Known) -> Incumbent | None:
+    """A plan of a restriction as one of the whole space; None if it breaks a rule there."""
+    strategy = widened(incumbent.strategy, known)
+    if violations(problem, strategy, incumbent.devices):
+        return None
+    seconds = float(step_time(problem, strategy, incumbent.devices).total)
+    return Incumbent(strategy=strategy, devices=incumbent.devices, seconds=seconds)
+
+
+def _plainer(problem: PlanningProblem, best: Incumbent | None, found: list[NearTie]) -> Iterator[NearTie]:
+    """The near-ties whose restriction the best plan does not meet."""
+    for tie in found:
+        restriction = restriction_of(tie.restriction)
+        if best is not None and restriction is not None and not meets(problem, restriction, best.strategy):
+            yield tie
