@@ -30,6 +30,10 @@ def plan_command(
     processes: Annotated[
         int, typer.Option(help="Processes that share the candidates, incumbent and bounds.", min=1)
     ] = 1,
+    plainer: Annotated[
+        bool,
+        typer.Option(help="Search plainer plans too, such as the best with even stages, and say what each costs."),
+    ] = True,
     out: Annotated[Path | None, typer.Option(help="Write the plan as JSON.")] = None,
     stack_price: Annotated[
         bool, typer.Option("--stack-price", help="Bound the whole space too: what the stack's limits cost at most.")
@@ -58,7 +62,7 @@ def plan_command(
     check_file(out)
     costs: StackPrice | None = None
     with printed_if_infeasible(as_json), progress_lines(quiet) as progress:
-        found = plan_request(request, method=method, processes=processes, progress=progress)
+        found = plan_request(request, method=method, processes=processes, plainer=plainer, progress=progress)
         if stack_price:
             costs = price_of(request, found, progress=progress)
     if out is not None:

@@ -27,6 +27,7 @@ from taut.solver.certificate.document import (
     CertificateSection,
     MeshDocument,
     MeshSection,
+    PlainerSection,
     PlanDocument,
     PredictedSection,
     StrategySection,
@@ -177,6 +178,11 @@ class Plan:
     def candidates(self) -> list[CandidateSection]:
         """Every candidate of the space of one degree, with its bound, its source and its state."""
         return self.typed.certificate.candidates
+
+    @property
+    def plainer(self) -> list[PlainerSection]:
+        """The best plans under restrictions that make them plainer to run, each with its bound, the fastest first."""
+        return [] if isinstance(self.sections, MeshDocument) else self.sections.plainer
 
     @cached_property
     def stages(self) -> list[dict[str, Any]]:

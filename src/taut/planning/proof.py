@@ -8,8 +8,10 @@ from taut.data.calibration import Calibration
 from taut.data.catalog.builtin import catalog_calibrations
 from taut.data.cluster import ClusterSpec
 from taut.formulations.mechanisms.offload import stated_share, states_on_hosts
+from taut.formulations.plainer import restriction_of
+from taut.formulations.space import TEXTS
 from taut.planning.stopping import goes_on, is_within, why_stopped
-from taut.solver.result import SOLVED
+from taut.solver.result import OPTIMALITY_GAP, SOLVED
 from taut.words import percent
 
 
@@ -53,7 +55,7 @@ def others_than(device: str | None, inputs: "Mapping[Any, InputSection]") -> lis
 
 
 if TYPE_CHECKING:
-    from taut.solver.certificate.document import AnyDocument, InputSection, PlanDocument
+    from taut.solver.certificate.document import AnyDocument, InputSection, PlainerSection, PlanDocument
 
 
 def proof(plan: "AnyDocument", spaces: Sequence[str] = ()) -> list[str]:
@@ -73,6 +75,7 @@ def proof(plan: "AnyDocument", spaces: Sequence[str] = ()) -> list[str]:
     experts = described_model(plan).has_experts
     left_out = narrowed(certificate.space, described_cluster(plan), experts=experts)
     lines += [f"            the bound is on a narrowed space, {each}" for each in left_out]
+    lines += [f"{'' if k else 'plainer':<12}{words}" for k, words in enumerate(plainer_words(plan))]
     calibration = inputs.get("calibration")
     free = [term for term, value in (calibration.spec["coefficients"] if calibration else {}).items() if value == 0]
     if free:
@@ -88,6 +91,38 @@ def proof(plan: "AnyDocument", spaces: Sequence[str] = ()) -> list[str]:
         f"memory      model {memory.name}: {memory_words(memory.spec)}",
         "The gap is a claim about these prices, not about the machine; `taut verify` derives it again.",
     ]
+
+
+def plainer_words(plan: "AnyDocument") -> list[str]:
+    """What plainer plans cost, what they cost at least, and what they do otherwise, one a line."""
+    if plan.format == "taut-meshes/1":
+        return []
+    found = []
+    for tie in plan.plainer:
+        other = differing(plan, tie)
+        found.append(f"the best {restriction_words(tie)}: {plainer_cost(plan, tie)}{f', by {other}' if other else ''}")
+    return found
+
+
+def restriction_words(tie: "PlainerSection") -> str:
+    """The restriction of a plainer plan, by its name where it is of another version."""
+    restriction = restriction_of(tie.restriction)
+    return tie.restriction if restriction is None else restriction.words
+
+
+def plainer_cost(plan: "PlanDocument", tie: "PlainerSection") -> str:
+    """What a plainer plan costs beside the plan, and what its restriction costs at least."""
+    best = plan.certificate.objective_s
+    cost, least = (max(seconds / best - 1, 0.0) for seconds in (tie.step_time_s, tie.lower_bound_s))
+    if tie.step_time_s - tie.lower_bound_s <= OPTIMALITY_GAP * best:
+        return f"+{percent(cost, places=2)} (proven)"
+    cut_off = ", cut off" if tie.stopped_by in ("time", "work", "interrupt") else ""
+    return f"+{percent(cost, places=2)} (at least +{percent(least, places=2)}{cut_off})"
+
+
+def differing(plan: "PlanDocument", tie: "PlainerSection") -> str:
+    """What a plainer plan's candidate has otherwise than the plan's, as short as candidates are named."""
+    return " ".join(text(tie.strategy) for text in TEXTS if text(tie.strategy) != text(plan.strategy)).strip()
 
 
 def _communication(plan: "AnyDocument") -> str:

@@ -34,11 +34,12 @@ from taut.planning.resolve import planning_problem, wider_costs
 from taut.planning.stated import Stated, fastest
 from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.certificate.spaces import with_other_space
-from taut.solver.certificate.write import plan_document
+from taut.solver.certificate.write import plan_document, with_plainer
 from taut.solver.infeasibility.diagnosis import diagnose
 from taut.solver.methods.certified import METHOD_SHARE, Certified, planned_within
 from taut.solver.methods.named import MESHES, NAMES, SEARCH, method_of
-from taut.solver.result import Incumbent, Limits, SearchResult, Status, StoppedBy
+from taut.solver.result import Incumbent, Limits, NearTie, SearchResult, Status, StoppedBy
+from taut.solver.search.plainer import near_ties
 from taut.solver.search.search import search
 
 _STOPPED = {
@@ -53,7 +54,13 @@ Nothing = InfeasibleError | NothingFoundError
 
 @overload
 def plan(
-    model: PlanRequest, /, *, method: str = SEARCH, processes: int = 1, progress: Listener | None = None
+    model: PlanRequest,
+    /,
+    *,
+    method: str = SEARCH,
+    processes: int = 1,
+    plainer: bool = False,
+    progress: Listener | None = None,
 ) -> Plan: ...
 @overload
 def plan(
@@ -62,6 +69,7 @@ def plan(
     *,
     method: str = SEARCH,
     processes: int = 1,
+    plainer: bool = False,
     progress: Listener | None = None,
     **options: Unpack[PlanOptions],
 ) -> Plan: ...
@@ -71,6 +79,7 @@ def plan(
     *,
     method: str = SEARCH,
     processes: int = 1,
+    plainer: bool = False,
     progress: Listener | None = None,
     **options: Any,
 ) -> Plan:
@@ -81,7 +90,7 @@ def plan(
     ----------
     model, cluster
         Specs or their plain values, catalog names (``gpt3-175b``, ``dgx-a100:16``) or files; or a ``PlanRequest``
-        alone, which holds everything below but ``method``, ``processes`` and ``progress``.
+        alone, which holds everything below but ``method``, ``processes``, ``plainer`` and ``progress``.
     method
         ``branch-and-bound`` searches every space of a named ``stack``: one degree for all stages and, with several
         types of device, meshes (degrees by type). ``meshes`` searches the latter only. ``simulated`` scores the best
@@ -92,6 +101,10 @@ def plan(
     processes
         Processes of the branch and bound, which share incumbent and bounds. With several processes ``work_limit`` holds
         for each group of candidates. If several plans are within the gap, the clock then decides which one is found.
+    plainer
+        Whether plainer plans are searched after the best one, such as the best with even stages, each with a bound
+        (``Plan.plainer``). They take at most a quarter of the limits beyond these. There are none with another method,
+        under the papers' latency models, or for plans of meshes.
     progress
         Called with a ``Progress``: ``wall_s``, ``incumbent``, ``lower_bound``, and in ``doing`` what was just done.
     **options
@@ -118,11 +131,17 @@ def plan(
     >>> taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 1, "tp": 1, "micro_batch": 4})
     <Plan gpt2-345m on dgx-a100, pp=1 tp=1 dp=8 micro_batch=4 1f1b zero=3, 0.1494 s a step, gap 0 %>
     """
-    return plan_request(request_of(model, cluster, options), method=method, processes=processes, progress=progress)
+    request = request_of(model, cluster, options)
+    return plan_request(request, method=method, processes=processes, plainer=plainer, progress=progress)
 
 
 def plan_request(
-    request: PlanRequest, *, method: str = SEARCH, processes: int = 1, progress: Listener | None = None
+    request: PlanRequest,
+    *,
+    method: str = SEARCH,
+    processes: int = 1,
+    plainer: bool = False,
+    progress: Listener | None = None,
 ) -> Plan:
     """
     Plan what a request asks for; arguments and errors are those of ``plan``.
@@ -130,7 +149,7 @@ def plan_request(
     With two spaces each search has half of a limit of time or work, and the second also what the first left over.
     """
     request, method = scored_by_simulation(request, method)
-    spaces = _spaces(request, method, processes, progress)
+    spaces = _spaces(request, method, processes, plainer, progress)
     began, work, found = perf_counter(), 0, list[Plan | Nothing]()
     for k, plan_space in enumerate(spaces):
         limits = _shared_limits(request, len(spaces) - k, perf_counter() - began if k else 0.0, work)
@@ -150,7 +169,9 @@ def plan_request(
     return _better(found)
 
 
-def _spaces(request: PlanRequest, method: str, processes: int, progress: Listener | None) -> list[PlanSpace]:
+def _spaces(
+    request: PlanRequest, method: str, processes: int, plainer: bool, progress: Listener | None
+) -> list[PlanSpace]:
     """The searches that a request asks for, one a space."""
     if processes < 1 or (processes > 1 and method != SEARCH):
         reason = f"expected a number above 0, and 1 with a method other than {SEARCH}"
@@ -158,7 +179,7 @@ def _spaces(request: PlanRequest, method: str, processes: int, progress: Listene
     if method == MESHES:
         request = on_flagscale(request)
         return [partial(plan_meshes, mesh_problem(request), progress=progress)]
-    one_degree = partial(plan_one_degree, method=method, processes=processes, progress=progress)
+    one_degree = partial(plan_one_degree, method=method, processes=processes, plainer=plainer, progress=progress)
     if method != SEARCH or processes > 1 or not has_meshes(request):
         return [one_degree]
     try:
@@ -206,6 +227,7 @@ def plan_one_degree(
     *,
     method: str = SEARCH,
     processes: int = 1,
+    plainer: bool = False,
     progress: Listener | None = None,
     starts: Sequence[Stated] = (),
 ) -> Plan:
@@ -228,8 +250,13 @@ def plan_one_degree(
         raise InfeasibleError(str(why_not), why_not.as_dict())
     if result.incumbent is None:
         raise _nothing_found(problem, result, limits, tried)
+    ties = list[NearTie]()
+    if plainer and tried is None and problem.latency.prices_mechanisms:
+        result, ties = near_ties(problem, result, limits, progress)
+    assert result.incumbent is not None
     _warn_outside(problem, result.incumbent.strategy)
-    return Plan(plan_document(problem, result, limits, None if tried is None else tried.figures))
+    document = plan_document(problem, result, limits, None if tried is None else tried.figures)
+    return Plan(with_plainer(document, ties))
 
 
 def scored_by_simulation(request: PlanRequest, method: str) -> tuple[PlanRequest, str]:

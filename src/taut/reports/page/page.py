@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from taut.planning.proof import proof
+from taut.planning.proof import differing, proof, restriction_words
 from taut.planning.summary import parts_of, strategy_words
 from taut.planning.tables import batch_words
 from taut.reports.page.figures import gap_figure, memory_figure, parts_figure
@@ -53,6 +53,7 @@ def _sections(plan: "Plan") -> "list[str]":
     found = {
         "Where the step's time goes": parts_figure(plan.step_time_s, parts_of(plan.sections), plan.lower_bound_s),
         "Strategy": _strategy(plan),
+        **({"Plainer plans": _plainer(plan)} if plan.plainer else {}),
         **({} if plan.meshes else {"How the gap closed": gap_figure(plan)}),
         "Memory of every device": memory_figure(plan.stages),
         "Timeline of the schedule": timeline_figure(plan),
@@ -102,6 +103,19 @@ def _degrees(plan: "Plan") -> str:
         "sequence parallel": "yes" if strategy.sequence_parallel else "no",
     }
     return table(named, [list(named.values())], numbers_from=99)
+
+
+def _plainer(plan: "Plan") -> str:
+    """The best plans under restrictions that make them plainer to run, with what each costs."""
+    rows = []
+    for tie in plan.plainer:
+        slower, least = (
+            percent(max(seconds / plan.step_time_s - 1, 0.0), places=2)
+            for seconds in (tie.step_time_s, tie.lower_bound_s)
+        )
+        words = differing(plan.typed, tie)
+        rows.append((f"the best {restriction_words(tie)}", words, f"{tie.step_time_s:.6g}", slower, least))
+    return table(("plan", "what it has otherwise", "step time (s)", "slower by", "at least by"), rows, numbers_from=2)
 
 
 def _choices_of_meshes(plan: "Plan") -> str:
