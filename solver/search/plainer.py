@@ -7,8 +7,8 @@ restriction (``taut.formulations.plainer``) that the plan does not meet, with ca
 (1) the branch and bound searches C from the bounds :math:`b_{w(c)}` of the candidates w(c) of the whole space that have
     all plans of c. It leaves a plan of J' seconds, and bounds :math:`b'_c \ge b_{w(c)}`, of which only larger ones are
     kept; so the near-tie costs :math:`J' / J - 1`, and at least :math:`\min(J', \min_C b'_c) / J - 1`;
-(2) a search ends at a gap of ``GAP``, after ``MOST_EACH`` seconds, and when all have taken ``SHARE`` of the time limit,
-    or of the work limit;
+(2) a search ends at a gap of ``GAP``, and after ``MOST_EACH`` seconds. All take at most ``SHARE`` of the time limit, of
+    which each has an even part of what is left, or ``SHARE`` of the work limit, of which each has an even part;
 (3) the searches go from the restriction that keeps the fewest candidates to the one that keeps the most, and begin with
     the best plan found so far that meets theirs. One that finds no better plan is left out;
 (4) a near-tie that is faster than the plan is a better plan, and takes its place.
@@ -50,8 +50,9 @@ def near_ties(
     problem, known = problem.with_orders(result.orders), {bound.candidate: bound for bound in result.bounds}
     found: list[NearTie] = []
     with Stopwatch() as watch:
-        for restriction in restrictions_on(problem, result.incumbent.strategy):
-            each = _limits(limits, watch.seconds)
+        restrictions = [*restrictions_on(problem, result.incumbent.strategy)]
+        for done, restriction in enumerate(restrictions):
+            each = _limits(limits, watch.seconds, len(restrictions), len(restrictions) - done)
             if each is None:
                 break
             if progress is not None:
@@ -70,15 +71,15 @@ def near_ties(
     return result, sorted(_plainer(problem, result.incumbent, found), key=lambda tie: tie.incumbent.seconds)
 
 
-def _limits(limits: Limits, seconds: float) -> Limits | None:
-    """Limits (2) of the next search after so many seconds; None where nothing is left."""
-    left = MOST_EACH if limits.time_limit is None else min(MOST_EACH, SHARE * limits.time_limit - seconds)
-    work = None if limits.work_limit is None else int(SHARE * limits.work_limit)
-    if left <= 0 or work == 0:
+def _limits(limits: Limits, seconds: float, searches: int, left: int) -> Limits | None:
+    """Limits (2) of the next search, after so many seconds, of the searches that are left; None without any."""
+    rest = math.inf if limits.time_limit is None else (SHARE * limits.time_limit - seconds) / left
+    work = None if limits.work_limit is None else int(SHARE * limits.work_limit / searches)
+    if rest <= 0 or work == 0:
         return None
     # Work is the same on every machine, which seconds are not.
-    time_limit = None if work is not None and limits.time_limit is None else left
-    return replace(limits, time_limit=time_limit, work_limit=work, gap=GAP)
+    only_work = work is not None and limits.time_limit is None
+    return replace(limits, time_limit=None if only_work else min(MOST_EACH, rest), work_limit=work, gap=GAP)
 
 
 def _searched(

@@ -184,6 +184,19 @@ class Plan:
         """The best plans under restrictions that make them plainer to run, each with its bound, the fastest first."""
         return [] if isinstance(self.sections, MeshDocument) else self.sections.plainer
 
+    def plainer_plan(self, name: str) -> "Plan":
+        """
+        One of ``plainer`` as a plan of its own, by the name of its restriction.
+
+        Raises
+        ------
+        DataError
+            If the plan lists none of that name.
+        """
+        from taut.planning.plainer import plainer_document
+
+        return Plan(plainer_document(self, name), f"{self.source}: {name}")
+
     @cached_property
     def stages(self) -> list[dict[str, Any]]:
         """One record a stage: layers, recompute, degrees, kind of device, bytes predicted, kept free and there."""

@@ -122,7 +122,7 @@ def plainer_cost(plan: "PlanDocument", tie: "PlainerSection") -> str:
 
 def differing(plan: "PlanDocument", tie: "PlainerSection") -> str:
     """What a plainer plan's candidate has otherwise than the plan's, as short as candidates are named."""
-    return " ".join(text(tie.strategy) for text in TEXTS if text(tie.strategy) != text(plan.strategy)).strip()
+    return " ".join(filter(None, (text(tie.strategy) for text in TEXTS if text(tie.strategy) != text(plan.strategy))))
 
 
 def _communication(plan: "AnyDocument") -> str:

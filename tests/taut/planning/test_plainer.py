@@ -11,7 +11,7 @@ from taut.planning.proof import plainer_words
 from taut.planning.summary import summary
 from taut.reports.page.page import plan_page
 from tests.support.plans import made_plan
-from tests.taut.conftest import Run
+from tests.taut.conftest import Run, refused
 
 FIX = {"pp": 4, "tp": 1, "micro_batch": 1}
 
@@ -59,6 +59,40 @@ def test_plainer_plans_are_searched_where_they_are_asked_for() -> None:
     assert "plainer     the best with even stages: +" in summary(plan.sections)
     assert "the best with even stages" in plan_page(plan)
     assert "<h2>Plainer plans" not in plan_page(alone)
+
+
+@pytest.fixture(scope="module")
+def chunked() -> taut.Plan:
+    """A plan of several chunks a device with its near-ties."""
+    options: dict[str, Any] = {"fix": {**FIX, "schedule": "interleaved-1f1b"}, "time_limit": 10}
+    return taut.plan("gpt2-345m", "dgx-a100", global_batch=32, plainer=True, **options)
+
+
+@pytest.mark.proof
+def test_a_plainer_plan_is_a_plan_of_its_own(chunked: taut.Plan) -> None:
+    """It takes the seconds that the list says, it holds, and it says how much faster the best plan is."""
+    assert chunked.plainer
+    for tie in chunked.plainer:
+        plan = chunked.plainer_plan(tie.restriction)
+        assert plan.step_time_s == pytest.approx(tie.step_time_s, rel=1e-12)
+        assert plan.stages and plan.strategy.stages == tie.strategy.stages
+        assert plan.lower_bound_s is not None and plan.lower_bound_s <= chunked.step_time_s
+        assert plan.verify().faults == ()
+        assert f"method      {tie.restriction}; by itself it claims that none of the" in str(plan)
+        assert plan.plainer == []
+
+
+@pytest.mark.proof
+def test_a_plainer_plan_is_exported_by_its_name(run: Run, tmp_path: Path) -> None:
+    """Even stages need no layout; other names are refused with those that the plan lists."""
+    out, flags = tmp_path / "plan.json", tmp_path / "even" / "megatron.args"
+    taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix=FIX, plainer=True).write(out)
+    asked = ("export", out, "--to", "megatron", "--out")
+    assert run(*asked, flags.parent, "--plainer", "even-stages").code == 0
+    assert run(*asked, tmp_path / "best").code == 0
+    layout = "--pipeline-model-parallel-layout"
+    assert layout not in flags.read_text() and layout in (tmp_path / "best" / "megatron.args").read_text()
+    refused(run(*asked, tmp_path / "none", "--plainer", "even"), "plainer 'even': expected")
 
 
 @pytest.mark.proof
