@@ -56,6 +56,8 @@ def _plan(values: dict[str, Any], path: Path) -> "tuple[Verification, list[str],
     )
     if values.get(NAME) is not None and f"{NAME}.status" not in outcome.claimed:
         words += ", bound of both spaces"
+    if ties := values.get("plainer"):
+        words += f"; {len(ties)} plainer plan{'s' if len(ties) > 1 else ''}, bounds included"
     words += f"; {outcome.sampled} sampled plans, {outcome.feasible_samples} of them feasible, undercut no bound"
     over = outcome.over_nodes
     if over is not None:
