@@ -231,6 +231,13 @@ class ClusterSpec(Spec):
         return sum(group.count * group.gpus_per_node for group in self.nodes)
 
     @property
+    def is_uniform(self) -> bool:
+        """Whether all nodes and all links between them are alike."""
+        measured = self.bandwidth_matrix is not None or self.latency_matrix is not None
+        racks = self.network is not None and bool(self.network.racks)
+        return len(self.nodes) == 1 and not measured and not racks
+
+    @property
     def node_list(self) -> list[NodeSpec]:
         """The group of every node, in node order."""
         return [group for group in self.nodes for _ in range(group.count)]

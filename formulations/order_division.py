@@ -248,6 +248,13 @@ def chunk_problem(
 
 def _least_passes(problem: PlanningProblem, candidate: Candidate, gather: GatherRates) -> Floats:
     """Seconds of F, I, W of every range on the best device type and block, (3, recompute, L+1, L+1)."""
+    if gather != NO_GATHERS:
+        return _passes_beside(problem, candidate, gather)
+    # Candidates that differ in pipelines, chunks and shards alone have these in common.
+    return problem.shared(candidate, "least passes", lambda: _passes_beside(problem, candidate, gather))
+
+
+def _passes_beside(problem: PlanningProblem, candidate: Candidate, gather: GatherRates) -> Floats:
     ranges, tables = problem.passes(candidate), problem.tables(candidate)
     passes = np.stack((ranges.forward, ranges.input_gradient, ranges.weight_gradient))
     within = seconds_of_best(problem, candidate)

@@ -220,6 +220,13 @@ class PlanningProblem:
             ),
         )
 
+    def shared(self, candidate: Candidate, name: str, make: Callable[[], Value]) -> Value:
+        """A figure of layers, of their recompute and of the traffic within blocks, which many candidates share."""
+        single, shared = candidate.pp == 1, candidate.pp == 1 or candidate.schedule in ON_V
+        recompute, hides = self.recompute_of(candidate), self.hides_exchange(candidate)
+        key = name, *self._key(candidate), candidate.sequence_parallel, single, shared, recompute, hides
+        return cast("Value", self._own.get(key, make))
+
     def _key(self, candidate: Candidate) -> Key:
         """What prices of layers depend on: the links to hosts as well where activations move."""
         return *candidate.layers_key, *links_key(self.cluster, candidate)

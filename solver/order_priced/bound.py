@@ -9,9 +9,8 @@ Lower bound on every division of an order-priced candidate.
     (``taut.solver.order_priced.lagrangian``).
 
 (4) Where a framework states few divisions, all of them instead (``taut.solver.order_priced.stated``).
-(5) Under interleaved 1F1B with layers that are alike and one kind of recompute the tree of
-    ``taut.solver.order_priced.layer_tree`` instead of (1) to (3), if the fastest simple division fits memory. Where it
-    does not, (1) to (3) know better what fits.
+(5) Where figures are linear in the layers of chunks, the tree of ``taut.solver.order_priced.layer_tree`` instead of (1)
+    to (3): with one kind of recompute, and layers that are alike but for a few.
 
 The largest counts. The limit is lowered to little above the least makespan of a division that is known to fit.
 """
@@ -31,7 +30,8 @@ from taut.solver.order_priced.capacity import capacity_bound, missing_memory
 from taut.solver.order_priced.device_chain import DeviceChain
 from taut.solver.order_priced.dual_ascent import MOST_ITERATIONS, least_excess, maximise_dual
 from taut.solver.order_priced.lagrangian import bounded_pricing, memory_dual
-from taut.solver.order_priced.layer_tree import LayerTree, layer_tree
+from taut.solver.order_priced.layer_bounds import LayerPaths, least_missing, linear_paths
+from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.master_rows import MasterRows, least_makespan
 from taut.solver.order_priced.pricing import ROUNDING
 from taut.solver.order_priced.stated import by_busiest, is_listed, stated_missing, stated_seconds
@@ -79,21 +79,18 @@ def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
     """
     if is_listed(given):
         return _by_listing(given)
+    cases = linear_paths(given)
+    if cases and (missing := least_missing(cases)) > 0:
+        return OrderBound(seconds=np.inf, witness={"missing": missing}, missing=missing)
     simple = list(_simple(given))
-    rows = MasterRows(given)
+    rows = cases[0].rows if cases else MasterRows(given)
     fitting = [division for division in simple if (rows.excess(division) <= 0).all()]
+    if cases:
+        return _by_layers(cases, limit, fitting or simple, known=bool(fitting))
     missing = 0 if fitting or limit < np.inf else missing_memory(given)
     if missing > 0:
         return OrderBound(seconds=np.inf, witness={"missing": missing}, missing=missing)
     limit = _lowered_limit(given, limit, fitting or simple, known=bool(fitting))
-    fastest = min(simple, key=lambda division: least_makespan(given, division))
-    if fastest in fitting and (tree := layer_tree(given, limit, fitting)) is not None:
-        return OrderBound(
-            seconds=tree.seconds * (1 - ROUNDING),
-            witness=tree.witness(),
-            divisions=tree.divisions,
-            branching=tree,
-        )
     devices = DeviceChain(given, limit)
     capacity = capacity_bound(devices)
     by_devices = OrderBound(seconds=capacity * (1 - ROUNDING), witness={"limit_s": capacity}, divisions=tuple(simple))
@@ -106,6 +103,14 @@ def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
     if by_dual.seconds >= by_devices.seconds:
         return by_dual
     return replace(by_dual, seconds=by_devices.seconds, witness=by_devices.witness)
+
+
+def _by_layers(cases: list[LayerPaths], limit: float, divisions: list[Division], *, known: bool) -> OrderBound:
+    """Bound (5)."""
+    given = cases[0].given
+    tree = LayerTree(given, cases, _lowered_limit(given, limit, divisions, known=known), divisions)
+    seconds = tree.seconds * (1 - ROUNDING)
+    return OrderBound(seconds=seconds, witness=tree.witness(), divisions=tree.divisions, branching=tree)
 
 
 def _by_listing(given: ChunkProblem) -> OrderBound:

@@ -61,6 +61,25 @@ def device_path(order: Order, device: int, *, ends_there: bool = False) -> Path:
     return Path(passes, transfers, int(order.device[0]))
 
 
+_KEPT = 64
+"""Orders whose devices' paths are kept: candidates that differ in other respects have their order in common."""
+_of_devices: dict[int, tuple[Order, list[Path]]] = {}
+
+
+def device_paths(order: Order) -> list[Path]:
+    """Paths (1) of all devices to the step's end, and behind them those of the others that end with their last pass."""
+    known = _of_devices.get(id(order.passes))
+    if known is not None and known[0].passes is order.passes:
+        return known[1]
+    paths = [device_path(order, d) for d in range(len(order.first) - 1)]
+    paths += [device_path(order, d, ends_there=True) for d, path in enumerate(paths) if path.last != d]
+    if len(_of_devices) >= _KEPT:
+        _of_devices.clear()
+    # Kept with its order, so that no other one has its place in memory.
+    _of_devices[id(order.passes)] = order, paths
+    return paths
+
+
 def critical_path(
     order: Order, seconds: Floats, transfer: Floats, num_micro_batches: int, after: Floats | None = None
 ) -> Path:

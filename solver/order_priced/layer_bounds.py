@@ -1,22 +1,26 @@
 r"""
-Bounds on the layers of chunks under interleaved 1F1B: mixtures of paths over branches.
+Bounds on the layers of chunks: mixtures of paths over branches.
 
 Where layers are alike and recompute is one kind, a chunk's figures are linear in its layers. Then divisions are the
 whole points of a polytope, and the least of a mixture of paths over them follows from a greedy choice.
 
 Sets: chunks c on devices d(c); paths of the rows, memory rows r (``taut.solver.order_priced.master_rows``).
-Data: seconds of a chunk's passes and its parameters, each a value for no layer and one for a layer; a branch with
-bounds :math:`a_c \le x_c \le b_c` on chunks and :math:`A_d \le \sum_{c \in d} x_c \le B_d` on devices.
+Data: seconds of a chunk's passes, its parameters and bytes, each a value for no layer and one for a layer; a branch
+with bounds :math:`a_c \le x_c \le b_c` on chunks and :math:`A_d \le \sum_{c \in d} x_c \le B_d` on devices.
 Variables: layers :math:`x_c` that sum to L.
 
-(1) The step takes at least the seconds of every staircase (``taut.solver.order_priced.staircases`` (1) to (3)) with the
-    reduction of its last device, and of every path of the rows. So it takes at least those of a mixture of them, plus
-    bytes beyond the budget at prices that are not negative.
+(1) The step takes at least the seconds of every path of the rows, and under interleaved 1F1B of every staircase
+    (``taut.solver.order_priced.staircases`` (1) to (3)) with the reduction of its last device. So it takes at least
+    those of a mixture of them, plus bytes beyond the budget at prices that are not negative.
 (2) Their least over a branch: a device's cheapest chunks take its layers, and the devices that ask least for their next
     layer take the model's.
-(3) Within a limit a device takes no more layers than its own passes leave time for, which bounds :math:`B_d` at the
-    root. A limit within which the devices take too few layers is a lower bound.
+(3) Within a limit a device takes no more layers than its own passes leave time for, and never more than fit its memory,
+    which bounds :math:`B_d` at the root. A limit within which the devices take too few layers is a lower bound; where
+    they take too few without one, no division fits.
 (4) The least over the leaves of a tree of branches bounds all divisions.
+(5) Of the layers behind the first one a few may differ, such as dense ones before experts. How many of them the first
+    chunks have makes cases, in each of which figures are linear: a chunk has all that are left, and then at least so
+    many layers, or it has so many layers exactly and the next chunks have the rest.
 
 The optimizer counts with the mean of the devices' parameters, which is a constant.
 
@@ -25,15 +29,15 @@ References
 Federgruen and Groenevelt (1986), The greedy procedure for resource allocation problems, Operations Research 34.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from taut.data.arrays import Floats, Ints
+from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.order_times import pipeline_ends
 from taut.solver.order_priced.master_rows import MasterRows
@@ -46,41 +50,94 @@ PRECISION = 1e-6
 """Relative distance between refuted seconds and ones that (3) does not refute."""
 
 
+MOST_DIFFERING = 4
+"""Layers behind the first one that may differ: n of them make 2^(n - 1) cases."""
+
+FIGURES, PARAMETERS, ACTIVATION, BESIDE = 6, 3, 4, 5
+"""Figures of a chunk: seconds of F, I and W, parameters, bytes of a micro-batch in flight, and bytes beside."""
+
+
 class Lines(NamedTuple):
     """
-    Figures of chunks that are linear in their layers.
+    Figures of chunks that are linear in their layers, in one of the cases (5).
 
-    ``seconds`` (3, C) of F, I and W for no layer and ``of_layer`` (3,) for each, ``parameters`` (C,) and ``parameter``
-    likewise, ``activation`` (C,) and ``each`` in bytes of a micro-batch, and ``cut``, the seconds of a transfer.
+    ``none`` (6, C) for no layer and ``one`` (6,) for each; ``cut``, the seconds of a transfer; ``lower`` and ``upper``
+    (C,), bounds on the layers of chunks.
     """
 
-    seconds: Floats
-    of_layer: Floats
-    parameters: Floats
-    parameter: float
-    activation: Floats
-    each: float
+    none: Floats
+    one: Floats
     cut: float
+    lower: Ints
+    upper: Ints
 
 
-def linear_figures(given: ChunkProblem) -> Lines | None:
-    """The figures of a division problem as lines; None where they are none, or the order is not interleaved 1F1B."""
-    recomputes, size = given.recomputes, given.num_layers
-    if not given.waits_for_all or given.stated is not None or len(recomputes) != 1 or given.lead != 1 or size < 3:
-        return None
-    if not is_interleaved(given.order, given.micro_batches):
-        return None
-    tables = np.stack((*given.passes[:, recomputes[0]], given.parameters, given.activation[recomputes[0]]))
-    layers = np.arange(size)
-    single = tables[:, layers, layers + 1]
-    until = np.concatenate((np.zeros((5, 1)), single.cumsum(axis=1)), axis=1)
-    i, j = np.triu_indices(size + 1, 1)
+def linear_figures(given: ChunkProblem) -> list[Lines]:
+    """The figures of a division problem as lines, by case (5); empty where they are none."""
+    recomputes, size, device = given.recomputes, given.num_layers, given.order.device
+    if not given.waits_for_all or given.stated is not None or len(recomputes) != 1 or size < 3:
+        return []
+    # On the V an order is adapted to divisions, whose bounds must not end the search before.
+    if not np.array_equal(device, np.arange(len(device)) % len(given.counts)):
+        return []
+    r = int(recomputes[0])
+    tables = np.stack((*given.passes[:, r], given.parameters, given.activation[r], given.beside))
+    single = np.diagonal(tables, 1, 1, 2)
+    until = np.concatenate((np.zeros((FIGURES, 1)), single.cumsum(axis=1)), axis=1)
     within = ALIKE * until[:, -1:]
-    if (np.abs(tables[:, i, j] - (until[:, j] - until[:, i])) > within).any():
-        return None
-    none, one = np.zeros((5, given.num_chunks)), single[:, 1]
+    apart = np.abs(tables - (until[:, None, :] - until[:, :, None])) > within[..., None]
+    if apart[:, _rising(size)].any():
+        return []
+    one = single[:, -2]
+    differing = np.flatnonzero((np.abs(single[:, 1:-1] - one[:, None]) > within).any(axis=0))
+    # Between the first layer and the last one.
+    last = int(differing[-1]) + 1 if len(differing) else 0
+    if last > MOST_DIFFERING:
+        return []
+    cut = float(given.edge[1:-1].min())
+    return [_lines(given, single, case, last, cut) for case in _cases(last, given.num_chunks)]
+
+
+@lru_cache(maxsize=8)
+def _rising(size: int) -> Flags:
+    """Whether a range has a layer, by start and end (L+1, L+1)."""
+    return np.triu(np.ones((size + 1, size + 1), np.bool_), 1)
+
+
+def _cases(differing: int, chunks: int) -> Iterator[tuple[int, ...]]:
+    """Of layers behind the first one how many the first chunks have (5): all but the last number are exact."""
+    if differing == 0 or chunks == 1:
+        yield (differing,)
+        return
+    # The first chunk has the first layer, so that it may have none of these.
+    for first in range(differing):
+        for rest in _compositions(differing - first, chunks - 1):
+            yield (first, *rest)
+    yield (differing,)
+
+
+def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """A total as at most so many positive whole numbers."""
+    for first in range(1, total) if parts > 1 else ():
+        for rest in _compositions(total - first, parts - 1):
+            yield (first, *rest)
+    yield (total,)
+
+
+def _lines(given: ChunkProblem, single: Floats, case: tuple[int, ...], differing: int, cut: float) -> Lines:
+    """The lines of a case, from the figures of layers (6, L)."""
+    chunks, one = given.num_chunks, single[:, -2]
+    none, lower, upper = np.zeros((FIGURES, chunks)), np.ones(chunks, np.int64), np.full(chunks, given.num_layers)
     none[:, 0], none[:, -1] = single[:, 0] - one, single[:, -1] - one
-    return Lines(none[:3], one[:3], none[3], float(one[3]), none[4], float(one[4]), float(given.edge[1:-1].min()))
+    start = 1
+    for chunk, layers in enumerate(case):
+        lower[chunk] = max(layers + (chunk == 0), 1)
+        if chunk < len(case) - 1:
+            upper[chunk] = lower[chunk]
+        none[:, chunk] += (single[:, start : start + layers] - one[:, None]).sum(axis=1)
+        start += layers
+    # The last layer is that of the head, which the last chunk has beside its others.
+    return Lines(none, one, cut, lower, upper)
 
 
 @dataclass(frozen=True)
@@ -135,7 +192,8 @@ class Leaf(BaseModel):
     What proves the bound of a leaf, (1).
 
     ``ends`` are weights of the staircases' ends (p, 2, 3), ``rounds_in`` and ``rounds_out`` shares by whole rounds
-    (C,), ``shares`` weights of the rows' paths, and ``prices`` seconds for a byte of every memory row.
+    (C,), none under other orders, ``shares`` weights of the rows' paths, and ``prices`` seconds for a byte of every
+    memory row.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
@@ -159,6 +217,14 @@ class Split(BaseModel):
     many: "Split | Leaf"
 
 
+class Cases(BaseModel):
+    """The trees of the cases (5), of which there are several."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+    cases: list[Split | Leaf]
+
+
 class LayerPaths:
     """
     Paths of a division problem as linear functions of the layers of its chunks.
@@ -166,89 +232,106 @@ class LayerPaths:
     ``rows`` are its critical paths and memory rows, and ``lines`` its linear figures.
     """
 
-    def __init__(self, given: ChunkProblem, lines: Lines) -> None:
+    def __init__(self, given: ChunkProblem, lines: Lines, rows: MasterRows | None = None) -> None:
         self.given, self.lines = given, lines
-        self.ends = ends_of_paths(len(given.counts), given.num_chunks, given.micro_batches)
-        self.rows = MasterRows(given)
-        every = float(lines.parameters.sum()) + lines.parameter * given.num_layers
+        self.rows = MasterRows(given) if rows is None else rows
+        known = is_interleaved(given.order, given.micro_batches)
+        self.ends = ends_of_paths(len(given.counts), given.num_chunks, given.micro_batches) if known else None
+        every = float(lines.none[PARAMETERS].sum()) + lines.one[PARAMETERS] * given.num_layers
         self._constant = given.constant + given.optimizer * every / len(given.counts)
         self._paths = np.zeros((0, given.num_chunks + 1))
 
-    def root(self, limit: float) -> Branch:
-        """The branch of all divisions within so many seconds, (3)."""
-        given, lower = self.given, np.ones(self.given.num_chunks, np.int64)
-        most = np.zeros(len(given.counts), np.int64)
-        for d, path in enumerate(self.paths()[: len(most)]):
-            hosted, room = given.hosted(d), limit - float(path[:-1] @ lower) - float(path[-1])
-            more = max(room, 0.0) / max(float(path[hosted].min()), 1e-300)
-            most[d] = len(hosted) + int(min(more * (1 + 1e-9) + 1e-9, given.num_layers))
-        return Branch(lower, np.full_like(lower, given.num_layers), np.zeros_like(most), most)
+    def root(self, limit: float, more: float = 0.0) -> Branch:
+        """The branch of all divisions within so many seconds, with more bytes on every device, (3)."""
+        lower, upper = self.lines.lower, self.lines.upper
+        return Branch(lower, upper, np.zeros(len(self.given.counts), np.int64), self._most_layers(limit, more))
 
-    def refuted(self, limit: float) -> float:
-        """The most seconds up to a limit, nearly, within which devices take too few layers, (3)."""
+    def _most_layers(self, limit: float, more: float) -> Ints:
+        """Bounds on the layers of devices within so many seconds, with more bytes on every device, (devices,), (3)."""
+        devices, layers = len(self.given.counts), self.given.num_layers
+        of_device, asked, each, hosted = self._asked
+        room = np.where(np.arange(len(asked)) < devices, limit, more) - asked
+        further = np.minimum(np.maximum(room, 0.0) / each * (1 + 1e-9) + 1e-9, layers).astype(np.int64)
+        most = np.full(devices, layers)
+        # Without a layer in each chunk there is no division.
+        np.minimum.at(most, of_device, np.where(room < 0, 0, hosted + further))
+        return most
 
-        def takes_too_few(seconds: float) -> bool:
-            return int(self.root(seconds).most.sum()) < self.given.num_layers
+    @cached_property
+    def _asked(self) -> tuple[Ints, Floats, Floats, Ints]:
+        """
+        What the devices' own paths and memory rows ask of devices (n,).
 
-        low, high = 0.0, limit
-        if takes_too_few(high):
-            return high
-        while high - low > PRECISION * high:
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if takes_too_few(middle) else (low, middle)
-        return low
+        Their devices, what the least layers of all chunks ask, at least what a further layer of the device does, and
+        the least layers of the device.
+        """
+        given, lower, devices = self.given, self.lines.lower, len(self.given.counts)
+        lines = np.vstack((self.paths()[:devices], self.memory))
+        of_device = np.array([*range(devices), *(d for d, _ in self.rows.memory_rows)])
+        hosted = given.order.device == of_device[:, None]
+        each = np.maximum(np.where(hosted, lines[:, :-1], np.inf).min(axis=1), 1e-300)
+        return of_device, lines[:, :-1] @ lower + lines[:, -1], each, hosted @ lower
+
+    def is_refuted(self, limit: float, more: float = 0.0) -> bool:
+        """Whether devices take too few layers within so many seconds, or at any time where they are infinite, (3)."""
+        return int(self._most_layers(limit, more).sum()) < self.given.num_layers
 
     def paths(self) -> Floats:
         """Seconds of the rows' paths by layers of chunks, and of no layer, (paths, C + 1)."""
-        for k in range(len(self._paths), len(self.rows.paths)):
-            path = self.rows.paths[k]
-            line = self._line(path.passes, path.transfers, self.rows.tails[k], self.given.constant)
-            self._paths = np.vstack((self._paths, line))
+        new = range(len(self._paths), len(self.rows.paths))
+        if new:
+            paths, tails = [self.rows.paths[k] for k in new], np.array([self.rows.tails[k] for k in new])
+            passes, transfers = np.array([each.passes for each in paths]), np.array([each.transfers for each in paths])
+            lines = self._lines(passes, transfers, tails, np.full(len(new), self.given.constant))
+            self._paths = np.vstack((self._paths, lines))
         return self._paths
 
-    def _line(self, passes: Floats | Ints, transfers: Floats | Ints, after: Floats, constant: float) -> Floats:
-        """A path's seconds, of its passes (C, 3), transfers (C - 1,), and seconds for a parameter of devices (p,)."""
-        lines, device = self.lines, self.given.order.device
-        slope = passes @ lines.of_layer + after[device] * lines.parameter
-        none = float((passes.T * lines.seconds).sum() + after[device] @ lines.parameters)
-        return np.append(slope, none + float(transfers[self.given.away].sum()) * lines.cut + constant)
+    def _lines(self, passes: Floats | Ints, transfers: Floats | Ints, after: Floats, constant: Floats) -> Floats:
+        """
+        Seconds of n paths by layers of chunks and of no layer, (n, C + 1).
 
-    def _staircases(self, forward: Any, backward: Any, transfers: Any, after: Floats, weight: float) -> Floats:
-        passes = np.column_stack((forward, backward, backward))
-        return self._line(passes, transfers, self.given.ring * after, weight * self._constant)
+        Of passes (n, C, 3), transfers (n, C - 1), seconds for a parameter of devices (n, p), and constants (n,).
+        """
+        none, one, after = self.lines.none, self.lines.one, after[:, self.given.order.device]
+        slope = passes @ one[:3] + after * one[PARAMETERS]
+        still = np.einsum("nck,kc->n", passes, none[:3]) + after @ none[PARAMETERS]
+        still = still + transfers[:, self.given.away].sum(axis=1) * self.lines.cut + constant
+        return np.concatenate((slope, still[:, None]), axis=1)
 
     @cached_property
     def ends_seconds(self) -> Floats:
         """Seconds of the ends of staircases, without E and Z, by layers of chunks and of no layer, (p 2 3, C + 1)."""
-        ends, last = self.ends, np.eye(len(self.given.counts))
-        every = np.ndindex(ends.after.shape)
-        return np.array(
-            [
-                self._staircases(ends.forward[at], ends.backward[at], ends.transfers[at], last[ends.after[at]], 1.0)
-                for at in every
-            ]
-        )
+        assert self.ends is not None
+        ends, count = self.ends, self.ends.after.size
+        last = np.eye(len(self.given.counts))[ends.after.ravel()]
+        forward, backward, transfers = (each.reshape(count, -1) for each in ends[:3])
+        return self._staircases(forward, backward, transfers, last, np.ones(count))
+
+    def _staircases(self, forward: Any, backward: Any, transfers: Any, after: Floats, weight: Floats) -> Floats:
+        passes = np.stack((forward, backward, backward), axis=-1)
+        return self._lines(passes, transfers, self.given.ring * after, weight * self._constant)
 
     @cached_property
     def memory(self) -> Floats:
         """Bytes beyond the budget of the memory rows by layers of chunks, and of no layer, (rows, C + 1)."""
-        given, lines, device = self.given, self.lines, self.given.order.device
+        given, none, one = self.given, self.lines.none, self.lines.one
         found = np.zeros((len(self.rows.memory_rows), given.num_chunks + 1))
         for row, (d, counts) in zip(found, self.rows.memory_rows, strict=True):
             hosted = given.hosted(d)
-            row[hosted] = given.held * lines.parameter + counts * lines.each
-            none = given.held * lines.parameters[hosted] + counts * lines.activation[hosted]
-            # Bytes beside are left out, as every device may do without them but that of the model's end.
-            beside = float(given.beside[-2, -1]) if device[-1] == d else 0.0
-            row[-1] = float(none.sum()) + beside - (given.budget - given.always)
+            row[hosted] = given.held * one[PARAMETERS] + counts * one[ACTIVATION] + one[BESIDE]
+            still = given.held * none[PARAMETERS] + none[BESIDE]
+            row[-1] = float((still[hosted] + counts * none[ACTIVATION, hosted]).sum()) - (given.budget - given.always)
         return found
 
     def mixture(self, leaf: Leaf) -> Floats:
         """Seconds of a leaf's mixture of paths, memory priced, by layers of chunks and of no layer (C + 1,)."""
+        found = np.array(leaf.shares) @ self.paths()[: len(leaf.shares)] + leaf.prices @ self.memory
+        if self.ends is None:
+            return np.asarray(found)
         weights = np.array(leaf.ends)
         mean = mix(self.ends, weights, np.array(leaf.rounds_in), np.array(leaf.rounds_out))
-        found = self._staircases(*mean, float(weights.sum()))
-        return np.asarray(found + np.array(leaf.shares) @ self.paths()[: len(leaf.shares)] + leaf.prices @ self.memory)
+        stairs = self._staircases(*(each[None] for each in mean), weights.sum(keepdims=True)[0, 0])
+        return np.asarray(found + stairs[0])
 
     def bound(self, leaf: Leaf, branch: Branch) -> float:
         """Lower bound in seconds on a branch by a leaf's mixture, (2)."""
@@ -261,34 +344,81 @@ class LayerPaths:
         ways = [way for each in leaf.ends for way in each]
         lengths = [len(leaf.ends), *map(len, leaf.ends), *map(len, ways)]
         others = [len(leaf.rounds_in), len(leaf.rounds_out), len(leaf.shares), len(leaf.prices)]
-        if lengths != [devices, *[WAYS_IN] * devices, *[WAYS_OUT] * (WAYS_IN * devices)]:
-            return False
-        if others != [chunks, chunks, len(self.rows.paths), len(self.rows.memory_rows)]:
+        expected, rounds = [0], 0
+        if self.ends is not None:
+            expected, rounds = [devices, *[WAYS_IN] * devices, *[WAYS_OUT] * (WAYS_IN * devices)], chunks
+        if lengths != expected or others != [rounds, rounds, len(self.rows.paths), len(self.rows.memory_rows)]:
             return False
         return abs(float(np.sum(leaf.ends) + np.sum(leaf.shares)) - 1) <= 1e-12
 
-    def separate(self, layers: Floats) -> float:
-        """Add the critical path of layers of chunks (C,), whole or not; returns their makespan in seconds."""
-        given, lines = self.given, self.lines
-        passes = (lines.seconds + lines.of_layer[:, None] * layers).ravel()
-        cuts = np.where(given.away, lines.cut, 0.0)
-        parameters = np.bincount(given.order.device, lines.parameters + lines.parameter * layers).astype(float)
-        self.rows.separate_mean(np.concatenate((passes, cuts, parameters)), 0.0)
+    def separate(self, layers: Floats) -> tuple[float, int]:
+        """The makespan of layers of chunks (C,), whole or not, in seconds, and the number of their critical path."""
+        given, figures = self.given, self.lines.none + self.lines.one[:, None] * layers
+        passes, parameters = figures[:3].ravel(), figures[PARAMETERS]
+        cuts = np.where(given.away, self.lines.cut, 0.0)
+        of_devices = np.bincount(given.order.device, parameters).astype(float)
+        row = self.rows.critical_row(np.concatenate((passes, cuts, of_devices)))
         ends = pipeline_ends(given.order, passes[None], cuts[None], given.micro_batches)
-        return given.seconds(ends[0], parameters)
+        return given.seconds(ends[0], of_devices), row
 
 
-def least_of_leaves(given: ChunkProblem, limit: float, add: Callable[[MasterRows], bool], tree: Split | Leaf) -> float:
+def linear_paths(given: ChunkProblem) -> list[LayerPaths]:
+    """The paths of every case (5), which share their rows; empty where figures are not linear."""
+    cases = linear_figures(given)
+    rows = MasterRows(given) if cases else None
+    return [LayerPaths(given, lines, rows) for lines in cases]
+
+
+def most_refuted(cases: Sequence[LayerPaths], limit: float) -> float:
+    """The most seconds up to a limit, nearly, within which devices take too few layers in every case, (3)."""
+
+    def is_refuted(seconds: float) -> bool:
+        return all(case.is_refuted(seconds) for case in cases)
+
+    low, high = 0.0, limit
+    if is_refuted(high):
+        return high
+    while high - low > PRECISION * high:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if is_refuted(middle) else (low, middle)
+    return low
+
+
+def least_missing(cases: Sequence[LayerPaths]) -> int:
+    """Bytes that some device lacks in every division, by (3), within a hundredth of the most it proves; 0 for none."""
+
+    def is_too_small(more: int) -> bool:
+        return all(case.is_refuted(np.inf, more) for case in cases)
+
+    if not is_too_small(0):
+        return 0
+    # Each factor and each bisection costs as much as to refute the candidate.
+    low, high = 0, 1 << 26
+    while is_too_small(high):
+        low, high = high, 8 * high
+    while high - low > max(high // 100, 1):
+        middle = (low + high) // 2
+        low, high = (middle, high) if is_too_small(middle) else (low, middle)
+    return low + 1
+
+
+def least_of_leaves(
+    given: ChunkProblem, limit: float, add: Callable[[MasterRows], bool], tree: Split | Leaf | Cases
+) -> float:
     """
-    The least bound of the leaves of a stated tree, in seconds; minus infinity where it proves nothing.
+    The least bound of the leaves of stated trees, in seconds; minus infinity where they prove nothing.
 
-    ``add`` adds the critical paths that come with the tree to the rows, and says whether they are ones of its order.
+    ``add`` adds the critical paths that come with the trees to the rows, and says whether they are ones of its order.
     """
-    lines = linear_figures(given)
-    paths = None if lines is None else LayerPaths(given, lines)
-    if paths is None or not add(paths.rows):
+    cases, trees = linear_paths(given), tree.cases if isinstance(tree, Cases) else [tree]
+    if not cases or len(cases) != len(trees) or not add(cases[0].rows):
         return -np.inf
-    least, parts = np.inf, [(paths.root(limit), tree)]
+    return min(_least_of_case(paths, limit, each) for paths, each in zip(cases, trees, strict=True))
+
+
+def _least_of_case(paths: LayerPaths, limit: float, tree: Split | Leaf) -> float:
+    """The least bound of the leaves of one case's tree."""
+    given, least, parts = paths.given, np.inf, [(paths.root(limit), tree)]
     sizes = {"chunk": given.num_chunks, "device": len(given.counts)}
     while parts:
         branch, node = parts.pop()

@@ -1,12 +1,12 @@
 r"""
-Branch and bound over the layers of chunks under interleaved 1F1B, by linear programs.
+Branch and bound over the layers of chunks, by linear programs.
 
-Sets, data and branches are those of ``taut.solver.order_priced.layer_bounds``.
-Variables: layers :math:`x_c`, starts :math:`E_c`, rests :math:`Z_c`, seconds T.
+Sets, data, cases and branches are those of ``taut.solver.order_priced.layer_bounds``.
+Variables: layers :math:`x_c`, seconds T; under interleaved 1F1B starts :math:`E_c` and rests :math:`Z_c`.
 
-(1) Minimise T over layers of the branch that sum to L and fit memory, so that T is at least the seconds of every
-    staircase (``taut.solver.order_priced.staircases`` (1) to (3)) with the reduction of its last device, and of every
-    critical path that was added.
+(1) Minimise T, and bytes beyond the budget at a price, over layers of the branch that sum to L, so that T is at least the seconds of every
+    device's own path, of every staircase (``taut.solver.order_priced.staircases`` (1) to (3)) with the reduction of its
+    last device, and of every critical path that was added.
 (2) Between a solution and a center, the point of least makespan so far, the critical path is added and (1) is solved
     again, until the makespan of the center is T: at a solution itself, far from even rounds, critical paths say little
     (in-out separation).
@@ -14,6 +14,8 @@ Variables: layers :math:`x_c`, starts :math:`E_c`, rests :math:`Z_c`, seconds T.
     solver says.
 (4) Branching: a device whose layers in (1) are furthest from a whole number, or where there is none, such a chunk. The
     leaf with the least bound goes first.
+(5) All branches of a case are bounds on the columns and rows of one program, which keeps its last basis. Of the paths
+    that were added those stay that held a solution of late.
 
 References
 ----------
@@ -23,7 +25,6 @@ design, Networks 49 (in-out).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,11 @@ import numpy as np
 from taut.data.arrays import Floats
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.strategy import Division
-from taut.solver.linear_program import LinearSolution, linear_program
-from taut.solver.order_priced.layer_bounds import Branch, LayerPaths, Leaf, Lines, linear_figures
+from taut.solver.linear_program import LinearProgram, LinearSolution, linear_program
+from taut.solver.order_priced.layer_bounds import Branch, LayerPaths, Leaf, linear_paths, most_refuted
 from taut.solver.order_priced.master_rows import least_makespan
 
-MOST_LEAVES = 256
+MOST_LEAVES = 1024
 """No branching beyond so many leaves, since a witness states each."""
 
 EARLY = 8
@@ -43,6 +44,14 @@ EARLY = 8
 
 MOST_PATHS = 40
 """Critical paths that a branch adds at most."""
+
+STALLED, LITTLE = 6, 0.03
+"""Solutions after which a branch is left where its bound rose by less than so large a part of what lacks to the limit:
+what is left to gain takes further branches."""
+
+MOST_UNUSED, UNUSED = 60, 4
+"""Paths in a program that held no solution of so many last branches, up to which they stay: to build it anew takes as
+long as one or two solutions."""
 
 TOWARD = 0.3
 """Part of the way from the center to the solution at which (2) separates: on 40 chunks of four devices a gap of 0.1 %
@@ -55,14 +64,19 @@ CONVERGED, EXACT = 3e-4, 3e-6
 """Relative distance between the makespan of the center and T up to which (1) is worth its time where layers are not
 whole, since branching gains more; and where they are, since there is nothing to branch on."""
 
+BEYOND = 1e3
+"""What bytes beyond the budget cost, of limits for a budget: a branch that exceeds it by a thousandth is refuted, and
+where nothing fits (1) has an optimum all the same, with prices that prove it."""
+
 WHOLE = 1e-6
 """Distance from a whole number up to which layers count as whole."""
 
 
 @dataclass
 class _Node:
-    """A branch, its proof and bound in seconds, the layers of chunks in (1), and where it was split."""
+    """A branch of a case, its proof and bound in seconds, the layers of chunks in (1), and where it was split."""
 
+    case: "_Case"
     branch: Branch
     leaf: Leaf
     seconds: float
@@ -79,12 +93,12 @@ class _Node:
 
 class LayerTree:
     """
-    The tree of branches of one candidate.
+    The trees of branches of one candidate, one for each case.
 
     Parameters
     ----------
-    given, lines
-        The division problem and its linear figures.
+    given, cases
+        The division problem, and the paths of its cases.
     limit
         Seconds beyond which a bound is of no use.
     divisions
@@ -96,25 +110,26 @@ class LayerTree:
         Least makespan in seconds of the divisions found, and its division; it may not fit memory.
     """
 
-    def __init__(self, given: ChunkProblem, lines: Lines, limit: float, divisions: Sequence[Division]) -> None:
+    def __init__(
+        self, given: ChunkProblem, cases: Sequence[LayerPaths], limit: float, divisions: Sequence[Division]
+    ) -> None:
         self.given, self.limit = given, limit
-        self._paths = LayerPaths(given, lines)
+        self._paths, self._rows = cases, cases[0].rows
         self.divisions: tuple[Division, ...] = ()
         self.incumbent: tuple[float, Division | None] = (np.inf, None)
         for division in divisions:
             self.learn(division)
-        self._center = np.full(given.num_chunks, given.num_layers / given.num_chunks)
-        self._least = self._paths.refuted(limit)
-        self._root: _Node | None = None
+        self._least = most_refuted(cases, limit)
+        self._roots: list[_Node] = []
 
     @property
     def is_branched(self) -> bool:
         """Whether there are branches."""
-        return self._root is not None
+        return bool(self._roots)
 
     @property
     def _leaves(self) -> "list[_Node]":
-        return [] if self._root is None else self._root.leaves()
+        return [leaf for root in self._roots for leaf in root.leaves()]
 
     @property
     def seconds(self) -> float:
@@ -130,17 +145,18 @@ class LayerTree:
             self.incumbent = min(self.incumbent, found, key=lambda one: one[0])
 
     def branch(self) -> bool:
-        """Bound the root, or branch on the leaf with the least bound, (4); returns whether that was possible."""
+        """Bound the roots, or branch on the leaf with the least bound, (4); returns whether that was possible."""
         if self.seconds >= self.limit:
             return False
-        if self._root is None:
-            self._root = self._node(self._paths.root(self.limit))
+        if not self._roots:
+            cases = [_Case(paths, self.limit) for paths in self._paths]
+            self._roots = [self._node(case, case.paths.root(self.limit)) for case in cases]
             return True
         leaves = self._leaves
         leaf = min(leaves, key=lambda one: one.seconds)
         if len(leaves) >= MOST_LEAVES or not self._choose(leaf):
             return False
-        few, many = (self._node(part) for part in leaf.branch.split(leaf.place, leaf.number, leaf.at))
+        few, many = (self._node(leaf.case, part) for part in leaf.branch.split(leaf.place, leaf.number, leaf.at))
         leaf.children = few, many
         for child in leaf.children:
             # What bounds the whole bounds its parts.
@@ -165,54 +181,44 @@ class LayerTree:
                 return True
         return False
 
-    def _node(self, branch: Branch) -> _Node:
+    def _node(self, case: "_Case", branch: Branch) -> _Node:
         """Bound a branch by (1) to (3)."""
-        paths, longest, toward = self._paths, np.inf, TOWARD
-        center = _nearest(self._center, branch, self.given)
+        paths, longest, toward = case.paths, np.inf, TOWARD
         # Any mixture proves that a branch has no division.
-        best, proof, layers = paths.bound(self._simplest, branch), self._simplest, center
-        for _ in range(MOST_PATHS if best < self.limit else 0):
-            program = _Program(paths, self._fixed_rows, branch, self.limit)
-            answer = program.solve()
+        proof = _simplest(paths)
+        best, layers = paths.bound(proof, branch), case.center
+        if best >= self.limit:
+            return _Node(case, branch, proof, best, layers)
+        case.restrict(branch)
+        center, history = case.nearest(branch), list[float]()
+        for _ in range(MOST_PATHS):
+            answer = case.solve()
             if answer is None:
                 break
-            leaf, layers = program.leaf(answer), answer.primal[: len(center)]
-            seconds, known = paths.bound(leaf, branch), len(paths.rows.paths)
+            leaf, layers = case.leaf(answer), answer.primal[: len(center)]
+            seconds = paths.bound(leaf, branch)
             if seconds > best:
                 best, proof = seconds, leaf
             whole = np.abs(layers - np.rint(layers)).max() <= WHOLE
+            history.append(best)
+            risen = best - history[-STALLED] if len(history) >= STALLED else np.inf
             if best >= self.limit or longest - best <= (EXACT if whole else CONVERGED) * best:
+                # Of several optima the solution may be one that takes longer.
+                layers = center if np.isfinite(longest) else layers
+                break
+            if risen < LITTLE * (self.limit - best) and not whole:
                 break
             between = toward * layers + (1 - toward) * center
-            makespan = paths.separate(between)
+            makespan, row = paths.separate(between)
             if makespan < longest:
                 longest, center = makespan, between
-            if len(paths.rows.paths) == known:
+            if not case.add(row):
                 if toward == 1.0:
                     break
                 toward = min(1.0, FURTHER * toward)
-        self._center = center
+        case.center = center
         self._round(layers)
-        return _Node(branch, proof, best, layers)
-
-    @cached_property
-    def _fixed_rows(self) -> tuple[Floats, Floats]:
-        return _staircase_rows(self._paths, self.limit)
-
-    @cached_property
-    def _simplest(self) -> Leaf:
-        """The first device's own path."""
-        chunks, paths = self.given.num_chunks, self._paths
-        weights = np.zeros(paths.ends.after.shape)
-        weights[0, 1, 1] = 1.0
-        ends: Any = weights.tolist()
-        rounds, prices = [0.0] * chunks, [0.0] * len(paths.rows.memory_rows)
-        return Leaf(ends=ends, rounds_in=rounds, rounds_out=rounds, shares=[], prices=prices)
-
-    @property
-    def _simplest_of_rows(self) -> Leaf:
-        """The same with weights of the devices' paths, which a witness states."""
-        return self._simplest.model_copy(update={"shares": [0.0] * self._paths.rows.of_devices})
+        return _Node(case, branch, proof, best, layers)
 
     def _round(self, layers: Floats) -> None:
         """Learn the division that a solution of (1) rounds to, where every chunk has a layer."""
@@ -221,14 +227,19 @@ class LayerTree:
             self.learn(Division.of_ends(until, np.full(len(until), self.given.recomputes[0], np.int64)))
 
     def witness(self) -> dict[str, Any]:
-        """Limit, the figures whose critical paths have a weight at some leaf, and the tree with a proof at each."""
-        if self._root is None or min(leaf.seconds for leaf in self._leaves) < self._least:
-            return {"limit_s": self._least, "critical": [], "layers": self._simplest_of_rows.model_dump()}
-        rows, every = self._paths.rows, [leaf.leaf.shares for leaf in self._leaves]
+        """Limit, the figures whose critical paths have a weight at some leaf, and the trees with a proof at each."""
+        if not self._roots or min(leaf.seconds for leaf in self._leaves) < self._least:
+            return {"limit_s": self._least}
+        rows, every = self._rows, [leaf.leaf.shares for leaf in self._leaves]
         used = {k for shares in every for k in np.flatnonzero(shares).tolist()}
         kept = [*range(rows.of_devices), *sorted(k for k in used if k >= rows.of_devices)]
         critical = [figures.plain() for k in kept if (figures := rows.critical_for[k]) is not None]
-        return {"limit_s": self.limit, "critical": critical, "layers": self._plain(self._root, kept)}
+        trees = [self._plain(root, kept) for root in self._roots]
+        return {
+            "limit_s": self.limit,
+            "critical": critical,
+            "layers": trees[0] if len(trees) == 1 else {"cases": trees},
+        }
 
     def _plain(self, node: _Node, kept: Sequence[int]) -> dict[str, Any]:
         if node.children is not None:
@@ -239,76 +250,116 @@ class LayerTree:
 
 
 def layer_tree(given: ChunkProblem, limit: float, divisions: Sequence[Division]) -> LayerTree | None:
-    """The tree of a division problem; None where figures are not linear, or the order is another."""
-    lines = linear_figures(given)
-    if lines is None or not divisions:
+    """The trees of a division problem; None where figures are not linear."""
+    cases = linear_paths(given)
+    if not cases or not divisions:
         return None
-    return LayerTree(given, lines, limit, divisions)
+    return LayerTree(given, cases, limit, divisions)
 
 
-def _staircase_rows(paths: LayerPaths, limit: float) -> tuple[Floats, Floats]:
-    """Rows of (1) for E and Z and for the ends of staircases, seconds as shares of a limit, and their right sides."""
-    given, lines, chunks = paths.given, paths.lines, paths.given.num_chunks
-    devices, columns = len(given.counts), 3 * chunks + 1
-    cuts = np.where(given.away, lines.cut, 0.0)
-    passes = np.append(lines.seconds, lines.of_layer[:, None], axis=1)
-    rows, right = list[Floats](), list[float]()
-    for start, seconds in ((chunks, passes[0]), (2 * chunks, passes[1:].sum(axis=0))):
-        for step, times in ((1, 1), (devices, devices)):
-            for c in range(step, chunks):
-                row = np.zeros(columns)
-                row[c - step], row[start + c - step], row[start + c] = times * seconds[-1] / limit, 1, -1
-                rows.append(row)
-                right.append(-(times * seconds[c - step] + (cuts[c - 1] if step == 1 else 0.0)) / limit)
-    for at, line in zip(np.ndindex(paths.ends.after.shape), paths.ends_seconds, strict=True):
-        row, last = np.zeros(columns), chunks - devices + at[0]
-        row[:chunks], row[-1] = line[:-1] / limit, -1
-        row[chunks + last], row[2 * chunks + last] = 1, paths.ends.leaves[at[2]]
-        rows.append(row)
-        right.append(-line[-1] / limit)
-    return np.array(rows), np.array(right)
+def _simplest(paths: LayerPaths) -> Leaf:
+    """The first device's own path."""
+    none = [0.0] * paths.given.num_chunks if paths.ends is not None else []
+    ends: Any = [] if paths.ends is None else np.zeros(paths.ends.after.shape).tolist()
+    shares = [1.0, *[0.0] * (paths.rows.of_devices - 1)]
+    return Leaf(ends=ends, rounds_in=none, rounds_out=none, shares=shares, prices=[0.0] * len(paths.rows.memory_rows))
 
 
-def _nearest(layers: Floats, branch: Branch, given: ChunkProblem) -> Floats:
-    """Layers of chunks of a branch, whole or not, with the least sum of distances from some; these if it has none."""
-    chunks, devices = given.num_chunks, len(given.counts)
-    program = linear_program("highs")
-    lower = np.append(branch.lower.astype(float), np.zeros(chunks))
-    upper = np.append(branch.upper.astype(float), np.full(chunks, np.inf))
-    program.add_columns(np.repeat([0.0, 1.0], chunks), lower, upper, np.zeros((0, 2 * chunks)))
-    sums = np.zeros((1 + devices, 2 * chunks))
-    sums[0, :chunks], sums[1 + given.order.device, np.arange(chunks)] = 1, 1
-    least, most = (np.append(given.num_layers, bound).astype(float) for bound in (branch.least, branch.most))
-    program.add_rows(sums, least, most)
-    one = np.eye(chunks)
-    away = np.concatenate((np.hstack((one, -one)), np.hstack((-one, -one))))
-    program.add_rows(away, np.full(2 * chunks, -np.inf), np.concatenate((layers, -layers)))
-    answer = program.solve()
-    return layers if answer is None else answer.primal[:chunks]
+class _Case:
+    """Linear program (1) of a case, its seconds as shares of a limit and bytes as those of the budget, (5)."""
 
-
-class _Program:
-    """Linear program (1) of a branch, its seconds as shares of a limit and bytes as those of the budget."""
-
-    def __init__(self, paths: LayerPaths, fixed: tuple[Floats, Floats], branch: Branch, limit: float) -> None:
+    def __init__(self, paths: LayerPaths, limit: float) -> None:
         given, chunks, devices = paths.given, paths.given.num_chunks, len(paths.given.counts)
-        self._paths, self._unit, columns = paths, limit / given.budget, 3 * chunks + 1
-        self._program = linear_program("highs")
-        lower = np.append(branch.lower.astype(float), np.zeros(2 * chunks + 1))
-        upper = np.append(branch.upper.astype(float), np.full(2 * chunks + 1, np.inf))
-        # E and Z begin at no seconds.
-        upper[[chunks, 2 * chunks]] = 0.0
-        self._program.add_columns(np.eye(columns)[-1], lower, upper, np.zeros((0, columns)))
-        sums = np.zeros((1 + devices, columns))
+        self.paths, self.center = paths, np.full(chunks, given.num_layers / chunks)
+        self._limit, self._unit = limit, limit / given.budget
+        # The last two are the most bytes beyond a budget, as a share of it, and T.
+        self._columns = (3 * chunks if paths.ends is not None else chunks) + 2
+        sums = np.zeros((1 + devices, self._columns))
         sums[0, :chunks], sums[1 + given.order.device, np.arange(chunks)] = 1, 1
-        held = given.num_layers, *branch.least
-        self._program.add_rows(sums, np.array(held, float), np.array((given.num_layers, *branch.most), float))
-        found, bytes_ = paths.paths() / limit, paths.memory / given.budget
-        rows = np.zeros((len(found) + len(bytes_), columns))
-        rows[:, :chunks] = np.vstack((found[:, :-1], bytes_[:, :-1]))
-        rows[: len(found), -1] = -1
-        right = np.concatenate((fixed[1], -found[:, -1], -bytes_[:, -1]))
-        self._program.add_rows(np.vstack((fixed[0], rows)), np.full(len(right), -np.inf), right)
+        fixed, right = self._staircases() if paths.ends is not None else (np.zeros((0, self._columns)), np.zeros(0))
+        bytes_ = paths.memory / given.budget
+        rows = np.zeros((len(bytes_), self._columns))
+        rows[:, :chunks], rows[:, -2] = bytes_[:, :-1], -1
+        self._sums, self._fixed, self._held = (
+            sums,
+            (np.vstack((fixed, rows)), np.append(right, -bytes_[:, -1])),
+            len(right),
+        )
+        self._nearest, self._branches = _Nearest(given), 0
+        # Each path in the program, with the number of branches when it held a solution last.
+        self._used = dict.fromkeys(range(paths.rows.of_devices), 0)
+        self._program = self._begun()
+
+    def _begun(self) -> LinearProgram:
+        """The program with the paths that were used of late."""
+        program, chunks = linear_program("dual"), self.paths.given.num_chunks
+        upper, cost = np.full(self._columns, np.inf), np.zeros(self._columns)
+        if self.paths.ends is not None:
+            # E and Z begin at no seconds.
+            upper[[chunks, 2 * chunks]] = 0.0
+        cost[-2:] = BEYOND, 1.0
+        program.add_columns(cost, np.zeros(self._columns), upper, np.zeros((0, self._columns)))
+        free, whole = np.full(len(self._sums) - 1, np.inf), [float(self.paths.given.num_layers)]
+        program.add_rows(self._sums, np.append(whole, -free), np.append(whole, free))
+        self._program = program
+        self._add(*self._fixed)
+        devices, since = self.paths.rows.of_devices, self._branches - UNUSED
+        self._used = {k: branch for k, branch in self._used.items() if k < devices or branch >= since}
+        self._add_paths(list(self._used))
+        return program
+
+    def _add(self, rows: Floats, right: Floats) -> None:
+        self._program.add_rows(rows, np.full(len(right), -np.inf), right)
+
+    def _add_paths(self, numbers: list[int]) -> None:
+        found = self.paths.paths()[numbers] / self._limit
+        rows = np.zeros((len(found), self._columns))
+        rows[:, : found.shape[1] - 1], rows[:, -1] = found[:, :-1], -1
+        self._add(rows, -found[:, -1])
+
+    def add(self, number: int) -> bool:
+        """Take a path into the program; returns whether it was not there."""
+        if number in self._used:
+            return False
+        self._used[number] = self._branches
+        self._add_paths([number])
+        return True
+
+    def _staircases(self) -> tuple[Floats, Floats]:
+        """Rows of (1) for E and Z and for the ends of staircases, and their right sides."""
+        paths, limit = self.paths, self._limit
+        assert paths.ends is not None
+        given, lines, chunks = paths.given, paths.lines, paths.given.num_chunks
+        devices = len(given.counts)
+        cuts = np.where(given.away, lines.cut, 0.0)
+        passes = np.append(lines.none[:3], lines.one[:3, None], axis=1)
+        rows, right = list[Floats](), list[float]()
+        for start, seconds in ((chunks, passes[0]), (2 * chunks, passes[1:].sum(axis=0))):
+            for step, times in ((1, 1), (devices, devices)):
+                for c in range(step, chunks):
+                    row = np.zeros(self._columns)
+                    row[c - step], row[start + c - step], row[start + c] = times * seconds[-1] / limit, 1, -1
+                    rows.append(row)
+                    right.append(-(times * seconds[c - step] + (cuts[c - 1] if step == 1 else 0.0)) / limit)
+        for at, line in zip(np.ndindex(paths.ends.after.shape), paths.ends_seconds, strict=True):
+            row, last = np.zeros(self._columns), chunks - devices + at[0]
+            row[:chunks], row[-1] = line[:-1] / limit, -1
+            row[chunks + last], row[2 * chunks + last] = 1, paths.ends.leaves[at[2]]
+            rows.append(row)
+            right.append(-line[-1] / limit)
+        return np.array(rows), np.array(right)
+
+    def restrict(self, branch: Branch) -> None:
+        """Take the bounds of a branch."""
+        self._branches += 1
+        if sum(branch < self._branches - UNUSED for branch in self._used.values()) > MOST_UNUSED:
+            self._program = self._begun()
+        self._program.hold_columns(branch.lower.astype(float), branch.upper.astype(float))
+        self._program.hold_rows(branch.least.astype(float), branch.most.astype(float), first=1)
+
+    def nearest(self, branch: Branch) -> Floats:
+        """Layers of chunks of a branch with the least sum of distances from the center."""
+        return self._nearest.of(self.center, branch)
 
     def solve(self) -> LinearSolution | None:
         """An optimum, if there is one."""
@@ -316,24 +367,52 @@ class _Program:
 
     def leaf(self, answer: LinearSolution) -> Leaf:
         """The mixture of paths and the prices that the duals are."""
-        shape = self._paths.ends.after.shape
-        chunks, devices, memory = self._paths.given.num_chunks, shape[0], len(self._paths.memory)
+        paths, chunks, devices = self.paths, self.paths.given.num_chunks, len(self.paths.given.counts)
         duals = np.maximum(-answer.duals[1 + devices :], 0.0)
-        rounds = []
-        for _ in range(2):
-            by_step, by_round = np.zeros((2, chunks))
-            by_step[1:], by_round[devices:] = duals[: chunks - 1], duals[chunks - 1 : 2 * chunks - 1 - devices]
-            through = by_step + by_round
-            rounds.append(np.divide(by_round, through, out=np.zeros(chunks), where=through > 0))
-            duals = duals[2 * chunks - 1 - devices :]
-        weights, prices = duals[: len(duals) - memory], duals[len(duals) - memory :]
-        total = float(weights.sum())
-        weights = weights / total
-        ends: Any = weights[: np.prod(shape)].reshape(shape).tolist()
+        stairs, prices, shares = np.split(duals, [self._held, self._held + len(paths.memory)])
+        rounds, ends = list[Floats](), stairs[:0]
+        if paths.ends is not None:
+            for _ in range(2):
+                by_step, by_round = np.zeros((2, chunks))
+                by_step[1:], by_round[devices:] = stairs[: chunks - 1], stairs[chunks - 1 : 2 * chunks - 1 - devices]
+                through = by_step + by_round
+                rounds.append(np.divide(by_round, through, out=np.zeros(chunks), where=through > 0))
+                stairs = stairs[2 * chunks - 1 - devices :]
+            ends = stairs.reshape(paths.ends.after.shape)
+        total = float(ends.sum() + shares.sum())
+        weights_of = np.zeros(len(paths.rows.paths))
+        weights_of[list(self._used)] = shares / total
+        self._used |= {k: self._branches for k in np.flatnonzero(weights_of).tolist()}
+        weights: Any = (ends / total).tolist()
         return Leaf(
-            ends=ends,
-            rounds_in=rounds[0].tolist(),
-            rounds_out=rounds[1].tolist(),
-            shares=weights[np.prod(shape) :].tolist(),
+            ends=weights,
+            rounds_in=rounds[0].tolist() if rounds else [],
+            rounds_out=rounds[1].tolist() if rounds else [],
+            shares=weights_of.tolist(),
             prices=(prices / total * self._unit).tolist(),
         )
+
+
+class _Nearest:
+    """The linear program of the least sum of distances from some layers of chunks."""
+
+    def __init__(self, given: ChunkProblem) -> None:
+        chunks, devices = given.num_chunks, len(given.counts)
+        self._program, self._first = linear_program("dual"), 1 + devices
+        free = np.full(2 * chunks, np.inf)
+        self._program.add_columns(np.repeat([0.0, 1.0], chunks), np.zeros(2 * chunks), free, np.zeros((0, 2 * chunks)))
+        sums = np.zeros((1 + devices, 2 * chunks))
+        sums[0, :chunks], sums[1 + given.order.device, np.arange(chunks)] = 1, 1
+        whole, most = [float(given.num_layers)], np.full(devices, np.inf)
+        self._program.add_rows(sums, np.append(whole, -most), np.append(whole, most))
+        one = np.eye(chunks)
+        self._program.add_rows(np.concatenate((np.hstack((one, -one)), np.hstack((-one, -one)))), -free, free)
+
+    def of(self, layers: Floats, branch: Branch) -> Floats:
+        """Layers of chunks of a branch, whole or not, nearest to some (C,); these if it has none."""
+        self._program.hold_columns(branch.lower.astype(float), branch.upper.astype(float))
+        self._program.hold_rows(branch.least.astype(float), branch.most.astype(float), first=1)
+        sides = np.concatenate((layers, -layers))
+        self._program.hold_rows(np.full(len(sides), -np.inf), sides, first=self._first)
+        answer = self._program.solve()
+        return layers if answer is None else answer.primal[: len(layers)]

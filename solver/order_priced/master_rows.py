@@ -32,7 +32,7 @@ from taut.data.arrays import Floats, Ints
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.order_times import pipeline_ends
 from taut.formulations.strategy import Division
-from taut.solver.order_priced.critical_paths import Path, critical_path, device_path
+from taut.solver.order_priced.critical_paths import Path, critical_path, device_paths
 from taut.solver.order_priced.pricing import ChunkCosts
 
 RESOLUTION = 1e6
@@ -95,12 +95,9 @@ class MasterRows:
     _known: dict[Division, Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        order, devices = self.given.order, range(len(self.given.counts))
-        for d in devices:
-            self._append(device_path(order, d), None)
-        for d in devices if self.given.waits_for_all else ():
-            if self.paths[d].last != d:
-                self._append(device_path(order, d, ends_there=True), None)
+        every, devices = device_paths(self.given.order), len(self.given.counts)
+        for path in every if self.given.waits_for_all else every[:devices]:
+            self._append(path, None)
 
     def _append(self, path: Path, figures: MeanFigures | None) -> None:
         tail = self._tail(path, figures)
@@ -174,6 +171,15 @@ class MasterRows:
             return False
         self._append(path, figures)
         return True
+
+    def critical_row(self, mean: Floats) -> int:
+        """The number of the critical path under mean figures, which is added where it is new."""
+        figures = self._rounded(mean)
+        path = self._critical(figures)
+        key = _key(path, self._tail(path, figures))
+        if key not in self._keys:
+            self._append(path, figures)
+        return self._keys[key]
 
     def _rounded(self, mean: Floats) -> MeanFigures:
         """Mean figures in whole numbers."""

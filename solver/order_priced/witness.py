@@ -5,7 +5,8 @@ Critical paths are stated by the whole numbers that they are critical for, mean 
 (``taut.solver.order_priced.master_rows`` (4)): any numbers have a path that bounds every division. Seconds are proven
 by one of
 
-(1) the limit T alone, refuted by the layers that devices can take in T (``taut.solver.order_priced.capacity``);
+(1) the limit T alone, refuted by the layers that devices can take in T (``taut.solver.order_priced.capacity``, or
+    where figures are linear ``taut.solver.order_priced.layer_bounds`` (3));
 (2) the limit and a tree of branches (``taut.solver.order_priced.branch_and_bound``), with seconds as in (1) or weights
     of paths at its leaves, which hold for any weights that are not negative and sum to one;
 (2') the same with a mixture of paths at each leaf (``taut.solver.order_priced.layer_bounds`` (1));
@@ -34,7 +35,7 @@ from taut.formulations.order_division import ChunkProblem
 from taut.solver.order_priced.capacity import LayerCapacity, is_lower_bound, is_too_small
 from taut.solver.order_priced.device_chain import DeviceChain
 from taut.solver.order_priced.lagrangian import bounded_pricing, dual_value, memory_dual
-from taut.solver.order_priced.layer_bounds import Leaf, Split, least_of_leaves
+from taut.solver.order_priced.layer_bounds import Cases, Leaf, Split, least_of_leaves, linear_paths
 from taut.solver.order_priced.master_rows import MasterRows, MeanFigures
 from taut.solver.order_priced.pricing import ROUNDING
 from taut.solver.order_priced.stated import is_listed, stated_missing, stated_seconds
@@ -114,7 +115,7 @@ class _ByBranches(_Plain):
 class _ByLayers(_Plain):
     limit_s: Limit
     critical: list[_Critical]
-    layers: Split | Leaf
+    layers: Split | Leaf | Cases
 
 
 class _ByCapacity(_Plain):
@@ -160,7 +161,7 @@ def rederived(given: ChunkProblem, witness: dict[str, Any]) -> float:
     if isinstance(parsed, _ByListing):
         return stated_seconds(given)[0] if _is_listed(given, parsed) else -np.inf
     if isinstance(parsed, _ByCapacity):
-        value = parsed.limit_s if is_lower_bound(given, parsed.limit_s) else -np.inf
+        value = parsed.limit_s if _is_refuted(given, parsed.limit_s) else -np.inf
     elif isinstance(parsed, _ByBranches):
         value = _by_branches(given, parsed)
     elif isinstance(parsed, _ByLayers):
@@ -169,6 +170,12 @@ def rederived(given: ChunkProblem, witness: dict[str, Any]) -> float:
     else:
         value = _by_prices(given, parsed)
     return float(min(value, parsed.limit_s) * (1 - ROUNDING))
+
+
+def _is_refuted(given: ChunkProblem, seconds: float) -> bool:
+    """Whether devices take too few layers within so many seconds, (1), by their own paths where that suffices."""
+    cases = linear_paths(given)
+    return (bool(cases) and all(case.is_refuted(seconds) for case in cases)) or is_lower_bound(given, seconds)
 
 
 def _by_branches(given: ChunkProblem, parsed: _ByBranches) -> float:
@@ -238,6 +245,9 @@ def missing_bytes(given: ChunkProblem, witness: dict[str, Any]) -> float:
     except ValidationError:
         return -np.inf
     if isinstance(parsed, _MissingByCapacity):
+        cases = linear_paths(given)
+        if cases and all(case.is_refuted(np.inf, parsed.missing - 1) for case in cases):
+            return float(parsed.missing)
         return float(parsed.missing) if is_too_small(DeviceChain(given), parsed.missing - 1) else -np.inf
     if isinstance(parsed, _MissingByListing):
         missing = stated_missing(given) if _is_listed(given, parsed) else 0.0

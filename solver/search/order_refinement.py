@@ -158,11 +158,15 @@ COOLED, MOST_COOLED, PARTS = 50_000, 400_000_000, 8
 100,000 moves reach the best division that is known no more often."""
 
 
+MOST_GAP = 0.5
+"""Gap that refinements reckon with at most, so that their limits stay positive."""
+
+
 class OrderRefining:
     """The candidates of one search that are priced by their order, and what is known of them beyond their bounds."""
 
     def __init__(self, problem: PlanningProblem, limits: Limits, best: Best, ladder: Ladder) -> None:
-        self._problem, self._best, self._ladder = problem, best, ladder
+        self._problem, self._best, self._ladder, self._gap = problem, best, ladder, min(limits.gap, MOST_GAP)
         self._proven: dict[Candidate, tuple[float, dict[str, Any]]] = {}
         self._divided: dict[Candidate, float] = {}
         self._cooling: dict[Candidate, DivisionAnnealing] = {}
@@ -171,15 +175,24 @@ class OrderRefining:
         # Above the bound of a candidate that has no more branches those of another no longer raise the global bound.
         self._highest = math.inf
 
+    @property
+    def _enough(self) -> float:
+        """Seconds from which on a bound changes neither the end of the search nor, by more than the gap, its plan."""
+        return self._best.seconds * (1 - self._gap)
+
     def divide(self, bound: CandidateBound, at: Standing) -> bool:
         """What devices can take and weighted paths, then a division, (1)."""
-        if self._inherit(bound) and bound.lower_bound >= self._best.seconds:
+        if self._inherit(bound) and bound.lower_bound >= self._enough:
             return False
-        computed = order(self._ladder, bound.candidate, self._best.seconds * ABOVE)
+        computed = order(self._ladder, bound.candidate, self._enough * ABOVE)
         found = computed.order
         if found is None:
             return infeasible(bound, computed)
         beaten = self._bounded(bound, at, found)
+        if isinstance(at.branching, LayerTree):
+            at.branching.branch()
+            self._raise(bound, at.branching)
+            beaten = bound.lower_bound >= self._enough
         if not beaten or self.orders.is_within_reach(bound.candidate, bound.lower_bound):
             given = self._chunked(bound.candidate)
             self._draft(bound, at, given, [*found.divisions, *self.orders.divisions(bound.candidate)])
@@ -190,9 +203,9 @@ class OrderRefining:
         self._proven[bound.candidate] = found.seconds, found.witness
         if found.seconds >= bound.lower_bound:
             bound.lower_bound, bound.source, bound.witness = found.seconds, Source.ORDER, found.witness
-        beaten = bound.lower_bound >= self._best.seconds
+        beaten = bound.lower_bound >= self._enough
         at.branching = None if beaten else found.branching
-        at.unbranched = self._best.seconds if found.too_many and not beaten else None
+        at.unbranched = self._enough if found.too_many and not beaten else None
         return beaten
 
     def _inherit(self, bound: CandidateBound) -> bool:
@@ -219,7 +232,9 @@ class OrderRefining:
             return
         self._take(bound, at, found)
         if found.seconds < min(self._best.seconds * (1 + REACH), self._divided.get(candidate, math.inf)):
-            self._divided[candidate], at.draft = found.seconds, found
+            self._divided[candidate] = found.seconds
+            # A tree finds divisions as it branches.
+            at.draft = None if isinstance(at.branching, LayerTree) else found
 
     def _take(self, bound: CandidateBound, at: Standing, found: Partition) -> None:
         """A division that fits, for an order to adapt to, and placed where it may be part of a better plan."""
@@ -235,19 +250,16 @@ class OrderRefining:
     def improve(self, bound: CandidateBound, at: Standing, draft: Partition) -> bool:
         """A better division by a long search, (2)."""
         candidate, at.draft = bound.candidate, None
-        if isinstance(at.branching, LayerTree):
-            self._branch_early(bound, at.branching)
-        if bound.lower_bound < self._best.seconds:
+        if bound.lower_bound < self._enough:
             given, known = self._chunked(candidate), self._best.seconds
             found = improved_division(self._problem, candidate, given, [draft.division], known, turns=LONG)
             if found is not None and found.seconds < draft.seconds:
                 self._divided[candidate] = found.seconds
                 self._take(bound, at, found)
-        return bound.lower_bound < self._best.seconds
+        return bound.lower_bound < self._enough
 
-    def _branch_early(self, bound: CandidateBound, tree: LayerTree) -> None:
-        """Raise a bound by the first branches, which often save a long search for a division of five seconds."""
-        tree.branch_early(self._best.seconds * ABOVE)
+    def _raise(self, bound: CandidateBound, tree: LayerTree) -> None:
+        """Take the bound of a tree where it is larger."""
         if (seconds := tree.seconds * (1 - ROUNDING)) > bound.lower_bound:
             bound.lower_bound, bound.source, bound.witness = seconds, Source.ORDER, tree.witness()
 
@@ -257,7 +269,7 @@ class OrderRefining:
             at.unbranched = None
             return False
         branching = at.branching
-        if branching is None or (not branching.is_branched and branching.limit > self._best.seconds * LOWERED):
+        if branching is None or (not branching.is_branched and branching.limit > self._enough * LOWERED):
             return self._bound_anew(bound, at)
         if branching.given.stated is None and self._cool(bound, at, branching):
             return True
@@ -268,14 +280,14 @@ class OrderRefining:
         least, division = branching.incumbent
         if division is not None and least < min(known, self._best.seconds * (1 + REACH)):
             self._draft(bound, at, branching.given, [division])
-        if not more and bound.lower_bound < self._best.seconds:
+        if not more and bound.lower_bound < self._enough:
             self._highest = min(self._highest, bound.lower_bound)
         return more or at.draft is not None or at.division is not None
 
     def _bound_anew(self, bound: CandidateBound, at: Standing) -> bool:
         """Bound an order within the limit of a better plan, if there is one; returns whether it has branches."""
         if at.unbranched is None or self.has_lower_limit(at):
-            computed = order(self._ladder, bound.candidate, self._best.seconds * ABOVE)
+            computed = order(self._ladder, bound.candidate, self._enough * ABOVE)
             if computed.order is None:
                 return infeasible(bound, computed)
             self._bounded(bound, at, computed.order)
@@ -283,14 +295,14 @@ class OrderRefining:
 
     def has_lower_limit(self, at: Standing) -> bool:
         """Whether devices that had too many options to branch on may have fewer within the best plan."""
-        return at.unbranched is not None and at.unbranched > self._best.seconds * FEWER
+        return at.unbranched is not None and at.unbranched > self._enough * FEWER
 
     def _cool(self, bound: CandidateBound, at: Standing, branching: BranchAndBound | LayerTree) -> bool:
         """Anneal a part of a run where one is due, (4); returns whether that was so."""
         candidate, count = bound.candidate, self._branchings.get(bound.candidate, 0)
         if candidate not in self._cooling:
             self._branchings[candidate] = count + 1
-            if count not in COOLINGS:
+            if count not in (COOLINGS[-1:] if isinstance(branching, LayerTree) else COOLINGS):
                 return False
             self._cooling[candidate] = self._new_run(candidate, branching, seed=count)
         run = self._cooling[candidate]

@@ -16,7 +16,8 @@ Refinements of one candidate: how its bound rises and its plan falls.
 
 No step follows once the bound reaches the incumbent. An order-priced candidate has steps of its own
 (``taut.solver.search.order_refinement``). Its placements are annealed with a stage for each device, and then improved
-by exchanges that the order itself prices (``taut.solver.order_priced.placing``).
+by exchanges that the order itself prices (``taut.solver.order_priced.placing``); where all nodes and links are alike,
+the constructed ones are what symmetry leaves, and neither is done.
 """
 
 from typing import Any
@@ -149,6 +150,9 @@ class Refining:
     def _placement(self, bound: CandidateBound, at: Standing, found: Partition) -> bool:
         """Place exactly if that is cheap, and anneal if the gap is not closed, (3)."""
         candidate, at.division, closed = bound.candidate, None, False
+        if candidate.is_order_priced and found.seconds >= self._best.seconds * (1 - self._limits.gap):
+            # No placement is faster than the division at the best links, which a constructed one often attains.
+            return True
         computed = placement(self.ladder, candidate)
         if computed is not None and computed.placed is not None:
             placed = computed.placed
@@ -169,7 +173,8 @@ class Refining:
         if not closed and has_cover(self._problem, candidate):
             covering = CoverSearch(self._problem, candidate, found, self.ladder.links, self._covers)
         # Where the search for ``cover`` anneals pipelines itself, another annealing would find them twice.
-        if bound.lower_bound < self._best.seconds and (covering is None or covering.annealed):
+        constructed_best = candidate.is_order_priced and self._problem.cluster.is_uniform
+        if bound.lower_bound < self._best.seconds and (covering is None or covering.annealed) and not constructed_best:
             self._anneal(bound, found)
         if len(self._problem.device_types) > 1 and not candidate.is_order_priced:
             self._anneal_cautious(bound)

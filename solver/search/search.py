@@ -148,7 +148,8 @@ class _Search:
         known: Mapping[Candidate, CandidateBound],
         adapts: bool,
     ) -> None:
-        self._problem, self._every, self._known, self._adapts = problem, every, known, adapts
+        self._problem, self._every, self._gap = problem, every, limits.gap
+        self._known, self._adapts = known, adapts
         self._loop = BestFirst(self, limits, progress)
         self._best = Best(problem, incumbent)
         relaxed = {c: bound.lower_bound for c, bound in known.items() if bound.source is Source.RELAXATION}
@@ -229,7 +230,8 @@ class _Search:
             return self._adapt()
         priority, key, _, index = heapq.heappop(self._heap)
         bound = self._bounds.each[index]
-        if bound.lower_bound >= self._best.seconds:
+        # What lies within the gap that is asked for changes neither when the search ends nor, by more than that, its plan.
+        if bound.lower_bound >= self._best.seconds * (1 - self._gap):
             if key == bound.lower_bound:
                 self._heap = [entry for entry in self._heap if entry[0] is not priority]
                 heapq.heapify(self._heap)

@@ -132,7 +132,8 @@ def space_of(request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack
         expert_zero=stack.expert_zero if model.has_experts else None,
         expert_tensor=stack.expert_tensor or not model.has_experts,
         sequence_parallel=stack.sequence_parallel,
-        hybrid_sharding=_alike(cluster),
+        # Elsewhere bounds of hybrid sharding leave some per cent, so that it takes part only where it is asked for.
+        hybrid_sharding=cluster.is_uniform,
         recompute=recompute,
         recompute_modules=_modules(request, model, stack),
         dispatch=_dispatch(request, model, stack),
@@ -234,17 +235,6 @@ def _check(stack: Stack, field: str, wanted: Iterable[str]) -> None:
         if kind not in stack.schedules:
             runs = ", ".join(stack.schedules)
             raise FieldError(field, kind, f"not run by {stack.name}, expected one of {runs}, or stack any")
-
-
-def _alike(cluster: ClusterSpec) -> bool:
-    """
-    Whether all nodes and all links between them are alike.
-
-    Elsewhere bounds of hybrid sharding leave some per cent, so that it takes part only where it is asked for.
-    """
-    measured = cluster.bandwidth_matrix is not None or cluster.latency_matrix is not None
-    racks = cluster.network is not None and bool(cluster.network.racks)
-    return len(cluster.nodes) == 1 and not measured and not racks
 
 
 def _zero_stages(request: PlanRequest, stack: Stack) -> list[int]:

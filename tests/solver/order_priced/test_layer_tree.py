@@ -13,11 +13,11 @@ from taut.data.arrays import Floats
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.schedules.plan_orders import in_flight_counts, order_of
 from taut.formulations.strategy import Division
-from taut.solver.order_priced.layer_bounds import Branch, least_value, linear_figures
+from taut.solver.order_priced.layer_bounds import Branch, least_missing, least_value, linear_figures, linear_paths
 from taut.solver.order_priced.layer_tree import LayerTree, layer_tree
 from taut.solver.order_priced.master_rows import MasterRows, least_makespan
 from taut.solver.order_priced.staircases import Mixture, mix
-from taut.solver.order_priced.witness import rederived
+from taut.solver.order_priced.witness import missing_bytes, rederived
 
 TOLERANCE = 1 + 1e-9
 
@@ -28,22 +28,30 @@ def ranges(layers: Floats) -> Floats:
     return np.asarray(np.maximum(until[None, :] - until[:, None], 0.0))
 
 
-def chunk_problem(rng: np.random.Generator, p: int, v: int, m: int, layers: int, budget: float) -> ChunkProblem:
-    """A division problem with layers alike but for the first and the last one, under interleaved 1F1B."""
+def chunk_problem(
+    rng: np.random.Generator, p: int, v: int, m: int, layers: int, budget: float, *, differing: int = 0
+) -> ChunkProblem:
+    """
+    A division problem with layers alike but for the first and the last one, and for some behind the first.
+
+    The order is interleaved 1F1B, and with one chunk a device that of ZB-H1.
+    """
+    kind = "interleaved-1f1b" if v > 1 else "zb-h1"
     every = np.ones(layers)
     tables = []
     for scale in (1.0, 1.1, 0.9, 10.0, 2.0):
         figures = scale * every
         figures[[0, -1]] *= 2 * rng.random(2)
+        figures[1 : 1 + differing] *= 2 * rng.random(differing)
         tables.append(ranges(figures))
     forbidden = np.arange(layers + 1)[:, None] >= np.arange(layers + 1)
     passes = np.where(forbidden, np.inf, np.array(tables[:3]))[:, None]
     # The other kinds of recompute are not allowed.
     passes = np.concatenate((passes, np.full((3, 2, layers + 1, layers + 1), np.inf)), axis=1)
     return ChunkProblem(
-        order=order_of("interleaved-1f1b", p, v, m),
+        order=order_of(kind, p, v, m),
         micro_batches=m,
-        counts=in_flight_counts("interleaved-1f1b", p, v, m),
+        counts=in_flight_counts(kind, p, v, m),
         passes=passes,
         edge=np.full(layers + 1, float(rng.choice([0.0, 0.02]))),
         ring=float(rng.choice([0.0, 0.05])),
@@ -53,7 +61,7 @@ def chunk_problem(rng: np.random.Generator, p: int, v: int, m: int, layers: int,
         parameters=tables[3],
         held=1.0,
         activation=np.stack((tables[4], tables[4], tables[4])),
-        beside=np.zeros((layers + 1, layers + 1)),
+        beside=ranges(3.0 * every),
         always=0.0,
         passing=0.0,
         budget=budget,
@@ -103,6 +111,41 @@ def test_trees_bound_all_divisions_closely(p: int, v: int, m: int, layers: int, 
         assert tree.seconds >= exact * (1 - 5e-3) or budget < 1e6
 
 
+OTHERS = [(2, 2, 4, 8, 2), (2, 2, 2, 7, 0), (2, 1, 5, 7, 0), (3, 1, 4, 8, 3), (2, 3, 4, 9, 1), (3, 2, 3, 8, 2)]
+
+
+@pytest.mark.parametrize(("p", "v", "m", "layers", "differing"), OTHERS)
+@pytest.mark.parametrize("budget", [1e6, 160.0])
+def test_cases_bound_all_divisions(p: int, v: int, m: int, layers: int, differing: int, budget: float) -> None:
+    """Layers that differ behind the first one, as few micro-batches as devices, and ZB-H1, with little memory too."""
+    rng = np.random.default_rng((p, v, m, layers, differing))
+    for _ in range(6):
+        given = chunk_problem(rng, p, v, m, layers, budget, differing=differing)
+        exact = optimum(given)
+        limit = 1.1 * min(exact, 1e3)
+        tree = grown(given, limit)
+        proven = rederived(given, json.loads(json.dumps(tree.witness())))
+        assert proven == pytest.approx(tree.seconds, rel=1e-8)
+        assert proven <= min(exact, limit) * TOLERANCE
+        assert tree.seconds >= exact * (1 - 2e-2) or budget < 1e6
+
+
+def test_missing_memory_is_what_every_division_lacks() -> None:
+    """Budgets too small for any division: the bytes that are proven missing are at most those of the best one."""
+    rng, proven = np.random.default_rng(8), 0
+    for p, v, m, layers, differing in (*OTHERS, *((*case, 0) for case in CASES)):
+        given = chunk_problem(rng, p, v, m, layers, 60.0, differing=differing)
+        rows = MasterRows(given)
+        lacking = min(float(rows.excess(one).max()) for one in divisions(given))
+        found = least_missing(linear_paths(given))
+        assert found <= max(np.ceil(lacking), 0.0)
+        if found > 0:
+            proven += 1
+            assert missing_bytes(given, {"missing": found}) == found
+            assert missing_bytes(given, {"missing": int(lacking) + 2}) == -np.inf
+    assert proven > 5
+
+
 def test_what_devices_take_bounds_before_any_branch() -> None:
     """Without branches the bound is what the devices' own passes refute; it is valid and derived again."""
     rng = np.random.default_rng(3)
@@ -134,14 +177,14 @@ def test_greedy_choice_is_the_least_over_a_branch() -> None:
 def test_other_problems_have_no_tree() -> None:
     """Figures that no line states, two kinds of recompute, or another order."""
     given = chunk_problem(np.random.default_rng(1), 2, 2, 4, 8, 1e6)
-    assert linear_figures(given) is not None
+    assert len(linear_figures(given)) == 1
     bent, mixed = copy.deepcopy(given), copy.deepcopy(given)
     bent.passes[0, 0, 2, 5] *= 1.01
     mixed.passes[:, 1] = mixed.passes[:, 0]
     other = copy.deepcopy(given)
     object.__setattr__(other, "order", order_of("zb-v", 2, 2, 4))
     for each in (bent, mixed, other):
-        assert linear_figures(each) is None
+        assert linear_figures(each) == []
 
 
 def first_leaf(node: dict[str, Any]) -> dict[str, Any]:
