@@ -330,7 +330,8 @@ class LayerPaths:
             return np.asarray(found)
         weights = np.array(leaf.ends)
         mean = mix(self.ends, weights, np.array(leaf.rounds_in), np.array(leaf.rounds_out))
-        stairs = self._staircases(*(each[None] for each in mean), weights.sum(keepdims=True)[0, 0])
+        forward, backward, transfers, after = (each[None] for each in mean)
+        stairs = self._staircases(forward, backward, transfers, after, np.array([weights.sum()]))
         return np.asarray(found + stairs[0])
 
     def bound(self, leaf: Leaf, branch: Branch) -> float:

@@ -4,9 +4,9 @@ Branch and bound over the layers of chunks, by linear programs.
 Sets, data, cases and branches are those of ``taut.solver.order_priced.layer_bounds``.
 Variables: layers :math:`x_c`, seconds T; under interleaved 1F1B starts :math:`E_c` and rests :math:`Z_c`.
 
-(1) Minimise T, and bytes beyond the budget at a price, over layers of the branch that sum to L, so that T is at least the seconds of every
-    device's own path, of every staircase (``taut.solver.order_priced.staircases`` (1) to (3)) with the reduction of its
-    last device, and of every critical path that was added.
+(1) Minimise T, and bytes beyond the budget at a price, over layers of the branch that sum to L, so that T is at least
+    the seconds of every device's own path, of every staircase (``taut.solver.order_priced.staircases`` (1) to (3)) with
+    the reduction of its last device, and of every critical path that was added.
 (2) Between a solution and a center, the point of least makespan so far, the critical path is added and (1) is solved
     again, until the makespan of the center is T: at a solution itself, far from even rounds, critical paths say little
     (in-out separation).

@@ -230,7 +230,7 @@ class _Search:
             return self._adapt()
         priority, key, _, index = heapq.heappop(self._heap)
         bound = self._bounds.each[index]
-        # What lies within the gap that is asked for changes neither when the search ends nor, by more than that, its plan.
+        # Within the gap a candidate changes neither when the search ends nor, by more than the gap, its plan.
         if bound.lower_bound >= self._best.seconds * (1 - self._gap):
             if key == bound.lower_bound:
                 self._heap = [entry for entry in self._heap if entry[0] is not priority]
