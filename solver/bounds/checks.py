@@ -153,9 +153,16 @@ def _order(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
 
 def _order_memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
     """Infinity if the witness proves the missing bytes that it names; minus infinity otherwise."""
+    lacking = ladder.missing_of_chunks(candidate)
+    if lacking > 0 and witness == {"missing": lacking, "missing_kib": -(-lacking // KIB)}:
+        # Derived before, with another margin.
+        return math.inf
     missing = missing_bytes(chunked(ladder.problem, candidate, ladder.links, margin=ladder.margin), witness)
-    named = missing > 0 and math.ceil(missing / KIB) == witness.get("missing_kib")
-    return math.inf if named else -math.inf
+    if not (missing > 0 and math.ceil(missing / KIB) == witness.get("missing_kib")):
+        return -math.inf
+    if "missing" in witness:
+        ladder.note_missing(candidate, int(missing))
+    return math.inf
 
 
 def _every(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:

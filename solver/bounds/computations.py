@@ -130,9 +130,14 @@ def order(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Evalua
     """Bound ``order``, or ``memory`` or ``order-memory`` where no division fits."""
     if (missing := ladder.missing(candidate))[0] > 0:
         return _without_memory(*missing)
+    if (lacking := ladder.missing_of_chunks(candidate)) > 0:
+        witness: dict[str, Any] = {"missing": lacking, "missing_kib": -(-lacking // KIB)}
+        return Evaluation(seconds=np.inf, source=Source.ORDER_MEMORY, witness=witness)
     found = order_bound(chunked(ladder.problem, candidate, ladder.links, margin=ladder.margin), limit)
     if math.isinf(found.seconds):
         witness = {**found.witness, "missing_kib": math.ceil(found.missing / KIB)}
+        if "missing" in witness:
+            ladder.note_missing(candidate, witness["missing"])
         return Evaluation(seconds=np.inf, source=Source.ORDER_MEMORY, witness=witness)
     return Evaluation(seconds=found.seconds, source=Source.ORDER, witness=found.witness, order=found)
 

@@ -118,6 +118,7 @@ class Ladder:
         self._latest: tuple[tuple[Hashable, ...], Communication] | None = None
         self._layers: dict[tuple[Hashable, ...], LayerSeconds] = {}
         self._needs: dict[Candidate, Need] = {}
+        self._lacking: dict[Candidate, int] = {}
 
     def without_margin(self) -> "Ladder":
         """The same without a memory margin, which shares links, placements, closed forms and needs."""
@@ -136,9 +137,24 @@ class Ladder:
         """Bytes by which the best division exceeds the devices at least, and the stage; (0, -1) where it may fit."""
         if candidate not in self._needs:
             self._needs[candidate] = division_need(self.problem, candidate)
+        return self._needs[candidate].beyond(self._room(candidate))
+
+    def _room(self, candidate: Candidate) -> int:
+        """Bytes of the largest device, or of the smallest where every stage is on all types."""
         room = budgets(self.problem.memory, self.problem.capacity_kib, margin=self.margin)
-        # Where pipelines are by type every stage is on all types.
-        return self._needs[candidate].beyond(int(room.min() if candidate.pipelines_by_type else room.max()))
+        return int(room.min() if candidate.pipelines_by_type else room.max())
+
+    def note_missing(self, candidate: Candidate, missing: int, stage: int | None = None) -> None:
+        """Keep a proof that devices lack so many bytes, in a stage or with all their chunks, for other margins too."""
+        need = self._room(candidate) + missing
+        if stage is None:
+            self._lacking[candidate] = max(need, self._lacking.get(candidate, 0))
+        else:
+            self._needs[candidate] = Need(need, stage)
+
+    def missing_of_chunks(self, candidate: Candidate) -> int:
+        """Bytes that devices lack with all their chunks, by a proof that is kept; not positive without one."""
+        return self._lacking.get(candidate, 0) - self._room(candidate)
 
     def turns(self, candidates: Sequence[Candidate]) -> Iterator[int]:
         """Places of candidates, those with common tables in a row, and the rows by their least bound ``balance``."""

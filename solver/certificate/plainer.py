@@ -26,6 +26,7 @@ from taut.solver.certificate.document import PlainerSection, check_stages, devic
 from taut.solver.certificate.examined import Examined, case_of
 from taut.solver.certificate.figures import TOLERANCE, is_close
 from taut.solver.certificate.rederive import Derivation
+from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.certificate.reference.plainer import candidates_of, divisions_of, is_known, whole
 from taut.solver.certificate.reference.space import Choice
 
@@ -69,7 +70,8 @@ def _faults(
     if given is not problem:
         derivation = Derivation(given)
     case, seconds = case_of(given), section.step_time_s
-    wanted = candidates_of(case, section.restriction)
+    # The candidates of the whole space are those that the certificate was checked to list.
+    wanted = candidates_of(derived if given is problem else candidates(case), section.restriction)
     check_stages(section.strategy, "its plan")
     plan = Examined.of_section(case, section.strategy, devices_of(section, "its plan"))
     if plan.choice not in wanted:

@@ -262,6 +262,12 @@ def _margin_free(problem: PlanningProblem, result: SearchResult, limits: Limits)
         return None
     left = math.inf if limits.time_limit is None else limits.time_limit - result.wall_s
     ladder = Ladder(problem, relaxations=result.relaxations)
+    for bound in result.bounds:
+        # What lacks more memory than the margin lacks memory without it.
+        if bound.source is Source.ORDER_MEMORY and "missing" in bound.witness:
+            ladder.note_missing(bound.candidate, bound.witness["missing"])
+        elif bound.source is Source.MEMORY and "stage" in bound.witness and not bound.candidate.pipelines_by_type:
+            ladder.note_missing(bound.candidate, bound.witness["missing_kib"] * KIB, bound.witness["stage"])
     with Stopwatch() as watch, interrupt_requested() as asked:
         best = None if result.incumbent is None else result.incumbent.strategy.candidate
         found = margin_free_bound(ladder, lambda: asked() or watch.seconds >= left, best)

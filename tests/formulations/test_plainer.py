@@ -8,6 +8,7 @@ import pytest
 from taut.data.model import ModelSpec
 from taut.formulations.plainer import meets, restricted, restriction_of, restrictions_on, wider
 from taut.formulations.strategy import Strategy, division_of_layers
+from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.certificate.reference.plainer import candidates_of, divisions_of, is_known, whole
 from taut.solver.certificate.reference.space import Choice
 from tests.support.chunked import chunked
@@ -35,7 +36,7 @@ def test_the_reference_tells_the_same_candidates() -> None:
             alone = restricted(given, restriction)
             assert alone.space.divisions == divisions_of(case_of(given), name)
             kept = [candidate for candidate in alone.candidates if restriction.keeps(candidate)]
-            wanted = candidates_of(case_of(alone), name)
+            wanted = candidates_of(candidates(case_of(alone)), name)
             assert [choice_of(candidate) for candidate in kept] == wanted
             every = {choice_of(candidate) for candidate in given.candidates}
             for candidate, choice in zip(kept, wanted, strict=True):

@@ -13,10 +13,9 @@ Its candidates are those of the space of its divisions. All plans of each are pl
 at no higher price: itself, or the one that divides embedding and head as parts as well, (5).
 """
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import replace
 
-from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.certificate.reference.divisions import ANY
 from taut.solver.certificate.reference.space import Case, Choice
 
@@ -43,12 +42,12 @@ def is_known(name: str) -> bool:
     return name in ("even-stages", "no-context-ranks") or most_chunks(name) is not None
 
 
-def candidates_of(case: Case, name: str) -> list[Choice]:
-    """The candidates of a restriction; ``case`` has its divisions already."""
+def candidates_of(every: Iterable[Choice], name: str) -> list[Choice]:
+    """The candidates of a restriction, of those of a space that has its divisions already."""
     most = most_chunks(name)
     return [
         choice
-        for choice in candidates(case)
+        for choice in every
         if (name != "no-context-ranks" or choice.cp == 1) and (most is None or choice.vpp <= most)
     ]
 
