@@ -27,6 +27,7 @@ fits. A lower bound on (1) therefore bounds the candidate (``taut.solver.order_p
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,6 +52,23 @@ from taut.formulations.tables.memory import (
     least_passing,
     overhead,
 )
+
+
+class SlowLinks(NamedTuple):
+    """
+    What placements of one case have at least beyond the best links (``taut.solver.bounds.chunk_racks``).
+
+    Of the transfers between a device and the next those of at least ``hops`` devices take ``seconds`` more, one way, in
+    every round. The reduction of the device ``spanning`` takes ``ring`` seconds for a parameter.
+    """
+
+    hops: int = 0
+    seconds: float = 0.0
+    spanning: int = 0
+    ring: float = 0.0
+
+
+NO_SLOW_LINKS = SlowLinks()
 
 
 @dataclass(frozen=True)
@@ -94,6 +112,8 @@ class ChunkProblem:
         Layers of every chunk of the divisions that may be chosen (n, C); None where any may be, or too many.
     ends
         1 where embedding and head are divided beside the layers, of which the first and the last chunk may have none.
+    slow
+        What placements have beyond the best links. Bounds other than those of linear figures leave it out.
     """
 
     order: Order
@@ -114,6 +134,14 @@ class ChunkProblem:
     budget: float
     stated: Ints | None = None
     ends: int = 0
+    slow: SlowLinks = NO_SLOW_LINKS
+
+    @cached_property
+    def rings(self) -> Floats:
+        """Seconds of the reduction for a parameter of every device, (devices,)."""
+        rings = np.full(len(self.counts), self.ring)
+        rings[self.slow.spanning] = max(self.ring, self.slow.ring)
+        return rings
 
     @property
     def num_layers(self) -> int:
@@ -163,7 +191,7 @@ class ChunkProblem:
         ``last`` is the device on which the path ends, and ``most`` one whose optimizer is waited for.
         """
         seconds = np.zeros(len(self.counts))
-        seconds[last if self.waits_for_all else 0] += self.ring
+        seconds[last if self.waits_for_all else 0] += self.rings[last if self.waits_for_all else 0]
         seconds[most if self.waits_for_all else 0] += self.optimizer
         return seconds
 
@@ -171,7 +199,7 @@ class ChunkProblem:
         """Seconds (1) or (1'), of ends and parameters of the devices, each (devices,)."""
         if not self.waits_for_all:
             return float(ends.max() + (self.ring + self.optimizer) * parameters[0]) + self.constant
-        return float((ends + self.ring * parameters).max() + self.optimizer * parameters.max()) + self.constant
+        return float((ends + self.rings * parameters).max() + self.optimizer * parameters.max()) + self.constant
 
     @property
     def recomputes(self) -> Ints:

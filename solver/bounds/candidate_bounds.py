@@ -12,7 +12,8 @@ are named by what they minimise exactly:
                      (``taut.solver.placement.exact.enumerate``);
 ``cover``       the same with the case distinction of ``taut.solver.placement.path_cover.cases``,
                 for any number of nodes;
-``order``       of a schedule that is priced by its order, the paths of ``taut.solver.order_priced.bound``.
+``order``       of a schedule that is priced by its order, the paths of ``taut.solver.order_priced.bound``, in racks by
+                the cases of ``taut.solver.bounds.chunk_racks``.
 """
 
 from dataclasses import replace

@@ -28,6 +28,7 @@ from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.space import Candidate
 from taut.solver.bounds import partition_dominance
 from taut.solver.bounds.candidate_bounds import chunked, partition_bound
+from taut.solver.bounds.chunk_racks import chunk_racks, rederived_by_racks
 from taut.solver.bounds.ladder import RUNGS, Ladder
 from taut.solver.bounds.partition_dominance import partition_data
 from taut.solver.bounds.pipelines_by_type import bound_by_type
@@ -141,6 +142,8 @@ def _memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
 
 def _order(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
     """What the witness proves, for the candidate or for one that dominates it."""
+    if "racks" in witness:
+        return rederived_by_racks(chunk_racks(ladder.problem, candidate, ladder.links, margin=ladder.margin), witness)
     given = chunked(ladder.problem, candidate, ladder.links, margin=ladder.margin)
     if "of" not in witness:
         return rederived(given, witness)

@@ -102,19 +102,19 @@ def rack_cases(problem: PlanningProblem, candidate: Candidate, best: BestLinks) 
 
     Returns None where there are no racks, or groups share nodes, or another stage than one after another is waited for.
     """
-    if not _applies(problem, candidate) or (rack := best.racks) is None or not rack.any():
+    rack = best.racks if waits_for_every_stage(problem, candidate) else None
+    if rack is None or not rack.any() or not fill_nodes(problem, candidate):
         return None
     tails = _tails(problem, candidate, best, rack)
     hop = _hop(problem, candidate, best, rack)
-    return RackCases(crossings=_crossings(problem, candidate, rack), whole=hop.whole, before=hop.before, **tails)
+    return RackCases(crossings=crossings(problem, candidate, rack), whole=hop.whole, before=hop.before, **tails)
 
 
-def _applies(problem: PlanningProblem, candidate: Candidate) -> bool:
-    """Whether stages are whole nodes, two or more, of tensor groups that lie in one each, and all are waited for."""
+def fill_nodes(problem: PlanningProblem, candidate: Candidate) -> bool:
+    """Whether stages are whole nodes, two or more, of tensor groups that lie in one each, with one ring."""
     sizes = problem.links.gpus_per_node
     return (
-        waits_for_every_stage(problem, candidate)
-        and candidate.ep == 1
+        candidate.ep == 1
         and in_one_ring(problem.terms(candidate))
         and len(problem.device_types) == 1
         and bool((sizes == sizes[0]).all())
@@ -124,7 +124,7 @@ def _applies(problem: PlanningProblem, candidate: Candidate) -> bool:
     )
 
 
-def _crossings(problem: PlanningProblem, candidate: Candidate, rack: Ints) -> Ints:
+def crossings(problem: PlanningProblem, candidate: Candidate, rack: Ints) -> Ints:
     """Hops between racks that some path makes at least by confined stages, (2)."""
     size, members = int(problem.links.gpus_per_node[0]), problem.links.num_nodes // candidate.pp
     sizes, held = np.bincount(rack), 1 if candidate.width == size else size // candidate.tp

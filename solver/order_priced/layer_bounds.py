@@ -22,6 +22,11 @@ Variables: layers :math:`x_c` that sum to L.
     chunks have makes cases, in each of which figures are linear: a chunk has all that are left, and then at least so
     many layers, or it has so many layers exactly and the next chunks have the rest.
 
+(6) Where transfers after n of the first p - 1 devices are slower
+    (``taut.formulations.order_division.SlowLinks``), it is not known after which. A mixture of paths that makes :math:`\tau_d` transfers after device d takes at least the n
+    smallest :math:`\tau_d` times longer. Paths are stated with an even part of it, n / (p - 1), after each device, and
+    a bound is less by what the even part is more.
+
 The optimizer counts with the mean of the devices' parameters, which is a constant.
 
 References
@@ -267,6 +272,7 @@ class LayerPaths:
         """
         given, lower, devices = self.given, self.lines.lower, len(self.given.counts)
         lines = np.vstack((self.paths()[:devices], self.memory))
+        lines[:devices, -1] -= self._uneven(np.array([path.transfers for path in self.rows.paths[:devices]]))
         of_device = np.array([*range(devices), *(d for d, _ in self.rows.memory_rows)])
         hosted = given.order.device == of_device[:, None]
         each = np.maximum(np.where(hosted, lines[:, :-1], np.inf).min(axis=1), 1e-300)
@@ -296,7 +302,36 @@ class LayerPaths:
         slope = passes @ one[:3] + after * one[PARAMETERS]
         still = np.einsum("nck,kc->n", passes, none[:3]) + after @ none[PARAMETERS]
         still = still + transfers[:, self.given.away].sum(axis=1) * self.lines.cut + constant
+        if self.given.slow.hops:
+            still = still + self._after(transfers).sum(axis=1) * self._even
         return np.concatenate((slope, still[:, None]), axis=1)
+
+    @property
+    def _even(self) -> float:
+        """Seconds of (6) that a transfer between a device and the next takes in the mean."""
+        slow = self.given.slow
+        return slow.hops / max(len(self.given.counts) - 1, 1) * slow.seconds
+
+    def _after(self, transfers: Floats | Ints) -> Floats:
+        """Of transfers (n, C - 1) those after each device but the last, (n, p - 1)."""
+        devices = len(self.given.counts)
+        every = np.concatenate((transfers, np.zeros((len(transfers), 1))), axis=1)
+        return np.asarray(every.reshape(len(every), -1, devices)[..., :-1].sum(axis=1), dtype=np.float64)
+
+    def _uneven(self, transfers: Floats | Ints) -> Floats:
+        """Seconds by which the even part of (6) may be too many for transfers (n, C - 1), (n,)."""
+        slow = self.given.slow
+        if not slow.hops:
+            return np.zeros(len(transfers))
+        after = np.sort(self._after(transfers), axis=1)
+        more = self._even * after.sum(axis=1) - slow.seconds * after[:, : slow.hops].sum(axis=1)
+        return np.asarray(np.maximum(more, 0.0))
+
+    @cached_property
+    def transfer(self) -> Floats:
+        """Seconds of the transfer after each chunk, with the even part of (6), (C - 1,)."""
+        within = np.arange(1, self.given.num_chunks) % len(self.given.counts) != 0
+        return np.where(self.given.away, self.lines.cut, 0.0) + np.where(within, self._even, 0.0)
 
     @cached_property
     def ends_seconds(self) -> Floats:
@@ -309,7 +344,7 @@ class LayerPaths:
 
     def _staircases(self, forward: Any, backward: Any, transfers: Any, after: Floats, weight: Floats) -> Floats:
         passes = np.stack((forward, backward, backward), axis=-1)
-        return self._lines(passes, transfers, self.given.ring * after, weight * self._constant)
+        return self._lines(passes, transfers, self.given.rings * after, weight * self._constant)
 
     @cached_property
     def memory(self) -> Floats:
@@ -325,14 +360,18 @@ class LayerPaths:
 
     def mixture(self, leaf: Leaf) -> Floats:
         """Seconds of a leaf's mixture of paths, memory priced, by layers of chunks and of no layer (C + 1,)."""
-        found = np.array(leaf.shares) @ self.paths()[: len(leaf.shares)] + leaf.prices @ self.memory
-        if self.ends is None:
-            return np.asarray(found)
-        weights = np.array(leaf.ends)
-        mean = mix(self.ends, weights, np.array(leaf.rounds_in), np.array(leaf.rounds_out))
-        forward, backward, transfers, after = (each[None] for each in mean)
-        stairs = self._staircases(forward, backward, transfers, after, np.array([weights.sum()]))
-        return np.asarray(found + stairs[0])
+        shares = np.array(leaf.shares)
+        found, made = shares @ self.paths()[: len(shares)] + leaf.prices @ self.memory, np.zeros((1, 1))
+        if self.given.slow.hops:
+            made = shares @ np.array([path.transfers for path in self.rows.paths[: len(shares)]])[None]
+        if self.ends is not None:
+            weights = np.array(leaf.ends)
+            mean = mix(self.ends, weights, np.array(leaf.rounds_in), np.array(leaf.rounds_out))
+            forward, backward, transfers, after = (each[None] for each in mean)
+            found = found + self._staircases(forward, backward, transfers, after, np.array([weights.sum()]))[0]
+            made = made + transfers
+        found[-1] -= self._uneven(made)[0]
+        return np.asarray(found)
 
     def bound(self, leaf: Leaf, branch: Branch) -> float:
         """Lower bound in seconds on a branch by a leaf's mixture, (2)."""
@@ -356,7 +395,7 @@ class LayerPaths:
         """The makespan of layers of chunks (C,), whole or not, in seconds, and the number of their critical path."""
         given, figures = self.given, self.lines.none + self.lines.one[:, None] * layers
         passes, parameters = figures[:3].ravel(), figures[PARAMETERS]
-        cuts = np.where(given.away, self.lines.cut, 0.0)
+        cuts = self.transfer
         of_devices = np.bincount(given.order.device, parameters).astype(float)
         row = self.rows.critical_row(np.concatenate((passes, cuts, of_devices)))
         ends = pipeline_ends(given.order, passes[None], cuts[None], given.micro_batches)

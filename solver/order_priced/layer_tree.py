@@ -331,7 +331,7 @@ class _Case:
         assert paths.ends is not None
         given, lines, chunks = paths.given, paths.lines, paths.given.num_chunks
         devices = len(given.counts)
-        cuts = np.where(given.away, lines.cut, 0.0)
+        cuts = paths.transfer
         passes = np.append(lines.none[:3], lines.one[:3, None], axis=1)
         rows, right = list[Floats](), list[float]()
         for start, seconds in ((chunks, passes[0]), (2 * chunks, passes[1:].sum(axis=0))):

@@ -186,7 +186,7 @@ class MasterRows:
         chunks = self.given.num_chunks
         passes, transfers, parameters = np.split(mean, [3 * chunks, 4 * chunks - 1])
         unit = max(float(mean[: 4 * chunks - 1].max()), 1e-300) / RESOLUTION
-        after = np.minimum(self.given.ring * parameters / unit, 1e9 * (self.given.ring > 0))
+        after = np.minimum(self.given.rings * parameters / unit, 1e9 * (self.given.rings > 0))
         whole = [np.rint(each).astype(np.int64) for each in (passes / unit, transfers / unit, after)]
         return MeanFigures(whole[0].reshape(3, chunks), whole[1], whole[2], int(parameters.argmax()))
 

@@ -7,9 +7,9 @@ as a guide (``taut.formulations.placement``) knows neither.
 
 (1) Of the constructed placements (``taut.solver.placement.annealing.starts``) and others that are given, the best is
     taken.
-(2) Neighbours exchange two positions on different nodes. ``BATCH`` random ones are priced at once, since replicas of
+(2) Neighbours exchange two positions on different nodes. ``BATCH`` random ones are priced together, since replicas of
     equal seconds are priced once; the best of them is taken if it improves. The search ends after ``MOST_IDLE`` batches
-    without improvement, or after ``MOST_PASSES`` passes were priced.
+    without improvement, or after ``MOST_PASSES`` passes or the placements of ``MOST_DEVICES`` devices were priced.
 
 Nothing is claimed of how good the placement is.
 """
@@ -31,6 +31,10 @@ MOST_IDLE = 6
 """Batches without improvement after which the search ends: by then 190 neighbours were no better."""
 MOST_PASSES = 100_000_000
 """Passes of pipelines that are priced at most: about a second."""
+MOST_DEVICES = 2_000_000
+"""Devices that are placed at most, over all neighbours: some seconds on thousands of devices, fewer on few."""
+AT_ONCE = 200_000
+"""Devices whose placements are priced at once, so that what they ask for fits a small part of memory."""
 
 
 def constructed(problem: PlacementProblem, patterns: tuple[int, ...]) -> FoundPlacement:
@@ -56,7 +60,7 @@ def improved(problem: PlacementProblem, start: FoundPlacement, *, seed: int) -> 
     rng, best, idle = np.random.default_rng(seed), start, 0
     passes = len(candidate_order(problem.candidate).passes)
     # An exchange touches two replicas, each priced with hops, without, and without all-reduces.
-    left = MOST_PASSES // (6 * BATCH * passes)
+    left = min(MOST_PASSES // (6 * passes), MOST_DEVICES // problem.problem.cluster.num_devices) // BATCH
     while idle < MOST_IDLE and left > 0:
         tried = [each for each in _exchanges(problem, best.positions, rng) if not problem.violations(each)]
         if not tried:
@@ -80,6 +84,12 @@ def _exchanges(problem: PlacementProblem, positions: Ints, rng: np.random.Genera
 
 def _prices(problem: PlacementProblem, every: list[Ints]) -> Floats:
     """Step times of some placements, infinite where a stage does not fit its device, (n,)."""
+    size = max(AT_ONCE // problem.problem.cluster.num_devices, 1)
+    return np.concatenate([_together(problem, every[k : k + size]) for k in range(0, len(every), size)])
+
+
+def _together(problem: PlacementProblem, every: list[Ints]) -> Floats:
+    """The step times of as many as are priced at once, (n,)."""
     devices = np.stack([problem.devices(positions) for positions in every])
     seconds = np.asarray(step_time(problem.problem, problem.strategy, devices).total)
     types = problem.problem.type_of_node[problem.links.node_of[devices]]

@@ -37,6 +37,7 @@ from taut.formulations.schedules.plan_orders import ON_V, GivenOrder
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
+from taut.solver.bounds.chunk_racks import chunk_racks, rack_bound
 from taut.solver.bounds.computations import order
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.link_bounds import BestLinks
@@ -192,7 +193,7 @@ class OrderRefining:
         if isinstance(at.branching, LayerTree):
             at.branching.branch()
             self._raise(bound, at.branching)
-            beaten = bound.lower_bound >= self._enough
+            beaten = bound.lower_bound >= self._enough or self._tell_racks_apart(bound, at.branching)
         if not beaten or self.orders.is_within_reach(bound.candidate, bound.lower_bound):
             given = self._chunked(bound.candidate)
             self._draft(bound, at, given, [*found.divisions, *self.orders.divisions(bound.candidate)])
@@ -207,6 +208,14 @@ class OrderRefining:
         at.branching = None if beaten else found.branching
         at.unbranched = self._enough if found.too_many and not beaten else None
         return beaten
+
+    def _tell_racks_apart(self, bound: CandidateBound, tree: LayerTree) -> bool:
+        """Take the bound by the first stage that spans racks where it is larger; returns whether it is enough."""
+        racks = chunk_racks(self._problem, bound.candidate, self._ladder.links)
+        found = None if racks is None else rack_bound(racks, self._enough * ABOVE, bound.lower_bound, tree.divisions)
+        if found is not None:
+            bound.lower_bound, bound.source, bound.witness = found.seconds, Source.ORDER, found.witness
+        return bound.lower_bound >= self._enough
 
     def _inherit(self, bound: CandidateBound) -> bool:
         """Take the bound of a candidate that dominates this one; returns whether it is larger."""

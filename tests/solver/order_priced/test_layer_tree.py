@@ -4,18 +4,20 @@ import copy
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from taut.data.arrays import Floats
-from taut.formulations.order_division import ChunkProblem
+from taut.formulations.order_division import ChunkProblem, SlowLinks
+from taut.formulations.order_times import pipeline_ends
 from taut.formulations.schedules.plan_orders import in_flight_counts, order_of
 from taut.formulations.strategy import Division
 from taut.solver.order_priced.layer_bounds import Branch, least_missing, least_value, linear_figures, linear_paths
 from taut.solver.order_priced.layer_tree import LayerTree, layer_tree
-from taut.solver.order_priced.master_rows import MasterRows, least_makespan
+from taut.solver.order_priced.master_rows import MasterRows, durations, least_makespan
 from taut.solver.order_priced.staircases import Mixture, mix
 from taut.solver.order_priced.witness import missing_bytes, rederived
 
@@ -128,6 +130,36 @@ def test_cases_bound_all_divisions(p: int, v: int, m: int, layers: int, differin
         assert proven == pytest.approx(tree.seconds, rel=1e-8)
         assert proven <= min(exact, limit) * TOLERANCE
         assert tree.seconds >= exact * (1 - 2e-2) or budget < 1e6
+
+
+@pytest.mark.parametrize(("p", "v", "m", "layers"), [(3, 2, 6, 9), (4, 2, 8, 10), (3, 1, 5, 6), (4, 1, 6, 6)])
+@pytest.mark.parametrize("hops", [1, 2])
+def test_slow_links_lie_after_any_devices(p: int, v: int, m: int, layers: int, hops: int) -> None:
+    """Slower transfers after some devices, and one device with a longer reduction: at most the least over all."""
+    rng, shares = np.random.default_rng((p, v, m, layers, hops)), list[float]()
+    for _ in range(4):
+        plain = chunk_problem(rng, p, v, m, layers, 1e6)
+        slow = SlowLinks(hops, float(rng.choice([0.1, 1.0])), int(rng.integers(p)), float(rng.choice([0.0, 0.4])))
+        given = replace(plain, slow=slow)
+        exact = min(
+            slowed(given, division, after)
+            for division in divisions(given)
+            for after in itertools.combinations(range(p - 1), hops)
+        )
+        tree = grown(given, 1.1 * exact)
+        proven = rederived(given, json.loads(json.dumps(tree.witness())))
+        assert proven == pytest.approx(tree.seconds, rel=1e-8)
+        assert proven <= exact * TOLERANCE
+        shares.append(tree.seconds / exact)
+    assert np.mean(shares) > 0.95
+
+
+def slowed(given: ChunkProblem, division: Division, after: tuple[int, ...]) -> float:
+    """The makespan of a division with slower transfers after some devices."""
+    passes, transfers = durations(given, division)
+    transfers = transfers + np.where(np.isin(given.order.device[:-1], after), given.slow.seconds, 0.0)
+    ends = pipeline_ends(given.order, passes.reshape(1, -1), transfers[None], given.micro_batches)
+    return given.seconds(ends[0], given.device_parameters(division))
 
 
 def test_missing_memory_is_what_every_division_lacks() -> None:

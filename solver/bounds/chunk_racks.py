@@ -1,0 +1,149 @@
+r"""
+Bound ``order`` by the first stage that spans racks.
+
+Sets, data and cases (1) are those of ``taut.solver.bounds.rack_cases``, for a candidate that is priced by its order.
+The stages are the devices of its pipelines.
+
+(1) With p confined stages some path of slots makes at least c hops between racks. Transfers of its pipeline between c
+    devices and the next take :math:`\delta` seconds more, in either direction and in every round
+    (``taut.formulations.order_division.SlowLinks``). The hop from the last device to the first may be on any link.
+(2) If stage p spans racks, its reduction takes a link between racks, for each of its parameters. It begins after the
+    last pass of the device in any pipeline, in that of (1) too.
+(3) Each case is a division into chunks with its own tree (``taut.solver.order_priced.layer_tree``), and the least bound
+    of the cases bounds the candidate. J is the fewest confined stages that bound no less than all that can be confined,
+    by bisection.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from taut.data.arrays import Ints
+from taut.formulations.least_reduction import least_reduction
+from taut.formulations.order_division import ChunkProblem, SlowLinks
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.formulations.strategy import Division
+from taut.formulations.terms import reductions_of
+from taut.solver.bounds.candidate_bounds import chunked
+from taut.solver.bounds.least_hops import least_edges
+from taut.solver.bounds.least_rings import ring_per_byte
+from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.bounds.rack_cases import crossings, fill_nodes
+from taut.solver.order_priced.layer_bounds import linear_paths
+from taut.solver.order_priced.layer_tree import LayerTree
+from taut.solver.order_priced.pricing import ROUNDING
+from taut.solver.order_priced.witness import rederived
+
+
+@dataclass(frozen=True)
+class ChunkRacks:
+    """
+    The cases of a division into chunks.
+
+    ``crossings`` are hops between racks of some path at least, by confined stages (most + 1,), ``hop`` the seconds that
+    such a hop takes more, one way, and ``ring`` the seconds for a parameter of a stage that spans racks.
+    """
+
+    given: ChunkProblem
+    crossings: Ints
+    hop: float
+    ring: float
+
+    @property
+    def most(self) -> int:
+        """Stages that can be confined at most."""
+        return len(self.crossings) - 1
+
+    def case(self, confined: int, *, spans: bool) -> ChunkProblem:
+        """The division of a case: so many confined stages, whether the next one spans racks or may lie anywhere."""
+        links = SlowLinks(hops=int(self.crossings[confined]), seconds=self.hop)
+        return replace(self.given, slow=links._replace(spanning=confined, ring=self.ring) if spans else links)
+
+
+class RackBound(NamedTuple):
+    """A bound in seconds, and what proves it."""
+
+    seconds: float
+    witness: dict[str, Any]
+
+
+def chunk_racks(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True
+) -> ChunkRacks | None:
+    """Tell the racks of an order-priced candidate apart; None where there are none, or groups share nodes."""
+    rack = best.racks if problem.latency.waits_for_every_stage and candidate.pp > 1 else None
+    if rack is None or not rack.any() or not fill_nodes(problem, candidate):
+        return None
+    given = chunked(problem, candidate, best, margin=margin)
+    hop, ring = _hop(problem, candidate, best, rack), _ring(problem, candidate, best, rack, given)
+    return ChunkRacks(given, crossings(problem, candidate, rack), hop, ring)
+
+
+def _hop(problem: PlanningProblem, candidate: Candidate, best: BestLinks, rack: Ints) -> float:
+    """Seconds that a hop between racks takes at least beyond the least hop of its message, one way."""
+    tables, least = problem.tables(candidate), np.inf
+    edge = least_edges(problem, candidate, best)[0]
+    for message, cut in zip(*np.unique(tables.message[1:-1], return_index=True), strict=True):
+        hop = problem.links.hop_seconds(candidate.width, float(message), both_ways=True)
+        least = min(least, best.least_between(hop, rack) - edge[cut + 1])
+    return problem.coefficient("pipeline") * max(float(least), 0.0) / 2 if least < np.inf else 0.0
+
+
+def _ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks, rack: Ints, given: ChunkProblem) -> float:
+    """Seconds for a parameter of a stage that spans racks at least, beside what all devices wait for."""
+    nodes, slowest = problem.links.num_nodes // candidate.pp, best.least_between(problem.rings.inverse, rack)
+    term = reductions_of(problem.terms(candidate))[0]
+    rate = term.rate(lambda group: ring_per_byte(group.members, nodes, best, slowest))
+    hosted = given.num_chunks // len(given.counts)
+    reduced = least_reduction(problem, candidate, rate * problem.bytes_per_parameter(candidate), 0.0, hosted)
+    return reduced.slope if reduced.constant >= given.constant - problem.constant_seconds else 0.0
+
+
+def rack_bound(racks: ChunkRacks, limit: float, beyond: float, divisions: Sequence[Division]) -> RackBound | None:
+    """
+    Bound a candidate by its cases, (3).
+
+    ``limit``: seconds beyond which a bound is of no use; ``beyond``: seconds that are known already; ``divisions``:
+    ones that are known, at least one. Returns None where the cases say no more.
+    """
+
+    def tree(confined: int, *, spans: bool) -> LayerTree | None:
+        given = racks.case(confined, spans=spans)
+        found = LayerTree(given, linear_paths(given), limit, divisions)
+        found.branch()
+        if beyond < found.seconds * (1 - ROUNDING) < limit * (1 - ROUNDING):
+            found.branch_early(limit)
+        return found if found.seconds * (1 - ROUNDING) > beyond else None
+
+    if not racks.crossings.any() or not linear_paths(racks.given) or (rest := tree(racks.most, spans=False)) is None:
+        return None
+    low, high = -1, racks.most
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = tree(middle, spans=False)
+        if found is None or found.seconds < rest.seconds:
+            low = middle
+        else:
+            high, rest = middle, found
+    trees = list[LayerTree]()
+    for confined in range(high):
+        spanning = tree(confined, spans=True)
+        if spanning is None:
+            return None
+        trees.append(spanning)
+    seconds = min(each.seconds for each in (*trees, rest)) * (1 - ROUNDING)
+    return RackBound(seconds, {"racks": [each.witness() for each in trees], "rest": rest.witness()})
+
+
+def rederived_by_racks(racks: ChunkRacks | None, witness: dict[str, Any]) -> float:
+    """Seconds that a witness of cases proves; minus infinity where it proves nothing."""
+    if racks is None or set(witness) != {"racks", "rest"} or not isinstance(witness["racks"], list):
+        return -np.inf
+    spanning, rest = witness["racks"], witness["rest"]
+    if len(spanning) > racks.most or not all(isinstance(each, dict) for each in (*spanning, rest)):
+        return -np.inf
+    every = [rederived(racks.case(confined, spans=True), each) for confined, each in enumerate(spanning)]
+    return min([*every, rederived(racks.case(len(spanning), spans=False), rest)])
