@@ -21,11 +21,10 @@ Variables: layers :math:`x_c` that sum to L.
 (5) Of the layers behind the first one a few may differ, such as dense ones before experts. How many of them the first
     chunks have makes cases, in each of which figures are linear: a chunk has all that are left, and then at least so
     many layers, or it has so many layers exactly and the next chunks have the rest.
-
 (6) Where transfers after n of the first p - 1 devices are slower
-    (``taut.formulations.order_division.SlowLinks``), it is not known after which. A mixture of paths that makes :math:`\tau_d` transfers after device d takes at least the n
-    smallest :math:`\tau_d` times longer. Paths are stated with an even part of it, n / (p - 1), after each device, and
-    a bound is less by what the even part is more.
+    (``taut.formulations.order_division.SlowLinks``), it is not known after which. A mixture of paths that makes
+    :math:`\tau_d` transfers after device d takes at least the n smallest :math:`\tau_d` times longer. Paths are stated
+    with an even part of it, n / (p - 1), after each device, and a bound is less by what the even part is more.
 
 The optimizer counts with the mean of the devices' parameters, which is a constant.
 
