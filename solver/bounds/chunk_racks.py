@@ -34,6 +34,7 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.rack_cases import crossings, fill_nodes
 from taut.solver.order_priced.layer_bounds import linear_paths
 from taut.solver.order_priced.layer_tree import LayerTree
+from taut.solver.order_priced.master_rows import least_makespan
 from taut.solver.order_priced.pricing import ROUNDING
 from taut.solver.order_priced.witness import rederived
 
@@ -106,9 +107,12 @@ def rack_bound(racks: ChunkRacks, limit: float, beyond: float, divisions: Sequen
     """
     Bound a candidate by its cases, (3).
 
-    ``limit``: seconds beyond which a bound is of no use; ``beyond``: seconds that are known already; ``divisions``:
-    ones that are known, at least one. Returns None where the cases say no more.
+    ``limit``: seconds beyond which a bound is of no use, infinite where no plan is known; ``beyond``: seconds that are
+    known already; ``divisions``: ones that are known, at least one. Returns None where the cases say no more.
     """
+    if limit == np.inf:
+        # Programs need a unit of seconds.
+        limit = 2 * min(least_makespan(racks.given, division) for division in divisions)
 
     def tree(confined: int, *, spans: bool) -> LayerTree | None:
         given = racks.case(confined, spans=spans)

@@ -104,6 +104,22 @@ def check(seed: int, change: Callable[[ChunkRacks], ChunkRacks] = lambda racks: 
     return shares
 
 
+def test_racks_are_told_apart_before_a_plan_is_known() -> None:
+    """Without a limit in seconds the cases are bounded up to a multiple of a division, and derived again."""
+    told = 0
+    for seed in range(12):
+        planning, choice, rack = racked_problem(seed)
+        racks = chunk_racks(planning, choice, best_links(planning, rack))
+        found = None if racks is None else rack_bound(racks, np.inf, 0.0, order_divisions(racks.given))
+        if racks is None or found is None:
+            continue
+        told += 1
+        assert 0 < found.seconds <= enumerate_candidate(planning, choice).seconds * ROUNDING, seed
+        derived = rederived_by_racks(racks, json.loads(json.dumps(found.witness)))
+        assert derived == pytest.approx(found.seconds, rel=1e-8)
+    assert told > 2
+
+
 @pytest.mark.parametrize("block", blocks(25, every_run=1))
 def test_no_case_is_above_the_optimum_of_its_placements(block: int) -> None:
     """200 instances: stage p spans racks, or may lie anywhere, after p confined ones; blocks of one node or two."""
