@@ -28,6 +28,8 @@ from tests.support.events import held, simulate
 
 SHAPES = [(2, 1, 1), (2, 1, 2), (2, 1, 2), (2, 1, 3), (2, 2, 2), (3, 1, 1), (3, 1, 2), (4, 1, 1), (2, 2, 1), (4, 1, 2)]
 """Stages, replicas, and most chunks of a device; with one chunk the order is that of ZB-H1."""
+RACKED = [(2, 2, 1), (2, 2, 2), (2, 2, 2), (2, 2, 3), (3, 2, 1), (3, 2, 2)]
+"""The same of problems on racks: a node for each worker, and stages of two nodes."""
 MOST_PLANS = 20_000
 """Plans of a candidate at most: fewer layers where there are more."""
 KIB, GIB = 1024, 2**30
@@ -75,9 +77,10 @@ class Plans:
 class Drawn:
     """The figures of one problem, drawn at random, and its plans."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, racked: bool = False) -> None:
         self.rng = rng = np.random.default_rng((seed, 43))
-        self.p, self.dp, most = SHAPES[int(rng.integers(len(SHAPES)))]
+        shapes = RACKED if racked else SHAPES
+        self.p, self.dp, most = shapes[int(rng.integers(len(shapes)))]
         self.count = self.p * self.dp
         # ZB-H1 has no full recompute.
         self.recompute = [*([[0]] * 5), [0, 1], [0, 2], [2] if most > 1 else [1]][int(rng.integers(8))]
@@ -114,8 +117,22 @@ class Drawn:
         self.rates = slow * (rng.uniform(0.5, 2, (nodes, nodes)) if rng.random() < 0.3 else np.ones((nodes, nodes)))
         self.within, self.waits = 10 * slow, float(rng.choice([0.0, 5e4]))
         self.type_of_node = np.sort(np.arange(nodes) * self.types // nodes)
+        self.racks = np.zeros(0, np.int64)
+        if racked:
+            self._put_in_racks(slow)
         self.budgets = [GIB] * self.types
         self.margin = float(rng.choice([0.0, 0.1]))
+
+    def _put_in_racks(self, slow: float) -> None:
+        """Nodes of one device and type in two or three racks, with links between these that are slower."""
+        rng, nodes = self.rng, self.count
+        self.types, self.per_node, self.type_of_node = 1, 1, np.zeros(nodes, np.int64)
+        self.optimizer = self.optimizer[:1]
+        self.seconds = {(t, kind): figures for (t, kind), figures in self.seconds.items() if t == 0}
+        cuts = rng.choice(np.arange(1, nodes), int(rng.integers(1, 3)), replace=False)
+        self.racks = np.searchsorted(np.sort(cuts), np.arange(nodes), side="right")
+        together = self.racks[:, None] == self.racks
+        self.rates = slow * np.where(together, float(rng.choice([2.0, 5.0, 30.0])), 1.0)
 
     def _plans(self, chunks: int) -> int:
         divisions: int = comb(self.size + 2 * self.ends - 1, chunks - 1) * len(self.recompute) ** chunks
@@ -150,7 +167,13 @@ class Drawn:
         ]
         values: dict[str, Any] = {"name": "drawn", "nodes": groups}
         values["network"] = {"bandwidth_gbps": 8 * float(self.rates.max()), "latency_us": self.waits}
-        if nodes > 1:
+        if len(self.racks):
+            values["network"]["bandwidth_gbps"] = 8 * float(self.rates.min())
+            values["network"]["racks"] = [
+                {"nodes": np.flatnonzero(self.racks == k).tolist(), "bandwidth_gbps": 8 * float(self.rates.max())}
+                for k in range(int(self.racks.max()) + 1)
+            ]
+        elif nodes > 1:
             values["bandwidth_matrix"] = {"unit": "GB/s", "rows": self.rates.tolist()}
         rows = [
             CostRow(
@@ -347,9 +370,9 @@ def strategy(candidate: Candidate, plans: Plans, k: int) -> Strategy:
     return Strategy(candidate=candidate, division=division)
 
 
-def drawn(seed: int) -> tuple[PlanningProblem, list[tuple[Candidate, Plans]]]:
+def drawn(seed: int, *, racked: bool = False) -> tuple[PlanningProblem, list[tuple[Candidate, Plans]]]:
     """A problem, and the plans of every candidate."""
-    figures = Drawn(seed)
+    figures = Drawn(seed, racked=racked)
     roomy = figures.problem()
     every = [(candidate, figures.plans(candidate)) for candidate in roomy.candidates]
     figures.tighten([plans for _, plans in every])

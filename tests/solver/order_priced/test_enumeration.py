@@ -13,6 +13,7 @@ from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked
+from taut.solver.bounds.chunk_racks import chunk_racks, rack_bound, rederived_by_racks
 from taut.solver.bounds.computations import order
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.certificate.write import margin_free_bound
@@ -46,9 +47,9 @@ class Found:
     faults: list[str]
 
 
-def examined(seed: int) -> Found:
+def examined(seed: int, *, racked: bool = False) -> Found:
     """The bounds of one problem, each compared with the optimum of the plans that it is for."""
-    given, every = drawn(seed)
+    given, every = drawn(seed, racked=racked)
     rng, faults, shares = np.random.default_rng(seed), list[str](), list[float]()
     ladder = Ladder(given)
     for candidate, plans in every:
@@ -112,6 +113,10 @@ def _bounds(ladder: Ladder, candidate: Candidate, plans: Plans, rng: np.random.G
                 break
             note("branches", tree.seconds)
         note("witness", rederived(given, json.loads(json.dumps(found.witness if tree is None else tree.witness()))))
+        racks = chunk_racks(ladder.problem, candidate, ladder.links)
+        if racks is not None and (by_racks := rack_bound(racks, limit, 0.0, found.order.divisions)):
+            note("racks", by_racks.seconds)
+            note("witness of racks", rederived_by_racks(racks, json.loads(json.dumps(by_racks.witness))))
         if cases := linear_paths(given):
             faults += _by_cases(cases, plans, rng)
     return best / optimum if np.isfinite(optimum) else 1.0
@@ -184,11 +189,11 @@ def _leaf(paths: LayerPaths, rng: np.random.Generator) -> Leaf:
     )
 
 
-def _checked(seeds: range) -> None:
+def _checked(seeds: range, *, racked: bool = False) -> None:
     """Every problem of some seeds without faults, under small buckets of gradients."""
     with pytest.MonkeyPatch.context() as patch:
         small_buckets(patch)
-        found = {seed: examined(seed).faults for seed in seeds}
+        found = {seed: examined(seed, racked=racked).faults for seed in seeds}
     assert not {seed: faults for seed, faults in found.items() if faults}
 
 
@@ -201,6 +206,12 @@ def test_no_bound_of_few_problems_is_above_the_optimum() -> None:
 def test_no_bound_is_above_the_optimum(block: int) -> None:
     """The same of 2,000 problems, unlike layers, links, devices and recompute, overlap, and memory that binds."""
     _checked(range(20 * block, 20 * block + 20))
+
+
+@pytest.mark.parametrize("block", blocks(20, every_run=0, proof=2))
+def test_no_bound_in_racks_is_above_the_optimum(block: int) -> None:
+    """The same of 200 problems on racks of nodes, of which stages take two."""
+    _checked(range(10 * block, 10 * block + 10), racked=True)
 
 
 def executed(p: int, v: int, m: int, passes: Floats, hops: Floats) -> Floats:
