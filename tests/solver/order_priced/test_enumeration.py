@@ -16,13 +16,14 @@ from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.chunk_racks import chunk_racks, rack_bound, rederived_by_racks
 from taut.solver.bounds.computations import order
 from taut.solver.bounds.ladder import Ladder
-from taut.solver.certificate.write import margin_free_bound
+from taut.solver.certificate.verify import verify_document
+from taut.solver.certificate.write import margin_free_bound, plan_document
 from taut.solver.order_priced import layer_bounds
 from taut.solver.order_priced.layer_bounds import LayerPaths, Leaf, linear_paths
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.staircases import Ends, ends_of_paths, longest
 from taut.solver.order_priced.witness import rederived
-from taut.solver.result import Limits, Status
+from taut.solver.result import Limits, State, Status
 from taut.solver.search.search import search
 from tests.support.blocks import blocks
 from tests.support.events import simulate
@@ -316,3 +317,29 @@ def test_a_planted_bug_is_noticed(bug: str, monkeypatch: pytest.MonkeyPatch) -> 
         if examined(seed).faults:
             return
     pytest.fail(f"{bug}: not noticed")
+
+
+FALSE = {
+    "a staircase one pass too long": 8,
+    "one case of differing layers": 10,
+    "a case of differing layers left out": 10,
+    "one layer too few": 5,
+}
+"""A problem whose certificate a bug makes false."""
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("bug", FALSE)
+def test_a_false_certificate_of_a_planted_bug_is_refused(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the bug in search and check alike, a bound above the optimum or a feasible candidate ruled out fails."""
+    given, every = drawn(FALSE[bug])
+    limits = Limits(workers=1, work_limit=WORK)
+    small_buckets(monkeypatch)
+    PLANTED[bug](monkeypatch)
+    result = search(given, limits)
+    document = json.loads(json.dumps(plan_document(given, result, limits)))
+    optimum = min(plans.optimum for _, plans in every)
+    possible = {candidate for candidate, plans in every if np.isfinite(plans.optimum)}
+    excluded = {bound.candidate for bound in result.bounds if bound.state is State.INFEASIBLE}
+    assert (document["certificate"]["lower_bound_s"] or 0.0) > optimum * (1 + ROUNDING) or possible & excluded
+    assert not verify_document(document).holds
