@@ -69,8 +69,9 @@ def examined(seed: int, *, racked: bool = False) -> Found:
     if (free := margin_free_bound(ladder).seconds) > allowed:
         faults.append(f"bound without margin {free} above {optimum}")
     if result.incumbent is None:
-        if np.isfinite(optimum):
-            faults.append(f"no plan: {result.status}")
+        # A limit may come before any plan.
+        if np.isfinite(optimum) and result.status is Status.INFEASIBLE:
+            faults.append(f"infeasible, with a plan of {optimum}")
     elif result.incumbent.seconds < optimum * (1 - ROUNDING):
         faults.append(f"plan {result.incumbent.seconds} below {optimum}")
     elif result.status is Status.OPTIMAL and result.incumbent.seconds > optimum * (1 + 1e-6 + ROUNDING):
