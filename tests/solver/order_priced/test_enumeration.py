@@ -210,7 +210,7 @@ def test_no_bound_is_above_the_optimum(block: int) -> None:
     _checked(range(20 * block, 20 * block + 20))
 
 
-@pytest.mark.parametrize("block", blocks(20, every_run=0, proof=2))
+@pytest.mark.parametrize("block", blocks(20, every_run=0, proof=1))
 def test_no_bound_in_racks_is_above_the_optimum(block: int) -> None:
     """The same of 200 problems on racks of nodes, of which stages take two."""
     _checked(range(10 * block, 10 * block + 10), racked=True)
