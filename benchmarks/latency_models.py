@@ -48,7 +48,9 @@ JOBS: dict[str, tuple[str, ModelSpec | str, ClusterSpec | str, int]] = {
 def found(job: str, latency_model: LatencyName, seconds: float) -> tuple[PlanningProblem, SearchResult, Incumbent]:
     """The problem of a job, and what a search finds."""
     _, model, cluster, batch = JOBS[job]
-    request = taut.PlanRequest(model, cluster, global_batch=batch, latency_model=latency_model, stack="any")
+    request = taut.PlanRequest(
+        model, cluster, global_batch=batch, latency_model=latency_model, stack="any", schedules="1f1b,gpipe"
+    )
     problem = taut.planning_problem(request)
     result = search(problem, Limits(time_limit=seconds))
     if result.incumbent is None:

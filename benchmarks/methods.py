@@ -67,7 +67,8 @@ class Row:
 def problem_of(case: str) -> PlanningProblem:
     """The problem of a name."""
     _, model, cluster, batch, latency_model = CASES[case]
-    request = taut.PlanRequest(model, cluster, global_batch=batch, latency_model=latency_model)
+    schedules = "1f1b" if latency_model == "step" else None
+    request = taut.PlanRequest(model, cluster, global_batch=batch, latency_model=latency_model, schedules=schedules)
     return taut.planning_problem(request)
 
 

@@ -1,80 +1,121 @@
 """
-What a strategy space leaves out of the default one.
+What a strategy space holds and leaves out, measured against what its stack runs.
 
-A bound is a claim about its space alone. The default space holds every choice that ``taut plan`` considers without
-options: GPipe and 1F1B, ZeRO-0 and 1, with and without sequence parallelism, every recompute, tensor groups up to the
-largest node, chunks up to four a device, nothing fixed, and published schedules in their own order. More chunks that
-cut the layers evenly, and context ranks, are beyond it. Where experts may have ranks of their own, no space has them
-with some of a replica's tensor ranks alone.
+A bound is a claim about its space alone. By default the space holds every strategy that the stack runs: its schedules,
+ZeRO stages, kinds of recompute and divisions, tensor groups up to the largest node, and nothing is fixed. ``held`` says
+so in a line. ``narrowed`` names what a user took away. ``unsearched`` names what no plan of a stack considers, such as
+many unequal chunks a device. The papers' latency models have closed-form schedules and ZeRO stages 0 and 1. A stack
+from a file of a user is not known here, so its space counts as what it runs.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from taut.data.catalog.builtin import catalog_stack
+from taut.data.catalog.devices import catalog_section
 from taut.data.cluster import ClusterSpec
+from taut.data.stack import ANY_DIVISION
 from taut.formulations.mechanisms import offload
+from taut.formulations.mechanisms.latency_models import LATENCY_MODELS
 from taut.formulations.space import StrategySpace
 
 CHOICES = ("schedules", "zero", "sequence_parallel", "recompute")
+CHUNKED = "interleaved-1f1b"
 
 
-def narrowed(space: Mapping[str, Any], cluster: ClusterSpec, *, experts: bool = False) -> Iterator[str]:
+def _run(space: Mapping[str, Any], latency_model: str) -> dict[str, list[Any]]:
+    """The choices that the space's stack has under a latency model, by their names."""
+    default = StrategySpace(global_batch=1, max_tp=1)
+    every = {name: list(getattr(default, name)) for name in CHOICES}
+    name = space.get("stack") or "any"
+    if name not in catalog_section("stacks"):
+        return {choice: list(space.get(choice, every[choice])) for choice in CHOICES}
+    stack = catalog_stack(name)
+    known: dict[str, list[Any]] = {choice: list(getattr(stack, choice)) for choice in CHOICES}
+    if any(each.prices_mechanisms for each in LATENCY_MODELS.values() if each.name == latency_model):
+        return known
+    closed = {choice: [value for value in every[choice] if value in known[choice]] for choice in ("schedules", "zero")}
+    return {**known, **closed}
+
+
+def held(space: Mapping[str, Any], latency_model: str = "step") -> str:
     """
-    Name every choice that a space leaves out, one in words each.
+    The space before anything was taken away, in a line.
+
+    ``space``: fields of a ``StrategySpace`` as plain values; what is missing has its default; ``latency_model``: what
+    prices it.
+    """
+    runs = _run(space, latency_model)
+    pipelines = space.get("pipeline_zero")
+    in_pipelines = f" (in pipelines {_listed(pipelines)})" if pipelines is not None else ""
+    recompute = _listed(runs["recompute"]) + ("" if space.get("recompute_by_stage", True) else ", one for all stages")
+    parts = [
+        f"schedules {_listed(runs['schedules'])}",
+        f"ZeRO {_listed(runs['zero'])}{in_pipelines}",
+        f"recompute {recompute}",
+    ]
+    if ANY_DIVISION not in (forms := space.get("divisions", [ANY_DIVISION])):
+        parts.append(f"layers divided {_listed(forms)}")
+    if dispatch := space.get("dispatch"):
+        parts.append(f"exchanges of experts {_dispatched(dispatch)}")
+    return f"the space is what {space.get('stack') or 'taut'} runs: {'; '.join(parts)}"
+
+
+def narrowed(
+    space: Mapping[str, Any], cluster: ClusterSpec, *, experts: bool = False, latency_model: str = "step"
+) -> Iterator[str]:
+    """
+    Name every choice that a user took away from the space, one in words each.
 
     ``space``: fields of a ``StrategySpace`` as plain values; what is missing has its default; ``cluster``: the cluster,
-    whose largest node is the default's largest tensor group; ``experts``: whether the model has experts.
+    whose largest node is the default's largest tensor group; ``experts``: whether the model has experts;
+    ``latency_model``: what prices the space.
     """
     default = StrategySpace(global_batch=1, max_tp=max(node.gpus_per_node for node in cluster.nodes))
-    choices = list(_choices(space, default))
-    if space.get("stack") and choices:
-        yield f"what {space['stack']} runs: {'; '.join(choices)}"
-    else:
-        yield from choices
-    if not space.get("hybrid_sharding", True) and not set(space.get("zero", [])) <= {0, 1}:
-        yield "dp_shard: all replicas share one copy, unless it is fixed"
+    for name, every in _run(space, latency_model).items():
+        kept = space.get(name, every)
+        left_out = [_word(value) for value in every if value not in kept]
+        if left_out:
+            yield f"{name}: {', '.join(map(_word, kept)) or 'nothing'} (left out: {', '.join(left_out)})"
     for name in ("max_tp", "max_vpp"):
         most, usual = space.get(name, getattr(default, name)), getattr(default, name)
-        if most < usual and (name == "max_tp" or "interleaved-1f1b" in space.get("schedules", [])):
+        if most < usual and (name == "max_tp" or CHUNKED in space.get("schedules", [])):
             yield f"{name}: at most {most}, not {usual}"
-    if experts:
-        yield _of_experts(space)
+    if experts and space.get("max_ep", 1) == 1:
+        yield "experts: split over tensor ranks, all on every replica (left out: expert parallelism, ep > 1)"
     if space.get("fixed"):
         yield "fixed: " + ", ".join(f"{name}={_word(value)}" for name, value in space["fixed"].items())
+
+
+def unsearched(space: Mapping[str, Any], *, layers: int, experts: bool = False) -> Iterator[str]:
+    """
+    Name every choice that is not searched though nobody took it away, one in words each.
+
+    ``space``: fields of a ``StrategySpace`` as plain values; ``layers``: of the model; ``experts``: whether it has
+    experts.
+    """
+    default = StrategySpace(global_batch=1, max_tp=1)
+    if CHUNKED in space.get("schedules", default.schedules) and not {"vpp", "schedule"} & set(space.get("fixed", {})):
+        most, even = space.get("max_vpp", default.max_vpp), space.get("max_even_vpp", 0)
+        yield f"vpp above {max(most, even)}" if even < layers else f"vpp above {most} with unequal chunks"
+    if not space.get("hybrid_sharding", True) and not set(space.get("zero", [])) <= {0, 1}:
+        yield "dp_shard: all replicas share one copy, unless it is fixed"
+    if modules := space.get("recompute_modules"):
+        yield f"selective recompute: of {', '.join(modules)} (left out: other modules)"
+    yield from offload.left_out(space)
+    if experts and space.get("max_ep", 1) > 1:
+        yield _of_expert_ranks(space)
     if adapted := len(space.get("orders", [])):
         yield f"orders: the schedules' own and {adapted} adapted, not every order"
 
 
-def _of_experts(space: Mapping[str, Any]) -> str:
-    """How experts are split over ranks, and how they are not."""
-    if space.get("max_ep", 1) == 1:
-        return "experts: split over tensor ranks, all on every replica (left out: expert parallelism, ep > 1)"
+def _of_expert_ranks(space: Mapping[str, Any]) -> str:
+    """How experts are split over ranks of their own, and how they are not."""
     named = space.get("expert_zero")
     lacking = [] if named is None else [f"ZeRO-{zero}" for zero in space.get("zero", []) if zero not in named]
     shared = "1 or tp" if space.get("expert_tensor", True) else "1"
     left_out = f"{', '.join(lacking)} beside ep > 1, other etp" if lacking else "other etp"
     return f"experts: ep > 1, etp {shared} (left out: {left_out})"
-
-
-def _choices(space: Mapping[str, Any], default: StrategySpace) -> Iterator[str]:
-    for name in CHOICES:
-        every = getattr(default, name)
-        kept = space.get(name, every)
-        left_out = [_word(value) for value in every if value not in kept]
-        if left_out:
-            yield f"{name}: {', '.join(map(_word, kept)) or 'nothing'} (left out: {', '.join(left_out)})"
-    forms = space.get("divisions", default.divisions)
-    if not set(default.divisions) <= set(forms):
-        yield f"divisions of the layers: {', '.join(forms)} (left out: all others)"
-    if modules := space.get("recompute_modules"):
-        yield f"selective recompute: of {', '.join(modules)} (left out: other modules)"
-    if dispatch := space.get("dispatch"):
-        yield f"exchanges of experts: {_dispatched(dispatch)}"
-    if not space.get("recompute_by_stage", True):
-        yield "recompute: one kind for all stages"
-    yield from offload.left_out(space)
-    if space.get("pipeline_zero") is not None and not set(space.get("zero", [])) <= set(space["pipeline_zero"]):
-        yield f"zero in pipelines: {', '.join(map(_word, space['pipeline_zero']))}"
 
 
 def _dispatched(dispatch: Mapping[str, Any]) -> str:
@@ -86,6 +127,10 @@ def _dispatched(dispatch: Mapping[str, Any]) -> str:
     words += [f"imbalance factor {factor:g}"] * (factor > 1)
     words += ["hidden behind another micro-batch where passes alternate"] * bool(dispatch.get("overlap"))
     return ", ".join(words)
+
+
+def _listed(values: object) -> str:
+    return ", ".join(map(_word, values)) if isinstance(values, list) else str(values)
 
 
 def _word(value: object) -> str:

@@ -61,7 +61,7 @@ from taut.solver.certificate.figures import (
     status_of,
 )
 from taut.solver.certificate.meshes import MeshCheck
-from taut.solver.certificate.narrowed import narrowed
+from taut.solver.certificate.narrowed import held, narrowed, unsearched
 from taut.solver.certificate.node_counts import OverNodes, check_node_counts
 from taut.solver.certificate.plainer import plainer_faults
 from taut.solver.certificate.rederive import Derivation
@@ -174,8 +174,9 @@ class Verification:
 
     ``candidates`` counts the candidates of the space, or the choices of meshes. ``claimed`` are figures of the
     certificate without a proof, which were not derived. ``sampled`` plans were priced against the bounds of their
-    candidates; ``feasible_samples`` of them break no rule. ``narrowed`` names what the plan's space leaves out of the
-    default space. ``over_nodes`` is the bound over all numbers of nodes.
+    candidates; ``feasible_samples`` of them break no rule. ``space`` says what the plan's stack runs, ``narrowed``
+    names what was taken away from it, and ``unsearched`` what no plan considers. ``over_nodes`` is the bound over all
+    numbers of nodes.
     """
 
     faults: tuple[str, ...]
@@ -185,7 +186,9 @@ class Verification:
     claimed: tuple[str, ...] = ()
     sampled: int = 0
     feasible_samples: int = 0
+    space: str = ""
     narrowed: tuple[str, ...] = ()
+    unsearched: tuple[str, ...] = ()
     over_nodes: OverNodes | None = None
 
     @property
@@ -228,6 +231,7 @@ def verify_plan(values: dict[str, Any], source: str = "plan") -> Verification:
         sampled=own.sampled + second.sampled,
         feasible_samples=own.feasible_samples + second.feasible_samples,
         narrowed=tuple(dict.fromkeys((*own.narrowed, *second.narrowed))),
+        unsearched=tuple(dict.fromkeys((*own.unsearched, *second.unsearched))),
         claimed=(*own.claimed, *(f"{NAME}.{name}" for name in second.claimed)),
     )
 
@@ -250,7 +254,7 @@ def verify_document(values: object, source: str = "plan") -> Verification:
     over = None
     if not faults and isinstance(check, _Check):
         over = check_node_counts(values, check.document, check.problem, check.lower_bound)
-    model = check.problem.model
+    model, space, prices = check.problem.model, document.certificate.space, document.certificate.latency_model
     return Verification(
         faults=(*faults, *sampled.faults, *(over.faults if over else ()))[:MOST_FAULTS],
         objective=check.objective,
@@ -260,7 +264,9 @@ def verify_document(values: object, source: str = "plan") -> Verification:
         over_nodes=over,
         sampled=sampled.plans,
         feasible_samples=sampled.feasible,
-        narrowed=tuple(narrowed(document.certificate.space, check.problem.cluster, experts=model.has_experts)),
+        space=held(space, prices),
+        narrowed=tuple(narrowed(space, check.problem.cluster, experts=model.has_experts, latency_model=prices)),
+        unsearched=tuple(unsearched(space, layers=len(model.blocks), experts=model.has_experts)),
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Unpack, overload
 
 from taut.comparison.current import Current, at_its_share, current_of, priced_as_is, with_options
 from taut.comparison.result import Change, Comparison, Priced, stated_fields
+from taut.data.stack import SCHEDULES
 from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.formulations.space import CHANGES, COMPARED, SELDOM, fixable_value
 from taut.formulations.strategy import Strategy
@@ -25,6 +26,7 @@ from taut.planning.options import PlanOptions
 from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
 from taut.planning.solve import plan_one_degree
+from taut.planning.stack import schedules_of, stack_of
 from taut.planning.stated import Stated, stated_configuration
 from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.certificate.document import devices_of, strategy_of
@@ -95,7 +97,9 @@ def compare(
     request = with_options(request_of(model, cluster, options), stated)
     today = priced_as_is(request, stated)
     if request.schedules is None:
-        request = request.model_copy(update={"schedules": tuple(today.problem.space.schedules)})
+        own = schedules_of(request, stack_of(request), today.problem.memory)
+        every = [kind for kind in SCHEDULES if kind in {*own, *today.problem.space.schedules}]
+        request = request.model_copy(update={"schedules": tuple(every)})
     priced = Priced.of(today)
     alike = at_its_share(request, stated)
     found = [*_single(alike, stated, today.strategy), *_placed(alike, stated, today)]

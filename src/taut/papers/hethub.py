@@ -233,5 +233,7 @@ def _mixed(setting: Setting, devices: list[DeviceSpec]) -> ClusterSpec:
 def _problem(cluster: ClusterSpec, global_batch: int, stages: int) -> PlanningProblem:
     """The space of the paper: 1F1B without tensor parallelism, in so many stages."""
     fixed: dict[str, int | str | bool] = {"pp": stages, "tp": 1, "schedule": "1f1b"}
-    request = PlanRequest(MODEL, cluster, global_batch=global_batch, precision="fp16", stack="any", fix=fixed)
+    request = PlanRequest(
+        MODEL, cluster, global_batch=global_batch, precision="fp16", stack="any", fix=fixed, schedules="1f1b,gpipe"
+    )
     return planning_problem(request)

@@ -141,4 +141,8 @@ def _problem(cluster: str, model: str) -> PlanningProblem:
     """The space of the paper: 1F1B without tensor parallelism, in so many stages."""
     fixed: dict[str, int | str | bool] = {"pp": STAGES[model], "tp": 1, "schedule": "1f1b"}
     batch = 2048 * CLUSTERS[cluster] // 6
-    return planning_problem(PlanRequest(model, cluster, global_batch=batch, precision="fp16", stack="any", fix=fixed))
+    return planning_problem(
+        PlanRequest(
+            model, cluster, global_batch=batch, precision="fp16", stack="any", fix=fixed, schedules="1f1b,gpipe"
+        )
+    )

@@ -86,7 +86,7 @@ def mesh_problem(request: PlanRequest) -> PlanningProblem:
     most = request.max_tp or max(group.gpus_per_node for group in cluster.nodes)
     degrees = {tp for group in cluster.nodes for tp in divisors(group.gpus_per_node)}
     fix = {name: value for name, value in request.fix.items() if name != "pp"}
-    asked = request.model_copy(update={"fix": fix})
+    asked = request.model_copy(update={"fix": fix, "schedules": ("1f1b",)})
     problem = resolved_problem(asked, sorted(tp for tp in degrees if tp <= most and model.splits(tp)))
     if "pp" in request.fix:
         fixed = {**problem.space.fixed, "pp": request.fix["pp"]}

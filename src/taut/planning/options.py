@@ -198,7 +198,12 @@ class PlanOptions(TypedDict, total=False):
     ]
     schedules: Annotated[
         str | Iterable[str] | None,
-        Option("all, or a list; default: 1f1b, gpipe and any fixed.", verbs=("compare",)),
+        Option(
+            "A list, such as 1f1b,zb-v; default: all that the stack runs.",
+            "The papers' latency models and memory networks have 1f1b, gpipe and any fixed by default. ``all`` is all "
+            "that the stack runs there too.",
+            verbs=("compare",),
+        ),
     ]
     time_limit: Annotated[
         float | None,

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 def proof(plan: "AnyDocument", spaces: Sequence[str] = ()) -> list[str]:
     """Status, bound, space, and what the prices rest on, line by line; lines of several spaces before its own."""
     from taut.planning.tables import described_cluster, described_model
-    from taut.solver.certificate.narrowed import narrowed
+    from taut.solver.certificate.narrowed import held, narrowed, unsearched
 
     certificate, inputs = plan.certificate, plan.inputs
     lines = [
@@ -73,8 +73,11 @@ def proof(plan: "AnyDocument", spaces: Sequence[str] = ()) -> list[str]:
         *_space(plan),
     ]
     experts = described_model(plan).has_experts
-    left_out = narrowed(certificate.space, described_cluster(plan), experts=experts)
-    lines += [f"            the bound is on a narrowed space, {each}" for each in left_out]
+    space, prices, layers = certificate.space, certificate.latency_model, len(described_model(plan).blocks)
+    taken_away = narrowed(space, described_cluster(plan), experts=experts, latency_model=prices)
+    lines += [f"            {held(space, prices)}"]
+    lines += [f"            the bound is on a narrowed space, {each}" for each in taken_away]
+    lines += [f"            taut does not search {each}" for each in unsearched(space, layers=layers, experts=experts)]
     lines += [f"{'' if k else 'plainer':<12}{words}" for k, words in enumerate(plainer_words(plan))]
     calibration = inputs.get("calibration")
     free = [term for term, value in (calibration.spec["coefficients"] if calibration else {}).items() if value == 0]

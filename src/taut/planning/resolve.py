@@ -76,7 +76,7 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
         calibration = not_hidden_twice(calibration)
     memory = _memory_model(request, cluster, stack, calibration)
     check_fixed(request.fix, request.global_batch, cluster)
-    space = beside_offload(request, space_of(request, model, cluster, stack), stack, memory)
+    space = beside_offload(request, space_of(request, model, cluster, stack, memory), stack, memory)
     space = with_activations(request, space, stack, model)
     asked = Asked(
         fix=request.fix,

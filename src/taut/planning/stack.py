@@ -26,11 +26,8 @@ from taut.planning.request import PlanRequest
 DEFAULT_STACK, WHOLE_SPACE = "megatron-core", "any"
 LEAST_TOKENS = 4096
 """Tokens of a sequence that a context rank has at least by default, as in NVIDIA's recipes that have contexts."""
-MOST_EVEN_CHUNKS = 12
-"""Chunks a device of interleaved 1F1B that are considered where they divide the layers evenly: the most in NVIDIA's
-recipes of dense models, but for one of twenty."""
 CLOSED_FORM: tuple[Schedule, ...] = ("1f1b", "gpipe")
-"""Schedules that a plan considers unless it is told otherwise."""
+"""Schedules of the papers' spaces, of memory networks, and of configurations that do not state a schedule."""
 
 
 def stack_of(request: PlanRequest) -> Stack:
@@ -103,9 +100,11 @@ def memory_model_for(stack: Stack, devices: Iterable[str]) -> MemoryModel | None
     return next((model for model in known if model.device in types), None)
 
 
-def space_of(request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack: Stack) -> StrategySpace:
+def space_of(
+    request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack: Stack, memory: MemoryModel
+) -> StrategySpace:
     """
-    The space of a request: what its stack runs, its schedules or the default ones, and what fixed values ask for.
+    The space of a request: what its stack runs, but for what the request takes away, and what fixed values ask for.
 
     Raises ``FieldError`` if it asks for a schedule, recompute or format of gradients that the stack does not have.
     """
@@ -125,8 +124,8 @@ def space_of(request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack
         max_ep=_max_ep(request, model, stack),
         cp_comm=stack.cp_comm,
         overlap_context=stack.overlap_context,
-        max_even_vpp=MOST_EVEN_CHUNKS,
-        schedules=_schedules(request, stack),
+        max_even_vpp=len(model.blocks),
+        schedules=schedules_of(request, stack, memory),
         zero=_zero_stages(request, stack),
         pipeline_zero=stack.pipeline_zero,
         expert_zero=stack.expert_zero if model.has_experts else None,
@@ -199,13 +198,20 @@ def _dispatch(request: PlanRequest, model: ModelSpec, stack: Stack) -> DispatchS
     return found if model.has_experts else USUAL_DISPATCH
 
 
-def _schedules(request: PlanRequest, stack: Stack) -> list[Schedule]:
-    """Schedules asked for, or the closed-form ones and what fixed values ask for, of those that the stack runs."""
+def schedules_of(request: PlanRequest, stack: Stack, memory: MemoryModel) -> list[Schedule]:
+    """Schedules asked for, or all that the stack runs where the latency and memory models price their orders."""
     runs: list[Schedule] = [kind for kind in SCHEDULES if kind in stack.schedules]
     if request.schedules is not None:
         wanted = runs if set(request.schedules) == set(SCHEDULES) else list(request.schedules)
         _check(stack, "schedules", wanted)
         return wanted
+    named = closed_forms(request, stack)
+    return runs if request.latency.prices_mechanisms and memory.is_sum_of_terms else named
+
+
+def closed_forms(request: PlanRequest, stack: Stack) -> list[Schedule]:
+    """The closed-form schedules that the stack runs, and what fixed values ask for."""
+    runs: list[Schedule] = [kind for kind in SCHEDULES if kind in stack.schedules]
     schedule, vpp = request.fix.get("schedule"), request.fix.get("vpp", 1)
     _check(stack, "fix", [schedule] if schedule else [])
     chosen = [kind for kind in runs if kind in CLOSED_FORM or kind == schedule]

@@ -44,7 +44,11 @@ class StackPrice:
 
     def __str__(self) -> str:
         bound = f"no plan of the whole space is faster than {self.whole_space_bound_s:.6g} s at the same prices"
-        more = f"; the stack runs {', '.join(self.left_out)} as well (--schedules all)" if self.left_out else ""
+        more = (
+            f"; the stack runs {', '.join(self.left_out)} as well, which --schedules leaves out"
+            if self.left_out
+            else ""
+        )
         return f"stack price {self.stack}'s limits cost at most {100 * max(self.at_most, 0.0):.3g} %: {bound}{more}"
 
 

@@ -21,6 +21,7 @@ from taut.formulations.strategy import Strategy
 from taut.formulations.violation import Rule
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
+from taut.planning.stack import closed_forms, stack_of
 from taut.solver.result import Incumbent
 from taut.solver.simple_plans import even_strategy, fitting, priced, rank_order
 
@@ -47,6 +48,9 @@ def stated_configuration(request: PlanRequest) -> Stated:
 
     Raises ``DataError`` if no candidate holds the values, or too many do.
     """
+    if request.schedules is None:
+        # A framework runs a closed form unless it is told otherwise.
+        request = request.model_copy(update={"schedules": tuple(closed_forms(request, stack_of(request)))})
     problem = planning_problem(request)
     recompute = request.fix.get("recompute")
     even = [candidate for candidate in problem.candidates if not candidate.pipelines_by_type]

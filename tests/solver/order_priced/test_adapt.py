@@ -192,7 +192,7 @@ def test_the_plan_says_that_its_order_was_adapted() -> None:
     assert "v-half with 2 chunks a device, adapted to its times" in str(found)
     adapted = len(found.certificate.space["orders"])
     words = f"orders: the schedules' own and {adapted} adapted, not every order"
-    assert adapted > 0 and f"the bound is on a narrowed space, {words}" in str(found)
+    assert adapted > 0 and f"taut does not search {words}" in str(found)
     listed = found.document["certificate"]["space"]["orders"]
     assert [*found.strategy.order] in [order["words"] for order in listed]
     assert found.verify().holds

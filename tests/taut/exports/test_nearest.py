@@ -21,14 +21,19 @@ def zero_bubble() -> Plan:
     return taut.plan("gpt2-345m", "dgx-a100", global_batch=32, stack="any", fix=FIX | {"schedule": "zb-v"})
 
 
-@pytest.mark.parametrize(("framework", "stack"), [("megatron", "megatron-core"), ("deepspeed", "deepspeed")])
-def test_the_nearest_plan_keeps_degrees_and_prices(zero_bubble: Plan, framework: str, stack: str) -> None:
+@pytest.mark.parametrize(
+    ("framework", "stack", "schedule"),
+    [("megatron", "megatron-core", "interleaved-1f1b"), ("deepspeed", "deepspeed", "1f1b")],
+)
+def test_the_nearest_plan_keeps_degrees_and_prices(
+    zero_bubble: Plan, framework: str, stack: str, schedule: str
+) -> None:
     """Its step is what the stack's best plan takes with these degrees at the plan's layer costs, and no less."""
     found = nearest_plan(zero_bubble, framework)
     assert found is not None and found.stack == stack and found.fix == FIX
     assert isinstance(found.plan, Plan)
     chosen = found.plan.strategy
-    assert (chosen.pp, chosen.tp, chosen.micro_batch, chosen.schedule) == (4, 1, 2, "1f1b")
+    assert (chosen.pp, chosen.tp, chosen.micro_batch, chosen.schedule) == (4, 1, 2, schedule)
     costs = [each.document["inputs"]["costs"]["sha256"] for each in (found.plan, zero_bubble)]
     assert costs[0] == costs[1]
     assert found.slower == found.plan.step_time_s / zero_bubble.step_time_s - 1 > 0

@@ -34,7 +34,7 @@ def test_experts_are_planned_and_verified(parts: dict[str, object]) -> None:
     assert isinstance(checked, Verification)
     assert checked.faults == ()
     assert checked.lower_bound == pytest.approx(found.lower_bound_s)
-    assert LEFT_OUT in checked.narrowed
+    assert LEFT_OUT in checked.unsearched
 
 
 @pytest.mark.proof

@@ -8,7 +8,7 @@ import pytest
 import taut
 from taut.data.calibration import RING_EFFICIENCY
 from taut.data.catalog.builtin import catalog_calibrations
-from taut.data.stack import fused
+from taut.data.stack import SCHEDULES, fused
 from taut.errors import FieldError
 from taut.planning.stack_price import stack_price
 
@@ -26,7 +26,7 @@ def space(**options: Any) -> taut.StrategySpace:
 def test_a_plan_is_for_megatron_core_unless_it_says_otherwise() -> None:
     """Its schedules and ZeRO stages, one recompute for all stages, and its calibration for the device."""
     given = problem()
-    assert (given.space.stack, given.space.schedules) == ("megatron-core", ["1f1b"])
+    assert (given.space.stack, given.space.schedules) == ("megatron-core", ["1f1b", "interleaved-1f1b"])
     assert not given.space.recompute_by_stage and given.space.pipeline_zero == [0, 1]
     assert given.calibration is not None and given.calibration.name == "megatron-deepspeed-a100-many"
     assert {choice.zero for choice in given.candidates if choice.pp > 1} == {0, 1}
@@ -66,10 +66,30 @@ def test_a_calibration_of_another_device_is_refused() -> None:
         space(calibration="nemo-h100-bf16")
 
 
+@pytest.mark.parametrize("stack", ["megatron-core", "torchtitan", "megatron-deepspeed", "any"])
+def test_the_default_space_holds_all_that_its_stack_runs(stack: str) -> None:
+    """Every schedule of the stack, with every number of equal chunks, and up to four unequal ones a device."""
+    given = problem(stack=stack)
+    runs = taut.load_stack(stack).schedules
+    assert given.space.schedules == [kind for kind in SCHEDULES if kind in runs]
+    assert {choice.schedule for choice in given.candidates} == set(runs)
+    chunks = {choice.vpp for choice in given.candidates if choice.schedule == "interleaved-1f1b" and choice.pp == 2}
+    assert chunks == ({2, 3, 4, 6, 12, 13} if "interleaved-1f1b" in runs else set())
+
+
+@pytest.mark.parametrize(("model", "stack"), [("pipette", None), ("pipette-printed", None), ("pipette", "torchtitan")])
+def test_the_papers_spaces_hold_closed_forms(model: str, stack: str | None) -> None:
+    """What a paper's latency model prices in closed form, and what is fixed or asked for."""
+    assert space(latency_model=model, stack=stack).schedules == ["1f1b", "gpipe"]
+    asked = space(latency_model=model, stack=stack, schedules="1f1b")
+    assert asked.schedules == ["1f1b"]
+
+
 @pytest.mark.proof
 def test_the_price_of_a_stack_is_a_bound_on_everything_it_cannot_run() -> None:
     """The whole space's bound is below the stack's plan and above nothing that the whole space has."""
-    request = taut.PlanRequest("gpt2-345m", "dgx-a100", global_batch=16, fix={"pp": 2, "tp": 1, "micro_batch": 2})
+    fix: dict[str, Any] = {"pp": 2, "tp": 1, "micro_batch": 2}
+    request = taut.PlanRequest("gpt2-345m", "dgx-a100", global_batch=16, fix=fix, schedules="1f1b")
     found = taut.plan(request)
     price = stack_price(request, found)
     several, one = (catalog_calibrations()[name] for name in ("megatron-deepspeed-a100-many", "nemo-h100-bf16"))
@@ -86,7 +106,7 @@ def test_the_price_of_a_stack_is_a_bound_on_everything_it_cannot_run() -> None:
     assert price.at_most == found.step_time_s / price.whole_space_bound_s - 1
     assert "megatron-core's limits cost at most" in str(price)
     assert price.left_out == ("interleaved-1f1b",)
-    assert str(price).endswith("the stack runs interleaved-1f1b as well (--schedules all)")
+    assert str(price).endswith("the stack runs interleaved-1f1b as well, which --schedules leaves out")
     fixed = request.model_copy(update={"fix": {**request.fix, "schedule": "1f1b"}})
     assert stack_price(fixed, found).left_out == ()
 

@@ -56,8 +56,9 @@ def test_rows_are_those_of_predict_and_a_wrong_point_is_one_of_them() -> None:
 def test_a_plan_has_its_strategy_bound_and_gap() -> None:
     """A planned point is the plan of ``taut.plan`` in a row, and one that cannot be is a row with its reason."""
     fixed = [{"tp": 1, "pp": 2, "micro_batch": 4}, {"tp": 5}]
-    good, bad = sweep({"model": "gpt2-345m", "cluster": "dgx-a100", "global_batch": 32, "fix": fixed})
-    plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix=fixed[0], workers=1)
+    given: dict[str, Any] = {"global_batch": 32, "schedules": "1f1b", "gap": 1e-6}
+    good, bad = sweep({"model": "gpt2-345m", "cluster": "dgx-a100", "fix": fixed, **given})
+    plan = taut.plan("gpt2-345m", "dgx-a100", fix=fixed[0], workers=1, **given)
     assert good["fix"] == "tp=1,pp=2,micro_batch=4" and good["status"] == "optimal"
     assert (good["step_time_s"], good["lower_bound_s"], good["gap"]) == (plan.step_time_s, plan.lower_bound_s, plan.gap)
     assert (good["pp"], good["dp"], good["stages"]) == (2, 4, "13|11")

@@ -116,6 +116,7 @@ def _plan(
             precision="fp16",
             memory_model={"overhead_gib": 0.0, "margin": 0.0, "grad_precision": "bf16"},
             fix=fixed or None,
+            schedules="1f1b",
             time_limit=time_limit,
             gap=OPTIMALITY_GAP,
         )

@@ -249,6 +249,7 @@ def _at_our_prices(
             precision=given.precision,
             memory_model={"overhead_gib": 1.0, "margin": RESERVED, "grad_precision": "bf16"},
             fix=fixed or None,
+            schedules="1f1b",
             time_limit=time_limit,
             gap=OPTIMALITY_GAP,
         )
