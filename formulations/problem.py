@@ -225,7 +225,7 @@ class PlanningProblem:
         single, shared = candidate.pp == 1, candidate.pp == 1 or candidate.schedule in ON_V
         recompute, hides = self.recompute_of(candidate), self.hides_exchange(candidate)
         key = name, *self._key(candidate), candidate.sequence_parallel, single, shared, recompute, hides
-        return cast("Value", self._own.get(key, make))
+        return self._own.get(key, make)
 
     def _key(self, candidate: Candidate) -> Key:
         """What prices of layers depend on: the links to hosts as well where activations move."""

@@ -82,17 +82,19 @@ def expert_ranks(case: Case, choice: Choice) -> Iterator[tuple[int, int]]:
     if not numbers or not priced or choice.sequence_parallel != (tp > 1) or any(size % tp for size in sizes):
         return
     shared = {1, tp} if case.space.get("expert_tensor", True) else {1}
-    for ep, etp in product(range(2, case.space.get("max_ep", 1) + 1), shared):
+    divisors = [ep for ep in range(2, case.space.get("max_ep", 1) + 1) if not any(count % ep for count in numbers)]
+    for ep, etp in product(divisors, shared):
         held = ep * etp
         nested = held % tp == 0 and (held % replica == 0 or replica % held == 0) and replica * choice.dp % held == 0
         fits = nested and all(
             all(size % count == 0 for size in sizes) or (len(sizes) == 1 and count % min(sizes) == 0)
             for count in (held, max(held, replica))
         )
-        fits = fits and not any(count % ep for count in numbers) and _expert_costs(case, choice, ep, etp)
-        fits = fits and choice.copy_of * replica % (held * choice.cp) == 0
+        fits = fits and _expert_costs(case, choice, ep, etp)
+        if not fits or choice.copy_of * replica % (held * choice.cp):
+            continue
         found = replace(choice, ep=ep, etp=etp)
-        if fits and case.recomputes(found) and not (choice.zero in (2, 3) and case.hides(found)):
+        if case.recomputes(found) and not (choice.zero in (2, 3) and case.hides(found)):
             yield ep, etp
 
 
