@@ -31,12 +31,13 @@ class Best:
         """Price a placement; keep it if best, mark the candidate solved if its bound is met."""
         self.take(bound, problem.strategy, problem.devices(placed.positions))
 
-    def take(self, bound: CandidateBound, strategy: Strategy, devices: Ints) -> None:
-        """Price a strategy on devices (pp, pipelines, width), and keep it as ``offer`` does."""
+    def take(self, bound: CandidateBound, strategy: Strategy, devices: Ints) -> float:
+        """Price a strategy on devices (pp, pipelines, width), and keep it as ``offer`` does; returns its seconds."""
         if violations(self._problem, strategy, devices):
-            return
+            return math.inf
         seconds = float(step_time(self._problem, strategy, devices).total)
         if seconds < self.seconds:
             self.incumbent = Incumbent(strategy=strategy, devices=devices, seconds=seconds)
         if seconds - bound.lower_bound <= SOLVED * seconds:
             bound.state = State.SOLVED
+        return seconds

@@ -88,6 +88,8 @@ def _awaits_division(bound: CandidateBound, refining: Refining) -> bool:
     return not bound.candidate.is_order_priced and refining.standing(bound.candidate).stage is Stage.DIVIDE
 
 
+FIRST_DIVIDED = 3
+"""Candidates of first plans that are divided before all others: some tenths of a second each."""
 RELAXING = 0.5
 """Share of the time limit after which candidates are refined: the least bound of any is known then, or soon after."""
 RELAXED_AT_ONCE = 64
@@ -164,10 +166,8 @@ class _Search:
             for candidate in self._every:
                 self._bounds.add(self._first(candidate))
             self._relax()
-            for index in self._bounds.left:
+            for index in self._begun():
                 self._push(index)
-            for plan in first_plans(self._problem, self._bounds.each, self._loop.is_stopping):
-                self._best.take(*plan)
             self._loop.note()
             stopped = self._loop.run()
             if stopped is None and self._best.incumbent is None:
@@ -183,6 +183,22 @@ class _Search:
         if (bound := self._known.get(candidate)) is None:
             return self._refining.first(candidate)
         return replace(bound, state=State.INFEASIBLE if math.isinf(bound.lower_bound) else State.OPEN)
+
+    def _begun(self) -> list[int]:
+        """Take first plans, divide the candidates of the best ones; returns the candidates that are left."""
+        offered = list[tuple[float, int]]()
+        places = {id(bound): index for index, bound in enumerate(self._bounds.each)}
+        for bound, strategy, devices in first_plans(self._problem, self._bounds.each, self._loop.is_stopping):
+            seconds = self._best.take(bound, strategy, devices)
+            if bound.candidate.is_order_priced:
+                offered.append((seconds, places[id(bound)]))
+        left = {index: True for index in self._bounds.left}
+        for _, index in sorted(offered)[:FIRST_DIVIDED]:
+            # Uneven stages of an order are worth half a per cent and more, which the bounds of all others profit from.
+            if index in left and not self._loop.is_stopping():
+                left[index] = self._refining.refine(self._bounds.each[index])
+                self._bounds.note(index)
+        return [index for index, more in left.items() if more]
 
     def _relax(self) -> None:
         """Bound ``relaxation`` of as many candidates as half of the time limit allows."""
