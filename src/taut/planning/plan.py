@@ -72,10 +72,10 @@ class Plan:
     --------
     >>> import taut
     >>> plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2, "tp": 1, "micro_batch": 4})
-    >>> plan.strategy.dp, plan.status
-    (4, 'optimal')
-    >>> [stage["layers"] for stage in plan.stages]
-    ['0-12', '13-23']
+    >>> plan.strategy.dp, plan.strategy.schedule
+    (4, 'interleaved-1f1b')
+    >>> [stage["num_layers"] for stage in plan.stages]
+    [12, 12]
     """
 
     document: dict[str, Any]
