@@ -37,7 +37,7 @@ from taut.formulations.schedules.plan_orders import ON_V, GivenOrder
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
-from taut.solver.bounds.chunk_racks import chunk_racks, rack_bound
+from taut.solver.bounds.chunk_racks import chunk_racks
 from taut.solver.bounds.computations import order
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.link_bounds import BestLinks
@@ -53,6 +53,7 @@ from taut.solver.order_priced.placing import constructed
 from taut.solver.order_priced.pricing import ROUNDING
 from taut.solver.result import CandidateBound, Limits, Source
 from taut.solver.search.incumbent import Best
+from taut.solver.search.rack_trees import rack_bound
 from taut.solver.search.standing import ABOVE, Standing, infeasible, placing
 
 WITHIN = 0.04

@@ -13,7 +13,7 @@ from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked
-from taut.solver.bounds.chunk_racks import chunk_racks, rack_bound, rederived_by_racks
+from taut.solver.bounds.chunk_racks import chunk_racks, rederived_by_racks
 from taut.solver.bounds.computations import order
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.certificate.verify import verify_document
@@ -24,6 +24,7 @@ from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.staircases import Ends, ends_of_paths, longest
 from taut.solver.order_priced.witness import rederived
 from taut.solver.result import Limits, State, Status
+from taut.solver.search.rack_trees import rack_bound
 from taut.solver.search.search import search
 from tests.support.blocks import blocks
 from tests.support.events import simulate
