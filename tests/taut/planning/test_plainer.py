@@ -13,7 +13,7 @@ from taut.reports.page.page import plan_page
 from tests.support.plans import made_plan
 from tests.taut.conftest import Run, refused
 
-FIX = {"pp": 4, "tp": 1, "micro_batch": 1}
+FIX = {"schedule": "1f1b", "pp": 4, "tp": 1, "micro_batch": 1}
 
 
 def near_tie(**changes: Any) -> dict[str, Any]:
@@ -107,7 +107,16 @@ def test_other_methods_and_latency_models_have_no_plainer_plans() -> None:
 def test_the_command_lists_plainer_plans_unless_told_otherwise(run: Run, tmp_path: Path) -> None:
     """In words, in the file, and when the plan is shown again."""
     out = tmp_path / "plan.json"
-    asked = ("plan", "gpt2-345m", "dgx-a100", "--global-batch", 32, "--fix", "pp=4,tp=1,micro_batch=1", "--quiet")
+    asked = (
+        "plan",
+        "gpt2-345m",
+        "dgx-a100",
+        "--global-batch",
+        32,
+        "--fix",
+        "pp=4,tp=1,micro_batch=1,schedule=1f1b",
+        "--quiet",
+    )
     assert "plainer     the best with even stages: +" in run(*asked, "--out", out).out
     assert [tie["restriction"] for tie in json.loads(out.read_text())["plainer"]] == ["even-stages"]
     assert "plainer     the best with even stages: +" in run("show", out).out
