@@ -67,7 +67,7 @@ def test_plan_uses_every_device_layer_and_sequence_once(found: Plan) -> None:
     ends = [end for _, end in strategy.stages]
     assert [first for first, _ in strategy.stages] == [0, *ends[:-1]]
     assert ends[-1] == 24
-    assert len(strategy.recompute) == len(strategy.stages) == strategy.pp
+    assert len(strategy.recompute) == len(strategy.stages) == strategy.pp * strategy.vpp
 
 
 def test_bound_gap_and_parts_agree_with_the_step_time(found: Plan) -> None:
