@@ -25,9 +25,14 @@ def stack(*divisions: Any, **others: Any) -> taut.Stack:
     return taut.Stack(name="ours", description="ours", divisions=list(divisions), **{**schedules, **others})
 
 
+CLOSED_FORM: dict[str, Any] = {"schedules": ["1f1b"], "gap": 1e-6}
+"""The space that these tests are about, proven optimal."""
+
+
 def request(given: taut.Stack | str, **options: Any) -> taut.PlanRequest:
     """A small request on four stages."""
-    return taut.PlanRequest("gpt2-345m", "dgx-a100", global_batch=16, stack=given, **{"fix": FIX, **options})
+    narrow = {} if {"vpp", "schedule"} & set(options.get("fix", {})) else CLOSED_FORM
+    return taut.PlanRequest("gpt2-345m", "dgx-a100", global_batch=16, stack=given, **{**narrow, "fix": FIX, **options})
 
 
 def layers(found: taut.Plan) -> list[int]:
@@ -90,9 +95,9 @@ def test_a_wider_space_than_the_stack_states_is_refused() -> None:
 @pytest.mark.filterwarnings("ignore::taut.errors.ExtrapolationWarning")
 def test_megatron_deepspeed_divides_as_deepspeed_does() -> None:
     """24 layers on 16 stages: the first eight have one more; `taut.plan` says what that leaves out."""
-    found = taut.plan("gpt2-345m", "dgx-a100:2", global_batch=16, stack="megatron-deepspeed", fix={"pp": 16})
+    found = taut.plan("gpt2-345m", "dgx-a100:2", global_batch=16, stack="megatron-deepspeed", fix={"pp": 16}, gap=1e-6)
     assert layers(found) == [2] * 8 + [1] * 8
-    assert "divisions of the layers: balanced (left out: all others)" in " ".join(str(found).split())
+    assert "layers divided balanced" in " ".join(str(found).split())
     assert found.verify().holds
 
 
