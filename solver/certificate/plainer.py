@@ -16,7 +16,7 @@ if the bound of the plan's own candidate does not exceed J'.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from taut.data.stack import Form
 from taut.errors import DataError
@@ -105,7 +105,8 @@ def _faults(
 def _restricted(problem: PlanningProblem, name: str) -> PlanningProblem:
     """The problem with the divisions of a restriction; itself where these are its own."""
     case = case_of(problem)
-    left: list[Form] = divisions_of(case, name)  # type: ignore[assignment]
+    # The reference side reads plain values, so that its forms are text; they are ones of the space or its own two.
+    left = cast("list[Form]", divisions_of(case, name))
     if left == problem.space.divisions:
         return problem
     return replace(problem, space=problem.space.model_copy(update={"divisions": left}))
