@@ -33,7 +33,7 @@ from taut.data.arrays import Floats
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.strategy import Division
 from taut.solver.linear_program import LinearSolution, linear_program
-from taut.solver.order_priced.layer_bounds import Branch, LayerPaths, Leaf, linear_paths, most_refuted
+from taut.solver.order_priced.layer_bounds import Branch, LayerPaths, Leaf, most_refuted
 from taut.solver.order_priced.master_rows import least_makespan
 
 MOST_LEAVES = 1024
@@ -247,14 +247,6 @@ class LayerTree:
             return {"place": node.place, "number": node.number, "layers": node.at, "few": few, "many": many}
         shares = node.leaf.shares
         return {**node.leaf.model_dump(), "shares": [shares[k] if k < len(shares) else 0.0 for k in kept]}
-
-
-def layer_tree(given: ChunkProblem, limit: float, divisions: Sequence[Division]) -> LayerTree | None:
-    """The trees of a division problem; None where figures are not linear."""
-    cases = linear_paths(given)
-    if not cases or not divisions:
-        return None
-    return LayerTree(given, cases, limit, divisions)
 
 
 def _simplest(paths: LayerPaths) -> Leaf:

@@ -158,12 +158,7 @@ class MasterRows:
         is compared with.
         """
         used = np.flatnonzero(weights > 0)
-        return self.separate_mean(
-            weights[used] @ np.array([self._figures(divisions[i]) for i in used.tolist()]), beyond
-        )
-
-    def separate_mean(self, mean: Floats, beyond: float) -> bool:
-        """Add the critical path under mean figures if it takes longer than some seconds; returns whether it does."""
+        mean = weights[used] @ np.array([self._figures(divisions[i]) for i in used.tolist()])
         figures = self._rounded(mean)
         path = self._critical(figures)
         tail = self._tail(path, figures)

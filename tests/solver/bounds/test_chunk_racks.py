@@ -19,7 +19,8 @@ from taut.solver.bounds.chunk_racks import ChunkRacks, chunk_racks, rederived_by
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.order_priced.bound import order_bound
-from taut.solver.order_priced.layer_tree import layer_tree
+from taut.solver.order_priced.layer_bounds import linear_paths
+from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.witness import rederived
 from taut.solver.result import Limits
 from taut.solver.search import order_refinement
@@ -69,8 +70,7 @@ def racked_problem(seed: int) -> tuple[PlanningProblem, Candidate, Ints]:
 def proven(given: ChunkProblem, limit: float) -> float:
     """Seconds that the whole tree of a case proves, derived again."""
     divisions = order_divisions(given)
-    tree = layer_tree(given, limit, divisions)
-    assert tree is not None
+    tree = LayerTree(given, linear_paths(given), limit, divisions)
     while tree.branch():
         continue
     found = rederived(given, json.loads(json.dumps(tree.witness())))

@@ -16,7 +16,7 @@ from taut.formulations.order_times import pipeline_ends
 from taut.formulations.schedules.plan_orders import in_flight_counts, order_of
 from taut.formulations.strategy import Division
 from taut.solver.order_priced.layer_bounds import Branch, least_missing, least_value, linear_figures, linear_paths
-from taut.solver.order_priced.layer_tree import LayerTree, layer_tree
+from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.master_rows import MasterRows, durations, least_makespan
 from taut.solver.order_priced.staircases import Mixture, mix
 from taut.solver.order_priced.witness import missing_bytes, rederived
@@ -86,8 +86,7 @@ def optimum(given: ChunkProblem) -> float:
 
 def grown(given: ChunkProblem, limit: float) -> LayerTree:
     """The tree, branched until it stops."""
-    tree = layer_tree(given, limit, divisions(given)[:1])
-    assert tree is not None
+    tree = LayerTree(given, linear_paths(given), limit, divisions(given)[:1])
     while tree.branch():
         continue
     return tree
@@ -183,8 +182,8 @@ def test_what_devices_take_bounds_before_any_branch() -> None:
     rng = np.random.default_rng(3)
     for p, v, m, layers in CASES:
         given = chunk_problem(rng, p, v, m, layers, 1e6)
-        tree = layer_tree(given, 1e4, divisions(given)[:1])
-        assert tree is not None and not tree.is_branched
+        tree = LayerTree(given, linear_paths(given), 1e4, divisions(given)[:1])
+        assert not tree.is_branched
         assert 0.7 * optimum(given) < rederived(given, tree.witness()) <= optimum(given)
 
 
