@@ -67,7 +67,8 @@ def stack_price(request: PlanRequest, plan: Plan, *, progress: Listener | None =
             "calibration": priced.calibration,
             "memory_model": priced.memory,
             "overlap_grad_reduce": priced.overlap_grad_reduce,
-            "schedules": request.schedules or SCHEDULES,
+            # What a user leaves out is no limit of the stack, and the bound is one on the whole space.
+            "schedules": SCHEDULES,
         }
     )
     bounds = [search(planning_problem(wider), request.limits, progress).lower_bound]
