@@ -13,7 +13,7 @@ from taut.reports.page.page import plan_page
 from tests.support.plans import made_plan
 from tests.taut.conftest import Run, refused
 
-FIX = {"schedule": "1f1b", "pp": 4, "tp": 1, "micro_batch": 1}
+FIX: dict[str, int | str] = {"schedule": "1f1b", "pp": 4, "tp": 1, "micro_batch": 1}
 
 
 def near_tie(**changes: Any) -> dict[str, Any]:
