@@ -1,5 +1,5 @@
 r"""
-Closed-form times of grouped products against aiconfigurator's tables of mixture-of-experts layers.
+Closed-form times of grouped products: of training, measured on one H100, and of inference on other devices.
 
 Run ``python -m benchmarks.grouped_operators DATA [--write FILE]``. DATA is a folder with ``GPU-VERSION.parquet``, the
 ``moe_perf.parquet`` of TensorRT-LLM by GPU of ai-dynamo/aiconfigurator (Apache-2.0); they are no part of the project.
@@ -15,6 +15,15 @@ groups of :math:`m = k n / E` rows take
 Products are no faster than the peak, so that their coefficient is at least 1. Routing is even. Rows with less than 64
 tokens for an expert, tables of minimum latency and layers without gating are left out: training has more. The script
 prints the errors on shapes that the fit had not seen and with ``--write`` puts coefficients into the catalog's YAML.
+
+Kernels of training take longer. ``benchmarks/measured/grouped-h100-80gb.csv`` has PyTorch's products and both of their
+gradients on H100, on which (1) fitted to inference is 9 to 26 % too fast from 64 tokens an expert on:
+
+(3) devices with H100's chip have the coefficients :math:`c^T` of (1) fitted to that table;
+(4) other devices, in half precision, have :math:`\max(0, c + c^T - c^H)`, with c fitted to their own and :math:`c^H` to
+    H100's inference: what training adds, in units of peak and bandwidth. Without tables DATA may be ``-``: (3) alone.
+
+Narrower formats keep the coefficients of inference, which hold the casts that training fuses.
 """
 
 import argparse
@@ -24,18 +33,24 @@ from typing import Any
 import numpy as np
 import yaml
 
+from benchmarks.device_measurements import FOLDER
 from benchmarks.operator_tables import RECIPES, TABLES, Rows
 from benchmarks.operators import _named, _Plain, fit, fit_error
+from benchmarks.runs import lines_of
 from taut.data.analytic.operator_times import GEMM_TERMS, gemm_terms
 from taut.data.arrays import Floats
 from taut.data.catalog.devices import catalog_devices
 from taut.data.device import Precision
-from taut.data.units import MILLISECOND
+from taut.data.units import MILLISECOND, TERA
 
 FEWEST_ROWS, NARROWEST, FOLDS = 64, 512, 10
 FORMATS: dict[str, tuple[Precision, ...]] = {"bfloat16": ("bf16",), **RECIPES}
 SHAPE = ["hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"]
 SOURCE = "ai-dynamo/aiconfigurator (Apache-2.0), {table}: {format} MoE of TensorRT-LLM"
+TRAINED, ALIKE = "h100-80gb", ("h100-80gb", "gh200-96gb", "h200-141gb")
+"""The device whose grouped products of training were measured, and those with its chip, (3)."""
+TRAINING_SOURCE = "benchmarks/measured/grouped-h100-80gb.csv: bf16 grouped_mm of PyTorch, forward and both gradients"
+CARRIED_SOURCE = "; and what training adds to inference on h100-80gb"
 
 
 def table_of(path: Path, kind: str) -> dict[tuple[float, ...], float]:
@@ -67,6 +82,49 @@ def rows_of(path: Path, kind: str, device_name: str, precision: Precision) -> tu
     traffic = 2 * groups * rows * (4 * hidden + 3 * width) / bandwidth / device.memory_efficiency
     shapes = np.unique(sizes[:, :4], axis=0, return_inverse=True)[1].ravel()
     return Rows(terms, np.array(list(table.values())), 6 * rows * groups * hidden * width, shapes), traffic
+
+
+def training_rows() -> Rows:
+    """Grouped products of training on H100, forward and both gradients, whose shapes are held out by model."""
+    device = catalog_devices()[TRAINED]
+    rates = device.peak_tflops["bf16"] * TERA, device.memory_bandwidth
+    terms, seconds, flop, shapes = [], [], [], []
+    for line in lines_of(FOLDER / f"grouped-{TRAINED}.csv"):
+        groups, m, n, k = (int(line[name]) for name in ("groups", "tokens", "columns", "sums"))
+        if m < FEWEST_ROWS:
+            continue
+        passes = {"forward_s": (m, n, k), "input_grad_s": (m, k, n), "weight_grad_s": (n, k, m)}
+        for name, sizes in passes.items():
+            terms.append(gemm_terms(*sizes, *rates, groups))
+            seconds.append(float(line[name]))
+            flop.append(2.0 * groups * m * n * k)
+            shapes.append(line["model"])
+    return Rows(np.array(terms), np.array(seconds), np.array(flop), np.array(shapes))
+
+
+def training_entry() -> dict[str, Any]:
+    """Entry of grouped products of training, (3)."""
+    rows = training_rows()
+    none = np.zeros(len(rows.seconds))
+    return {
+        "grouped": _named(GEMM_TERMS, fitted(rows, none)),
+        "grouped_error": fit_error(rows, unseen_errors(rows, none)),
+        "grouped_source": TRAINING_SOURCE,
+    }
+
+
+def with_training(found: dict[str, dict[str, dict[str, Any]]]) -> None:
+    """Put grouped products of training in the place of inference, (3) and (4)."""
+    entry = training_entry()
+    inference = found.get(TRAINED, {}).get("bf16")
+    for device, each in found.items():
+        if inference is not None and device not in ALIKE and "bf16" in each:
+            for term, value in each["bf16"]["grouped"].items():
+                more = entry["grouped"][term] - inference["grouped"][term]
+                each["bf16"]["grouped"][term] = float(f"{max(0.0, value + more):.4g}")
+            each["bf16"]["grouped_source"] += CARRIED_SOURCE
+    for device in ALIKE:
+        found.setdefault(device, {})["bf16"] = entry
 
 
 def fitted(rows: Rows, traffic: Floats) -> Floats:
@@ -114,6 +172,7 @@ def main() -> None:
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     entries = entries_of(options.data)
+    with_training(entries)
     for device, each in entries.items():
         for precision, entry in each.items():
             print(device, precision, entry["grouped"], entry["grouped_error"])

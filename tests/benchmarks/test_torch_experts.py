@@ -11,11 +11,11 @@ from benchmarks.torch_experts import MODELS, RANKS, RECOMPUTE, TOKENS, Experts, 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_grouped_products_take_longer_than_the_model_says() -> None:
-    """At every number of tokens the model is too fast in the mean: by less than 25 % from 128 tokens, 41 % below."""
+def test_grouped_products_take_what_the_model_says() -> None:
+    """From 128 tokens an expert on the model is within 11 % in the mean; below, it is up to 41 % too fast."""
     for tokens, found in product_errors().items():
         error = np.mean([error for _, error in found])
-        assert (-0.25 if tokens >= 128 else -0.41) < error < 0
+        assert (-0.11 if tokens >= 128 else -0.41) < error < 0.05
 
 
 def test_no_grouped_product_comes_near_the_peak() -> None:
