@@ -22,7 +22,7 @@ from taut.data.arrays import Floats
 from taut.data.calibration import HIGH, LOW, Calibration
 from taut.data.device import QUANTIZED
 from taut.data.samples import ConfigurationRow
-from taut.prediction.fitting import calibrate, samples_of
+from taut.prediction.fitting import calibrate, samples_of, seen_of
 from taut.prediction.rows import predict_rows
 from taut.prediction.settings import Given, find_device, setting_of, within_domain
 from taut.solver.calibration.latency import (
@@ -120,6 +120,16 @@ def regret(rows: list[ConfigurationRow], runs: Samples, stated: Floats, *, facto
     return {"jobs": len(regrets), "mean regret %": mean}
 
 
+def with_checked(found: Calibration, every: Iterable[Campaign]) -> Calibration:
+    """A calibration that has seen the runs of campaigns as well which it predicts."""
+    for campaign in every:
+        rows = [row.model_copy(update={"stack": campaign.stack}) for row in campaign.rows]
+        mine = [row for row in rows if setting_of(within_domain(row), Given()).calibration.name == found.name]
+        if mine and found.seen is not None and find_device(mine[0].gpu).name == found.device:
+            found = found.model_copy(update={"seen": found.seen.joined(seen_of(mine))})
+    return found
+
+
 def check(campaign: Campaign) -> dict[str, Any]:
     """Errors of a campaign's runs, predicted with the calibration of another."""
     rows = [row.model_copy(update={"stack": campaign.stack}) for row in campaign.rows]
@@ -170,7 +180,8 @@ def main() -> None:
     if options.write_table:
         options.write_table.write_text(table + "\n", encoding="utf-8")
     if options.write_calibrations:
-        options.write_calibrations.write_text(as_catalog([found for found, _ in studied]), encoding="utf-8")
+        found = [with_checked(one, checks(options.data)) for one, _ in studied]
+        options.write_calibrations.write_text(as_catalog(found), encoding="utf-8")
 
 
 def as_catalog(found: list[Calibration]) -> str:

@@ -23,7 +23,7 @@ from taut.data.arrays import Floats
 from taut.data.calibration import EXPERT_TERMS, KEPT, Calibration, uncalibrated
 from taut.data.samples import ConfigurationRow
 from taut.prediction.experts import division_of, priced_alone
-from taut.prediction.fitting import gather_slowdown_of
+from taut.prediction.fitting import gather_slowdown_of, seen_of
 from taut.prediction.settings import Given, Setting, find_device, setting_of
 from taut.solver.calibration.fitted import fit_calibration
 from taut.solver.calibration.latency import (
@@ -68,6 +68,7 @@ def calibrate_experts(
     devices = list({row.gpu: find_device(row.gpu) for row in rows}.values())
     samples = expert_samples(rows, about, launches)
     about = {"nodes": "any", **about, "experts": True, "gather_slowdown": gather_slowdown_of(rows)}
+    about["seen"] = seen_of(rows)
     found = fit_calibration(samples, devices[0], about, EXPERT_TERMS)
     several = len(devices) > 1
     return [

@@ -47,6 +47,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from taut.data.device import DeviceSpec, Precision
 from taut.data.layers.layer_factor import LayerFactor
+from taut.data.seen import Seen
 from taut.data.spec import NotNegative, Spec
 from taut.data.units import MICROSECOND
 
@@ -116,7 +117,8 @@ class Calibration(Spec):
     every second product (torchtitan). ``fp8_inputs``: products in fp8 keep their inputs in fp8 (Transformer Engine).
     ``fused_loss``: the loss overwrites the logits with their gradient and keeps no other copy (Transformer Engine's
     cross entropy). ``experts``: the runs were of models with experts. ``layer_factors`` are measured over predicted
-    seconds of layers with the runs' shapes (``taut.data.layers.layer_factor``).
+    seconds of layers with the runs' shapes (``taut.data.layers.layer_factor``). ``seen`` says what the runs have been
+    that it was fitted to or checked on.
     """
 
     name: str
@@ -139,11 +141,12 @@ class Calibration(Spec):
     residuals: dict[str, float] = {}
     samples: Annotated[int, Field(ge=0)] = 0
     mape: NotNegative | None = None
+    seen: Seen | None = None
     source: str = ""
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "fused_loss", "layer_factors", "computation", "gather_slowdown")
+        return self.dumped(handler(self), "fused_loss", "layer_factors", "computation", "gather_slowdown", "seen")
 
     @model_validator(mode="after")
     def _complete(self) -> "Calibration":

@@ -225,6 +225,8 @@ def fused(calibration: Calibration, known: Iterable[Calibration]) -> Calibration
 
 
 def borrowed(calibration: Calibration) -> Calibration:
-    """A calibration's coefficients for any device: without the band, which holds where it was fitted."""
+    """A calibration's coefficients for any device: without band and runs, which are of where it was fitted."""
     words = f"losses of {calibration.device}, as none are known here; {calibration.source}"
-    return calibration.model_copy(update={"device": "", "residuals": {}, "mape": None, "samples": 0, "source": words})
+    return calibration.model_copy(
+        update={"device": "", "residuals": {}, "mape": None, "samples": 0, "seen": None, "source": words}
+    )

@@ -15,6 +15,7 @@ from taut.data.layers.layer_factor import SIZES, LayerFactor
 from taut.data.memory import MemoryModel
 from taut.data.memory_network import ALL_FEATURES, MemoryNetwork
 from taut.data.samples import APART, ConfigurationRow, SampleLine, read_samples
+from taut.data.seen import Seen
 from taut.data.units import GIB
 from taut.errors import DataError
 from taut.formulations.batch.memory import GRADIENTS, LOGITS, edge_stages, groups, memory_terms, unsummed_bytes
@@ -77,8 +78,14 @@ def calibrate(rows: list[ConfigurationRow], about: dict[str, Any], like: Calibra
         "nodes": "any" if len(many) > 1 else "many" if many == {True} else "one",
         "precision": precisions.pop() if len(precisions) == 1 else None,
         "gather_slowdown": gather_slowdown_of(rows),
+        "seen": seen_of(rows),
     }
     return fit_calibration(samples_by_stack(rows, device, about, like), device, about, like=like)
+
+
+def seen_of(rows: list[ConfigurationRow]) -> Seen:
+    """What runs of one kind of device have been."""
+    return Seen.of(rows, usual_precision([find_device(rows[0].gpu)]))
 
 
 def gather_slowdown_of(rows: list[ConfigurationRow]) -> float:

@@ -1,0 +1,104 @@
+"""
+What the runs of a calibration have been, field by field.
+
+Of a number a record holds the least and the most of all runs, of a kind every one that a run had. Fields are told one
+by one: a plan may have the micro-batch of one run and the recompute of another. Names are those of a candidate
+(``taut.formulations.space``), and of facts of the job: GPUs, tokens of a sequence, number format.
+
+What says nothing in a run is not counted: ZeRO of a single holder of the weights, tensor ranks of experts without ranks
+of their own, and copies of what nobody shards.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from taut.data.costs import RECOMPUTE, Recompute
+from taut.data.device import Precision
+from taut.data.spec import NotNegative, Spec, Whole, as_tuple
+
+if TYPE_CHECKING:
+    from taut.data.samples import ConfigurationRow
+
+Range = Annotated[tuple[Whole, Whole], BeforeValidator(as_tuple)]
+Shares = Annotated[tuple[NotNegative, NotNegative], BeforeValidator(as_tuple)]
+COUNTS = "n_gpus", "seq", "micro_batch", "tp", "cp", "ep", "pp", "vpp"
+SHARES = "optimizer_offload", "activation_offload"
+USUAL = "usual"
+"""Marks fields that are written only where runs had more than the usual value."""
+
+
+class Seen(Spec):
+    """
+    Least and most of every number, and all kinds, that a calibration's runs had.
+
+    ``copies`` says whether there were several copies of sharded weights, ``uneven_batch`` whether replicas ran
+    different numbers of micro-batches; shares are of what was in the host's memory.
+    """
+
+    n_gpus: Range
+    seq: Range
+    precision: list[Precision]
+    micro_batch: Range
+    recompute: list[Recompute]
+    zero: list[Annotated[int, Field(ge=0, le=3)]]
+    copies: Annotated[list[bool], USUAL] = [False]
+    tp: Range = (1, 1)
+    cp: Annotated[Range, USUAL] = (1, 1)
+    ep: Annotated[Range, USUAL] = (1, 1)
+    etp: Annotated[Range, USUAL] = (1, 1)
+    pp: Range = (1, 1)
+    vpp: Range = (1, 1)
+    schedule: list[str]
+    uneven_batch: Annotated[list[bool], USUAL] = [False]
+    optimizer_offload: Annotated[Shares, USUAL] = (0.0, 0.0)
+    activation_offload: Annotated[Shares, USUAL] = (0.0, 0.0)
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = type(self).model_fields
+        usual = {n for n, f in fields.items() if USUAL in f.metadata and getattr(self, n) == f.default}
+        return {name: value for name, value in handler(self).items() if name not in usual}
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, tuple) and value[0] > value[1]:
+                raise ValueError(f"{name}: is {list(value)}, expected the least and the most")
+        return self
+
+    @classmethod
+    def of(cls, rows: Iterable["ConfigurationRow"], precision: Precision) -> Self:
+        """What some runs have been, at least one of them; those that state no number format have the given one."""
+        every = list(rows)
+
+        recompute = {row.recompute for row in every}
+        return cls(
+            **{name: _span(getattr(row, name) for row in every) for name in COUNTS},
+            **{name: _span(getattr(row, f"{name}_fraction") for row in every) for name in SHARES},
+            etp=_span([row.expert_tp for row in every if row.ep > 1] or [1]),
+            precision=sorted({row.precision or precision for row in every}),
+            recompute=[kind for kind in RECOMPUTE if kind in recompute],
+            zero=sorted({row.zero for row in every if row.dp * row.cp > 1}),
+            copies=sorted({row.zero > 0 and row.dp_shard not in (None, row.dp) for row in every}),
+            schedule=sorted({row.run_schedule for row in every}),
+        )
+
+    def joined(self, other: "Seen") -> Self:
+        """What the runs of both have been."""
+        found: dict[str, object] = {}
+        for name in type(self).model_fields:
+            one, two = getattr(self, name), getattr(other, name)
+            if isinstance(one, tuple):
+                found[name] = min(one[0], two[0]), max(one[1], two[1])
+            else:
+                found[name] = [*one, *(kind for kind in two if kind not in one)]
+        return self.model_copy(update=found)
+
+
+def _span(values: Iterable[float]) -> Any:
+    """The least and the most."""
+    found = [*values]
+    return min(found), max(found)

@@ -1,0 +1,69 @@
+"""What runs have been: the least and the most of numbers, every kind, by hand."""
+
+import pytest
+
+from taut.data.calibration import Calibration
+from taut.data.catalog.builtin import catalog_calibrations
+from taut.data.samples import ConfigurationRow
+from taut.data.seen import Seen
+from taut.data.stack import borrowed
+from taut.errors import DataError
+
+
+def row(**values: object) -> ConfigurationRow:
+    """A run of eight GPUs."""
+    given = {"gpu": "h100-80gb", "n_gpus": 8, "hidden": 1024, "layers": 8, "heads": 16, "global_batch": 64, **values}
+    return ConfigurationRow.model_validate(given)
+
+
+RUNS = [
+    row(tp=2, pp=2, dp=2, vpp=2, micro_batch=4, zero=1, precision="bf16"),
+    row(tp=8, recompute="full", seq=4096, zero=3),
+    row(dp=8, recompute="selective", zero=3, dp_shard=4),
+]
+
+
+def test_numbers_have_a_least_and_a_most_and_kinds_are_all_there() -> None:
+    """The second run has one holder of its weights, so its ZeRO stage says nothing; the third has two copies."""
+    found = Seen.of(RUNS, "fp16")
+    assert found.n_gpus == (8, 8) and found.seq == (2048, 4096) and found.micro_batch == (1, 4)
+    assert found.tp == (1, 8) and found.pp == (1, 2) and found.vpp == (1, 2) and found.cp == found.ep == (1, 1)
+    assert found.zero == [1, 3] and found.recompute == ["none", "selective", "full"]
+    assert found.precision == ["bf16", "fp16"] and found.schedule == ["1f1b", "interleaved-1f1b"]
+    assert found.copies == [False, True] and found.optimizer_offload == (0.0, 0.0)
+    assert Seen.of(RUNS[1:2], "fp16").zero == []
+
+
+def test_tensor_ranks_of_experts_count_beside_expert_ranks_alone() -> None:
+    """Without expert ranks all tensor ranks of a replica share its experts, which is no choice."""
+    experts = {"num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 1024}
+    assert Seen.of([row(tp=8, **experts)], "bf16").etp == (1, 1)
+    assert Seen.of([row(tp=2, dp=4, ep=4, etp=2, **experts)], "bf16").etp == (2, 2)
+
+
+def test_runs_of_two_campaigns_join() -> None:
+    """Ranges widen, and kinds of the second follow those of the first."""
+    one, two = Seen.of(RUNS[:1], "bf16"), Seen.of(RUNS[1:2], "fp16")
+    assert one.joined(two).tp == (2, 8) and two.joined(one).recompute == ["full", "none"]
+    assert one.joined(one) == one
+
+
+def test_a_record_is_written_and_read_back() -> None:
+    """Fields that every run had as usual are left out; a least above its most is refused."""
+    found = Seen.of(RUNS[:1], "bf16")
+    values = found.model_dump(mode="json")
+    assert values["tp"] == [2, 2] and not {"cp", "copies", "optimizer_offload"} & set(values)
+    assert Seen.parse(values, "a file") == found
+    with pytest.raises(DataError, match=r"a file: .*tp: is \[8, 2\], expected the least and the most"):
+        Seen.parse({**values, "tp": [8, 2]}, "a file")
+
+
+def test_calibrations_of_the_catalog_say_what_their_runs_have_been() -> None:
+    """Those of experts have seen expert ranks; for another device the runs do not speak."""
+    for name, each in catalog_calibrations().items():
+        assert each.seen is not None, name
+        assert (each.seen.ep[1] > 1) == each.experts, name
+        assert each.precision is None or each.precision in each.seen.precision, name
+        assert borrowed(each).seen is None
+    bf16 = catalog_calibrations()["nemo-h100-bf16"]
+    assert Calibration.parse({"name": bf16.name, **bf16.model_dump(mode="json", exclude={"name"})}, "x") == bf16
