@@ -11,12 +11,18 @@ states for its router hold. Where ``ep`` is above 1 and
 ``etp`` is left out an expert lies on one GPU whole, and tensor ranks have sequence parallelism.
 """
 
+from collections.abc import Callable
+from functools import cache
+
 import numpy as np
 
 from taut.data.analytic.layer_costs import analytic_costs
+from taut.data.analytic.operator_times import OperatorModel
+from taut.data.arrays import Floats
+from taut.data.calibration import EXPERT_TERMS, Calibration
 from taut.data.catalog.builtin import catalog_models, catalog_operators
 from taut.data.cluster import ClusterSpec
-from taut.data.costs import RECOMPUTE
+from taut.data.costs import RECOMPUTE, CostTable
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.samples import APART, ConfigurationRow
@@ -42,16 +48,52 @@ def priced_alone(row: ConfigurationRow, setting: Setting, division: list[int]) -
     ``division``: layers of every stage, or chunk. Raises ``DataError`` if no plan has these degrees.
     """
     problem = _problem(row, setting)
-    candidate = _candidate(row, problem)
-    kinds = np.full(len(division), RECOMPUTE.index(row.recompute))
-    strategy = Strategy(candidate=candidate, division=division_of_layers(candidate, division, kinds))
-    devices = rank_order(candidate)
+    strategy = _strategy(row, problem, division)
+    devices = rank_order(strategy.candidate)
     if torn := [each for each in violations(problem, strategy, devices) if each.rule is not Rule.MEMORY]:
         raise DataError(f"{torn[0]}, expected other degrees")
     needed = max(memory_bytes(problem, strategy))
     if row.activation_offload_fraction and exceeds_hosts(needed):
         raise DataError("activation_offload_fraction: more than host_memory_gib of a node holds, expected less")
     return float(step_time(problem, strategy, devices).total), needed
+
+
+def seconds_at(row: ConfigurationRow, setting: Setting) -> Callable[[Floats], float]:
+    """
+    Seconds of a step as a function of a calibration's coefficients, in the order of ``EXPERT_TERMS``.
+
+    ``setting`` says what prices the row but the coefficients. Raises ``DataError`` if no plan has the row's degrees.
+    """
+    problem = _problem(row, setting)
+    strategy = _strategy(row, problem, division_of(row))
+    devices = rank_order(strategy.candidate)
+
+    def seconds(coefficients: Floats) -> float:
+        known = {**setting.calibration.model_dump(), "coefficients": dict(zip(EXPERT_TERMS, coefficients, strict=True))}
+        calibration = Calibration.model_validate(known)
+        if problem.overlap_grad_reduce:
+            calibration = not_hidden_twice(calibration)
+        costs = _costs(row, setting, problem.model, problem.space, calibration)
+        priced = PlanningProblem(
+            problem.model,
+            problem.cluster,
+            costs,
+            problem.memory,
+            problem.space,
+            "step",
+            calibration,
+            problem.overlap_grad_reduce,
+        )
+        return float(step_time(priced, strategy, devices).total)
+
+    return seconds
+
+
+def _strategy(row: ConfigurationRow, problem: PlanningProblem, division: list[int]) -> Strategy:
+    """The row's candidate with its layers."""
+    candidate = _candidate(row, problem)
+    kinds = np.full(len(division), RECOMPUTE.index(row.recompute))
+    return Strategy(candidate=candidate, division=division_of_layers(candidate, division, kinds))
 
 
 def division_of(row: ConfigurationRow) -> list[int]:
@@ -77,10 +119,20 @@ def _candidate(row: ConfigurationRow, problem: PlanningProblem) -> Candidate:
 def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
     """The problem whose space has the row's candidate alone."""
     _refuse_network(row, setting.memory)
-    model, overlap = _model(row), setting.overlap if row.overlap_grad_reduce is None else row.overlap_grad_reduce
+    model, overlap = row_model(row), setting.overlap if row.overlap_grad_reduce is None else row.overlap_grad_reduce
     calibration = not_hidden_twice(setting.calibration) if overlap else setting.calibration
     space = _space(row, setting)
-    costs = analytic_costs(
+    costs = _costs(row, setting, model, space, calibration)
+    cluster = _cluster(row, setting)
+    check_activation_hosts(cluster, setting.memory, [row.activation_offload_fraction])
+    return PlanningProblem(model, cluster, costs, setting.memory, space, "step", calibration, overlap)
+
+
+def _costs(
+    row: ConfigurationRow, setting: Setting, model: ModelSpec, space: StrategySpace, calibration: Calibration
+) -> CostTable:
+    """Costs of the row's degrees alone."""
+    return analytic_costs(
         model,
         [setting.device],
         precision=setting.memory.precision,
@@ -91,12 +143,9 @@ def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
         recompute_modules=space.recompute_modules,
         offload_modules=space.offload_modules,
         dispatch=space.dispatch,
-        operators=catalog_operators(),
+        operators=_operators(),
         calibration=calibration,
     )
-    cluster = _cluster(row, setting)
-    check_activation_hosts(cluster, setting.memory, [row.activation_offload_fraction])
-    return PlanningProblem(model, cluster, costs, setting.memory, space, "step", calibration, overlap)
 
 
 def _refuse_network(row: ConfigurationRow, memory: MemoryModel) -> None:
@@ -149,7 +198,8 @@ def _activations(row: ConfigurationRow) -> list[ActivationOffload]:
     return [ActivationOffload(fraction=share, recompute=[row.recompute])] if share else []
 
 
-def _model(row: ConfigurationRow) -> ModelSpec:
+def row_model(row: ConfigurationRow) -> ModelSpec:
+    """The model whose layers a row has."""
     groups = {"router_num_groups": row.router_num_groups, "router_group_topk": row.router_group_topk}
     router = {name: value for name, value in groups.items() if value}
     if (known := known_model(row)) is not None:
@@ -169,10 +219,22 @@ def _model(row: ConfigurationRow) -> ModelSpec:
     return ModelSpec.parse({"name": "row", **{k: v for k, v in shape.items() if v is not None}}, "row")
 
 
+@cache
+def _models() -> tuple[ModelSpec, ...]:
+    """The catalog's models, read once."""
+    return tuple(catalog_models().values())
+
+
+@cache
+def _operators() -> dict[str, OperatorModel]:
+    """The catalog's operator models, read once."""
+    return catalog_operators()
+
+
 def known_model(row: ConfigurationRow) -> ModelSpec | None:
     """The catalog's model whose hidden size, heads and experts a row has."""
     mine = row.hidden, row.heads, row.num_experts, row.experts_per_token, row.expert_ffn_hidden
-    for model in catalog_models().values():
+    for model in _models():
         if (experts := model.experts) is not None:
             sizes = experts.num_experts, experts.experts_per_token, experts.expert_ffn_hidden
             if mine == (model.hidden, model.heads, *sizes):

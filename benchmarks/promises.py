@@ -1,0 +1,177 @@
+"""
+What plans promise beside the best speed that anyone published of the same job.
+
+Run ``python -m benchmarks.promises DATA [--only WORDS] [--time-limit 20]``. DATA is a folder with the
+campaigns' files (``benchmarks/campaigns.py``, ``benchmarks/expert_rows.py``); none is part of the project. A job is a
+model, sequence length, system, number of GPUs, batch and precision; of several runs of a job the fastest counts, of
+whatever software release. Every job is planned with default options but a time limit. Promised is the plan's speed over
+the published one: 1.1 says that the plan would be a tenth faster than the best run.
+
+A plan may be faster than the best run because nobody tried it. It may also be so because its price is wrong. The
+columns beside say in which respects no run of the calibration was like the plan.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import taut
+from benchmarks.accuracy import as_table
+from benchmarks.campaigns import megatron_bridge, megatron_core, nvidia, torchtitan
+from benchmarks.expert_rows import expert_runs
+from benchmarks.mlperf import BLACKWELL, mlperf
+from taut.data.cluster import ClusterSpec
+from taut.data.load import load_cluster
+from taut.data.samples import ConfigurationRow
+from taut.errors import TautError
+from taut.prediction.experts import row_model
+from taut.prediction.settings import default_cluster, find_device, within_domain
+from taut.words import percent
+
+DEGREES = ("pp", "tp", "cp", "ep", "etp", "vpp", "micro_batch", "zero")
+
+
+class Job(NamedTuple):
+    """A job with its best published run: where it is from, the software's release, and the run's row."""
+
+    name: str
+    source: str
+    release: str
+    row: ConfigurationRow
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether the model has experts."""
+        return self.row.num_experts is not None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What two runs of one job share."""
+        row, shape = self.row, ("hidden", "layers", "heads", "num_experts", "seq", "global_batch", "precision")
+        return (row.gpu.lower(), row.n_gpus, self.stack, *(getattr(row, name) for name in shape))
+
+    @property
+    def stack(self) -> str:
+        """The stack that plans the job."""
+        return "torchtitan" if "torchtitan" in self.source else "megatron-core"
+
+    @property
+    def speed(self) -> float:
+        """Tokens a second and GPU of the run."""
+        return self.row.global_batch * self.row.seq / self.row.n_gpus / (self.row.measured_s or float("nan"))
+
+
+def jobs(folder: Path) -> list[Job]:
+    """Every job of the folder once, with its fastest run, experts first."""
+    best: dict[tuple[Any, ...], Job] = {}
+    for job in _runs(folder):
+        if job.key not in best or job.speed > best[job.key].speed:
+            best[job.key] = job
+    return sorted(best.values(), key=lambda job: (not job.has_experts, job.name, job.row.gpu, job.row.n_gpus))
+
+
+def _runs(folder: Path) -> Iterator[Job]:
+    for run in expert_runs(folder, every_release=True):
+        yield Job(run.model, "Megatron-Bridge", run.container, run.row)
+    dense = [megatron_bridge(folder / "megatron_bridge_h100_b200_gb200.csv")]
+    dense += [nvidia(folder / "nvidia_dgxc_h100.csv", "nemo", precision) for precision in ("bf16", "fp8")]
+    dense += [mlperf(folder / "mlperf_dense.csv", kinds) for kinds in ({"H100": "h100", "H200": "h200"}, BLACKWELL)]
+    dense += [megatron_core(folder / "megatron_core_h100_model_table.csv")]
+    dense += [torchtitan(folder / "torchtitan_h100_h200.csv", "h100-80gb", "bf16 fp8")]
+    for campaign in dense:
+        for row in campaign.rows:
+            yield Job(_size(row), campaign.source.split(",")[0].split(" docs")[0], "", row)
+
+
+def _size(row: ConfigurationRow) -> str:
+    """A dense model by its layers and width."""
+    return f"{row.layers} x {row.hidden}"
+
+
+def cluster_of(row: ConfigurationRow) -> ClusterSpec:
+    """The catalog's cluster of a row's device, with as many nodes as the row has."""
+    row = within_domain(row)
+    spec = load_cluster(default_cluster(find_device(row.gpu)))
+    size = min(row.gpus_per_node, row.n_gpus)
+    node = spec.nodes[0]
+    update: dict[str, Any] = {"count": row.n_gpus // size, "gpus_per_node": size}
+    if node.nic_bandwidth_gbps is not None:
+        update["nic_bandwidth_gbps"] = node.nic_bandwidth_gbps * size / node.gpus_per_node
+    return spec.model_copy(update={"nodes": [node.model_copy(update=update)], "name": f"{row.n_gpus} {row.gpu}"})
+
+
+def promised(job: Job, time_limit: float) -> dict[str, Any]:
+    """A line of the table."""
+    row, began = job.row, time.perf_counter()
+    line: dict[str, Any] = {
+        "model": job.name,
+        "system": f"{row.n_gpus} {row.gpu.upper()}",
+        "precision": row.precision,
+        "seq": row.seq,
+        "batch": row.global_batch,
+        "published": f"{job.speed:.0f}",
+        "by": f"{job.source} {job.release}".strip(),
+        "its degrees": degrees({name: getattr(row, name, None) for name in DEGREES}, row.recompute),
+    }
+    try:
+        plan = taut.plan(
+            row_model(row),
+            cluster_of(row),
+            global_batch=row.global_batch,
+            seq=row.seq,
+            precision=row.precision,
+            stack=job.stack,
+            time_limit=time_limit,
+            grad_precision=row.grad_precision,
+        )
+    except TautError as error:
+        return line | {"promised": "-", "ratio": "-", "plan": str(error)[:80], "calibration": "-", "s": ""}
+    seconds = plan.step_time_s
+    speed = row.global_batch * row.seq / row.n_gpus / seconds
+    strategy = plan.strategy
+    return line | {
+        "promised": f"{speed:.0f}",
+        "ratio": f"{speed / job.speed:.2f}",
+        "plan": degrees(
+            {name: getattr(strategy, name, None) for name in DEGREES}, "/".join(sorted(set(strategy.recompute)))
+        ),
+        "gap": percent(plan.certificate.gap),
+        "calibration": plan.document["inputs"].get("calibration", {}).get("name", ""),
+        "s": f"{time.perf_counter() - began:.0f}",
+    }
+
+
+def degrees(values: dict[str, Any], recompute: str) -> str:
+    """Degrees above 1, kind of sharding and recompute in words."""
+    short = {"micro_batch": "mb", "zero": "ZeRO"}
+    said = [f"{short.get(name, name)} {value}" for name, value in values.items() if value and value > (name != "zero")]
+    return " ".join([*said, *([] if recompute == "none" else [recompute])]) or "dp"
+
+
+def main() -> None:
+    """Plan the jobs, print a line of each, and their table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--only", nargs="+", default=[""], help="words that a job's line has")
+    parser.add_argument("--time-limit", type=float, default=20.0)
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    lines = []
+    for job in jobs(options.data):
+        words = f"{job.name} {job.row.n_gpus} {job.row.gpu} {job.row.precision} {job.row.global_batch} {job.source}"
+        if not any(each in words for each in options.only):
+            continue
+        if options.list:
+            print(words, f"{job.speed:.0f}", job.release)
+            continue
+        lines.append(promised(job, options.time_limit))
+        print(*lines[-1].values(), sep=" | ", file=sys.stderr, flush=True)
+    if lines:
+        print(as_table(lines))
+
+
+if __name__ == "__main__":
+    main()

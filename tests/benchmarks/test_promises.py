@@ -1,0 +1,35 @@
+"""Jobs of the table of promises: one for each, with its fastest run, on as many devices as it had."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import promises
+from benchmarks.promises import Job, cluster_of, degrees, jobs
+from taut.data.samples import ConfigurationRow
+
+SHAPE = {"hidden": 1024, "layers": 8, "heads": 8, "n_gpus": 16, "dp": 16, "global_batch": 64}
+
+
+def job(release: str, gpu: str = "h100", **values: object) -> Job:
+    return Job("made", "Megatron-Bridge", release, ConfigurationRow.parse({"gpu": gpu, **SHAPE, **values}, "row"))
+
+
+def test_the_fastest_run_of_a_job_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of runs with other degrees or releases; another batch is another job."""
+    runs = [job("1", measured_s=2.0), job("2", measured_s=1.0, tp=2, dp=8), job("3", measured_s=9.0, global_batch=32)]
+    monkeypatch.setattr(promises, "_runs", lambda folder: iter(runs))
+    assert {(each.row.global_batch, each.release) for each in jobs(Path())} == {(64, "2"), (32, "3")}
+
+
+def test_a_job_is_planned_on_as_many_devices() -> None:
+    """Whole nodes of H100, and a part of an NVLink domain with its share of the cards."""
+    assert cluster_of(job("1").row).num_devices == 16
+    part = cluster_of(job("1", "gb300", n_gpus=8, dp=8).row)
+    assert part.num_devices == 8 and part.num_nodes == 1
+
+
+def test_degrees_in_words() -> None:
+    """Degrees above 1, sharding above 0, and recompute where there is any."""
+    assert degrees({"pp": 4, "tp": 1, "micro_batch": 2, "zero": 1}, "full") == "pp 4 mb 2 ZeRO 1 full"
+    assert degrees({"pp": 1, "tp": None}, "none") == "dp"
