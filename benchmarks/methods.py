@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import taut
-from taut.formulations.mechanisms.latency_models import SIMULATED
 from taut.formulations.problem import PlanningProblem
 from taut.plots.plan import SHADES
-from taut.solver.methods.named import BASELINES, NAMES, PROGRAMS, SEARCH, method_of
+from taut.solver.methods.named import BASELINES, NAMES, PROGRAMS, SEARCH, SIMULATED, method_of
 from taut.solver.result import Incumbent, Limits
 from taut.solver.search.search import search
 

@@ -13,7 +13,7 @@ from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.stack import Stack
 from taut.errors import FieldError
-from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, LatencyModel
+from taut.formulations.mechanisms.latency_models import LatencyModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,16 +30,12 @@ class Asked:
 
     def check_mechanism(self, words: str) -> None:
         """Refuse a mechanism that the latency model does not price, or whose memory a network does not know."""
-        if not self.latency.prices_mechanisms:
-            raise self._unpriced(words, "step")
+        self.latency.check_mechanism(words)
         self._check_memory(words, "terms")
 
     def check_order(self, schedule: str) -> None:
         """Refuse a schedule that is priced by its order where nothing prices that."""
-        if not self.latency.prices_orders:
-            raise self._unpriced(
-                schedule, " or ".join(each.name for each in LATENCY_MODELS.values() if each.prices_orders)
-            )
+        self.latency.check_order(schedule)
         self._check_memory(schedule, "a sum of terms")
 
     def check_stack(self, name: str) -> None:
@@ -47,9 +43,6 @@ class Asked:
         if self.fix.get(name) and not (getattr(self.stack, name) and self.latency.prices_mechanisms):
             reason = f"no part of {self.stack.name} under {self.latency.name}, expected false, or stack any and step"
             raise FieldError("fix", f"{name}=true", reason)
-
-    def _unpriced(self, words: str, expected: str) -> FieldError:
-        return FieldError("latency_model", self.latency.name, f"does not price {words}, expected {expected}")
 
     def _check_memory(self, words: str, expected: str) -> None:
         if not self.memory.is_sum_of_terms:

@@ -97,6 +97,10 @@ class PlanningProblem:
         """What the latency model prices."""
         return LATENCY_MODELS[self.latency_model]
 
+    def priced_by(self, name: LatencyName) -> "PlanningProblem":
+        """The problem at the prices of a latency model."""
+        return self if name == self.latency_model else replace(self, latency_model=name)
+
     @cached_property
     def rings(self) -> RingRates:
         """Rates of data-parallel rings, in the form and with the cards of the latency model."""
@@ -128,6 +132,10 @@ class PlanningProblem:
         every = [*self.space.orders, *orders]
         same = len(every) == len(self.space.orders)
         return self if same else replace(self, space=self.space.model_copy(update={"orders": every}))
+
+    def with_costs(self, costs: CostTable) -> "PlanningProblem":
+        """The problem with other costs, and thus tables of its own."""
+        return replace(self, costs=costs, _shared=Recent(MOST_KEPT))
 
     @property
     def prices_orders(self) -> bool:

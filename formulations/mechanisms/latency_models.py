@@ -45,6 +45,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from taut.errors import FieldError
+
 LatencyName = Literal["step", "pipette", "pipette-printed", "amp"]
 SIMULATED: Literal["simulated"] = "simulated"
 """The name under which plans are ranked by simulation."""
@@ -99,6 +101,20 @@ class LatencyModel:
     def refusal(self) -> str:
         """Why a mechanism is refused where ``prices_mechanisms`` is false."""
         return f"no part of {self.name}, expected latency model step"
+
+    def check_mechanism(self, words: str) -> None:
+        """Refuse a mechanism that the model does not price."""
+        if not self.prices_mechanisms:
+            self._refuse(words, [each for each in LATENCY_MODELS.values() if each.prices_mechanisms])
+
+    def check_order(self, schedule: str) -> None:
+        """Refuse a schedule that is priced by its order where the model does not price that."""
+        if not self.prices_orders:
+            self._refuse(schedule, [each for each in LATENCY_MODELS.values() if each.prices_orders])
+
+    def _refuse(self, words: str, others: list["LatencyModel"]) -> None:
+        expected = " or ".join(each.name for each in others)
+        raise FieldError("latency_model", self.name, f"does not price {words}, expected {expected}")
 
 
 def _clamped(m: int, p: int) -> float:

@@ -73,11 +73,6 @@ def _classic(schedule: str, pp: int, num_micro_batches: int) -> Order:
     return Order(*made(pipeline).flat, pipeline.device)
 
 
-def at_simulated_prices(problem: PlanningProblem) -> PlanningProblem:
-    """The problem at the prices that are simulated: those of ``step``, whatever the latency model."""
-    return problem if problem.latency.prices_mechanisms else replace(problem, latency_model="step")
-
-
 def operator_graph(
     problem: PlanningProblem,
     strategy: Strategy,

@@ -41,7 +41,7 @@ from taut.formulations.mechanisms.shards import optimizer_shards
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import SPLIT
 from taut.formulations.sharding import NO_GATHERS, pass_seconds
-from taut.formulations.simulation.graph import at_simulated_prices, operator_graph
+from taut.formulations.simulation.graph import operator_graph
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.block_links import best_block
@@ -52,14 +52,14 @@ from taut.solver.bounds.relaxation import ROUNDING
 
 def simulated_seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> float:
     """Seconds of a plan's simulated step, at the prices of ``step``; ``devices`` of every worker (pp, dp, tp cp)."""
-    given = at_simulated_prices(problem)
+    given = problem.priced_by("step")
     graph = operator_graph(given, strategy, devices)
     return float((graph.times() + graph.seconds).max()) + given.constant_seconds
 
 
 def least_simulated(problem: PlanningProblem) -> float:
     """Seconds that no plan of the space simulates faster than."""
-    given = at_simulated_prices(problem)
+    given = problem.priced_by("step")
     best = BestLinks(given.links, given.rings)
     return min((simulated_bound(given, candidate, best) for candidate in problem.candidates), default=math.inf)
 

@@ -6,6 +6,7 @@ their certificates list a bound for every candidate. Plans of ``taut-meshes/1`` 
 each type of device (``taut.formulations.meshes``), and their certificates state a bound over all choices of meshes.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -29,6 +30,8 @@ from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.strategy import Division, Strategy, stages_of_parts
 
 FORMAT, MESHES = "taut-plan/1", "taut-meshes/1"
+PRICES = "latency_model", "overlap_grad_reduce"
+"""Fields that say at which prices a bound holds, of a problem, a workload and a certificate."""
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
 
 
@@ -172,6 +175,17 @@ class StatedSection(Section):
     problem_sha256: str
     space: dict[str, Any]
 
+    @property
+    def prices_mechanisms(self) -> bool:
+        """Whether the prices are of what frameworks have, not those of a paper."""
+        return any(each.name == self.latency_model and each.prices_mechanisms for each in LATENCY_MODELS.values())
+
+    @property
+    def priced_by(self) -> str:
+        """The prices in words."""
+        overlap = " with overlapped gradient reductions" if self.overlap_grad_reduce else ""
+        return f"latency model {self.latency_model}{overlap}"
+
 
 class CertificateSection(StatedSection):
     """
@@ -306,9 +320,13 @@ def workload_of(problem: PlanningProblem) -> dict[str, Any]:
         "num_devices": problem.cluster.num_devices,
         "global_batch": problem.space.global_batch,
         "sequence_length": max(layer.seq for layer in problem.model.blocks),
-        "latency_model": problem.latency_model,
-        "overlap_grad_reduce": problem.overlap_grad_reduce,
+        **prices_of(problem),
     }
+
+
+def prices_of(problem: PlanningProblem) -> dict[str, Any]:
+    """At which prices a bound on a problem holds."""
+    return {name: getattr(problem, name) for name in PRICES}
 
 
 def inputs_of(problem: PlanningProblem) -> dict[str, Any]:
@@ -327,16 +345,20 @@ def inputs_of(problem: PlanningProblem) -> dict[str, Any]:
     }
 
 
-def problem_digest(
-    inputs: dict[str, Any], space: dict[str, Any], latency_model: str, *, overlap_grad_reduce: bool = False
-) -> str:
+def claim_of(problem: PlanningProblem, inputs: dict[str, Any]) -> dict[str, Any]:
+    """What a bound on a problem is a claim about: prices, space, and the SHA-256 of all with the inputs."""
+    prices, space = prices_of(problem), problem.space.model_dump(mode="json")
+    return {**prices, "problem_sha256": problem_digest(inputs, {**prices, "space": space}), "space": space}
+
+
+def problem_digest(inputs: Mapping[str, Any], claim: Mapping[str, Any]) -> str:
     """SHA-256 over inputs, space, latency model and overlap, if there is one: what a bound is a claim about."""
     return digest(
         {
             "inputs": {role: inputs[role]["sha256"] for role in inputs},
-            "space": space,
-            "latency": latency_model,
-            **({"overlap_grad_reduce": True} if overlap_grad_reduce else {}),
+            "space": claim["space"],
+            "latency": claim["latency_model"],
+            **({"overlap_grad_reduce": True} if claim.get("overlap_grad_reduce") else {}),
         }
     )
 

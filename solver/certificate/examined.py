@@ -22,7 +22,7 @@ from taut.data.arrays import Ints
 from taut.data.units import KIB
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import order_of as formula
-from taut.solver.certificate.document import StrategySection
+from taut.solver.certificate.document import StrategySection, prices_of
 from taut.solver.certificate.reference.divisions import Stages, of_parts
 from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes, violations
 from taut.solver.certificate.reference.orders import Order, check, order_of
@@ -65,9 +65,8 @@ def case_of(problem: PlanningProblem) -> Case:
         costs=problem.costs,
         memory=problem.memory,
         space=problem.space.model_dump(mode="json"),
-        latency_model=problem.latency_model,
         calibration=problem.calibration,
-        overlap_grad_reduce=problem.overlap_grad_reduce,
+        **prices_of(problem),
     )
 
 

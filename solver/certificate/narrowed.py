@@ -16,15 +16,14 @@ from taut.data.catalog.devices import catalog_section
 from taut.data.cluster import ClusterSpec
 from taut.data.stack import ANY_DIVISION
 from taut.formulations.mechanisms import offload
-from taut.formulations.mechanisms.latency_models import LATENCY_MODELS
 from taut.formulations.space import StrategySpace
 
 CHOICES = ("schedules", "zero", "sequence_parallel", "recompute")
 CHUNKED = "interleaved-1f1b"
 
 
-def _run(space: Mapping[str, Any], latency_model: str) -> dict[str, list[Any]]:
-    """The choices that the space's stack has under a latency model, by their names."""
+def _run(space: Mapping[str, Any], *, mechanisms: bool) -> dict[str, list[Any]]:
+    """The choices that the space's stack has, with mechanisms or at the prices of a paper, by their names."""
     default = StrategySpace(global_batch=1, max_tp=1)
     every = {name: list(getattr(default, name)) for name in CHOICES}
     name = space.get("stack") or "any"
@@ -32,20 +31,20 @@ def _run(space: Mapping[str, Any], latency_model: str) -> dict[str, list[Any]]:
         return {choice: list(space.get(choice, every[choice])) for choice in CHOICES}
     stack = catalog_stack(name)
     known: dict[str, list[Any]] = {choice: list(getattr(stack, choice)) for choice in CHOICES}
-    if any(each.prices_mechanisms for each in LATENCY_MODELS.values() if each.name == latency_model):
+    if mechanisms:
         return known
     closed = {choice: [value for value in every[choice] if value in known[choice]] for choice in ("schedules", "zero")}
     return {**known, **closed}
 
 
-def held(space: Mapping[str, Any], latency_model: str = "step") -> str:
+def held(space: Mapping[str, Any], *, mechanisms: bool = True) -> str:
     """
     The space before anything was taken away, in a line.
 
-    ``space``: fields of a ``StrategySpace`` as plain values; what is missing has its default; ``latency_model``: what
-    prices it.
+    ``space``: fields of a ``StrategySpace`` as plain values; what is missing has its default; ``mechanisms``: whether
+    the prices are of what frameworks have, not those of a paper.
     """
-    runs = _run(space, latency_model)
+    runs = _run(space, mechanisms=mechanisms)
     pipelines = space.get("pipeline_zero")
     in_pipelines = f" (in pipelines {_listed(pipelines)})" if pipelines is not None else ""
     recompute = _listed(runs["recompute"]) + ("" if space.get("recompute_by_stage", True) else ", one for all stages")
@@ -62,17 +61,17 @@ def held(space: Mapping[str, Any], latency_model: str = "step") -> str:
 
 
 def narrowed(
-    space: Mapping[str, Any], cluster: ClusterSpec, *, experts: bool = False, latency_model: str = "step"
+    space: Mapping[str, Any], cluster: ClusterSpec, *, experts: bool = False, mechanisms: bool = True
 ) -> Iterator[str]:
     """
     Name every choice that a user took away from the space, one in words each.
 
     ``space``: fields of a ``StrategySpace`` as plain values; what is missing has its default; ``cluster``: the cluster,
     whose largest node is the default's largest tensor group; ``experts``: whether the model has experts;
-    ``latency_model``: what prices the space.
+    ``mechanisms``: whether the prices are of what frameworks have.
     """
     default = StrategySpace(global_batch=1, max_tp=max(node.gpus_per_node for node in cluster.nodes))
-    for name, every in _run(space, latency_model).items():
+    for name, every in _run(space, mechanisms=mechanisms).items():
         kept = space.get(name, every)
         left_out = [_word(value) for value in every if value not in kept]
         if left_out:

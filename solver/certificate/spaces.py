@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from taut.data.spec import first_complaint
 from taut.errors import DataError
-from taut.solver.certificate.document import FORMAT, MESHES, AnyDocument, Section, parse_plan, problem_of
+from taut.solver.certificate.document import FORMAT, MESHES, PRICES, AnyDocument, Section, parse_plan, problem_of
 from taut.solver.certificate.figures import status_of
 from taut.solver.result import Status, relative_gap
 
@@ -97,7 +97,7 @@ def differing_spaces(one: AnyDocument, other: AnyDocument, source: str) -> Itera
         ]
         if pair[0] != pair[1]:
             yield f"{NAME}.inputs.{role} is another one than the plan's"
-    for name in ("latency_model", "overlap_grad_reduce"):
+    for name in PRICES:
         if getattr(one.certificate, name) != getattr(other.certificate, name):
             yield f"{NAME}.certificate.{name} is another one than the plan's"
     for name in SAME:

@@ -115,8 +115,7 @@ def input_faults(document: DocumentFrame, problem: PlanningProblem) -> list[str]
         if digest(section.spec) != section.sha256
     ]
     named: dict[str, Any] = {str(role): {"sha256": section.sha256} for role, section in sections.items()}
-    overlaps = stated.overlap_grad_reduce
-    if problem_digest(named, stated.space, stated.latency_model, overlap_grad_reduce=overlaps) != stated.problem_sha256:
+    if problem_digest(named, dict(stated)) != stated.problem_sha256:
         faults.append("inputs, space, latency model and overlap do not have the stated problem_sha256")
     return faults + list(_forms(document, problem)) + list(_modules(problem))
 
@@ -254,7 +253,7 @@ def verify_document(values: object, source: str = "plan") -> Verification:
     over = None
     if not faults and isinstance(check, _Check):
         over = check_node_counts(values, check.document, check.problem, check.lower_bound)
-    model, space, prices = check.problem.model, document.certificate.space, document.certificate.latency_model
+    model, space, known = check.problem.model, document.certificate.space, document.certificate.prices_mechanisms
     return Verification(
         faults=(*faults, *sampled.faults, *(over.faults if over else ()))[:MOST_FAULTS],
         objective=check.objective,
@@ -264,8 +263,8 @@ def verify_document(values: object, source: str = "plan") -> Verification:
         over_nodes=over,
         sampled=sampled.plans,
         feasible_samples=sampled.feasible,
-        space=held(space, prices),
-        narrowed=tuple(narrowed(space, check.problem.cluster, experts=model.has_experts, latency_model=prices)),
+        space=held(space, mechanisms=known),
+        narrowed=tuple(narrowed(space, check.problem.cluster, experts=model.has_experts, mechanisms=known)),
         unsearched=tuple(unsearched(space, layers=len(model.blocks), experts=model.has_experts)),
     )
 

@@ -35,8 +35,8 @@ from taut.solver.certificate.document import (
     FORMAT,
     MESHES,
     by_replica,
+    claim_of,
     inputs_of,
-    problem_digest,
     strategy_values,
     workload_of,
 )
@@ -216,10 +216,7 @@ def _frame(problem: PlanningProblem, name: str, objective: float, lower_bound: f
             "objective_s": objective,
             "lower_bound_s": finite(lower_bound),
             "gap": gap,
-            "latency_model": problem.latency_model,
-            "overlap_grad_reduce": problem.overlap_grad_reduce,
-            "problem_sha256": digest_of(problem, inputs),
-            "space": problem.space.model_dump(mode="json"),
+            **claim_of(problem, inputs),
         },
         "inputs": inputs,
     }
@@ -244,16 +241,6 @@ def _mesh_figures(problem: PlanningProblem, plan: MeshPlan) -> dict[str, Any]:
         "capacity_bytes": [KIB * problem.capacity_kib[choice.meshes[k].kind] for k in choice.mesh_of_stage],
         "tokens_per_s": problem.space.global_batch * problem.model.tokens / step.total,
     }
-
-
-def digest_of(problem: PlanningProblem, inputs: dict[str, Any] | None = None) -> str:
-    """What a bound on a problem is a claim about, by its content; ``inputs`` where they are written already."""
-    return problem_digest(
-        inputs_of(problem) if inputs is None else inputs,
-        problem.space.model_dump(mode="json"),
-        problem.latency_model,
-        overlap_grad_reduce=problem.overlap_grad_reduce,
-    )
 
 
 def _margin_free(problem: PlanningProblem, result: SearchResult, limits: Limits) -> MarginFreeBound | None:

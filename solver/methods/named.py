@@ -3,11 +3,12 @@
 from functools import partial
 from importlib import import_module
 
-from taut.formulations.mechanisms.latency_models import SIMULATED
 from taut.solver.methods.outcome import Method
 
 SEARCH = "branch-and-bound"
 """The default, which is no method of this folder (``taut.solver.search``)."""
+SIMULATED = "simulated"
+"""The best candidates at the prices of ``step``, ranked by their simulated time."""
 PROGRAMS = {"cp-sat": "solve_cpsat", "cbc": "solve_cbc"}
 BASELINES = {
     "megatron": ("rules", "megatron"),

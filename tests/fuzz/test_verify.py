@@ -42,9 +42,7 @@ def signed(values: Document) -> Document:
         for section in values["inputs"].values():
             section["sha256"] = digest(section["spec"])
         certificate = values["certificate"]
-        certificate["problem_sha256"] = problem_digest(
-            values["inputs"], certificate["space"], certificate["latency_model"]
-        )
+        certificate["problem_sha256"] = problem_digest(values["inputs"], certificate)
     except (AttributeError, KeyError, TypeError):
         pass
     return values

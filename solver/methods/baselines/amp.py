@@ -147,7 +147,7 @@ def _whole(problem: PlanningProblem, devices: Ints) -> bool:
 
 def _cost(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> float:
     """Seconds by AMP's equation 4."""
-    return float(step_time(replace(problem, latency_model="amp"), strategy, devices).total)
+    return float(step_time(problem.priced_by("amp"), strategy, devices).total)
 
 
 def _ends(problem: PlanningProblem, candidate: Candidate, devices: Ints, recompute: int) -> Ints:

@@ -28,7 +28,6 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.gradient_reductions import least_bytes, tied_bytes
 from taut.formulations.links import Links
-from taut.formulations.mechanisms.latency_models import ALL_STAGES, FIRST_STAGE, SLOWEST_RING
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_seconds
 from taut.formulations.space import Candidate
@@ -134,9 +133,9 @@ class Figures(NamedTuple):
     ``kinds`` (V,) is the q of every vector. ``hop`` and ``before`` (messages, V, V) are the least seconds of a cut
     between two vectors, in full and without the way back; ``message`` (L+1,) is the number of a cut's message. ``ring``
     (V,) are seconds per byte of ``exchanged`` (L+1, L+1) and ``ring_latency`` (V,) seconds; ``tied`` is what stage 0
-    waits for at least, ``tail`` (L+1,) what comes after the reductions of a stage 0 that ends at layer j; ``waits`` is
-    what is waited for (``taut.formulations.mechanisms.latency_models`` (1)). ``ends`` (V,) are the vectors that the
-    last stage may take.
+    waits for at least, ``tail`` (L+1,) what comes after the reductions of a stage 0 that ends at layer j. A step
+    waits for ``every_stage``, for stage 0 alone, or for the slowest of ``flat_rings``. ``ends`` (V,) are the vectors
+    that the last stage may take.
     """
 
     seconds: Seconds
@@ -150,7 +149,8 @@ class Figures(NamedTuple):
     exchanged: Floats
     tied: float
     tail: Floats
-    waits: int
+    every_stage: bool
+    flat_rings: bool
     ends: Flags
 
 
@@ -190,7 +190,8 @@ def slot_figures(
         exchanged=least_bytes(problem, candidate),
         tied=message_tied * min(best.inside_inverse, apart) if message_tied else 0.0,
         tail=fixed_seconds(problem, candidate),
-        waits=problem.latency.waits,
+        every_stage=problem.latency.waits_for_every_stage,
+        flat_rings=problem.latency.rings_are_flat,
         ends=np.ones(len(vectors), dtype=bool),
     )
 
@@ -203,9 +204,9 @@ def ranges_of(figures: Figures) -> Ranges:
     pipeline on vector u is a hop of kind u, and a hop from u to v is of kind V + u V + v.
     """
     pp, layers, vectors = len(figures.bytes.in_flight), len(figures.message) - 1, len(figures.ring)
-    every, tail = figures.waits == ALL_STAGES, figures.tail
+    every, tail = figures.every_stage, figures.tail
     each = np.broadcast_to(figures.ring_latency, (pp, vectors)).copy()
-    if figures.waits == FIRST_STAGE:
+    if not (every or figures.flat_rings):
         each[1:] = -np.inf
     rings = figures.ring * figures.exchanged[0, 1:, None] + figures.ring_latency
     ends = np.broadcast_to(np.where(figures.ends, 0.0, np.inf), (len(figures.hop), vectors))
@@ -220,7 +221,7 @@ def ranges_of(figures: Figures) -> Ranges:
             exchanged=figures.exchanged,
             unhidden=figures.exchanged,
             overlap=False,
-            in_full=figures.waits == SLOWEST_RING,
+            in_full=figures.flat_rings,
             tail=figures.tied + tail if every else np.full(layers + 1, -np.inf),
             others=tail,
             least_wait=max(float(rings.min()), figures.tied) if every else -np.inf,

@@ -26,7 +26,7 @@ from taut.planning.plan import Plan
 from taut.planning.request import PlanRequest
 from taut.planning.solve import plan_one_degree, plan_request
 from taut.solver.branch_and_bound.progress import Listener
-from taut.solver.certificate.document import problem_of
+from taut.solver.certificate.document import prices_of, problem_of
 from taut.solver.methods.named import MESHES
 
 STACKS = {
@@ -101,8 +101,7 @@ def _planned(
             profile=problem.costs,
             calibration=problem.calibration,
             memory_model=problem.memory,
-            latency_model=problem.latency_model,
-            overlap_grad_reduce=problem.overlap_grad_reduce,
+            **prices_of(problem),
             stack=stack,
             fix=fix,
             time_limit=TIME_LIMIT,

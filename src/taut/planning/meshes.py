@@ -73,8 +73,7 @@ def mesh_problem(request: PlanRequest) -> PlanningProblem:
     cluster = _cluster(request)
     if len(cluster.devices) < 2:
         raise FieldError("cluster", cluster.name, "has one type of device, expected several; plan it without meshes")
-    if not request.latency.prices_mechanisms:
-        raise FieldError("latency_model", request.latency_model, "does not price meshes, expected step")
+    request.latency.check_mechanism("meshes")
     stack = stack_of(request)
     if not stack.process_meshes:
         raise FieldError("stack", stack.name, "has one degree for all stages, expected flagscale or any")

@@ -73,9 +73,9 @@ def proof(plan: "AnyDocument", spaces: Sequence[str] = ()) -> list[str]:
         *_space(plan),
     ]
     experts = described_model(plan).has_experts
-    space, prices, layers = certificate.space, certificate.latency_model, len(described_model(plan).blocks)
-    taken_away = narrowed(space, described_cluster(plan), experts=experts, latency_model=prices)
-    lines += [f"            {held(space, prices)}"]
+    space, known, layers = certificate.space, certificate.prices_mechanisms, len(described_model(plan).blocks)
+    taken_away = narrowed(space, described_cluster(plan), experts=experts, mechanisms=known)
+    lines += [f"            {held(space, mechanisms=known)}"]
     lines += [f"            the bound is on a narrowed space, {each}" for each in taken_away]
     lines += [f"            taut does not search {each}" for each in unsearched(space, layers=layers, experts=experts)]
     lines += [f"{'' if k else 'plainer':<12}{words}" for k, words in enumerate(plainer_words(plan))]

@@ -238,6 +238,21 @@ class PlanRequest(BaseModel):
         return prices_of(self.latency_model)
 
     @property
+    def is_simulated(self) -> bool:
+        """Whether plans are ranked by their simulated time."""
+        return self.latency_model == SIMULATED
+
+    def at_own_prices(self) -> "PlanRequest":
+        """The request at the prices at which plans are found, whatever ranks them."""
+        return self.model_copy(update={"latency_model": self.latency.name})
+
+    def refuse_simulation(self) -> None:
+        """Refuse to rank plans by their simulated time, which ``taut.plan`` alone does."""
+        if self.is_simulated:
+            reason = f"scores plans of taut.plan alone, expected one of {', '.join(LATENCY_MODELS)}"
+            raise FieldError("latency_model", SIMULATED, reason)
+
+    @property
     def limits(self) -> Limits:
         """When the search stops, at the latest where its plan is optimal, and on how many threads it runs."""
         gap = max(self.gap, OPTIMALITY_GAP)

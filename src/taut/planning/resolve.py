@@ -20,7 +20,6 @@ from taut.data.stack import ANY_DIVISION, Stack
 from taut.errors import DataError, FieldError
 from taut.formulations.asked import Asked
 from taut.formulations.degrees import divisors, tensor_degrees
-from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, SIMULATED
 from taut.formulations.mechanisms.offload import check_all_hosts
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIELDS, FIXES, StrategySpace
@@ -66,9 +65,7 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
     ``tensor``: tensor degrees that analytic costs are computed for, if not those that fit all nodes. Raises
     ``DataError`` if a name or a file is wrong, or a value suits no candidate.
     """
-    if request.latency_model == SIMULATED:
-        reason = f"scores plans of taut.plan alone, expected one of {', '.join(LATENCY_MODELS)}"
-        raise FieldError("latency_model", SIMULATED, reason)
+    request.refuse_simulation()
     model, cluster, stack = _model(request), _cluster(request.cluster), stack_of(request)
     overlap = overlaps(request, stack)
     calibration = calibration_of(request, model, cluster, stack, _precision(request, cluster))
@@ -91,7 +88,7 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
         check(asked)
     costs = _costs(request.profile, model, cluster, memory, space, calibration, tensor)
     check_all_hosts(cluster, memory, space)
-    return PlanningProblem(model, cluster, costs, memory, space, request.latency_model, calibration, overlap)
+    return PlanningProblem(model, cluster, costs, memory, space, request.latency.name, calibration, overlap)
 
 
 def _model(request: PlanRequest) -> ModelSpec:

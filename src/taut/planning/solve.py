@@ -22,7 +22,6 @@ from taut.data.costs import RECOMPUTE
 from taut.data.memory import beyond
 from taut.data.suggest import one_of
 from taut.errors import ExtrapolationWarning, FieldError, InfeasibleError, NothingFoundError
-from taut.formulations.mechanisms.latency_models import SIMULATED
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.learned_memory import candidate_features
@@ -37,7 +36,7 @@ from taut.solver.certificate.spaces import with_other_space
 from taut.solver.certificate.write import plan_document, with_plainer
 from taut.solver.infeasibility.diagnosis import diagnose
 from taut.solver.methods.certified import METHOD_SHARE, Certified, planned_within
-from taut.solver.methods.named import MESHES, NAMES, SEARCH, method_of
+from taut.solver.methods.named import MESHES, NAMES, SEARCH, SIMULATED, method_of
 from taut.solver.result import Incumbent, Limits, NearTie, SearchResult, Status, StoppedBy
 from taut.solver.search.plainer import near_ties
 from taut.solver.search.search import search
@@ -148,7 +147,7 @@ def plan_request(
 
     With two spaces each search has half of a limit of time or work, and the second also what the first left over.
     """
-    request, method = scored_by_simulation(request, method)
+    request, method = _ranked_by_simulation(request, method)
     spaces = _spaces(request, method, processes, plainer, progress)
     began, work, found = perf_counter(), 0, list[Plan | Nothing]()
     for k, plan_space in enumerate(spaces):
@@ -259,17 +258,17 @@ def plan_one_degree(
     return Plan(with_plainer(document, ties))
 
 
-def scored_by_simulation(request: PlanRequest, method: str) -> tuple[PlanRequest, str]:
+def _ranked_by_simulation(request: PlanRequest, method: str) -> tuple[PlanRequest, str]:
     """
     The request and method that stand for latency model ``simulated``; any other request as it is.
 
     Raises ``FieldError`` if another method is asked for as well.
     """
-    if request.latency_model != SIMULATED:
+    if not request.is_simulated:
         return request, method
     if method not in (SEARCH, SIMULATED):
         raise FieldError("method", method, f"given together with latency model {SIMULATED}, expected none")
-    return request.model_copy(update={"latency_model": "step"}), SIMULATED
+    return request.at_own_prices(), SIMULATED
 
 
 def _of_even_batches(problem: PlanningProblem, method: str) -> PlanningProblem:

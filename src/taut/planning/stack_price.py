@@ -12,12 +12,10 @@ from dataclasses import dataclass
 
 from taut.data.stack import SCHEDULES
 from taut.errors import FieldError, NothingFoundError
-from taut.formulations.mechanisms.latency_models import SIMULATED
 from taut.planning.meshes import has_meshes, mesh_problem
 from taut.planning.plan import Plan
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
-from taut.planning.solve import scored_by_simulation
 from taut.planning.stack import WHOLE_SPACE, stack_of
 from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.meshes.search import search_meshes
@@ -59,7 +57,7 @@ def stack_price(request: PlanRequest, plan: Plan, *, progress: Listener | None =
     ``request``: what the plan was made for; its limits hold for this search as well; ``progress``: called as by
     ``taut.plan``. Raises ``NothingFoundError`` if the search was stopped before its first bound.
     """
-    request, _ = scored_by_simulation(request, SIMULATED)
+    request = request.at_own_prices()
     priced = planning_problem(request)
     wider = request.model_copy(
         update={

@@ -64,11 +64,10 @@ def _wrapped(lines: list[str], width: int) -> str:
 
 
 def _head(plan: "AnyDocument") -> list[str]:
-    overlap = " with overlapped gradient reductions" if plan.certificate.overlap_grad_reduce else ""
     return [
         f"{plan.inputs['model'].name} on {plan.inputs['cluster'].name}: {described_cluster(plan).num_devices} devices, "
         f"global batch {plan.certificate.space['global_batch']}{_sequence_length(plan)}",
-        f"latency model {plan.certificate.latency_model}{overlap}{_stack(plan)}",
+        f"{plan.certificate.priced_by}{_stack(plan)}",
         "",
         f"strategy    {strategy_words(plan)}",
         f"            {_batch(plan)}",

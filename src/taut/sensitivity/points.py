@@ -69,15 +69,8 @@ def _less_even(problem: PlanningProblem, factor: float) -> PlanningProblem:
     dispatch = problem.space.dispatch
     uneven = dispatch.model_copy(update={"imbalance": factor * dispatch.imbalance})
     space = problem.space.model_copy(update={"dispatch": uneven})
-    asked = PlanningProblem(
-        problem.model, problem.cluster, problem.costs, problem.memory, space, problem.latency_model,
-        problem.calibration, overlap_grad_reduce=problem.overlap_grad_reduce,
-    )  # fmt: skip
-    costs = wider_costs(asked, None, space.max_tp)
-    return PlanningProblem(
-        problem.model, problem.cluster, costs, problem.memory, space, problem.latency_model,
-        problem.calibration, overlap_grad_reduce=problem.overlap_grad_reduce,
-    )  # fmt: skip
+    asked = replace(problem, space=space)
+    return asked.with_costs(wider_costs(asked, None, space.max_tp))
 
 
 def _slower(cluster: ClusterSpec, factor: float) -> ClusterSpec:

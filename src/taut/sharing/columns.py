@@ -32,7 +32,7 @@ from taut.errors import DataError
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.processes import cores
-from taut.solver.certificate.write import digest_of
+from taut.solver.certificate.document import claim_of, inputs_of
 from taut.sweeping.journal import Journal
 from taut.sweeping.point import LOADERS, Point
 from taut.sweeping.row import LOST, Row
@@ -199,7 +199,8 @@ def _point(kind: Kind, gpus: int, pricing: dict[str, Any], fix: dict[str, Any] |
         **({"fix": fix} if fix else {}),
     }
     try:
-        problem = digest_of(planning_problem(PlanRequest(**fields)))
+        stated = planning_problem(PlanRequest(**fields))
+        problem = str(claim_of(stated, inputs_of(stated))["problem_sha256"])
     except DataError as error:
         # Fixed degrees that suit no candidate make a row that says so; anything else is the caller's.
         if not str(error).startswith(NO_CANDIDATE):

@@ -17,7 +17,7 @@ from taut.data.arrays import Ints
 from taut.errors import DataError, FieldError
 from taut.formulations.latency import violations
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.simulation.graph import at_simulated_prices, operator_graph
+from taut.formulations.simulation.graph import operator_graph
 from taut.formulations.strategy import Strategy
 from taut.planning.options import PlanOptions
 from taut.planning.plan import Plan, load_plan
@@ -41,7 +41,7 @@ def of_plan(plan: Plan) -> Configuration:
     devices = devices_of(plan.typed, plan.source)
     if faults := violations(problem, strategy, devices):
         raise DataError(f"{plan.source}: {faults[0]}")
-    return at_simulated_prices(problem), strategy, devices
+    return problem.priced_by("step"), strategy, devices
 
 
 def of_request(request: PlanRequest) -> Configuration:
@@ -51,7 +51,7 @@ def of_request(request: PlanRequest) -> Configuration:
     Raises ``DataError`` if no candidate holds the values, or too many do.
     """
     stated = stated_configuration(request)
-    return at_simulated_prices(stated.problem), stated.strategy, stated.devices
+    return stated.problem.priced_by("step"), stated.strategy, stated.devices
 
 
 PlanInput = Plan | str | PathLike[str] | Mapping[str, Any]

@@ -16,7 +16,7 @@ CHUNKED = {"schedules": ["1f1b", "gpipe", "interleaved-1f1b"]}
 def words(**space: Any) -> list[str]:
     """What is taken away from a space on two nodes of four devices, and what is not searched, once written down."""
     values = StrategySpace(**{"global_batch": 8, "max_tp": 4, **space}).model_dump(mode="json")
-    taken_away = narrowed(values, cluster(2, 4), latency_model="pipette")
+    taken_away = narrowed(values, cluster(2, 4), mechanisms=False)
     return [*taken_away, *unsearched(values, layers=LAYERS)]
 
 
@@ -70,7 +70,7 @@ def test_experts_narrow_every_space() -> None:
     """With experts the bound leaves out expert parallelism, or some of it, and says so."""
     values = StrategySpace(global_batch=8, max_tp=4).model_dump(mode="json")
     said = "experts: split over tensor ranks, all on every replica (left out: expert parallelism, ep > 1)"
-    assert list(narrowed(values, cluster(2, 4), experts=True, latency_model="pipette")) == [said]
+    assert list(narrowed(values, cluster(2, 4), experts=True, mechanisms=False)) == [said]
     said = "experts: ep > 1, etp 1 or tp (left out: other etp)"
     assert list(unsearched({**values, "max_ep": 8}, layers=LAYERS, experts=True)) == [said]
     titan = {**values, "max_ep": 8, "expert_zero": [2, 3], "expert_tensor": False}

@@ -77,12 +77,7 @@ def resigned(plan: Document) -> Document:
     for section in plan["inputs"].values():
         section["sha256"] = digest(section["spec"])
     certificate = plan["certificate"]
-    certificate["problem_sha256"] = problem_digest(
-        plan["inputs"],
-        certificate["space"],
-        certificate["latency_model"],
-        overlap_grad_reduce=certificate["overlap_grad_reduce"],
-    )
+    certificate["problem_sha256"] = problem_digest(plan["inputs"], certificate)
     return plan
 
 

@@ -178,7 +178,7 @@ def test_altered_orders_are_refused(document: Document, change: Callable[[Docume
     assert made != document
     if signed:
         stated = made["certificate"]
-        stated["problem_sha256"] = problem_digest(made["inputs"], stated["space"], stated["latency_model"])
+        stated["problem_sha256"] = problem_digest(made["inputs"], stated)
     try:
         assert not verify_document(made).holds
     except DataError as refusal:

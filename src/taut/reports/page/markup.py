@@ -168,7 +168,7 @@ def head(plan: "Plan", count: int, words: str, more: Mapping[str, str]) -> str:
 def assumptions(plan: "Plan", lines: Sequence[str]) -> str:
     """Lines of a plan's proof and prices, and the calibration's errors."""
     listed = "".join(f"<li>{text(' '.join(line.split()))}</li>" for line in lines if line.strip())
-    stated = f"<ul><li>latency model {text(plan.sections.certificate.latency_model)}</li>{listed}</ul>"
+    stated = f"<ul><li>{text(plan.sections.certificate.priced_by)}</li>{listed}</ul>"
     given = plan.sections.inputs.get("calibration")
     if given is None:
         return f"{stated}<p>No calibration was used: how far a run is from these prices is not known.</p>"
