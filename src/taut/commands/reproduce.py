@@ -77,12 +77,10 @@ def pipette(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """Plan Pipette's four settings by the methods that it compares, beside its figures and under one bound."""
-    from taut.formulations.mechanisms.latency_models import LatencyName
     from taut.papers.pipette import reproduce_pipette
     from taut.solver.result import Limits
 
-    latency_model: LatencyName = "step" if whole_step else "pipette"
-    found = reproduce_pipette(Limits(time_limit=time_limit), latency_model=latency_model, seed=seed, only=only)
+    found = reproduce_pipette(Limits(time_limit=time_limit), whole_step=whole_step, seed=seed, only=only)
     typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
 
 

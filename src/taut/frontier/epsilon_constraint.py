@@ -311,24 +311,7 @@ def frontier_of(
     found = sweep.run(given)
     if all(point.plan is None for point in found):
         raise _nothing(sweep, found)
-    return _frontier(sweep, found)
-
-
-def _frontier(sweep: Sweep, points: list[FrontierPoint]) -> Frontier:
-    problem = sweep.problem
-    return Frontier(
-        model=problem.model.name,
-        cluster=problem.cluster.name,
-        global_batch=problem.space.global_batch,
-        tokens_per_step=problem.space.global_batch * problem.model.tokens,
-        latency_model=problem.latency_model,
-        margin=problem.memory.margin,
-        capacity_gib=gib_of(max(problem.capacity_kib)),
-        least_gib=gib_of(sweep.least.limit_kib),
-        leanest=sweep.least.leanest,
-        points=tuple(points),
-        interrupted=sweep.interrupted,
-    )
+    return Frontier.of(problem, sweep.least, found, interrupted=sweep.interrupted)
 
 
 def _nothing(sweep: Sweep, points: list[FrontierPoint]) -> TautError:

@@ -17,6 +17,7 @@ import csv
 import math
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -27,8 +28,9 @@ from rich.table import Table
 
 from taut.data.units import GIB
 from taut.errors import DataError
+from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FRONTIER_COLUMNS
-from taut.frontier.memory_limits import gib_of, kib_of, rounded_down, rounded_up
+from taut.frontier.memory_limits import LeastLimit, gib_of, kib_of, rounded_down, rounded_up
 from taut.planning.plan import Plan
 from taut.solver.certificate.document import StrategySection
 from taut.solver.result import OPTIMALITY_GAP, Status, relative_gap
@@ -109,6 +111,25 @@ class Frontier:
     leanest: str
     points: tuple[FrontierPoint, ...]
     interrupted: bool = False
+
+    @classmethod
+    def of(
+        cls, problem: PlanningProblem, least: LeastLimit, points: Sequence[FrontierPoint], *, interrupted: bool
+    ) -> "Frontier":
+        """The frontier of a problem."""
+        return cls(
+            model=problem.model.name,
+            cluster=problem.cluster.name,
+            global_batch=problem.space.global_batch,
+            tokens_per_step=problem.space.global_batch * problem.model.tokens,
+            latency_model=problem.latency_model,
+            margin=problem.memory.margin,
+            capacity_gib=gib_of(max(problem.capacity_kib)),
+            least_gib=gib_of(least.limit_kib),
+            leanest=least.leanest,
+            points=tuple(points),
+            interrupted=interrupted,
+        )
 
     @property
     def sequence_length(self) -> int:

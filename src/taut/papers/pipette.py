@@ -21,7 +21,6 @@ import numpy as np
 
 from taut.data.cluster import ClusterSpec, MatrixSpec
 from taut.data.load import load_cluster
-from taut.formulations.mechanisms.latency_models import LatencyName
 from taut.formulations.problem import PlanningProblem
 from taut.papers.compared import Compared, places_with, times, with_bound
 from taut.planning.request import PlanRequest
@@ -119,26 +118,26 @@ def _speed_cells(row: Row) -> tuple[str, ...]:
 
 
 def reproduce_pipette(
-    limits: Limits | None = None, *, latency_model: LatencyName = "pipette", seed: int = 0, only: str = ""
+    limits: Limits | None = None, *, whole_step: bool = False, seed: int = 0, only: str = ""
 ) -> Table:
     """
     Plan every setting by every method.
 
-    ``limits``: of each method; by default a minute; ``latency_model``: ``pipette``, the paper's own, or ``step``;
-    ``seed``: of the links that are drawn; ``only``: part of the names of the settings that are planned, such as
-    ``gpt-8.1b``. Raises ``FieldError`` if no setting has it.
+    ``limits``: of each method; by default a minute; ``whole_step``: whether prices are of the whole step, not the
+    paper's own; ``seed``: of the links that are drawn; ``only``: part of the names of the settings that are planned,
+    such as ``gpt-8.1b``. Raises ``FieldError`` if no setting has it.
     """
     limits, names = limits or Limits(time_limit=60.0), [_name(setting) for setting in SETTINGS]
     chosen = [SETTINGS[place] for place in places_with(only, names)]
-    return Table(tuple(_row(setting, limits, latency_model, seed) for setting in chosen))
+    return Table(tuple(_row(setting, limits, seed, whole_step=whole_step) for setting in chosen))
 
 
-def _row(setting: Setting, limits: Limits, latency_model: LatencyName, seed: int) -> Row:
+def _row(setting: Setting, limits: Limits, seed: int, *, whole_step: bool) -> Row:
     request = PlanRequest(
         setting.model,
         drawn(setting, seed),
         global_batch=GLOBAL_BATCH,
-        latency_model=latency_model,
+        latency_model="step" if whole_step else "pipette",
         stack="any",
         schedules=["1f1b"],
     )

@@ -50,10 +50,10 @@ def test_no_method_is_below_the_bound(table: Table) -> None:
 
 def test_the_command_prints_both_sides(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """In words the published ratios, and as JSON every method's distance."""
-    asked: list[str] = []
+    asked: list[bool] = []
 
-    def priced(limits: Limits, *, latency_model: str, seed: int, only: str) -> Table:
-        asked.append(latency_model)
+    def priced(limits: Limits, *, whole_step: bool, seed: int, only: str) -> Table:
+        asked.append(whole_step)
         return table
 
     monkeypatch.setattr(pipette, "reproduce_pipette", priced)
@@ -62,4 +62,4 @@ def test_the_command_prints_both_sides(table: Table, monkeypatch: pytest.MonkeyP
     assert "1.46x" in words and "1.26x" in words and "1011 s" in words
     found = json.loads(runner.invoke(app, ["reproduce", "pipette", "--whole-step", "--json"]).stdout)
     assert set(found["rows"][0]["distance"]) == {"megatron", "varuna", "amp", "pipette", "taut"}
-    assert asked == ["pipette", "step"]
+    assert asked == [False, True]
