@@ -128,6 +128,11 @@ def states_share(strategy: Any, memory: Mapping[str, Any]) -> float:
     return float(strategy.optimizer_offload) or stated_share(memory)
 
 
+def activations_share(strategy: Any) -> float:
+    """Share of a strategy's activations, or of the inputs of modules, on hosts."""
+    return float(strategy.activation_offload)
+
+
 def states_on_hosts(share: float) -> str:
     """A share of the optimizer states on hosts in words, empty for none."""
     return f"{100 * share:.3g}% of the optimizer states on the host" if share else ""

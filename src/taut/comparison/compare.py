@@ -67,7 +67,7 @@ def compare(
     current
         What runs today: values that ``taut.plan`` can fix, such as ``{"tp": 8, "pp": 4, "micro_batch": 1}``, and
         ``layers``, which is ``even`` or the layers of every stage such as ``"7|8|8|9"``. Some options, such as
-        ``moe_token_dispatcher`` and ``optimizer_offload_fraction``, hold for the best plan too. If the request lists
+        ``moe_token_dispatcher`` and shares on hosts, hold for the best plan too. If the request lists
         several shares for an option, the best plan chooses among these.
     progress
         As of ``taut.plan``.

@@ -23,6 +23,7 @@ from taut.data.model import ModelSpec
 from taut.data.stack import ANY_DIVISION
 from taut.errors import DataError
 from taut.formulations.degrees import inner_contexts
+from taut.formulations.mechanisms.offload import activations_share, states_share
 from taut.planning.plan import Plan
 from taut.planning.tables import described_cluster, described_model
 from taut.solver.certificate.document import StrategySection
@@ -73,10 +74,8 @@ class Job:
 
     @cached_property
     def memory(self) -> MemoryModel:
-        """The memory model, which states precisions and the share of the optimizer states on hosts."""
-        spec, away = self.plan.typed.inputs["memory_model"].spec, self.strategy.optimizer_offload
-        stated = {"optimizer_offload_fraction": away} if away else {}
-        return MemoryModel.parse({**spec, **stated}, "inputs.memory_model")
+        """The memory model, which states precisions."""
+        return MemoryModel.parse(self.plan.typed.inputs["memory_model"].spec, "inputs.memory_model")
 
     @property
     def strategy(self) -> StrategySection:
@@ -182,12 +181,12 @@ class Job:
     @property
     def states_on_hosts(self) -> float:
         """Share of the optimizer states in the host's memory."""
-        return self.memory.optimizer_offload_fraction
+        return states_share(self.strategy, self.plan.typed.inputs["memory_model"].spec)
 
     @property
     def activations_on_hosts(self) -> float:
         """Share of the activations, or of the inputs of ``offload_modules``, in the host's memory."""
-        return self.strategy.activation_offload
+        return activations_share(self.strategy)
 
     @property
     def offload_modules(self) -> list[str]:

@@ -19,6 +19,12 @@ LAYER_TOLERANCE = 1e-3
 """Layers by which a stated share may be off a whole number of them: shares are written with six digits or so."""
 
 
+def states_of_all(request: PlanRequest) -> dict[str, float | None]:
+    """One share of the optimizer states for all candidates, as the memory model states it; 0 where they differ."""
+    asked = request.optimizer_offload_fraction
+    return {"optimizer_offload_fraction": 0.0 if isinstance(asked, tuple) else asked}
+
+
 def beside_offload(request: PlanRequest, space: StrategySpace, stack: Stack, memory: MemoryModel) -> StrategySpace:
     """
     The space with the ZeRO stages beside which the stack has optimizer states on the host.

@@ -24,7 +24,7 @@ from taut.formulations.mechanisms.offload import check_all_hosts
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIELDS, FIXES, StrategySpace
 from taut.planning.choices import CHECKS, check_fixed
-from taut.planning.offload import beside_offload, with_activations
+from taut.planning.offload import beside_offload, states_of_all, with_activations
 from taut.planning.request import PlanRequest
 from taut.planning.stack import (
     calibration_of,
@@ -126,7 +126,7 @@ def _memory_model(
     asked = {
         "precision": precision,
         "grad_precision": request.grad_precision,
-        "optimizer_offload_fraction": 0.0 if isinstance(away := request.optimizer_offload_fraction, tuple) else away,
+        **states_of_all(request),
     }
     stated = {name: value for name, value in asked.items() if value is not None}
     return MemoryModel.parse({**memory.model_dump(), **stated}, "precision") if stated else memory

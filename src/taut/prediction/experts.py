@@ -31,12 +31,13 @@ from taut.data.units import GIGABIT, MICROSECOND
 from taut.errors import DataError
 from taut.formulations.batch.configurations import even_division
 from taut.formulations.latency import memory_bytes, step_time, violations
-from taut.formulations.mechanisms.offload import ActivationOffload, check_activation_hosts, exceeds_hosts
+from taut.formulations.mechanisms.offload import check_all_hosts
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import BESIDE, FIXES, Candidate, StrategySpace
 from taut.formulations.strategy import Strategy, division_of_layers
 from taut.formulations.violation import Rule
 from taut.planning.stack import not_hidden_twice
+from taut.prediction.hosts import activations_on_hosts, check_room
 from taut.prediction.settings import Setting
 from taut.solver.simple_plans import rank_order
 
@@ -53,8 +54,7 @@ def priced_alone(row: ConfigurationRow, setting: Setting, division: list[int]) -
     if torn := [each for each in violations(problem, strategy, devices) if each.rule is not Rule.MEMORY]:
         raise DataError(f"{torn[0]}, expected other degrees")
     needed = max(memory_bytes(problem, strategy))
-    if row.activation_offload_fraction and exceeds_hosts(needed):
-        raise DataError("activation_offload_fraction: more than host_memory_gib of a node holds, expected less")
+    check_room(row, needed)
     return float(step_time(problem, strategy, devices).total), needed
 
 
@@ -124,7 +124,7 @@ def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
     space = _space(row, setting)
     costs = _costs(row, setting, model, space, calibration)
     cluster = _cluster(row, setting)
-    check_activation_hosts(cluster, setting.memory, [row.activation_offload_fraction])
+    check_all_hosts(cluster, setting.memory, space)
     return PlanningProblem(model, cluster, costs, setting.memory, space, "step", calibration, overlap)
 
 
@@ -177,7 +177,7 @@ def _space(row: ConfigurationRow, setting: Setting) -> StrategySpace:
         hybrid_sharding=False,
         empty_ends=row.has_empty_ends,
         fixed=_fixed(row, setting, kind),
-        activation_offload=_activations(row),
+        activation_offload=activations_on_hosts(row),
     )
 
 
@@ -190,12 +190,6 @@ def _fixed(row: ConfigurationRow, setting: Setting, kind: ContextKind) -> dict[s
     fixed |= {"cp_comm": kind} if row.cp > 1 else {}
     fixed |= {"etp": row.expert_tp, "schedule": row.run_schedule, "sequence_parallel": sharded}
     return fixed | ({"empty_ends": True} if row.has_empty_ends else {})
-
-
-def _activations(row: ConfigurationRow) -> list[ActivationOffload]:
-    """The row's share of activations on the host."""
-    share = row.activation_offload_fraction
-    return [ActivationOffload(fraction=share, recompute=[row.recompute])] if share else []
 
 
 def row_model(row: ConfigurationRow) -> ModelSpec:

@@ -22,8 +22,9 @@ from taut.formulations.batch.memory import memory_bytes
 from taut.formulations.batch.step_time import step_form
 from taut.prediction.columns import columns_of, refusal
 from taut.prediction.experts import division_of, priced_alone
+from taut.prediction.hosts import lacks_on_hosts
 from taut.prediction.network_features import network_features
-from taut.prediction.settings import Given, Setting, lacks_on_hosts, setting_of, within_domain
+from taut.prediction.settings import Given, Setting, setting_of, within_domain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ def _stands_alone(row: ConfigurationRow) -> bool:
 
 def _alone(row: ConfigurationRow, setting: Setting) -> Prediction:
     """A row priced alone, or what is wrong with it."""
-    if words := lacks_on_hosts(row, setting):
+    if words := lacks_on_hosts(row, setting.stack):
         return Prediction(error=words)
     try:
         seconds, needed = priced_alone(row, setting, division_of(row))

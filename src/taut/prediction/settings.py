@@ -17,7 +17,6 @@ from taut.data.analytic.device_rates import rates_of
 from taut.data.calibration import Calibration, uncalibrated
 from taut.data.catalog.builtin import catalog_calibrations, catalog_operators, catalog_stacks, memory_model_of
 from taut.data.catalog.devices import catalog_devices, catalog_section
-from taut.data.costs import OFFLOAD_MODULES, RECOMPUTE
 from taut.data.device import DeviceSpec, Precision, core_inverse, usual_precision
 from taut.data.load import load_cluster, load_stack
 from taut.data.memory import MemoryModel, ParameterBytes, parameter_bytes
@@ -29,6 +28,7 @@ from taut.errors import DataError
 from taut.formulations.batch.unit_seconds import Machine
 from taut.formulations.degrees import divisors
 from taut.planning.stack import DEFAULT_STACK, memory_model_for
+from taut.prediction.hosts import hosts_of, with_states_on_hosts
 
 DEFAULT_CLUSTERS = {
     "a100": "dgx-a100",
@@ -84,12 +84,8 @@ class Setting:
     per_parameter: ParameterBytes
     overlap: bool
     cp_comm: ContextKind
+    stack: Stack | None = None
     host: Mapping[str, float] = field(default_factory=dict)
-    offload_zero: tuple[int, ...] = (0, 1, 2, 3)
-    offload_recompute: tuple[str, ...] = RECOMPUTE
-    offload_pipelines: bool = True
-    offload_shares: str = "any"
-    offload_modules: tuple[str, ...] = OFFLOAD_MODULES
 
 
 def setting_of(row: ConfigurationRow, given: Given) -> Setting:
@@ -102,9 +98,7 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
     known = _of_device(given.calibration, device) or _calibration(row, stack, device, precision)
     memory = given.memory_model or _memory_model(row, stack, device, precision, known)
     asked = {"precision": precision, "grad_precision": row.grad_precision}
-    memory = memory.model_copy(update=asked)
-    if row.optimizer_offload_fraction:
-        memory = _offloaded(row, memory, stack)
+    memory = with_states_on_hosts(row, memory.model_copy(update=asked), stack)
     chosen = known or uncalibrated(device)
     if known is None:
         chosen = chosen.model_copy(update=memory.kept)
@@ -127,54 +121,9 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
         per_parameter=parameter_bytes(precision, row.grad_precision),
         overlap=stack is not None and stack.overlap_grad_reduce,
         cp_comm=runs.cp_comm[0] if runs else "p2p",
-        host=_host(row, device) if row.optimizer_offload_fraction or row.activation_offload_fraction else {},
-        offload_zero=tuple(stack.zero_beside_offload(row.optimizer_offload_fraction)) if stack else (0, 1, 2, 3),
-        offload_recompute=tuple(stack.offload_activations) if stack else RECOMPUTE,
-        offload_pipelines=stack is None or stack.offload_pipelines,
-        offload_shares=stack.offload_shares if stack else "any",
-        offload_modules=tuple(stack.offload_modules) if stack else OFFLOAD_MODULES,
+        stack=stack,
+        host=hosts_of(row, lambda: load_cluster(row.cluster or default_cluster(device)).nodes[0]),
     )
-
-
-def _host(row: ConfigurationRow, device: DeviceSpec) -> dict[str, float]:
-    """The memory of the hosts of a row's nodes: of each GPU what it has in the cluster that is named, or its own."""
-    node = load_cluster(row.cluster or default_cluster(device)).nodes[0]
-    gpus, found = min(row.gpus_per_node, row.n_gpus), dict[str, float]()
-    if node.host_memory_gbytes is not None:
-        rate = node.host_memory_gbytes / node.gpus_per_node * gpus
-        found |= {"host_memory_gbytes": rate, "host_memory_efficiency": node.host_memory_efficiency}
-    if node.host_memory_gib is not None:
-        found["host_memory_gib"] = node.host_memory_gib / node.gpus_per_node * gpus
-    return found
-
-
-def _offloaded(row: ConfigurationRow, memory: MemoryModel, stack: Stack | None) -> MemoryModel:
-    """The memory model with the row's share of optimizer states on the host, where the framework has it."""
-    share = row.optimizer_offload_fraction
-    if stack is not None and not stack.zero_beside_offload(share):
-        raise DataError(f"optimizer_offload_fraction is {share:g}, not in {stack.name}, expected 0")
-    return MemoryModel.parse({**memory.model_dump(), "optimizer_offload_fraction": share}, memory.name)
-
-
-def lacks_on_hosts(row: ConfigurationRow, setting: Setting) -> str:
-    """What a row has on the host that its framework does not put there; empty where it does."""
-    if row.optimizer_offload_fraction and row.dp * row.cp > 1 and row.zero not in setting.offload_zero:
-        beside = " or ".join(map(str, setting.offload_zero))
-        return f"zero is {row.zero}, expected {beside} beside optimizer_offload_fraction"
-    share = row.activation_offload_fraction
-    if not share:
-        return ""
-    if row.offload_modules:
-        if lacking := [module for module in row.offload_modules if module not in setting.offload_modules]:
-            return f"offload_modules: the stack has not {lacking[0]}, expected none"
-        full = "offload_modules: full recompute keeps no inputs of modules, expected recompute none or selective"
-        return full if row.recompute == "full" else ""
-    stages = row.pp > 1 and not setting.offload_pipelines
-    if stages or row.recompute not in setting.offload_recompute:
-        words = f"activation_offload_fraction is {share:g} beside pp {row.pp} and recompute {row.recompute}"
-        return f"{words}, which the stack has not, expected 0"
-    part = setting.offload_shares == "all" and share < 1
-    return f"activation_offload_fraction is {share:g}, expected 0 or 1 in the stack" if part else ""
 
 
 def _framework(row: ConfigurationRow) -> Stack | None:
