@@ -1,6 +1,12 @@
-"""The words of results: a table of cells in columns, and a share in per cent."""
+"""The words of results: tables of cells in columns, reports of texts and tables, and a share in per cent."""
 
 from collections.abc import Sequence
+from io import StringIO
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import OverflowMethod
+    from rich.table import Table
 
 
 def text_table(lines: Sequence[Sequence[str]]) -> str:
@@ -25,6 +31,33 @@ def text_table(lines: Sequence[Sequence[str]]) -> str:
     """
     widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
+def grid(*heads: str, title: str | None = None, folded: str = "") -> "Table":
+    """
+    A table without lines to add rows to.
+
+    ``heads``: of the columns; with ``>`` before it a column is aligned to the right; ``folded``: head of the column
+    whose cells go on in further lines.
+    """
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for head in heads:
+        overflow: OverflowMethod = "fold" if head == folded else "ellipsis"
+        table.add_column(head.removeprefix(">"), justify="right" if head.startswith(">") else "left", overflow=overflow)
+    return table
+
+
+def report(*parts: "str | Table", width: int = 110) -> str:
+    """Texts and tables one below the other in so many columns, without spaces at the ends of lines."""
+    from rich.console import Console
+
+    output = StringIO()
+    console = Console(file=output, width=width, color_system=None, force_jupyter=False)
+    for part in parts:
+        console.print(part, highlight=False, markup=False)
+    return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
 
 def percent(share: float | None, *, places: int | None = None) -> str:

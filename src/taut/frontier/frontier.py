@@ -21,10 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 from taut.data.units import GIB
 from taut.errors import DataError
@@ -34,7 +31,10 @@ from taut.frontier.memory_limits import LeastLimit, gib_of, kib_of, rounded_down
 from taut.planning.plan import Plan
 from taut.solver.certificate.document import StrategySection
 from taut.solver.result import OPTIMALITY_GAP, Status, relative_gap
-from taut.words import percent
+from taut.words import grid, percent, report
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 COLUMNS = ("limit_gib", "status", "step_time_s", "lower_bound_s", "gap", "tokens_per_s", "memory_bytes", "needs_gib")
 
@@ -223,17 +223,11 @@ class Frontier:
 
     def __str__(self) -> str:
         """The frontier in words, the largest limit first."""
-        console = Console(file=StringIO(), width=120, color_system=None, force_jupyter=False)
-        console.print(
+        head = (
             f"{self.model} on {self.cluster}, global batch {self.global_batch}, sequence length "
-            f"{self.sequence_length}, latency model {self.latency_model}: step time by memory limit\n",
-            highlight=False,
+            f"{self.sequence_length}, latency model {self.latency_model}: step time by memory limit\n"
         )
-        console.print(_table(self.points))
-        console.print("\n" + "\n".join(self._notes()), highlight=False)
-        output = console.file
-        assert isinstance(output, StringIO)
-        return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
+        return report(head, _table(self.points), "\n" + "\n".join(self._notes()), width=120)
 
     def _notes(self) -> list[str]:
         """What holds between the points, below them, and what a limit means."""
@@ -254,12 +248,9 @@ def _needs(point: FrontierPoint) -> int:
     return kib_of(point.needs_gib or 0.0)
 
 
-def _table(points: tuple[FrontierPoint, ...]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in ("limit GiB", "step time s", "lower bound s", "gap", "tokens/s", "pp", "tp", "dp", "micro-batch"):
-        table.add_column(column, justify="right")
-    table.add_column("recompute")
-    table.add_column("needs GiB", justify="right")
+def _table(points: tuple[FrontierPoint, ...]) -> "Table":
+    figures = ">limit GiB", ">step time s", ">lower bound s", ">gap", ">tokens/s", ">pp", ">tp", ">dp", ">micro-batch"
+    table = grid(*figures, "recompute", ">needs GiB")
     for point in reversed(points):
         table.add_row(rounded_down(point.limit_gib), *_cells(point))
     return table

@@ -1,20 +1,19 @@
 """The plan in words: strategy, and where the time and the memory go, before its proof."""
 
 from collections.abc import Iterator, Sequence
-from io import StringIO
 from textwrap import wrap
 from typing import TYPE_CHECKING
-
-from rich.console import Console
-from rich.table import Table
 
 from taut.data.units import GIB
 from taut.formulations.space import strategy_sentence
 from taut.planning.proof import proof
 from taut.planning.tables import batch_words, described_cluster, device_ranges, nodes_of_expert_groups, stage_records
 from taut.solver.certificate.document import MeshDocument, PlanDocument
+from taut.words import grid, report
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from taut.solver.certificate.document import AnyDocument, MeshesSection, StrategySection
 
 LABEL = 12
@@ -42,16 +41,9 @@ def summary(plan: "AnyDocument", *, width: int = 110, details: str = "", spaces:
     ``details``: what is to stand before the proof; ``spaces``: lines of the status of several spaces, where the plan's
     own is one of them.
     """
-    console = Console(file=StringIO(), width=width, color_system=None, force_jupyter=False)
-    console.print(_wrapped(_head(plan), width), highlight=False, markup=False)
-    console.print(_time_table(plan))
-    console.print(_stage_table(plan))
-    if details:
-        console.print(details, highlight=False, markup=False)
-    console.print(_wrapped(proof(plan, spaces), width), highlight=False, markup=False)
-    output = console.file
-    assert isinstance(output, StringIO)
-    return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
+    tables = _time_table(plan), _stage_table(plan)
+    proven = _wrapped(proof(plan, spaces), width)
+    return report(_wrapped(_head(plan), width), *tables, *([details] if details else []), proven, width=width)
 
 
 def _wrapped(lines: list[str], width: int) -> str:
@@ -141,11 +133,8 @@ def parts_of(plan: "AnyDocument") -> dict[str, float]:
     return {words: plan.predicted.breakdown_s[part] for part, words in named.items()}
 
 
-def _time_table(plan: "AnyDocument") -> Table:
-    table = Table(title="where the step's time goes", title_justify="left", box=None, pad_edge=False)
-    table.add_column("part")
-    table.add_column("seconds", justify="right")
-    table.add_column("share", justify="right")
+def _time_table(plan: "AnyDocument") -> "Table":
+    table = grid("part", ">seconds", ">share", title="where the step's time goes")
     total = plan.predicted.step_time_s
     for words, seconds in parts_of(plan).items():
         if words == PARTS["constant"] and seconds == 0.0:
@@ -160,16 +149,13 @@ def _traffic(strategy: "StrategySection") -> str:
     return f"traffic of {', '.join(['tensor', *more][:-1])} and {more[-1]} ranks" if more else ""
 
 
-def _stage_table(plan: "AnyDocument") -> Table:
+def _stage_table(plan: "AnyDocument") -> "Table":
     """One row a stage; the kind of device where the cluster has several, and the degrees where those differ by it."""
-    table = Table(title="\nstages", title_justify="left", box=None, pad_edge=False)
     stages, meshed = stage_records(plan), isinstance(plan, MeshDocument)
     several = len({stage["device"] for stage in stages}) > 1
-    for column in ("stage", "layers", "recompute", *(["device"] if several else [])):
-        table.add_column(column)
-    for column in (*(("tp", "dp") if meshed else ()), "memory GiB", "margin", "capacity"):
-        table.add_column(column, justify="right")
-    table.add_column("devices", overflow="fold")
+    kinds, degrees = ["device"] * several, [">tp", ">dp"] if meshed else []
+    figures = *kinds, *degrees, ">memory GiB", ">margin", ">capacity"
+    table = grid("stage", "layers", "recompute", *figures, "devices", title="\nstages", folded="devices")
     devices = plan.devices if isinstance(plan, MeshDocument) else plan.placement.devices
     for stage in stages:
         table.add_row(

@@ -1,16 +1,15 @@
 """A simulated step in words: its time beside the closed form's, where it goes, and memory."""
 
-from io import StringIO
 from typing import TYPE_CHECKING
-
-from rich.console import Console
-from rich.table import Table
 
 from taut.data.units import GIB
 from taut.formulations.simulation.operators import STREAMS
 from taut.simulation.meshes import MeshSimulation
+from taut.words import grid, report
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from taut.simulation.result import Simulation
 
 WORDS = {
@@ -34,13 +33,8 @@ MOST_ROWS = 16
 
 def summary(found: "Simulation | MeshSimulation", *, width: int = 110) -> str:
     """Text of a simulation."""
-    console = Console(file=StringIO(), width=width, color_system=None, force_jupyter=False)
-    console.print("\n".join(_lines(found)), highlight=False)
-    console.print("")
-    console.print(_mesh_table(found) if isinstance(found, MeshSimulation) else _table(found))
-    output = console.file
-    assert isinstance(output, StringIO)
-    return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
+    table = _mesh_table(found) if isinstance(found, MeshSimulation) else _table(found)
+    return report("\n".join(_lines(found)), "", table, width=width)
 
 
 def _lines(found: "Simulation | MeshSimulation") -> list[str]:
@@ -77,22 +71,19 @@ def _graph(found: "Simulation") -> list[str]:
     ]
 
 
-def _mesh_table(found: MeshSimulation) -> Table:
+def _mesh_table(found: MeshSimulation) -> "Table":
     """When every stage ends its passes, and its memory."""
-    table = Table("device", "kind", "passes end", "GiB", box=None, pad_edge=False, header_style="")
+    table = grid("device", "kind", "passes end", "GiB")
     for stage, ended in zip(found.plan.stages, found.timeline.ended, strict=True):
         memory = f"{stage['memory_bytes'] / GIB:.1f} of {stage['capacity_bytes'] / GIB:.0f}"
         table.add_row(f"stage {stage['stage']}", stage["device"], f"{ended:.6g} s", memory)
     return table
 
 
-def _table(found: "Simulation") -> Table:
+def _table(found: "Simulation") -> "Table":
     """Share of the step in which each stream is busy, bubble and memory, by device of the first simulated pipeline."""
-    table = Table(box=None, pad_edge=False, header_style="")
-    table.add_column("device")
     shown = [name for name in STREAMS if max(found.utilisation[name]) > 0]
-    for name in (*shown, "bubble", "peak GiB", "of"):
-        table.add_column(name, justify="right")
+    table = grid("device", *(f">{name}" for name in (*shown, "bubble", "peak GiB", "of")))
     ranks = found.graph.ranks
     for rank in range(min(ranks, MOST_ROWS)):
         busy = [f"{found.utilisation[name][rank]:.1%}" for name in shown]

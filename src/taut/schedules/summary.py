@@ -1,32 +1,23 @@
 """A schedule in words: what was compared, what was found, what is proven."""
 
 import math
-from io import StringIO
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-
-from taut.words import percent
+from taut.words import grid, percent, report
 
 MOST_LISTED = 12
 """Devices whose figures fit into a line."""
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from taut.schedules.found import FoundSchedule
 
 
 def summary(found: "FoundSchedule", *, width: int = 110) -> str:
     """Text of a schedule that was found."""
-    console = Console(file=StringIO(), width=width, color_system=None, force_jupyter=False)
-    console.print(_pipeline_line(found), highlight=False)
-    if found.compared:
-        console.print("")
-        console.print(_table(found))
-    console.print("\n".join(_lines(found)), highlight=False)
-    output = console.file
-    assert isinstance(output, StringIO)
-    return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
+    compared: list[str | Table] = ["", _table(found)] if found.compared else []
+    return report(_pipeline_line(found), *compared, "\n".join(_lines(found)), width=width)
 
 
 def head_line(found: "FoundSchedule") -> str:
@@ -82,14 +73,9 @@ def _pipeline_line(found: "FoundSchedule") -> str:
     )
 
 
-def _table(found: "FoundSchedule") -> Table:
+def _table(found: "FoundSchedule") -> "Table":
     """One row per kind, the fastest first, with those that do not fit at the end."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("kind")
-    table.add_column("placement")
-    for column in ("makespan", "span", "bubble", "peak memory"):
-        table.add_column(column, justify="right")
-    table.add_column("")
+    table = grid("kind", "placement", ">makespan", ">span", ">bubble", ">peak memory", "")
     for each in found.compared:
         table.add_row(
             each.kind,
