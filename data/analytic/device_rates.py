@@ -30,12 +30,14 @@ nvfp4          fitted, (2): one scale for 16, on Blackwell                 1/2 +
     ``cast_transpose``). In other recipes the casts are part of the products, (2).
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from numpy.typing import ArrayLike
 
+from taut.data.analytic.kernel_floors import BestRate, best_bandwidth, fastest_kernels
 from taut.data.analytic.operator_times import ELEMENT, OperatorModel
 from taut.data.arrays import Floats
 from taut.data.device import QUANTIZED, DeviceSpec, Precision
@@ -85,6 +87,19 @@ class Operators(Protocol):
         """Seconds of causal attention cores forward."""
         ...
 
+    def attention_backward_seconds(
+        self,
+        batch: ArrayLike,
+        seq: ArrayLike,
+        heads: ArrayLike,
+        kv_heads: ArrayLike,
+        head_dim: ArrayLike,
+        window: ArrayLike | None = None,
+        /,
+    ) -> Floats:
+        """Seconds of causal attention cores backward."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
@@ -98,7 +113,8 @@ class Rates:
     activation of experts are part of their products' kernels, ``fused_loss`` that the logits' gradient takes their
     place, ``imbalance`` the load of the fullest rank's experts over the mean, ``summed`` the bytes of a number of
     the experts' outputs where expert ranks gather all of their tokens and sum these, 0 where they do not.
-    ``layer_factors`` are those of layers of some shapes (``taut.data.layers.layer_factor``).
+    ``layer_factors`` are those of layers of some shapes (``taut.data.layers.layer_factor``). ``fastest`` are the rates
+    of the fastest kernels that were measured (``taut.data.analytic.kernel_floors``), None where operators were.
     """
 
     operators: Operators
@@ -117,6 +133,7 @@ class Rates:
     imbalance: float = 1.0
     summed: int = 0
     layer_factors: tuple[LayerFactor, ...] = ()
+    fastest: "Rates | None" = None
 
     @property
     def logit_bytes(self) -> int:
@@ -166,7 +183,7 @@ def rates_of(
         chosen = _in_precision(chosen, device, precision)
     rated = chosen if isinstance(chosen, OperatorModel) else stated
     as_cast = precision == "fp8" and fp8_inputs
-    return Rates(
+    rates = Rates(
         operators=chosen,
         product=rated.gemm["product"] / rated.peak,
         memory_bandwidth=device.memory_bandwidth,
@@ -183,6 +200,26 @@ def rates_of(
         imbalance=imbalance,
         summed=summed,
         layer_factors=tuple(layer_factors),
+    )
+    if operators is None:
+        return replace(rates, fastest=_fastest(rates, device, precision, ()))
+    if isinstance(operators, OperatorModel):
+        return replace(rates, fastest=_fastest(rates, device, precision, operators.best))
+    return rates
+
+
+def _fastest(rates: Rates, device: DeviceSpec, precision: Precision, best: Sequence[BestRate]) -> Rates:
+    """The same work by the fastest kernels that were measured, or at the device's peaks, and no launches."""
+    kernels = fastest_kernels(best, device, precision)
+    return replace(
+        rates,
+        operators=kernels,
+        head=None if rates.head is None else fastest_kernels(best, device, "bf16"),
+        product=1.0 / (device.peak_flops(precision) or math.inf),
+        memory_bandwidth=best_bandwidth(best, device),
+        memory_efficiency=1.0,
+        launch=0.0,
+        layer_factors=(),
     )
 
 

@@ -3,7 +3,9 @@ Layer costs without a profile: the work of a layer by the device's operator mode
 
 Seconds of a pass are the terms of ``taut.data.analytic.layer_work`` times a calibration's coefficients; without a
 calibration, memory traffic runs at the device's stated share of its bandwidth and everything else as the operator model
-has it. Embedding and head are priced likewise, and the optimizer moves 30 bytes per parameter.
+has it. No pass is priced below what the fastest kernels ever measured would take
+(``taut.data.analytic.kernel_floors``), unless the device's own operators were. Embedding and head are priced likewise,
+and the optimizer moves 30 bytes per parameter.
 
 Layers with experts, latent attention or norms of queries and keys have the work and keep the bytes of
 ``taut.data.analytic.routed_layers``. The head keeps its logits in single precision, with a fused loss in half. Of
@@ -41,6 +43,7 @@ from taut.data.analytic.layer_work import (
     Passes,
     block_passes,
     embedding_passes,
+    floors_of,
     head_passes,
     recomputed,
     selective_shares,
@@ -301,28 +304,29 @@ def _rows(
         tokens = batch * layer.seq // cp
         for ranks in _ranks_of_experts(layer, tp, expert_degrees):
             own = rates if ranks.ep > 1 else even
-            plain = _passes(layer, shape, tp, own, ranks)
-            again = (
-                recomputed_terms(layer, shape, tp, own, plain.forward, modules, ranks)
-                if modules
-                else plain.forward * selective_shares(shape, rates)
-            )
+            plain, again = _passes(layer, shape, tp, own, ranks, modules)
+            quickest = None
+            if own.fastest is not None:
+                quickest = _passes(layer, shape, tp, replace(own.fastest, imbalance=own.imbalance), ranks, modules)
             for recompute in RECOMPUTE:
                 kept = kept_of(layer, recompute, tokens, own, ranks.share(tp), modules)
                 moved = offloaded(layer, away, recompute, modules, tokens, own, ranks.share(tp))
                 key = Key(device, layer.kind, tp, batch, layer.seq, recompute, cp, *ranks)
-                yield _row(priced, key, recomputed(plain, recompute, again), kept, moved)
+                floors = None if quickest is None else recomputed(quickest[0], recompute, quickest[1])
+                yield _row(priced, key, recomputed(plain, recompute, again), floors, kept, moved)
     first, last = model.blocks[0], model.blocks[-1]
     if model.vocab and first.seq % cp == last.seq % cp == 0:
         tokens = batch * first.seq // cp
+        fast = rates.fastest
         copy = embedding_passes(tokens, first.hidden, rates)
-        yield _row(
-            priced, Key(device, EMBEDDING, tp, batch, first.seq, "none", cp), copy, Kept(tokens * first.hidden, 0, 0)
-        )
-        tokens = batch * last.seq // cp
-        head = head_passes(tokens, last.hidden, model.padded_vocab(tp) // tp, rates)
+        least = None if fast is None else embedding_passes(tokens, first.hidden, fast)
+        key = Key(device, EMBEDDING, tp, batch, first.seq, "none", cp)
+        yield _row(priced, key, copy, least, Kept(tokens * first.hidden, 0, 0))
+        tokens, words = batch * last.seq // cp, model.padded_vocab(tp) // tp
+        head = head_passes(tokens, last.hidden, words, rates)
+        least = None if fast is None else head_passes(tokens, last.hidden, words, fast)
         held = Kept(2 * element * tokens * last.hidden, rates.logit_bytes * tokens * model.padded_vocab(tp), 0)
-        yield _row(priced, Key(device, HEAD, tp, batch, last.seq, "none", cp), head, held)
+        yield _row(priced, Key(device, HEAD, tp, batch, last.seq, "none", cp), head, least, held)
 
 
 def _ranks_of_experts(layer: LayerSpec, tp: int, expert_degrees: list[int]) -> Iterator[ExpertRanks]:
@@ -333,14 +337,24 @@ def _ranks_of_experts(layer: LayerSpec, tp: int, expert_degrees: list[int]) -> I
         yield from (ExpertRanks(ep, etp) for ep in suited for etp in sorted({1, tp}))
 
 
-def _passes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ranks: ExpertRanks) -> Passes:
-    if is_plain(layer):
-        return block_passes(shape, rates)
-    return routed_passes(layer, shape, tp, rates, ranks)
+def _passes(
+    layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ranks: ExpertRanks, modules: tuple[Module, ...]
+) -> tuple[Passes, Floats]:
+    """Terms of a layer's passes without recompute, and of the forward work that selective recompute repeats."""
+    plain = block_passes(shape, rates) if is_plain(layer) else routed_passes(layer, shape, tp, rates, ranks)
+    if modules:
+        return plain, recomputed_terms(layer, shape, tp, rates, plain.forward, modules, ranks)
+    return plain, plain.forward * selective_shares(shape, rates)
 
 
-def _row(priced: _Priced, key: Key, passes: Passes, kept: Kept, moved: Kept = NOTHING) -> CostRow:
-    forward, input_grad, weight_grad = (float(terms @ priced.coefficients) for terms in passes)
+def _row(
+    priced: _Priced, key: Key, passes: Passes, fastest: Passes | None, kept: Kept, moved: Kept = NOTHING
+) -> CostRow:
+    """A row from the terms of its passes, as priced and by the fastest kernels."""
+    seconds = [float(terms @ priced.coefficients) for terms in passes]
+    if fastest is not None:
+        seconds = [max(priced_s, float(floor)) for priced_s, floor in zip(seconds, floors_of(fastest), strict=True)]
+    forward, input_grad, weight_grad = seconds
     without, with_sp = _on_a_rank(kept, key.tp)
     away, away_sp = _on_a_rank(moved, key.tp)
     return CostRow.model_validate(

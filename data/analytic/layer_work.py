@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from taut.data.analytic.device_rates import Operators, Rates
-from taut.data.analytic.operator_times import ATTENTION_BACKWARD, ELEMENT
+from taut.data.analytic.operator_times import ELEMENT
 from taut.data.arrays import Floats
 from taut.data.layers.layer_factor import factors_at
 
@@ -189,6 +189,15 @@ def head_passes(tokens: ArrayLike, hidden: ArrayLike, vocab: ArrayLike, rates: R
     )
 
 
+def floors_of(passes: Passes) -> Passes:
+    """
+    Floors of passes, (...) each, from their terms at the rates of the fastest kernels.
+
+    They are the sums of all terms, of which launches are 0 (``taut.data.analytic.kernel_floors`` (5)).
+    """
+    return Passes(*(terms.sum(axis=-1) for terms in passes))
+
+
 def recomputed(passes: Passes, recompute: str, again: Floats) -> Passes:
     """
     The passes with what is recomputed before the input gradient added to it.
@@ -215,8 +224,8 @@ def attention_core(shape: LayerShape, rates: Rates, *, backward: bool = False) -
     """Seconds of the attention core, forward or backward, (2)."""
     sizes = (shape.batch, shape.seq, shape.heads, shape.kv_heads, shape.head_dim, shape.window)
     if rates.fused_attention:
-        forward = rates.operators.attention_seconds(*sizes)
-        return ATTENTION_BACKWARD * forward if backward else forward
+        core = rates.operators
+        return core.attention_backward_seconds(*sizes) if backward else core.attention_seconds(*sizes)
     scores = shape.batch * shape.seq * shape.heads * shape.window
     product = rates.product * 4.0 * scores * shape.head_dim
     traffic = UNFUSED_BYTES_PER_SCORE / ELEMENT * rates.element * scores / rates.memory_bandwidth

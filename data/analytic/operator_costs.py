@@ -249,6 +249,18 @@ class MeasuredOperators:
         times = np.asarray(seq, dtype=np.float64) / np.asarray(reach, dtype=np.float64)
         return np.asarray(times * self.attention.seconds(*sizes))
 
+    def attention_backward_seconds(
+        self,
+        batch: ArrayLike,
+        seq: ArrayLike,
+        heads: ArrayLike,
+        kv_heads: ArrayLike,
+        head_dim: ArrayLike,
+        window: ArrayLike | None = None,
+    ) -> Floats:
+        """Seconds of one attention core backward, (2)."""
+        return ATTENTION_BACKWARD * self.attention_seconds(batch, seq, heads, kv_heads, head_dim, window)
+
 
 def costs_from_operators(
     gemms: GemmTable,

@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import Field, model_validator
 
+from taut.data.analytic.kernel_floors import BestRate
 from taut.data.arrays import Floats
 from taut.data.device import Precision
 from taut.data.spec import NotNegative, Positive, Spec
@@ -102,7 +103,8 @@ class OperatorModel(RecipeProducts):
     Coefficients of (1) and (2) for one device, with the peak rates that they are relative to.
 
     ``recipes`` holds those of products in narrower formats by precision. ``source`` says what was fitted, ``assumed``
-    what was not; an error is None where nothing was fitted.
+    what was not; an error is None where nothing was fitted. ``best`` are the best measured rates of the device's
+    kernels (``taut.data.analytic.kernel_floors``).
     """
 
     device: str
@@ -111,6 +113,7 @@ class OperatorModel(RecipeProducts):
     attention: dict[str, NotNegative]
     attention_error: FitError | None = None
     recipes: dict[Precision, RecipeProducts] = {}
+    best: list[BestRate] = []
 
     @model_validator(mode="after")
     def _complete_attention(self) -> "OperatorModel":
@@ -160,6 +163,18 @@ class OperatorModel(RecipeProducts):
         sizes = (batch, seq, heads, kv_heads, head_dim, seq if window is None else window)
         terms = attention_terms(*sizes, self.peak, self.memory_bandwidth)
         return _weighted(terms, [self.attention[term] for term in ATTENTION_TERMS])
+
+    def attention_backward_seconds(
+        self,
+        batch: ArrayLike,
+        seq: ArrayLike,
+        heads: ArrayLike,
+        kv_heads: ArrayLike,
+        head_dim: ArrayLike,
+        window: ArrayLike | None = None,
+    ) -> Floats:
+        """Seconds of attention cores backward, (3); sizes and shape as of ``attention_seconds``."""
+        return ATTENTION_BACKWARD * self.attention_seconds(batch, seq, heads, kv_heads, head_dim, window)
 
 
 def _weighted(terms: Floats, coefficients: list[float]) -> Floats:

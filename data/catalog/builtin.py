@@ -7,6 +7,7 @@ Each section is a YAML file of ``data/catalog`` with one entry a name; profiles 
 from functools import cache
 from importlib.resources import as_file, files
 
+from taut.data.analytic.kernel_floors import BestRate
 from taut.data.analytic.operator_times import OperatorModel
 from taut.data.calibration import Calibration
 from taut.data.catalog.devices import catalog_device, catalog_section
@@ -40,6 +41,12 @@ def catalog_calibrations() -> dict[str, Calibration]:
 def catalog_operators() -> dict[str, OperatorModel]:
     """Built-in operator models by device name, with the device's half-precision peak rates."""
     return {name: _catalog_operator(name) for name in catalog_section("operators")}
+
+
+@cache
+def catalog_floors() -> dict[str, BestRate]:
+    """Best measured rates of kernels by name."""
+    return {name: BestRate.parse(values, f"catalog floor {name}") for name, values in catalog_section("floors").items()}
 
 
 def catalog_stacks() -> dict[str, Stack]:
@@ -94,9 +101,9 @@ def _catalog_operator(name: str) -> OperatorModel:
         "peak_tflops": device.peak_tflops.get("bf16") or device.peak_tflops.get("fp16"),
         "memory_bandwidth_gbytes": device.memory_bandwidth_gbytes,
     }
-    return OperatorModel.parse(
-        {"device": name, **rates, **catalog_section("operators")[name]}, f"catalog operators of {name}"
-    )
+    best = [row for row in catalog_floors().values() if name in row.devices]
+    given = {"device": name, **rates, **catalog_section("operators")[name], "best": [row.model_dump() for row in best]}
+    return OperatorModel.parse(given, f"catalog operators of {name}")
 
 
 def catalog_cluster(name: str) -> ClusterSpec:

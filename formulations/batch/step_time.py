@@ -11,6 +11,7 @@ A configuration is a chain of L equal layers divided over the chunks of pp stage
     ``counts`` and ``order_counts`` find is how often that w waits for each unit of work, and x are these counts times
     the units' terms (``taut.formulations.batch.unit_seconds``), with the largest optimizer of any device and a
     constant of 1.
+    A pass at its floor has its own terms times what they lack, so that :math:`T(c) = c x` holds there too.
 (3) A coefficient below 1 on gradient rings stands for what a stack hides. Reductions that overlap are hidden by the
     model itself, and then priced at the rate of NCCL's rings (``taut.data.calibration``).
 
@@ -46,7 +47,7 @@ from taut.formulations.batch.counts import (
     closed_counts,
     ordered_counts,
 )
-from taut.formulations.batch.unit_seconds import Layouts, Machine, hop_seconds, layouts, pass_terms
+from taut.formulations.batch.unit_seconds import Layouts, Machine, hop_seconds, layouts, pass_floors, pass_terms
 from taut.formulations.gradient_reductions import BUCKET_PER_REPLICA, LEAST_BUCKET
 
 COMPUTE, PIPELINE, DATA, OPTIMIZER, CONSTANT, GATHER = slice(0, 5), 5, 6, 7, 8, 9
@@ -60,13 +61,15 @@ class StepForm:
     """
     The step time of configurations as a function of a calibration's coefficients, (1).
 
-    ``passes`` (rows, 9, 5) and ``hops`` (rows, 2) hold the units' terms, ``optimizer`` (rows,) the seconds of the
-    largest; ``overlap`` says whose reductions overlap, and ``rings_where_hidden`` is (3)'s coefficient.
+    ``passes`` (rows, 9, 5) and ``hops`` (rows, 2) hold the units' terms, ``floors`` (rows, 9) the least seconds of work
+    of the passes, ``optimizer`` (rows,) the seconds of the largest; ``overlap`` says whose reductions overlap, and
+    ``rings_where_hidden`` is (3)'s coefficient.
     """
 
     rows: Rows
     schedule: Ints
     passes: Floats
+    floors: Floats
     hops: Floats
     optimizer: Floats
     overlap: Flags
@@ -82,7 +85,7 @@ class StepForm:
         """Terms at coefficient 1 of what is waited for at these, (rows, terms), (2); ``data_parallel`` above 0."""
         prices = self._prices(coefficients)
         counts, found = self._counts(prices), np.ones((len(self.schedule), len(TERMS)))
-        found[:, COMPUTE] = np.einsum("ru,rut->rt", counts[:, :INSIDE], self.passes)
+        found[:, COMPUTE] = np.einsum("ru,rut->rt", counts[:, :INSIDE], self._at_floors(coefficients))
         found[:, PIPELINE] = (counts[:, [INSIDE, BETWEEN]] * self.hops).sum(axis=1)
         found[:, DATA] = counts[:, REDUCED] * prices[:, REDUCED] / coefficients[DATA]
         found[:, OPTIMIZER], found[:, GATHER] = self.optimizer, counts[:, GATHERED]
@@ -91,13 +94,25 @@ class StepForm:
     def layer_terms(self, coefficients: Floats) -> Floats:
         """What passes of layers alone are of ``terms``, without what tensor ranks exchange in them, (rows, terms)."""
         counts, found = self._counts(self._prices(coefficients)), np.zeros((len(self.schedule), len(TERMS)))
-        found[:, WORK] = np.einsum("ru,rut->rt", counts[:, OF_LAYERS], self.passes[:, OF_LAYERS, WORK])
+        passes = self._at_floors(coefficients)
+        found[:, WORK] = np.einsum("ru,rut->rt", counts[:, OF_LAYERS], passes[:, OF_LAYERS, WORK])
+        return found
+
+    def _at_floors(self, coefficients: Floats) -> Floats:
+        """Terms of the passes, of those below their floors times what they lack, (rows, 9, 5), (2)."""
+        work = self.passes[..., WORK] @ coefficients[WORK]
+        below = (work < self.floors) & (work > 0.0)
+        if not below.any():
+            return self.passes
+        found = self.passes.copy()
+        found[below, WORK] *= (self.floors[below] / work[below])[:, None]
         return found
 
     def _prices(self, coefficients: Floats) -> Floats:
         """Seconds of every unit, (rows, units)."""
         prices, rings = np.empty((len(self.schedule), UNITS)), coefficients[DATA]
         prices[:, :INSIDE] = self.passes @ coefficients[COMPUTE]
+        prices[:, :INSIDE] += np.maximum(self.floors - self.passes[..., WORK] @ coefficients[WORK], 0.0)
         prices[:, [INSIDE, BETWEEN]] = coefficients[PIPELINE] * self.hops
         prices[:, REDUCED] = np.where(self.overlap & (rings < 1.0), self.rings_where_hidden, rings)
         prices[:, GATHERED] = coefficients[GATHER]
@@ -129,8 +144,10 @@ def step_form(
     shards = np.where(c.zero > 0, c.dp * c.cp, 1)
     optimizer = OPTIMIZER_TRAFFIC_BYTES * held.max(axis=1) / shards / machine.rates.memory_bandwidth
     passes = pass_terms(c, machine).reshape(len(c), INSIDE, -1)
+    floors = pass_floors(c, machine).reshape(len(c), INSIDE)
     rows = _rows(c, layouts(c, machine), held, per_parameter, gather_slowdown)
-    return StepForm(rows, c.schedule, passes, hop_seconds(c, machine), optimizer, c.overlap == 1, rings_where_hidden)
+    hops, overlap = hop_seconds(c, machine), c.overlap == 1
+    return StepForm(rows, c.schedule, passes, floors, hops, optimizer, overlap, rings_where_hidden)
 
 
 def _rows(c: Configurations, lies: Layouts, held: Ints, each: ParameterBytes, slowdown: float) -> Rows:

@@ -4,6 +4,7 @@ What one unit of a configuration's work takes: a layer's passes, a hop, as terms
 (1) Passes of a layer, of the embedding and of the head: forward, gradient by the input, gradient by the weights, in the
     terms gemm, attention, memory and launch (``taut.data.analytic.layer_work``), what recompute repeats with the
     gradient by the input.
+    No pass takes less than the fastest kernels that were measured (``taut.data.analytic.kernel_floors`` (5)).
 (2) The fifth term, tensor_parallel: all-reduces of tensor groups, and what context ranks exchange for attention and
     attention does not hide (``taut.formulations.tables.block_traffic`` (1) to (3)); those that are not forward belong
     to the gradient by the input.
@@ -33,6 +34,7 @@ from taut.data.analytic.layer_work import (
     Passes,
     block_passes,
     embedding_passes,
+    floors_of,
     head_passes,
     recomputed,
     selective_shares,
@@ -80,6 +82,22 @@ def pass_terms(c: Configurations, machine: Machine) -> Floats:
         for place, part in enumerate(passes):
             found[:, kind, place, :4] = part if kind == LAYER else part * some
     found[:, LAYER, :2, 4] = _tensor_rings(c, machine) + _context_seconds(c, machine)
+    return found
+
+
+def pass_floors(c: Configurations, machine: Machine) -> Floats:
+    """Least seconds of the first four terms of every pass, (rows, 3 of what, 3 passes), (1)."""
+    found = np.zeros((len(c), 3, 3))
+    if (fastest := machine.rates.fastest) is None:
+        return found
+    tokens, some = local_tokens(c), c.vocab > 0
+    for kind, passes in (
+        (LAYER, _layer_passes(c, fastest)),
+        (EMBEDDING, embedding_passes(tokens, c.hidden, fastest)),
+        (HEAD, head_passes(tokens, c.hidden, padded_vocabulary(c) // c.tp, fastest)),
+    ):
+        for place, floor in enumerate(floors_of(passes)):
+            found[:, kind, place] = floor if kind == LAYER else floor * some
     return found
 
 

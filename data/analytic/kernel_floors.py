@@ -1,0 +1,203 @@
+r"""
+Floors of kernels: no pass of a layer is priced below what the fastest kernels ever measured on its device would take.
+
+A calibration multiplies terms by fitted coefficients, and a search finds the shapes at which a fit errs most on the low
+side. Sets: kernels q of a pass; classes of kernels with best measured rates :math:`R(x)` at sizes x, in a precision, of
+a device (``data/catalog/floors.yaml``). A rate between two sizes is interpolated in log x; beyond the sizes the last
+one holds. Variables: none. A kernel takes at least
+
+(1) :math:`F / R(F)` for a product of F = 2 m n k FLOP;
+(2) :math:`F / R(\min(m, n, k))` for products in one kernel, of which the least side is the rows of an expert;
+(3) :math:`F / R(w)` for a causal attention core of tokens that attend to w others, forward :math:`F = 2 b a s w d`,
+    half the square, and backward 5/2 of that at a rate of its own;
+(4) :math:`\phi B / W` for B bytes of norms, sums and functions, with the best measured bandwidth W and
+    :math:`\phi = 1/2`, as kernels that are fused leave out at most half of the counted traffic;
+
+and nothing for launches, which graphs hide. A pass runs its kernels one after another, so that with coefficients
+:math:`c_k` and terms :math:`t_k` of ``taut.data.analytic.layer_work``
+
+(5) :math:`t = \max(\sum_k c_k t_k, \sum_q f_q)`.
+
+Terms of a pass may err against each other, as fits do not tell them apart; their sum may not. A precision without rates
+has the device's peak in their place, and attention the half-precision rates times the ratio of peaks, as frameworks
+compute it in either. Rates of collectives and hosts' links are in the same file; what they bound are coefficients
+(``taut.data.calibration``), as those below 1 say what is hidden and not how fast a link is.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from pydantic import Field, model_validator
+
+from taut.data.arrays import Floats
+from taut.data.device import HALF, DeviceSpec, Precision
+from taut.data.spec import Positive, Spec
+from taut.data.units import GIGA, GIGABYTE, TERA
+
+FUSED = 0.5
+"""Phi of (4)."""
+BACKWARD_WORK = 2.5
+"""FLOP of an attention core backward over those forward, (3)."""
+Kernel = Literal[
+    "product",
+    "grouped",
+    "attention",
+    "attention_backward",
+    "memory",
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "host_link",
+]
+
+
+class BestRate(Spec):
+    """
+    Best measured rates of one kind of kernel: TFLOP/s, and GB/s (1e9 bytes) of what moves bytes.
+
+    ``at`` are the sizes of the rates: GFLOP of a product, rows of an expert, tokens that attention reaches, MB of a
+    message; empty where one rate holds for all. ``channels`` is the most channels of an attention head that the rates
+    are for, ``ranks`` those of a collective, on ``nodes`` nodes; collectives have their bus bandwidth.
+    """
+
+    kernel: Kernel
+    devices: Annotated[list[str], Field(min_length=1)]
+    precision: list[Precision] = []
+    at: list[Positive] = []
+    rate: Annotated[list[Positive], Field(min_length=1)]
+    channels: Annotated[int, Field(gt=0)] | None = None
+    ranks: Annotated[int, Field(gt=1)] | None = None
+    nodes: Annotated[int, Field(gt=0)] = 1
+    source: Annotated[str, Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "BestRate":
+        if len(self.rate) != max(len(self.at), 1):
+            raise ValueError(f"rate: has {len(self.rate)} entries, expected one for each size of at")
+        if self.at != sorted(set(self.at)):
+            raise ValueError("at: expected growing sizes")
+        return self
+
+    def curve(self, unit: float) -> "Curve":
+        """The rates in SI units, at sizes in units of this many."""
+        sizes = np.log(np.array(self.at or [1.0]) * unit)
+        return Curve(sizes, np.array(self.rate) * (TERA if self.kernel in COMPUTING else GIGABYTE))
+
+
+COMPUTING = ("product", "grouped", "attention", "attention_backward")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Rates at the logarithms of sizes; one rate for all sizes if there is one."""
+
+    log_sizes: Floats
+    rates: Floats
+
+    def at(self, size: Floats) -> Floats:
+        """Rates at sizes, interpolated in their logarithm, with the last ones beyond."""
+        if len(self.rates) == 1:
+            return np.full(np.shape(size), self.rates[0])
+        return np.asarray(np.interp(np.log(np.maximum(size, np.finfo(np.float64).tiny)), self.log_sizes, self.rates))
+
+
+@dataclass(frozen=True)
+class FastestKernels:
+    """
+    Seconds of the fastest kernels that were measured, (1) to (3), with the methods of an operator model.
+
+    ``attention`` and ``backward`` hold rates by the most channels of a head, in growing order.
+    """
+
+    product: Curve
+    grouped: Curve
+    attention: list[tuple[float, Curve]] = field(default_factory=list)
+    backward: list[tuple[float, Curve]] = field(default_factory=list)
+
+    def gemm_seconds(self, m: ArrayLike, n: ArrayLike, k: ArrayLike, groups: ArrayLike = 1.0) -> Floats:
+        """Least seconds of matrix products, (1) and (2)."""
+        rows, columns, sums, count = (np.asarray(size, dtype=np.float64) for size in (m, n, k, groups))
+        flop = 2.0 * rows * columns * sums * count
+        alone = flop / self.product.at(flop)
+        if not np.any(count > 1):
+            return np.asarray(alone)
+        together = flop / self.grouped.at(np.minimum(np.minimum(rows, columns), sums))
+        return np.where(count > 1, together, alone)
+
+    def attention_seconds(
+        self,
+        batch: ArrayLike,
+        seq: ArrayLike,
+        heads: ArrayLike,
+        kv_heads: ArrayLike,
+        head_dim: ArrayLike,
+        window: ArrayLike | None = None,
+    ) -> Floats:
+        """Least seconds of attention cores forward, (3)."""
+        return self._attention(self.attention, 1.0, batch, seq, heads, head_dim, seq if window is None else window)
+
+    def attention_backward_seconds(
+        self,
+        batch: ArrayLike,
+        seq: ArrayLike,
+        heads: ArrayLike,
+        kv_heads: ArrayLike,
+        head_dim: ArrayLike,
+        window: ArrayLike | None = None,
+    ) -> Floats:
+        """Least seconds of attention cores backward, (3)."""
+        reach = seq if window is None else window
+        return self._attention(self.backward, BACKWARD_WORK, batch, seq, heads, head_dim, reach)
+
+    @staticmethod
+    def _attention(curves: list[tuple[float, Curve]], times: float, *sizes: ArrayLike) -> Floats:
+        samples, tokens, queries, channels, reach = (np.asarray(size, dtype=np.float64) for size in sizes)
+        flop = times * 2.0 * samples * queries * tokens * reach * channels
+        rate = curves[-1][1].at(reach)
+        for most, curve in reversed(curves[:-1]):
+            rate = np.where(channels <= most, curve.at(reach), rate)
+        return np.asarray(flop / rate)
+
+
+def fastest_kernels(best: Iterable[BestRate], device: DeviceSpec, precision: Precision) -> FastestKernels:
+    """The fastest kernels of a device in a precision, its peak in the place of what was not measured."""
+    rows = list(best)
+    peak = np.array([device.peak_flops(precision) or np.inf])
+    core = np.array([device.attention_flops(precision) or np.inf])
+    nothing, fastest = np.zeros(1), Curve(np.zeros(1), peak)
+    product = _curve(rows, "product", precision, GIGA, fastest)
+    # Without rates of grouped products the best of all products holds: at few rows they are slower still.
+    grouped = _curve(rows, "grouped", precision, 1.0, Curve(nothing, np.array([product.rates.max()])))
+    half = next((one for one in HALF if one in device.peak_tflops), precision)
+    quicker = (device.peak_flops(precision) or 1.0) / (device.peak_flops(half) or 1.0) if precision != half else 1.0
+    return FastestKernels(
+        product,
+        grouped,
+        _heads(rows, "attention", half, max(quicker, 1.0), Curve(nothing, core * max(quicker, 1.0))),
+        _heads(rows, "attention_backward", half, max(quicker, 1.0), Curve(nothing, core * max(quicker, 1.0))),
+    )
+
+
+def best_bandwidth(best: Iterable[BestRate], device: DeviceSpec) -> float:
+    """Bytes per second of counted traffic that no fused kernel exceeds, (4)."""
+    found = [max(row.rate) * GIGABYTE for row in best if row.kernel == "memory"]
+    return max(found, default=device.memory_bandwidth) / FUSED
+
+
+def _curve(rows: list[BestRate], kernel: Kernel, precision: Precision, unit: float, otherwise: Curve) -> Curve:
+    found = [row.curve(unit) for row in rows if row.kernel == kernel and precision in row.precision]
+    return found[0] if found else otherwise
+
+
+def _heads(
+    rows: list[BestRate], kernel: Kernel, half: Precision, quicker: float, otherwise: Curve
+) -> list[tuple[float, Curve]]:
+    """Rates by the most channels of a head, in half precision times what another one is quicker."""
+    found = [row for row in rows if row.kernel == kernel and half in row.precision]
+    curves = [(float(row.channels or np.inf), row.curve(1.0)) for row in found]
+    curves.sort(key=lambda one: one[0])
+    return [(most, Curve(curve.log_sizes, curve.rates * quicker)) for most, curve in curves] or [(np.inf, otherwise)]
