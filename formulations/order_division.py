@@ -39,12 +39,11 @@ from taut.formulations.least_traffic import seconds_of_best
 from taut.formulations.mechanisms.shards import optimizer_shards
 from taut.formulations.order_times import candidate_order
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import Order
+from taut.formulations.schedules.plan_orders import Order, device_of_chunk
 from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.formulations.tables.memory import (
-    MANY,
     budgets,
     bytes_per_parameter,
     held_counts,
@@ -211,6 +210,42 @@ class ChunkProblem:
         return [np.flatnonzero(self.order.device == d) for d in range(len(self.counts))]
 
 
+class ChunkBytes(NamedTuple):
+    """
+    Bytes of (2) for figures of ranges.
+
+    ``held`` for a parameter, and ``of_experts`` more for one of experts; ``logits`` and ``kept`` (recompute,), factors
+    of logits and of what stays of a micro-batch; ``always`` on every device, of which ``passing`` for a moment; and
+    ``budget`` of the largest device, in whole KiB.
+    """
+
+    held: float
+    of_experts: float
+    logits: float
+    kept: Floats
+    always: float
+    passing: float
+    budget: float
+
+
+def chunk_bytes(problem: PlanningProblem, candidate: Candidate, device: Ints, *, margin: bool) -> ChunkBytes:
+    """Bytes of (2) of a candidate with chunks on devices (C,), the memory margin kept free or not."""
+    tables, memory = problem.tables(candidate), problem.memory_of(candidate)
+    held, of_expert = bytes_per_parameter(memory, candidate)
+    allowed = [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
+    passing = least_passing(tables, memory, allowed, device)
+    return ChunkBytes(
+        held=held,
+        # Fewer devices share what is held of an expert's parameter than of others.
+        of_experts=max(of_expert - held, 0.0),
+        logits=memory.coefficient("logits"),
+        kept=kept_coefficients(memory),
+        always=overhead(memory, candidate) + passing,
+        passing=passing,
+        budget=float(budgets(memory, problem.capacity_kib, margin=margin).max() // KIB * KIB),
+    )
+
+
 def chunk_problem(
     problem: PlanningProblem,
     candidate: Candidate,
@@ -244,17 +279,14 @@ def chunk_problem(
     ChunkProblem
         Data of (1) and (2).
     """
-    tables, memory = problem.tables(candidate), problem.memory_of(candidate)
-    held, of_expert = (bytes_per_parameter(memory, candidate, experts) for experts in (0, MANY))
-    order = candidate_order(candidate)
-    allowed = [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
-    passing = least_passing(tables, memory, allowed, order.device)
-    hosted = len(order.device) // candidate.pp
+    tables, device = problem.tables(candidate), device_of_chunk(*candidate.order_key[:3])
+    order, each = candidate_order(candidate), chunk_bytes(problem, candidate, device, margin=margin)
+    hosted = len(device) // candidate.pp
     reduced = least_reduction(problem, candidate, ring * problem.bytes_per_parameter(candidate), tied, hosted)
     return ChunkProblem(
         order=order,
         micro_batches=candidate.num_micro_batches,
-        counts=held_counts(candidate, ahead=problem.hides_exchange(candidate)),
+        counts=held_counts(candidate.order_key, ahead=problem.hides_exchange(candidate)),
         passes=_least_passes(problem, candidate, gather),
         edge=problem.coefficient("pipeline") * edge / 2,
         ring=reduced.slope,
@@ -262,13 +294,12 @@ def chunk_problem(
         waits_for_all=problem.latency.waits_for_every_stage,
         constant=problem.constant_seconds + reduced.constant,
         parameters=tables.parameters.astype(float),
-        held=held,
-        activation=kept_coefficients(memory)[:, None, None] * tables.activation,
-        # Fewer devices share what is held of an expert's parameter than of others.
-        beside=memory.coefficient("logits") * tables.logits + max(of_expert - held, 0.0) * tables.experts,
-        always=overhead(memory, candidate) + passing,
-        passing=passing,
-        budget=float(budgets(memory, problem.capacity_kib, margin=margin).max() // KIB * KIB),
+        held=each.held,
+        activation=each.kept[:, None, None] * tables.activation,
+        beside=each.logits * tables.logits + each.of_experts * tables.experts,
+        always=each.always,
+        passing=each.passing,
+        budget=each.budget,
         stated=problem.stated_divisions(candidate),
         ends=candidate.end_parts,
     )

@@ -77,6 +77,8 @@ from taut.formulations.schedules.plan_orders import ORDER_PRICED, GivenOrder
 
 MOST_SEQUENCES = 10_000_000
 LayersKey = tuple[BlockShape, int, bool, float, bool]
+OrderKey = tuple[str, int, int, int, tuple[str, ...]]
+"""Schedule, pipeline devices, chunks of each, micro-batches, and the words of an order that is given."""
 
 OTHER_DEGREES = "dp", "cp_comm", "etp"
 """What follows from the degrees of pipelines, tensor and context ranks."""
@@ -273,7 +275,7 @@ class Candidate:
         return self.of_tensor_groups and alike and not self.is_order_priced
 
     @property
-    def order_key(self) -> tuple[str, int, int, int, tuple[str, ...]]:
+    def order_key(self) -> OrderKey:
         """What the order of the passes depends on (``taut.formulations.schedules.plan_orders``)."""
         return self.schedule, self.pp, self.vpp, self.num_micro_batches, self.order
 

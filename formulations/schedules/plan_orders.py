@@ -172,11 +172,18 @@ def _given(pipeline: ScheduleProblem, schedule: str, orders: tuple[Ints, ...]) -
     return found
 
 
-@lru_cache(maxsize=4096)
 def in_flight_counts(
     schedule: str, pp: int, vpp: int, num_micro_batches: int, words: tuple[str, ...] = ()
 ) -> tuple[Ints, ...]:
     """Counts of micro-batches in flight that every device goes through, (1): for each (states, vpp), none dominated."""
+    if schedule == "interleaved-1f1b":
+        # Counts repeat after pp v forward passes, and all begin to before the first (v + 1) pp of them are done.
+        num_micro_batches = min(num_micro_batches, 3 * pp)
+    return _counts(schedule, pp, vpp, num_micro_batches, words)
+
+
+@lru_cache(maxsize=4096)
+def _counts(schedule: str, pp: int, vpp: int, num_micro_batches: int, words: tuple[str, ...]) -> tuple[Ints, ...]:
     passes, first, device = order_of(schedule, pp, vpp, num_micro_batches, words)
     place = np.array([np.count_nonzero(device[:c] == d) for c, d in enumerate(device.tolist())])
     found = []

@@ -57,7 +57,7 @@ from taut.data.memory import MemoryModel
 from taut.data.units import KIB, SATURATED_BYTES
 from taut.formulations.mechanisms.shards import shard_memory
 from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
-from taut.formulations.space import Candidate
+from taut.formulations.space import Candidate, OrderKey
 from taut.formulations.tables.stage_tables import StageTables
 from taut.formulations.terms import MOMENTS, MemoryTerm, bytes_in_passes, bytes_of_moment, device_bytes
 
@@ -254,9 +254,9 @@ def device_memory(
     return DeviceMemory(tables, model, candidate, device, counts, budgets(model, capacity_kib), ahead)
 
 
-def held_counts(candidate: Candidate, *, ahead: bool) -> tuple[Ints, ...]:
+def held_counts(order: OrderKey, *, ahead: bool) -> tuple[Ints, ...]:
     """For every device the micro-batches of each chunk that it holds, passes side by side or not, (n, chunks), (9)."""
-    counts = in_flight_counts(*candidate.order_key)
+    counts = in_flight_counts(*order)
     return tuple(_one_more(each) for each in counts) if ahead else counts
 
 
@@ -273,26 +273,25 @@ def least_passing(tables: StageTables, memory: MemoryModel, allowed: list[int], 
     ``tables``, ``memory``: bytes of every range, and their coefficients; ``allowed``: indices of the recomputes that a
     chunk may choose; ``device``: device of every chunk (C,).
     """
-    workspace, buffers = (
-        _least_of_devices(np.diagonal(figure, 1), device)
-        for figure in (tables.workspace[allowed].min(axis=0), tables.buffers)
-    )
-    return memory.coefficient("workspace") * workspace + memory.coefficient("buffers") * buffers
+    parts = np.stack((np.diagonal(tables.workspace[allowed].min(axis=0), 1), np.diagonal(tables.buffers, 1)))
+    # A chunk has at least one of so many parts, from its number on; their least is found by doubling.
+    chunks, window, width = len(device), parts.shape[1] - len(device) + 1, 1
+    while 2 * width <= window:
+        parts, width = np.minimum(parts[:, :-width], parts[:, width:]), 2 * width
+    least = np.minimum(parts[:, :chunks], parts[:, window - width : window - width + chunks])
+    most = np.zeros((2, int(device.max()) + 1))
+    np.maximum.at(most, (slice(None), device), least)
+    workspace, buffers = most.min(axis=1).tolist()
+    return float(memory.coefficient("workspace") * workspace + memory.coefficient("buffers") * buffers)
 
 
-def _least_of_devices(parts: Ints, device: Ints) -> float:
-    """The least of the devices' largest figures, from those of single parts (L,), (10)."""
-    more, most = len(parts) - len(device), np.zeros(device.max() + 1)
-    for chunk, host in enumerate(device.tolist()):
-        most[host] = max(most[host], parts[chunk : chunk + more + 1].min())
-    return float(most.min())
-
-
-def bytes_per_parameter(memory: MemoryModel, candidate: Candidate, experts: int) -> float:
-    """Least bytes of weight, gradient and state for each of ``MANY`` parameters, so many of them of experts, (11)."""
-    many = shard_memory(np.array(MANY), np.array(0), experts, memory, candidate)
+def bytes_per_parameter(memory: MemoryModel, candidate: Candidate) -> tuple[float, float]:
+    """Least bytes of weight, gradient and state for each of ``MANY`` parameters, of experts none or all, (11)."""
+    experts = np.array([0, MANY])
+    many = shard_memory(np.full(2, MANY), np.zeros(2, np.int64), experts, memory, candidate)
     # Bytes were rounded up to whole ones; the factor takes back more than that.
-    return float(bytes_of_moment(many, "always")) / MANY * (1 - 1e-8)
+    others, of_experts = (np.asarray(bytes_of_moment(many, "always")) / MANY * (1 - 1e-8)).tolist()
+    return others, of_experts
 
 
 def overhead(model: MemoryModel, candidate: Candidate) -> int:

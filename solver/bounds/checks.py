@@ -156,10 +156,10 @@ def _order(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
 
 def _order_memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
     """Infinity if the witness proves the missing bytes that it names; minus infinity otherwise."""
-    lacking = ladder.missing_of_chunks(candidate)
-    if lacking > 0 and witness == {"missing": lacking, "missing_kib": -(-lacking // KIB)}:
-        # Derived before, with another margin.
-        return math.inf
+    named = witness.get("missing")
+    if isinstance(named, int) and 0 < named <= ladder.missing_of_chunks(candidate):
+        # In closed form, or derived before with another margin.
+        return math.inf if witness == {"missing": named, "missing_kib": -(-named // KIB)} else -math.inf
     missing = missing_bytes(chunked(ladder.problem, candidate, ladder.links, margin=ladder.margin), witness)
     if not (missing > 0 and math.ceil(missing / KIB) == witness.get("missing_kib")):
         return -math.inf

@@ -53,6 +53,7 @@ from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING, LayerSeconds, layer_seconds, relaxation_bound
 from taut.solver.layer_division.memory_excess import Need, division_need
+from taut.solver.order_priced.chunk_memory import memory_of_chunks
 from taut.solver.order_priced.pricing import ROUNDING as ORDER_ROUNDING
 from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration
 from taut.solver.placement.exact.joint import has_joint
@@ -153,8 +154,12 @@ class Ladder:
             self._needs[candidate] = Need(need, stage)
 
     def missing_of_chunks(self, candidate: Candidate) -> int:
-        """Bytes that devices lack with all their chunks, by a proof that is kept; not positive without one."""
-        return self._lacking.get(candidate, 0) - self._room(candidate)
+        """Bytes that devices lack with all their chunks, in closed form or by a proof that is kept; else at most 0."""
+        if candidate not in self._lacking:
+            found = memory_of_chunks(self.problem, candidate, margin=self.margin)
+            missing = 0 if found is None else found.missing()
+            self._lacking[candidate] = self._room(candidate) + missing if missing else 0
+        return self._lacking[candidate] - self._room(candidate)
 
     def turns(self, candidates: Sequence[Candidate]) -> Iterator[int]:
         """Places of candidates, those with common tables in a row, and the rows by their least bound ``balance``."""

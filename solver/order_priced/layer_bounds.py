@@ -90,7 +90,7 @@ def linear_figures(given: ChunkProblem) -> list[Lines]:
     until = np.concatenate((np.zeros((FIGURES, 1)), single.cumsum(axis=1)), axis=1)
     within = ALIKE * until[:, -1:]
     apart = np.abs(tables - (until[:, None, :] - until[:, :, None])) > within[..., None]
-    if apart[:, _rising(size)].any():
+    if apart[:, rising(size)].any():
         return []
     one = single[:, -2]
     differing = np.flatnonzero((np.abs(single[:, 1:-1] - one[:, None]) > within).any(axis=0))
@@ -99,16 +99,16 @@ def linear_figures(given: ChunkProblem) -> list[Lines]:
     if last > MOST_DIFFERING:
         return []
     cut = float(given.edge[1:-1].min())
-    return [_lines(given, single, case, last, cut) for case in _cases(last, given.num_chunks)]
+    return [_lines(given, single, case, last, cut) for case in cases_of(last, given.num_chunks)]
 
 
 @lru_cache(maxsize=8)
-def _rising(size: int) -> Flags:
+def rising(size: int) -> Flags:
     """Whether a range has a layer, by start and end (L+1, L+1)."""
     return np.triu(np.ones((size + 1, size + 1), np.bool_), 1)
 
 
-def _cases(differing: int, chunks: int) -> Iterator[tuple[int, ...]]:
+def cases_of(differing: int, chunks: int) -> Iterator[tuple[int, ...]]:
     """Of layers behind the first one how many the first chunks have (5): all but the last number are exact."""
     if differing == 0 or chunks == 1:
         yield (differing,)

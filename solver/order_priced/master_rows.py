@@ -119,7 +119,7 @@ class MasterRows:
         """Device of every row (2), and micro-batches in flight of each of its chunks."""
         if not self.with_memory:
             return []
-        return [(d, row) for d, counts in enumerate(self.given.counts) for row in _extreme_counts(counts)]
+        return [(d, row) for d, counts in enumerate(self.given.counts) for row in extreme_counts(counts)]
 
     def kept(self, weights: Floats) -> "MasterRows":
         """The paths of devices, and of the others those with weights (paths,)."""
@@ -211,11 +211,14 @@ class MasterRows:
 
     def path_seconds(self, divisions: Sequence[Division], first: int = 0) -> Floats:
         """Seconds (1) of the paths from one on in every division, (paths, divisions)."""
-        for k in range(len(self._numbers), len(self.paths)):
-            self._numbers.append(_numbers(self.paths[k], self.tails[k]))
         if len(divisions) == 0 or first == len(self.paths):
             return np.zeros((len(self.paths) - first, len(divisions)))
-        figures = np.array([self._figures(division) for division in divisions])
+        return self.seconds_of(np.array([self._figures(division) for division in divisions]), first)
+
+    def seconds_of(self, figures: Floats, first: int = 0) -> Floats:
+        """Seconds (1) of the paths from one on, from figures of divisions (n, figures), (paths, n)."""
+        for k in range(len(self._numbers), len(self.paths)):
+            self._numbers.append(_numbers(self.paths[k], self.tails[k]))
         return np.asarray(np.array(self._numbers[first:]) @ figures.T)
 
     def _figures(self, division: Division) -> Floats:
@@ -228,10 +231,14 @@ class MasterRows:
 
     def excess(self, division: Division) -> Floats:
         """Bytes (2) beyond the budget, (memory rows,)."""
-        given, i, j = self.given, division.starts, division.ends
+        return np.asarray(self.excess_of(division.ends[None], division.recompute_index)[0])
+
+    def excess_of(self, ends: Ints, recompute: Ints | int) -> Floats:
+        """Bytes (2) beyond the budget of divisions (n, C) under the recompute of chunks, (n, memory rows)."""
+        given, i, j = self.given, starts_of(ends), ends
         held = given.held * given.parameters[i, j] + given.beside[i, j]
-        kept = given.activation[division.recompute_index, i, j]
-        return np.asarray(self._in_flight @ kept + self._members @ held) - (given.budget - given.always)
+        kept = given.activation[recompute, i, j]
+        return np.asarray(kept @ self._in_flight.T + held @ self._members.T - (given.budget - given.always))
 
     @cached_property
     def _members(self) -> Floats:
@@ -248,10 +255,24 @@ class MasterRows:
         return table
 
 
-def _extreme_counts(counts: Ints) -> Ints:
+def extreme_counts(counts: Ints) -> Ints:
     """Of the counts (n, chunks) of a device the row with most in all, and for each chunk the row with most of it."""
     rows = {int(counts.sum(axis=1).argmax()), *(int(k) for k in counts.argmax(axis=0))}
     return counts[sorted(rows)]
+
+
+def starts_of(ends: Ints) -> Ints:
+    """First layers of chunks, from their ends (n, C)."""
+    return np.pad(ends[:, :-1], ((0, 0), (1, 0)))
+
+
+def division_figures(given: ChunkProblem, ends: Ints) -> Floats:
+    """Figures of divisions (n, C) with the one recompute, as a path numbers them, (n, figures)."""
+    i, j, count = starts_of(ends), ends, len(ends)
+    passes = given.passes[:, int(given.recomputes[0]), i, j].transpose(1, 0, 2).reshape(count, -1)
+    transfers = np.where(given.away, given.edge[ends[:, :-1]], 0.0)
+    devices = (given.order.device[:, None] == np.arange(len(given.counts))).astype(float)
+    return np.concatenate((passes, transfers, given.parameters[i, j] @ devices), axis=1)
 
 
 def durations(given: ChunkProblem, division: Division) -> tuple[Floats, Floats]:

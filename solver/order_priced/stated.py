@@ -1,76 +1,106 @@
 r"""
-Bound on the divisions that a framework states, one by one, of a candidate that is priced by its order.
+Bound on divisions one by one, of a candidate that is priced by its order: on those that a framework states, or on all.
 
-Sets: the divisions k of ``ChunkProblem.stated``, each with the one recompute that all chunks share. Data: those of
+Sets: the divisions k of ``ChunkProblem.stated``, or where none are stated all divisions if they are few, as where a
+model has hardly more layers than chunks. All chunks share one recompute. Data: those of
 ``taut.formulations.order_division``. With :math:`T_k` its seconds (1) or (1'), and m micro-batches,
 
-(1) a device takes m times the passes of its chunks, so :math:`T_k \ge b_k = m \max_d \sum_{c \in d} t_c +
-    \text{constant}`;
-(2) no placement of a division that fits is faster than :math:`T_k`, and one fits only if it violates no row (2) there,
-    beyond rounding. Over these the least :math:`T_k` is a lower bound. They are taken by ascending :math:`b_k`, until
-    that is no better than the least found, or ``MOST_PASSES`` were priced: the least of both is a bound still;
+(1) no placement of a division that fits is faster than :math:`T_k`, and one fits only if it violates no row (2) there,
+    beyond rounding. Over these the least :math:`T_k` is a lower bound;
+(2) :math:`T_k` is at least the seconds of any path through the order (``taut.solver.order_priced.master_rows`` (1)).
+    The division with the least such bound is priced, and its critical path raises the bounds of all others, until none
+    is below the best or the limit. With ``MOST_PASSES`` priced, the least of all is a bound still;
 (3) where none fits, every division lacks the most bytes of its rows at least, and the least of these is missing.
 
-It is exact but for what (2) leaves out of memory and for links that are not the best.
+It is exact but for what ``taut.formulations.order_division`` (2) leaves out of memory and for links that are not the
+best.
 """
 
+import math
 from collections.abc import Iterator
+from itertools import combinations
 
 import numpy as np
 
+from taut.data.arrays import Floats, Ints
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.strategy import Division
-from taut.solver.order_priced.master_rows import MasterRows, least_makespan
+from taut.solver.order_priced.master_rows import MasterRows, division_figures, least_makespan
 from taut.solver.order_priced.pricing import ROUNDING
 
 MOST_PASSES = 20_000_000
 """Passes that are priced at most, over all divisions: some tenths of a second."""
 
 
+MOST_LISTED = 8192
+"""Divisions that count as few: as many as those of 128 layers into 126 chunks."""
+
+
 def is_listed(given: ChunkProblem) -> bool:
-    """Whether the bound applies: divisions are listed, and chunks share one recompute."""
+    """Whether the bound applies without a search: a framework states the divisions, and chunks share one recompute."""
     return given.stated is not None and len(given.recomputes) == 1
 
 
+def number_of(given: ChunkProblem) -> int:
+    """Divisions that are listed where chunks share one recompute; 0 for too many."""
+    if given.stated is not None or len(given.recomputes) != 1:
+        return len(given.stated) if is_listed(given) and given.stated is not None else 0
+    every = math.comb(given.num_layers - 1, given.num_chunks - 1)
+    return every if every <= MOST_LISTED else 0
+
+
+def _ends(given: ChunkProblem) -> Ints:
+    """Ends of the chunks of all divisions that are listed (n, C)."""
+    if given.stated is not None:
+        return np.asarray(given.stated.cumsum(axis=1))
+    layers, joined = given.num_layers, given.num_layers - given.num_chunks
+    # Places without a cut are fewer than those with one.
+    places = np.array(list(combinations(range(1, layers), joined)), dtype=np.int64)
+    places = places.reshape(math.comb(layers - 1, joined), joined)
+    cut = np.ones((len(places), layers + 1), np.bool_)
+    cut[:, 0] = False
+    np.put_along_axis(cut, places, False, axis=1)
+    return np.nonzero(cut)[1].reshape(len(places), given.num_chunks)
+
+
 def by_busiest(given: ChunkProblem, recompute: int) -> Iterator[tuple[float, Division]]:
-    """Stated divisions with one recompute by ascending seconds (1) of the busiest device, with those."""
+    """Stated divisions with one recompute by ascending seconds of the busiest device's passes, with those."""
     assert given.stated is not None
-    ends = given.stated.cumsum(axis=1)
+    ends, kinds = _ends(given), np.full(given.num_chunks, recompute)
     each = given.passes.sum(axis=0)[recompute, ends - given.stated, ends]
     devices = np.stack([each[:, given.hosted(d)].sum(axis=1) for d in range(len(given.counts))], axis=1)
     seconds = given.micro_batches * devices.max(axis=1) * (1 - ROUNDING) + given.constant
-    kinds = np.full(given.num_chunks, recompute)
     for k in np.argsort(seconds, kind="stable").tolist():
         yield float(seconds[k]), Division.of_ends(ends[k], kinds)
 
 
-def stated_seconds(given: ChunkProblem) -> tuple[float, tuple[Division, ...]]:
-    """Bound (2) in seconds, infinite where nothing fits, and the divisions that were priced, the best first."""
-    rows, best, left = MasterRows(given), np.inf, MOST_PASSES
-    priced: list[tuple[float, Division]] = []
-    for busiest, division in by_busiest(given, int(given.recomputes[0])):
-        if busiest >= best:
-            break
-        if _lacking(rows, division) > 0:
-            continue
-        if left <= 0:
-            best = busiest
-            break
-        left -= len(given.order.passes)
-        priced.append((least_makespan(given, division), division))
+def stated_seconds(given: ChunkProblem, limit: float = np.inf) -> tuple[float, tuple[Division, ...]]:
+    """Bound (2) up to a limit in seconds, infinite where nothing fits, and the priced divisions, the best first."""
+    rows, ends = MasterRows(given), _ends(given)
+    ends = ends[_lacking(rows, ends) <= 0]
+    if not len(ends):
+        return np.inf, ()
+    figures, kinds = division_figures(given, ends), np.full(given.num_chunks, given.recomputes[0])
+    least = rows.seconds_of(figures).max(axis=0) + given.constant
+    best, left, priced = np.inf, MOST_PASSES, list[tuple[float, Division]]()
+    while left > 0 and least.min() < min(best, limit):
+        k, known, left = int(least.argmin()), len(rows.paths), left - len(given.order.passes)
+        priced.append((least_makespan(given, division := Division.of_ends(ends[k], kinds)), division))
         best = min(best, priced[-1][0])
+        rows.critical_row(figures[k])
+        if len(rows.paths) > known:
+            least = np.maximum(least, rows.seconds_of(figures, known)[0] + given.constant)
+        least[k] = np.inf
     priced.sort(key=lambda each: each[0])
-    return best * (1 - ROUNDING), tuple(division for _, division in priced)
+    return float(min(best, least.min())) * (1 - ROUNDING), tuple(division for _, division in priced)
 
 
 def stated_missing(given: ChunkProblem) -> float:
-    """Bytes (3) that every stated division lacks; 0 where one fits."""
-    rows = MasterRows(given)
-    every = (_lacking(rows, division) for _, division in by_busiest(given, int(given.recomputes[0])))
-    return float(min(every, default=0.0))
+    """Bytes (3) that every listed division lacks; 0 where one fits."""
+    return float(_lacking(MasterRows(given), _ends(given)).min(initial=np.inf))
 
 
-def _lacking(rows: MasterRows, division: Division) -> float:
-    """Bytes beyond the budget of the worst row, 0 within rounding."""
-    worst = float(rows.excess(division).max())
-    return worst if worst > ROUNDING * max(rows.given.budget, 1.0) else 0.0
+def _lacking(rows: MasterRows, ends: Ints) -> Floats:
+    """Bytes beyond the budget of the worst row of divisions (n, C), 0 within rounding, (n,)."""
+    worst = rows.excess_of(ends, int(rows.given.recomputes[0])).max(axis=1)
+    return np.where(worst > ROUNDING * max(rows.given.budget, 1.0), worst, 0.0)

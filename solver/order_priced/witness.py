@@ -13,8 +13,8 @@ by one of
 (3) the limit, weights of paths and prices of memory (``taut.solver.order_priced.lagrangian`` (1) and (3)), which hold
     for any such weights and any prices that are not negative.
 
-Where divisions are listed one by one (``taut.solver.order_priced.stated``), a witness is their number, and the check
-prices them again.
+Where divisions are listed one by one (``taut.solver.order_priced.stated``), a witness is their number, with the limit
+up to which they were priced, and the check prices them again.
 
 Missing memory is proven by prices (``taut.solver.order_priced.lagrangian`` (2)), or (4) by bytes with which, on every
 device, the devices still take too few layers.
@@ -38,7 +38,7 @@ from taut.solver.order_priced.lagrangian import bounded_pricing, dual_value, mem
 from taut.solver.order_priced.layer_bounds import Cases, Leaf, Split, least_of_leaves, linear_paths
 from taut.solver.order_priced.master_rows import MasterRows, MeanFigures
 from taut.solver.order_priced.pricing import ROUNDING
-from taut.solver.order_priced.stated import is_listed, stated_missing, stated_seconds
+from taut.solver.order_priced.stated import number_of, stated_missing, stated_seconds
 
 Number = Annotated[int, Field(ge=0, le=2**31)]
 Amount = Annotated[float, Field(ge=0, le=1e30)]
@@ -124,9 +124,11 @@ class _ByCapacity(_Plain):
 
 class _ByListing(_Plain):
     stated: Number
+    limit_s: Limit | None = None
 
 
-class _MissingByListing(_ByListing):
+class _MissingByListing(_Plain):
+    stated: Number
     missing_kib: int | None = None
 
 
@@ -159,7 +161,8 @@ def rederived(given: ChunkProblem, witness: dict[str, Any]) -> float:
     except (ValidationError, RecursionError):
         return -np.inf
     if isinstance(parsed, _ByListing):
-        return stated_seconds(given)[0] if _is_listed(given, parsed) else -np.inf
+        limit = np.inf if parsed.limit_s is None else parsed.limit_s
+        return stated_seconds(given, limit)[0] if _is_listed(given, parsed) else -np.inf
     if isinstance(parsed, _ByCapacity):
         value = parsed.limit_s if _is_refuted(given, parsed.limit_s) else -np.inf
     elif isinstance(parsed, _ByBranches):
@@ -259,9 +262,9 @@ def missing_bytes(given: ChunkProblem, witness: dict[str, Any]) -> float:
     return missing if 0 < missing < np.inf else -np.inf
 
 
-def _is_listed(given: ChunkProblem, parsed: _ByListing) -> bool:
+def _is_listed(given: ChunkProblem, parsed: _ByListing | _MissingByListing) -> bool:
     """Whether divisions are listed one by one, as many as a witness says."""
-    return is_listed(given) and given.stated is not None and len(given.stated) == parsed.stated
+    return 0 < number_of(given) == parsed.stated
 
 
 def _figures(given: ChunkProblem, stated: _Critical) -> MeanFigures | None:

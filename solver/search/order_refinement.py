@@ -9,7 +9,8 @@ Refinements of a candidate that is priced by its order.
 (3) placement as for any candidate (``taut.solver.search.refinement``);
 (4) the bound rises branch by branch (``taut.solver.order_priced.branch_and_bound``), where need be after it was
     computed anew within the limit of a better plan, which leaves devices fewer options; and for the candidate that
-    determines the global bound its division is annealed from a high temperature, in turns with its branches.
+    determines the global bound its division is annealed from a high temperature, in turns with its branches. Where
+    there are few divisions all of them are priced instead (``taut.solver.order_priced.stated``).
 
 Orders are adapted to divisions by an alternating local search over both. A schedule on the V runs its passes in an
 order that does not depend on the times, unless one was adapted. Candidates that differ in ZeRO and sequence parallelism
@@ -31,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from taut.data.units import KIB
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V, GivenOrder
@@ -38,7 +40,7 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.chunk_racks import chunk_racks
-from taut.solver.bounds.computations import order
+from taut.solver.bounds.computations import Evaluation, order
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_division.divide import Partition
@@ -51,6 +53,7 @@ from taut.solver.order_priced.dominance import dominates, inherited, likely_domi
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.placing import constructed
 from taut.solver.order_priced.pricing import ROUNDING
+from taut.solver.order_priced.stated import number_of, stated_missing, stated_seconds
 from taut.solver.result import CandidateBound, Limits, Source
 from taut.solver.search.incumbent import Best
 from taut.solver.search.rack_trees import rack_bound
@@ -283,6 +286,8 @@ class OrderRefining:
             return self._bound_anew(bound, at)
         if branching.given.stated is None and self._cool(bound, at, branching):
             return True
+        if isinstance(branching, LayerTree) and number_of(branching.given) and not branching.given.slow.hops:
+            return self._list(bound, at, branching)
         known, more = branching.incumbent[0], branching.branch()
         seconds = branching.seconds * (1 - ROUNDING)
         if seconds > bound.lower_bound:
@@ -293,6 +298,21 @@ class OrderRefining:
         if not more and bound.lower_bound < self._enough:
             self._highest = min(self._highest, bound.lower_bound)
         return more or at.draft is not None or at.division is not None
+
+    def _list(self, bound: CandidateBound, at: Standing, tree: LayerTree) -> bool:
+        """Price all divisions of a candidate that has few, (4)."""
+        limit, at.branching = self._enough * ABOVE, None
+        seconds, divisions = stated_seconds(tree.given, limit)
+        if math.isinf(seconds):
+            lacking = math.ceil(stated_missing(tree.given) / KIB)
+            witness: dict[str, Any] = {"stated": number_of(tree.given), "missing_kib": lacking}
+            return infeasible(bound, Evaluation(seconds=seconds, source=Source.ORDER_MEMORY, witness=witness))
+        if seconds > bound.lower_bound:
+            bound.lower_bound, bound.source = seconds, Source.ORDER
+            bound.witness = {"stated": number_of(tree.given), "limit_s": limit}
+        if divisions and seconds < self._best.seconds:
+            self._draft(bound, at, tree.given, divisions[:1])
+        return at.draft is not None or at.division is not None
 
     def _bound_anew(self, bound: CandidateBound, at: Standing) -> bool:
         """Bound an order within the limit of a better plan, if there is one; returns whether it has branches."""

@@ -58,7 +58,7 @@ def scheduled(kind: str, pp: int, vpp: int, m: int) -> Schedule:
 def shapes(kind: str) -> list[tuple[int, int, int]]:
     """Numbers of devices, chunks and micro-batches that a kind is defined for."""
     vpps = (2, 3) if kind == "interleaved-1f1b" else (1,) if kind.startswith("zb-h") else (2,)
-    return [(pp, v, m) for pp in (2, 3, 4) for v in vpps for m in (1, 2, 4, 8, 9, 12) if is_defined(kind, pp, m)]
+    return [(pp, v, m) for pp in (2, 3, 4) for v in vpps for m in (1, 2, 4, 8, 9, 12, 16) if is_defined(kind, pp, m)]
 
 
 @pytest.mark.parametrize("kind", ORDER_PRICED)

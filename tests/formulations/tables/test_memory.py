@@ -71,7 +71,7 @@ def test_a_pass_beside_another_holds_one_more_of_any_chunk() -> None:
     """Beside another micro-batch's pass each count of a device has one more of one of its chunks or another."""
     given = with_hidden_exchanges(HIDDEN[0])
     candidate = next(one for one in given.candidates if one.is_order_priced and given.hides_exchange(one))
-    own, counts = in_flight_counts(*candidate.order_key), held_counts(candidate, ahead=True)
+    own, counts = in_flight_counts(*candidate.order_key), held_counts(candidate.order_key, ahead=True)
     for before, after in zip(own, counts, strict=True):
         expected = {tuple(row + one) for row in before for one in np.eye(candidate.vpp, dtype=int)}
         assert {tuple(row) for row in after} == expected

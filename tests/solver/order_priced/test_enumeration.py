@@ -19,9 +19,11 @@ from taut.solver.bounds.ladder import Ladder
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import margin_free_bound, plan_document
 from taut.solver.order_priced import layer_bounds
+from taut.solver.order_priced.chunk_memory import MemoryOfChunks, memory_of_chunks
 from taut.solver.order_priced.layer_bounds import LayerPaths, Leaf, linear_paths
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.staircases import Ends, ends_of_paths, longest
+from taut.solver.order_priced.stated import number_of, stated_seconds
 from taut.solver.order_priced.witness import rederived
 from taut.solver.result import Limits, State, Status
 from taut.solver.search.rack_trees import rack_bound
@@ -108,6 +110,9 @@ def _bounds(ladder: Ladder, candidate: Candidate, plans: Plans, rng: np.random.G
     note("relaxation", ladder.relaxation(candidate))
     found = order(ladder, candidate, limit)
     note("order", found.seconds)
+    lacking = int((plans.need.max(axis=1)).min()) - int(ladder.problem.budget.max())
+    if (closed := memory_of_chunks(ladder.problem, candidate, margin=True)) and closed.missing() > max(lacking, 0):
+        faults.append(f"{candidate}: devices are said to lack {closed.missing()} bytes, the best lacks {lacking}")
     if found.order is not None:
         given = chunked(ladder.problem, candidate, ladder.links)
         tree = found.order.branching
@@ -116,6 +121,12 @@ def _bounds(ladder: Ladder, candidate: Candidate, plans: Plans, rng: np.random.G
                 break
             note("branches", tree.seconds)
         note("witness", rederived(given, json.loads(json.dumps(found.witness if tree is None else tree.witness()))))
+        if number_of(given):
+            listed = stated_seconds(given, limit)[0]
+            note("list", listed)
+            named = {"stated": number_of(given), **({"limit_s": limit} if np.isfinite(limit) else {})}
+            if (again := rederived(given, named)) != listed and np.isfinite(listed):
+                faults.append(f"{candidate}: a list of divisions says {listed}, and {again} again")
         racks = chunk_racks(ladder.problem, candidate, ladder.links)
         if racks is not None and (by_racks := rack_bound(racks, limit, 0.0, found.order.divisions)):
             note("racks", by_racks.seconds)
@@ -284,19 +295,25 @@ def _beside(patch: pytest.MonkeyPatch) -> None:
 
 def _one_case(patch: pytest.MonkeyPatch) -> None:
     """Differing layers are all in the first chunk, as if there were no other case."""
-    patch.setattr(layer_bounds, "_cases", lambda differing, chunks: iter([(differing,)]))
+    patch.setattr(layer_bounds, "cases_of", lambda differing, chunks: iter([(differing,)]))
 
 
 def _fewer_cases(patch: pytest.MonkeyPatch) -> None:
     """The case is left out in which the first chunk has none of several differing layers."""
-    every = layer_bounds._cases
-    patch.setattr(layer_bounds, "_cases", lambda *given: [*every(*given)][1 if given[0] else 0 :])
+    every = layer_bounds.cases_of
+    patch.setattr(layer_bounds, "cases_of", lambda *given: [*every(*given)][1 if given[0] else 0 :])
 
 
 def _layers(more: int) -> Callable[[pytest.MonkeyPatch], None]:
     """Devices take so many layers more than they may."""
     most = layer_bounds.LayerPaths._most_layers
     return lambda patch: patch.setattr(layer_bounds.LayerPaths, "_most_layers", lambda *given: most(*given) + more)
+
+
+def _fewer_by_memory(patch: pytest.MonkeyPatch) -> None:
+    """Memory leaves devices a layer less than it does."""
+    refutes = MemoryOfChunks.refutes
+    patch.setattr(MemoryOfChunks, "refutes", lambda given, more: refutes(given._replace(least=given.least - 1), more))
 
 
 PLANTED = {
@@ -306,6 +323,7 @@ PLANTED = {
     "a case of differing layers left out": _fewer_cases,
     "most layers rounded up": _layers(1),
     "one layer too few": _layers(-1),
+    "one layer too few by memory": _fewer_by_memory,
 }
 
 
@@ -326,6 +344,7 @@ FALSE = {
     "one case of differing layers": 10,
     "a case of differing layers left out": 10,
     "one layer too few": 5,
+    "one layer too few by memory": 8,
 }
 """A problem whose certificate a bug makes false."""
 

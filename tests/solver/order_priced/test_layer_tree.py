@@ -19,9 +19,11 @@ from taut.solver.order_priced.layer_bounds import Branch, least_missing, least_v
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.master_rows import MasterRows, durations, least_makespan
 from taut.solver.order_priced.staircases import Mixture, mix
+from taut.solver.order_priced.stated import MOST_LISTED, number_of, stated_missing, stated_seconds
 from taut.solver.order_priced.witness import missing_bytes, rederived
 
 TOLERANCE = 1 + 1e-9
+CASES = [(2, 2, 4, 7), (2, 2, 8, 9), (2, 3, 4, 9), (3, 2, 6, 9), (2, 4, 6, 10)]
 
 
 def ranges(layers: Floats) -> Floats:
@@ -84,15 +86,42 @@ def optimum(given: ChunkProblem) -> float:
     return min((least_makespan(given, one) for one in fitting), default=np.inf)
 
 
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("budget", [1e6, 130.0, 60.0])
+def test_few_divisions_are_priced_one_by_one(seed: int, budget: float) -> None:
+    """The least makespan of all that fit is exact, and proven up to a limit; where none fits bytes are missing."""
+    rng = np.random.default_rng(seed)
+    p, v, m, layers = CASES[seed % len(CASES)]
+    given = chunk_problem(rng, p, v, m, layers, budget, differing=seed % 3)
+    every, best, rows = divisions(given), optimum(given), MasterRows(given)
+    assert number_of(given) == len(every) <= MOST_LISTED
+    seconds, found = stated_seconds(given)
+    if np.isinf(best):
+        assert np.isinf(seconds) and stated_missing(given) == min(rows.excess(one).max() for one in every)
+        return
+    assert seconds == pytest.approx(best, rel=1e-8) and least_makespan(given, found[0]) == best
+    assert len(found) < len(every)
+    for limit in (0.9 * best, 1.1 * best):
+        proven = stated_seconds(given, limit)[0]
+        assert min(limit, best) * (1 - 1e-8) <= proven <= best
+        assert rederived(given, {"stated": len(every), "limit_s": limit}) == proven
+    assert rederived(given, {"stated": len(every) + 1}) == -np.inf
+
+
+def test_many_divisions_are_not_listed() -> None:
+    """Nor are those whose chunks may choose their recompute."""
+    rng = np.random.default_rng(0)
+    assert number_of(chunk_problem(rng, 4, 4, 8, 32, 1e6)) == 0
+    given = chunk_problem(rng, 2, 2, 4, 7, 1e6)
+    assert number_of(replace(given, passes=np.repeat(given.passes[:, :1], 3, axis=1))) == 0
+
+
 def grown(given: ChunkProblem, limit: float) -> LayerTree:
     """The tree, branched until it stops."""
     tree = LayerTree(given, linear_paths(given), limit, divisions(given)[:1])
     while tree.branch():
         continue
     return tree
-
-
-CASES = [(2, 2, 4, 7), (2, 2, 8, 9), (2, 3, 4, 9), (3, 2, 6, 9), (2, 4, 6, 10)]
 
 
 @pytest.mark.parametrize(("p", "v", "m", "layers"), CASES)

@@ -1,0 +1,159 @@
+r"""
+Bytes that a device lacks whatever its chunks: a closed form for layers that are alike but for a few.
+
+Sets, data and cases are those of ``taut.solver.order_priced.layer_bounds`` (1) to (5), of which only bytes count here.
+
+(1) Of the counts of micro-batches that device d goes through, row r asks for :math:`m_r` bytes with the least layers
+    :math:`\ell_c` of its chunks, and for at least :math:`u_r` more with each further layer. With E more bytes than
+    there are the device takes at most
+
+    .. math:: B_d(E) = \min_r \Bigl( \sum_{c \in d} \ell_c + \lfloor (E - m_r) / u_r \rfloor \Bigr).
+
+(2) Where :math:`\sum_d B_d(E)` is below the number of layers no division fits, and every one lacks more than E bytes.
+
+It needs no seconds, no links and no order but its counts, so it decides most candidates before anything is priced.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.data.costs import RECOMPUTE
+from taut.data.units import MOST_BYTES
+from taut.formulations.order_division import ChunkBytes, chunk_bytes
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.schedules.plan_orders import ON_V, device_of_chunk
+from taut.formulations.space import Candidate, OrderKey
+from taut.formulations.tables.memory import held_counts
+from taut.solver.order_priced.layer_bounds import ALIKE, MOST_DIFFERING, cases_of, rising
+from taut.solver.order_priced.master_rows import extreme_counts
+
+STEPS = 64
+"""Amounts of memory that are looked at together, twice: a missing amount is known within a hundredth of itself."""
+SCALE = np.geomspace(1 << 20, MOST_BYTES, STEPS).round()
+"""Amounts of the first look, from a mebibyte on, each about a third more than the one before."""
+
+
+class CountRows(NamedTuple):
+    """
+    Counts of micro-batches that may ask for most of a device.
+
+    ``device`` (rows,) ascending, ``first`` (p,) the first row of each device, ``hosts`` (rows, C) whether a chunk is
+    the device's, ``counts`` (rows, C) micro-batches of each chunk, 0 of other devices', and ``fewest`` (rows,).
+    """
+
+    device: Ints
+    first: Ints
+    hosts: Floats
+    counts: Floats
+    fewest: Floats
+
+
+class MemoryOfChunks(NamedTuple):
+    """What the rows of all cases ask of devices, (1): bytes and ``further`` ones, and least layers, (cases, rows)."""
+
+    rows: CountRows
+    asked: Floats
+    further: Floats
+    least: Floats
+    layers: int
+
+    def refutes(self, more: Floats) -> list[bool]:
+        """Whether no division fits with so many more bytes on every device (n,), (2)."""
+        room = more[:, None, None] - self.asked
+        further = np.minimum(np.maximum(room, 0.0) / self.further * (1 + 1e-9) + 1e-9, self.layers).astype(np.int64)
+        # Without the least layers of each chunk there is no division.
+        taken = np.where(room < 0, 0, self.least + further)
+        most = np.minimum(np.minimum.reduceat(taken, self.rows.first, axis=2), self.layers).sum(axis=2)
+        return [bool(each) for each in (most < self.layers).all(axis=1)]
+
+    def missing(self) -> int:
+        """Bytes that some device lacks in every division, within a part of ``STEPS`` of the most proven; 0 for none."""
+        if not self.refutes(np.zeros(1))[0]:
+            return 0
+        passed = sum(self.refutes(SCALE))
+        low, high = SCALE[passed - 1] if passed else 0.0, SCALE[min(passed, STEPS - 1)]
+        between = (low + (high - low) / STEPS * np.arange(STEPS)).round()
+        return int(between[sum(self.refutes(between)) - 1]) + 1
+
+
+def memory_of_chunks(problem: PlanningProblem, candidate: Candidate, *, margin: bool) -> MemoryOfChunks | None:
+    """What devices are asked for; None where bytes are not linear in the layers of chunks, or divisions are stated."""
+    kinds = [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
+    device = device_of_chunk(*candidate.order_key[:3])
+    if len(kinds) != 1 or candidate.schedule in ON_V or not problem.memory.is_sum_of_terms:
+        return None
+    if problem.stated_divisions(candidate) is not None:
+        return None
+    lines = problem.shared(candidate, "bytes of layers", lambda: _lines(problem, candidate, kinds[0]))
+    if lines is None or lines.single.shape[1] < max(len(device), 3):
+        return None
+    rows = _rows(candidate.order_key, problem.hides_exchange(candidate))
+    each = chunk_bytes(problem, candidate, device, margin=margin)
+    figures = _weighed(lines.single, each, each.kept[kinds[0]])
+    asked, further, least = zip(*_asked(figures, lines.differing, rows, each), strict=True)
+    return MemoryOfChunks(rows, np.array(asked), np.array(further), np.array(least), lines.single.shape[1])
+
+
+class _Lines(NamedTuple):
+    """Parameters, experts' ones, bytes of a micro-batch and of logits of layers (4, L); the last that differs."""
+
+    single: Floats
+    differing: int
+
+
+def _lines(problem: PlanningProblem, candidate: Candidate, recompute: int) -> _Lines | None:
+    """Figures of layers, where those of ranges are their sums, and few layers behind the first one differ."""
+    tables = problem.tables(candidate)
+    every = np.stack((tables.parameters, tables.experts, tables.activation[recompute], tables.logits)).astype(float)
+    single = np.diagonal(every, 1, 1, 2)
+    until = np.concatenate((np.zeros((len(every), 1)), single.cumsum(axis=1)), axis=1)
+    within = ALIKE * until[:, -1:]
+    apart = np.abs(every - (until[:, None, :] - until[:, :, None])) > within[..., None]
+    if single.shape[1] < 3 or apart[:, rising(single.shape[1])].any():
+        return None
+    differs = (np.abs(single[:, 1:-1] - single[:, -2:-1]) > within).any(axis=0)
+    last = int(np.flatnonzero(differs).max(initial=-1)) + 1
+    return _Lines(single, last) if last <= MOST_DIFFERING else None
+
+
+def _weighed(single: Floats, each: ChunkBytes, kept: float) -> Floats:
+    """Bytes of layers (2, L): those that are there once, and those for a micro-batch in flight."""
+    parameters, experts, activation, logits = single
+    still = each.held * parameters + each.of_experts * experts + each.logits * logits
+    return np.stack((still, kept * activation))
+
+
+def _asked(
+    figures: Floats, differing: int, rows: CountRows, each: ChunkBytes
+) -> Iterator[tuple[Floats, Floats, Floats]]:
+    """Bytes that rows ask for, for each further layer, and the least layers of their devices, by case."""
+    one, chunks = figures[:, -2], rows.hosts.shape[1]
+    further = np.maximum(one[0] + rows.fewest * one[1], 1e-300)
+    for case in cases_of(differing, chunks):
+        least, none = np.ones(chunks), np.zeros((2, chunks))
+        none[:, 0], none[:, -1], start = figures[:, 0] - one, figures[:, -1] - one, 1
+        for chunk, layers in enumerate(case):
+            least[chunk] = max(layers + (chunk == 0), 1)
+            none[:, chunk] += (figures[:, start : start + layers] - one[:, None]).sum(axis=1)
+            start += layers
+        still, kept = none + one[:, None] * least
+        yield rows.hosts @ still + rows.counts @ kept - (each.budget - each.always), further, rows.hosts @ least
+
+
+@lru_cache(maxsize=1024)
+def _rows(key: OrderKey, ahead: bool) -> CountRows:
+    """The rows of an order; ``ahead``: whether passes of two micro-batches run side by side."""
+    device = device_of_chunk(*key[:3])
+    found = [(d, row) for d, counts in enumerate(held_counts(key, ahead=ahead)) for row in extreme_counts(counts)]
+    of_device = np.array([d for d, _ in found])
+    hosts, counts = device == of_device[:, None], np.zeros((len(found), len(device)))
+    for row, (mine, (_, count)) in zip(counts, zip(hosts, found, strict=True), strict=True):
+        row[mine] = count
+    fewest = np.where(hosts, counts, np.inf).min(axis=1)
+    return CountRows(
+        of_device, np.searchsorted(of_device, np.arange(device.max() + 1)), hosts.astype(float), counts, fewest
+    )
