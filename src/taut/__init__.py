@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from taut.assignment import place as place
     from taut.comparison.compare import compare as compare
-    from taut.comparison.compare import compare_plans as compare_plans
+    from taut.comparison.plans import compare_plans as compare_plans
     from taut.comparison.result import Comparison as Comparison
     from taut.data.calibration import Calibration as Calibration
     from taut.data.cluster import ClusterSpec as ClusterSpec
@@ -118,17 +118,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "taut.assignment": ("place",),
-    "taut.comparison.compare": (
-        "compare",
-        "compare_plans",
-    ),
+    "taut.comparison.compare": ("compare",),
+    "taut.comparison.plans": ("compare_plans",),
     "taut.comparison.result": ("Comparison",),
     "taut.data.calibration": ("Calibration",),
-    "taut.data.cluster": (
-        "ClusterSpec",
-        "NetworkSpec",
-        "NodeSpec",
-    ),
+    "taut.data.cluster": ("ClusterSpec", "NetworkSpec", "NodeSpec"),
     "taut.data.costs": ("CostTable",),
     "taut.data.device": ("DeviceSpec",),
     "taut.data.layers.layer": ("LayerSpec",),
@@ -155,37 +149,22 @@ _HOMES = {
         "SolverError",
         "TautError",
     ),
-    "taut.prediction.fitting": (
-        "fit_latency",
-        "fit_memory_samples",
-    ),
+    "taut.prediction.fitting": ("fit_latency", "fit_memory_samples"),
     "taut.exports.export": ("export",),
     "taut.formulations.assignment.assignment": ("QuadraticAssignment",),
     "taut.formulations.strategy": ("Strategy",),
     "taut.formulations.problem": ("PlanningProblem",),
     "taut.formulations.schedules.schedule": ("Schedule",),
     "taut.formulations.schedules.stages": ("Stages",),
-    "taut.formulations.space": (
-        "Candidate",
-        "StrategySpace",
-    ),
+    "taut.formulations.space": ("Candidate", "StrategySpace"),
     "taut.frontier.epsilon_constraint": ("pareto",),
-    "taut.frontier.frontier": (
-        "Frontier",
-        "FrontierPoint",
-    ),
-    "taut.frontier.resources": (
-        "ResourceFront",
-        "resource_front",
-    ),
+    "taut.frontier.frontier": ("Frontier", "FrontierPoint"),
+    "taut.frontier.resources": ("ResourceFront", "resource_front"),
     "taut.planning.solve": ("plan",),
     "taut.plots.frontier": ("plot_frontier",),
     "taut.plots.resources": ("plot_resources",),
     "taut.plots.placement": ("plot_placement",),
-    "taut.plots.plan": (
-        "plot_memory",
-        "plot_time",
-    ),
+    "taut.plots.plan": ("plot_memory", "plot_time"),
     "taut.plots.schedule": ("plot_schedule",),
     "taut.plots.schedule_page": ("schedule_page",),
     "taut.plots.timeline": ("plot_timeline",),
@@ -193,39 +172,24 @@ _HOMES = {
     "taut.reports.page.page": ("plan_page",),
     "taut.planning.request": ("PlanRequest",),
     "taut.planning.resolve": ("planning_problem",),
-    "taut.schedules.portfolio": (
-        "ScheduleSearch",
-        "best_schedule",
-    ),
+    "taut.schedules.portfolio": ("ScheduleSearch", "best_schedule"),
     "taut.schedules.published": ("published_schedule",),
     "taut.simulation.meshes": ("MeshSimulation",),
     "taut.simulation.result": ("Simulation",),
-    "taut.simulation.simulate": (
-        "simulate",
-        "simulate_strategy",
-    ),
+    "taut.simulation.simulate": ("simulate", "simulate_strategy"),
     "taut.sensitivity.box": ("regret",),
     "taut.sensitivity.break_even": ("break_even",),
     "taut.sharing.jobs": ("jobs",),
     "taut.sharing.result": ("JobsSchedule",),
     "taut.plots.jobs": ("plot_jobs",),
-    "taut.strategy_placement": (
-        "StrategyPlacement",
-        "place_strategy",
-    ),
+    "taut.strategy_placement": ("StrategyPlacement", "place_strategy"),
     "taut.provisioning.provision": ("provision",),
     "taut.provisioning.node_count": ("Provision",),
     "taut.sweeping.sweep": ("sweep",),
     "taut.solver.certificate.verify": ("Verification",),
     "taut.solver.qap.quadratic": ("AssignmentResult",),
-    "taut.solver.result": (
-        "Limits",
-        "Status",
-    ),
-    "taut.planning.plan": (
-        "Plan",
-        "load_plan",
-    ),
+    "taut.solver.result": ("Limits", "Status"),
+    "taut.planning.plan": ("Plan", "load_plan"),
     "taut.verification": ("verify",),
 }
 """Names by the module that holds them."""

@@ -4,7 +4,7 @@ What a step waits for after its passes: rings of gradients, and the optimizer.
 Stage x ends its last pass in replica z after end[x, z] seconds; backward[x, z] are those of one micro-batch there.
 
 (1) Bytes that a parameter exchanges after the passes. ZeRO-0 and 1: its gradient. In ``step``, ZeRO-2: weight/2, and
-    ZeRO-3: none, since the passes move the rest (``sharding``). In the papers' models, ZeRO-2:
+    ZeRO-3: none, since the passes move the rest (``prices``). In the papers' models, ZeRO-2:
     (m gradient + weight)/2, and ZeRO-3: m (gradient + 2 weight)/2. M is the sum over a pipeline rank's layers.
 (2) Rings of M bytes over the devices with the same weights, g_n of them on each of k nodes: max over n of
     4 (g_n - 1)/g_n M/B_n + 2 (k - 1)/k M/B between, with the slowest link in either direction. In the papers' models

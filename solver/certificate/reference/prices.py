@@ -4,7 +4,7 @@ Step time of a plan, priced from its definition.
 Worker (x, z, y) of stage x, replica z and tensor rank y runs on ``devices[x, z, y]``; m micro-batches a step.
 
 (1) t[x, z], seconds of a stage for a micro-batch: its layers' on the slowest type of the tensor group, all-reduces
-    (``figures`` (1)), and in ``step`` what it waits for under ZeRO-2 and 3 (``sharding`` (2) and (3)).
+    (``figures`` (1)), and in ``step`` what it waits for under ZeRO-2 and 3, (8) and (9).
 (2) T_PP[z] is the slowest tensor rank's sum over hops (``figures`` (2)) there and back, in ``amp`` there alone.
 (3) T_pipe[z] = sum t + (m - 1) max t + h T_PP[z], with h = 1 under GPipe and in ``amp``, (pp - 1) m/pp in
     ``pipette-printed`` and otherwise max(1, m/pp). Where replicas divide the batch unevenly, m is that of z.
@@ -16,6 +16,22 @@ Worker (x, z, y) of stage x, replica z and tensor rank y runs on ``devices[x, z,
 (6) T = T' + T_opt + constant; T' = max T_pipe + T_DP in the papers' models, and in ``step`` the end of the last
     reduction of gradients (``gradients``). What reductions add to max T_pipe is the part of data parallelism, beside
     what the passes wait for.
+
+Under ZeRO-2 and 3 a micro-batch waits for shards beyond the computation of its passes. A stage or chunk has layers a..b
+with p_l parameters each, w and g bytes of a weight and a gradient in them.
+
+(7) To gather M bytes of weights, or to scatter M bytes of gradients, takes rate M seconds. The rate is half of the ring
+    (``gradients`` (2)) over the replicas of a copy, on the slowest tensor rank. If a group of devices shares the
+    experts, their rate is half of the slowest ring over the devices at one place of every group of the copy. Experts
+    follow the other parameters.
+(8) Forward, ZeRO-3 gathers every layer before it runs. Layer a is gathered first, and nothing runs meanwhile. The other
+    layers are gathered while a..b-1 compute. The pass waits for rate w p_a, and for the seconds by which
+    rate w (p_{a+1} + ... + p_b) exceeds the computation of a..b-1.
+(9) Backward, ZeRO-3 gathers layer b first, and ZeRO-2 and 3 scatter layer a last. Nothing runs during these two. The
+    gathers of b-1..a and the scatters of b..a+1 run during the whole backward pass. ZeRO-2 only scatters. Collectives
+    that run during computation slow it by the calibration's share of their own seconds. The pass waits for at least
+    this share.
+(10) Each device hides collectives during its own computation.
 """
 
 from collections.abc import Sequence
@@ -26,9 +42,15 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.solver.certificate.reference.divisions import Stages
 from taut.solver.certificate.reference.figures import Figures
-from taut.solver.certificate.reference.gradients import all_reduced, in_papers, optimizer
+from taut.solver.certificate.reference.gradients import (
+    all_reduced,
+    in_papers,
+    optimizer,
+    rings_of_copies,
+    rings_of_experts,
+)
+from taut.solver.certificate.reference.memory import parameter_bytes
 from taut.solver.certificate.reference.orders import Order, device_ends
-from taut.solver.certificate.reference.sharding import is_sharded, waits
 from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
 
 TIED = 1e-12
@@ -87,7 +109,7 @@ def _closed_form(plan: Figures, m: Ints) -> tuple[Floats, Floats]:
     pp, case = choice.pp, plan.case
     alone = plan.passes.sum(axis=0)[plan.kinds, rank[:, None, None]]
     compute = alone.max(axis=-1)
-    waiting = (alone + waits(plan, rank).sum(axis=0)).max(axis=-1) - compute if is_sharded(plan) else 0 * compute
+    waiting = (alone + _waits(plan, rank).sum(axis=0)).max(axis=-1) - compute if _is_sharded(plan) else 0 * compute
     tensor = plan.rings(plan.every, rank)
     trips = np.maximum(1.0, m / pp) if case.pays_optimizer else (pp - 1) * m / pp
     trips = np.ones(len(m)) if choice.schedule == "gpipe" or case.is_amp else trips
@@ -113,9 +135,9 @@ def _closed_ends(plan: Figures, pipelines: Floats) -> Floats:
         return pipelines[:, None]
     rank, backward = np.arange(plan.choice.pp), plan.backward()
     back = plan.case.coefficient("pipeline") * plan.hops(rank, back=True).max(axis=-1)
-    if is_sharded(plan):
+    if _is_sharded(plan):
         own = plan.passes[1:].sum(axis=0)[plan.kinds, rank[:, None, None]]
-        backward = backward - own.max(axis=-1) + (own + waits(plan, rank)[1]).max(axis=-1)
+        backward = backward - own.max(axis=-1) + (own + _waits(plan, rank)[1]).max(axis=-1)
     ends = [pipelines]
     for x in range(plan.choice.pp - 1):
         ends.append(ends[x] - backward[:, x] - back[:, x])
@@ -127,9 +149,9 @@ def _by_order(plan: Figures, order: Order) -> tuple[Floats, Floats]:
     rank, count = np.array(plan.choice.chunk_device), len(plan.first)
     alone, forward = plan.alone(rank), plan.rings(plan.forward, rank)
     waiting = 0 * alone
-    if is_sharded(plan):
+    if _is_sharded(plan):
         own = plan.passes[:, plan.kinds[:, rank], np.arange(count)[:, None, None]]
-        waiting[:2] = (own[:2] + waits(plan, rank)).max(axis=-1) - alone[:2]
+        waiting[:2] = (own[:2] + _waits(plan, rank)).max(axis=-1) - alone[:2]
     rings = np.stack([forward, plan.rings(plan.every - plan.forward, rank), 0 * forward])
     away = (rank[:-1] != rank[1:])[:, None]
     hops = np.where(away, plan.case.coefficient("pipeline") * _both_ways(plan, rank).max(axis=-1) / 2, 0.0)
@@ -145,3 +167,47 @@ def _by_order(plan: Figures, order: Order) -> tuple[Floats, Floats]:
     z = np.flatnonzero(total[0] >= total[0].max() * (1 - TIED))
     parts = np.column_stack([each[0][z] for each in (bare, still - bare, total - here, here - still)])
     return np.moveaxis(found[:, 0, of].reshape(-1, *shape), 0, 1), parts
+
+
+def _is_sharded(plan: Figures) -> bool:
+    """Whether passes gather or scatter."""
+    return plan.case.waits_for_all and plan.choice.zero >= 2 and plan.choice.holders > 1
+
+
+def _waits(plan: Figures, rank: Ints) -> Floats:
+    """Seconds that every worker waits forward and backward, on pipeline ranks (C,): (2, n, C, dp, tp), (8) to (10)."""
+    weight, gradient, _ = parameter_bytes(plan.case.memory)
+    gathered = weight if plan.choice.zero == 3 else 0
+    experts, dense = plan.layers.experts, plan.layers.parameters - plan.layers.experts
+    a, b, every = (
+        np.stack([dense[plan.first], experts[plan.first]]),
+        np.stack([dense[plan.last], experts[plan.last]]),
+        np.stack([plan.parameters - plan.experts, plan.experts]),
+    )
+    half = plan.case.coefficient("gather") / 2
+    rates = half * rings_of_copies(plan), half * rings_of_experts(plan)
+
+    def moved(weights: Ints, gradients: Ints) -> Floats:
+        sent = (gathered * weights + gradient * gradients)[..., None]
+        found = sum(rate[:, rank] * one for rate, one in zip(rates, sent, strict=True))
+        return np.asarray(found)[..., None]
+
+    forward, backward = _computed(plan, rank)
+    slowed = 0.0 if plan.case.calibration is None else plan.case.calibration.gather_slowdown
+    ahead, behind = moved(every - a, 0 * a), moved(every - b, every - a)
+    return np.stack(
+        [
+            moved(a, 0 * a) + np.maximum(ahead - forward, slowed * ahead),
+            moved(b, a) + np.maximum(behind - backward, slowed * behind),
+        ]
+    )
+
+
+def _computed(plan: Figures, rank: Ints) -> tuple[Floats, Floats]:
+    """Seconds of the forward pass without the last layer and of the backward pass, (n, C, dp, tp) each."""
+    kinds, chunk = plan.kinds[:, rank], np.arange(len(rank))[:, None, None]
+    but_last = plan.summed(np.where(plan.is_last, 0.0, plan.by_layer[0]))
+    sent = plan.summed(np.where(plan.is_last, 0.0, plan.sent))
+    forward = but_last[kinds, chunk] + plan.rings(sent, rank)[..., None]
+    backward = plan.passes[1:].sum(axis=0)[kinds, chunk]
+    return forward, backward + plan.rings(plan.every - plan.forward, rank)[..., None]

@@ -12,8 +12,7 @@ Cases are boxes :math:`[k_i, k_i'] \times [b_i, b_i')` that together hold every 
 (1) In case i, stage 0 lies in one of some start sets: sets of nodes that hold every clique of :math:`k_i` nodes with
     links below :math:`b_i'` (``taut.solver.placement.path_cover.cliques``). Without any, the case is empty.
 (2) A start set P may be divided into branches, (4) and (5), some with nodes Q that are touched for certain. In each,
-    :math:`T \ge T(P, Q)` by a proof: the shortest hops, a shortest Hamiltonian path
-    (``taut.solver.placement.path_cover.hamiltonian``), crossings between racks
+    :math:`T \ge T(P, Q)` by a proof: the shortest hops, a shortest Hamiltonian path (6), crossings between racks
     (``taut.solver.placement.path_cover.racks``), the Held-Karp forest
     (``taut.solver.placement.path_cover.forest``), or a dual certificate for paths that begin in P and touch
     :math:`k_i` to :math:`k_i'` nodes (``taut.solver.placement.path_cover.certificate``). A proof for a set holds for
@@ -35,6 +34,20 @@ inverse rate b. The box has k to k' touched nodes.
     than k' nodes.
 (5) Division. A split at nodes A has a branch that touches none of them, P without A, and one that touches some: Q with
     A for a single node; for k' = 1 the part of P in A.
+
+A single path through all N nodes is bounded by a shortest Hamiltonian path [1]_. Let h be the shortest hop of all, and
+:math:`d_{ab}` the shortest way from a to b whose steps cost :math:`W_{uv} - h`.
+
+(6) The path makes pp - 1 hops, and those between nodes visit every node at least once, so that
+
+    .. math:: T \ge (pp - 1) h + \min_{\text{orders}} \sum_{i < N} d_{v_i v_{i+1}}.
+
+(7) With :math:`C(S, v)` the least cost of an order of the set S that ends in v,
+    :math:`C(S \cup u, u) = \min_v C(S, v) + d_{vu}`, in O(2^N N^2).
+
+References
+----------
+.. [1] Held and Karp (1962), A dynamic programming approach to sequencing problems: (7).
 """
 
 from dataclasses import dataclass
@@ -43,12 +56,15 @@ from itertools import pairwise
 import numpy as np
 
 from taut.data.arrays import Flags, Floats
+from taut.formulations.compiled import jit
 from taut.solver.placement.path_cover.certificate import DualCertificate, certified_seconds
 from taut.solver.placement.path_cover.cliques import clique_sets, core, num_greedy_colours
 from taut.solver.placement.path_cover.forest import NodeMultipliers, forest_bound
-from taut.solver.placement.path_cover.hamiltonian import hamiltonian_path_bound
 from taut.solver.placement.path_cover.racks import crossing_bound
 from taut.solver.placement.slots import Box, SlotGraph
+
+MAX_NODES = 16
+"""Nodes up to which (7) is solved: its table of 2^16 sets takes 8 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +292,43 @@ def proof_seconds(graph: SlotGraph, starts: Flags, required: Flags, proof: PathP
     infinity where it proves nothing.
     """
     if proof.by is None:
-        return max((graph.pp - 1) * graph.shortest_hop(), hamiltonian_path_bound(graph), crossing_bound(graph))
+        return max((graph.pp - 1) * graph.shortest_hop(), _hamiltonian_path_bound(graph), crossing_bound(graph))
     if isinstance(proof.by, NodeMultipliers):
         return forest_bound(graph, proof.by)
     return certified_seconds(graph, starts, required, graph.touched_by_all(*proof.touched), proof.by)
+
+
+def _hamiltonian_path_bound(graph: SlotGraph) -> float:
+    """
+    Bound a single path from below, (6).
+
+    Returns seconds that the path takes at least; minus infinity for several paths, one node, or more than
+    ``MAX_NODES``.
+    """
+    n = len(graph.hops)
+    if graph.num_paths != 1 or not 1 < n <= MAX_NODES:
+        return -np.inf
+    inside = graph.shortest_hop()
+    further = np.where(np.eye(n, dtype=bool), 0.0, graph.hops - inside)
+    for via in range(n):
+        further = np.minimum(further, further[:, via, None] + further[None, via])
+    return float((_shortest_order(further) + (graph.pp - 1) * inside) * (1 - 1e-12))
+
+
+@jit
+def _shortest_order(steps: Floats) -> float:
+    """Length of the shortest order of all nodes."""
+    n = len(steps)
+    least = np.full((1 << n, n), np.inf)
+    for v in range(n):
+        least[1 << v, v] = 0.0
+    for visited in range(1, 1 << n):
+        for v in range(n):
+            here = least[visited, v]
+            if here == np.inf:
+                continue
+            for u in range(n):
+                if not visited >> u & 1:
+                    with_u = visited | (1 << u)
+                    least[with_u, u] = min(least[with_u, u], here + steps[v, u])
+    return float(least[(1 << n) - 1].min())

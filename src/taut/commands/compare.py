@@ -59,7 +59,7 @@ def _settings(current: str) -> dict[str, Any]:
 
 
 def _two_plans(one: str, other: str, options: dict[str, Any], *, as_json: bool) -> None:
-    from taut.comparison.compare import compare_plans
+    from taut.comparison.plans import compare_plans
     from taut.words import text_table
 
     if options:

@@ -12,7 +12,6 @@ What runs today beside the proven best, and which single changes gain most.
 
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple, Unpack, overload
 
 from taut.comparison.current import Current, at_its_share, current_of, priced_as_is, with_options
@@ -23,7 +22,6 @@ from taut.formulations.space import CHANGES, COMPARED, SELDOM, fixable_value
 from taut.formulations.strategy import Strategy
 from taut.planning.choices import OF_ALL_STAGES
 from taut.planning.options import PlanOptions
-from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
 from taut.planning.solve import plan_one_degree
 from taut.planning.stack import schedules_of, stack_of
@@ -176,34 +174,3 @@ def _value(strategy: Strategy, what: str) -> str:
         return strategy.recompute[0]
     value = getattr(strategy.candidate, what)
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def compare_plans(one: Plan | str | Path, other: Plan | str | Path) -> list[tuple[str, str, str]]:
-    """
-    Two plans side by side, of one degree for all stages or of meshes.
-
-    Parameters
-    ----------
-    one, other
-        Plans, or their files.
-
-    Returns
-    -------
-    list
-        What, and its value in either plan, as text.
-
-    Raises
-    ------
-    DataError
-        If a file is no plan.
-
-    Examples
-    --------
-    >>> import taut
-    >>> plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 1, "tp": 1, "micro_batch": 4})
-    >>> taut.compare_plans(plan, plan)[0]
-    ('model', 'gpt2-345m', 'gpt2-345m')
-    """
-    from taut.comparison.plans import side_by_side
-
-    return side_by_side(*(each if isinstance(each, Plan) else Plan.read(each) for each in (one, other)))

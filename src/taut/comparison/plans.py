@@ -1,5 +1,7 @@
 """Two plans side by side: inputs, strategy, stages, time, memory, bound, and how many workers are elsewhere."""
 
+from pathlib import Path
+
 from taut.data.units import GIB
 from taut.formulations.mechanisms.offload import activations_on_hosts, stated_share, states_share
 from taut.planning.plan import Plan
@@ -14,12 +16,37 @@ SELDOM = "context ranks", "optimizer states on hosts", "activations on hosts"
 """Rows that are left out where neither plan has them."""
 
 
-def side_by_side(one: Plan, other: Plan) -> list[Row]:
-    """Figures of two plans; a plan of meshes states degrees and micro-batch of each mesh, in stage order."""
-    columns = [_figures(each) for each in (one, other)]
+def compare_plans(one: Plan | str | Path, other: Plan | str | Path) -> list[tuple[str, str, str]]:
+    """
+    Two plans side by side, of one degree for all stages or of meshes, whose degrees are stated in stage order.
+
+    Parameters
+    ----------
+    one, other
+        Plans, or their files.
+
+    Returns
+    -------
+    list
+        What, and its value in either plan, as text.
+
+    Raises
+    ------
+    DataError
+        If a file is no plan.
+
+    Examples
+    --------
+    >>> import taut
+    >>> plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 1, "tp": 1, "micro_batch": 4})
+    >>> taut.compare_plans(plan, plan)[0]
+    ('model', 'gpt2-345m', 'gpt2-345m')
+    """
+    plans = [each if isinstance(each, Plan) else Plan.read(each) for each in (one, other)]
+    columns = [_figures(each) for each in plans]
     rows = [(name, columns[0][name], columns[1][name]) for name in columns[0]]
     rows = [row for row in rows if row[0] not in SELDOM or set(row[1:]) != {NONE}]
-    return [*rows, ("workers on another device", *_moved(one, other))]
+    return [*rows, ("workers on another device", *_moved(*plans))]
 
 
 def _figures(plan: Plan) -> dict[str, str]:

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import taut
-from taut.comparison.compare import compare, compare_plans
+from taut.comparison.compare import compare
 from taut.comparison.current import current_of, priced_as_is
+from taut.comparison.plans import compare_plans
 from taut.comparison.result import Comparison
 from taut.errors import FieldError
 from taut.formulations.latency import memory_bytes, step_time, violations

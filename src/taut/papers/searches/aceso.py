@@ -37,7 +37,7 @@ from taut.papers.aceso.operators import MIB_IN_GIGABYTE, OperatorProfile, read_o
 from taut.papers.aceso.plans import OperatorPlan, read_operator_plans
 from taut.papers.aceso.recompute import recomputed_by_rule
 from taut.papers.aceso.search import AcesoResult, best_plan
-from taut.papers.searches.published import places_of
+from taut.papers.searches.published_plans import places_of
 from taut.planning.plan import Plan
 from taut.planning.solve import plan
 from taut.solver.result import OPTIMALITY_GAP

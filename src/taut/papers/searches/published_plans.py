@@ -1,30 +1,47 @@
 """
 Plans that were published with their measured step times, read from public tables (none is part of the project).
 
-``nvidia_dgxc_h100.csv`` has NVIDIA's dgxc-benchmarking runs: columns ``model``, ``precision``, ``n_gpus``, ``tp``,
-``pp``, ``cp``, ``vp``, ``mbs``, ``gbs``, ``layers_override``, ``step_s``; those of dense models in bf16 with all layers
-are taken, and of equal plans the median step. ``mlperf_dense.csv`` has MLPerf training's logs: ``round``,
-``submitter``, ``benchmark``, ``gpu``, ``n_gpus``, ``tp``, ``pp``, ``cp``, ``vpp``, ``mbs``, ``gbs``, ``seq``,
-``precision``, ``step_s_median``; those on DGX H100 of GPT-3 and Llama 3.1 405B are taken. Lines that begin with # are
-comments. Both shard the optimizer over replicas, keep gradients in bf16 and recompute nothing. Other tables have plans
-of models with experts (``taut.papers.searches.published_experts``) and recipes with activations on hosts
-(``taut.papers.searches.published_offload``).
+Files of other projects lie in a folder that is given, or up to two levels below it. Lines that begin with # are
+comments. All plans shard the optimizer over replicas.
+
+- ``nvidia_dgxc_h100.csv`` has NVIDIA's dgxc-benchmarking runs: columns ``model``, ``precision``, ``n_gpus``, ``tp``,
+  ``pp``, ``cp``, ``vp``, ``mbs``, ``gbs``, ``layers_override``, ``step_s``; those of dense models in bf16 with all
+  layers are taken, and of equal plans the median step. They keep gradients in bf16 and recompute nothing.
+- ``mlperf_dense.csv`` has MLPerf training's logs: ``round``, ``submitter``, ``benchmark``, ``gpu``, ``n_gpus``, ``tp``,
+  ``pp``, ``cp``, ``vpp``, ``mbs``, ``gbs``, ``seq``, ``precision``, ``step_s_median``; those on DGX H100 of GPT-3 and
+  Llama 3.1 405B are taken. They keep gradients in bf16 and recompute nothing.
+- ``megatron_bridge_h100_b200_gb200.csv`` has Megatron-Bridge's performance summaries of models with experts, the newest
+  first: columns ``system``, ``model``, ``n_gpus``, ``precision``, ``gbs``, ``mbs``, ``seq``, ``tp``, ``pp``, ``cp``,
+  ``vp``, ``ep`` and ``tokens_per_s_per_gpu``, where a step takes gbs seq / (n_gpus tokens/s) seconds. Of every system,
+  model and number of GPUs the newest row is taken, where the GPUs are whole nodes, or whole domains of 64 GPUs with
+  NVLink. Routing is forced to be even, and an expert is on one GPU whole (``etp`` 1). Recompute, which is of single
+  modules there, is left open.
+- ``megatron_bridge_recipes_config.csv`` has what the recipes of Megatron-Bridge for dense models state that keep
+  activations of whole layers on the hosts: columns ``task``, ``model``, ``n_gpus``, ``gpu``, ``precision_tag``,
+  ``cpu_offloading``, ``cpu_offloading_num_layers``, ``global_batch_size``, ``micro_batch_size``,
+  ``tensor_model_parallel_size``, ``context_parallel_size`` and ``sequence_parallel``. Taken are those for pre-training
+  whose GPUs are whole nodes or domains. They shard weights as well, with one stage and no recompute, at 8192 tokens.
+  Their n layers of L are the share n / L of all activations, which is what Transformer Engine moves. The table before
+  does not say which runs moved activations; the measured step of a recipe is that of the newest run there with its job,
+  micro-batch and degrees, and with shards (``fsdp``), if any.
 """
 
+import csv
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from taut.data.cluster import ClusterSpec
 from taut.data.load import load_model
-from taut.papers.searches.published import PublishedPlan, lines_of, places_of
-from taut.papers.searches.published_experts import plans_with_experts
-from taut.papers.searches.published_offload import recipes_with_offload
 
 NVIDIA, MLPERF, BRIDGE = "nvidia_dgxc_h100.csv", "mlperf_dense.csv", "megatron_bridge_h100_b200_gb200.csv"
 RECIPES = "megatron_bridge_recipes_config.csv"
-MODELS = {
+DEPTHS = "", "*/", "*/*/"
+"""Folders in which a table may lie."""
+DENSE = {
     "llama3.1_8b": ("llama3-8b", 8192),
     "llama3.1_70b": ("llama3-70b", 8192),
     "llama3.1_405b": ("llama3-405b", 8192),
@@ -34,16 +51,82 @@ MODELS = {
     "gpt3": ("gpt3-175b", 2048),
     "llama31_405b": ("llama3-405b", 8192),
 }
-"""Catalog model and sequence length by name in the tables."""
+"""Catalog model and sequence length by name in the tables of dense models."""
+OF_EXPERTS = {
+    "DeepSeekV3": "deepseek-v3",
+    "GPT OSS 120B": "gpt-oss-120b",
+    "Qwen3_30B_a3B": "qwen3-30b-a3b",
+    "Qwen3_235B_a22B": "qwen3-235b-a22b",
+}
+"""Catalog model by name in the table of models with experts."""
+OF_RECIPES = {"llama3_70b": ("llama3-70b", "LLAMA3_70B"), "llama31_405b": ("llama3-405b", "LLAMA3.1_405B")}
+"""Catalog model, and name in the table of measured runs, by name in the recipes."""
+RECIPE_SEQ = 8192
+SYSTEMS = {
+    "DGX-H100": ("dgx-h100", 8),
+    "DGX-B200": ("dgx-b200", 8),
+    "DGX-B300": ("dgx-b300", 8),
+    "DGX-GB200": ("gb200-nvl64", 64),
+    "DGX-GB300": ("gb300-nvl64", 64),
+}
+"""Catalog cluster, and its GPUs, by name in the tables."""
+PRECISIONS = {"BF16": "bf16", "FP8": "fp8", "FP8-CS": "fp8", "MXFP8": "mxfp8", "FP8-MX": "mxfp8"}
+"""Precision by name in the table of measured runs."""
+TAGS = {"bf16": ("bf16", "BF16"), "fp8cs": ("fp8", "FP8")}
+"""Precision, and name in the table of measured runs, by tag of the recipes."""
+Line = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedPlan:
+    """
+    A plan, on DGX H100 unless stated: who published it, the job, its measured step if it is known, and what it fixes.
+
+    ``activation_offload`` is the share of the activations that it keeps on the hosts.
+    ``priced`` are options of ``taut.plan`` for prices of its own, such as measured layer costs.
+    """
+
+    who: str
+    model: str
+    seq: int
+    gpus: int
+    global_batch: int
+    precision: str
+    measured_s: float | None
+    fixed: dict[str, Any] = field(default_factory=dict)
+    cluster: str | ClusterSpec = ""
+    activation_offload: float = 0.0
+    priced: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, of a cluster its name."""
+        named = self.cluster if isinstance(self.cluster, str) else self.cluster.name
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "priced"}
+        return {**plain, "cluster": named}
+
+
+def lines_of(path: Path) -> list[dict[str, str]]:
+    """Lines of a table by column, comments left out."""
+    text = path.read_text(encoding="utf-8").splitlines()
+    return list(csv.DictReader(line for line in text if not line.startswith("#")))
+
+
+def places_of(folder: Path, pattern: str) -> list[Path]:
+    """
+    Files and folders of a name, those of the folder itself first.
+
+    ``pattern``: name, with ``*`` for any text.
+    """
+    return [path for depth in DEPTHS for path in sorted(folder.glob(f"{depth}{pattern}"))]
 
 
 def published_plans(folder: Path) -> Iterator[PublishedPlan]:
     """The plans of the tables in a folder or up to two levels below it."""
-    readers = {NVIDIA: _nvidia, MLPERF: _mlperf, BRIDGE: plans_with_experts}
+    readers = {NVIDIA: _nvidia, MLPERF: _mlperf, BRIDGE: _with_experts}
     found = {name: lines_of(path) for name, path in _tables(folder).items()}
     for name, reader in readers.items():
         yield from reader(found.get(name, []))
-    yield from recipes_with_offload(found.get(RECIPES, []), found.get(BRIDGE, []))
+    yield from _recipes(found.get(RECIPES, []), found.get(BRIDGE, []))
 
 
 def has_plans(folder: Path) -> bool:
@@ -59,10 +142,10 @@ def _tables(folder: Path) -> dict[str, Path]:
 def _nvidia(lines: list[dict[str, str]]) -> Iterator[PublishedPlan]:
     runs = defaultdict(list)
     for line in lines:
-        if line["model"] in MODELS and line["precision"] == "BF16" and line["mbs"] and _whole(line):
+        if line["model"] in DENSE and line["precision"] == "BF16" and line["mbs"] and _whole(line):
             runs[line["model"], int(line["n_gpus"])].append(line)
     for (name, gpus), rows in sorted(runs.items()):
-        model, seq = MODELS[name]
+        model, seq = DENSE[name]
         yield PublishedPlan(
             who="NVIDIA",
             model=model,
@@ -71,20 +154,20 @@ def _nvidia(lines: list[dict[str, str]]) -> Iterator[PublishedPlan]:
             global_batch=int(rows[0]["gbs"]),
             precision="bf16",
             measured_s=statistics.median(float(row["step_s"]) for row in rows),
-            fixed=_degrees(rows[0], rows[0]["vp"]),
+            fixed=_dense_degrees(rows[0], rows[0]["vp"]),
         )
 
 
 def _whole(line: dict[str, str]) -> bool:
     """Whether a run has all layers of its model."""
     layers = line["layers_override"]
-    return not layers or int(layers) == len(load_model(MODELS[line["model"]][0]).blocks)
+    return not layers or int(layers) == len(load_model(DENSE[line["model"]][0]).blocks)
 
 
 def _mlperf(lines: list[dict[str, str]]) -> Iterator[PublishedPlan]:
     for line in lines:
-        if line["benchmark"] in MODELS and line["gpu"] == "NVIDIA H100-SXM5-80GB":
-            model, seq = MODELS[line["benchmark"]]
+        if line["benchmark"] in DENSE and line["gpu"] == "NVIDIA H100-SXM5-80GB":
+            model, seq = DENSE[line["benchmark"]]
             yield PublishedPlan(
                 who=f"MLPerf {line['round']} {line['submitter']}",
                 model=model,
@@ -93,15 +176,106 @@ def _mlperf(lines: list[dict[str, str]]) -> Iterator[PublishedPlan]:
                 global_batch=int(line["gbs"]),
                 precision=line["precision"],
                 measured_s=float(line["step_s_median"]),
-                fixed=_degrees(line, line["vpp"]),
+                fixed=_dense_degrees(line, line["vpp"]),
             )
 
 
-def _degrees(line: dict[str, str], chunks: str) -> dict[str, Any]:
+def _dense_degrees(line: Line, chunks: str) -> dict[str, Any]:
     """What a plan fixes."""
     found: dict[str, Any] = {name: int(line[name]) for name in ("tp", "pp", "cp")}
     replicas = int(line["n_gpus"]) // (found["tp"] * found["pp"])
     found |= {"micro_batch": int(line["mbs"]), "recompute": "none", "sequence_parallel": found["tp"] > 1}
-    vpp = int(chunks) if chunks.isdigit() and found["pp"] > 1 else 1
-    schedule = {"schedule": "interleaved-1f1b", "vpp": vpp} if vpp > 1 else {"schedule": "1f1b"}
-    return found | schedule | {"zero": int(replicas > 1)}
+    return found | _schedule(chunks, found["pp"]) | {"zero": int(replicas > 1)}
+
+
+def _schedule(chunks: str, pp: int) -> dict[str, Any]:
+    vpp = int(chunks) if chunks.isdigit() and pp > 1 else 1
+    return {"schedule": "interleaved-1f1b", "vpp": vpp} if vpp > 1 else {"schedule": "1f1b"}
+
+
+def _cluster(system: str, gpus: str) -> str:
+    """Catalog name of so many GPUs of a system; empty where these are no whole nodes or domains."""
+    cluster, size = SYSTEMS[system]
+    count, rest = divmod(int(gpus), size)
+    return "" if rest else f"{cluster}:{count}" if count > 1 else cluster
+
+
+def _with_experts(lines: list[dict[str, str]]) -> Iterator[PublishedPlan]:
+    """The newest plan of every system, model and number of GPUs."""
+    newest: dict[tuple[str, str, str], dict[str, str]] = {}
+    for line in lines:
+        if line["model"] in OF_EXPERTS and line["system"] in SYSTEMS and line["precision"] in PRECISIONS:
+            newest.setdefault((line["model"], line["system"], line["n_gpus"]), line)
+    for (model, system, gpus), line in sorted(newest.items()):
+        if cluster := _cluster(system, gpus):
+            yield PublishedPlan(
+                who=f"NVIDIA {line['container']}",
+                model=OF_EXPERTS[model],
+                seq=int(line["seq"]),
+                gpus=int(gpus),
+                global_batch=int(line["gbs"]),
+                precision=PRECISIONS[line["precision"]],
+                measured_s=_step_of(line),
+                fixed=_expert_degrees(line),
+                cluster=cluster,
+            )
+
+
+def _step_of(line: Line) -> float:
+    """Seconds of a step of a measured run."""
+    tokens = float(line["tokens_per_s_per_gpu"].split()[0].replace(",", ""))
+    return int(line["gbs"]) * int(line["seq"]) / (int(line["n_gpus"]) * tokens)
+
+
+def _expert_degrees(line: Line) -> dict[str, Any]:
+    """What a plan fixes."""
+    found: dict[str, Any] = {name: int(line[name]) for name in ("tp", "pp", "cp", "ep")}
+    found |= {"etp": 1, "micro_batch": int(line["mbs"]), "sequence_parallel": found["tp"] > 1, "zero": 1}
+    return found | _schedule(line["vp"], found["pp"])
+
+
+def _recipes(recipes: list[dict[str, str]], runs: list[dict[str, str]]) -> Iterator[PublishedPlan]:
+    """The recipes of a table, with the measured steps of another."""
+    for line in recipes:
+        taken = line["cpu_offloading"] == "True" and line["task"] == "pretrain" and line["model"] in OF_RECIPES
+        if taken and (cluster := _cluster(f"DGX-{line['gpu'].upper()}", line["n_gpus"])):
+            yield _recipe(line, cluster, runs)
+
+
+def _recipe(line: Line, cluster: str, runs: list[dict[str, str]]) -> PublishedPlan:
+    model = OF_RECIPES[line["model"]][0]
+    ran = next((run for run in runs if _is_of(run, line)), None)
+    return PublishedPlan(
+        who="NVIDIA recipe",
+        model=model,
+        seq=RECIPE_SEQ,
+        gpus=int(line["n_gpus"]),
+        global_batch=int(line["global_batch_size"]),
+        precision=TAGS[line["precision_tag"]][0],
+        measured_s=None if ran is None else _step_of(ran),
+        fixed=_recipe_degrees(line),
+        cluster=cluster,
+        activation_offload=int(line["cpu_offloading_num_layers"]) / len(load_model(model).blocks),
+    )
+
+
+def _recipe_degrees(line: Line) -> dict[str, Any]:
+    """What a plan fixes."""
+    return {
+        "tp": int(line["tensor_model_parallel_size"]),
+        "pp": 1,
+        "cp": int(line["context_parallel_size"]),
+        "micro_batch": int(line["micro_batch_size"]),
+        "recompute": "none",
+        "sequence_parallel": line["sequence_parallel"] == "True",
+        "schedule": "1f1b",
+        "zero": 3,
+    }
+
+
+def _is_of(run: Line, line: Line) -> bool:
+    """Whether a measured run is of the job and degrees of a recipe."""
+    job = (f"DGX-{line['gpu'].upper()}", OF_RECIPES[line["model"]][1], line["n_gpus"], TAGS[line["precision_tag"]][1])
+    plan = line["global_batch_size"], line["micro_batch_size"], line["tensor_model_parallel_size"], "1"
+    ran = run["gbs"], run["mbs"], run["tp"], run["pp"]
+    return (run["system"], run["model"], run["n_gpus"], run["precision"]) == job and ran == plan and run["fsdp"] != "0"

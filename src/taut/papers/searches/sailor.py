@@ -20,7 +20,7 @@ from taut.data.load import load_model
 from taut.data.readers.sailor import read_sailor
 from taut.data.units import GIGABIT, GIGABYTE, MILLISECOND
 from taut.errors import DataError
-from taut.papers.searches.published import PublishedPlan, lines_of, places_of
+from taut.papers.searches.published_plans import PublishedPlan, lines_of, places_of
 
 RUNS, PROFILE, INFO = "sailor_per_stage_gh200.csv", "OPT-350__GH-96__profile.json", "llm_info.json"
 MODEL, DEVICE, GPUS_PER_NODE, TP, SEQ = "opt-350m", "gh200-96gb", 4, 4, 2048

@@ -23,8 +23,15 @@ from taut.papers.searches.aceso import PLANS as ACESO
 from taut.papers.searches.aceso import PROFILES, AcesoTable, has_profiles, reproduce_aceso, table_of_plans
 from taut.papers.searches.galvatron import PLANS as GALVATRON
 from taut.papers.searches.galvatron import GalvatronTable, galvatron_plans, reproduce_galvatron
-from taut.papers.searches.published import PublishedPlan
-from taut.papers.searches.published_plans import BRIDGE, MLPERF, NVIDIA, RECIPES, has_plans, published_plans
+from taut.papers.searches.published_plans import (
+    BRIDGE,
+    MLPERF,
+    NVIDIA,
+    RECIPES,
+    PublishedPlan,
+    has_plans,
+    published_plans,
+)
 from taut.papers.searches.sailor import PROFILE, RUNS, has_profile, has_runs, sailor_runs
 from taut.planning.plan import Plan
 from taut.planning.solve import plan

@@ -1,19 +1,30 @@
 """
-Figures of a plan's numbers: where the time goes, how the gap closed, and memory against capacity.
+Figures of a plan: where the time goes, how the gap closed, memory against capacity, and the schedule over time.
 
 (1) The bar of the step time is as long as the sum of its parts; the lower bound is a line at its own seconds.
 (2) Gap over time: plan and bound as steps over the seconds of the search, up to its end, where the certificate's own
     figures stand. A moment without a plan or bound draws nothing of it.
 (3) Every stage has one bar, GiB of its fullest device, as wide as the largest capacity; the margin lies below the
     capacity.
+(4) The timeline has what every pipeline rank of the slowest replica does, micro-batch by micro-batch, with the bars of
+    ``taut.plots.schedule_bars``: a pass from its start to its end, in the colour of its kind, lighter for later chunks.
+    All bars of a colour are one path. Of a schedule with more than ``MOST_BARS`` bars the beginning is drawn, up to the
+    moment at which as many have begun.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from taut.data.units import GIB
+from taut.errors import TautError
+from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Timetable, timetable
 from taut.plots.plan import HOP, RING, SHADES
-from taut.reports.page.markup import box, drawing, label, legend, line
+from taut.plots.schedule_bars import IDLE, NAMES, Bars, bars_of, colour, shades
+from taut.reports.page.markup import box, boxes, drawing, label, legend, line, text
+from taut.reports.plan_details import slowest_words
+from taut.schedules.reading import planned
 from taut.words import percent
 
 if TYPE_CHECKING:
@@ -21,6 +32,9 @@ if TYPE_CHECKING:
 
 WIDTH = 960.0
 LEFT, RIGHT = 64.0, 150.0
+MOST_BARS = 20_000
+"""Bars that a browser still draws at once without a pause, some 700 kB of markup."""
+PITCH, HEIGHT, BESIDE = 26.0, 20.0, 90.0
 Moments = list[tuple[float, float | None, float | None]]
 
 
@@ -75,14 +89,14 @@ def gap_figure(plan: "Plan") -> str:
         return across, 10 + (height - 40) * (high - value) / (high - low)
 
     shapes = [_axes(low, high, end, height)]
-    for index, name, colour in ((1, "plan", HOP), (2, "lower bound", RING)):
+    for index, name, shade in ((1, "plan", HOP), (2, "lower bound", RING)):
         known = [(moment[0], value) for moment in moments if (value := moment[index]) is not None]
-        shapes.append(_steps([place(*point) for point in known], colour))
+        shapes.append(_steps([place(*point) for point in known], shade))
         if known:
             x, y = place(end, known[-1][1])
             # Names that would lie on each other go to both sides of their lines.
             lower = 14 if index == 2 else -4
-            shapes.append(label(x + 6, y + lower, f"{name} {known[-1][1]:.5g} s", f'style="fill:{colour}"'))
+            shapes.append(label(x + 6, y + lower, f"{name} {known[-1][1]:.5g} s", f'style="fill:{shade}"'))
     words = f"plan and lower bound over {end:.3g} s of search, gap {percent(plan.gap)} at the end"
     return drawing(WIDTH, height, shapes, words)
 
@@ -131,3 +145,52 @@ def memory_figure(stages: Sequence[Mapping[str, Any]]) -> str:
     named = legend([("used by each device of the stage", SHADES[0]), ("free", "var(--pale)")])
     words = '<p class="note">Hatched: the margin that the memory model keeps free.</p>'
     return drawing(WIDTH, height, [hatch, *shapes], "memory of each stage's devices") + named + words
+
+
+def timeline_figure(plan: "Plan") -> str:
+    """The schedule over time, or why it cannot be drawn."""
+    try:
+        placed, schedule, replica = planned(plan.document, plan.source)
+    except TautError as error:
+        return f"<p>The schedule cannot be drawn: {text(error)}.</p>"
+    return schedule_figure(placed.problem, schedule, timetable(placed.problem, schedule), slowest_words(plan, replica))
+
+
+def schedule_figure(problem: ScheduleProblem, schedule: Schedule, times: Timetable, which: str) -> str:
+    """The passes of a pipeline over time, of the one that ``which`` says in words."""
+    bars, end, words = bars_of(problem, schedule, times), times.makespan, ""
+    if len(bars.start) > MOST_BARS:
+        end = float(np.partition(bars.start, MOST_BARS)[MOST_BARS])
+        words = f" Of {times.makespan:.4g} s the first {end:.4g} s are drawn."
+    scale, white = (WIDTH - LEFT - BESIDE) / (end or 1.0), shades(problem)
+    lanes = [box(LEFT, PITCH * d, end * scale, HEIGHT, IDLE) for d in range(problem.num_devices)]
+    named = [label(LEFT - 6, PITCH * d + 14, f"stage {d}", 'text-anchor="end"') for d in range(problem.num_devices)]
+    held = [
+        label(LEFT + end * scale + 6, PITCH * d + 14, f"{peak / GIB:.3g} GiB", f'data-held="{d}"')
+        for d, peak in enumerate(times.peak_memory.tolist())
+    ]
+    paths = [
+        _path(bars, kind, chunk, end, scale, colour(kind, share)) for kind in NAMES for chunk, share in white.items()
+    ]
+    height = PITCH * problem.num_devices
+    axis = [
+        label(LEFT + end * scale * k / 4, height + 12, f"{end * k / 4:.4g} s", 'text-anchor="middle"') for k in range(5)
+    ]
+    drawn = drawing(WIDTH, height + 18, [*lanes, *paths, *named, *held, *axis], "timeline of the schedule")
+    m = problem.num_micro_batches
+    note = (
+        f"{schedule.kind}, {which}, {m} micro-batch{'es' if m > 1 else ''}; at the right the most bytes "
+        f"of activations that a device holds. Reductions of gradients and the optimizer follow.{words}"
+    )
+    names = [(name, colour(kind, 0.0)) for kind, name in NAMES.items()] + [("idle", IDLE)]
+    return f'{drawn}{legend(names)}<p class="note">{text(note)}</p>'
+
+
+def _path(bars: Bars, kind: int, chunk: int, end: float, scale: float, shade: str) -> str:
+    """Bars of one kind and chunk that begin before the end, a thin gap between neighbours."""
+    rows = np.flatnonzero((bars.kind == kind) & (bars.chunk == chunk) & (bars.start < end))
+    start, stop = bars.start[rows], np.minimum(bars.end[rows], end)
+    wide = np.maximum((stop - start) * scale, 0.0)
+    gap = np.minimum(0.6, 0.2 * wide)
+    corners = zip(LEFT + start * scale, PITCH * bars.device[rows], wide - gap, np.full(len(rows), HEIGHT), strict=True)
+    return boxes(corners, shade)
