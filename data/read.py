@@ -98,24 +98,9 @@ def read_text(path: Path, expected: str, most: int | None = None) -> str:
     """
     Text of a file.
 
-    Parameters
-    ----------
-    path
-        The file, in UTF-8 with or without a byte order mark.
-    expected
-        What the file should be, for messages.
-    most
-        The most bytes that it may have; ``MAX_BYTES`` if absent.
-
-    Returns
-    -------
-    str
-        The text, without a byte order mark.
-
-    Raises
-    ------
-    DataError
-        If the file is missing, too large or not UTF-8; the message says what was ``expected``.
+    ``path``: the file, in UTF-8 with or without a byte order mark; ``expected``: what the file should be, for messages;
+    ``most``: the most bytes that it may have, ``MAX_BYTES`` if absent. Returns the text, without a byte order mark.
+    Raises ``DataError`` if the file is missing, too large or not UTF-8; the message says what was ``expected``.
     """
     most = MAX_BYTES if most is None else min(most, MAX_BYTES)
     try:
@@ -134,24 +119,9 @@ def read_yaml(path: Path, expected: str = "a YAML file", *, shipped: bool = Fals
     """
     A YAML mapping as plain values.
 
-    Parameters
-    ----------
-    path
-        The file.
-    expected
-        What the file should be, for messages.
-    shipped
-        Whether the file is part of the package: aliases and depth are then not checked.
-
-    Returns
-    -------
-    dict
-        The mapping.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, is not YAML, uses aliases, says something twice, or is not a mapping.
+    ``path``: the file; ``expected``: what the file should be, for messages; ``shipped``: whether the file is part of
+    the package: aliases and depth are then not checked. Returns the mapping. Raises ``DataError`` if the file cannot be
+    read, is not YAML, uses aliases, says something twice, or is not a mapping.
     """
     text = read_text(path, expected, MAX_YAML_BYTES)
     try:
@@ -178,22 +148,8 @@ def read_json(path: Path, expected: str = "a JSON file") -> dict[str, Any]:
     """
     A JSON object as plain values.
 
-    Parameters
-    ----------
-    path
-        The file.
-    expected
-        What the file should be, for messages.
-
-    Returns
-    -------
-    dict
-        The object.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, is truncated, has a key twice, or is not an object.
+    ``path``: the file; ``expected``: what the file should be, for messages. Returns the object. Raises ``DataError`` if
+    the file cannot be read, is truncated, has a key twice, or is not an object.
     """
     text = read_text(path, expected)
     try:

@@ -153,17 +153,7 @@ def shorten(value: object, limit: int = 60) -> str:
     """
     Text of a value for a one-line message, cut when long.
 
-    Parameters
-    ----------
-    value
-        Any value.
-    limit
-        The most characters.
-
-    Returns
-    -------
-    str
-        Its ``repr`` in one line.
+    ``value``: any value; ``limit``: the most characters. Returns its ``repr`` in one line.
     """
     try:
         text = repr(value)

@@ -33,22 +33,10 @@ def partition_problem(
     """
     The partition problem of a candidate, with blocks priced at the best links of their device type.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is planned.
-    margin
-        Whether the memory margin is kept free.
-    cautious
-        Whether every stage is priced on the slowest type and must fit the smallest: its divisions fit any placement,
-        and its optimum is no bound.
-    gather
-        Least seconds per byte of the gathers and scatters of sharded weights and gradients.
-
-    Returns
-    -------
-    PartitionProblem
-        Data of ``taut.formulations.partition`` (1) to (4).
+    ``problem``, ``candidate``: what is planned; ``margin``: whether the memory margin is kept free; ``cautious``:
+    whether every stage is priced on the slowest type and must fit the smallest: its divisions fit any placement, and
+    its optimum is no bound; ``gather``: least seconds per byte of the gathers and scatters of sharded weights and
+    gradients. Returns data of ``taut.formulations.partition`` (1) to (4).
     """
     memory = problem.stage_memory(candidate, margin=margin)
     sharded = gather != NO_GATHERS and bool(gathers_of(problem.terms(candidate)))

@@ -69,19 +69,9 @@ def step_time(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> St
     """
     Price a strategy on one placement, or on many at once.
 
-    Parameters
-    ----------
-    problem
-        Model, cluster, costs and latency model.
-    strategy
-        Candidate, stages and recompute.
-    devices
-        Device of every worker, (..., pp, pipelines, width); leading axes are placements.
-
-    Returns
-    -------
-    StepTime
-        Total and parts, with the leading axes of ``devices``.
+    ``problem``: model, cluster, costs and latency model; ``strategy``: candidate, stages and recompute; ``devices``:
+    device of every worker, (..., pp, pipelines, width); leading axes are placements. Returns total and parts, with the
+    leading axes of ``devices``.
     """
     tables = problem.tables(strategy.candidate)
     if strategy.candidate.is_order_priced:

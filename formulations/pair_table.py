@@ -57,15 +57,9 @@ class PairTable(NDArrayOperatorsMixin):
     """
     A figure for every pair of sites, (1). Arithmetic is elementwise, and ``table[a, b]`` reads pairs.
 
-    Parameters
-    ----------
-    blocks
-        Of the sites.
-    apart
-        Figures of two different sites by their blocks, (B, B). That of a block of one site with itself is no pair's:
-        it is replaced by the block's own.
-    own
-        Figure of a site with itself by its block, (B,).
+    ``blocks``: of the sites; ``apart``: figures of two different sites by their blocks, (B, B). That of a block of one
+    site with itself is no pair's: it is replaced by the block's own; ``own``: figure of a site with itself by its
+    block, (B,).
     """
 
     def __init__(self, blocks: Blocks, apart: Any, own: Any) -> None:

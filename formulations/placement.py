@@ -160,17 +160,7 @@ def placement_problem(problem: PlanningProblem, strategy: Strategy) -> Placement
     """
     Build the placement problem of a strategy.
 
-    Parameters
-    ----------
-    problem
-        Links, tables and memory.
-    strategy
-        Candidate with its stages and recompute.
-
-    Returns
-    -------
-    PlacementProblem
-        Its arrays.
+    ``problem``: links, tables and memory; ``strategy``: candidate with its stages and recompute. Returns its arrays.
     """
     candidate, links = strategy.candidate, problem.links
     tables, budget = problem.tables(candidate), problem.stage_memory(candidate).budget

@@ -57,15 +57,8 @@ def ring_factor(members: float | Floats | Ints) -> float | NDArray[np.floating]:
     """
     Share of the message that crosses each link of one ring, 2 (n - 1) / n of (1); also the ring between nodes of (2).
 
-    Parameters
-    ----------
-    members
-        n members of a flat ring, or k nodes; at least 1, a number or an array of any shape.
-
-    Returns
-    -------
-    float or array
-        The factor of M / B, of the shape of ``members``.
+    ``members``: n members of a flat ring, or k nodes; at least 1, a number or an array of any shape. Returns the factor
+    of M / B, of the shape of ``members``.
     """
     return 2.0 * (members - 1) / members
 
@@ -78,15 +71,8 @@ def inside_factor(members: float | Floats | Ints) -> float | NDArray[np.floating
     """
     Share of the message that crosses each link inside a node in the two rings there, 4 (g - 1) / g of (2).
 
-    Parameters
-    ----------
-    members
-        g replicas on the node; at least 1, a number or an array of any shape.
-
-    Returns
-    -------
-    float or array
-        The factor of M / B, of the shape of ``members``.
+    ``members``: g replicas on the node; at least 1, a number or an array of any shape. Returns the factor of M / B, of
+    the shape of ``members``.
     """
     return 4.0 * (members - 1) / members
 
@@ -99,15 +85,7 @@ def ring_steps(members: int | Ints) -> int | Ints:
     """
     Steps of one ring, each of which takes the latency of a link, 2 (n - 1) of (1).
 
-    Parameters
-    ----------
-    members
-        n members; a number or an array of any shape.
-
-    Returns
-    -------
-    int or array
-        Steps, of the shape of ``members``.
+    ``members``: n members; a number or an array of any shape. Returns steps, of the shape of ``members``.
     """
     return 2 * (members - 1)
 
@@ -122,16 +100,10 @@ class RingRates:
     """
     What the links and cards give to data-parallel rings, (3).
 
-    Parameters
-    ----------
-    inverse
-        Seconds per byte between sites in the slower direction, symmetric; of pairs as fast as their cards those of all
-        cards of a node.
-    card
-        Seconds per byte of a node's cards for a ring with one member there, max(G / N, 1 / b), (nodes,); zero where
-        cards are not stated, or counted in ``inverse``.
-    latency
-        Seconds between sites of flat rings, (4); None where rings are hierarchical, (2).
+    ``inverse``: seconds per byte between sites in the slower direction, symmetric; of pairs as fast as their cards
+    those of all cards of a node; ``card``: seconds per byte of a node's cards for a ring with one member there, max(G /
+    N, 1 / b), (nodes,); zero where cards are not stated, or counted in ``inverse``; ``latency``: seconds between sites
+    of flat rings, (4); None where rings are hierarchical, (2).
     """
 
     inverse: PairTable

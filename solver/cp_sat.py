@@ -48,17 +48,8 @@ def run(solver: cp_model.CpSolver, model: cp_model.CpModel, stop: Callable[[], b
     """
     Solve a model.
 
-    Parameters
-    ----------
-    solver, model
-        With all parameters but one set.
-    stop
-        Asked in the calling thread, several times a second; if true, the run ends.
-
-    Returns
-    -------
-    CpSolverStatus
-        How it ended.
+    ``solver``, ``model``: with all parameters but one set; ``stop``: asked in the calling thread, several times a
+    second; if true, the run ends. Returns how it ended.
     """
     looking = running(solver, model)
     while True:

@@ -38,16 +38,9 @@ class QaplibInstance:
     """
     Two matrices of one size, as a QAPLIB file states them.
 
-    Parameters
-    ----------
-    name
-        Name of the file without its ending.
-    flow
-        First matrix (n, n), without unit; not writeable.
-    distance
-        Second matrix (n, n), without unit; not writeable.
-    integral
-        Whether every entry of both matrices is an integer.
+    ``name``: name of the file without its ending; ``flow``: first matrix (n, n), without unit; not writeable;
+    ``distance``: second matrix (n, n), without unit; not writeable; ``integral``: whether every entry of both matrices
+    is an integer.
     """
 
     name: str

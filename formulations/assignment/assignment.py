@@ -169,13 +169,9 @@ class CostGrid:
     """
     Values that a cost can have.
 
-    Parameters
-    ----------
-    step
-        Difference (4) of neighbours. Zero if all permutations cost the same, None if the data are not integers or so
-        large that floats do not hold every cost exactly: then any value is possible.
-    anchor
-        One of the values, in the unit of flow times distance.
+    ``step``: difference (4) of neighbours. Zero if all permutations cost the same, None if the data are not integers or
+    so large that floats do not hold every cost exactly: then any value is possible; ``anchor``: one of the values, in
+    the unit of flow times distance.
     """
 
     step: int | None

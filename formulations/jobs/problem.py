@@ -74,16 +74,9 @@ class JobsProblem:
     """
     Pools, jobs and configurations.
 
-    Parameters
-    ----------
-    pools
-        At least one.
-    arrival, work, deadline, weight
-        Of the jobs (J,); seconds, steps, seconds or infinity, and above 0.
-    job, pool, gpus, rate
-        Of the configurations (C,), ordered by job.
-    restart_s
-        Seconds of every start.
+    ``pools``: at least one; ``arrival``, ``work``, ``deadline``, ``weight``: of the jobs (J,); seconds, steps, seconds
+    or infinity, and above 0; ``job``, ``pool``, ``gpus``, ``rate``: of the configurations (C,), ordered by job;
+    ``restart_s``: seconds of every start.
     """
 
     pools: tuple[Pool, ...]

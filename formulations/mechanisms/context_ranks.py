@@ -111,14 +111,9 @@ class ContextKinds:
     """
     Kinds of context ranks in a space.
 
-    Parameters
-    ----------
-    space, model, cluster
-        What is planned.
-    links
-        Links of the cluster, without which (2) leaves out nothing.
-    element, core_inverse
-        Bytes of a number, and seconds of a FLOP of attention beside which rings go, 0 if beside none.
+    ``space``, ``model``, ``cluster``: what is planned; ``links``: links of the cluster, without which (2) leaves out
+    nothing; ``element``, ``core_inverse``: bytes of a number, and seconds of a FLOP of attention beside which rings go,
+    0 if beside none.
     """
 
     def __init__(

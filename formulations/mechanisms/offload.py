@@ -273,16 +273,9 @@ class ActivationsOnHosts:
     """
     The share of activations on hosts, and what moves it.
 
-    Parameters
-    ----------
-    share
-        Of what a layer keeps, s.
-    sequence_parallel
-        Whether tensor ranks share what lies between their parts of a layer.
-    links
-        Bytes a second of each device type's link to its host, B.
-    modules
-        Whether the share is of what named modules keep, H, and not of all.
+    ``share``: of what a layer keeps, s; ``sequence_parallel``: whether tensor ranks share what lies between their parts
+    of a layer; ``links``: bytes a second of each device type's link to its host, B; ``modules``: whether the share is
+    of what named modules keep, H, and not of all.
     """
 
     share: float

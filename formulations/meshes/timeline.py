@@ -37,18 +37,9 @@ class MeshTimeline:
     """
     When every pass runs, (1), and what follows.
 
-    Parameters
-    ----------
-    pipelines, times
-        Every pipeline with its timetable, in the units seconds and bytes.
-    schedule
-        The order of passes, that of all pipelines.
-    ended
-        Seconds at which every stage ends its passes (P,), (2).
-    after
-        Reductions, exchange of a tied embedding, optimizer.
-    total
-        Seconds of the step.
+    ``pipelines``, ``times``: every pipeline with its timetable, in the units seconds and bytes; ``schedule``: the order
+    of passes, that of all pipelines; ``ended``: seconds at which every stage ends its passes (P,), (2); ``after``:
+    reductions, exchange of a tied embedding, optimizer; ``total``: seconds of the step.
     """
 
     pipelines: tuple[ScheduleProblem, ...]

@@ -37,27 +37,13 @@ class ScheduleProblem:
     """
     A pipeline whose passes are to be ordered.
 
-    Parameters
-    ----------
-    device
-        Device of each chunk (C,), every device from 0 on at least once. All arrays are copied.
-    forward, input_gradient, weight_gradient
-        Seconds of the passes of each chunk (C,).
-    transfer
-        Seconds between each chunk and the next (C - 1,); taken as 0 where both are on one device.
-    num_micro_batches
-        Micro-batches m of a step.
-    activation
-        Memory units that a forward pass of each chunk takes (C,).
-    kept_for_weight
-        Units still held between the gradients by input and by weights (C,), at most ``activation``.
-    memory_limit
-        Units each device has (devices,); infinite means no limit.
-
-    Raises
-    ------
-    FormulationError
-        If shapes disagree, a number is negative or not finite, or a device has no chunk.
+    ``device``: device of each chunk (C,), every device from 0 on at least once. All arrays are copied; ``forward``,
+    ``input_gradient``, ``weight_gradient``: seconds of the passes of each chunk (C,); ``transfer``: seconds between
+    each chunk and the next (C - 1,); taken as 0 where both are on one device; ``num_micro_batches``: micro-batches m of
+    a step; ``activation``: memory units that a forward pass of each chunk takes (C,); ``kept_for_weight``: units still
+    held between the gradients by input and by weights (C,), at most ``activation``; ``memory_limit``: units each device
+    has (devices,); infinite means no limit. Raises ``FormulationError`` if shapes disagree, a number is negative or not
+    finite, or a device has no chunk.
     """
 
     device: Ints
@@ -162,16 +148,9 @@ class PlacedProblem:
     """
     A pipeline, how its chunks lie on the devices, and what 1F1B would hold.
 
-    Parameters
-    ----------
-    placement
-        ``sequential``, ``v``, ``round-robin``, or the name a file gives.
-    problem
-        The pipeline.
-    reference_memory
-        Memory of 1F1B on its fullest device, in the problem's units.
-    unit
-        Unit of the times, such as ``s``; empty where they are given in any unit.
+    ``placement``: ``sequential``, ``v``, ``round-robin``, or the name a file gives; ``problem``: the pipeline;
+    ``reference_memory``: memory of 1F1B on its fullest device, in the problem's units; ``unit``: unit of the times,
+    such as ``s``; empty where they are given in any unit.
     """
 
     placement: str

@@ -131,10 +131,7 @@ def order_of(schedule: str, pp: int, vpp: int, num_micro_batches: int, words: tu
     """
     Order of the passes, by formula, or the one that words give.
 
-    Raises
-    ------
-    FormulationError
-        If there is none for so many devices and micro-batches, or the words give none.
+    Raises ``FormulationError`` if there is none for so many devices and micro-batches, or the words give none.
     """
     if schedule not in ORDER_PRICED:
         raise FormulationError(f"schedule: {schedule!r}, expected one of {', '.join(ORDER_PRICED)}")

@@ -22,25 +22,11 @@ def execute(
     """
     Start every pass as early as its device's order allows.
 
-    Parameters
-    ----------
-    passes
-        Kind, chunk and micro-batch of every pass (n, 3), device after device, each in execution order.
-    first
-        Row of the first pass of each device, and n (devices + 1,).
-    seconds
-        Duration by kind and chunk (4, C).
-    transfer
-        Seconds between a chunk and the next (C - 1,), 0 on one device.
-    num_micro_batches
-        Micro-batches m.
-    start, end
-        Filled with the seconds at which each pass starts and ends (n,).
-
-    Returns
-    -------
-    Array
-        Row of the pass that each device waits at for ever (devices,); the end of its rows if it got through.
+    ``passes``: kind, chunk and micro-batch of every pass (n, 3), device after device, each in execution order;
+    ``first``: row of the first pass of each device, and n (devices + 1,); ``seconds``: duration by kind and chunk (4,
+    C); ``transfer``: seconds between a chunk and the next (C - 1,), 0 on one device; ``num_micro_batches``:
+    micro-batches m; ``start``, ``end``: filled with the seconds at which each pass starts and ends (n,). Returns row of
+    the pass that each device waits at for ever (devices,); the end of its rows if it got through.
     """
     devices, chunks = len(first) - 1, seconds.shape[1]
     finish = np.full((2, chunks, num_micro_batches), -1.0)

@@ -104,16 +104,9 @@ class Timetable:
     """
     When every pass of a schedule runs.
 
-    Parameters
-    ----------
-    start, end
-        Seconds for each device (n,), aligned with the schedule's orders.
-    makespan, span
-        Seconds, (1).
-    bubble
-        Share of the makespan in which a device is idle, largest over devices.
-    peak_memory
-        Units held at most on each device (devices,).
+    ``start``, ``end``: seconds for each device (n,), aligned with the schedule's orders; ``makespan``, ``span``:
+    seconds, (1); ``bubble``: share of the makespan in which a device is idle, largest over devices; ``peak_memory``:
+    units held at most on each device (devices,).
     """
 
     start: tuple[Floats, ...]
@@ -128,22 +121,9 @@ def timetable(problem: ScheduleProblem, schedule: Schedule) -> Timetable:
     """
     Start every pass as early as the order allows.
 
-    Parameters
-    ----------
-    problem
-        The pipeline.
-    schedule
-        Orders that (6) holds for; memory may exceed its limit.
-
-    Returns
-    -------
-    Timetable
-        Start and end of each pass, makespan, span, bubble and peak memory.
-
-    Raises
-    ------
-    FormulationError
-        If a pass is missing, twice or on another device, or if the orders deadlock.
+    ``problem``: the pipeline; ``schedule``: orders that (6) holds for; memory may exceed its limit. Returns start and
+    end of each pass, makespan, span, bubble and peak memory. Raises ``FormulationError`` if a pass is missing, twice or
+    on another device, or if the orders deadlock.
     """
     broken = next(_misplaced(problem, schedule), None)
     if broken:
@@ -170,17 +150,8 @@ def violations(problem: ScheduleProblem, schedule: Schedule) -> tuple[str, ...]:
     """
     Say what is wrong with a schedule: (6), then orders that wait for each other, then (7).
 
-    Parameters
-    ----------
-    problem
-        The pipeline.
-    schedule
-        Any orders.
-
-    Returns
-    -------
-    tuple
-        One sentence for each violation; empty if the schedule is feasible.
+    ``problem``: the pipeline; ``schedule``: any orders. Returns one sentence for each violation; empty if the schedule
+    is feasible.
     """
     misplaced = tuple(_misplaced(problem, schedule))
     if misplaced:

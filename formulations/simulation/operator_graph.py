@@ -79,22 +79,12 @@ class OperatorGraph:
     """
     Tasks of a step.
 
-    Parameters
-    ----------
-    seconds
-        Duration of every task (n,).
-    stream
-        Stream of every task (n,): ``STREAMS`` of device 0, then of device 1, and two of the whole job at last.
-    kind, part, layer, chunk, micro_batch
-        What a task does, and for what (n,): places in ``KINDS`` and ``PARTS``; -1 where there is none.
-    first_dependency, dependency
-        Tasks that each waits for: ``dependency[first_dependency[u] : first_dependency[u + 1]]``.
-    order
-        Passes of the pipeline ranks.
-    row, last
-        First task of every pass of every simulated pipeline (pipelines, passes + 1), and the one that ends the pass.
-    replicas
-        Replicas that are simulated, and which stands for which.
+    ``seconds``: duration of every task (n,); ``stream``: stream of every task (n,): ``STREAMS`` of device 0, then of
+    device 1, and two of the whole job at last; ``kind``, ``part``, ``layer``, ``chunk``, ``micro_batch``: what a task
+    does, and for what (n,): places in ``KINDS`` and ``PARTS``; -1 where there is none; ``first_dependency``,
+    ``dependency``: tasks that each waits for: ``dependency[first_dependency[u] : first_dependency[u + 1]]``; ``order``:
+    passes of the pipeline ranks; ``row``, ``last``: first task of every pass of every simulated pipeline (pipelines,
+    passes + 1), and the one that ends the pass; ``replicas``: replicas that are simulated, and which stands for which.
     """
 
     seconds: Floats

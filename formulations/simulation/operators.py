@@ -108,12 +108,8 @@ class Prices:
     """
     Prices of the operators of a candidate.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is simulated.
-    recompute_communication
-        Whether what is computed again communicates again, (3).
+    ``problem``, ``candidate``: what is simulated; ``recompute_communication``: whether what is computed again
+    communicates again, (3).
     """
 
     def __init__(self, problem: PlanningProblem, candidate: Candidate, *, recompute_communication: bool = True) -> None:

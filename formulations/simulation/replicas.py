@@ -27,20 +27,11 @@ class Replicas:
     """
     Prices of the replicas that are simulated, (1).
 
-    Parameters
-    ----------
-    simulated
-        Replica that each simulated pipeline stands in for, the first of its kind (n,).
-    like
-        Simulated pipeline of every replica (dp,).
-    types
-        Whether a device type occurs in a block, (pp, n, types).
-    links
-        Figures of ``BlockLink`` by pipeline rank, (9, pp, n).
-    forth, back
-        Seconds of transfers from every chunk to the next, and back (C - 1, n).
-    rate
-        Seconds per byte of gathers, and of those of experts, (2, pp, n); 0 without gathers.
+    ``simulated``: replica that each simulated pipeline stands in for, the first of its kind (n,); ``like``: simulated
+    pipeline of every replica (dp,); ``types``: whether a device type occurs in a block, (pp, n, types); ``links``:
+    figures of ``BlockLink`` by pipeline rank, (9, pp, n); ``forth``, ``back``: seconds of transfers from every chunk to
+    the next, and back (C - 1, n); ``rate``: seconds per byte of gathers, and of those of experts, (2, pp, n); 0 without
+    gathers.
     """
 
     simulated: Ints

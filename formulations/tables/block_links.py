@@ -44,19 +44,8 @@ def block_link(links: Links, devices: Ints, block: BlockShape) -> BlockLink:
     """
     Slowest links of blocks, (1) to (3).
 
-    Parameters
-    ----------
-    links
-        Links of the cluster.
-    devices
-        Devices of blocks, (..., width).
-    block
-        Degrees of a block.
-
-    Returns
-    -------
-    BlockLink
-        Figures (...).
+    ``links``: links of the cluster; ``devices``: devices of blocks, (..., width); ``block``: degrees of a block.
+    Returns figures (...).
     """
     groups = devices.reshape(*devices.shape[:-1], -1, block.tp)
     inverse, latency = (figure.max(axis=-1) for figure in _slowest(links, groups))

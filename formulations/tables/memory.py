@@ -95,19 +95,11 @@ class StageMemory:
 
     Where devices have several chunks, x is a chunk, and its device needs no less.
 
-    Parameters
-    ----------
-    fixed
-        Bytes of a stage whatever is in flight (recompute, L+1, L+1).
-    activation
-        Bytes for a micro-batch in flight (recompute, L+1, L+1).
-    in_flight
-        Most micro-batches in flight of every stage (X,).
-    budget
-        Largest number of bytes that satisfies (5), by device type.
-    update
-        Bytes of a stage in the optimizer's step, (7), (L+1, L+1), or None if they are never more.
-        Where they exceed every device, ``fixed`` is raised to them. ``during_passes`` is ``fixed`` before it is raised.
+    ``fixed``: bytes of a stage whatever is in flight (recompute, L+1, L+1); ``activation``: bytes for a micro-batch in
+    flight (recompute, L+1, L+1); ``in_flight``: most micro-batches in flight of every stage (X,); ``budget``: largest
+    number of bytes that satisfies (5), by device type; ``update``: bytes of a stage in the optimizer's step, (7), (L+1,
+    L+1), or None if they are never more. Where they exceed every device, ``fixed`` is raised to them. ``during_passes``
+    is ``fixed`` before it is raised.
     """
 
     fixed: Ints
@@ -194,18 +186,10 @@ class DeviceMemory:
     """
     Memory of the devices of an order-priced candidate, (6).
 
-    Parameters
-    ----------
-    tables, model, candidate
-        Figures of every range, the memory model, and the candidate.
-    device
-        Device of every chunk (C,).
-    counts
-        For every device the micro-batches in flight of its chunks that its order goes through, (n, chunks).
-    budget
-        Largest bytes of each device type that satisfy (5).
-    ahead
-        Whether a device holds its largest chunk's activations once more, for a pass that runs beside another one.
+    ``tables``, ``model``, ``candidate``: figures of every range, the memory model, and the candidate; ``device``:
+    device of every chunk (C,); ``counts``: for every device the micro-batches in flight of its chunks that its order
+    goes through, (n, chunks); ``budget``: largest bytes of each device type that satisfy (5); ``ahead``: whether a
+    device holds its largest chunk's activations once more, for a pass that runs beside another one.
     """
 
     tables: StageTables

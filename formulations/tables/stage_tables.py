@@ -48,22 +48,11 @@ class StageTables:
     """
     Figures of every range of layers; entries with i >= j mean nothing.
 
-    Parameters
-    ----------
-    seconds
-        Seconds (1), (types, recompute, L+1, L+1).
-    traffic, forward
-        Traffic (2) of both passes, (recompute, L+1, L+1), and of the forward pass, (L+1, L+1).
-    parameters, experts
-        Parameters (3), (L+1, L+1).
-    activation, layer_activation, workspace
-        Bytes of (4), (recompute, L+1, L+1).
-    logits, buffers, largest
-        Bytes and parameters of (4), (L+1, L+1).
-    message
-        Bytes (5), (L+1,).
-    moved
-        Bytes of a micro-batch on the host, (recompute, L+1, L+1), where a share of the activations is there.
+    ``seconds``: seconds (1), (types, recompute, L+1, L+1); ``traffic``, ``forward``: traffic (2) of both passes,
+    (recompute, L+1, L+1), and of the forward pass, (L+1, L+1); ``parameters``, ``experts``: parameters (3), (L+1, L+1);
+    ``activation``, ``layer_activation``, ``workspace``: bytes of (4), (recompute, L+1, L+1); ``logits``, ``buffers``,
+    ``largest``: bytes and parameters of (4), (L+1, L+1); ``message``: bytes (5), (L+1,); ``moved``: bytes of a
+    micro-batch on the host, (recompute, L+1, L+1), where a share of the activations is there.
     """
 
     seconds: Floats

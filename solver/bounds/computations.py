@@ -35,20 +35,10 @@ class Evaluation:
     """
     The bound of one source, and what its computation found.
 
-    Parameters
-    ----------
-    seconds
-        The bound; infinite if nothing fits.
-    source, witness
-        What proves it.
-    partition
-        The division that attains the bound, for sources that divide the layers in closed form.
-    placed
-        Division and placement that attain the bound, for sources that place.
-    divided
-        The division of the pipelines of every type, for an uneven batch.
-    order
-        What is known of divisions into chunks, for an order-priced candidate.
+    ``seconds``: the bound; infinite if nothing fits; ``source``, ``witness``: what proves it; ``partition``: the
+    division that attains the bound, for sources that divide the layers in closed form; ``placed``: division and
+    placement that attain the bound, for sources that place; ``divided``: the division of the pipelines of every type,
+    for an uneven batch; ``order``: what is known of divisions into chunks, for an order-priced candidate.
     """
 
     seconds: float

@@ -97,14 +97,8 @@ class Ladder:
     """
     A problem whose candidates are bounded, with the figures that sources share between candidates.
 
-    Parameters
-    ----------
-    problem
-        What is planned.
-    margin
-        Whether the memory margin is kept free.
-    relaxations
-        Bounds ``relaxation`` that are known already, in seconds; further ones are added.
+    ``problem``: what is planned; ``margin``: whether the memory margin is kept free; ``relaxations``: bounds
+    ``relaxation`` that are known already, in seconds; further ones are added.
     """
 
     def __init__(
@@ -228,16 +222,8 @@ class Rung:
     """
     One bound of the ladder.
 
-    Parameters
-    ----------
-    source
-        Its name.
-    level
-        What it minimises exactly.
-    applies
-        Whether it bounds a candidate.
-    weaker
-        Rungs that hold beside it, (1).
+    ``source``: its name; ``level``: what it minimises exactly; ``applies``: whether it bounds a candidate; ``weaker``:
+    rungs that hold beside it, (1).
     """
 
     source: Source

@@ -51,16 +51,10 @@ class RackCases:
     """
     What the cases (1) of a candidate rest on.
 
-    Parameters
-    ----------
-    crossings
-        Hops between racks of some path at least by confined stages, (most + 1,), for as many as can be confined.
-    whole, before
-        Seconds that such a hop adds, in full and without its way back.
-    ring
-        Seconds per byte of a stage that spans racks.
-    confined, spanning
-        Seconds that stage 0 waits for beyond its hops where it ends at layer j, by whether it spans racks, (L+1,).
+    ``crossings``: hops between racks of some path at least by confined stages, (most + 1,), for as many as can be
+    confined; ``whole``, ``before``: seconds that such a hop adds, in full and without its way back; ``ring``: seconds
+    per byte of a stage that spans racks; ``confined``, ``spanning``: seconds that stage 0 waits for beyond its hops
+    where it ends at layer j, by whether it spans racks, (L+1,).
     """
 
     crossings: Ints

@@ -69,14 +69,8 @@ class MemberBound:
     """
     The bound of one candidate.
 
-    Parameters
-    ----------
-    problem, candidate, best
-        What is bounded, and the best links.
-    stages
-        Its partition problem.
-    comm
-        Its least communication.
+    ``problem``, ``candidate``, ``best``: what is bounded, and the best links; ``stages``: its partition problem;
+    ``comm``: its least communication.
     """
 
     def __init__(

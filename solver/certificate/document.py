@@ -367,10 +367,7 @@ def problem_of(document: DocumentFrame, source: str) -> PlanningProblem:
     """
     The problem that a document states.
 
-    Raises
-    ------
-    DataError
-        If an input is malformed.
+    Raises ``DataError`` if an input is malformed.
     """
     missing = {"model", "cluster", "costs", "memory_model"} - set(document.inputs)
     if missing:
@@ -411,10 +408,7 @@ def strategy_of(section: StrategySection, source: str) -> Strategy:
     """
     The strategy that a section states.
 
-    Raises
-    ------
-    DataError
-        If a stage is not a pair of layer numbers.
+    Raises ``DataError`` if a stage is not a pair of layer numbers.
     """
     check_stages(section, source)
     candidate = section.candidate
@@ -458,10 +452,7 @@ def devices_of(document: PlanDocument | PlainerSection, source: str) -> Ints:
     """
     Devices as an array (pp, pipelines, width): replicas that an expert group goes over stand side by side.
 
-    Raises
-    ------
-    DataError
-        If the lists are ragged.
+    Raises ``DataError`` if the lists are ragged.
     """
     section, strategy = document.placement, document.strategy
     if section.order != "pp,dp,tp":

@@ -137,17 +137,9 @@ def plan_document(
     """
     The plan as plain JSON values.
 
-    Parameters
-    ----------
-    problem, result, limits
-        What was planned, what is known of it, and when the search stopped.
-    method
-        What is said of the method that made the plan, where it is not the search.
-
-    Raises
-    ------
-    SolverError
-        If the search has no incumbent.
+    ``problem``, ``result``, ``limits``: what was planned, what is known of it, and when the search stopped; ``method``:
+    what is said of the method that made the plan, where it is not the search. Raises ``SolverError`` if the search has
+    no incumbent.
     """
     if result.incumbent is None:
         raise SolverError("the search found no plan to write down")

@@ -29,10 +29,7 @@ class BestDivisions:
     """
     The divisions of a partition problem, the one with the least bound first.
 
-    Parameters
-    ----------
-    stages, edge, tail, later
-        As ``taut.solver.layer_division.divide.solve_partition`` takes them.
+    ``stages``, ``edge``, ``tail``, ``later``: as ``taut.solver.layer_division.divide.solve_partition`` takes them.
     """
 
     def __init__(self, stages: PartitionProblem, edge: Floats, tail: Floats, later: LaterStages) -> None:

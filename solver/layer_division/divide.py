@@ -149,14 +149,8 @@ class Partition:
     """
     A division and what it costs.
 
-    Parameters
-    ----------
-    seconds
-        Least seconds; infinite where nothing fits.
-    division
-        Stages and recompute; ``NONE`` where nothing fits.
-    patterns
-        Pattern q of every stage (``taut.formulations.partition`` (4)).
+    ``seconds``: least seconds; infinite where nothing fits; ``division``: stages and recompute; ``NONE`` where nothing
+    fits; ``patterns``: pattern q of every stage (``taut.formulations.partition`` (4)).
     """
 
     seconds: float
@@ -195,30 +189,13 @@ def solve_partition(
     """
     The division of least seconds; if none is below the limit, a division that fits.
 
-    Parameters
-    ----------
-    problem
-        Seconds and bytes of every range.
-    edge, tail
-        Seconds of a cut before layer j, and of stage 0 ending at layer j, (L+1,).
-    later
-        What stages after the first wait for; None where nothing.
-    crossing
-        What a hop between classes of device adds.
-    passed
-        The pipeline of two classes that is divided for (``taut.solver.layer_division.divide``), in the place of all.
-    gradient_cap
-        Bytes of gradients that no stage may exceed, without ``later``.
-    limit
-        Seconds beyond which the optimum is of no use.
-    known
-        Seconds that every placement takes in any case: any division that takes no more, or any at all where they
-        reach the limit, is then as good as the optimum.
-
-    Returns
-    -------
-    Partition
-        The optimum, its seconds at most the limit, or that nothing fits.
+    ``problem``: seconds and bytes of every range; ``edge``, ``tail``: seconds of a cut before layer j, and of stage 0
+    ending at layer j, (L+1,); ``later``: what stages after the first wait for; None where nothing; ``crossing``: what a
+    hop between classes of device adds; ``passed``: the pipeline of two classes that is divided for
+    (``taut.solver.layer_division.divide``), in the place of all; ``gradient_cap``: bytes of gradients that no stage may
+    exceed, without ``later``; ``limit``: seconds beyond which the optimum is of no use; ``known``: seconds that every
+    placement takes in any case: any division that takes no more, or any at all where they reach the limit, is then as
+    good as the optimum. Returns the optimum, its seconds at most the limit, or that nothing fits.
     """
     if not np.isfinite(problem.high).any():
         return Partition(seconds=np.inf)

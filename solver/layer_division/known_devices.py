@@ -24,21 +24,10 @@ def divide(seconds: Floats, transfers: Floats, micro_batches: int, added: Floats
     """
     Ends of the stages of least (1).
 
-    Parameters
-    ----------
-    seconds
-        t by stage and range, (pp, L+1, L+1); only j > i counts.
-    transfers
-        e by stage and cut, (pp - 1, L+1).
-    micro_batches
-        m.
-    added
-        What the sum has in place of t, (pp, L+1, L+1), if it is not t; the slowest stage is by t in any case.
-
-    Returns
-    -------
-    array
-        End of every stage (pp,); None where every division has a stage of infinite seconds.
+    ``seconds``: t by stage and range, (pp, L+1, L+1); only j > i counts; ``transfers``: e by stage and cut, (pp - 1,
+    L+1); ``micro_batches``: m; ``added``: what the sum has in place of t, (pp, L+1, L+1), if it is not t; the slowest
+    stage is by t in any case. Returns end of every stage (pp,); None where every division has a stage of infinite
+    seconds.
     """
     first, end = np.triu_indices(seconds.shape[1], 1)
     tolerances = np.unique(seconds[:, first, end])

@@ -15,22 +15,10 @@ class Outcome:
     """
     A method's plan, priced by the evaluator.
 
-    Parameters
-    ----------
-    method
-        Name of the method.
-    incumbent
-        Its plan; None where it found none.
-    lower_bound
-        Seconds that the method itself claims no plan of ``candidates`` beats; -inf where it claims nothing.
-    candidates
-        How many candidates it looked at.
-    solver
-        Who computed it, with the version, where that is not this program.
-    wall_s
-        Seconds that it took.
-    figures
-        What else a document says of it.
+    ``method``: name of the method; ``incumbent``: its plan; None where it found none; ``lower_bound``: seconds that the
+    method itself claims no plan of ``candidates`` beats; -inf where it claims nothing; ``candidates``: how many
+    candidates it looked at; ``solver``: who computed it, with the version, where that is not this program; ``wall_s``:
+    seconds that it took; ``figures``: what else a document says of it.
     """
 
     method: str

@@ -227,12 +227,7 @@ class StrategyPool:
     """
     The candidates of a problem with their options, and the best bound known of each, b_c.
 
-    Parameters
-    ----------
-    ladder
-        The problem, and what its bounds share.
-    candidates
-        What is chosen from; none priced by its order.
+    ``ladder``: the problem, and what its bounds share; ``candidates``: what is chosen from; none priced by its order.
     """
 
     def __init__(self, ladder: Ladder, candidates: Iterable[Candidate]) -> None:

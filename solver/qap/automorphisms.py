@@ -33,10 +33,7 @@ class AutomorphismGroup:
     """
     The automorphisms of a matrix, as far as they are few enough to be listed.
 
-    Parameters
-    ----------
-    matrix
-        Square (n, n).
+    ``matrix``: square (n, n).
     """
 
     def __init__(self, matrix: Floats) -> None:

@@ -56,15 +56,10 @@ class PrimalDual:
     """
     The best primal and dual bound known at some time.
 
-    Parameters
-    ----------
-    lower_bound
-        No permutation costs less; -inf if nothing is known.
-    source
-        Where the bound comes from: ``"gilmore-lawler"``, ``"convex-quadratic"``, ``"forest-flow"``, ``"hahn-grant"``,
-        ``"branch-and-bound"``, ``"enumeration"``, ``"none"``, or ``"cp-sat (claimed)"`` if only CP-SAT says so.
-    best
-        Location of every item (n,), the incumbent.
+    ``lower_bound``: no permutation costs less; -inf if nothing is known; ``source``: where the bound comes from:
+    ``"gilmore-lawler"``, ``"convex-quadratic"``, ``"forest-flow"``, ``"hahn-grant"``, ``"branch-and-bound"``,
+    ``"enumeration"``, ``"none"``, or ``"cp-sat (claimed)"`` if only CP-SAT says so; ``best``: location of every item
+    (n,), the incumbent.
     """
 
     lower_bound: float

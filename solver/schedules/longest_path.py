@@ -48,24 +48,12 @@ class DisjunctiveGraph(NamedTuple):
     """
     The n = 3 C m passes of a pipeline by number (3).
 
-    Parameters
-    ----------
-    predecessor
-        Number of the pass that each waits for (n,), -1 if none, (4).
-    lag
-        Seconds from the predecessor's end until the pass may start (n,).
-    successors
-        Numbers of the passes that wait for each (n, 2), -1 where there are fewer.
-    seconds
-        Duration of each pass (n,).
-    device
-        Device of each pass (n,).
-    memory_change
-        Units that each pass adds to the memory of its device (n,).
-    allowed
-        Memory limit of each device with room for rounding, in units (devices,).
-    first
-        Row of each device's first pass in a flat order, then n (devices + 1,), (5).
+    ``predecessor``: number of the pass that each waits for (n,), -1 if none, (4); ``lag``: seconds from the
+    predecessor's end until the pass may start (n,); ``successors``: numbers of the passes that wait for each (n, 2), -1
+    where there are fewer; ``seconds``: duration of each pass (n,); ``device``: device of each pass (n,);
+    ``memory_change``: units that each pass adds to the memory of its device (n,); ``allowed``: memory limit of each
+    device with room for rounding, in units (devices,); ``first``: row of each device's first pass in a flat order, then
+    n (devices + 1,), (5).
     """
 
     predecessor: Ints
@@ -155,18 +143,9 @@ class Timing(NamedTuple):
     """
     How far (1) has been evaluated.
 
-    Parameters
-    ----------
-    end
-        End of each pass in seconds, -1 if not known yet (n,).
-    waiting
-        The device that waits for each pass, -1 if none (n,).
-    row
-        Row of the next pass of each device in the flat order (devices,).
-    free_at
-        End of the last pass of each device in seconds (devices,).
-    todo
-        Stack of devices to go on with (2 devices,).
+    ``end``: end of each pass in seconds, -1 if not known yet (n,); ``waiting``: the device that waits for each pass, -1
+    if none (n,); ``row``: row of the next pass of each device in the flat order (devices,); ``free_at``: end of the
+    last pass of each device in seconds (devices,); ``todo``: stack of devices to go on with (2 devices,).
     """
 
     end: Floats

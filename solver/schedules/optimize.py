@@ -104,18 +104,10 @@ class ScheduleResult:
     """
     A schedule and what is proven of it.
 
-    Parameters
-    ----------
-    schedule, timetable
-        The best schedule found, and when its passes run.
-    lower_bound, source
-        Seconds that no schedule is shorter than, and what says so; "cp-sat (claimed)" if only CP-SAT does.
-    witness
-        What derives the best other bound again.
-    status
-        Optimal if makespan and bound differ by no more than 1e-6 of it.
-    certificate
-        All claims as plain JSON values; see ``taut.solver.schedules.bound.certificate``.
+    ``schedule``, ``timetable``: the best schedule found, and when its passes run; ``lower_bound``, ``source``: seconds
+    that no schedule is shorter than, and what says so; "cp-sat (claimed)" if only CP-SAT does; ``witness``: what
+    derives the best other bound again; ``status``: optimal if makespan and bound differ by no more than 1e-6 of it;
+    ``certificate``: all claims as plain JSON values; see ``taut.solver.schedules.bound.certificate``.
     """
 
     schedule: Schedule

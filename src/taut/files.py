@@ -44,17 +44,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """
     Write a regular file whole or not at all, and anything else in place. Text is UTF-8.
 
-    Parameters
-    ----------
-    path
-        File to write or replace; of a link, the file at its end.
-    content
-        All of the file.
-
-    Raises
-    ------
-    DataError
-        If the folder does not exist, or the file cannot be written.
+    ``path``: file to write or replace; of a link, the file at its end; ``content``: all of the file. Raises
+    ``DataError`` if the folder does not exist, or the file cannot be written.
     """
     data = content.encode() if isinstance(content, str) else content
     try:

@@ -42,12 +42,8 @@ class Block:
     """
     Slots of one micro-batch.
 
-    Parameters
-    ----------
-    forward, input_gradient
-        Slot of each chunk's passes (C,).
-    period
-        Slots after which the next micro-batch follows.
+    ``forward``, ``input_gradient``: slot of each chunk's passes (C,); ``period``: slots after which the next
+    micro-batch follows.
     """
 
     forward: Ints

@@ -63,10 +63,7 @@ def one_forward_one_backward(problem: ScheduleProblem) -> Schedule:
     """
     1F1B, (2).
 
-    Raises
-    ------
-    FormulationError
-        If the chunks are not one a device, in order.
+    Raises ``FormulationError`` if the chunks are not one a device, in order.
     """
     require(problem, sequential(problem.num_devices), "1f1b", "one chunk a device, in order")
     return Schedule("1f1b", tuple(_stage(d, problem) for d in range(problem.num_devices)))

@@ -138,17 +138,8 @@ def best_start(problem: PlacementProblem, patterns: tuple[int, ...]) -> FoundPla
     """
     Price the constructed placements, and return the best.
 
-    Parameters
-    ----------
-    problem
-        The strategy to place.
-    patterns
-        By stage, the class of device it wants: 0 fast, 1 slow, 2 both.
-
-    Returns
-    -------
-    FoundPlacement
-        The fastest of ``taut.solver.placement.annealing.starts``.
+    ``problem``: the strategy to place; ``patterns``: by stage, the class of device it wants: 0 fast, 1 slow, 2 both.
+    Returns the fastest of ``taut.solver.placement.annealing.starts``.
     """
     prices, stop = prices_of(problem), unraised()
     built = [

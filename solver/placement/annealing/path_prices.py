@@ -58,16 +58,9 @@ class Reductions(NamedTuple):
     """
     Reductions of the leading stages that the step may wait for, (6).
 
-    Parameters
-    ----------
-    stages
-        Stage of every reduction, (reductions,).
-    gradients
-        Bytes, (reductions,).
-    slack
-        Seconds that the stage ends before stage 0, (reductions,).
-    tied
-        Bytes of a tied embedding that first and last stage exchange, (7).
+    ``stages``: stage of every reduction, (reductions,); ``gradients``: bytes, (reductions,); ``slack``: seconds that
+    the stage ends before stage 0, (reductions,); ``tied``: bytes of a tied embedding that first and last stage
+    exchange, (7).
     """
 
     stages: Ints

@@ -44,16 +44,9 @@ class Assignment:
     """
     The division of a candidate that lacks least, assigned to tensor groups.
 
-    Parameters
-    ----------
-    strategy
-        The candidate with its division.
-    positions
-        Sites by position and rank, (pp dp, R), as in ``taut.formulations.placement``.
-    needed, room
-        Bytes that every stage needs, and the budget of the smallest group that it has.
-    device_types
-        Type of that group, by stage.
+    ``strategy``: the candidate with its division; ``positions``: sites by position and rank, (pp dp, R), as in
+    ``taut.formulations.placement``; ``needed``, ``room``: bytes that every stage needs, and the budget of the smallest
+    group that it has; ``device_types``: type of that group, by stage.
     """
 
     strategy: Strategy

@@ -114,12 +114,7 @@ class CoveredSeconds:
     """
     Cuts and all else of one candidate, priced by what is proven of its pipelines and the ring of stage 0.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is bounded.
-    best
-        Best links of the cluster.
+    ``problem``, ``candidate``: what is bounded; ``best``: best links of the cluster.
     """
 
     def __init__(self, problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> None:

@@ -45,16 +45,8 @@ class ScheduleBound:
     """
     A lower bound on every makespan.
 
-    Parameters
-    ----------
-    lower_bound
-        Seconds; infinite if no schedule exists.
-    source
-        Name of the bound.
-    witness
-        What derives it again (``taut.solver.schedules.bound.certificate``).
-    work
-        Values of labels that were extended for it.
+    ``lower_bound``: seconds; infinite if no schedule exists; ``source``: name of the bound; ``witness``: what derives
+    it again (``taut.solver.schedules.bound.certificate``); ``work``: values of labels that were extended for it.
     """
 
     lower_bound: float

@@ -37,24 +37,11 @@ class RoundedProblem(NamedTuple):
     """
     A pipeline in whole numbers, (1).
 
-    Parameters
-    ----------
-    device
-        Device of each chunk (C,).
-    forward, input_gradient, weight_gradient
-        Durations by chunk in time units (C,).
-    transfer
-        Time units between each chunk and the next (C - 1,).
-    micro_batches
-        Number m.
-    activation, kept
-        Memory units that a forward takes, and that are kept for the weight gradient (C,).
-    limit
-        Memory units of each device (devices,).
-    exponent
-        Binary logarithm of the time unit in seconds.
-    is_exact
-        Whether no duration was rounded.
+    ``device``: device of each chunk (C,); ``forward``, ``input_gradient``, ``weight_gradient``: durations by chunk in
+    time units (C,); ``transfer``: time units between each chunk and the next (C - 1,); ``micro_batches``: number m;
+    ``activation``, ``kept``: memory units that a forward takes, and that are kept for the weight gradient (C,);
+    ``limit``: memory units of each device (devices,); ``exponent``: binary logarithm of the time unit in seconds;
+    ``is_exact``: whether no duration was rounded.
     """
 
     device: Ints

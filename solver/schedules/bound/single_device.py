@@ -56,14 +56,8 @@ class Swept(NamedTuple):
     """
     Outcome of a refutation.
 
-    Parameters
-    ----------
-    refuted
-        Number of sweeps that refute the target, None if they do not.
-    work
-        Values of labels extended.
-    forwards, backwards
-        The states that the last sweep in each direction kept.
+    ``refuted``: number of sweeps that refute the target, None if they do not; ``work``: values of labels extended;
+    ``forwards``, ``backwards``: the states that the last sweep in each direction kept.
     """
 
     refuted: int | None

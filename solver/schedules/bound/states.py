@@ -42,21 +42,13 @@ class OneMachine(NamedTuple):
     """
     The one-machine relaxation of a device.
 
-    Parameters
-    ----------
-    streams
-        A row for each stream (S, 7): number of passes, time units of each, its change of memory, the factor (2) of the
-        key, time units between a pass and the same of the stream before (0 if no other device lies between), least
-        time units from one micro-batch to the next on that way, and the column of a label at which the values of the
-        stream's first pass under way stand (-1 where there is no lag).
-    follower
-        For each stream of the chain, the stream of its weight gradient; -1 for forward passes (2v,).
-    head, tail
-        Time units before the start and after the end of each pass (S, passes).
-    limit
-        Memory limit M in units of the rounded problem.
-    slots
-        Number of passes under way that a label has values for.
+    ``streams``: a row for each stream (S, 7): number of passes, time units of each, its change of memory, the factor
+    (2) of the key, time units between a pass and the same of the stream before (0 if no other device lies between),
+    least time units from one micro-batch to the next on that way, and the column of a label at which the values of the
+    stream's first pass under way stand (-1 where there is no lag); ``follower``: for each stream of the chain, the
+    stream of its weight gradient; -1 for forward passes (2v,); ``head``, ``tail``: time units before the start and
+    after the end of each pass (S, passes); ``limit``: memory limit M in units of the rounded problem; ``slots``: number
+    of passes under way that a label has values for.
     """
 
     streams: Ints

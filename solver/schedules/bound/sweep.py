@@ -63,16 +63,9 @@ class Step(NamedTuple):
     """
     One more pass.
 
-    Parameters
-    ----------
-    forwards
-        Direction of time.
-    stream
-        Stream of the pass.
-    takes, gives
-        Streams whose first pass under way it ends, and to which it adds one.
-    early, latest
-        Time units before which it cannot start, and by which it must end.
+    ``forwards``: direction of time; ``stream``: stream of the pass; ``takes``, ``gives``: streams whose first pass
+    under way it ends, and to which it adds one; ``early``, ``latest``: time units before which it cannot start, and by
+    which it must end.
     """
 
     forwards: bool
@@ -210,14 +203,8 @@ class SweptStates(NamedTuple):
     """
     The states that a sweep kept, layer after layer.
 
-    Parameters
-    ----------
-    first
-        Row of each layer's first state, then their number (layers + 1,).
-    keys
-        Key of each state (n,).
-    least
-        Least t and least raw values of its labels, in time units (n, 1 + slots).
+    ``first``: row of each layer's first state, then their number (layers + 1,); ``keys``: key of each state (n,);
+    ``least``: least t and least raw values of its labels, in time units (n, 1 + slots).
     """
 
     first: Ints

@@ -53,22 +53,10 @@ class ListProblem(NamedTuple):
     """
     What a list schedule reads of a pipeline.
 
-    Parameters
-    ----------
-    hosted
-        Chunks of each device in order, -1 beyond the last (devices, most chunks).
-    device
-        Device of each chunk (C,).
-    seconds
-        Duration by kind (F, I, W, B) and chunk (4, C).
-    transfer
-        Seconds between each chunk and the next (C - 1,).
-    activation, kept
-        Units that a forward takes, and those kept for the gradient by the weights (C,).
-    allowed
-        Memory limit in units (devices,).
-    micro_batches
-        Number m.
+    ``hosted``: chunks of each device in order, -1 beyond the last (devices, most chunks); ``device``: device of each
+    chunk (C,); ``seconds``: duration by kind (F, I, W, B) and chunk (4, C); ``transfer``: seconds between each chunk
+    and the next (C - 1,); ``activation``, ``kept``: units that a forward takes, and those kept for the gradient by the
+    weights (C,); ``allowed``: memory limit in units (devices,); ``micro_batches``: number m.
     """
 
     hosted: Ints
@@ -85,14 +73,9 @@ class ListRule(NamedTuple):
     """
     The priority rule of a list schedule.
 
-    Parameters
-    ----------
-    slot, period
-        Keys of the first micro-batch by kind (F, I, W) and chunk (3, C), and what each further one adds, (1).
-    cap
-        Most micro-batches in flight by chunk (C,), at least 1, (4).
-    patience
-        Share of a forward's or input gradient's, and of a weight gradient's duration to wait, (2,), (5).
+    ``slot``, ``period``: keys of the first micro-batch by kind (F, I, W) and chunk (3, C), and what each further one
+    adds, (1); ``cap``: most micro-batches in flight by chunk (C,), at least 1, (4); ``patience``: share of a forward's
+    or input gradient's, and of a weight gradient's duration to wait, (2,), (5).
     """
 
     slot: Floats

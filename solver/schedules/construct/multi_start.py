@@ -41,14 +41,8 @@ class Effort:
     """
     How much to try.
 
-    Parameters
-    ----------
-    lists
-        List schedules to sample, (1).
-    kept
-        Of those, how many of each kind of times are improved.
-    trials
-        Moves along critical paths in all, (3).
+    ``lists``: list schedules to sample, (1); ``kept``: of those, how many of each kind of times are improved;
+    ``trials``: moves along critical paths in all, (3).
     """
 
     lists: int

@@ -50,10 +50,7 @@ class BuildingBlocks:
     """
     All building blocks of a pipeline, (2) or (3), made when asked for.
 
-    Parameters
-    ----------
-    problem
-        The pipeline.
+    ``problem``: the pipeline.
     """
 
     def __init__(self, problem: ScheduleProblem) -> None:

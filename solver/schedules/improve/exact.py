@@ -49,18 +49,9 @@ class Model:
     """
     Variables and constraints (3) to (7).
 
-    Parameters
-    ----------
-    problem
-        The pipeline.
-    known
-        A feasible schedule: the hint, and what stays where passes are not free.
-    makespan
-        Seconds of that schedule, micro-batches in order.
-    free
-        Passes of the part, by kind F, I, W, chunk and micro-batch (3, C, m); all if None.
-    bound
-        Seconds that no schedule is shorter than.
+    ``problem``: the pipeline; ``known``: a feasible schedule: the hint, and what stays where passes are not free;
+    ``makespan``: seconds of that schedule, micro-batches in order; ``free``: passes of the part, by kind F, I, W, chunk
+    and micro-batch (3, C, m); all if None; ``bound``: seconds that no schedule is shorter than.
     """
 
     def __init__(
@@ -197,14 +188,9 @@ class Solved:
     """
     Outcome of a solve.
 
-    Parameters
-    ----------
-    schedule, makespan
-        The best schedule, and its makespan in seconds.
-    claimed_bound
-        What the solver claims as a lower bound in seconds, -inf if it claims none.
-    is_complete
-        Whether it claims that no schedule is better.
+    ``schedule``, ``makespan``: the best schedule, and its makespan in seconds; ``claimed_bound``: what the solver
+    claims as a lower bound in seconds, -inf if it claims none; ``is_complete``: whether it claims that no schedule is
+    better.
     """
 
     schedule: Schedule

@@ -34,16 +34,8 @@ class LargeNeighbourhood:
     """
     Large-neighbourhood search on one pipeline.
 
-    Parameters
-    ----------
-    problem
-        The pipeline.
-    seed
-        Of the parts chosen.
-    passes
-        Number of passes that a part holds now, (1).
-    round
-        Number of parts solved so far.
+    ``problem``: the pipeline; ``seed``: of the parts chosen; ``passes``: number of passes that a part holds now, (1);
+    ``round``: number of parts solved so far.
     """
 
     problem: ScheduleProblem

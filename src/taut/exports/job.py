@@ -38,17 +38,8 @@ class Job:
     """
     A plan with the names of its hosts.
 
-    Parameters
-    ----------
-    plan
-        The plan.
-    hosts
-        Names of the cluster's nodes in its order; ``node-0`` and so on where none are known.
-
-    Raises
-    ------
-    DataError
-        If there are fewer names than nodes, or a name stands twice.
+    ``plan``: the plan; ``hosts``: names of the cluster's nodes in its order; ``node-0`` and so on where none are known.
+    Raises ``DataError`` if there are fewer names than nodes, or a name stands twice.
     """
 
     plan: Plan

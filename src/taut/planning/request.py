@@ -270,10 +270,7 @@ def request_of(
     """
     The request itself, or a request made from model, cluster and options.
 
-    Raises
-    ------
-    FieldError
-        If a field is wrong or missing, or stands beside a whole request.
+    Raises ``FieldError`` if a field is wrong or missing, or stands beside a whole request.
     """
     if not isinstance(model, PlanRequest):
         if cluster is None:

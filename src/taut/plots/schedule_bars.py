@@ -38,12 +38,8 @@ class Bars:
     """
     Bars of all devices, (1).
 
-    Parameters
-    ----------
-    device, kind, chunk, micro_batch
-        Whose and which pass each bar is (n,), its kind F, I or W.
-    start, end
-        Seconds (n,).
+    ``device``, ``kind``, ``chunk``, ``micro_batch``: whose and which pass each bar is (n,), its kind F, I or W;
+    ``start``, ``end``: seconds (n,).
     """
 
     device: Ints

@@ -40,10 +40,7 @@ class Goal:
     """
     What is asked: ``time``, ``cost`` or ``gpus``, with steps, dollars an hour of a GPU, and days at most.
 
-    Raises
-    ------
-    FieldError
-        If the objective is unknown, or lacks what it needs.
+    Raises ``FieldError`` if the objective is unknown, or lacks what it needs.
     """
 
     objective: str

@@ -141,24 +141,11 @@ class FoundSchedule:
     """
     A schedule, when its passes run, and the bound on every order of the placements in its space.
 
-    Parameters
-    ----------
-    placed
-        The pipeline of the schedule.
-    schedule, times
-        Its orders, and when their passes run.
-    lower_bound
-        No order of the placements in ``bounds`` within the memory limits ends earlier; None if nothing is proven.
-    source
-        What the bound rests on.
-    bounds
-        Lower bound by placement.
-    compared
-        The kinds that were built, each on its best placement; the fastest first, what does not fit last.
-    certificate
-        What derives the bound of the schedule's own placement again.
-    provenance
-        How it was found.
+    ``placed``: the pipeline of the schedule; ``schedule``, ``times``: its orders, and when their passes run;
+    ``lower_bound``: no order of the placements in ``bounds`` within the memory limits ends earlier; None if nothing is
+    proven; ``source``: what the bound rests on; ``bounds``: lower bound by placement; ``compared``: the kinds that were
+    built, each on its best placement; the fastest first, what does not fit last; ``certificate``: what derives the
+    bound of the schedule's own placement again; ``provenance``: how it was found.
     """
 
     placed: PlacedProblem

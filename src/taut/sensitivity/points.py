@@ -124,14 +124,8 @@ class Points:
     """
     The points of a plan that were asked for, each searched once.
 
-    Parameters
-    ----------
-    problem, strategy, devices
-        What is planned, and the plan.
-    time_limit
-        Seconds of a search.
-    tell
-        Called with what is searched next.
+    ``problem``, ``strategy``, ``devices``: what is planned, and the plan; ``time_limit``: seconds of a search;
+    ``tell``: called with what is searched next.
     """
 
     problem: PlanningProblem

@@ -27,15 +27,8 @@ class Journal:
     """
     The journal beside a result, open for one sweep.
 
-    Parameters
-    ----------
-    path
-        The file; made where it is not there yet.
-
-    Raises
-    ------
-    DataError
-        If it cannot be written, is something else, or another sweep holds it.
+    ``path``: the file; made where it is not there yet. Raises ``DataError`` if it cannot be written, is something else,
+    or another sweep holds it.
     """
 
     def __init__(self, path: Path) -> None:

@@ -56,14 +56,8 @@ class StageTables:
     """
     Tables of recomputation by micro-batch of a device and tensor degree, each made when it is first asked for.
 
-    Parameters
-    ----------
-    problem
-        What is planned.
-    layers
-        The most whole layers of a stage before its last piece; longer stages are not priced.
-    cautious
-        What ``stage_table`` is told.
+    ``problem``: what is planned; ``layers``: the most whole layers of a stage before its last piece; longer stages are
+    not priced; ``cautious``: what ``stage_table`` is told.
     """
 
     def __init__(self, problem: AcesoProblem, layers: int, *, cautious: bool) -> None:
