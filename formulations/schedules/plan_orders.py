@@ -49,6 +49,15 @@ from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, roun
 
 
 @jit
+def _is_at_most(few: Ints, many: Ints) -> bool:
+    """Whether counts of every chunk (chunks,) are at most others."""
+    fewer = True
+    for c in range(len(few)):
+        fewer &= few[c] <= many[c]
+    return fewer
+
+
+@jit
 def largest_counts(kinds: Ints, chunks: Ints, number: int) -> Ints:
     """
     Counts (2) of one device.
@@ -67,18 +76,25 @@ def largest_counts(kinds: Ints, chunks: Ints, number: int) -> Ints:
             continue
         reached, left = False, 0
         for k in range(found):
-            if (kept[k] >= counts).all():
+            if _is_at_most(counts, kept[k]):
                 reached = True
                 break
         if reached:
             continue
+        # Entry by entry: to assign a row as a whole would compile numba's formatting of text, for three seconds.
         for k in range(found):
-            if not (kept[k] <= counts).all():
-                kept[left] = kept[k]
+            if not _is_at_most(kept[k], counts):
+                for c in range(number):
+                    kept[left, c] = kept[k, c]
                 left += 1
         if left == len(kept):
-            kept = np.concatenate((kept, np.empty_like(kept)))
-        kept[left] = counts
+            wider = np.empty((2 * left, number), np.int64)
+            for k in range(left):
+                for c in range(number):
+                    wider[k, c] = kept[k, c]
+            kept = wider
+        for c in range(number):
+            kept[left, c] = counts[c]
         found = left + 1
     return kept[:found]
 

@@ -113,7 +113,10 @@ def _critical(
         if passes[r, 0] != WEIGHT_GRADIENT:
             row_of[0 if passes[r, 0] == FORWARD else 1, passes[r, 1], passes[r, 2]] = r
     counts, hops = np.zeros((chunks, 3), np.int64), np.zeros(max(chunks - 1, 0), np.int64)
-    ended = int(np.argmax(end[first[1:] - 1] + after))
+    ended = 0
+    for other in range(1, len(after)):
+        if end[first[other + 1] - 1] + after[other] > end[first[ended + 1] - 1] + after[ended]:
+            ended = other
     r = first[ended + 1] - 1
     while r >= 0:
         kind, c, i = passes[r, 0], passes[r, 1], passes[r, 2]

@@ -173,14 +173,21 @@ def _run(
         over, value = _excess(figures, ends, recompute), _seconds(figures, ends, recompute)
         if over == 0.0 and value < best:
             best = value
-            best_ends[:], best_recompute[:] = ends, recompute
+            _copy(ends, recompute, best_ends, best_recompute)
         value += figures.penalty * over
         if value <= current or np.random.random() < np.exp((current - value) / temperature):
             current = value
-            kept_ends[:], kept[:] = ends, recompute
+            _copy(ends, recompute, kept_ends, kept)
         else:
-            ends[:], recompute[:] = kept_ends, kept
+            _copy(kept_ends, kept, ends, recompute)
     return best
+
+
+@jit
+def _copy(ends: Ints, recompute: Ints, to_ends: Ints, to_recompute: Ints) -> None:
+    """Write one division into another; assigning whole arrays would compile numba's formatting of text."""
+    for c in range(len(ends)):
+        to_ends[c], to_recompute[c] = ends[c], recompute[c]
 
 
 @jit
@@ -244,7 +251,11 @@ def _seconds(figures: Figures, ends: Ints, recompute: Ints) -> float:
             hops[c] = edge[j]
     start, end = np.zeros(len(figures.rows)), np.zeros(len(figures.rows))
     execute(figures.rows, figures.first, seconds, hops, figures.micro_batches, start, end)
-    ended = end[figures.first[1:] - 1]
+    last, reduced, most = 0.0, 0.0, 0.0
+    for d in range(devices):
+        ended = end[figures.first[d + 1] - 1]
+        last, reduced = max(last, ended), max(reduced, ended + figures.ring * parameters[d])
+        most = max(most, parameters[d])
     if not figures.waits_for_all:
-        return float(ended.max() + (figures.ring + figures.optimizer) * parameters[0])
-    return float((ended + figures.ring * parameters).max() + figures.optimizer * parameters.max())
+        return float(last + (figures.ring + figures.optimizer) * parameters[0])
+    return float(reduced + figures.optimizer * most)
