@@ -10,7 +10,7 @@ of their own, and copies of what nobody shards.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_origin
 
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -96,6 +96,16 @@ class Seen(Spec):
             else:
                 found[name] = [*one, *(kind for kind in two if kind not in one)]
         return self.model_copy(update=found)
+
+
+NUMBERS = {name for name, field in Seen.model_fields.items() if get_origin(field.annotation) is tuple}
+"""Fields of which a record holds the least and the most."""
+
+
+def usual_of(name: str) -> list[Any] | None:
+    """What a field is where nothing of it was seen, None where every run has something."""
+    field = Seen.model_fields[name]
+    return None if field.is_required() else [*field.default]
 
 
 def _span(values: Iterable[float]) -> Any:

@@ -1,10 +1,10 @@
 """
-Candidates of a strategy space, one by one: ``taut.formulations.space`` (1) to (17).
+Candidates of a strategy space, one by one: ``taut.formulations.space`` (1) to (18).
 
 (1) Candidates begin as degrees and micro-batches (``_degrees``), one stage or 1F1B of every replica alike.
 (2) Each expander yields the variants of a candidate by one mechanism, in the order of ``EXPANDERS``: an expander reads
     what those before it have chosen.
-(3) Candidates that have the fixed values and a price remain.
+(3) Candidates that have the fixed values and a price, and lie within runs where the space asks for it, remain.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +25,7 @@ from taut.formulations.mechanisms.recompute import with_recompute
 from taut.formulations.mechanisms.sequence_parallel import with_sequence_parallel
 from taut.formulations.mechanisms.shards import with_copies, with_zero
 from taut.formulations.mechanisms.uneven_batches import with_uneven_batch
+from taut.formulations.runs import is_within
 from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
 from taut.formulations.space import FIELDS, Candidate, StrategySpace, Workload, fixable_value
 
@@ -39,7 +40,7 @@ def candidates(
     kinds: ContextKinds | None = None,
 ) -> list[Candidate]:
     """
-    Every candidate of the space, in a fixed order, (1) to (17).
+    Every candidate of the space, in a fixed order, (1) to (18).
 
     ``kinds`` of context ranks know the links; by default they leave out nothing on account of these.
     """
@@ -132,8 +133,11 @@ EXPANDERS: tuple[Expander, ...] = (
 
 
 def _as_fixed(space: StrategySpace, every: Iterable[Candidate]) -> Iterator[Candidate]:
-    """The candidates that have all fixed values."""
-    if not (fixed := space.fixed):
+    """The candidates that have all fixed values, within runs where the space asks for it."""
+    fixed, seen = space.fixed, space.seen
+    if seen is not None:
+        every = (candidate for candidate in every if is_within(seen, candidate))
+    if not fixed:
         yield from every
         return
     for candidate in every:

@@ -82,6 +82,23 @@ class Compared(NamedTuple):
     shown: bool = True
 
 
+class Runs(NamedTuple):
+    """
+    How a field stands beside the runs of a calibration: its name there, its place in a line, its words of (value).
+
+    ``value`` is what a candidate has of it, None where that says nothing beside runs; without it the field itself.
+    """
+
+    name: str
+    place: int
+    words: Callable[[Any], str]
+    value: Callable[[Any], object] | None = None
+
+    def of(self, candidate: object) -> object:
+        """What a candidate has of it."""
+        return getattr(candidate, self.name) if self.value is None else self.value(candidate)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
     """
@@ -90,7 +107,8 @@ class Field:
     A ``seldom`` field is written only where it differs from its default, one ``beside`` a degree only where that is
     above 1. A ``grouped`` field that differs from its default is priced by the latency model ``step`` alone, where
     memory is a sum of terms. ``rule`` says, of a space that fixes the field, what candidates with the value keep.
-    ``columns`` and ``compared`` are its places in tables and in comparisons with what runs.
+    ``columns`` and ``compared`` are its places in tables and in comparisons with what runs, ``runs`` its place
+    beside the runs of a calibration.
     """
 
     meaning: str
@@ -103,6 +121,7 @@ class Field:
     rule: Callable[[Any], str] | None = None
     columns: Columns = NO_COLUMNS
     compared: Compared | None = None
+    runs: Runs | None = None
 
 
 def degree(place: int, word: str, name: str) -> Sentence:

@@ -15,7 +15,8 @@ A candidate has the fields of ``Candidate``. With D devices, global batch :math:
 (6) an order of passes that the space lists makes one more candidate, of a schedule on the V at the degrees of the
     order. The candidate in the schedule's own order stays;
 (12) some form in ``divisions`` states a division of the layers into the candidate's chunks
-    (``taut.formulations.divisions``), and a plan has such a division.
+    (``taut.formulations.divisions``), and a plan has such a division;
+(18) with ``seen`` every field of a candidate is one of a run's (``taut.formulations.runs``).
 
 The other rules are those of mechanisms (``taut.formulations.mechanisms``): (7) and (9) ``shards``, (8) ``recompute``,
 (10) ``context_ranks``, (11) and (14) ``expert_ranks``, (13) ``empty_ends``, (15) and (17) ``offload``, (16)
@@ -40,6 +41,7 @@ from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, Module, OffloadModule, Recompute
 from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
 from taut.data.model import ModelSpec
+from taut.data.seen import Seen
 from taut.data.spec import Spec, Whole
 from taut.data.stack import ANY_DIVISION, SCHEDULES, ContextKind, Form, Schedule, ZeroStage
 from taut.data.suggest import one_of
@@ -50,6 +52,7 @@ from taut.formulations.fields import (
     Field,
     Fix,
     Fixed,
+    Runs,
     Sentence,
     Words,
     chunk_count,
@@ -89,6 +92,7 @@ STAGES = Field(
     sentence=degree(0, "pipeline", "pp"),
     columns=Columns(sweep=1, pareto=True),
     compared=Compared(2, change=2, frees=OTHER_DEGREES),
+    runs=Runs("pp", 8, lambda value: f"pipeline {value}"),
 )
 TENSOR_RANKS = Field(
     meaning="Tensor ranks, which split every layer.",
@@ -97,6 +101,7 @@ TENSOR_RANKS = Field(
     sentence=degree(1, "tensor", "tp"),
     columns=Columns(sweep=2, pareto=True),
     compared=Compared(0, change=0, frees=OTHER_DEGREES),
+    runs=Runs("tp", 4, lambda value: f"tensor {value}"),
 )
 REPLICAS = Field(
     meaning="Replicas, which have different sequences.",
@@ -112,6 +117,7 @@ CHUNKS = Field(
     words=Words(9, lambda candidate: f"vpp={candidate.vpp}" if candidate.schedule == "interleaved-1f1b" else ""),
     columns=Columns(sweep=7),
     compared=Compared(4, change=5, frees=("schedule",)),
+    runs=Runs("vpp", 9, lambda value: f"{value} chunk{'s' * (value > 1)} a device"),
 )
 MICRO_BATCH = Field(
     meaning="Sequences of a micro-batch.",
@@ -119,6 +125,7 @@ MICRO_BATCH = Field(
     words=Words(7, named("micro_batch"), short=5),
     columns=Columns(sweep=8, pareto=True),
     compared=Compared(5, change=6),
+    runs=Runs("micro_batch", 0, lambda value: f"micro-batch {value}"),
 )
 MICRO_BATCHES = Field(meaning="Micro-batches of a replica in a step.", columns=Columns(sweep=9))
 
@@ -137,6 +144,7 @@ SCHEDULE = Field(
     sentence=Sentence(1, 0, _schedule_words),
     columns=Columns(sweep=0, pareto=True),
     compared=Compared(6, change=7),
+    runs=Runs("schedule", 10, lambda value: f"schedule {value}"),
 )
 ORDER = Field(
     meaning="Passes of every device in words, where they are not in the schedule's own order.",
@@ -304,6 +312,8 @@ SENTENCES = sorted((f.sentence for f in FIELDS.values() if f.sentence), key=lamb
 """Parts of the sentence that describes a plan, in their order."""
 SHORT_TEXTS = [text for _, text in sorted((words.short, words.text) for words in WORDS if words.short is not None)]
 """Texts of the one line that names a plan, in their order."""
+RUNS = sorted((f.runs for f in FIELDS.values() if f.runs), key=lambda each: each.place)
+"""How fields stand beside the runs of a calibration, in the order in which they are told."""
 FIXES = dict(sorted(((n, f.fix) for n, f in FIELDS.items() if f.fix is not None), key=lambda each: each[1].place))
 """What fields of a candidate may be fixed to, in the order in which messages name them."""
 
@@ -357,7 +367,8 @@ class StrategySpace(Spec):
     sharded weights. ``fixed`` holds the values of ``--fix``, and ``orders`` further orders of passes for candidates.
     ``recompute_modules`` are the modules of selective recompute (``taut.data.analytic.recompute_modules``); without
     any it recomputes the attention core, or what the stack recomputes. ``optimizer_offload`` and
-    ``activation_offload`` list the shares on hosts that a candidate may have.
+    ``activation_offload`` list the shares on hosts that a candidate may have. ``seen`` is what a calibration's runs
+    have been, where plans beyond them are taken away.
     """
 
     global_batch: Annotated[int, pydantic.Field(gt=0, le=MOST_SEQUENCES)]
@@ -388,6 +399,7 @@ class StrategySpace(Spec):
     optimizer_offload: Annotated[list[OptimizerOffload], SELDOM_WRITTEN] = []
     activation_offload: Annotated[list[ActivationOffload], SELDOM_WRITTEN] = []
     offload_modules: Annotated[list[OffloadModule], SELDOM_WRITTEN] = []
+    seen: Annotated[Seen | None, SELDOM_WRITTEN] = None
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

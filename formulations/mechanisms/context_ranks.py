@@ -40,6 +40,7 @@ from taut.formulations.fields import (
     Compared,
     Field,
     Fix,
+    Runs,
     Sentence,
     Words,
     divides_devices,
@@ -69,6 +70,7 @@ CONTEXT_RANKS = Field(
     ),
     columns=Columns(sweep=3),
     compared=Compared(1, change=1, frees=("dp", "cp_comm", "etp")),
+    runs=Runs("cp", 5, lambda value: f"context {value}"),
     rule=lambda space: (
         "2*cp divides the sequence, tp*cp the node size or the reverse" if space.fixed["cp"] != 1 else ""
     ),

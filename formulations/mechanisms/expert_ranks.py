@@ -25,7 +25,7 @@ from taut.data.costs import Recompute
 from taut.data.model import ModelSpec
 from taut.errors import FieldError
 from taut.formulations.degrees import expert_degrees
-from taut.formulations.fields import Compared, Field, Fix, Sentence, Words, divides_devices
+from taut.formulations.fields import Compared, Field, Fix, Runs, Sentence, Words, divides_devices
 from taut.formulations.mechanisms.recompute import recompute_of, suits
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ EXPERT_RANKS = Field(
     words=Words(4, lambda candidate: f"ep={candidate.ep}" if candidate.ep > 1 else "", short=4),
     sentence=Sentence(0, 4, _expert_words),
     compared=Compared(10, change=4, frees=("etp",), shown=False),
+    runs=Runs("ep", 6, lambda value: f"{value} expert rank{'s' * (value > 1)}"),
     rule=lambda space: RULE,
 )
 EXPERT_TENSOR_RANKS = Field(
@@ -60,6 +61,12 @@ EXPERT_TENSOR_RANKS = Field(
     fix=Fix(6, int, divides_devices, lambda candidate, fixed: candidate.block.etp),
     words=Words(5, lambda candidate: f"etp={candidate.etp}" if candidate.ep > 1 else ""),
     compared=Compared(11, held=False, shown=False),
+    runs=Runs(
+        "etp",
+        7,
+        lambda value: f"{value} tensor rank{'s' * (value > 1)} an expert",
+        lambda candidate: candidate.etp if candidate.ep > 1 else None,
+    ),
     rule=lambda space: RULE,
 )
 

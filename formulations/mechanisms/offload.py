@@ -79,7 +79,7 @@ from taut.data.spec import Spec
 from taut.data.stack import ZeroStage
 from taut.data.units import GIB
 from taut.errors import DataError
-from taut.formulations.fields import Columns, Field, Fix, Sentence, Words, some_of_names
+from taut.formulations.fields import Columns, Field, Fix, Runs, Sentence, Words, some_of_names
 from taut.formulations.mechanisms.recompute import recompute_of, suits
 from taut.formulations.mechanisms.shards import held_bytes
 from taut.formulations.schedules.plan_orders import SPLIT
@@ -166,6 +166,7 @@ STATES_ON_HOSTS = Field(
     words=Words(15, lambda each: f"offload={each.optimizer_offload:g}" if each.optimizer_offload else "", short=9),
     sentence=Sentence(1, 3, lambda strategy, space: states_on_hosts(strategy.optimizer_offload)),
     columns=Columns(pareto=True),
+    runs=Runs("optimizer_offload", 12, lambda value: states_on_hosts(value) or "no states on the host"),
 )
 ACTIVATIONS_ON_HOSTS = Field(
     meaning="Share of the activations in the host's memory.",
@@ -176,6 +177,7 @@ ACTIVATIONS_ON_HOSTS = Field(
     ),
     sentence=Sentence(1, 4, _activation_words),
     columns=Columns(pareto=True),
+    runs=Runs("activation_offload", 13, lambda value: f"{100 * value:.3g}% of the activations on the host"),
 )
 MODULES = "offload_modules"
 OF_ALL_STAGES = {MODULES: Fix(18, str, some_of_names(OFFLOAD_MODULES))}

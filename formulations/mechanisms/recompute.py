@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from taut.data.costs import MODULES, RECOMPUTE, Recompute
-from taut.formulations.fields import Field, Fix, Words, one_of_names, some_of_names
+from taut.formulations.fields import Field, Fix, Runs, Words, one_of_names, some_of_names
 from taut.formulations.schedules.plan_orders import SPLIT
 
 if TYPE_CHECKING:
@@ -21,6 +21,12 @@ SHARED_RECOMPUTE = Field(
     meaning="The recompute of every stage; empty where each stage has its own.",
     seldom=True,
     words=Words(17, lambda each: f"recompute={each.uniform_recompute}" if each.uniform_recompute else ""),
+    runs=Runs(
+        "recompute",
+        1,
+        lambda value: "no recompute" if value == "none" else f"{value} recompute",
+        lambda candidate: candidate.uniform_recompute or None,
+    ),
 )
 OF_ALL_STAGES = {
     "recompute": Fix(16, str, one_of_names(RECOMPUTE)),

@@ -54,6 +54,7 @@ from taut.formulations.fields import (
     Field,
     Fix,
     Fixed,
+    Runs,
     Sentence,
     Words,
     divides_devices,
@@ -91,6 +92,7 @@ ZERO_STAGE = Field(
     sentence=Sentence(1, 1, _sharing_words),
     columns=Columns(sweep=10, pareto=True),
     compared=Compared(7, change=8),
+    runs=Runs("zero", 2, lambda value: f"ZeRO-{value}", lambda each: each.zero if each.dp_cp > 1 else None),
 )
 REPLICAS_OF_A_COPY = Field(
     meaning="Replicas that share one copy of what ZeRO shards; 0 stands for all of them.",
@@ -101,6 +103,7 @@ REPLICAS_OF_A_COPY = Field(
     columns=Columns(sweep=6, pareto=True),
     compared=Compared(12, held=False, shown=False),
     rule=lambda space: "dp_shard devices share a copy under ZeRO-1 to 3: a divisor of dp, and dp*cp where cp > 1",
+    runs=Runs("copies", 3, lambda value: "several copies" if value else "one copy", lambda each: each.copies > 1),
 )
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from taut.formulations.fields import Field, Fix, Words, true_or_false
+from taut.formulations.fields import Field, Fix, Runs, Words, true_or_false
 
 if TYPE_CHECKING:
     from taut.formulations.asked import Asked
@@ -29,6 +29,7 @@ UNEVEN_BATCH = Field(
     grouped=True,
     fix=Fix(15, bool, true_or_false),
     words=Words(14, lambda candidate: "uneven batch" if candidate.uneven_batch else ""),
+    runs=Runs("uneven_batch", 11, lambda value: "uneven batch" if value else "even batch"),
 )
 
 

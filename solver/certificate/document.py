@@ -140,6 +140,14 @@ class CandidateSection(BoundSection):
     state: str
 
 
+class BeyondSection(Section):
+    """A field of the plan or its job beyond all runs of the calibration (``taut.formulations.runs``)."""
+
+    field: str
+    value: bool | int | float | str
+    seen: list[bool | int | float | str]
+
+
 class PlainerSection(Section):
     """
     The best plan under a restriction (``taut.formulations.plainer``), with its bound.
@@ -243,7 +251,11 @@ class DocumentFrame(Section):
 
 
 class PlanDocument(DocumentFrame):
-    """The document of a plan with one degree for all stages, and of plainer ones where they were searched."""
+    """
+    The document of a plan with one degree for all stages, and of plainer ones where they were searched.
+
+    ``beyond`` lists what of it lies beyond all runs of its calibration.
+    """
 
     format: Literal["taut-plan/1"]
     strategy: StrategySection
@@ -251,6 +263,7 @@ class PlanDocument(DocumentFrame):
     predicted: PredictedSection
     certificate: CertificateSection
     plainer: list[PlainerSection] = []
+    beyond: list[BeyondSection] = []
 
 
 class MeshDocument(DocumentFrame):

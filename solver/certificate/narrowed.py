@@ -82,6 +82,8 @@ def narrowed(
             yield f"{name}: at most {most}, not {usual}"
     if experts and space.get("max_ep", 1) == 1:
         yield "experts: split over tensor ranks, all on every replica (left out: expert parallelism, ep > 1)"
+    if space.get("seen"):
+        yield "seen: plans within all runs of the calibration (left out: what lies beyond them)"
     if space.get("fixed"):
         yield "fixed: " + ", ".join(f"{name}={_word(value)}" for name, value in space["fixed"].items())
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+from taut.data.costs import Recompute
 from taut.data.stack import Form
 from taut.errors import DataError
 from taut.formulations.problem import PlanningProblem
@@ -27,7 +28,7 @@ from taut.solver.certificate.examined import Examined, case_of
 from taut.solver.certificate.figures import TOLERANCE, is_close
 from taut.solver.certificate.rederive import Derivation
 from taut.solver.certificate.reference.candidates import candidates
-from taut.solver.certificate.reference.plainer import candidates_of, divisions_of, is_known, whole
+from taut.solver.certificate.reference.plainer import candidates_of, divisions_of, is_known, recompute_of, whole
 from taut.solver.certificate.reference.space import Choice
 
 NAME = "plainer"
@@ -71,7 +72,7 @@ def _faults(
         derivation = Derivation(given)
     case, seconds = case_of(given), section.step_time_s
     # The candidates of the whole space are those that the certificate was checked to list.
-    wanted = candidates_of(derived if given is problem else candidates(case), section.restriction)
+    wanted = candidates_of(derived if given is problem else candidates(case), section.restriction, problem.calibration)
     check_stages(section.strategy, "its plan")
     plan = Examined.of_section(case, section.strategy, devices_of(section, "its plan"))
     if plan.choice not in wanted:
@@ -103,13 +104,14 @@ def _faults(
 
 
 def _restricted(problem: PlanningProblem, name: str) -> PlanningProblem:
-    """The problem with the divisions of a restriction; itself where these are its own."""
+    """The problem with the divisions and recompute of a restriction; itself where these are its own."""
     case = case_of(problem)
     # The reference side reads plain values, so that its forms are text; they are ones of the space or its own two.
     left = cast("list[Form]", divisions_of(case, name))
-    if left == problem.space.divisions:
+    kinds = cast("list[Recompute]", recompute_of(case, name))
+    if left == problem.space.divisions and kinds == problem.space.recompute:
         return problem
-    return replace(problem, space=problem.space.model_copy(update={"divisions": left}))
+    return replace(problem, space=problem.space.model_copy(update={"divisions": left, "recompute": kinds}))
 
 
 def _key(strategy: Mapping[str, Any]) -> tuple[tuple[str, str, Any], ...]:

@@ -31,6 +31,7 @@ from functools import cached_property
 from typing import Any
 
 from taut.data.arrays import Ints
+from taut.data.seen import Seen
 from taut.data.spec import digest
 from taut.errors import DataError
 from taut.formulations.problem import PlanningProblem
@@ -66,6 +67,7 @@ from taut.solver.certificate.node_counts import OverNodes, check_node_counts
 from taut.solver.certificate.plainer import plainer_faults
 from taut.solver.certificate.rederive import Derivation
 from taut.solver.certificate.reference.candidates import candidates
+from taut.solver.certificate.reference.runs import beyond
 from taut.solver.certificate.reference.space import Choice
 from taut.solver.certificate.sampling import KnownPlan, Sample, sample
 from taut.solver.certificate.spaces import BOTH, NAME, WithoutPlan, claim_of_both, differing_spaces, other_space
@@ -246,6 +248,7 @@ def verify_document(values: object, source: str = "plan") -> Verification:
         return Verification(faults=(str(error),), objective=math.nan, lower_bound=-math.inf, candidates=0)
     if not faults:
         faults = [*check.prediction(), *check.certificate()]
+        faults += check.beyond() if isinstance(check, _Check) else ()
         faults += check.simulated(source) if isinstance(check, _Check) else ()
     if not faults and isinstance(check, _Check):
         faults = check.plainer()
@@ -370,6 +373,20 @@ class _Check:
         """Faults of the plainer plans; the certificate holds."""
         stated, derived = self.document.plainer, dict(self.derived)
         return list(plainer_faults(stated, self.problem, self.objective, derived, self.bounds))
+
+    def beyond(self) -> Iterator[str]:
+        """What lies beyond the calibration's runs and is not stated so, or is stated and does not."""
+        stated = {(each.field, each.value): each.seen for each in self.document.beyond}
+        plan, space = self.plan, self.document.certificate.space
+        derived = beyond(plan.case, plan.choice, plan.recompute)
+        if sorted(map(str, stated)) != sorted(map(str, derived)) or len(stated) != len(self.document.beyond):
+            yield f"beyond is {[*stated]}, derived {sorted(derived, key=str)}"
+        known = plan.case.calibration and plan.case.calibration.seen
+        if space.get("seen") is not None and self.problem.space.seen != known:
+            yield "certificate.space.seen is not what the calibration says of its runs"
+        for (name, _), seen in stated.items():
+            if name in Seen.model_fields and seen != [*getattr(known, name, ())]:
+                yield f"beyond: of {name} runs are stated to have had {seen}"
 
     def sampled(self) -> Sample:
         """Sampled plans against the derived bounds."""

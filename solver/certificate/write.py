@@ -26,7 +26,9 @@ from taut.formulations.latency import step_time
 from taut.formulations.meshes.choice import MeshChoice
 from taut.formulations.meshes.step_time import MeshPlan, mesh_memory, mesh_step
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.runs import beyond
 from taut.formulations.space import Candidate
+from taut.formulations.strategy import Strategy
 from taut.solver.bounds.checks import Proof
 from taut.solver.bounds.computations import Evaluation, first, strongest
 from taut.solver.bounds.ladder import Ladder
@@ -161,10 +163,17 @@ def plan_document(
         "strategy": strategy_values(incumbent.strategy),
         "placement": {"order": "pp,dp,tp", "devices": devices},
         "predicted": predicted(problem, incumbent.strategy, incumbent, priced),
+        **beyond_values(problem, incumbent.strategy),
         "provenance": _provenance(result, limits)
         | {"history": list(result.history)}
         | ({} if method is None else {"method": method}),
     }
+
+
+def beyond_values(problem: PlanningProblem, strategy: Strategy) -> dict[str, Any]:
+    """The section of what lies beyond all runs of the calibration; none where nothing does."""
+    found = [each._asdict() for each in beyond(problem, strategy)]
+    return {"beyond": found} if found else {}
 
 
 def mesh_document(problem: PlanningProblem, result: MeshSearch, limits: Limits) -> dict[str, Any]:

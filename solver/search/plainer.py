@@ -1,5 +1,5 @@
 r"""
-Near-ties: the best plans that are plainer to run than the best plan, each with a bound.
+Near-ties: the best plans that are plainer to run than the best plan, or like runs that were measured, with bounds.
 
 Let J be the seconds of the best plan, and :math:`b_c` the bound that its search has proven of candidate c. For every
 restriction (``taut.formulations.plainer``) that the plan does not meet, with candidates C,
@@ -8,7 +8,8 @@ restriction (``taut.formulations.plainer``) that the plan does not meet, with ca
     all plans of c. It leaves a plan of J' seconds, and bounds :math:`b'_c \ge b_{w(c)}`, of which only larger ones are
     kept; so the near-tie costs :math:`J' / J - 1`, and at least :math:`\min(J', \min_C b'_c) / J - 1`;
 (2) a search ends at a gap of ``GAP``, and after ``MOST_EACH`` seconds. All take at most ``SHARE`` of the time limit, of
-    which each has an even part of what is left, or ``SHARE`` of the work limit, of which each has an even part;
+    which each has an even part of what is left, or ``SHARE`` of the work limit, of which each has an even part; the
+    plans within the calibration's runs have ``SEEN_PARTS`` of these parts;
 (3) the searches go from the restriction that keeps the fewest candidates to the one that keeps the most, and begin with
     the best plan found so far that meets theirs. One that finds no better plan is left out;
 (4) a near-tie that is faster than the plan is a better plan, and takes its place.
@@ -19,7 +20,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from taut.formulations.latency import step_time, violations
-from taut.formulations.plainer import Restriction, meets, restricted, restriction_of, restrictions_on, widened, wider
+from taut.formulations.plainer import (
+    SEEN,
+    Restriction,
+    meets,
+    restricted,
+    restriction_of,
+    restrictions_on,
+    widened,
+    wider,
+)
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.branch_and_bound.progress import Listener, Progress
@@ -32,6 +42,8 @@ GAP = 2e-3
 """Relative gap at which a search ends: what a plain plan costs is of interest to a tenth of a per cent or so."""
 MOST_EACH, SHARE = 10.0, 0.25
 """Seconds of a search at most, and the share of the limits that all have."""
+SEEN_PARTS = 3
+"""Parts of the limits of the search within the calibration's runs, whose prices are known best."""
 Known = Mapping[Candidate, CandidateBound]
 
 
@@ -51,8 +63,9 @@ def near_ties(
     found: list[NearTie] = []
     with Stopwatch() as watch:
         restrictions = [*restrictions_on(problem, result.incumbent.strategy)]
+        parts = [SEEN_PARTS if restriction.name == SEEN else 1 for restriction in restrictions]
         for done, restriction in enumerate(restrictions):
-            each = _limits(limits, watch.seconds, len(restrictions), len(restrictions) - done)
+            each = _limits(limits, watch.seconds, parts[done] / sum(parts), parts[done] / sum(parts[done:]))
             if each is None:
                 break
             if progress is not None:
@@ -71,10 +84,10 @@ def near_ties(
     return result, sorted(_plainer(problem, result.incumbent, found), key=lambda tie: tie.incumbent.seconds)
 
 
-def _limits(limits: Limits, seconds: float, searches: int, left: int) -> Limits | None:
-    """Limits (2) of the next search, after so many seconds, of the searches that are left; None without any."""
-    rest = math.inf if limits.time_limit is None else (SHARE * limits.time_limit - seconds) / left
-    work = None if limits.work_limit is None else int(SHARE * limits.work_limit / searches)
+def _limits(limits: Limits, seconds: float, of_all: float, of_left: float) -> Limits | None:
+    """Limits (2) of the next search, after so many seconds: its share of all, and of what is left; None without any."""
+    rest = math.inf if limits.time_limit is None else (SHARE * limits.time_limit - seconds) * of_left
+    work = None if limits.work_limit is None else int(SHARE * limits.work_limit * of_all)
     if rest <= 0 or work == 0:
         return None
     # Work is the same on every machine, which seconds are not.
@@ -88,6 +101,8 @@ def _searched(
     """The best plan of a restriction, (1); None where none was found that is better than the earlier ones."""
     given = restricted(problem, restriction)
     only = [candidate for candidate in given.candidates if restriction.keeps(candidate)]
+    if not only:
+        return None
     first = {c: bound for c in only if (bound := _first(c, known)) is not None}
     starts = [tie.incumbent for tie in earlier if given is problem and restriction.keeps(_candidate(tie.incumbent))]
     start = min(starts, key=lambda each: each.seconds, default=None)
@@ -134,6 +149,6 @@ def _in_whole_space(problem: PlanningProblem, incumbent: Incumbent, known: Known
 def _plainer(problem: PlanningProblem, best: Incumbent | None, found: list[NearTie]) -> Iterator[NearTie]:
     """The near-ties whose restriction the best plan does not meet."""
     for tie in found:
-        restriction = restriction_of(tie.restriction)
+        restriction = restriction_of(tie.restriction, problem.calibration)
         if best is not None and restriction is not None and not meets(problem, restriction, best.strategy):
             yield tie

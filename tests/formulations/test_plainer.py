@@ -6,16 +6,18 @@ import numpy as np
 import pytest
 
 from taut.data.model import ModelSpec
+from taut.errors import DataError
 from taut.formulations.plainer import meets, restricted, restriction_of, restrictions_on, wider
 from taut.formulations.strategy import Strategy, division_of_layers
 from taut.solver.certificate.reference.candidates import candidates
-from taut.solver.certificate.reference.plainer import candidates_of, divisions_of, is_known, whole
+from taut.solver.certificate.reference.plainer import candidates_of, divisions_of, is_known, recompute_of, whole
 from taut.solver.certificate.reference.space import Choice
 from tests.support.chunked import chunked
 from tests.support.instances import random_problem
 from tests.support.reference import case_of, choice_of
+from tests.support.runs import with_few_runs, with_runs
 
-NAMES = ["even-stages", "no-context-ranks", "at-most-2-chunks", "no-interleaving"]
+NAMES = ["even-stages", "no-context-ranks", "at-most-2-chunks", "no-interleaving", "seen"]
 
 
 @pytest.mark.parametrize("name", ["", "even", "at-most-0-chunks", "at-most-x-chunks", "at-most--1-chunks"])
@@ -30,19 +32,31 @@ def test_the_reference_tells_the_same_candidates() -> None:
     counts = dict.fromkeys(NAMES, 0)
     for seed in range(40):
         given = chunked(seed) if seed % 2 else replace(random_problem(seed), latency_model="step")
+        given = with_few_runs(seed, given) if given.candidates else with_runs(given)
         for name in NAMES:
-            restriction = restriction_of(name)
+            restriction = restriction_of(name, given.calibration)
             assert restriction is not None and is_known(name)
             alone = restricted(given, restriction)
             assert alone.space.divisions == divisions_of(case_of(given), name)
+            assert alone.space.recompute == recompute_of(case_of(given), name)
             kept = [candidate for candidate in alone.candidates if restriction.keeps(candidate)]
-            wanted = candidates_of(candidates(case_of(alone)), name)
+            wanted = candidates_of(candidates(case_of(alone)), name, given.calibration)
             assert [choice_of(candidate) for candidate in kept] == wanted
             every = {choice_of(candidate) for candidate in given.candidates}
             for candidate, choice in zip(kept, wanted, strict=True):
                 assert choice_of(wider(candidate, given.candidates)) == whole(choice, every)
             counts[name] += len(given.candidates) - len(kept)
-    assert counts["no-context-ranks"] and counts["at-most-2-chunks"] and counts["no-interleaving"]
+    assert counts["no-context-ranks"] and counts["at-most-2-chunks"] and counts["no-interleaving"] and counts["seen"]
+
+
+def test_without_runs_there_is_no_restriction_to_them() -> None:
+    """Neither without a calibration nor with one that does not say what its runs have been."""
+    given = with_runs(chunked(1))
+    assert given.calibration is not None and restriction_of("seen", given.calibration) is not None
+    silent = given.calibration.model_copy(update={"seen": None})
+    assert restriction_of("seen") is None and restriction_of("seen", silent) is None
+    with pytest.raises(DataError, match="no calibration says what its runs have been"):
+        candidates_of([], "seen", silent)
 
 
 def named(sizes: list[int], vpp: int = 1, cp: int = 1) -> list[str]:

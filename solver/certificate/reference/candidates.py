@@ -53,7 +53,8 @@ With D devices, global batch g and L layers, a candidate has
     that is a sum of terms;
 (17) if the space lists shares of activations for the host's memory, each share. A share above 0 needs a schedule that
     does not split the backward pass, a recompute that is listed with the share, a single stage unless the space allows
-    several, and the latency model and memory of (10).
+    several, and the latency model and memory of (10);
+(18) with ``seen`` what runs had of each of its fields (``taut.solver.certificate.reference.runs``).
 """
 
 from collections.abc import Iterator
@@ -70,6 +71,7 @@ from taut.solver.certificate.reference.divisions import has_stated
 from taut.solver.certificate.reference.host_shares import activations_away, states_away
 from taut.solver.certificate.reference.layers import attention_figures, attention_inverse
 from taut.solver.certificate.reference.network import Network
+from taut.solver.certificate.reference.runs import in_space
 from taut.solver.certificate.reference.space import CLOSED_FORM, ON_V, SPLIT, Case, Choice
 
 
@@ -124,7 +126,7 @@ def zero_stages(case: Case, pp: int) -> list[int]:
 
 
 def candidates(case: Case) -> list[Choice]:
-    """Every candidate of the space in ascending order, (1) to (16)."""
+    """Every candidate of the space in ascending order, (1) to (18)."""
     own = [
         choice
         for choice in _degrees(case)
@@ -136,7 +138,7 @@ def candidates(case: Case) -> list[Choice]:
         for choice in own
         if all(_field(choice, k) == v for k, v in order.items() if k != "words")
     ]
-    return sorted({*own, *given})
+    return sorted(in_space({*own, *given}, case.space))
 
 
 def _is(case: Case, choice: Choice, name: str, value: Any) -> bool:

@@ -186,6 +186,14 @@ class PlanOptions(TypedDict, total=False):
             verbs=("simulate",),
         ),
     ]
+    seen: Annotated[
+        bool,
+        Option(
+            "Only plans within all runs of the calibration.",
+            "A calibration says what its runs have been, field by field (``Calibration.seen``).",
+            default=False,
+        ),
+    ]
     max_tp: Annotated[
         int | None, Option("Largest tensor degree; default: the node size.", "Of several sizes it is the largest.")
     ]

@@ -23,6 +23,7 @@ from taut.solver.certificate.document import (
     strategy_values,
 )
 from taut.solver.certificate.figures import TOLERANCE, communication_gap, paid, predicted, status_of
+from taut.solver.certificate.write import beyond_values
 from taut.solver.result import Incumbent, relative_gap
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def _document(values: Mapping[str, Any], plan: PlanDocument, tie: PlainerSection
         "placement": {"order": "pp,dp,tp", "devices": by_replica(strategy.candidate, devices).tolist()},
         "predicted": predicted(problem, strategy, incumbent, priced),
         "certificate": values["certificate"] | claim,
+        **beyond_values(problem, strategy),
         "provenance": provenance | {"method": _method(problem, plan, tie)},
     }
 
@@ -80,7 +82,7 @@ def _entry(entry: Mapping[str, Any], seconds: float) -> dict[str, Any]:
 
 def _method(problem: PlanningProblem, plan: PlanDocument, tie: PlainerSection) -> dict[str, Any]:
     """What made the plan: the search of the restriction, with its bound on those candidates."""
-    restriction = restriction_of(tie.restriction)
+    restriction = restriction_of(tie.restriction, problem.calibration)
     kept = [] if restriction is None else filter(restriction.keeps, restricted(problem, restriction).candidates)
     return {
         "name": tie.restriction,

@@ -23,6 +23,7 @@ from taut.planning.summary import summary
 from taut.planning.tables import described_cluster, stage_records, worker_records
 from taut.solver.certificate.document import (
     AnyDocument,
+    BeyondSection,
     CandidateSection,
     CertificateSection,
     MeshDocument,
@@ -183,6 +184,11 @@ class Plan:
     def plainer(self) -> list[PlainerSection]:
         """The best plans under restrictions that make them plainer to run, each with its bound, the fastest first."""
         return [] if isinstance(self.sections, MeshDocument) else self.sections.plainer
+
+    @property
+    def beyond(self) -> list[BeyondSection]:
+        """In what the plan and its job lie beyond all runs of the calibration; empty where it does not know them."""
+        return [] if isinstance(self.sections, MeshDocument) else self.sections.beyond
 
     def plainer_plan(self, name: str) -> "Plan":
         """

@@ -8,7 +8,8 @@ from taut.data.calibration import Calibration
 from taut.data.catalog.builtin import catalog_calibrations
 from taut.data.cluster import ClusterSpec
 from taut.formulations.mechanisms.offload import stated_share, states_on_hosts
-from taut.formulations.plainer import restriction_of
+from taut.formulations.plainer import LIKE_RUNS, SEEN, restriction_of
+from taut.formulations.runs import Beyond, beyond_words
 from taut.formulations.space import TEXTS
 from taut.planning.stopping import goes_on, is_within, why_stopped
 from taut.solver.result import OPTIMALITY_GAP, SOLVED
@@ -78,6 +79,7 @@ def proof(plan: "AnyDocument", spaces: Sequence[str] = ()) -> list[str]:
     lines += [f"            {held(space, mechanisms=known)}"]
     lines += [f"            the bound is on a narrowed space, {each}" for each in taken_away]
     lines += [f"            taut does not search {each}" for each in unsearched(space, layers=layers, experts=experts)]
+    lines += [f"{'' if k else 'beyond':<12}{words}" for k, words in enumerate(runs_words(plan))]
     lines += [f"{'' if k else 'plainer':<12}{words}" for k, words in enumerate(plainer_words(plan))]
     calibration = inputs.get("calibration")
     free = [term for term, value in (calibration.spec["coefficients"] if calibration else {}).items() if value == 0]
@@ -100,15 +102,29 @@ def plainer_words(plan: "AnyDocument") -> list[str]:
     """What plainer plans cost, what they cost at least, and what they do otherwise, one a line."""
     if plan.format == "taut-meshes/1":
         return []
-    found = []
-    for tie in plan.plainer:
-        other = differing(plan, tie)
-        found.append(f"the best {restriction_words(tie)}: {plainer_cost(plan, tie)}{f', by {other}' if other else ''}")
-    return found
+    return [_tie_words(plan, tie) for tie in plan.plainer if tie.restriction != SEEN]
+
+
+def runs_words(plan: "AnyDocument") -> list[str]:
+    """In what the plan lies beyond all runs of its calibration, and what the best plan within them costs."""
+    if plan.format == "taut-meshes/1" or not plan.beyond:
+        return []
+    experts = bool(plan.inputs["calibration"].spec.get("experts")) if "calibration" in plan.inputs else False
+    given = [Beyond(each.field, each.value, each.seen) for each in plan.beyond]
+    within = [_tie_words(plan, tie) for tie in plan.plainer if tie.restriction == SEEN]
+    return [f"all runs in: {beyond_words(given, experts=experts)}", *within]
+
+
+def _tie_words(plan: "PlanDocument", tie: "PlainerSection") -> str:
+    """What one plainer plan costs, and what it does otherwise."""
+    other = differing(plan, tie)
+    return f"the best {restriction_words(tie)}: {plainer_cost(plan, tie)}{f', by {other}' if other else ''}"
 
 
 def restriction_words(tie: "PlainerSection") -> str:
     """The restriction of a plainer plan, by its name where it is of another version."""
+    if tie.restriction == SEEN:
+        return LIKE_RUNS
     restriction = restriction_of(tie.restriction)
     return tie.restriction if restriction is None else restriction.words
 

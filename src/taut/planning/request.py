@@ -213,6 +213,7 @@ class PlanRequest(BaseModel):
     optimizer_offload_fraction: Annotated[float | tuple[float, ...] | None, optional(_shares)]
     activation_offload_fraction: Annotated[float | tuple[float, ...] | None, optional(_shares)]
     fix: Annotated[dict[str, Any], BeforeValidator(_fixed)]
+    seen: Annotated[bool, BeforeValidator(flag)]
     max_tp: Annotated[int | None, optional(Positive)]
     max_cp: Annotated[int | None, optional(Positive)]
     schedules: Annotated[tuple[Schedule, ...] | None, optional(_schedules)]

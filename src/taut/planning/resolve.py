@@ -33,6 +33,7 @@ from taut.planning.stack import (
     overlaps,
     space_of,
     stack_of,
+    within_runs,
 )
 
 
@@ -73,7 +74,8 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
         calibration = not_hidden_twice(calibration)
     memory = _memory_model(request, cluster, stack, calibration)
     check_fixed(request.fix, request.global_batch, cluster)
-    space = beside_offload(request, space_of(request, model, cluster, stack, memory), stack, memory)
+    space = within_runs(request, space_of(request, model, cluster, stack, memory), calibration)
+    space = beside_offload(request, space, stack, memory)
     space = with_activations(request, space, stack, model)
     asked = Asked(
         fix=request.fix,
@@ -201,6 +203,8 @@ def _no_candidate(problem: PlanningProblem, request: PlanRequest) -> DataError:
     rule += "".join(f"; {words}" for words in dict.fromkeys(told) if words)
     if ANY_DIVISION not in space.divisions:
         rule += f"; the layers divide into chunks that are {' or '.join(space.divisions)}"
+    if space.seen is not None and problem.calibration is not None:
+        rule += f"; every field is within the runs of {problem.calibration.name}"
     if space.fixed:
         fixed = ",".join(f"{field}={value}" for field, value in space.fixed.items())
         return FieldError("fix", fixed, f"no candidate has these values, expected {rule}")

@@ -176,10 +176,12 @@ def _spaces(
         reason = f"expected a number above 0, and 1 with a method other than {SEARCH}"
         raise FieldError("processes", str(processes), reason)
     if method == MESHES:
+        if request.seen:
+            raise FieldError("seen", "true", f"is of plans with one degree for all stages, expected none with {MESHES}")
         request = on_flagscale(request)
         return [partial(plan_meshes, mesh_problem(request), progress=progress)]
     one_degree = partial(plan_one_degree, method=method, processes=processes, plainer=plainer, progress=progress)
-    if method != SEARCH or processes > 1 or not has_meshes(request):
+    if method != SEARCH or processes > 1 or request.seen or not has_meshes(request):
         return [one_degree]
     try:
         return [one_degree, partial(plan_meshes, mesh_problem(request), progress=progress)]

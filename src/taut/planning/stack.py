@@ -146,6 +146,25 @@ def space_of(
     return space.model_copy(update={"max_vpp": max(space.max_vpp, request.fix.get("vpp", 1))})
 
 
+def within_runs(request: PlanRequest, space: StrategySpace, calibration: Calibration | None) -> StrategySpace:
+    """
+    The space without what lies beyond all runs of the calibration, where that is asked for.
+
+    Raises ``FieldError`` if no calibration of the devices says what its runs have been, or they had no recompute that
+    the space has.
+    """
+    if not request.seen:
+        return space
+    if calibration is None or (seen := calibration.seen) is None:
+        silent = "no calibration is used" if calibration is None else f"{calibration.name} names no runs here"
+        raise FieldError("seen", "true", f"{silent}, expected a calibration that says what its runs have been")
+    recompute = [kind for kind in space.recompute if kind in seen.recompute]
+    if not recompute:
+        has, had = " or ".join(space.recompute), " or ".join(seen.recompute)
+        raise FieldError("seen", "true", f"runs of {calibration.name} had recompute {had}, expected {has}")
+    return space.model_copy(update={"seen": seen, "recompute": recompute})
+
+
 def _modules(request: PlanRequest, model: ModelSpec, stack: Stack) -> list[Module]:
     """Modules of selective recompute: asked for, or usual for the model's layers where the stack can name them."""
     asked = request.fix.get("recompute_modules")

@@ -67,6 +67,7 @@ def stack_price(request: PlanRequest, plan: Plan, *, progress: Listener | None =
             "overlap_grad_reduce": priced.overlap_grad_reduce,
             # What a user leaves out is no limit of the stack, and the bound is one on the whole space.
             "schedules": SCHEDULES,
+            "seen": False,
         }
     )
     bounds = [search(planning_problem(wider), request.limits, progress).lower_bound]

@@ -1,8 +1,9 @@
 """A plan as one page (``taut.reports.page.markup``)."""
 
+from html import escape
 from typing import TYPE_CHECKING
 
-from taut.planning.proof import differing, proof, restriction_words
+from taut.planning.proof import differing, proof, restriction_words, runs_words
 from taut.planning.summary import parts_of, strategy_words
 from taut.planning.tables import batch_words
 from taut.reports.page.figures import gap_figure, memory_figure, parts_figure, timeline_figure
@@ -52,6 +53,7 @@ def _sections(plan: "Plan") -> "list[str]":
     found = {
         "Where the step's time goes": parts_figure(plan.step_time_s, parts_of(plan.sections), plan.lower_bound_s),
         "Strategy": _strategy(plan),
+        **({"Beyond all runs": _runs(plan)} if runs_words(plan.sections) else {}),
         **({"Plainer plans": _plainer(plan)} if plan.plainer else {}),
         **({} if plan.meshes else {"How the gap closed": gap_figure(plan)}),
         "Memory of every device": memory_figure(plan.stages),
@@ -102,6 +104,12 @@ def _degrees(plan: "Plan") -> str:
         "sequence parallel": "yes" if strategy.sequence_parallel else "no",
     }
     return table(named, [list(named.values())], numbers_from=99)
+
+
+def _runs(plan: "Plan") -> str:
+    """In what the plan lies beyond all runs of its calibration, and what the best plan within them costs."""
+    first, *more = runs_words(plan.sections)
+    return "".join(f"<p>{escape(words)}.</p>" for words in (f"The plan lies beyond {first}", *more))
 
 
 def _plainer(plan: "Plan") -> str:
