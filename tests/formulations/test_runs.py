@@ -1,6 +1,7 @@
 """Plans beyond all runs: fields one by one by hand, in words, and as the reference evaluator tells them."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,9 +52,7 @@ def test_every_field_of_a_record_stands_beside_one_of_a_plan_or_its_job() -> Non
         ({"cp": 2}, {"cp": [1, 1]}, False),
     ],
 )
-def test_a_candidate_is_within_runs_by_every_field(
-    changes: dict[str, object], runs: dict[str, object], within: bool
-) -> None:
+def test_a_candidate_is_within_runs_by_every_field(changes: dict[str, Any], runs: dict[str, Any], within: bool) -> None:
     """Numbers lie from the least to the most, kinds are among those of runs; the reference says the same."""
     candidate, known = replace(PLAIN, **changes), seen(**runs)
     assert is_within(known, candidate) == within
@@ -78,7 +77,8 @@ def test_what_lies_beyond_is_told_by_hand() -> None:
         ("seq", length, [4096, 8192]),
         ("experts", False, [True]),
     ]
-    alone = replace(given, calibration=given.calibration.model_copy(update={"seen": None}))
+    silent = None if given.calibration is None else given.calibration.model_copy(update={"seen": None})
+    alone = replace(given, calibration=silent)
     assert beyond(alone, strategy) == beyond(replace(given, calibration=None), strategy) == []
 
 

@@ -44,7 +44,7 @@ def signed(changed: Document) -> Verification:
     """The outcome of a check of a document whose digests are those of what it states."""
     given, certificate = changed["inputs"], changed["certificate"]
     given["calibration"]["sha256"] = digest(given["calibration"]["spec"])
-    certificate["problem_sha256"] = problem_digest(given, certificate["space"], certificate["latency_model"])
+    certificate["problem_sha256"] = problem_digest(given, certificate)
     return verify_document(changed)
 
 

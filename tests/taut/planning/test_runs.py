@@ -89,7 +89,7 @@ def test_the_command_prints_exports_and_restricts(run: Run, tmp_path: Path) -> N
     file, out = tmp_path / "own.yaml", tmp_path / "plan.json"
     file.write_text(json.dumps(of_runs(micro_batch=[1, 1]).model_dump(mode="json")), encoding="utf-8")
     asked = ["plan", "gpt2-345m", "dgx-a100", "--global-batch", "32", "--fix", "schedule=1f1b,pp=2,tp=1"]
-    asked += ["--calibration", file]
+    asked += ["--calibration", str(file)]
     words = run(*asked, "--out", out).out
     assert "beyond      all runs in: micro-batch" in words and "the best like a run that was measured: +" in words
     assert "beyond      all runs in: micro-batch" in run("show", out).out
