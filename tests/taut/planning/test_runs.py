@@ -98,4 +98,4 @@ def test_the_command_prints_exports_and_restricts(run: Run, tmp_path: Path) -> N
     assert "--micro-batch-size 1" in (flags / "megatron.args").read_text(encoding="utf-8")
     within = run(*asked, "--seen").out
     assert "beyond   " not in within and "narrowed space, seen: plans within all runs" in " ".join(within.split())
-    refused(run(*asked[:-2], "--latency-model", "pipette", "--seen"), "--seen: true, no calibration is used")
+    refused(run(*asked[:-2], "--latency-model", "pipette", "--seen"), "--seen true: no calibration is used")
