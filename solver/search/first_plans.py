@@ -42,23 +42,23 @@ Plan = tuple[CandidateBound, Strategy, Ints]
 
 
 def first_plans(
-    problem: PlanningProblem, bounds: Iterable[CandidateBound], stopping: Stopping = never
+    problem: PlanningProblem, bounds: Iterable[CandidateBound], stopping: Stopping = never, *, most: int = MOST_PRICED
 ) -> Iterator[Plan]:
-    """Simple plans to begin with, by ascending bound; none on mixed devices, nor where no order is priced."""
+    """At most so many simple plans to begin with, by ascending bound; none on mixed devices or without orders."""
     every = list(bounds)
     if len(problem.device_types) > 1 or not any(bound.candidate.is_order_priced for bound in every):
         return iter(())
-    return simplest_plans(problem, every, stopping)
+    return simplest_plans(problem, every, stopping, most=most)
 
 
 def simplest_plans(
-    problem: PlanningProblem, bounds: Iterable[CandidateBound], stopping: Stopping = never
+    problem: PlanningProblem, bounds: Iterable[CandidateBound], stopping: Stopping = never, *, most: int = MOST_PRICED
 ) -> Iterator[Plan]:
-    """Simple plans that break no rule, by ascending bound, those with ``balance`` alone last; of equals in order."""
+    """At most so many simple plans that break no rule, by ascending bound, those with ``balance`` alone last."""
     ordered = sorted(bounds, key=lambda bound: (bound.source is Source.BALANCE, bound.lower_bound))
     considered = takewhile(lambda bound: not stopping(), ordered)
     tried = islice((bound for bound in considered if _may_fit(problem, bound.candidate)), MOST_TRIED)
-    most = min(MOST_PRICED, max(MOST_DEVICES // problem.cluster.num_devices, 1))
+    most = min(most, max(MOST_DEVICES // problem.cluster.num_devices, 1))
     return islice((plan for bound in tried if (plan := _plan(problem, bound)) is not None), most)
 
 

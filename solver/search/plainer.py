@@ -44,6 +44,8 @@ MOST_EACH, SHARE = 10.0, 0.25
 """Seconds of a search at most, and the share of the limits that all have."""
 SEEN_PARTS = 3
 """Parts of the limits of the search within the calibration's runs, whose prices are known best."""
+FIRST = 8
+"""Simple plans that each search prices first: bounds are known, so that it soon has others."""
 Known = Mapping[Candidate, CandidateBound]
 
 
@@ -106,7 +108,7 @@ def _searched(
     first = {c: bound for c in only if (bound := _first(c, known)) is not None}
     starts = [tie.incumbent for tie in earlier if given is problem and restriction.keeps(_candidate(tie.incumbent))]
     start = min(starts, key=lambda each: each.seconds, default=None)
-    result = search(given, limits, incumbent=start, only=only, known=first, adapts=False)
+    result = search(given, limits, incumbent=start, only=only, known=first, adapts=False, first=FIRST)
     if result.incumbent is None or result.incumbent is start:
         return None
     least = min(result.incumbent.seconds, *(float(bound.lower_bound) for bound in result.bounds))

@@ -35,7 +35,7 @@ from taut.solver.branch_and_bound.best_first import BestFirst
 from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.result import CandidateBound, Incumbent, Limits, SearchResult, Source, State, StoppedBy
 from taut.solver.search.conclusion import Bounds, concluded
-from taut.solver.search.first_plans import first_plans, simplest_plans
+from taut.solver.search.first_plans import MOST_PRICED, first_plans, simplest_plans
 from taut.solver.search.incumbent import Best
 from taut.solver.search.refinement import Refining, load_loops
 from taut.solver.search.standing import Priority, Stage, turn
@@ -88,8 +88,8 @@ def _awaits_division(bound: CandidateBound, refining: Refining) -> bool:
     return not bound.candidate.is_order_priced and refining.standing(bound.candidate).stage is Stage.DIVIDE
 
 
-FIRST_DIVIDED = 3
-"""Candidates of first plans that are divided before all others: some tenths of a second each."""
+FIRST_DIVIDED = 8
+"""First plans for each whose candidate is divided before all others: some tenths of a second each."""
 RELAXING = 0.5
 """Share of the time limit after which candidates are refined: the least bound of any is known then, or soon after."""
 RELAXED_AT_ONCE = 64
@@ -106,6 +106,7 @@ def search(
     only: Sequence[Candidate] | None = None,
     known: Mapping[Candidate, CandidateBound] = NOTHING_KNOWN,
     adapts: bool = True,
+    first: int = MOST_PRICED,
 ) -> SearchResult:
     """
     Find the best plan of a problem, with a bound on every candidate.
@@ -126,6 +127,8 @@ def search(
         Bounds that are known already, by candidate, (8).
     adapts
         Whether orders are adapted to their times, (4), so that candidates join.
+    first
+        Simple plans that are priced first at most, (3).
 
     Returns
     -------
@@ -134,7 +137,7 @@ def search(
     """
     load_loops(problem)
     every = problem.candidates if only is None else only
-    return _Search(problem, limits, progress, incumbent, every, known, adapts).run()
+    return _Search(problem, limits, progress, incumbent, every, known, adapts, first).run()
 
 
 class _Search:
@@ -149,9 +152,10 @@ class _Search:
         every: Sequence[Candidate],
         known: Mapping[Candidate, CandidateBound],
         adapts: bool,
+        first: int,
     ) -> None:
         self._problem, self._every, self._gap = problem, every, limits.gap
-        self._known, self._adapts = known, adapts
+        self._known, self._adapts, self._first_plans = known, adapts, first
         self._loop = BestFirst(self, limits, progress)
         self._best = Best(problem, incumbent)
         relaxed = {c: bound.lower_bound for c, bound in known.items() if bound.source is Source.RELAXATION}
@@ -188,12 +192,13 @@ class _Search:
         """Take first plans, divide the candidates of the best ones; returns the candidates that are left."""
         offered = list[tuple[float, int]]()
         places = {id(bound): index for index, bound in enumerate(self._bounds.each)}
-        for bound, strategy, devices in first_plans(self._problem, self._bounds.each, self._loop.is_stopping):
+        stopping, most = self._loop.is_stopping, self._first_plans
+        for bound, strategy, devices in first_plans(self._problem, self._bounds.each, stopping, most=most):
             seconds = self._best.take(bound, strategy, devices)
             if bound.candidate.is_order_priced:
                 offered.append((seconds, places[id(bound)]))
         left = {index: True for index in self._bounds.left}
-        for _, index in sorted(offered)[:FIRST_DIVIDED]:
+        for _, index in sorted(offered)[: most // FIRST_DIVIDED]:
             # Uneven stages of an order are worth half a per cent and more, which the bounds of all others profit from.
             if index in left and not self._loop.is_stopping():
                 left[index] = self._refining.refine(self._bounds.each[index])
