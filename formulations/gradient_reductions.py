@@ -101,7 +101,7 @@ def reduction_seconds(problem: PlanningProblem, strategy: Strategy, devices: Int
     """Seconds of the reductions of every stage without overlap, (..., pp), of devices (..., pp, dp, tp cp), (1)."""
     found = np.zeros(devices.shape[:-2])
     for term in reductions_of(problem.terms(strategy.candidate)):
-        carried = problem.carried(strategy.candidate, term.load)
+        carried = problem.tables(strategy.candidate).carried(term.load)
         if carried[0, -1] > 0.0:
             message = by_device(strategy, np.asarray(carried * term.bytes))
             found = found + message * term.rate(slowest_rings(problem, devices))

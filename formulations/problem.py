@@ -27,10 +27,12 @@ from taut.formulations.mechanisms.context_ranks import ContextKinds
 from taut.formulations.mechanisms.expert_ranks import hides_exchange, recompute_beside_overlap
 from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, LatencyModel, LatencyName
 from taut.formulations.mechanisms.offload import (
-    OffloadedShares,
     links_key,
+    memory_key,
     moved_activations,
+    optimizer_seconds,
     recompute_beside_hosts,
+    with_share,
     within_hosts,
 )
 from taut.formulations.mechanisms.recompute import recompute_of
@@ -162,18 +164,16 @@ class PlanningProblem:
         """Largest bytes of a device that leave the margin free, by device type."""
         return budgets(self.memory, self.capacity_kib)
 
-    @cached_property
-    def _shares(self) -> OffloadedShares:
-        return OffloadedShares(self.cluster, self.costs, self.memory)
-
     def optimizer_seconds(self, candidate: Candidate) -> Floats:
         """Optimizer seconds per parameter by device type; 0 where not priced."""
-        priced = self.latency.prices_orders
-        return self._shares.seconds_of(candidate) if priced else np.zeros(len(self.device_types))
+        if not self.latency.prices_orders:
+            return np.zeros(len(self.device_types))
+        key = "optimizer", memory_key(candidate)
+        return self._own.get(key, lambda: optimizer_seconds(self.cluster, self.costs, self.memory_of(candidate)))
 
     def memory_of(self, candidate: Candidate) -> MemoryModel:
         """The memory model with the share of optimizer states that a candidate has in the host's memory."""
-        return self._shares.memory_of(candidate)
+        return self._own.get(("memory", memory_key(candidate)), lambda: with_share(self.memory, candidate))
 
     def coefficient(self, term: str) -> float:
         """Coefficient of a communication term; 1 without a calibration."""
@@ -183,11 +183,6 @@ class PlanningProblem:
     def constant_seconds(self) -> float:
         """Seconds of every step that no term explains; 0 without a calibration."""
         return 0.0 if self.calibration is None else self.calibration["constant"]
-
-    @property
-    def fused_loss(self) -> bool:
-        """Whether the loss keeps the logits once, by the calibration or, without one, by the memory model."""
-        return (self.calibration or self.memory).fused_loss
 
     def _keep(self, candidate: Candidate, key: Key, make: Callable[[], Value]) -> Value:
         """A figure of the candidate that was asked for last, as those of one are asked for many times in a row."""
@@ -214,26 +209,27 @@ class PlanningProblem:
         )
 
     def _stage_tables(self, candidate: Candidate) -> StageTables:
-        single, shared = candidate.pp == 1, candidate.pp == 1 or candidate.schedule in ON_V
-        key = *self._key(candidate), candidate.sequence_parallel, single, shared, self.hides_exchange(candidate)
+        fused = (self.calibration or self.memory).fused_loss
         return self._shared.get(
-            ("stages", *key),
+            ("stages", *self._stages_key(candidate)),
             lambda: stage_tables(
                 self.priced_layers(candidate),
                 sequence_parallel=candidate.sequence_parallel,
-                single_stage=single,
-                shared_head=shared,
+                single_stage=candidate.pp == 1,
+                shared_head=_shares_head(candidate),
                 traffic=self.traffic(candidate),
-                logit_bytes=self.memory.logit_bytes(candidate.tp, self.fused_loss),
+                logit_bytes=self.memory.logit_bytes(candidate.tp, fused),
             ),
         )
 
     def shared(self, candidate: Candidate, name: str, make: Callable[[], Value]) -> Value:
         """A figure of layers, of their recompute and of the traffic within blocks, which many candidates share."""
-        single, shared = candidate.pp == 1, candidate.pp == 1 or candidate.schedule in ON_V
-        recompute, hides = self.recompute_of(candidate), self.hides_exchange(candidate)
-        key = name, *self._key(candidate), candidate.sequence_parallel, single, shared, recompute, hides
-        return self._own.get(key, make)
+        return self._own.get((name, self.recompute_of(candidate), *self._stages_key(candidate)), make)
+
+    def _stages_key(self, candidate: Candidate) -> Key:
+        """What figures of stages depend on."""
+        shape = candidate.sequence_parallel, candidate.pp == 1, _shares_head(candidate)
+        return *self._key(candidate), *shape, self.hides_exchange(candidate)
 
     def _key(self, candidate: Candidate) -> Key:
         """What prices of layers depend on: the links to hosts as well where activations move."""
@@ -325,16 +321,11 @@ class PlanningProblem:
         of_candidate = self.tables(candidate), self.memory_of(candidate), candidate
         return bytes_of_stages(*of_candidate, recompute, first, end, ahead=self.hides_exchange(candidate))
 
-    def carried(self, candidate: Candidate, load: Load) -> Ints:
-        """Parameters of every range that a term of a load carries, (L+1, L+1)."""
-        tables = self.tables(candidate)
-        return tables.experts if load == "experts" else tables.common
-
     def gradient_bytes(self, candidate: Candidate, load: Load = "common") -> Floats:
         """Bytes of every range that reductions of a load carry, times their coefficient, (L+1, L+1)."""
 
         def make() -> Floats:
-            carried = self.carried(candidate, load)
+            carried = self.tables(candidate).carried(load)
             return np.asarray(carried * self.bytes_per_parameter(candidate), dtype=np.float64)
 
         return self._keep(candidate, ("gradients", load), make)
@@ -364,3 +355,8 @@ class PlanningProblem:
     def _trips(self, candidate: Candidate) -> float:
         once = candidate.schedule == "gpipe"
         return 1.0 if once else self.latency.trips(candidate.num_micro_batches, candidate.pp)
+
+
+def _shares_head(candidate: Candidate) -> bool:
+    """Whether the first device has the last layers as well."""
+    return candidate.pp == 1 or candidate.schedule in ON_V

@@ -88,7 +88,7 @@ def pass_bytes(problem: PlanningProblem, candidate: Candidate) -> tuple[PassFigu
     none = PassFigures(*(np.zeros_like(problem.tables(candidate).parameters, dtype=float) for _ in range(4)))
     found: dict[Load, PassFigures] = {"common": none, "experts": none}
     for term in gathers_of(problem.terms(candidate)):
-        found[term.load] = _sent(term, problem.carried(candidate, term.load).astype(float))
+        found[term.load] = _sent(term, problem.tables(candidate).carried(term.load).astype(float))
     return found["common"], found["experts"]
 
 

@@ -222,26 +222,15 @@ def optimizer_seconds(cluster: ClusterSpec, costs: CostTable, memory: MemoryMode
     return np.array([offloaded_seconds(cluster, name, fraction, priced.get(name, 0.0)) for name in cluster.devices])
 
 
-class OffloadedShares:
-    """The memory model and the optimizer's seconds by the share of states on hosts, where candidates differ in it."""
+def with_share(memory: MemoryModel, candidate: "Candidate") -> MemoryModel:
+    """The memory model with a candidate's share of states on hosts, its own where that is 0."""
+    share = candidate.optimizer_offload
+    return memory.model_copy(update={"optimizer_offload_fraction": share}) if share else memory
 
-    def __init__(self, cluster: ClusterSpec, costs: CostTable, memory: MemoryModel) -> None:
-        self._cluster, self._costs = cluster, costs
-        self._memory, self._seconds = {0.0: memory}, dict[float, Floats]()
 
-    def memory_of(self, candidate: "Candidate") -> MemoryModel:
-        """The memory model with a candidate's share, its own where that is 0."""
-        share = candidate.optimizer_offload
-        if share not in self._memory:
-            self._memory[share] = self._memory[0.0].model_copy(update={"optimizer_offload_fraction": share})
-        return self._memory[share]
-
-    def seconds_of(self, candidate: "Candidate") -> Floats:
-        """Seconds of the optimizer for a parameter by device type with a candidate's share, (3)."""
-        share = candidate.optimizer_offload
-        if share not in self._seconds:
-            self._seconds[share] = optimizer_seconds(self._cluster, self._costs, self.memory_of(candidate))
-        return self._seconds[share]
+def memory_key(candidate: "Candidate") -> float:
+    """What of a candidate a memory model and the optimizer's seconds depend on."""
+    return candidate.optimizer_offload
 
 
 def offloaded_seconds(cluster: ClusterSpec, device: str, fraction: float, own: float) -> float:

@@ -90,7 +90,7 @@ class _Maker:
         gathers, scatters = dict.fromkeys(layers, 0.0), dict.fromkeys(layers, 0.0)
         by_load = dict(zip(("common", "experts"), rates, strict=True))
         for term in self.gathers:
-            carried = self.prices.problem.carried(self.strategy.candidate, term.load)
+            carried = self.prices.problem.tables(self.strategy.candidate).carried(term.load)
             for layer in layers:
                 moved = by_load[term.load] * float(carried[layer, layer + 1])
                 gathers[layer] += term.weight * moved if way != WEIGHT_GRADIENT else 0.0

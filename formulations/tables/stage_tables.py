@@ -41,6 +41,7 @@ from taut.data.memory import LOGIT_BYTES
 from taut.formulations.tables.block_traffic import Traffic
 from taut.formulations.tables.priced_layers import PricedLayers
 from taut.formulations.tables.traffic_tables import traffic_tables
+from taut.formulations.terms import Load
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,10 @@ class StageTables:
     def common(self) -> Ints:
         """Parameters (3) but those of experts that fewer devices hold, (L+1, L+1)."""
         return self.parameters - self.experts
+
+    def carried(self, load: Load) -> Ints:
+        """Parameters that a term of a load carries, (L+1, L+1)."""
+        return self.experts if load == "experts" else self.common
 
     @property
     def equal_messages(self) -> bool:
