@@ -249,7 +249,9 @@ class ConfigurationRow(Spec):
         if self.heads is not None:
             return self.heads
         step = math.lcm(self.tp, self.kv_heads or 1)
-        counts = [count for count in range(step, self.hidden + 1, step) if self.hidden % count == 0]
+        # Divisors come in pairs, of which one is at most the root.
+        small = [count for count in range(1, math.isqrt(self.hidden) + 1) if self.hidden % count == 0]
+        counts = sorted(each for count in small for each in {count, self.hidden // count} if each % step == 0)
         return min(counts, key=lambda count: abs(count - self.hidden / CHANNELS_OF_A_HEAD), default=step)
 
     @property

@@ -2,34 +2,20 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.pages import BLOCK, PAGES, ROOT, Page, agrees, shown
-
-QUICK = {"docs/guide/first-plan.md"}
-"""Pages whose blocks are part of the fast tier; the others' belong to the proof tier."""
 
 
 def has_code(path: Path) -> bool:
     return any(block["language"] in {"console", "python"} for block in BLOCK.finditer(path.read_text(encoding="utf-8")))
 
 
-def named(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
-def pages() -> list[Any]:
-    """Pages with code as parameters, marked with their tier."""
-    return [
-        pytest.param(path, marks=() if named(path) in QUICK else pytest.mark.proof, id=named(path))
-        for path in PAGES
-        if has_code(path)
-    ]
-
-
-@pytest.mark.parametrize("path", pages())
+@pytest.mark.proof
+@pytest.mark.parametrize(
+    "path", [path for path in PAGES if has_code(path)], ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_blocks_run_and_print_what_the_page_shows(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands end with exit code 0 and print the lines below them, and Python blocks raise nothing."""
     monkeypatch.chdir(tmp_path)

@@ -28,6 +28,7 @@ def row(gpus: int, pp: int, ep: int, micro_batch: int, gpu: str = "h100") -> Con
     return ConfigurationRow.parse({"gpu": gpu, "precision": "bf16", **SHAPE, **EXPERTS, **degrees}, "row")
 
 
+@pytest.mark.proof
 def test_a_fit_finds_what_made_its_runs() -> None:
     """Runs of products at 1.3, exchanges at 1.6 and a launch of 800 us: unseen ones are predicted to 3 %."""
     device, about = find_device("h100"), {"name": "made", "source": "made"}
@@ -65,6 +66,7 @@ def test_runs_with_experts_speak_for_models_with_experts(gpu: str, precision: An
     assert dense is not None and not dense.experts
 
 
+@pytest.mark.proof
 def test_a_plan_is_priced_by_runs_with_experts() -> None:
     """As the row of the same degrees is, with the band of these runs."""
     shape: dict[str, Any] = {"name": "row", "gated_mlp": True, "experts": EXPERTS, **SHAPE}

@@ -52,6 +52,7 @@ def test_peak_memory_is_predicted() -> None:
         assert max(abs(bytes_) for _, bytes_ in _errors(by_profile).values()) < most
 
 
+@pytest.mark.proof
 def test_the_script_measures_what_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small model on the CPU: steps and layers are written, and read back as they were."""
     monkeypatch.setitem(MODELS, "small", GPT | {"layers": 2, "hidden": 16, "heads": 2, "vocab": 128})

@@ -48,6 +48,7 @@ def test_the_last_stage_alone_has_more_to_do() -> None:
     assert more[1] > held[1] + 18 * PLAIN.blocks[-1].parameters()
 
 
+@pytest.mark.proof
 def test_it_is_asked_for_and_said() -> None:
     """A request takes it in; the plan says so in its first line and checks; it is not simulated."""
     options: dict[str, Any] = {"global_batch": 8, "fix": {"pp": 2, "tp": 1, "micro_batch": 1}}

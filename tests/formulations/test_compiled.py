@@ -53,6 +53,7 @@ def test_runs_uncached_with_one_warning_where_no_folder_can_be_written() -> None
     assert "NUMBA_CACHE_DIR" in ran.stderr
 
 
+@pytest.mark.proof
 def test_code_of_a_moved_module_is_compiled_anew(tmp_path: Path) -> None:
     """Code kept for an argument whose type has moved to another module is no error: it is compiled and kept anew."""
     record = "from typing import NamedTuple\nclass Pair(NamedTuple):\n    a: int\n    b: int\n"

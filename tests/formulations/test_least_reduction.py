@@ -17,6 +17,7 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.solver.bounds.least_rings import least_mean_ring, tied_exchange
 from taut.solver.bounds.link_bounds import BestLinks
+from tests.support.blocks import blocks
 from tests.support.instances import random_problem
 
 KINDS = list(SCHEDULES[2:])
@@ -50,7 +51,7 @@ def of_best_links(given: PlanningProblem, choice: Candidate) -> list[LeastReduct
     return minorants(given, choice, ring, min(exchange.inside, exchange.apart), choice.vpp)
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", blocks(4, proof=True))
 def test_no_minorant_is_above_what_a_step_waits_for(block: int) -> None:
     """The step ends no sooner than a device's last pass and any of its minorants."""
     hidden, tied, shown = 0, 0, 0

@@ -1,13 +1,11 @@
-"""Blocks of random instances: some are checked in every run, all of them with ``pytest -m 'long or not long'``."""
+"""Blocks of random instances: every run checks one of a test, and ``pytest -m 'long or not long'`` all of them."""
 
 from typing import Any
 
 import pytest
 
-EVERY_RUN = 2
 
-
-def blocks(number: int, every_run: int = EVERY_RUN, proof: int = 0) -> list[Any]:
-    """Numbers of blocks as parameters of a test: the first few of its tier, then some of the proof tier, then long."""
-    marks: list[Any] = [[]] * every_run + [[pytest.mark.proof]] * proof + [[pytest.mark.long]] * number
-    return [pytest.param(k, marks=marks[k]) for k in range(number)]
+def blocks(number: int, *, proof: bool = False) -> list[Any]:
+    """Numbers of blocks as parameters of a test: the first in the test's tier, or the proof tier, the others long."""
+    first = pytest.param(0, marks=[pytest.mark.proof] if proof else [])
+    return [first, *(pytest.param(k, marks=pytest.mark.long) for k in range(1, number))]

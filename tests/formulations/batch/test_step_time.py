@@ -170,7 +170,7 @@ def forms(seed: int, **kind: Any) -> tuple[float, float, StepForm, np.ndarray[An
     return wanted, float(form.seconds(coefficients)[0]), form, coefficients
 
 
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("block", blocks(6))
 def test_batch_form_equals_the_evaluator(block: int) -> None:
     """Seconds and weighed terms are the evaluator's step time of the same configuration in Megatron's order."""
     for seed in range(block * 50, block * 50 + 50):
@@ -179,6 +179,7 @@ def test_batch_form_equals_the_evaluator(block: int) -> None:
         assert float(form.terms(coefficients)[0] @ coefficients) == pytest.approx(wanted, rel=1e-9), seed
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("block", blocks(6))
 @pytest.mark.parametrize("kind", ORDER_PRICED)
 def test_batch_form_prices_orders_as_the_evaluator(kind: str, block: int) -> None:
@@ -190,7 +191,7 @@ def test_batch_form_prices_orders_as_the_evaluator(kind: str, block: int) -> Non
 
 
 @pytest.mark.parametrize("kinds", [("1f1b", "gpipe"), ORDER_PRICED])
-@pytest.mark.parametrize("block", range(3))
+@pytest.mark.parametrize("block", blocks(3))
 def test_batch_memory_equals_the_memory_model(block: int, kinds: tuple[str, ...]) -> None:
     """The fullest stage needs what the memory model says."""
     for seed in range(block * 50, block * 50 + 50):

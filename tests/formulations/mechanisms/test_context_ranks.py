@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from taut.formulations.candidates import candidates
 from taut.formulations.latency import step_time
@@ -19,6 +20,7 @@ def every_kind(given: PlanningProblem) -> PlanningProblem:
     return found
 
 
+@pytest.mark.proof
 def test_what_is_left_out_is_never_faster_than_the_ring() -> None:
     """On random links and attention, every all-to-all that is no candidate takes at least as long on any placement."""
     rng, left_out, kept = np.random.default_rng(1), 0, 0

@@ -10,6 +10,8 @@ from taut.formulations.meshes.timeline import mesh_timeline
 from taut.formulations.problem import PlanningProblem
 from tests.support.meshes import mesh_choices, mesh_problem, random_plan
 
+pytestmark = pytest.mark.proof
+
 
 def plans(seed: int, count: int) -> list[tuple[PlanningProblem, MeshPlan]]:
     """Random plans of random choices of a problem."""

@@ -16,6 +16,8 @@ from taut.formulations.simulation.operators import RETURN, SEND
 from tests.formulations.simulation.test_graph import devices_of, random_case, seconds
 from tests.support.small import candidate, cluster, in_order, model, problem, strategy
 
+pytestmark = pytest.mark.proof
+
 SLOW = 1.28e-5
 """GB/s at which a message of 12,800 bytes takes a second."""
 

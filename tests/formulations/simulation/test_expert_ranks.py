@@ -16,6 +16,8 @@ from taut.formulations.strategy import Division, Strategy
 from tests.support.blocks import blocks
 from tests.support.expert_ranks import SECONDS, with_expert_ranks, with_expert_shards
 
+pytestmark = pytest.mark.proof
+
 
 def plain(seed: int) -> PlanningProblem:
     """A random problem with expert ranks, whose exchanges and reductions nothing hides."""

@@ -74,7 +74,7 @@ def _named(rng: np.random.Generator) -> Callable[[CostRow], CostRow]:
     return changed
 
 
-@pytest.mark.parametrize("block", blocks(10, every_run=1))
+@pytest.mark.parametrize("block", blocks(10))
 def test_no_bound_with_activations_on_hosts_is_above_the_optimum(block: int) -> None:
     """A thousand candidates, a hundred a block, with full hosts and infeasible ones among them."""
     checked, seed, full = 0, 30_000 + 1_000 * block, 0
@@ -87,7 +87,7 @@ def test_no_bound_with_activations_on_hosts_is_above_the_optimum(block: int) -> 
     assert full > 0
 
 
-@pytest.mark.parametrize("block", blocks(8, every_run=1))
+@pytest.mark.parametrize("block", blocks(8))
 def test_searches_choose_the_share_of_activations(block: int) -> None:
     """The enumerated optimum lies between bound and plan, infinite where none is found, and the certificate holds."""
     ended, chosen = [], set()

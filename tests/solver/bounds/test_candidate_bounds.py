@@ -48,7 +48,7 @@ def check_search(seed: int, *, large: bool = False) -> None:
         assert result.incumbent.seconds == pytest.approx(optimum.seconds, rel=2e-6), seed
 
 
-@pytest.mark.parametrize("block", blocks(50, 1))
+@pytest.mark.parametrize("block", blocks(50))
 def test_global_bound_is_valid_on_random_instances(block: int) -> None:
     """500 instances: the search's bound never exceeds the enumerated optimum, and infeasibility is exact."""
     for seed in range(1000 + block * 10, 1000 + block * 10 + 10):

@@ -121,7 +121,7 @@ def test_racks_are_told_apart_before_a_plan_is_known() -> None:
     assert told > 2
 
 
-@pytest.mark.parametrize("block", blocks(25, every_run=1))
+@pytest.mark.parametrize("block", blocks(25))
 def test_no_case_is_above_the_optimum_of_its_placements(block: int) -> None:
     """200 instances: stage p spans racks, or may lie anywhere, after p confined ones; blocks of one node or two."""
     shares = np.array([share for seed in range(8 * block, 8 * block + 8) for share in check(seed)])

@@ -98,7 +98,7 @@ def orders_with_copies(seed: int) -> PlanningProblem:
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("block", blocks(10, 2))
+@pytest.mark.parametrize("block", blocks(10))
 def test_no_placement_has_quicker_rings_of_copies_than_the_least_case(block: int) -> None:
     """Two thousand candidates, two hundred a block, each in two hundred placements of its blocks: none is quicker."""
     checked, attained, seed = 0, 0, 60_000 * block

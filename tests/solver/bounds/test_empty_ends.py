@@ -35,7 +35,7 @@ def with_empty_ends(seed: int) -> PlanningProblem:
     return all_context_kinds(given, seed)
 
 
-@pytest.mark.parametrize("block", blocks(10, every_run=1))
+@pytest.mark.parametrize("block", blocks(10))
 def test_no_bound_with_empty_ends_is_above_the_optimum(block: int) -> None:
     """A thousand candidates, a hundred a block: every schedule, context ranks in some, every ZeRO stage."""
     checked, empty, seed = 0, 0, 10_000 * block

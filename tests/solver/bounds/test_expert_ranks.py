@@ -19,7 +19,7 @@ def test_no_bound_with_expert_ranks_is_above_the_optimum(block: int) -> None:
         seed += 1
 
 
-@pytest.mark.parametrize("block", blocks(4, every_run=1))
+@pytest.mark.parametrize("block", blocks(4))
 def test_no_bound_with_gathered_tokens_is_above_the_optimum(block: int) -> None:
     """Two hundred candidates, fifty a block, whose ranks gather all tokens: in nodes, between them, by tensor ranks."""
     checked, seed = 0, 10_000 * block
@@ -30,7 +30,7 @@ def test_no_bound_with_gathered_tokens_is_above_the_optimum(block: int) -> None:
         seed += 1
 
 
-@pytest.mark.parametrize("block", blocks(10, every_run=1))
+@pytest.mark.parametrize("block", blocks(10))
 def test_no_bound_with_hidden_exchanges_is_above_the_optimum(block: int) -> None:
     """Two hundred candidates, twenty a block, whose exchanges hide behind another micro-batch by their order."""
     checked, seed = 0, 10_000 * block

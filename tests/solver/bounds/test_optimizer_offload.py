@@ -57,7 +57,7 @@ def of_several_shares(seed: int, *, few: bool = False) -> PlanningProblem:
     return replace(given, space=StrategySpace.parse(space, "space"), memory=memory)
 
 
-@pytest.mark.parametrize("block", blocks(6, every_run=1))
+@pytest.mark.parametrize("block", blocks(6))
 def test_no_bound_of_a_share_is_above_its_optimum(block: int) -> None:
     """Six hundred candidates that have their own share of the states on hosts, infeasible ones included."""
     checked, seed, shares = 0, 20_000 + 1_000 * block, set()
@@ -69,7 +69,7 @@ def test_no_bound_of_a_share_is_above_its_optimum(block: int) -> None:
     assert len(shares) == 5
 
 
-@pytest.mark.parametrize("block", blocks(12, every_run=1))
+@pytest.mark.parametrize("block", blocks(12))
 def test_searches_choose_the_share(block: int) -> None:
     """The optimum over all shares lies between bound and plan, and is the least of those of one share alone."""
     chosen = set()
@@ -89,7 +89,7 @@ def test_searches_choose_the_share(block: int) -> None:
     assert chosen
 
 
-@pytest.mark.parametrize("block", blocks(12, every_run=1))
+@pytest.mark.parametrize("block", blocks(12))
 def test_searches_enclose_the_optimum_with_and_without_states_on_hosts(block: int) -> None:
     """The enumerated optimum lies between bound and plan, infinite where none is found, and the certificate holds."""
     ended = []

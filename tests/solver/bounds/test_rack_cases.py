@@ -140,7 +140,7 @@ def check(seed: int) -> list[float]:
     return shares
 
 
-@pytest.mark.parametrize("block", blocks(40, every_run=1))
+@pytest.mark.parametrize("block", blocks(40))
 def test_no_case_is_above_the_optimum_of_its_placements(block: int) -> None:
     """800 instances: stage p spans racks, or may lie anywhere, after p confined ones; blocks of one node or two."""
     shares = np.array([share for seed in range(20 * block, 20 * block + 20) for share in check(seed)])

@@ -38,7 +38,7 @@ def least_simulated(rng: np.random.Generator, given: PlanningProblem, choice: Ca
 
 @pytest.mark.proof
 @pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("block", blocks(12, 6))
+@pytest.mark.parametrize("block", blocks(12))
 def test_no_simulated_plan_is_quicker_than_the_bound(block: int, overlap: bool) -> None:
     """Random problems of every schedule, tight memory, unlike devices and links: enumerated or sampled plans."""
     compared = 0

@@ -21,7 +21,7 @@ from tests.support.unlike import filling_problem, slow_between_types, unlike_pro
 pytestmark = pytest.mark.proof
 
 
-@pytest.mark.parametrize("block", blocks(20, 1))
+@pytest.mark.parametrize("block", blocks(20))
 def test_no_bound_on_unlike_nodes_is_above_the_optimum(block: int) -> None:
     """Two thousand candidates, a hundred a block, of every latency model: unequal nodes, three types, wide blocks."""
     checked, unequal, three, wide, seed = 0, 0, 0, 0, 30_000 * block
@@ -38,7 +38,7 @@ def test_no_bound_on_unlike_nodes_is_above_the_optimum(block: int) -> None:
     assert unequal > 0 and three > 0 and wide > 0
 
 
-@pytest.mark.parametrize("block", blocks(20, 1))
+@pytest.mark.parametrize("block", blocks(20))
 def test_no_bound_with_slow_links_between_types_is_above_the_optimum(block: int) -> None:
     """Two thousand candidates, a hundred a block, of at least two stages, where pipelines avoid hops between types."""
     checked, dearer, seed = 0, 0, 30_000 * block
@@ -54,7 +54,7 @@ def test_no_bound_with_slow_links_between_types_is_above_the_optimum(block: int)
     assert dearer > 50
 
 
-@pytest.mark.parametrize("block", blocks(20, 1))
+@pytest.mark.parametrize("block", blocks(20))
 def test_no_bound_by_where_the_first_stage_lies_is_above_the_optimum(block: int) -> None:
     """A thousand candidates, fifty a block, whose first stage may fill nodes: bounds rise, none above."""
     checked, raised, seed = 0, 0, 50_000 * block
@@ -88,7 +88,7 @@ def firsts(ladder: Ladder, candidate: Candidate) -> tuple[Communication, ...]:
     return by_first_stage(ladder.problem, candidate, ladder.links, ladder.communication(candidate))
 
 
-@pytest.mark.parametrize("block", blocks(10, 1))
+@pytest.mark.parametrize("block", blocks(10))
 def test_no_bound_on_shared_or_sharded_blocks_with_slow_links_is_above_the_optimum(block: int) -> None:
     """Five hundred candidates, fifty a block, of two stages or more with context ranks, experts, shards or copies."""
     checked, seed = 0, 40_000 * block

@@ -58,6 +58,7 @@ def test_an_error_in_a_thread_reaches_the_caller() -> None:
         run_in_threads(work, [1, 0], workers=2)
 
 
+@pytest.mark.proof
 def test_annealing_that_is_stopped_returns_what_it_has() -> None:
     """A raised flag leaves the start; stopped restarts are never worse than it."""
     made = random_placement(5)

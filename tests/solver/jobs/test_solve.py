@@ -12,6 +12,8 @@ from taut.solver.jobs.bounds import lower_bound
 from taut.solver.jobs.solve import solve_jobs
 from tests.support.jobs import enumerated, random_case
 
+pytestmark = pytest.mark.proof
+
 
 def test_list_schedules_are_valid() -> None:
     """In any order and with any thrift, on one pool or two."""
@@ -58,7 +60,6 @@ def test_a_thrifty_order_is_found() -> None:
     assert lower_bound(problem, "makespan").value == pytest.approx(100, rel=1e-6)
 
 
-@pytest.mark.proof
 @pytest.mark.parametrize("policy", ["cp-sat", "cbc"])
 def test_the_best_of_everything_is_near_the_enumerated_optimum(policy: str) -> None:
     """On small cases it meets as many deadlines as the best schedule of the grid, or more."""

@@ -39,7 +39,7 @@ def _of_case(given: TwoClasses, case: Passed | Beside, limit: float) -> float:
     return solve_pair(stages, edge, tail, case, later=given.later, crossing=given.crossing, limit=limit)
 
 
-@pytest.mark.parametrize("block", blocks(20, 4))
+@pytest.mark.parametrize("block", blocks(20))
 def test_no_division_of_classes_is_quicker_than_the_bounds(block: int) -> None:
     """Two thousand instances, a hundred a block, infeasible ones included: no classes of blocks take less."""
     attained, finite = 0, 0
@@ -77,7 +77,7 @@ def _fewest_of_both(fast: Ints, pp: int) -> Ints:
     return np.asarray(np.where((fast == 0) | (fast == pp), pp, fast).min(axis=1))
 
 
-@pytest.mark.parametrize("block", blocks(10, 2))
+@pytest.mark.parametrize("block", blocks(10))
 def test_no_division_of_a_case_is_quicker_than_its_bound(block: int) -> None:
     """The same case by case: every choice of classes is in one, and none in it takes less than its bound."""
     kinds, attained, finite = set(), 0, 0

@@ -12,7 +12,7 @@ from tests.support.meshes import least_seconds, mesh_choices, mesh_problem, numb
 from tests.support.reference import small_buckets
 
 
-@pytest.mark.parametrize("block", blocks(4, 1))
+@pytest.mark.parametrize("block", blocks(4))
 @pytest.mark.proof
 def test_bounds_undercut_every_plan_and_infinite_ones_have_none(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """
@@ -70,7 +70,7 @@ def test_limits_before_choices_are_enumerated_leave_a_valid_bound(limits: Limits
     assert found.status is Status.UNKNOWN and found.choices is None
 
 
-@pytest.mark.parametrize("block", blocks(6, 1))
+@pytest.mark.parametrize("block", blocks(6))
 @pytest.mark.proof
 def test_bounds_are_valid_after_any_work(block: int) -> None:
     """After any number of refinements the bound is at most the best plan, grows with work, and repeats exactly."""

@@ -35,7 +35,7 @@ def every_order(problem: PlanningProblem, plan: MeshPlan) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("block", blocks(10, 1, proof=3))
+@pytest.mark.parametrize("block", blocks(10, proof=True))
 def test_exchanges_come_near_the_best_order_of_nodes(block: int) -> None:
     """The plan is a rearrangement with its own price, no worse than before, mostly the best of all."""
     better = best = compared = 0

@@ -66,7 +66,7 @@ def document(seed: int = 0) -> str:
         seed += 1
 
 
-@pytest.mark.parametrize("block", blocks(12, 1))
+@pytest.mark.parametrize("block", blocks(12))
 @pytest.mark.proof
 def test_what_is_written_holds(block: int) -> None:
     """Plans that the search finds are accepted, with the bound that it states."""

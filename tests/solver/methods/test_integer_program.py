@@ -40,7 +40,7 @@ class Watch:
         pass
 
 
-@pytest.mark.parametrize("block", blocks(10, 1))
+@pytest.mark.parametrize("block", blocks(10))
 def test_plans_of_every_method_hold_and_are_not_below_the_bound(block: int) -> None:
     """
     Four random problems a block, under every method in turn.

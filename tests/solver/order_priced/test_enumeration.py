@@ -211,18 +211,19 @@ def _checked(seeds: range, *, racked: bool = False) -> None:
     assert not {seed: faults for seed, faults in found.items() if faults}
 
 
+@pytest.mark.proof
 def test_no_bound_of_few_problems_is_above_the_optimum() -> None:
     """Prices, bytes, bounds of candidates with their branches and witnesses, and the search's: of a few problems."""
     _checked(range(3, 15))
 
 
-@pytest.mark.parametrize("block", blocks(100, every_run=0, proof=7))
+@pytest.mark.parametrize("block", blocks(100, proof=True))
 def test_no_bound_is_above_the_optimum(block: int) -> None:
     """The same of 2,000 problems, unlike layers, links, devices and recompute, overlap, and memory that binds."""
     _checked(range(20 * block, 20 * block + 20))
 
 
-@pytest.mark.parametrize("block", blocks(20, every_run=0, proof=1))
+@pytest.mark.parametrize("block", blocks(20, proof=True))
 def test_no_bound_in_racks_is_above_the_optimum(block: int) -> None:
     """The same of 200 problems on racks of nodes, of which stages take two."""
     _checked(range(10 * block, 10 * block + 10), racked=True)

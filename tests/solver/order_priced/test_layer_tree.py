@@ -124,6 +124,7 @@ def grown(given: ChunkProblem, limit: float) -> LayerTree:
     return tree
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("p", "v", "m", "layers"), CASES)
 @pytest.mark.parametrize("budget", [1e6, 130.0])
 def test_trees_bound_all_divisions_closely(p: int, v: int, m: int, layers: int, budget: float) -> None:
@@ -144,6 +145,7 @@ def test_trees_bound_all_divisions_closely(p: int, v: int, m: int, layers: int, 
 OTHERS = [(2, 2, 4, 8, 2), (2, 2, 2, 7, 0), (2, 1, 5, 7, 0), (3, 1, 4, 8, 3), (2, 3, 4, 9, 1), (3, 2, 3, 8, 2)]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("p", "v", "m", "layers", "differing"), OTHERS)
 @pytest.mark.parametrize("budget", [1e6, 160.0])
 def test_cases_bound_all_divisions(p: int, v: int, m: int, layers: int, differing: int, budget: float) -> None:
@@ -160,6 +162,7 @@ def test_cases_bound_all_divisions(p: int, v: int, m: int, layers: int, differin
         assert tree.seconds >= exact * (1 - 2e-2) or budget < 1e6
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("p", "v", "m", "layers"), [(3, 2, 6, 9), (4, 2, 8, 10), (3, 1, 5, 6), (4, 1, 6, 6)])
 @pytest.mark.parametrize("hops", [1, 2])
 def test_slow_links_lie_after_any_devices(p: int, v: int, m: int, layers: int, hops: int) -> None:

@@ -57,7 +57,7 @@ def bounded(forest: Forest, most: float) -> Bounded:
     return last
 
 
-@pytest.mark.parametrize("block", blocks(10, every_run=1))
+@pytest.mark.parametrize("block", blocks(10))
 @pytest.mark.parametrize("kind", KINDS)
 def test_bound_never_exceeds_the_optimum(kind: str, block: int) -> None:
     """On 20 instances a block, 1000 in all, every bound of the ascent is valid, and permutations that meet it best."""
@@ -94,7 +94,7 @@ def test_slacks_sum_to_what_a_permutation_costs_above_the_bound(kind: str) -> No
             assert total >= forest.scale * cost - 100.0
 
 
-@pytest.mark.parametrize("block", blocks(10, every_run=1))
+@pytest.mark.parametrize("block", blocks(10))
 @pytest.mark.parametrize("kind", KINDS)
 def test_constraint_program_finds_the_optimum_or_refutes_the_limit(kind: str, block: int) -> None:
     """From the dearest permutation on CP-SAT finds the best; below the best it finds none, and its bounds are valid."""

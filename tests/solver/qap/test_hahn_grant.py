@@ -1,11 +1,13 @@
 """Tests of the linear assignment kernel."""
 
 import numpy as np
+import pytest
 from scipy.optimize import linear_sum_assignment
 
 from taut.solver.qap.hahn_grant import reduce_costs, workspace
 
 
+@pytest.mark.proof
 def test_a_hand_computed_assignment() -> None:
     """Row minima 1, 2, 1 leave column minima 0, 0, 1, and a zero for every row: 5 in all."""
     # Rows (1 2 4), (2 5 3), (1 1 6) less their minima: (0 1 3), (0 3 1), (0 0 5); the third column less 1: 2, 0, 4.

@@ -25,6 +25,8 @@ from taut.solver.search.uneven_plans import divide_batch
 from tests.support.oracle import batches, enumerate_all, enumerate_candidate
 from tests.support.uneven import uneven_candidates, uneven_problem
 
+pytestmark = pytest.mark.proof
+
 LIMITS = Limits(workers=1)
 
 
@@ -54,7 +56,6 @@ def unlike_document() -> dict[str, Any]:
     raise AssertionError("no plan divides its batch unevenly")
 
 
-@pytest.mark.proof
 def test_the_batch_is_divided_best() -> None:
     """Given division and devices, no micro-batches by replica make a shorter step."""
     checked = 0
@@ -71,7 +72,6 @@ def test_the_batch_is_divided_best() -> None:
     assert checked > 20
 
 
-@pytest.mark.proof
 def test_the_reference_evaluator_agrees() -> None:
     """Both evaluators give a plan the same seconds, whatever micro-batches its replicas run."""
     rng, checked = np.random.default_rng(0), 0
@@ -91,7 +91,6 @@ def test_the_reference_evaluator_agrees() -> None:
     assert checked > 20
 
 
-@pytest.mark.proof
 @pytest.mark.parametrize("block", range(4))
 def test_searches_bracket_the_optimum(block: int) -> None:
     """Bound and plan enclose the enumerated optimum of all candidates, or both find nothing; certificates hold."""

@@ -30,6 +30,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.proof
 def test_profile_writes_a_table_that_plan_uses(tmp_path: Path, run: Run, model: Path) -> None:
     """Every asked key is in the table, with its origin, and a plan on the CPU node is priced by it."""
     out, kernels = tmp_path / "costs.csv", tmp_path / "kernels.csv"

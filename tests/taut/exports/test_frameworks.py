@@ -143,6 +143,7 @@ TORCHTITAN: dict[str, Made] = {
 }
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("made", TORCHTITAN.values(), ids=TORCHTITAN)
 def test_torchtitans_function_is_read_back(made: Made) -> None:
     """The module's dictionaries hold degrees, schedule, sharding, recompute, batch, and layers of the chunks."""
@@ -204,6 +205,7 @@ def test_orders_of_passes_are_read_back(made: Made, tmp_path: Path) -> None:
     assert [len(rank) for rank in found] == np.diff(order.first).tolist()
 
 
+@pytest.mark.proof
 def test_schedules_that_torchtitan_does_not_build_come_as_a_file() -> None:
     """V-Half is laid out as ZB-V is, with its own order beside it."""
     files = torchtitan_files(launched(pp=2, tp=1, micro_batch=1, schedule="v-half", zero=2, recompute="none"))

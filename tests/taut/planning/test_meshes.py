@@ -46,6 +46,7 @@ def plan() -> Plan:
     return taut.plan("gpt2-345m", CLUSTER, method="meshes", global_batch=16, max_tp=4)
 
 
+@pytest.mark.proof
 def test_one_mesh_a_type_within_the_bound(plan: Plan) -> None:
     """Either type has a mesh of all its devices, the stages are all layers, and the bound is within 5 % and holds."""
     strategy = plan.meshed.strategy

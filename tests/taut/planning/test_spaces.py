@@ -34,6 +34,7 @@ def found() -> Plan:
     return taut.plan(asked())
 
 
+@pytest.mark.proof
 def test_the_better_plan_has_the_bound_of_both(found: Plan) -> None:
     """It is as fast as the faster of the two plans that are found alone, and its bound is the least of theirs."""
     one = plan_one_degree(asked())

@@ -88,6 +88,7 @@ def test_optimizer_is_priced_per_parameter(precision: str) -> None:
     assert 0 < seconds < 1e-3
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "error", [torch.OutOfMemoryError("no"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
 )

@@ -11,6 +11,8 @@ import taut
 from taut.solver.certificate.verify import Verification, verify_document
 from tests.taut.provisioning.test_provision import CLUSTER, GIVEN, MODEL, STEPS
 
+pytestmark = pytest.mark.proof
+
 Change = Callable[[dict[str, Any]], object]
 
 
@@ -49,7 +51,6 @@ def test_numbers_of_nodes_without_a_candidate_are_enumerated() -> None:
     assert "2 nodes: has" in verify_document(document).faults[0]
 
 
-@pytest.mark.proof
 def test_what_is_not_searched_counts_as_nothing() -> None:
     """Fewest GPUs: once one node is in time no other is searched, and a bound that is claimed for it is refused."""
     found = taut.provision(MODEL, CLUSTER, objective="gpus", steps=STEPS, deadline_days=1000.0, **GIVEN)
@@ -111,7 +112,6 @@ def unread(section: dict[str, Any]) -> None:
         (lambda section: section.update(objective="cheap"), "node_counts: objective"),
     ],
 )
-@pytest.mark.proof
 def test_each_corrupted_field_is_refused(change: Change, words: str) -> None:
     """With a fault that names it."""
     outcome = checked("cost", change)

@@ -23,6 +23,8 @@ from taut.reports.page.page import plan_page
 from tests.support.plans import made_plan
 from tests.taut.conftest import Run, refused
 
+pytestmark = pytest.mark.proof
+
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror='alert(2)'>\"&"
 NODE = shutil.which("node")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -203,7 +205,6 @@ document.title = JSON.stringify([seen, rows, document.querySelectorAll("svg").le
 </script></body>"""
 
 
-@pytest.mark.proof
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 def test_browser_shows_sorts_and_filters(found: Plan, tmp_path: Path) -> None:
     """Headless Chromium runs the page of a plan with a hostile name: no console errors, figures, the table sorts."""

@@ -44,7 +44,7 @@ def least(seed: int, links: float, memory: float) -> float:
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("block", blocks(6, every_run=1))
+@pytest.mark.parametrize("block", blocks(6))
 def test_no_prices_in_the_box_cost_more_than_the_regret(block: int) -> None:
     """At factors in the box P is at most so much slower than the enumerated best plan there."""
     rng, tried = np.random.default_rng(block), 0
@@ -68,7 +68,7 @@ def test_no_prices_in_the_box_cost_more_than_the_regret(block: int) -> None:
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("block", blocks(6, every_run=1))
+@pytest.mark.parametrize("block", blocks(6))
 def test_hypotheses_hold_of_the_best_and_of_any_plan(block: int) -> None:
     """Seconds rise with links' factor x, and seconds by x fall, of the enumerated best plan and of a found one."""
     for seed in range(5 * block, 5 * block + 5):

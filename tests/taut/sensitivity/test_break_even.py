@@ -26,7 +26,7 @@ BOX = BoxRegret(
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("block", blocks(8, every_run=1))
+@pytest.mark.parametrize("block", blocks(8))
 def test_a_winner_wins_and_the_bound_holds(block: int) -> None:
     """At every factor told the enumerated best is no faster than the bound allows, and faster where one wins."""
     for seed in range(2 * block, 2 * block + 2):

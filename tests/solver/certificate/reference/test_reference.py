@@ -58,7 +58,7 @@ def agree(given: PlanningProblem, rng: np.random.Generator, plans: int) -> int:
     return plans if given.candidates else 0
 
 
-@pytest.mark.parametrize("block", blocks(9, 1, proof=2))
+@pytest.mark.parametrize("block", blocks(9))
 def test_evaluators_agree_on_random_plans(block: int) -> None:
     """Latency models, device types, measured links, ZeRO stages and calibrations of every kind, 1F1B and GPipe."""
     rng = np.random.default_rng(block)
@@ -76,7 +76,7 @@ def by_order(seed: int) -> PlanningProblem:
     return with_random_orders(given, np.random.default_rng(seed)) if seed % 2 else given
 
 
-@pytest.mark.parametrize("block", blocks(3, 1, proof=1))
+@pytest.mark.parametrize("block", blocks(3, proof=True))
 def test_evaluators_agree_where_orders_are_run(block: int) -> None:
     """Interleaved, zero-bubble and V schedules, in their own order or in a given one."""
     rng = np.random.default_rng(100 + block)
@@ -93,7 +93,7 @@ def with_copies(seed: int) -> PlanningProblem:
     return replace(given, latency_model="step", space=given.space.model_copy(update=more))
 
 
-@pytest.mark.parametrize("block", blocks(9, 1, proof=2))
+@pytest.mark.parametrize("block", blocks(9, proof=True))
 def test_evaluators_agree_where_replicas_have_several_copies(block: int) -> None:
     """Groups of replicas with a copy each, in closed form and by orders, on any links."""
     rng, checked = np.random.default_rng(200 + block), 0
@@ -104,7 +104,7 @@ def test_evaluators_agree_where_replicas_have_several_copies(block: int) -> None
     assert checked > 13
 
 
-@pytest.mark.parametrize("block", blocks(4, 1, proof=2))
+@pytest.mark.parametrize("block", blocks(4, proof=True))
 def test_evaluators_agree_on_experts(block: int) -> None:
     """Experts, shared ones and latent attention, with tensor and context ranks, in every latency model."""
     rng, checked = np.random.default_rng(300 + block), 0
@@ -115,7 +115,7 @@ def test_evaluators_agree_on_experts(block: int) -> None:
     assert checked > 32
 
 
-@pytest.mark.parametrize("block", blocks(8, 1, proof=2))
+@pytest.mark.parametrize("block", blocks(8, proof=True))
 def test_evaluators_agree_on_kinds_of_context_ranks(block: int) -> None:
     """Rings beside attention and not, gathers, all-to-alls and both, with experts at times, also by orders."""
     rng, checked, kinds = np.random.default_rng(400 + block), 0, set[str]()
@@ -133,7 +133,7 @@ def test_evaluators_agree_on_kinds_of_context_ranks(block: int) -> None:
     assert kinds == set(CONTEXT_KINDS)
 
 
-@pytest.mark.parametrize("block", blocks(6, 1, proof=2))
+@pytest.mark.parametrize("block", blocks(6, proof=True))
 def test_evaluators_agree_where_end_chunks_have_no_layers(block: int) -> None:
     """Embedding or head alone in the first or the last chunk, with context ranks, experts and shards at times."""
     rng, checked = np.random.default_rng(500 + block), 0
@@ -148,7 +148,7 @@ def test_evaluators_agree_where_end_chunks_have_no_layers(block: int) -> None:
     assert checked > 16
 
 
-@pytest.mark.parametrize("block", blocks(6, 1, proof=2))
+@pytest.mark.parametrize("block", blocks(6, proof=True))
 def test_evaluators_agree_on_further_tokens(block: int) -> None:
     """Layers that predict further tokens stand with the head: tied or not, experts, context ranks, empty end chunks."""
     rng, checked = np.random.default_rng(600 + block), 0
@@ -165,7 +165,7 @@ def test_evaluators_agree_on_further_tokens(block: int) -> None:
     assert checked > 20
 
 
-@pytest.mark.parametrize("block", blocks(5, 1, proof=2))
+@pytest.mark.parametrize("block", blocks(5, proof=True))
 def test_evaluators_agree_on_optimizer_states_on_hosts(block: int) -> None:
     """A part of the states or all of them, types of devices and hosts, every ZeRO stage, also by orders."""
     rng, checked = np.random.default_rng(700 + block), 0
@@ -194,6 +194,7 @@ def random_network(rng: np.random.Generator) -> MemoryNetwork:
     return MemoryNetwork.model_validate({"features": features, "target": target, "layers": layers, "margin": 0.07})
 
 
+@pytest.mark.proof
 def test_evaluators_agree_on_learned_memory() -> None:
     """What a network predicts, for even divisions and others, is the same byte for byte."""
     rng, checked = np.random.default_rng(7), 0
@@ -206,6 +207,7 @@ def test_evaluators_agree_on_learned_memory() -> None:
     assert checked > 100
 
 
+@pytest.mark.proof
 def test_memory_coefficients_and_precisions() -> None:
     """Fitted coefficients, other precisions, also of gradients, and a margin in GiB are the same byte for byte."""
     rng, checked = np.random.default_rng(8), 0
@@ -222,6 +224,7 @@ def test_memory_coefficients_and_precisions() -> None:
     assert checked > 100
 
 
+@pytest.mark.proof
 def test_costs_between_measured_micro_batches() -> None:
     """A cost that no row has is interpolated, or derived for a recompute, the same way."""
     rng, checked = np.random.default_rng(9), 0
@@ -273,7 +276,7 @@ def test_the_reference_shares_no_code_with_what_it_checks() -> None:
                 assert allowed, f"{path.name} imports {module}"
 
 
-@pytest.mark.parametrize("block", blocks(9, 1, proof=2))
+@pytest.mark.parametrize("block", blocks(9, proof=True))
 def test_evaluators_agree_where_experts_have_ranks_of_their_own(block: int) -> None:
     """Expert groups in a tensor group, in a replica and over several, in nodes and over them, by every schedule."""
     rng, checked = np.random.default_rng(300 + block), 0
@@ -285,6 +288,7 @@ def test_evaluators_agree_where_experts_have_ranks_of_their_own(block: int) -> N
     assert checked > 26
 
 
+@pytest.mark.proof
 def test_evaluators_agree_where_one_stage_hides_exchanges() -> None:
     """A single stage whose exchanges another micro-batch hides holds one more layer of activations for both."""
     rng, checked = np.random.default_rng(900), 0
@@ -297,7 +301,7 @@ def test_evaluators_agree_where_one_stage_hides_exchanges() -> None:
     assert checked > 60
 
 
-@pytest.mark.parametrize("block", blocks(9, 1, proof=2))
+@pytest.mark.parametrize("block", blocks(9, proof=True))
 def test_evaluators_agree_where_shards_of_experts_have_groups_of_their_own(block: int) -> None:
     """ZeRO-2 and 3 beside expert ranks, with gathers hidden, exposed and between; and the same candidates."""
     rng, checked = np.random.default_rng(900 + block), 0
@@ -309,7 +313,7 @@ def test_evaluators_agree_where_shards_of_experts_have_groups_of_their_own(block
     assert checked > 26
 
 
-@pytest.mark.parametrize("block", blocks(9, 1, proof=2))
+@pytest.mark.parametrize("block", blocks(9, proof=True))
 def test_evaluators_agree_where_optimizer_states_have_several_copies(block: int) -> None:
     """ZeRO-1 with copies, dense and of experts, reductions beside backward passes and after them, also by orders."""
     rng, checked = np.random.default_rng(1000 + block), 0

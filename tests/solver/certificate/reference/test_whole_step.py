@@ -142,7 +142,7 @@ def whole_step(seed: int) -> PlanningProblem:
     return with_random_orders(given, np.random.default_rng(seed)) if seed % 7 == 6 else given
 
 
-@pytest.mark.parametrize("block", blocks(3, 1, proof=1))
+@pytest.mark.parametrize("block", blocks(3, proof=True))
 def test_evaluators_agree_on_the_whole_step(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every schedule, device type, measured link, ZeRO stage and calibration, with and without overlap and tying."""
     small_buckets(monkeypatch, a_replica=1000)

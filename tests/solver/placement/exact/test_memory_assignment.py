@@ -88,6 +88,7 @@ def test_missing_bytes_are_the_least() -> None:
     assert lacking > 20
 
 
+@pytest.mark.proof
 def test_a_plan_is_found_where_only_one_assignment_fits() -> None:
     """One layer on each of two device types: none that the search builds fits, the assignment by memory does."""
     given = random_orders(53, ORDERS)
@@ -96,6 +97,7 @@ def test_a_plan_is_found_where_only_one_assignment_fits() -> None:
     assert result.incumbent.seconds == pytest.approx(enumerate_all(given).seconds)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("sizes", [(1.05, 1.7), (1.7, 1.05)])
 def test_two_types_that_hold_no_plan_are_proven_infeasible(sizes: tuple[float, float]) -> None:
     """Each of two devices holds one layer, and either stage needs more than the smaller device has."""

@@ -137,6 +137,7 @@ def test_four_stages_are_placed_best(seed: int) -> None:
         assert placement_problem(given, strategy).cost(found.positions) == pytest.approx(least, rel=1e-9)
 
 
+@pytest.mark.proof
 def test_placement_of_three_stages_by_hand() -> None:
     """
     Six nodes in a row of pairs, hops of 1 s along two rows and 10 s across: a pipeline stays in its row.

@@ -108,7 +108,7 @@ def test_bound_is_at_most_the_optimum_and_exact_for_one_pipeline(block: int) -> 
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("block", blocks(10, 1))
+@pytest.mark.parametrize("block", blocks(10))
 def test_exchange_of_a_tied_embedding_is_bounded_by_its_holders(block: int) -> None:
     """
     Sixty candidates a block in ``step`` with a tied embedding: no bound is above the optimum.
@@ -201,7 +201,7 @@ def _slowest(way: tuple[tuple[int, ...], ...], more: list[float], dp: int) -> fl
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("block", blocks(10, 1))
+@pytest.mark.parametrize("block", blocks(10))
 def test_no_bound_by_whole_hops_is_above_the_optimum(block: int) -> None:
     """A hundred candidates a block on alike nodes by AMP's model; each bound is that without the cases, or more."""
     raised, exact = 0, 0

@@ -64,7 +64,7 @@ def check(seed: int) -> float:
     return proven / exact
 
 
-@pytest.mark.parametrize("block", blocks(20, every_run=2))
+@pytest.mark.parametrize("block", blocks(20))
 def test_no_bound_is_above_the_optimum_of_the_whole_step(block: int) -> None:
     """420 instances: later stages wait for the longest path but for its first ways back, and for their own rings."""
     shares = np.array([check(seed) for seed in range(21 * block, 21 * block + 21)])

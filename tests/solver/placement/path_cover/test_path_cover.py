@@ -162,7 +162,7 @@ def test_no_bound_is_above_the_optimum(block: int) -> None:
         check(random_graph(seed), seed)
 
 
-@pytest.mark.parametrize("block", blocks(20, every_run=2))
+@pytest.mark.parametrize("block", blocks(20))
 def test_no_bound_over_shared_nodes_is_above_the_optimum(block: int) -> None:
     """1,000 instances with several slots a node, of any sizes: no bound exceeds it, and most reach 98 %."""
     shares = [check(shared_graph(seed), seed) for seed in range(block * 50, block * 50 + 50)]
@@ -415,7 +415,7 @@ def test_no_clique_is_claimed_only_where_there_is_none() -> None:
         assert not (some and any(denied)), seed
 
 
-@pytest.mark.parametrize("block", blocks(24, every_run=1))
+@pytest.mark.parametrize("block", blocks(24))
 def test_candidate_bound_is_below_the_enumerated_optimum(block: int) -> None:
     """With stages, recompute, gradients and asymmetric links: the bound of a candidate is at most its optimum."""
     checked = 0

@@ -100,7 +100,7 @@ def check(seed: int) -> list[float]:
     return shares
 
 
-@pytest.mark.parametrize("block", blocks(20, every_run=3))
+@pytest.mark.parametrize("block", blocks(20))
 def test_no_case_is_above_the_optimum_of_its_placements(block: int) -> None:
     """800 instances: stage p spans racks, or none does; each case is at most the least of its placements alone."""
     shares = np.array([share for seed in range(40 * block, 40 * block + 40) for share in check(seed)])

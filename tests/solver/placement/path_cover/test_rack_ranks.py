@@ -102,7 +102,7 @@ def test_ways_back_of_different_ranks_may_take_more_than_the_path(slower: float)
     assert check(ways_back_of_different_ranks(slower)) == 3
 
 
-@pytest.mark.parametrize("block", blocks(20, every_run=3))
+@pytest.mark.parametrize("block", blocks(20))
 def test_no_case_of_two_ranks_is_above_its_optimum(block: int) -> None:
     """120 instances of three stages, whose hops are as slow as the slower sum of two ranks."""
     assert sum(check(random_ranks(seed)) for seed in range(6 * block, 6 * block + 6)) > 6

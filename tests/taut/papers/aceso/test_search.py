@@ -37,6 +37,7 @@ def test_bound_and_plan_enclose_the_optimum_of_every_plan(block: int) -> None:
     assert feasible >= SIZE / 2 and tight == feasible
 
 
+@pytest.mark.proof
 def test_a_known_plan_that_is_the_best_stays() -> None:
     """From the least step as what is known, the bound reaches it and no plan is reported as faster."""
     given = problem(1)

@@ -65,6 +65,7 @@ def test_a_published_plan_is_priced_by_hand(folder: Path) -> None:
     assert found.step == pytest.approx((4.125 + 8 * second) * 1e-3)
 
 
+@pytest.mark.proof
 def test_a_better_plan_is_found_and_proven(folder: Path) -> None:
     """One stage of two replicas, whose reductions do not count: four times 37 ms and a message of 1 MiB."""
     (row,) = reproduce_aceso(folder).rows
