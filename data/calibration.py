@@ -40,7 +40,10 @@ for clusters of several types: a calibration prices computation on each by that 
 ``residuals`` holds quantiles of prediction / measurement - 1 on runs that the fit had not seen (cross-validation).
 """
 
+import math
 from collections.abc import Mapping
+from itertools import pairwise
+from statistics import NormalDist
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -50,6 +53,7 @@ from taut.data.layers.layer_factor import LayerFactor
 from taut.data.seen import Seen
 from taut.data.spec import NotNegative, Spec
 from taut.data.units import MICROSECOND
+from taut.errors import DataError
 
 TERMS = (
     "gemm",
@@ -118,7 +122,8 @@ class Calibration(Spec):
     ``fused_loss``: the loss overwrites the logits with their gradient and keeps no other copy (Transformer Engine's
     cross entropy). ``experts``: the runs were of models with experts. ``layer_factors`` are measured over predicted
     seconds of layers with the runs' shapes (``taut.data.layers.layer_factor``). ``seen`` says what the runs have been
-    that it was fitted to or checked on.
+    that it was fitted to or checked on, and ``quantile`` at which quantile of what is known its coefficients are, where
+    these are not the likeliest ones (``at_quantile``).
     """
 
     name: str
@@ -142,11 +147,13 @@ class Calibration(Spec):
     samples: Annotated[int, Field(ge=0)] = 0
     mape: NotNegative | None = None
     seen: Seen | None = None
+    quantile: Annotated[float, Field(gt=0.5, lt=1)] | None = None
     source: str = ""
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "fused_loss", "layer_factors", "computation", "gather_slowdown", "seen")
+        usual = "fused_loss", "layer_factors", "computation", "gather_slowdown", "seen", "quantile"
+        return self.dumped(handler(self), *usual)
 
     @model_validator(mode="after")
     def _complete(self) -> "Calibration":
@@ -217,6 +224,51 @@ class Calibration(Spec):
         """Seconds that the host takes to launch a pass, or None for the device's."""
         return None if self.launch_us is None else self.launch_us * MICROSECOND
 
+    def at_quantile(self, share: float) -> "Calibration":
+        r"""
+        The calibration with every coefficient at a quantile of what is known of it, without a band.
+
+        The step time rises with every coefficient. If all errors rise and fall together, its quantile is the step time
+        at these coefficients. Errors on unseen runs stand for those of all coefficients: an error e with quantile
+        :math:`1 - Q` puts the share Q of measurements below the prediction times :math:`1 / (1 + e)`. Beyond the
+        outermost error its logarithm grows as a normal deviate does.
+
+        Parameters
+        ----------
+        share
+            The quantile Q, above 0.5 and below 1.
+
+        Raises
+        ------
+        DataError
+            If the calibration does not know how far its predictions may be off.
+        """
+        factor = self._factor_of_errors(share)
+        beside = {
+            device: each.model_copy(update={"coefficients": _times(each.coefficients, factor)})
+            for device, each in self.computation.items()
+        }
+        return self.model_copy(
+            update={
+                "coefficients": _times({**self.coefficients, **{term: self[term] for term in OPTIONAL}}, factor),
+                "computation": beside,
+                "residuals": {},
+                "quantile": share,
+                "source": f"{self.source}; every coefficient at its {share:.3g} quantile",
+            }
+        )
+
+    def _factor_of_errors(self, share: float) -> float:
+        """Measured over predicted at a quantile, by the errors on unseen runs."""
+        known = sorted((1 - float(q), -math.log1p(error)) for q, error in self.residuals.items())
+        if not known or known[-1][0] <= 0.5:
+            raise DataError(f"{self.name}: does not know how far its predictions may be off, expected residuals")
+        for (low, one), (high, two) in pairwise(known):
+            if low <= share <= high:
+                return math.exp(one + (two - one) * (share - low) / (high - low))
+        last, error = known[-1]
+        return math.exp(error * NormalDist().inv_cdf(share) / NormalDist().inv_cdf(last))
+
     def band(self, seconds: float) -> tuple[float, float]:
         """
         Seconds between which 80 % of measurements are expected for a prediction.
@@ -236,6 +288,10 @@ class Calibration(Spec):
         """
         low, high = self.residuals.get(str(HIGH), 0.0), self.residuals.get(str(LOW), 0.0)
         return seconds / (1 + low), seconds / (1 + high)
+
+
+def _times(coefficients: Mapping[str, float], factor: float) -> dict[str, float]:
+    return {term: factor * each for term, each in coefficients.items()}
 
 
 def uncalibrated(device: DeviceSpec) -> Calibration:

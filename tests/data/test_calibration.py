@@ -74,3 +74,28 @@ def test_unknown_calibration_is_refused() -> None:
     """The message lists what there is."""
     with pytest.raises(DataError, match="megatron-deepspeed-a100-one"):
         load_calibration("nope")
+
+
+def test_coefficients_at_a_quantile_are_those_of_the_errors() -> None:
+    """An error of -10 % at one tenth: nine tenths of runs take up to 1 / 0.9 of the prediction; logarithms between."""
+    given = Calibration(
+        name="c", coefficients={**ONES, "data_parallel": 0.5}, residuals={"0.1": -0.1, "0.5": 0.0, "0.9": 0.2}, mape=0.1
+    )
+    found = given.at_quantile(0.9)
+    assert found["gemm"] == pytest.approx(1 / 0.9) and found["data_parallel"] == pytest.approx(0.5 / 0.9)
+    # What no run had costs no less than stated, before the quantile is taken.
+    assert found["gather"] == pytest.approx(1 / 0.9)
+    assert (found.residuals, found.quantile, given.quantile) == ({}, 0.9, None)
+    assert found.band(3.0) == (3.0, 3.0)
+    assert given.at_quantile(0.7)["gemm"] == pytest.approx((1 / 0.9) ** 0.5)
+    # Beyond the outermost error: 2.326 deviates at 0.99, 1.282 at 0.9.
+    assert given.at_quantile(0.99)["gemm"] == pytest.approx((1 / 0.9) ** (2.326348 / 1.281552), rel=1e-6)
+    beside = given.beside({"d": given.model_copy(update={"name": "other"})}).at_quantile(0.9)
+    assert beside.on("d")["gemm"] == pytest.approx(1 / 0.9)
+    assert Calibration.parse(found.model_dump(mode="json"), "c.yaml") == found
+
+
+def test_without_errors_there_is_no_quantile() -> None:
+    """A calibration that knows no errors says so in one line."""
+    with pytest.raises(DataError, match="c: does not know how far its predictions may be off"):
+        Calibration(name="c", coefficients=ONES).at_quantile(0.9)

@@ -194,6 +194,14 @@ class PlanOptions(TypedDict, total=False):
             default=False,
         ),
     ]
+    risk: Annotated[
+        float | None,
+        Option(
+            "Minimise this quantile of the step time, such as 0.9; default: the likeliest prices.",
+            "Every coefficient of the calibration is at its quantile, as if all errors rose and fell together. Bound "
+            "and certificate hold at these prices.",
+        ),
+    ]
     max_tp: Annotated[
         int | None, Option("Largest tensor degree; default: the node size.", "Of several sizes it is the largest.")
     ]

@@ -171,6 +171,9 @@ def _space(plan: "AnyDocument") -> list[str]:
 
 def _band(plan: "AnyDocument") -> list[str]:
     """Seconds between which a run is expected, where the calibration knows errors on unseen runs."""
+    given = plan.inputs["calibration"].spec if "calibration" in plan.inputs else {}
+    if (quantile := given.get("quantile")) is not None:
+        return [f"            {100 * quantile:g} % of runs are expected within the step time, if all prices err alike"]
     if (calibration := calibration_with_errors(plan)) is None:
         return _unchecked(plan.inputs)
     low, high = calibration.band(plan.predicted.step_time_s)

@@ -214,6 +214,9 @@ class PlanRequest(BaseModel):
     activation_offload_fraction: Annotated[float | tuple[float, ...] | None, optional(_shares)]
     fix: Annotated[dict[str, Any], BeforeValidator(_fixed)]
     seen: Annotated[bool, BeforeValidator(flag)]
+    risk: Annotated[
+        float | None, optional(number("expected a quantile above 0.5 and below 1, such as 0.9", lambda q: 0.5 < q < 1))
+    ]
     max_tp: Annotated[int | None, optional(Positive)]
     max_cp: Annotated[int | None, optional(Positive)]
     schedules: Annotated[tuple[Schedule, ...] | None, optional(_schedules)]

@@ -27,6 +27,7 @@ from taut.planning.choices import CHECKS, check_fixed
 from taut.planning.offload import beside_offload, states_of_all, with_activations
 from taut.planning.request import PlanRequest
 from taut.planning.stack import (
+    at_risk,
     calibration_of,
     memory_model_for,
     not_hidden_twice,
@@ -72,6 +73,7 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
     calibration = calibration_of(request, model, cluster, stack, _precision(request, cluster))
     if overlap and calibration is not None:
         calibration = not_hidden_twice(calibration)
+    calibration = at_risk(request, calibration)
     memory = _memory_model(request, cluster, stack, calibration)
     check_fixed(request.fix, request.global_batch, cluster)
     space = within_runs(request, space_of(request, model, cluster, stack, memory), calibration)

@@ -17,7 +17,7 @@ from taut.data.load import load_calibration, load_memory_model, load_stack
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.stack import SCHEDULES, Schedule, Stack, calibration_for
-from taut.errors import FieldError
+from taut.errors import DataError, FieldError
 from taut.formulations.mechanisms.shards import stages_asked
 from taut.formulations.space import StrategySpace
 from taut.planning.choices import OF_ALL_STAGES
@@ -144,6 +144,24 @@ def space_of(
         fixed=fixed,
     )
     return space.model_copy(update={"max_vpp": max(space.max_vpp, request.fix.get("vpp", 1))})
+
+
+def at_risk(request: PlanRequest, calibration: Calibration | None) -> Calibration | None:
+    """
+    The calibration at the quantile that is asked for, or as it is.
+
+    Raises ``FieldError`` if nothing is known of the errors of its prices.
+    """
+    if request.risk is None:
+        return calibration
+    try:
+        found = None if calibration is None else calibration.at_quantile(request.risk)
+    except DataError as error:
+        raise FieldError("risk", f"{request.risk:g}", str(error)) from None
+    if found is None:
+        reason = "no calibration is used, expected one that knows how far its predictions may be off"
+        raise FieldError("risk", f"{request.risk:g}", reason)
+    return found
 
 
 def within_runs(request: PlanRequest, space: StrategySpace, calibration: Calibration | None) -> StrategySpace:
