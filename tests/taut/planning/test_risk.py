@@ -9,7 +9,7 @@ from taut.planning.summary import summary
 from tests.taut.conftest import Run, refused
 
 OPTIONS: dict[str, Any] = {"global_batch": 32}
-FIX = {"pp": 2, "tp": 1, "micro_batch": 2, "schedule": "1f1b"}
+FIX: dict[str, int | str] = {"pp": 2, "tp": 1, "micro_batch": 2, "schedule": "1f1b"}
 
 
 @pytest.mark.proof
