@@ -16,7 +16,7 @@ from taut.data.analytic.offload_modules import conflict
 from taut.data.costs import Module, OffloadModule, Recompute, named_modules, named_offload_modules
 from taut.data.device import Precision
 from taut.data.layers.dispatch import USUAL_DISPATCH, Dispatcher, DispatchSpec, RouterFormat
-from taut.data.layers.sizes import MOST_LAYERS, too_large
+from taut.data.layers.sizes import MOST_ENTRIES, MOST_LAYERS, MOST_PARAMETERS
 from taut.data.memory import GradPrecision, OffloadFraction
 from taut.data.read import read_text, rows_of
 from taut.data.spec import Positive, Spec, cell_counts, shorten
@@ -153,12 +153,22 @@ class ConfigurationRow(Spec):
         heads, kv_heads, ffn_hidden = self.attention_heads, self.key_value_heads, self.ffn_hidden or 4 * self.hidden
         if self.hidden % heads or heads % kv_heads:
             raise ValueError(f"heads is {heads}, expected a divisor of hidden and a multiple of kv_heads")
-        shape = self.layers, self.hidden, heads, kv_heads, ffn_hidden, self.vocab
-        if words := too_large(*shape, self.seq, self.micro_batch):
-            raise ValueError(words)
+        self._check_size()
         if heads % self.tp or ffn_hidden % self.tp:
             raise ValueError(f"tp is {self.tp}, expected a divisor of heads and ffn_hidden")
         return self
+
+    def _check_size(self) -> None:
+        """Refuse a model, or a micro-batch of it, that no device will ever hold."""
+        hidden, ffn, heads = float(self.hidden), self.ffn_hidden or 4 * self.hidden, self.attention_heads
+        weights = 2 * hidden * hidden * (1 + self.key_value_heads / heads) + 3 * hidden * ffn
+        parameters = self.layers * weights + 2 * hidden * self.vocab
+        if parameters > MOST_PARAMETERS:
+            raise ValueError(f"the model has {parameters:.3g} parameters, expected at most {MOST_PARAMETERS:.3g}")
+        entries = self.layers * (4 * hidden + 2 * ffn + heads * self.seq + self.vocab)
+        if entries * self.micro_batch * self.seq > MOST_ENTRIES:
+            words = f"seq is {self.seq} and micro_batch {self.micro_batch}"
+            raise ValueError(f"{words}, expected fewer tokens of a micro-batch")
 
     def _check_copies(self) -> None:
         """Refuse copies that replicas do not divide into, or that nothing is shared in."""

@@ -17,10 +17,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from taut.errors import FieldError
 from taut.formulations.fields import Field, Fix, Runs, Words, true_or_false
 
 if TYPE_CHECKING:
     from taut.formulations.asked import Asked
+    from taut.formulations.problem import PlanningProblem
     from taut.formulations.space import Candidate, Workload
 
 UNEVEN_BATCH = Field(
@@ -47,3 +49,15 @@ def with_uneven_batch(workload: "Workload", candidate: "Candidate") -> Iterator[
     whole = len(counts) > 1 and all(count % pipeline == 0 for count in counts)
     if whole and candidate.schedule == "1f1b" and candidate.num_micro_batches >= max(candidate.pp, 2):
         yield replace(candidate, uneven_batch=True)
+
+
+def of_even_batches(problem: "PlanningProblem", method: str) -> "PlanningProblem":
+    """
+    The problem of a method that knows no batches which replicas divide unevenly.
+
+    Raises ``FieldError`` if such a batch is asked for.
+    """
+    space = problem.space
+    if space.fixed.get("uneven_batch"):
+        raise FieldError("method", method, "knows no uneven batch, expected none with uneven_batch=true")
+    return replace(problem, space=space.model_copy(update={"uneven_batch": False})) if space.uneven_batch else problem

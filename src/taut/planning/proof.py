@@ -11,9 +11,13 @@ from taut.formulations.mechanisms.offload import stated_share, states_on_hosts
 from taut.formulations.plainer import LIKE_RUNS, SEEN, restriction_of
 from taut.formulations.runs import Beyond, beyond_words
 from taut.formulations.space import TEXTS
-from taut.planning.stopping import goes_on, is_within, why_stopped
-from taut.solver.result import OPTIMALITY_GAP, SOLVED
+from taut.solver.result import OPTIMALITY_GAP, SOLVED, StoppedBy
 from taut.words import percent
+
+if TYPE_CHECKING:
+    from taut.solver.certificate.document import AnyDocument, InputSection, PlainerSection, PlanDocument
+
+NOTHING_LEFT = "the search stopped: nothing was left to refine, more time would change nothing"
 
 
 def memory_words(spec: dict[str, Any]) -> str:
@@ -34,10 +38,6 @@ def memory_words(spec: dict[str, Any]) -> str:
     )
 
 
-if TYPE_CHECKING:
-    from taut.solver.certificate.document import AnyDocument, InputSection
-
-
 def calibration_with_errors(plan: "AnyDocument") -> Calibration | None:
     """The calibration of a plan; None without one, without errors on unseen runs, or beside other types of device."""
     if (given := plan.inputs.get("calibration")) is None:
@@ -53,10 +53,6 @@ def others_than(device: str | None, inputs: "Mapping[Any, InputSection]") -> lis
     if not device:
         return []
     return sorted(set(ClusterSpec.parse(inputs["cluster"].spec, "inputs.cluster").devices) - {device})
-
-
-if TYPE_CHECKING:
-    from taut.solver.certificate.document import AnyDocument, InputSection, PlainerSection, PlanDocument
 
 
 def proof(plan: "AnyDocument", spaces: Sequence[str] = ()) -> list[str]:
@@ -257,3 +253,52 @@ def _no_margin(bound: float | None) -> list[str]:
 
 def _seconds(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.6g} s"
+
+
+def why_stopped(plan: "AnyDocument") -> str:
+    """Why the search of a plan ended with a gap; nothing where the gap is another method's, or closed."""
+    named = _named(plan)
+    if plan.status == "optimal" or ("method" in plan.provenance and named in (StoppedBy.GAP, StoppedBy.EXHAUSTED)):
+        # The search that bounds another method's plan ended by itself; the gap is that plan's.
+        return ""
+    limits, spent = _figures(plan.provenance.get("limits")), _figures(plan.provenance)
+    if named == StoppedBy.GAP:
+        asked = f", as asked (--gap {limits['gap']:g})" if "gap" in limits else ""
+        return f"stopped at a gap of {percent(plan.certificate.gap)}{asked}"
+    if named == StoppedBy.TIME:
+        seconds = limits.get("time_s", spent.get("wall_s"))
+        return "stopped by the time limit" if seconds is None else f"stopped after {seconds:.3g} s of search"
+    if named == StoppedBy.WORK:
+        # The numbers of nodes of an objective are searched in turns, which no user limits.
+        return f"stopped after {spent.get('work', limits['work']):g} refinements" if "work" in limits else ""
+    if named == StoppedBy.INTERRUPT:
+        return "stopped by an interrupt"
+    return NOTHING_LEFT
+
+
+def goes_on(plan: "AnyDocument") -> str:
+    """What would close the gap that a search left; nothing where no refinement is left."""
+    words = {
+        StoppedBy.GAP: "--gap 0 goes on",
+        StoppedBy.TIME: "--time-limit none goes on",
+        StoppedBy.WORK: "a larger --work-limit goes on",
+        StoppedBy.INTERRUPT: "a run to its end goes on",
+    }
+    return next((said for reason, said in words.items() if reason == _named(plan)), "")
+
+
+def is_within(plan: "AnyDocument") -> bool:
+    """Whether the search stopped at the gap that was asked for, larger than that of an optimal plan."""
+    return plan.status != "optimal" and "method" not in plan.provenance and _named(plan) == StoppedBy.GAP
+
+
+def _named(plan: "AnyDocument") -> str:
+    """Why the search stopped, as the document states it; plans of older versions leave out that nothing was left."""
+    named = plan.provenance.get("stopped_by")
+    return named if isinstance(named, str) else StoppedBy.EXHAUSTED
+
+
+def _figures(values: object) -> dict[str, float]:
+    """The numbers of a section that no check has looked at."""
+    given: Mapping[str, Any] = values if isinstance(values, Mapping) else {}
+    return {name: each for name, each in given.items() if isinstance(each, int | float) and not isinstance(each, bool)}

@@ -13,7 +13,6 @@ one after the other and returns the better plan with a bound on both. Of two equ
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import Any, Unpack, overload
@@ -22,6 +21,7 @@ from taut.data.costs import RECOMPUTE
 from taut.data.memory import beyond
 from taut.data.suggest import one_of
 from taut.errors import ExtrapolationWarning, FieldError, InfeasibleError, NothingFoundError
+from taut.formulations.mechanisms.uneven_batches import of_even_batches
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.learned_memory import candidate_features
@@ -242,7 +242,7 @@ def plan_one_degree(
         raise FieldError("method", method, f"expected {one_of(method, NAMES)}")
     problem, limits = planning_problem(request), request.limits
     if method != SEARCH:
-        problem = _of_even_batches(problem, method)
+        problem = of_even_batches(problem, method)
     tried = None if method == SEARCH else planned_within(problem, method_of(method), limits, progress)
     known = fastest(problem, starts)
     result = _searched(problem, limits, processes, progress, known) if tried is None else tried.result
@@ -271,19 +271,6 @@ def _ranked_by_simulation(request: PlanRequest, method: str) -> tuple[PlanReques
     if method not in (SEARCH, SIMULATED):
         raise FieldError("method", method, f"given together with latency model {SIMULATED}, expected none")
     return request.at_own_prices(), SIMULATED
-
-
-def _of_even_batches(problem: PlanningProblem, method: str) -> PlanningProblem:
-    """
-    The problem of the methods that know no batches which replicas divide unevenly.
-
-    Raises ``FieldError`` if such a batch is asked for.
-    """
-    if problem.space.fixed.get("uneven_batch"):
-        raise FieldError("method", method, "knows no uneven batch, expected none with uneven_batch=true")
-    if not problem.space.uneven_batch:
-        return problem
-    return replace(problem, space=problem.space.model_copy(update={"uneven_batch": False}))
 
 
 def _searched(

@@ -177,7 +177,7 @@ def _space(row: ConfigurationRow, setting: Setting) -> StrategySpace:
         hybrid_sharding=False,
         empty_ends=row.has_empty_ends,
         fixed=_fixed(row, setting, kind),
-        activation_offload=activations_on_hosts(row),
+        **activations_on_hosts(row),
     )
 
 

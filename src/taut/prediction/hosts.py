@@ -5,6 +5,7 @@ A row without a framework may have any share there.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from taut.data.cluster import NodeSpec
 from taut.data.costs import OFFLOAD_MODULES
@@ -37,10 +38,11 @@ def with_states_on_hosts(row: ConfigurationRow, memory: MemoryModel, stack: Stac
     return MemoryModel.parse({**memory.model_dump(), "optimizer_offload_fraction": share}, memory.name)
 
 
-def activations_on_hosts(row: ConfigurationRow) -> list[ActivationOffload]:
-    """The row's share of activations on the host."""
+def activations_on_hosts(row: ConfigurationRow) -> dict[str, Any]:
+    """The row's share of activations on the host, as its space states it."""
     share = row.activation_offload_fraction
-    return [ActivationOffload(fraction=share, recompute=[row.recompute])] if share else []
+    listed = [ActivationOffload(fraction=share, recompute=[row.recompute])] if share else []
+    return {"activation_offload": listed}
 
 
 def check_room(row: ConfigurationRow, needed: int) -> None:

@@ -29,7 +29,7 @@ from taut.formulations.schedules.schedule import (
     timetable,
 )
 from taut.formulations.space import Candidate
-from taut.planning.stopping import goes_on
+from taut.planning.proof import goes_on
 from taut.plots.schedule_bars import Bars, bars_of
 from taut.schedules.reading import planned
 from taut.solver.result import SOLVED
