@@ -119,10 +119,16 @@ class FiguresSection(Section):
 
 
 class PredictedSection(FiguresSection):
-    """What a plan of one degree for all stages is predicted to take."""
+    """
+    What a plan of one degree for all stages is predicted to take.
+
+    ``mfu`` is model FLOP utilisation of the step, ``hfu`` hardware FLOP utilisation while devices compute, recompute
+    counted (``taut.data.analytic.hardware_flop``); files of earlier versions lack it.
+    """
 
     margin_bytes: list[Whole]
     mfu: float | None
+    hfu: float | None = None
 
 
 class BoundSection(Section):

@@ -18,12 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from taut.data.analytic.hardware_flop import executed_flop
 from taut.data.arrays import Ints
 from taut.data.units import KIB
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import order_of as formula
 from taut.solver.certificate.document import StrategySection, prices_of
-from taut.solver.certificate.reference.divisions import Stages, of_parts
+from taut.solver.certificate.reference.divisions import Stages, of_layers, of_parts
+from taut.solver.certificate.reference.figures import Figures
 from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes, violations
 from taut.solver.certificate.reference.orders import Order, check, order_of
 from taut.solver.certificate.reference.prices import Price, price
@@ -136,7 +138,25 @@ class Examined:
             "capacity_bytes": [kib * KIB for kib in capacity],
             "tokens_per_s": _per_second(batch * case.model.tokens, seconds),
             "mfu": _per_second(batch * case.model.training_flops(), seconds * peak),
+            "hfu": self._hardware_utilisation(),
         }
+
+    def _hardware_utilisation(self) -> float | None:
+        """Executed FLOP over what the peaks of all devices allow while they compute."""
+        case, choice = self.case, self.choice
+        plan = Figures(case, choice, self.stages, self.recompute, self.devices[None])
+        ranges = zip(self.recompute, of_layers(choice, self.stages), strict=True)
+        layers = [kind for kind, (first, end) in ranges for _ in range(first, end)]
+        kept = case.calibration or case.memory
+        flop = executed_flop(case.model, layers, case.space.get("recompute_modules", ()), kept.selective_products)
+        peaks = np.array([d.peak_flops(case.memory.precision) or math.inf for d in case.cluster.devices.values()])
+        counts = np.array(self.micro_batches or [choice.num_micro_batches] * choice.blocks)
+        offered = 0.0
+        for chunk, rank in enumerate(choice.chunk_device):
+            kinds = plan.kinds[0, rank]
+            alone = plan.passes.sum(axis=0)[kinds, chunk]
+            offered += float((peaks[kinds] * alone).sum(axis=-1) @ counts)
+        return flop * case.space["global_batch"] / offered if 0.0 < offered < math.inf else None
 
     def _capacity(self) -> Sequence[int]:
         """KiB of the smallest device of every pipeline rank."""

@@ -14,9 +14,13 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
+from taut.data.analytic.hardware_flop import executed_flop
 from taut.data.units import KIB
 from taut.formulations.latency import StepTime, memory_bytes
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.schedules.plan_orders import device_of_chunk
 from taut.formulations.strategy import Strategy
 from taut.solver.result import OPTIMALITY_GAP, Incumbent, Status
 
@@ -47,7 +51,25 @@ def predicted(problem: PlanningProblem, strategy: Strategy, incumbent: Incumbent
         "capacity_bytes": [kib * KIB for kib in capacity],
         "tokens_per_s": problem.space.global_batch * problem.model.tokens / seconds if seconds else None,
         "mfu": flops / seconds / peak if seconds else None,
+        "hfu": _hardware_utilisation(problem, incumbent),
     }
+
+
+def _hardware_utilisation(problem: PlanningProblem, incumbent: Incumbent) -> float | None:
+    """Executed FLOP over what the peaks of all devices allow while they compute, None where they take no time."""
+    strategy, candidate = incumbent.strategy, incumbent.strategy.candidate
+    ranges = zip(strategy.recompute, strategy.layer_stages, strict=True)
+    layers = [kind for kind, (first, end) in ranges for _ in range(first, end)]
+    kept = problem.calibration or problem.memory
+    flop = executed_flop(problem.model, layers, problem.space.recompute_modules, kept.selective_products)
+    types = problem.type_of_node[problem.links.node_of[incumbent.devices]]
+    of_chunk = types[device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)]
+    seconds = problem.tables(candidate).seconds[:, *strategy.ranges]
+    specs = [problem.cluster.devices[name] for name in problem.device_types]
+    peaks = np.array([spec.peak_flops(problem.memory.precision) or math.inf for spec in specs])
+    offered = (peaks[:, None] * seconds)[of_chunk, np.arange(len(seconds[0]))[:, None, None]]
+    total = float((offered * strategy.batches[:, None]).sum())
+    return flop * problem.space.global_batch / total if 0.0 < total < math.inf else None
 
 
 def _stage_capacity(problem: PlanningProblem, incumbent: Incumbent) -> list[int]:

@@ -65,6 +65,7 @@ def _head(plan: "AnyDocument") -> list[str]:
         f"            {_batch(plan)}",
         *_expert_groups(plan),
         f"step time   {plan.predicted.step_time_s:.4g} s: {_throughput(plan)}",
+        *_computing(plan),
         "",
     ]
 
@@ -122,6 +123,13 @@ def _throughput(plan: "AnyDocument") -> str:
     if isinstance(plan, MeshDocument) or tokens is None or plan.predicted.mfu is None:
         return "throughput unknown"
     return f"{tokens:.4g} tokens/s, model FLOP utilisation {plan.predicted.mfu:.1%}"
+
+
+def _computing(plan: "AnyDocument") -> list[str]:
+    """Utilisation while devices compute, which files of earlier versions lack."""
+    if isinstance(plan, MeshDocument) or plan.predicted.hfu is None:
+        return []
+    return [f"            hardware FLOP utilisation {plan.predicted.hfu:.1%} while devices compute, recompute counted"]
 
 
 def parts_of(plan: "AnyDocument") -> dict[str, float]:

@@ -35,6 +35,7 @@ RESULTS = (
     "fits",
     "tokens_per_s",
     "mfu",
+    "hfu",
     "bubble",
     "tasks",
     "error",
@@ -97,6 +98,7 @@ def _planned(fields: Fields) -> Row:
         "fits": True,
         "tokens_per_s": figures.tokens_per_s,
         "mfu": figures.mfu,
+        "hfu": figures.hfu,
         "error": "",
     }
 

@@ -105,6 +105,29 @@ def test_throughput_and_utilisation_follow_from_the_step_time(found: Plan) -> No
     assert predicted["mfu"] == pytest.approx(32 * flops / found.step_time_s / (16 * 65e12))
 
 
+def test_utilisation_of_hardware_is_of_the_seconds_of_computation(found: Plan) -> None:
+    """What a step executes, half of the cores masked, over the peaks in the seconds of all passes."""
+    strategy, costs = found.strategy, CostTable.model_validate(found.document["inputs"]["costs"]["spec"])
+
+    def seconds(kind: str, recompute: str) -> float:
+        row = next(
+            row
+            for row in costs.rows
+            if (row.kind, row.tp, row.micro_batch, row.recompute, row.cp)
+            == (kind, strategy.tp, strategy.micro_batch, recompute, 1)
+        )
+        return row.forward_s + row.input_grad_s + row.weight_grad_s
+
+    ranges = zip(strategy.recompute, strategy.stages, strict=True)
+    layers = [kind for kind, (first, end) in ranges for _ in range(first, end)]
+    busy = sum(seconds("block", kind) for kind in layers) + seconds("embedding", "none") + seconds("head", "none")
+    offered = busy * strategy.num_micro_batches * strategy.dp * strategy.tp * 65e12
+    core, forward = 4 * 1024**3, 28 * 1024**3
+    again = {"none": 0, "selective": core / 2, "full": forward - core / 2}
+    flops = sum(3 * (forward - core / 2) + again[kind] for kind in layers) + 3 * 2 * 1024**2 * 52_256
+    assert found.document["predicted"]["hfu"] == pytest.approx(BATCH * flops / offered)
+
+
 def test_plan_verifies_itself(found: Plan) -> None:
     """The certificate holds, with the stated gap."""
     outcome = found.verify()

@@ -1,0 +1,66 @@
+r"""
+FLOP that devices execute for a sample, and hardware FLOP utilisation: how near computation comes to the peak.
+
+Model FLOP (``taut.data.model.ModelSpec.training_flops``) count attention over the full square and no recompute. Sets:
+layers l with recompute :math:`r_l`, devices d. Data of a sample, forward: :math:`f_l` FLOP of a layer, of which
+:math:`a_l` in its attention core, w of s tokens attended to.
+
+(1) A causal mask leaves :math:`s w - w^2 / 2` of the s w scores of a core, so that a layer executes
+    :math:`e_l = f_l - a_l w / 2 s`, and its backward pass twice that.
+(2) Recompute executes again :math:`e_l` if full; if selective the core, or products of the named modules
+    (``taut.data.analytic.recompute_modules``), or where every second product's output is kept, products for queries,
+    gate and output, in their share of widths (``taut.data.analytic.layer_work.selective_shares``).
+(3) The utilisation of computation is the FLOP of all samples of a step over the sum of
+    :math:`P_d t_d`, with a device's peak P in the precision and the seconds t in which it computes the passes of its
+    layers: no communication, no bubble, no optimizer. It is at most the best measured rate of products or attention
+    over the peak (``taut.data.analytic.kernel_floors``).
+"""
+
+from collections.abc import Collection, Sequence
+
+from taut.data.costs import Module
+from taut.data.layers.layer import LayerSpec
+from taut.data.model import ModelSpec
+
+
+def executed_flop(
+    model: ModelSpec, recompute: Sequence[str], modules: Collection[Module] = (), selective_products: bool = False
+) -> float:
+    """
+    FLOP that a sample's forward and backward passes execute, (1) and (2).
+
+    ``recompute``: ``none``, ``selective`` or ``full`` of every layer; ``modules``: those of selective recompute, the
+    core if none; ``selective_products``: whether selective recompute keeps every second product's output.
+    """
+    masked = sum(_masked(layer) for layer in model.blocks) + model.mtp_layers * _masked(model.blocks[-1])
+    again = sum(
+        (layer.forward_flops() - _masked(layer) if kind == "full" else _selective(layer, modules, selective_products))
+        for layer, kind in zip(model.blocks, recompute, strict=True)
+        if kind != "none"
+    )
+    return model.training_flops() - 3.0 * masked + again
+
+
+def _masked(layer: LayerSpec) -> float:
+    """FLOP of a core's scores that the mask takes away, forward, (1)."""
+    return layer.attention_flops() * layer.window / layer.seq / 2.0
+
+
+def _selective(layer: LayerSpec, modules: Collection[Module], selective_products: bool) -> float:
+    """FLOP that selective recompute executes again, (2)."""
+    if not modules and selective_products:
+        kv, query, up = layer.kv_hidden, layer.query_hidden, 2 if layer.gated_mlp else 1
+        share = (kv + query + layer.used_ffn) / (2 * query + 2 * kv + (1 + up) * layer.used_ffn)
+        return share * (layer.forward_flops() - layer.attention_flops())
+    found, experts, latent = 0.0, layer.experts, layer.latent
+    if not modules or "core_attn" in modules:
+        found += layer.attention_flops() - _masked(layer)
+    if "mla_up_proj" in modules and latent:
+        keys, values = latent.key_dim, latent.qk_nope_head_dim + latent.v_head_dim
+        widths = (latent.q_lora_rank or layer.hidden) * keys + latent.kv_lora_rank * values
+        found += 2.0 * layer.seq * layer.heads * widths
+    if ("moe" if experts else "mlp") in modules:
+        found += layer.ffn_flops()
+    elif experts and "shared_experts" in modules:
+        found += 2.0 * layer.seq * layer.ffn_matrices * layer.hidden * experts.shared_ffn_hidden
+    return found
