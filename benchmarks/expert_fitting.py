@@ -1,5 +1,5 @@
 r"""
-Calibrations from measured runs of models with experts, of one stack on one device or on devices of one kind.
+Calibrations from measured runs of models with experts: one posterior for all campaigns.
 
 The step time T(c) of a configuration is piecewise linear in the coefficients c, and doubles when they all double. By
 Euler's theorem it is then, with its slopes as terms,
@@ -9,130 +9,194 @@ Euler's theorem it is then, with its slopes as terms,
 of which each part is what the term adds to the step: what other work or replicas hide of it has no slope. Slopes are
 differences to slightly larger coefficients, exact but for rounding where no maximum changes its winner between.
 
-A fit takes the slopes of its runs at the stated coefficients, and once more at the coefficients that the first fit
-finds: between both hardly a maximum changes its winner.
+``taut.solver.calibration.posterior`` fits all campaigns together. One of them has no steps but layers with experts that
+this project measured on one H100 (``benchmarks/measured/expert-layers-h100-80gb.csv``), at micro-batches 1 to 8 and
+with full recompute, replayed as CUDA graphs: they say what products, attention and memory traffic take where no
+published run went.
+
+``PRIOR`` has for each term a mean, a deviation of the logarithm, and a floor. The reasons:
+
+- gemm: dense fits have 1.04 to 1.47, in the mean 1.15. Products in training are no faster than measured alone: 1.
+- attention: dense fits with one kernel have 1.1 to 3.3, the median 1.5. Kernels in fp8 take 0.6 of bf16's time, by the
+  ratio of FlashAttention-3's figures, which is the least taken.
+- memory: dense fits have 0.7 to 4.3, the median 1.27; a stream reaches 0.9 of the peak bandwidth. Fused kernels save a
+  quarter of the traffic at most: 0.75.
+- launch: the host's time is stated, and its coefficient about 1.
+- tensor_parallel, pipeline: links as stated; a part may be hidden, at most 7/8.
+- data_parallel: rings reach 0.8 of the links' rate, and are hidden apart.
+- gather: nine fits of fully sharded programs have 0.87 to 2.86, in the geometric mean 1.5 with a deviation of 0.37.
+- optimizer: 0.8 of the peak bandwidth.
+- exchange: DeepEP reports 43 of the cards' 50 GB/s, 1.16; recipes hide up to 37 % behind another micro-batch (NVIDIA on
+  Qwen3 30B), 0.7 of it at the least.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Floats
+from benchmarks.expert_layers import measured_layers
+from benchmarks.expert_rows import ExpertCampaign
+from taut.data.arrays import Flags, Floats
 from taut.data.calibration import EXPERT_TERMS, KEPT, Calibration, uncalibrated
 from taut.data.samples import ConfigurationRow
-from taut.prediction.experts import division_of, priced_alone
+from taut.prediction.experts import seconds_at
 from taut.prediction.fitting import gather_slowdown_of, seen_of
 from taut.prediction.settings import Given, Setting, find_device, setting_of
-from taut.solver.calibration.fitted import fit_calibration
-from taut.solver.calibration.latency import (
-    SHOWN,
-    Samples,
-    Stack,
-    TermsAt,
-    fit_coefficients,
-    stated_coefficients,
-)
+from taut.solver.calibration.fitted import QUANTILES, outer_quantile
+from taut.solver.calibration.posterior import CampaignRuns, Posterior, Prior, TermsAt, fit_posteriors, spread_of
 
 STEP = 1e-6
-"""Difference of a coefficient by which slopes are taken."""
-LAUNCHES_US = (400.0, 800.0, 1600.0, 3000.0)
-"""Microseconds of the host for a pass that a fit tries: layers with experts launch more kernels than dense ones."""
-HIDDEN = ("tensor_parallel", "pipeline", "data_parallel", "gather")
-"""Terms of communication, of which computation may hide a part."""
-LEAST = {"gemm": 0.75, "attention": 0.5, "memory": 0.75, "exchange": 1.0, **dict.fromkeys(HIDDEN, SHOWN)}
-"""
-Least coefficients. Tables of products are 12 to 15 % off, and cast for each product what training casts in the kernels
-before it; attention in fp8 takes half the time of bf16 at best; kernels that are fused save a quarter of the traffic of
-their layer at most, the copy between each two of four. No exchange is quicker than its links; what another micro-batch
-hides is priced apart.
-"""
-REGULARISATION = 0.1
-"""Weight of the stated coefficients: at 0.03, as for dense runs, the fewer kinds of runs leave terms to their noise."""
+"""Relative difference of a coefficient by which slopes are taken."""
+PRIOR = {
+    "gemm": (1.15, 0.12, 1.0),
+    "attention": (1.5, 0.4, 0.6),
+    "memory": (1.3, 0.3, 0.75),
+    "launch": (1.0, 0.4, 0.2),
+    "tensor_parallel": (1.0, 0.3, 1 / 8),
+    "pipeline": (1.0, 0.3, 1 / 8),
+    "data_parallel": (1.1, 0.2, 1 / 8),
+    "optimizer": (1.25, 0.1, 1.0),
+    "constant": (0.01, 0.3, 0.001),
+    "gather": (1.5, 0.37, 0.5),
+    "exchange": (1.16, 0.3, 0.7),
+}
+"""Mean, deviation of the logarithm, and floor of every term."""
+RELEASE = "Megatron-Bridge 26.04 to 26.08"
+"""The software whose speed the coefficients stand for."""
 
 
-def calibrate_experts(
-    rows: list[ConfigurationRow],
-    about: dict[str, Any],
-    launches: Sequence[float] = LAUNCHES_US,
-) -> list[Calibration]:
+class Fitted(NamedTuple):
+    """A campaign with its runs as the fit has them, and its posterior."""
+
+    campaign: ExpertCampaign
+    runs: CampaignRuns
+    posterior: Posterior
+
+
+def prior() -> Prior:
+    """``PRIOR`` in the order of ``EXPERT_TERMS``."""
+    return Prior(*(np.array([PRIOR[term][column] for term in EXPERT_TERMS]) for column in range(3)))
+
+
+def fit_experts(campaigns: Sequence[ExpertCampaign]) -> list[Fitted]:
+    """Posteriors of all campaigns, fitted together with the measured layers."""
+    runs = [runs_of(campaign) for campaign in campaigns]
+    found = fit_posteriors([*runs, measured_layers()], prior())
+    return [Fitted(*each) for each in zip(campaigns, runs, found, strict=False)]
+
+
+def unseen_errors(fitted: Sequence[Fitted], folds: int = 10) -> list[Floats]:
+    """Prediction / measurement - 1 of every campaign's runs under fits without them, of folds over all campaigns."""
+    ends = np.cumsum([0, *(len(each.runs.seconds) for each in fitted)])
+    errors, order = np.zeros(ends[-1]), np.random.default_rng(0).permutation(ends[-1])
+    for fold in range(folds):
+        region = np.isin(np.arange(len(errors)), order[fold::folds])
+        errors[region] = 1 / unseen_runs(fitted, region)[0] - 1
+    return [errors[begin:end] for begin, end in pairwise(ends)]
+
+
+def unseen_runs(fitted: Sequence[Fitted], region: Flags) -> tuple[Floats, Floats]:
     """
-    Calibration from runs with experts, once for each of their devices.
+    What fits without a region say of it: measured over predicted seconds, and the deviation of their logarithm.
 
-    ``rows``: runs of models with experts, with ``measured_s``; ``about``: what the calibration says of itself: fields
-    of ``Calibration``; its name is followed by the device's where there are several; ``launches``: microseconds of the
-    host for a pass that are tried. Raises ``DataError`` if no plan has a row's degrees. Raises ``FormulationError`` if
-    there are fewer than four runs.
+    ``region`` is of the runs of all campaigns in their order, (runs,). Terms stay those of the whole fit, since slopes
+    do not change between coefficients that are alike. Returns two arrays of the region's runs.
     """
-    devices = list({row.gpu: find_device(row.gpu) for row in rows}.values())
-    samples = expert_samples(rows, about, launches)
-    about = {"nodes": "any", **about, "experts": True, "gather_slowdown": gather_slowdown_of(rows)}
-    about["seen"] = seen_of(rows)
-    found = fit_calibration(samples, devices[0], about, EXPERT_TERMS)
-    several = len(devices) > 1
-    return [
-        found.model_copy(
-            update={"device": one.name, "name": f"{found.name}-{one.name.split('-')[0]}" if several else found.name}
-        )
-        for one in devices
-    ]
+    ends = np.cumsum([0, *(len(each.runs.seconds) for each in fitted)])
+    terms = [each.runs.terms(each.posterior.coefficients) for each in fitted]
+    kept = []
+    for each, own, begin, end in zip(fitted, terms, ends, ends[1:], strict=False):
+        rows = np.flatnonzero(~region[begin:end])
+        kept.append(CampaignRuns(each.runs.device, each.runs.seconds[rows], _fixed(own[rows]), each.runs.release[rows]))
+    ratios, deviations = [], []
+    for each, own, found in zip(fitted, terms, fit_posteriors([*kept, measured_layers()], prior()), strict=False):
+        parts = own * found.coefficients
+        seconds = parts.sum(axis=1)
+        ratios.append(each.runs.seconds / seconds)
+        deviations.append(spread_of(parts / seconds[:, None], found))
+    return np.concatenate(ratios)[region], np.concatenate(deviations)[region]
 
 
-def expert_samples(
-    rows: list[ConfigurationRow], about: dict[str, Any], launches: Sequence[float]
-) -> dict[Stack, Samples]:
-    """Runs with experts under every launch time that a fit tries, of a calibration that says this of itself."""
-    return {stack: _samples(rows, about, stack) for stack in (Stack(launch, True) for launch in launches)}
-
-
-def _samples(rows: list[ConfigurationRow], about: dict[str, Any], stack: Stack) -> Samples:
-    seconds = np.array([row.measured_s for row in rows], dtype=float)
-    stated = stated_coefficients(find_device(rows[0].gpu), EXPERT_TERMS)
-    at, least = stated, np.array([LEAST.get(term, 0.0) for term in EXPERT_TERMS])
-    for _ in range(2):
-        runs = Samples(_constant(_slopes(rows, about, stack, at)), seconds, least, REGULARISATION)
-        at = fit_coefficients(runs, stated)
-    return runs
-
-
-def _constant(terms: Floats) -> TermsAt:
+def _fixed(terms: Floats) -> TermsAt:
     return lambda _: terms
 
 
-def _slopes(rows: list[ConfigurationRow], about: dict[str, Any], stack: Stack, at: Floats) -> Floats:
-    """Terms of all runs at some coefficients, (runs, terms)."""
-    kept = {name: about[name] for name in (*KEPT, "cluster", "fused_experts") if name in about}
-    found = []
-    for row in rows:
-        said = uncalibrated(find_device(row.gpu)).model_copy(update={**kept, **stack._asdict()})
-        found.append(slopes(row, setting_of(row, Given(calibration=said)), at))
-    return np.array(found)
+def calibrations_of(fitted: Fitted, errors: Floats) -> list[Calibration]:
+    """The calibration of a campaign, once for each of its devices, with the errors of its unseen runs."""
+    campaign, rows = fitted.campaign, [run.row for run in fitted.campaign.runs]
+    devices = list({row.gpu: find_device(row.gpu) for row in rows}.values())
+    several = len(devices) > 1
+    posterior = fitted.posterior
+    triangle = [row[: k + 1].tolist() for k, row in enumerate(posterior.covariance)]
+    name = campaign.about["name"]
+    return [
+        Calibration.model_validate(
+            {
+                **campaign.about,
+                "name": f"{name}-{device.name.split('-')[0]}" if several else name,
+                "device": device.name,
+                "experts": True,
+                "nodes": "any",
+                "gather_slowdown": gather_slowdown_of(rows),
+                "launch_us": campaign.launch_us,
+                "coefficients": dict(zip(EXPERT_TERMS, posterior.coefficients.tolist(), strict=True)),
+                "covariance": triangle,
+                "noise": posterior.noise,
+                "samples": len(rows),
+                "mape": float(np.abs(errors).mean()),
+                "residuals": {str(q): outer_quantile(errors, q) for q in QUANTILES},
+                "seen": seen_of(rows),
+                "release": RELEASE,
+                "features": [*campaign.features],
+            }
+        )
+        for device in devices
+    ]
+
+
+def runs_of(campaign: ExpertCampaign) -> CampaignRuns:
+    """Runs of a campaign as a fit takes them."""
+    rows = [run.row for run in campaign.runs]
+    older = {release: number for number, release in enumerate(sorted({run.older for run in campaign.runs}))}
+    return CampaignRuns(
+        campaign.generation,
+        np.array([row.measured_s for row in rows], dtype=float),
+        _terms_at([_priced(row, campaign) for row in rows]),
+        np.array([older[run.older] if run.older else 0 for run in campaign.runs]),
+    )
+
+
+def _priced(row: ConfigurationRow, campaign: ExpertCampaign) -> tuple[ConfigurationRow, Setting]:
+    """A row with what prices it but the coefficients."""
+    kept = {name: campaign.about[name] for name in (*KEPT, "fused_experts") if name in campaign.about}
+    said = {**kept, "launch_us": campaign.launch_us, "experts": True}
+    return row, setting_of(row, Given(calibration=uncalibrated(find_device(row.gpu)).model_copy(update=said)))
+
+
+def _terms_at(priced: list[tuple[ConfigurationRow, Setting]]) -> TermsAt:
+    functions = [seconds_at(row, setting) for row, setting in priced]
+
+    @lru_cache
+    def terms(coefficients: tuple[float, ...]) -> Floats:
+        return np.array([_slopes(each, np.array(coefficients)) for each in functions]).reshape(-1, len(coefficients))
+
+    return lambda coefficients: terms(tuple(coefficients.tolist()))
+
+
+def _slopes(seconds: Any, coefficients: Floats) -> Floats:
+    at, steps = seconds(coefficients), STEP * np.maximum(coefficients, STEP)
+    found = np.array([seconds(coefficients + each) - at for each in np.diag(steps)]) / steps
+    # Passes at the floors of their kernels have no slope; they are products' for the most part.
+    found[0] += (at - found @ coefficients) / coefficients[0]
+    return np.asarray(found)
 
 
 def expert_terms(row: ConfigurationRow, given: Given | None = None) -> dict[str, float]:
     """Seconds that each term adds to the predicted step of a row with experts, (1)."""
     setting = setting_of(row, given or Given())
     coefficients = np.array([setting.calibration[term] for term in EXPERT_TERMS])
-    parts = slopes(row, setting, coefficients) * coefficients
+    parts = _slopes(seconds_at(row, setting), coefficients) * coefficients
     return dict(zip(EXPERT_TERMS, parts.tolist(), strict=True))
-
-
-def slopes(row: ConfigurationRow, setting: Setting, coefficients: Floats) -> Floats:
-    """
-    Terms of a row at some coefficients, (1).
-
-    ``row``: a configuration with experts; ``setting``: what prices it but the coefficients; ``coefficients``: in the
-    order of ``EXPERT_TERMS``. Returns seconds at coefficient 1, in the order of ``EXPERT_TERMS``. Raises ``DataError``
-    if no plan has these degrees.
-    """
-    at = _seconds(row, setting, coefficients)
-    moved = coefficients + STEP * np.eye(len(EXPERT_TERMS))
-    return np.array([_seconds(row, setting, each) - at for each in moved]) / STEP
-
-
-def _seconds(row: ConfigurationRow, setting: Setting, coefficients: Sequence[float] | Floats) -> float:
-    known = setting.calibration.model_dump()
-    known["coefficients"] = dict(zip(EXPERT_TERMS, map(float, coefficients), strict=True))
-    chosen = replace(setting, calibration=Calibration.model_validate(known))
-    return priced_alone(row, chosen, division_of(row))[0]

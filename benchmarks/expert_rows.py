@@ -13,6 +13,8 @@ from taut.data.catalog.builtin import catalog_model
 from taut.data.samples import ConfigurationRow
 
 RUNS, RECIPES = "megatron_bridge_h100_b200_gb200.csv", "megatron_bridge_recipes_config.csv"
+OTHERS = {"moe_cp_recompute_h100.csv": "26.05", "moe_memory_and_overlap_h100.csv": "26.08"}
+"""Runs on H100 from pull requests and guides of Megatron-Bridge, with the container of their time."""
 MODELS = {
     "DeepSeekV3": "deepseek-v3",
     "DeepSeekV3 (w/o MTP)": "deepseek-v3",
@@ -43,12 +45,22 @@ WHOLE_GRAPHS = (26, 6)
 """First container whose recipes record whole steps as CUDA graphs."""
 
 
+NEWEST = (26, 4)
+"""First container of the newest release: coefficients stand for it, and runs before say less."""
+
+
 class ExpertRun(NamedTuple):
     """A run: catalog model, software release, and the row."""
 
     model: str
     container: str
     row: ConfigurationRow
+
+    @property
+    def older(self) -> str:
+        """Year and month of a release before the newest; empty of that."""
+        year, month = self.container.split(".")[:2]
+        return "" if (int(year), int(month)) >= NEWEST else f"{year}.{month}"
 
 
 def expert_runs(folder: Path, *, every_release: bool = False) -> list[ExpertRun]:
@@ -81,6 +93,31 @@ def expert_runs(folder: Path, *, every_release: bool = False) -> list[ExpertRun]
             if every_release or of not in seen:
                 found.append(ExpertRun(MODELS[line["model"]], line["container"], row))
                 seen.append(of)
+    return [*found, *_others(folder)]
+
+
+def _others(folder: Path) -> list[ExpertRun]:
+    """Runs of other tables that state all their degrees: Qwen3 30B on 16 H100, some with hidden exchanges."""
+    found = []
+    for file, container in OTHERS.items():
+        for line in lines_of(folder / file):
+            stated = all(line[name] for name in ("n_gpus", "seq", "mbs", "gbs", "tp", "pp", "ep", "step_s"))
+            if line["model"] != "qwen3-30b-a3b" or not stated:
+                continue
+            gpus, pp = int(line["n_gpus"]), int(line["pp"])
+            values = {
+                "gpu": "h100",
+                "n_gpus": gpus,
+                **shape_of(line["model"]),
+                **{name: line[name] for name in ("seq", "tp", "pp", "ep", "precision")},
+                "dp": gpus // (int(line["tp"]) * pp),
+                "micro_batch": line["mbs"],
+                "global_batch": line["gbs"],
+                "zero": 1,
+                "overlap_moe_expert_parallel_comm": True,
+                "measured_s": line["step_s"],
+            }
+            found += [ExpertRun(line["model"], container, row) for row in accepted([values])[0]]
     return found
 
 
@@ -113,52 +150,71 @@ def left_out(run: ExpertRun) -> str:
     row = run.row
     if run.model == "qwen3-30b-a3b" and row.gpu == "h100" and run.container < "26.02.01":
         return "26.02.01 runs the same degrees 1.8 times as fast"
+    if run.container == OTHERS["moe_memory_and_overlap_h100.csv"] and row.gpu == "h100":
+        return "HybridEP, partial graphs and hidden exchanges together, in two runs of one plan alone"
     return ""
 
 
 class ExpertCampaign(NamedTuple):
-    """Runs of one kind of recipe on GPUs of one kind, and what a calibration from them says of itself."""
+    """
+    Runs of one kind of recipe in one precision on GPUs of one kind.
+
+    ``about``: what a calibration from them says of itself; ``generation``: of the GPUs; ``launch_us``: microseconds
+    that the host takes for a pass.
+    """
 
     about: dict[str, Any]
-    launches: tuple[float, ...]
+    generation: str
+    launch_us: float
     runs: list[ExpertRun]
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What the recipes of the newest release switch on."""
+        graphs = ("whole-step-graphs", "fused-activation") if self.launch_us == 0 else ("part-graphs",)
+        return (*graphs, "fused-router", "fused-permutation", "grouped-products", "hybrid-ep")
 
 
 def campaigns(runs: list[ExpertRun]) -> list[ExpertCampaign]:
     """
-    The campaigns that are fitted apart.
+    The campaigns, each with coefficients of its own.
 
     Recipes that record whole steps as CUDA graphs also fuse the experts' activation, compute attention in fp8 and hide
     exchanges behind another micro-batch; they are one campaign, whatever the GPU. The others are one on machines of
-    eight GPUs, whose hosts launch kernels more slowly than Grace, for each generation of GPUs, and one on racks. Of
-    launches of 400, 800, 1600 and 3000 us the one of least error is taken for each kind of host.
+    eight GPUs, whose hosts launch kernels more slowly than Grace, for each generation of GPUs, and one on racks; each
+    in half precision and in narrower formats. Of launches of 400, 800, 1600 and 3000 us the one of least error was
+    taken for each kind of host.
     """
     taken = [run for run in runs if not left_out(run)]
     graphs = [run for run in taken if run.row.cuda_graphs]
     parts = [run for run in taken if not run.row.cuda_graphs]
+    places: list[tuple[str, str, float, tuple[str, ...]]] = [
+        ("h100", "hopper", 1600.0, ("h100",)),
+        ("hgx", "blackwell", 1600.0, ("b200", "b300")),
+        ("rack", "blackwell", 400.0, ("gb200", "gb300")),
+    ]
+    found = [_campaign("graphs", "mxfp8", "blackwell", 0.0, graphs)]
+    for name, generation, launch_us, gpus in places:
+        for narrow in (False, True):
+            some = [run for run in parts if run.row.gpu in gpus and (run.row.precision != "bf16") == narrow]
+            precision = ("fp8" if generation == "hopper" else "mxfp8") if narrow else "bf16"
+            found.append(_campaign(name, precision, generation, launch_us, some))
+    return found
+
+
+def _campaign(name: str, precision: str, generation: str, launch_us: float, runs: list[ExpertRun]) -> ExpertCampaign:
+    gpus = " and ".join(sorted({run.row.gpu for run in runs})).upper()
     source = "NVIDIA-NeMo/Megatron-Bridge docs/performance-summary, models with experts"
-    every = [
-        ("h100", "any", (1600.0,), [run for run in parts if run.row.gpu == "h100"]),
-        ("hgx", "any", (1600.0,), [run for run in parts if run.row.gpu in ("b200", "b300")]),
-        ("graphs", "mxfp8", (0.0,), graphs),
-        ("rack", "bf16", (400.0,), [run for run in parts if run.row.gpu.startswith("gb")]),
-    ]
-    return [
-        ExpertCampaign(
-            {
-                "name": f"megatron-experts-{name}",
-                "stack": f"megatron-experts-{name}",
-                "precision": None if precision == "any" else precision,
-                "source": f"{source}, {' and '.join(sorted({run.row.gpu for run in found})).upper()} together",
-                "fp8_inputs": True,
-                "fused_experts": name == "graphs",
-                "fused_loss": True,
-            },
-            launches,
-            found,
-        )
-        for name, precision, launches, found in every
-    ]
+    about = {
+        "name": f"megatron-experts-{name}" + ("" if name == "graphs" else f"-{precision}"),
+        "stack": f"megatron-experts-{name}",
+        "precision": precision,
+        "source": f"{source}, {gpus}, with priors that all campaigns share",
+        "fp8_inputs": True,
+        "fused_experts": name == "graphs",
+        "fused_loss": True,
+    }
+    return ExpertCampaign(about, generation, launch_us, runs)
 
 
 def shape_of(name: str) -> dict[str, Any]:

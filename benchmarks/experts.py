@@ -4,28 +4,29 @@ Predicted against measured step times of models with experts, on Megatron-Bridge
 Run ``python -m benchmarks.experts DATA [--terms] [--fit] [--write-calibrations FILE]``. DATA is a folder with
 ``megatron_bridge_h100_b200_gb200.csv`` and ``megatron_bridge_recipes_config.csv``; neither is part of the project. The
 script prints every run with its prediction and error, and with ``--terms`` what each term of the step time takes. With
-``--fit`` it fits the campaigns of ``benchmarks/expert_rows.py`` and prints the errors of every run under fits that have
-not seen it: of ten folds, and of folds by model, each predicted by fits on the other models.
+``--fit`` it fits the campaigns of ``benchmarks/expert_rows.py`` together and prints the coefficients, and the mean
+errors of runs under fits that have not seen them: of ten folds, and of folds by model, each predicted by fits on the
+others.
 """
 
 import argparse
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.accuracy import as_catalog
-from benchmarks.expert_fitting import calibrate_experts, expert_samples, expert_terms
-from benchmarks.expert_rows import ExpertCampaign, ExpertRun, campaigns, expert_runs, left_out
+from benchmarks.accuracy import as_catalog, as_table
+from benchmarks.expert_fitting import Fitted, calibrations_of, expert_terms, fit_experts, unseen_errors, unseen_runs
+from benchmarks.expert_rows import ExpertRun, campaigns, expert_runs, left_out
 from taut.data.arrays import Floats
 from taut.data.calibration import EXPERT_TERMS, Calibration
 from taut.data.samples import ConfigurationRow
 from taut.prediction.rows import predict_rows
-from taut.prediction.settings import find_device
-from taut.solver.calibration.latency import Samples, cross_validate, fit_coefficients, stated_coefficients
 
 SHOWN = ("gpu", "n_gpus", "tp", "pp", "vpp", "ep", "micro_batch", "global_batch", "precision", "cuda_graphs")
-SEEDS = range(5)
+MAIN = ("gemm", "attention", "memory", "launch", "exchange")
+"""Terms whose coefficients are printed."""
 
 
 def main() -> None:
@@ -39,7 +40,7 @@ def main() -> None:
     runs = expert_runs(options.data)
     predicted(runs, terms=options.terms)
     if options.fit or options.write_calibrations:
-        found = [one for each in (study(campaign) for campaign in campaigns(runs)) for one in each]
+        found = fit(runs)
         if options.write_calibrations:
             options.write_calibrations.write_text(as_catalog(found), encoding="utf-8")
 
@@ -63,32 +64,37 @@ def predicted(runs: list[ExpertRun], *, terms: bool) -> None:
     print(f"{inside} of {len(runs)} runs within the band")
 
 
-def study(campaign: ExpertCampaign) -> list[Calibration]:
-    """Calibrations of a campaign; prints the errors of its runs under fits that have not seen them."""
-    rows = [run.row for run in campaign.runs]
-    found = calibrate_experts(rows, campaign.about, campaign.launches)
-    samples = expert_samples(rows, campaign.about, campaign.launches)
-    runs = next(each for stack, each in samples.items() if stack.launch_us == found[0].launch_us)
-    stated = stated_coefficients(find_device(rows[0].gpu), EXPERT_TERMS)
-    unseen = np.array([cross_validate(runs, stated, seed=seed) for seed in SEEDS])
-    apart = by_model(runs, stated, campaign.runs)
-    coefficients = ", ".join(f"{name} {value:.2f}" for name, value in found[0].coefficients.items())
-    print(f"\n{found[0].name}: {len(rows)} runs, launch {found[0].launch_us} us, {coefficients}")
-    print(f"ten folds {100 * np.abs(unseen).mean():.1f} %, median {100 * np.median(np.abs(unseen)):.1f} %, ")
-    print(f"other models {100 * np.abs(apart).mean():.1f} %")
-    for run, error, other in zip(campaign.runs, unseen.mean(axis=0), apart, strict=True):
-        words = f"{100 * error:+6.1f} %  other models {100 * other:+6.1f} %"
-        print(f"{described(run)}  {run.row.measured_s:7.3f} s  {words}")
-    return found
+def fit(runs: list[ExpertRun]) -> list[Calibration]:
+    """Calibrations of all campaigns; prints their coefficients, and errors under fits that have not seen the runs."""
+    fitted = fit_experts(campaigns(runs))
+    errors, apart = unseen_errors(fitted), by_model(fitted)
+    ends = np.cumsum([0, *(len(each.runs.seconds) for each in fitted)])
+    lines = []
+    for each, error, (begin, end) in zip(fitted, errors, pairwise(ends), strict=True):
+        terms = zip(EXPERT_TERMS, each.posterior.coefficients, np.diag(each.posterior.covariance), strict=True)
+        said = {name: f"{value:.2f} ({100 * variance**0.5:.0f} %)" for name, value, variance in terms if name in MAIN}
+        lines.append(
+            {
+                "calibration": each.campaign.about["name"],
+                "runs": end - begin,
+                "ten folds %": 100 * float(np.abs(error).mean()),
+                "other models %": 100 * float(np.abs(apart[begin:end]).mean()),
+                **said,
+                "noise %": 100 * each.posterior.noise,
+            }
+        )
+    print("\n" + as_table(lines))
+    together = 100 * np.abs(np.concatenate(errors)).mean()
+    print(f"together: {len(apart)} runs, ten folds {together:.1f} %, other models {100 * np.abs(apart).mean():.1f} %")
+    return [one for each, error in zip(fitted, errors, strict=True) for one in calibrations_of(each, error)]
 
 
-def by_model(runs: Samples, stated: Floats, given: list[ExpertRun]) -> Floats:
+def by_model(fitted: list[Fitted]) -> Floats:
     """Errors of runs, each predicted by a fit on the runs of other models."""
-    models, errors = np.array([run.model for run in given]), np.empty(len(given))
+    models = np.array([run.model for each in fitted for run in each.campaign.runs])
+    errors = np.empty(len(models))
     for model in np.unique(models):
-        unseen = models == model
-        coefficients = fit_coefficients(runs.take(np.flatnonzero(~unseen)), stated)
-        errors[unseen] = runs.terms(coefficients)[unseen] @ coefficients / runs.seconds[unseen] - 1
+        errors[models == model] = 1 / unseen_runs(fitted, models == model)[0] - 1
     return errors
 
 

@@ -38,14 +38,25 @@ Since a calibration only multiplies terms, the planner's bounds hold with it as 
 for clusters of several types: a calibration prices computation on each by that type's, and communication by its own.
 
 ``residuals`` holds quantiles of prediction / measurement - 1 on runs that the fit had not seen (cross-validation).
+
+A calibration that is a posterior (``taut.solver.calibration.posterior``) has in their place the ``covariance`` C of the
+logarithms of its coefficients and a ``noise``. A step of which term k takes the share :math:`j_k` then has the band
+
+.. math:: \ln T \pm z \sqrt{j C j + \sigma^2 + n \omega^2},
+
+with z = 1.28 for 80 % of runs, and n respects in which no run was like the step, each of deviation :math:`\omega`,
+``BEYOND``. ``release`` names the software whose speed the coefficients stand for, and ``features`` what it must have
+switched on.
 """
 
 import math
 from collections.abc import Mapping
 from itertools import pairwise
 from statistics import NormalDist
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from taut.data.device import DeviceSpec, Precision
@@ -77,6 +88,8 @@ OPTIONAL = ("gather", "exchange")
 """Terms that a calibration may leave out."""
 KEPT = ("fused_attention", "selective_products", "fp8_inputs", "fused_loss")
 """What a stack keeps for the backward pass, of a calibration and of a memory model."""
+POSTERIOR = ("covariance", "noise", "release", "features")
+"""What only a posterior states."""
 RING_EFFICIENCY = 0.8
 """
 Share of nominal link rates that NCCL's rings reach: reduce-scatter and all-gather over the NVLink of eight GPUs 0.68 on
@@ -91,6 +104,23 @@ Communication of DeepSeek-V3 takes 20 of the 132 multiprocessors of an H800, 0.1
 """
 LOW, HIGH = 0.1, 0.9
 """Quantiles that bound the 80 % band."""
+BAND_WIDTH = 1.2816
+"""Standard deviations on either side that hold 80 % of a normal distribution."""
+BEYOND = 0.1
+"""
+Deviation of the logarithm of a step for each respect in which no run was like it: errors of fits without the runs of a
+region exceed those on other unseen runs by as much (``benchmarks/regions.py``).
+"""
+FEATURES = (
+    "whole-step-graphs",
+    "part-graphs",
+    "fused-activation",
+    "fused-router",
+    "fused-permutation",
+    "grouped-products",
+    "hybrid-ep",
+)
+"""Features of a software stack that made its releases faster."""
 
 
 class Computation(Spec):
@@ -144,6 +174,10 @@ class Calibration(Spec):
     layer_factors: list[LayerFactor] = []
     computation: dict[str, Computation] = {}
     residuals: dict[str, float] = {}
+    covariance: list[list[float]] = []
+    noise: NotNegative = 0.0
+    release: str = ""
+    features: list[str] = []
     samples: Annotated[int, Field(ge=0)] = 0
     mape: NotNegative | None = None
     seen: Seen | None = None
@@ -152,7 +186,7 @@ class Calibration(Spec):
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        usual = "fused_loss", "layer_factors", "computation", "gather_slowdown", "seen", "quantile"
+        usual = "fused_loss", "layer_factors", "computation", "gather_slowdown", "seen", "quantile", *POSTERIOR
         return self.dumped(handler(self), *usual)
 
     @model_validator(mode="after")
@@ -166,6 +200,12 @@ class Calibration(Spec):
         for quantile, error in self.residuals.items():
             if not error > -1:
                 raise ValueError(f"residuals.{quantile}: is {error}, expected a relative error above -1")
+        sizes = [len(row) for row in self.covariance]
+        if sizes and sizes != [*range(1, len(EXPERT_TERMS) + 1)]:
+            raise ValueError(f"covariance: has rows of {sizes}, expected a lower triangle of {len(EXPERT_TERMS)} terms")
+        for feature in self.features:
+            if feature not in FEATURES:
+                raise ValueError(f"features: is {feature!r}, expected some of {', '.join(FEATURES)}")
         return self
 
     def __getitem__(self, term: str) -> float:
@@ -253,6 +293,7 @@ class Calibration(Spec):
                 "coefficients": _times({**self.coefficients, **{term: self[term] for term in OPTIONAL}}, factor),
                 "computation": beside,
                 "residuals": {},
+                "covariance": [],
                 "quantile": share,
                 "source": f"{self.source}; every coefficient at its {share:.3g} quantile",
             }
@@ -269,25 +310,61 @@ class Calibration(Spec):
         last, error = known[-1]
         return math.exp(error * NormalDist().inv_cdf(share) / NormalDist().inv_cdf(last))
 
-    def band(self, seconds: float) -> tuple[float, float]:
+    @property
+    def has_band(self) -> bool:
+        """Whether it knows how far its predictions may be off."""
+        return bool(self.residuals or self.covariance)
+
+    @property
+    def spread(self) -> dict[str, float]:
+        """Standard deviations of the logarithms of coefficients, by term; none where they are not known."""
+        return {term: row[-1] ** 0.5 for term, row in zip(EXPERT_TERMS, self.covariance, strict=False)}
+
+    def deviation(self, shares: Mapping[str, float], beyond: int = 0) -> float:
+        """
+        Standard deviation of the logarithm of a step of a posterior.
+
+        ``shares``: what terms take of the step; ``beyond``: respects in which no run was like it.
+        """
+        share = np.array([shares.get(term, 0.0) for term in EXPERT_TERMS])
+        lower = np.zeros((len(share), len(share)))
+        for k, row in enumerate(self.covariance):
+            lower[k, : k + 1] = row
+        whole = lower + np.tril(lower, -1).T
+        return float(np.sqrt(share @ whole @ share + self.noise**2 + beyond * BEYOND**2))
+
+    def band(
+        self, seconds: float, shares: Mapping[str, float] = MappingProxyType({}), beyond: int = 0
+    ) -> tuple[float, float]:
         """
         Seconds between which 80 % of measurements are expected for a prediction.
 
         An error quantile q of prediction / measurement - 1 puts the measurement at prediction / (1 + q). Without
-        residuals both ends are the prediction.
+        residuals both ends are the prediction. A posterior's band depends on what terms take of the step.
 
         Parameters
         ----------
         seconds
             The predicted step time.
+        shares
+            What terms take of it.
+        beyond
+            Respects in which no run was like the step.
 
         Returns
         -------
         tuple
             Least and most seconds.
         """
-        low, high = self.residuals.get(str(HIGH), 0.0), self.residuals.get(str(LOW), 0.0)
-        return seconds / (1 + low), seconds / (1 + high)
+        if self.covariance:
+            factor = math.exp(BAND_WIDTH * self.deviation(shares, beyond))
+            return seconds / factor, seconds * factor
+        ends = self.residuals.get(str(HIGH), 0.0), self.residuals.get(str(LOW), 0.0)
+        if not beyond:
+            return seconds / (1 + ends[0]), seconds / (1 + ends[1])
+        more = beyond**0.5 * BAND_WIDTH * BEYOND
+        low, high = (math.hypot(math.log1p(end), more) for end in ends)
+        return seconds / math.exp(low), seconds * math.exp(high)
 
 
 def _times(coefficients: Mapping[str, float], factor: float) -> dict[str, float]:

@@ -22,6 +22,7 @@ A micro-batch has n tokens of hidden size h. Sizes of experts and latent attenti
     their k n rows these move :math:`e (30 f_e + 14 h)` bytes forward: 8 f to add the first bias and join the rows,
     4 f to clamp gate and value, 12 f for x sigmoid(1.702 x) (1 + y), 6 f to weigh by the router's score in single
     precision and cast back; 14 h to add the weighed second bias in single precision, join the rows and cast back.
+    Where the activation is fused the second bias alone is added by kernels of its own, as in Megatron-LM.
     Backward they move twice that: each kernel reads the gradient and its inputs and writes their gradients.
 (4) Kept: the inputs of the two norms and of attention and feed-forward part, scores of 12 n E bytes, what is
     compressed and its norm; by tensor ranks queries and keys, both twice where they have a norm, values, the
@@ -125,11 +126,12 @@ def _rows_in_order(chosen: int, rates: Rates, ranks: ExpertRanks) -> float:
 def biased_bytes(layer: LayerSpec, tokens: Floats, tp: int, rates: Rates, ranks: ExpertRanks) -> Floats | float:
     """Bytes that biases and clamped activation of experts move forward, (3)."""
     experts = layer.experts
-    if experts is None or not experts.biased or rates.fused_experts:
+    if experts is None or not experts.biased:
         return 0.0
     rows = rates.imbalance * experts.experts_per_token * tokens * ranks.share(tp)
     width = experts.expert_ffn_hidden / (ranks.etp if ranks.ep > 1 else tp)
-    return np.asarray(rates.element * rows * (BIASED_WIDTHS * width + BIASED_HIDDEN * layer.hidden))
+    inner = 0.0 if rates.fused_experts else BIASED_WIDTHS * width
+    return np.asarray(rates.element * rows * (inner + BIASED_HIDDEN * layer.hidden))
 
 
 def attention_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Floats) -> list[Product]:

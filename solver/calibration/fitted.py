@@ -66,7 +66,7 @@ def fit_calibration(
             **stack._asdict(),
             "coefficients": {term: known[term] for term in terms if term not in _unseen(runs, coefficients, terms)},
             "layer_factors": _factors(runs, stated, errors, coefficients),
-            "residuals": {str(q): _outer_quantile(errors, q) for q in QUANTILES},
+            "residuals": {str(q): outer_quantile(errors, q) for q in QUANTILES},
             "samples": count,
             "mape": float(np.abs(errors).mean()),
         }
@@ -94,6 +94,6 @@ def _chosen(mean_error: Mapping[Stack, float], samples: int) -> Stack:
     return next(stack for stack, error in mean_error.items() if error <= enough)
 
 
-def _outer_quantile(errors: Floats, share: float) -> float:
+def outer_quantile(errors: Floats, share: float) -> float:
     """The quantile, of two neighbouring errors the one farther out, (3)."""
     return float(np.quantile(errors, share, method="lower" if share < 0.5 else "higher"))

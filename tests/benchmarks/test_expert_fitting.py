@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import taut
-from benchmarks.expert_fitting import LEAST, calibrate_experts, expert_terms
+from benchmarks.expert_fitting import PRIOR, calibrations_of, expert_terms, fit_experts
+from benchmarks.expert_rows import ExpertCampaign, ExpertRun
 from taut.data.calibration import EXPERT_TERMS, uncalibrated
 from taut.data.catalog.builtin import catalog_calibrations
 from taut.data.load import load_stack
@@ -32,26 +33,30 @@ def row(gpus: int, pp: int, ep: int, micro_batch: int, gpu: str = "h100") -> Con
 def test_a_fit_finds_what_made_its_runs() -> None:
     """Runs of products at 1.3, exchanges at 1.6 and a launch of 800 us: unseen ones are predicted to 3 %."""
     device, about = find_device("h100"), {"name": "made", "source": "made"}
-    coefficients = {term: uncalibrated(device)[term] for term in EXPERT_TERMS} | {"gemm": 1.3, "exchange": 1.6}
-    behind = uncalibrated(device).model_copy(update={"coefficients": coefficients, "launch_us": 800.0})
+    coefficients = {term: PRIOR[term][0] for term in EXPERT_TERMS} | {"gemm": 1.3, "exchange": 1.6}
+    behind = uncalibrated(device).model_copy(update={"coefficients": coefficients, "launch_us": 800.0, "experts": True})
     plain = [row(*plan) for plan in PLANS]
     made = [one.step_time_s for one in predict_rows(plain, Given(calibration=behind))]
-    runs = [one.model_copy(update={"measured_s": seconds}) for one, seconds in zip(plain, made, strict=True)]
-    (found,) = calibrate_experts(runs, about, (800.0,))
+    rows = [one.model_copy(update={"measured_s": seconds}) for one, seconds in zip(plain, made, strict=True)]
+    runs = [ExpertRun("made", "26.08", one) for one in rows]
+    (fitted,) = fit_experts([ExpertCampaign(about, "blackwell", 800.0, runs)])
+    (found,) = calibrations_of(fitted, np.array([-0.01, 0.01]))
     assert found.experts and found.samples == len(PLANS) and found.device == device.name
-    assert found.mape is not None and found.mape < 0.03
-    assert found["exchange"] > found["tensor_parallel"] >= LEAST["tensor_parallel"]
+    assert found["exchange"] > PRIOR["exchange"][0] and found["gemm"] > PRIOR["gemm"][0]
+    assert set(found.spread) == set(EXPERT_TERMS) and found.spread["exchange"] < PRIOR["exchange"][1]
     unseen = row(64, 2, 16, 1)
-    said, true = (predict_rows([unseen], Given(calibration=one))[0].step_time_s for one in (found, behind))
-    assert said == pytest.approx(true, rel=0.03)
+    said, true = (predict_rows([unseen], Given(calibration=one))[0] for one in (found, behind))
+    assert said.step_time_s == pytest.approx(true.step_time_s, rel=0.03)
+    assert said.band is not None and said.band[0] < (true.step_time_s or 0) < said.band[1]
 
 
 @pytest.mark.parametrize(
     ("gpu", "precision", "name"),
     [
-        ("h100", "bf16", "megatron-experts-h100"),
-        ("b200", "mxfp8", "megatron-experts-hgx-b200"),
-        ("gb200", "bf16", "megatron-experts-rack-gb200"),
+        ("h100", "bf16", "megatron-experts-h100-bf16"),
+        ("h100", "fp8", "megatron-experts-h100-fp8"),
+        ("b200", "mxfp8", "megatron-experts-hgx-mxfp8-b200"),
+        ("gb200", "bf16", "megatron-experts-rack-bf16-gb200"),
         ("gb300", "mxfp8", "megatron-experts-graphs-gb300"),
         ("h200", "bf16", "nemo-h100-bf16"),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.accuracy import pulled_to, rounded
 from benchmarks.campaigns import campaigns
-from benchmarks.expert_fitting import expert_samples
+from benchmarks.expert_fitting import fit_experts
 from benchmarks.expert_rows import campaigns as expert_campaigns
 from benchmarks.expert_rows import expert_runs
 from benchmarks.memory_accuracy import fitted
@@ -26,7 +26,6 @@ from taut.solver.calibration.latency import (
     factors_above,
     fit_coefficients,
     stack_of,
-    stated_coefficients,
 )
 
 MEASURED = Path(os.environ.get("TAUT_SHARED_DATA", "absent")) / "measured"
@@ -66,14 +65,15 @@ def test_calibrations_are_what_their_runs_give() -> None:
 
 @pytest.mark.proof
 def test_calibrations_with_experts_are_what_their_runs_give() -> None:
-    """The same of campaigns with experts, each once for every device of theirs."""
+    """Coefficients, spread and noise of campaigns with experts, each once for every device of theirs."""
     known, seen = catalog_calibrations(), set()
-    for campaign in expert_campaigns(expert_runs(MEASURED)):
-        rows = [run.row for run in campaign.runs]
-        ((_, runs),) = expert_samples(rows, campaign.about, campaign.launches).items()
-        found = fit_coefficients(runs, stated_coefficients(find_device(rows[0].gpu), EXPERT_TERMS))
-        for shipped in (one for one in known.values() if one.stack == campaign.about["stack"]):
-            known_terms(shipped, runs, found, EXPERT_TERMS)
+    for each in fit_experts(expert_campaigns(expert_runs(MEASURED))):
+        name, found = each.campaign.about["name"], each.posterior
+        for shipped in (one for one in known.values() if one.name.startswith(name)):
+            assert [shipped[term] for term in EXPERT_TERMS] == pytest.approx(found.coefficients, rel=RELATIVE), name
+            spread = np.sqrt(np.diag(found.covariance))
+            assert [shipped.spread[term] for term in EXPERT_TERMS] == pytest.approx(spread, rel=RELATIVE), name
+            assert shipped.noise == pytest.approx(found.noise, rel=RELATIVE)
             seen.add(shipped.name)
     assert seen == {name for name, one in known.items() if one.experts}
 

@@ -1,8 +1,9 @@
 """Calibrations: complete, non-negative, with a band that their residuals state."""
 
+import numpy as np
 import pytest
 
-from taut.data.calibration import RING_EFFICIENCY, TERMS, Calibration, uncalibrated
+from taut.data.calibration import BEYOND, EXPERT_TERMS, RING_EFFICIENCY, TERMS, Calibration, uncalibrated
 from taut.data.catalog.builtin import catalog_calibrations
 from taut.data.catalog.devices import catalog_devices
 from taut.data.load import load_calibration
@@ -15,6 +16,41 @@ def test_band_divides_by_one_plus_the_error_quantiles() -> None:
     """Predictions between 10 % too low and 20 % too high put 12 s between 10 and 13.33 s."""
     calibration = Calibration(name="c", coefficients=ONES, residuals={"0.1": -0.1, "0.9": 0.2})
     assert calibration.band(12.0) == pytest.approx((10.0, 12 / 0.9))
+
+
+def posterior(**values: object) -> Calibration:
+    """Products known to 10 % and attention to 20 %, their errors of opposite sign, and a noise of 5 %."""
+    lower = np.diag(np.full(len(EXPERT_TERMS), 0.04))
+    lower[0, 0], lower[1, 0] = 0.01, -0.01
+    triangle = [row[: k + 1].tolist() for k, row in enumerate(lower)]
+    return Calibration.parse({"name": "c", "coefficients": ONES, "covariance": triangle, "noise": 0.05, **values}, "c")
+
+
+def test_band_of_a_posterior_follows_the_shares() -> None:
+    """The variance is that of the shares, so that errors of opposite sign cancel, and grows beyond the runs."""
+    found = posterior()
+    assert found.spread["gemm"] == pytest.approx(0.1) and found.spread["attention"] == pytest.approx(0.2)
+    assert found.deviation({"gemm": 1.0}) == pytest.approx(np.hypot(0.1, 0.05))
+    half = {"gemm": 0.5, "attention": 0.5}
+    assert found.deviation(half) == pytest.approx(np.sqrt(0.25 * (0.01 + 0.04 - 0.02) + 0.0025))
+    assert found.deviation({}, beyond=2) == pytest.approx(np.sqrt(0.0025 + 2 * BEYOND**2))
+    low, high = found.band(10.0, {"gemm": 1.0})
+    assert low * high == pytest.approx(100.0) and high / 10 == pytest.approx(np.exp(1.2816 * np.hypot(0.1, 0.05)))
+
+
+def test_a_band_of_residuals_is_wider_beyond_the_runs() -> None:
+    """Each end moves out by what errors beyond all runs add."""
+    calibration = Calibration(name="c", coefficients=ONES, residuals={"0.1": -0.1, "0.9": 0.2})
+    (low, high), (less, more) = calibration.band(12.0), calibration.band(12.0, beyond=1)
+    assert less < low and more > high
+
+
+def test_files_without_a_posterior_are_as_they_were() -> None:
+    """Neither field is written where there is none."""
+    assert not {"covariance", "noise", "release", "features"} & set(
+        Calibration(name="c", coefficients=ONES).model_dump()
+    )
+    assert {"covariance", "noise"} <= set(posterior().model_dump())
 
 
 def test_without_residuals_the_band_is_the_prediction() -> None:
@@ -39,6 +75,8 @@ def test_overlapped_rings_run_at_the_rate_of_nccl(rings: float, experts: bool, p
         ({"coefficients": {**ONES, "magic": 1.0}}, "magic: unknown term"),
         ({"coefficients": ONES, "residuals": {"0.1": -1.0}}, "relative error above -1"),
         ({"coefficients": {**ONES, "constant": float("nan")}}, "constant"),
+        ({"coefficients": ONES, "covariance": [[1.0], [1.0]]}, "covariance: has rows of"),
+        ({"coefficients": ONES, "features": ["magic"]}, "features: is 'magic', expected some of whole-step-graphs"),
     ],
 )
 def test_wrong_calibrations_are_refused_in_one_line(values: dict[str, object], words: str) -> None:

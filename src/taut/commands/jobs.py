@@ -1,18 +1,22 @@
 """``taut jobs``: many jobs on one cluster."""
 
 import json
+from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taut.commands.options import JsonFlag, QuietFlag, check_file, check_plot, is_page, write_figure
+from taut.commands.options import JsonFlag, QuietFlag, check_file
 from taut.commands.request_options import takes_options
 from taut.errors import DataError
 
 if TYPE_CHECKING:
     from taut.sharing.result import JobsSchedule
     from taut.solver.jobs.simulate import Failures
+
+FORMATS = {".png": "matplotlib.figure", ".pdf": "matplotlib.figure", ".svg": "matplotlib.figure", ".html": "plotly"}
 
 
 @takes_options("jobs")
@@ -52,8 +56,9 @@ def jobs_command(
     from taut.files import write_atomically
     from taut.sharing.jobs import jobs as jobs_on
 
-    check_file(out)
-    check_plot(plot, page=True)
+    for path in (out, plot):
+        check_file(path)
+    _check_plot(plot)
     with live_lines(quiet) as say, progress_lines(quiet) as progress:
         found = jobs_on(
             jobs,
@@ -76,7 +81,7 @@ def jobs_command(
     if out is not None:
         write_atomically(out, found.csv())
     if plot is not None:
-        _write_plot(found, plot)
+        write_atomically(plot, _drawn(found, plot.suffix.lower()))
     typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
 
 
@@ -107,11 +112,26 @@ def _failures(hours: float | None, policy: str, seed: int) -> "Failures | None":
     return Rates(mean_seconds_between_failures=hours * 3600, seed=seed)
 
 
-def _write_plot(found: "JobsSchedule", path: Path) -> None:
-    from taut.files import write_atomically
-    from taut.plots.jobs import jobs_page, plot_jobs
+def _check_plot(path: Path | None) -> None:
+    """Refuse before the search a picture that could not be drawn after it."""
+    if path is None:
+        return
+    if path.suffix.lower() not in FORMATS:
+        raise DataError(f"--plot {path}: expected a name that ends in {', '.join(FORMATS)}")
+    try:
+        import_module(FORMATS[path.suffix.lower()])
+    except ImportError:
+        raise DataError(f"--plot {path}: plots need matplotlib and plotly: pip install 'taut[plot]'") from None
 
-    if is_page(path):
-        write_atomically(path, jobs_page(found))
-    else:
-        write_figure(path, plot_jobs(found))
+
+def _drawn(found: "JobsSchedule", suffix: str) -> bytes:
+    """The picture; its figure belongs to no window, so that no display is needed."""
+    if suffix == ".html":
+        from taut.plots.jobs import jobs_page
+
+        return jobs_page(found).encode()
+    from taut.plots.jobs import plot_jobs
+
+    file = BytesIO()
+    plot_jobs(found).savefig(file, format=suffix[1:], dpi=150)
+    return file.getvalue()

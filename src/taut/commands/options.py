@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 QuietFlag = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
-PICTURES, PAGE = (".png", ".pdf", ".svg"), ".html"
+FORMATS = (".png", ".pdf", ".svg")
 WIDEST = 110
 """Columns of a report where the terminal has more, or where there is none."""
 
@@ -58,44 +58,30 @@ def check_file(out: Path | None) -> None:
         raise DataError(f"{out}: the folder {out.parent} cannot be written, expected a writable file name")
 
 
-def check_plot(path: Path | None, flag: str = "--plot", *, page: bool = False) -> None:
+def check_plot(path: Path | None) -> None:
     """
-    Refuse before the search a picture, or a ``page``, that could not be drawn after it.
+    Refuse before the search a picture that could not be drawn after it.
 
-    Raises ``DataError`` if its name ends in no known format, or what draws it is not installed.
+    Raises ``DataError`` if its name ends in no known format, or matplotlib is not installed.
     """
-    check_file(path)
     if path is None:
         return
-    formats, suffix = (*PICTURES, PAGE) if page else PICTURES, path.suffix.lower()
-    if suffix not in formats:
-        raise DataError(f"{flag} {path}: expected a name that ends in {', '.join(formats)}")
+    if path.suffix.lower() not in FORMATS:
+        raise DataError(f"--plot {path}: expected a name that ends in {', '.join(FORMATS)}")
     try:
-        import_module("plotly" if suffix == PAGE else "matplotlib.figure")
+        import_module("matplotlib.figure")
     except ImportError:
-        needed = "plotly" if suffix == PAGE else "matplotlib"
-        raise DataError(f"{flag} {path}: plots need {needed}: pip install 'taut[plot]'") from None
-
-
-def is_page(path: Path) -> bool:
-    """Whether a plot is a page to point at, not a picture."""
-    return path.suffix.lower() == PAGE
+        raise DataError(f"--plot {path}: plots need matplotlib: pip install 'taut[plot]'") from None
 
 
 def write_picture(path: Path, inches: tuple[float, float], draw: Callable[["Figure"], object]) -> None:
     """Draw on a figure of some inches that belongs to no window, so that no display is needed, and write it."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=inches, layout="compressed")
-    draw(figure)
-    write_figure(path, figure)
-
-
-def write_figure(path: Path, figure: "Figure") -> None:
-    """Write a figure whole or not at all, in the format of the file's name."""
     from taut.files import write_atomically
 
-    file = BytesIO()
+    figure, file = Figure(figsize=inches, layout="compressed"), BytesIO()
+    draw(figure)
     figure.savefig(file, format=path.suffix.lower()[1:], dpi=150)
     write_atomically(path, file.getvalue())
 

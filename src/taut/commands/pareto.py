@@ -55,7 +55,8 @@ def pareto_command(
     from taut.frontier.epsilon_constraint import pareto
     from taut.frontier.resources import resource_front
 
-    check_file(out)
+    for path in (out, plot):
+        check_file(path)
     check_plans(out_plans)
     check_plot(plot)
     memory_limits, count = _limits(limits, points)

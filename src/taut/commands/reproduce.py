@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from taut.commands.options import QuietFlag, check_plot, write_picture
+from taut.commands.options import QuietFlag, check_file, check_plot, write_picture
 from taut.errors import FieldError
 
 OnlyOption = Annotated[str, typer.Option(help="Part of the names of the settings that are planned; all without it.")]
@@ -133,6 +133,7 @@ def vtrain(
     from taut.commands.progress import live_lines
     from taut.papers.vtrain.study import reproduce_vtrain
 
+    check_file(plot)
     check_plot(plot)
     if plot is not None and only not in (None, "figure-10"):
         raise FieldError("plot", str(plot), "there is no picture of a table, expected --only figure-10, or none")

@@ -4,18 +4,22 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taut.commands.options import JsonFlag, QuietFlag, check_file, check_plot, is_page, write_picture
+from taut.commands.options import JsonFlag, QuietFlag, check_file
 from taut.errors import DataError
 
 if TYPE_CHECKING:
     from taut.formulations.schedules.stages import Stages
     from taut.schedules.found import FoundSchedule
     from taut.schedules.portfolio import ScheduleSearch
+
+PICTURES, PAGE = (".png", ".svg", ".pdf"), ".html"
 
 
 def schedule_command(
@@ -72,9 +76,9 @@ def schedule_command(
     from taut.schedules.summary import summary
 
     check_search(time_limit=time_limit, gap=gap, seed=seed, workers=workers)
-    for path in (out, torch_csv):
+    for path in (out, torch_csv, plot):
         check_file(path)
-    check_plot(plot, page=True)
+    _check_plot(plot)
     counts = {"stages": stages, "micro_batches": micro_batches}
     times = {"forward": forward, "backward": backward, "weight": weight}
     optional = {"comm": comm, "activation": activation, "memory_limit": memory_limit}
@@ -171,6 +175,19 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def _check_plot(path: Path | None) -> None:
+    """Refuse before the search a picture that could not be drawn after it."""
+    if path is None:
+        return
+    if path.suffix.lower() not in (*PICTURES, PAGE):
+        raise DataError(f"--plot {path}: expected a name that ends in {', '.join((*PICTURES, PAGE))}")
+    needed = "plotly" if path.suffix.lower() == PAGE else "matplotlib"
+    try:
+        import_module(needed)
+    except ImportError:
+        raise DataError(f"--plot {path}: needs {needed}: pip install 'taut[plot]'") from None
+
+
 def _write(found: "FoundSchedule", out: Path | None, torch_csv: Path | None, plot: Path | None) -> None:
     """Write what is asked for, each file whole or not at all."""
     from taut.files import write_atomically
@@ -181,15 +198,20 @@ def _write(found: "FoundSchedule", out: Path | None, torch_csv: Path | None, plo
     if torch_csv is not None:
         write_atomically(torch_csv, text_of(found.problem, found.schedule))
     if plot is not None:
-        _write_plot(found, plot)
+        write_atomically(plot, _drawn(found, plot.suffix.lower()))
 
 
-def _write_plot(found: "FoundSchedule", path: Path) -> None:
-    from taut.files import write_atomically
+def _drawn(found: "FoundSchedule", suffix: str) -> str | bytes:
+    """A page, or a picture whose figure belongs to no window, so that no display is needed."""
+    if suffix == PAGE:
+        from taut.plots.schedule_page import schedule_page
+
+        return schedule_page(found)
+    from matplotlib.figure import Figure
+
     from taut.plots.schedule import figure_size, plot_schedule
-    from taut.plots.schedule_page import schedule_page
 
-    if is_page(path):
-        write_atomically(path, schedule_page(found))
-    else:
-        write_picture(path, figure_size(found), lambda figure: plot_schedule(found, figure.subplots()))
+    figure, file = Figure(figsize=figure_size(found), layout="compressed"), BytesIO()
+    plot_schedule(found, figure.subplots())
+    figure.savefig(file, format=suffix[1:], dpi=150)
+    return file.getvalue()

@@ -1,18 +1,22 @@
 """``taut simulate``: one configuration, event by event."""
 
 import json
+from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taut.commands.options import JsonFlag, check_file, check_plot, text_width, write_picture
+from taut.commands.options import JsonFlag, check_file, text_width
 from taut.commands.request_options import takes_options
 from taut.errors import DataError
 
 if TYPE_CHECKING:
     from taut.simulation.meshes import MeshSimulation
     from taut.simulation.result import Simulation
+
+FORMATS = (".png", ".pdf", ".svg")
 
 
 @takes_options("simulate")
@@ -30,21 +34,20 @@ def simulate_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Simulate one training step, event by event: time, bubble, exposed communication, memory over time."""
+    from taut.files import write_atomically
     from taut.reports.simulation import summary
     from taut.simulation.meshes import MeshSimulation
     from taut.simulation.trace import write_trace
 
     check_file(trace)
-    check_plot(picture, "--picture")
+    _check_picture(picture)
     found = _simulated(model, cluster, options, share_links)
     if trace is not None:
         write_trace(found, trace)
     if picture is not None:
         if isinstance(found, MeshSimulation):
             raise DataError(f"--picture: {model} is a plan of meshes, expected a plan of one degree for all stages")
-        from taut.plots.timeline import figure_size, plot_timeline
-
-        write_picture(picture, figure_size(found), lambda figure: plot_timeline(found, figure.subplots()))
+        write_atomically(picture, _drawn(found, picture.suffix.lower()))
     typer.echo(json.dumps(found.as_dict()) if as_json else summary(found, width=text_width()))
 
 
@@ -63,3 +66,28 @@ def _simulated(
             raise DataError("CLUSTER: missing, expected a model and a cluster, or the file of a plan alone")
         return simulate(model, share_links=share_links)
     return simulate(PlanRequest(model, cluster, **options), share_links=share_links)
+
+
+def _check_picture(path: Path | None) -> None:
+    """Refuse before the simulation a picture that could not be drawn after it."""
+    check_file(path)
+    if path is None:
+        return
+    if path.suffix.lower() not in FORMATS:
+        raise DataError(f"--picture {path}: expected a name that ends in {', '.join(FORMATS)}")
+    try:
+        import_module("matplotlib.figure")
+    except ImportError:
+        raise DataError(f"--picture {path}: needs matplotlib: pip install 'taut[plot]'") from None
+
+
+def _drawn(found: "Simulation", suffix: str) -> bytes:
+    """The picture; its figure belongs to no window, so that no display is needed."""
+    from matplotlib.figure import Figure
+
+    from taut.plots.timeline import figure_size, plot_timeline
+
+    figure, file = Figure(figsize=figure_size(found), layout="compressed"), BytesIO()
+    plot_timeline(found, figure.subplots())
+    figure.savefig(file, format=suffix[1:], dpi=150)
+    return file.getvalue()

@@ -118,6 +118,27 @@ def stated_dispatch(flags: Mapping[str, str | None]) -> dict[str, Any]:
 
 Flags = dict[str, str | None]
 """Values by flag, None for a switch."""
+FEATURES: dict[str, Flags] = {
+    "whole-step-graphs": {
+        "--cuda-graph-impl": "full_iteration",
+        "--te-rng-tracker": None,
+        "--moe-expert-rank-capacity-factor": "1.5",
+        "--moe-paged-stash": None,
+    },
+    "part-graphs": {
+        "--cuda-graph-impl": "transformer_engine",
+        "--cuda-graph-modules": "attn moe_router moe_preprocess",
+        "--te-rng-tracker": None,
+    },
+    "fused-activation": {FUSED: None},
+    "fused-router": {"--moe-router-fusion": None},
+    "fused-permutation": {"--moe-permute-fusion": None},
+}
+"""
+Flags of what made releases faster, by the name that a calibration states; as NVIDIA's recipes of August 2026 set it.
+
+Grouped products and the backend of HybridEP are the plan's own choices.
+"""
 GROUPS = {"router_num_groups": "--moe-router-num-groups", "router_group_topk": "--moe-router-group-topk"}
 """Flags of the groups of experts that a router keeps to, by field of ``ExpertsSpec``."""
 
@@ -190,6 +211,8 @@ def _experts(job: Job, layer: LayerSpec) -> Iterator[tuple[str, str | None]]:
         yield "--moe-layer-freq", "([" + ",".join(map(str, pattern)) + "])"
     # Products of all experts of a rank in one kernel, as they are priced and as recompute of moe_act asks for.
     yield "--moe-grouped-gemm", None
+    for feature in job.features:
+        yield from FEATURES.get(feature, {}).items()
     yield from dispatch_flags(job)
     # Megatron-LM takes the tensor degree where no other is given; it is written so that a change of default is seen.
     yield "--expert-tensor-parallel-size", str(job.strategy.etp or job.strategy.tp)

@@ -196,6 +196,14 @@ class Job:
         return self.dispatch.overlap and chosen.ep > 1 and (chosen.pp == 1 or chosen.vpp > 1)
 
     @property
+    def features(self) -> list[str]:
+        """What the runs behind the prices had switched on; full recompute goes with no CUDA graph of Megatron-LM's."""
+        section = self.plan.typed.inputs.get("calibration")
+        found: list[str] = section.spec.get("features", []) if section else []
+        full = "full" in self.strategy.recompute
+        return [feature for feature in found if not (full and feature.endswith("graphs"))]
+
+    @property
     def fused_loss(self) -> bool:
         """Whether the plan counts on a loss that keeps the logits once."""
         section = self.plan.typed.inputs.get("calibration")

@@ -41,6 +41,29 @@ def taut_plan(cfg):
 '''
 
 
+FEATURES: dict[str, dict[str, Any]] = {
+    "whole-step-graphs": {
+        "model.cuda_graph_impl": "full_iteration",
+        "model.cuda_graph_scope": [],
+        "model.use_te_rng_tracker": True,
+        "rng.te_rng_tracker": True,
+        "model.moe_expert_rank_capacity_factor": 1.5,
+        "model.moe_paged_stash": True,
+    },
+    "part-graphs": {
+        "model.cuda_graph_impl": "transformer_engine",
+        "model.cuda_graph_scope": ["attn", "moe_router", "moe_preprocess"],
+        "model.use_te_rng_tracker": True,
+        "rng.te_rng_tracker": True,
+    },
+    "fused-activation": {"model.use_transformer_engine_op_fuser": True, "model.moe_mlp_glu_interleave_size": 32},
+    "fused-router": {"model.moe_router_fusion": True},
+    "fused-permutation": {"model.moe_permute_fusion": True},
+    "grouped-products": {"model.moe_grouped_gemm": True},
+}
+"""Settings of what made releases faster, by the name that a calibration states."""
+
+
 def bridge_settings(job: Job) -> dict[str, Any]:
     """
     Values by path, such as ``model.tensor_model_parallel_size``.
@@ -61,6 +84,7 @@ def bridge_settings(job: Job) -> dict[str, Any]:
         **_contexts(job),
         "model.expert_model_parallel_size": chosen.ep,
         **({"model.expert_tensor_parallel_size": chosen.etp or chosen.tp} if job.model.has_experts else {}),
+        **({path: value for one in job.features for path, value in FEATURES.get(one, {}).items()}),
         **(dispatch_settings(job) if job.model.has_experts else {}),
         "model.sequence_parallel": chosen.sequence_parallel,
         "model.seq_length": job.sequence,

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from taut.data.analytic.step_shares import step_shares
 from taut.data.calibration import Calibration
-from taut.data.catalog.builtin import catalog_calibrations
+from taut.data.catalog.builtin import catalog_calibrations, catalog_operators
 from taut.data.cluster import ClusterSpec
 from taut.formulations.mechanisms.offload import stated_share, states_on_hosts
 from taut.formulations.plainer import LIKE_RUNS, SEEN, restriction_of
@@ -43,9 +44,45 @@ def calibration_with_errors(plan: "AnyDocument") -> Calibration | None:
     if (given := plan.inputs.get("calibration")) is None:
         return None
     found = Calibration.parse(given.spec, "inputs.calibration")
-    if not found.residuals or others_than(found.device, plan.inputs):
+    if not found.has_band or others_than(found.device, plan.inputs):
         return None
     return found
+
+
+def band_of(plan: "AnyDocument") -> tuple[float, float] | None:
+    """Seconds between which 80 % of runs are expected; None where the errors of a plan's prices are not known."""
+    if (calibration := calibration_with_errors(plan)) is None:
+        return None
+    if plan.format == "taut-meshes/1" or not calibration.covariance:
+        return calibration.band(plan.predicted.step_time_s, _shares(plan, calibration))
+    return calibration.band(plan.predicted.step_time_s, _shares(plan, calibration), len(plan.beyond))
+
+
+def _shares(plan: "AnyDocument", calibration: Calibration) -> dict[str, float]:
+    """What terms take of a plan's step, where the band depends on it; all is products' in plans of meshes."""
+    if not calibration.covariance:
+        return {}
+    if plan.format == "taut-meshes/1":
+        return {"gemm": 1.0}
+    from taut.planning.tables import described_cluster, described_model
+
+    device, memory = next(iter(described_cluster(plan).devices.values())), plan.inputs["memory_model"].spec
+    chosen = plan.strategy
+    return step_shares(
+        plan.predicted.breakdown_s,
+        described_model(plan),
+        device,
+        memory["precision"],
+        catalog_operators().get(device.name),
+        calibration,
+        tp=chosen.tp,
+        cp=chosen.cp,
+        ep=chosen.ep,
+        etp=chosen.etp,
+        micro_batch=chosen.micro_batch,
+        zero=chosen.zero,
+        recompute=chosen.recompute,
+    )
 
 
 def others_than(device: str | None, inputs: "Mapping[Any, InputSection]") -> list[str]:
@@ -88,6 +125,7 @@ def proof(plan: "AnyDocument", spaces: Sequence[str] = ()) -> list[str]:
         *lines,
         f"priced by   {inputs['costs'].spec['basis']}",
         *_band(plan),
+        *_release(plan),
         *_calibrations(plan),
         f"memory      model {memory.name}: {memory_words(memory.spec)}",
         "The gap is a claim about these prices, not about the machine; `taut verify` derives it again.",
@@ -170,10 +208,18 @@ def _band(plan: "AnyDocument") -> list[str]:
     given = plan.inputs["calibration"].spec if "calibration" in plan.inputs else {}
     if (quantile := given.get("quantile")) is not None:
         return [f"            {100 * quantile:g} % of runs are expected within the step time, if all prices err alike"]
-    if (calibration := calibration_with_errors(plan)) is None:
+    if (band := band_of(plan)) is None:
         return _unchecked(plan.inputs)
-    low, high = calibration.band(plan.predicted.step_time_s)
+    low, high = band
     return [f"            80 % of runs are expected between {low:.4g} and {high:.4g} s"]
+
+
+def _release(plan: "AnyDocument") -> list[str]:
+    """The software release whose speed the prices stand for, and what it has switched on, in a line."""
+    given = plan.inputs["calibration"].spec if "calibration" in plan.inputs else {}
+    if not (release := given.get("release", "")):
+        return []
+    return [f"            at the speed of {release} with {', '.join(given.get('features', ())) or 'its defaults'}"]
 
 
 def _unchecked(inputs: "Mapping[Any, InputSection]") -> list[str]:

@@ -12,12 +12,14 @@ states for its router hold. Where ``ep`` is above 1 and
 """
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import cache
 
 import numpy as np
 
 from taut.data.analytic.layer_costs import analytic_costs
 from taut.data.analytic.operator_times import OperatorModel
+from taut.data.analytic.step_shares import step_shares
 from taut.data.arrays import Floats
 from taut.data.calibration import EXPERT_TERMS, Calibration
 from taut.data.catalog.builtin import catalog_models, catalog_operators
@@ -30,7 +32,7 @@ from taut.data.stack import ContextKind
 from taut.data.units import GIGABIT, MICROSECOND
 from taut.errors import DataError
 from taut.formulations.batch.configurations import even_division
-from taut.formulations.latency import memory_bytes, step_time, violations
+from taut.formulations.latency import StepTime, memory_bytes, step_time, violations
 from taut.formulations.mechanisms.offload import check_all_hosts
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import BESIDE, FIXES, Candidate, StrategySpace
@@ -42,9 +44,9 @@ from taut.prediction.settings import Setting
 from taut.solver.simple_plans import rank_order
 
 
-def priced_alone(row: ConfigurationRow, setting: Setting, division: list[int]) -> tuple[float, int]:
+def priced_alone(row: ConfigurationRow, setting: Setting, division: list[int]) -> tuple[float, int, dict[str, float]]:
     """
-    Seconds of a step and bytes of the fullest device.
+    Seconds of a step, bytes of the fullest device, and shares of the step by term where the band needs them.
 
     ``division``: layers of every stage, or chunk. Raises ``DataError`` if no plan has these degrees.
     """
@@ -55,7 +57,28 @@ def priced_alone(row: ConfigurationRow, setting: Setting, division: list[int]) -
         raise DataError(f"{torn[0]}, expected other degrees")
     needed = max(memory_bytes(problem, strategy))
     check_room(row, needed)
-    return float(step_time(problem, strategy, devices).total), needed
+    time = step_time(problem, strategy, devices)
+    shares = _shares(row, setting, problem, time) if setting.calibration.covariance else {}
+    return float(time.total), needed, shares
+
+
+def _shares(row: ConfigurationRow, setting: Setting, problem: PlanningProblem, time: StepTime) -> dict[str, float]:
+    """Shares of a row's step by term."""
+    return step_shares(
+        {part: float(seconds) for part, seconds in asdict(time).items()},
+        problem.model,
+        setting.device,
+        setting.memory.precision,
+        _operators().get(setting.device.name),
+        setting.calibration,
+        tp=row.tp,
+        cp=row.cp,
+        ep=row.ep,
+        etp=row.expert_tp,
+        micro_batch=row.micro_batch,
+        zero=row.zero,
+        recompute=[row.recompute],
+    )
 
 
 def seconds_at(row: ConfigurationRow, setting: Setting) -> Callable[[Floats], float]:

@@ -7,7 +7,9 @@ row that is wrong, or whose device or stack is unknown, gets an error text in it
 
 import warnings
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -88,10 +90,10 @@ def _alone(row: ConfigurationRow, setting: Setting) -> Prediction:
     if words := lacks_on_hosts(row, setting.stack):
         return Prediction(error=words)
     try:
-        seconds, needed = priced_alone(row, setting, division_of(row))
+        seconds, needed, shares = priced_alone(row, setting, division_of(row))
     except DataError as error:
         return Prediction(error=str(error))
-    return _prediction(seconds, needed, setting)
+    return _prediction(seconds, needed, setting, shares)
 
 
 def _warn_outside(rows: list[ConfigurationRow], memory: MemoryModel) -> None:
@@ -117,11 +119,13 @@ def _priced(rows: list[ConfigurationRow], setting: Setting) -> list[Prediction]:
     return [_prediction(*figures, setting) for figures in zip(seconds.tolist(), needed.tolist(), strict=True)]
 
 
-def _prediction(seconds: float, needed: int, setting: Setting) -> Prediction:
-    capacity = setting.device.capacity_kib
+def _prediction(
+    seconds: float, needed: int, setting: Setting, shares: Mapping[str, float] = MappingProxyType({})
+) -> Prediction:
+    capacity, calibration = setting.device.capacity_kib, setting.calibration
     return Prediction(
         step_time_s=seconds,
-        band=setting.calibration.band(seconds) if setting.calibration.residuals else None,
+        band=calibration.band(seconds, shares) if calibration.has_band else None,
         memory_bytes=needed,
         fits=needed <= (capacity - setting.memory.margin_kib(capacity)) * KIB,
     )

@@ -21,7 +21,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from taut.data.units import GIB
-from taut.planning.proof import calibration_with_errors
+from taut.planning.proof import band_of
 from taut.prediction.measured_run import MeasuredRun
 from taut.reports.sensitivity import regret
 from taut.words import percent, text_table
@@ -81,16 +81,11 @@ def first_run(plan: "PlanDocument", run: MeasuredRun) -> FirstRun:
         predicted_s=predicted,
         measured_s=measured,
         error=predicted / measured - 1,
-        band=_band(plan, predicted),
+        band=band_of(plan),
         at_most=found.at_most,
         rivals=found.rivals,
         memory=_fullest(plan, run.memory_bytes),
     )
-
-
-def _band(plan: "PlanDocument", predicted: float) -> tuple[float, float] | None:
-    found = calibration_with_errors(plan)
-    return None if found is None else found.band(predicted)
 
 
 def _fullest(plan: "PlanDocument", measured: float | None) -> Stage | None:

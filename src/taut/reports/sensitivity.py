@@ -41,8 +41,7 @@ from dataclasses import asdict, dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from taut.data.calibration import HIGH, LOW
-from taut.planning.proof import calibration_with_errors
+from taut.planning.proof import band_of
 from taut.reports.plan_details import candidate_name, nearest
 from taut.sensitivity.box import BoxRegret
 from taut.sensitivity.break_even import WINS, Row
@@ -140,10 +139,10 @@ def break_even(bound: float, objective: float) -> float:
 
 def _band(plan: "PlanDocument") -> Regret | None:
     """The regret within the calibration's 80 % band, (4)."""
-    if (found := calibration_with_errors(plan)) is None:
+    if (found := band_of(plan)) is None:
         return None
-    low, high = found.residuals.get(str(LOW), 0.0), found.residuals.get(str(HIGH), 0.0)
-    return regret(plan, max(1 - 1 / (1 + high), 0.0), max(1 / (1 + low) - 1, 0.0))
+    low, high = (seconds / plan.predicted.step_time_s for seconds in found)
+    return regret(plan, max(1 - low, 0.0), max(high - 1, 0.0))
 
 
 def sensitivity_text(plan: "PlanDocument", *, width: int) -> str:

@@ -9,6 +9,7 @@ from taut.comparison.compare import compare
 from taut.comparison.current import current_of, priced_as_is
 from taut.data.cluster import ClusterSpec
 from taut.data.layers.dispatch import DispatchSpec
+from taut.data.load import load_calibration
 from taut.errors import DataError, FieldError
 from taut.exports.export import environment, launch_notes
 from taut.exports.flagscale import flagscale_config
@@ -198,3 +199,17 @@ def test_what_a_line_does_not_say_of_the_dispatcher_is_megatrons_default() -> No
     assert "moe_token_dispatcher" not in settings_of_flags("--micro-batch-size 1 --num-experts 8")
     with pytest.raises(DataError, match="alltoall_seq: expected one of flex, alltoall, allgather"):
         settings_of_flags(f"{flags} --moe-token-dispatcher-type alltoall_seq")
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_what_made_a_release_fast_is_switched_on(recompute: str) -> None:
+    """Features of the calibration, but no CUDA graph beside full recompute; none without such a calibration."""
+    features = ["part-graphs", "fused-router", "fused-permutation", "hybrid-ep"]
+    known = load_calibration("megatron-experts-h100-bf16").model_copy(update={"device": "", "features": features})
+    job = planned(calibration=known, fix={"recompute": recompute})
+    flags, settings = megatron_flags(job), bridge_settings(job)
+    graphs = recompute == "none"
+    assert (flags.get("--cuda-graph-impl") == "transformer_engine") == graphs
+    assert (settings.get("model.cuda_graph_impl") == "transformer_engine") == graphs
+    assert "--moe-router-fusion" in flags and settings["model.moe_permute_fusion"]
+    assert "--moe-router-fusion" not in megatron_flags(planned())

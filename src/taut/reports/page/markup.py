@@ -175,6 +175,10 @@ def assumptions(plan: "Plan", lines: Sequence[str]) -> str:
     found = Calibration.parse(given.spec, "inputs.calibration")
     off = "" if found.mape is None else f", {found.mape:.2%} off on average on unseen ones"
     words = f"Calibration {found.name}: {found.samples} runs{off}. Quantiles of prediction / measurement - 1:"
+    if found.covariance:
+        words = f"Calibration {found.name}: {found.samples} runs. Deviations of the logarithms of its coefficients:"
+        shown = table([*found.spread], [[f"{100 * one:.0f} %" for one in found.spread.values()]], numbers_from=0)
+        return f"{stated}<h3>Calibration error</h3><p>{text(words)}</p>{shown}"
     if not found.residuals:
         words = f"Calibration {found.name}: {found.samples} runs{off}; the spread of its errors is not known."
     heads = [f"{100 * float(level):g} %" for level in found.residuals]

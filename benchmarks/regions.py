@@ -1,0 +1,214 @@
+"""
+How far predictions are off where no run has been, and what a choice by them costs.
+
+Run ``python -m benchmarks.regions DATA``. DATA is a folder with the campaigns' files (``benchmarks/campaigns.py``,
+``benchmarks/expert_rows.py``); none is part of the project.
+
+The first table leaves out a region of a campaign's runs, such as all with micro-batches above 1, fits the rest, and
+predicts the region. Its band is the fit's own, once as it is and once widened for being beyond all runs
+(``taut.data.calibration.BEYOND``). Models, scales and releases are left out one after another, and their errors stand
+together. Runs with experts are fitted as posteriors, of all campaigns together; a region is left out of all of them.
+
+The second table chooses. Where a job ran with several plans, the fit without this job's runs picks the plan that it
+predicts to be fastest. Surprise is how much slower the picked plan ran than predicted, regret how much slower it ran
+than the best of the job's plans.
+"""
+
+import argparse
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.accuracy import as_table, pulled_to
+from benchmarks.campaigns import campaigns
+from benchmarks.expert_fitting import fit_experts, unseen_runs
+from benchmarks.expert_rows import ExpertCampaign, expert_runs
+from benchmarks.expert_rows import campaigns as expert_campaigns
+from benchmarks.runs import Campaign
+from taut.data.arrays import Flags, Floats, Ints
+from taut.data.calibration import BAND_WIDTH, BEYOND, HIGH, LOW
+from taut.data.catalog.builtin import catalog_calibrations
+from taut.data.samples import ConfigurationRow
+from taut.prediction.fitting import samples_of
+from taut.prediction.settings import find_device
+from taut.solver.calibration.latency import (
+    ALIKE,
+    FEWEST,
+    Samples,
+    cross_validate,
+    drawn_to,
+    factors_above,
+    fit_coefficients,
+    predicted_seconds,
+    stack_of,
+)
+
+FEWEST_LEFT_OUT = 3
+
+
+class Unseen(NamedTuple):
+    """Logarithms of measured over predicted seconds of unseen runs, and the ends of their 80 % band, all (runs,)."""
+
+    errors: Floats
+    low: Floats
+    high: Floats
+
+    def widened(self) -> "Unseen":
+        """With a band as of steps that are beyond all runs in one respect."""
+        more = BAND_WIDTH * BEYOND
+        return self._replace(low=-np.hypot(self.low, more), high=np.hypot(self.high, more))
+
+    @property
+    def covered(self) -> float:
+        """Share of runs inside the band."""
+        return float(np.mean((self.low <= self.errors) & (self.errors <= self.high)))
+
+
+Predict = Callable[[Flags], Unseen]
+"""What a fit without some runs, (runs,), says of them."""
+
+
+class Study(NamedTuple):
+    """A campaign's rows, their models and older releases, and its fits without some of them."""
+
+    name: str
+    rows: list[ConfigurationRow]
+    models: list[str]
+    releases: list[str]
+    without: Predict
+
+
+def dense(campaign: Campaign) -> Study:
+    """A campaign that is fitted by least squares, with a band of errors of ten folds."""
+    known = catalog_calibrations()
+    shipped, device = known[campaign.name], find_device(campaign.rows[0].gpu)
+    like = pulled_to(campaign, known.values())
+    runs = samples_of(campaign.rows, device, campaign.about, stack_of(shipped))
+    runs, stated = runs if like is None else runs._replace(strength=ALIKE), drawn_to(device, like)
+
+    def without(region: Flags) -> Unseen:
+        kept, count = runs.take(np.flatnonzero(~region)), int(region.sum())
+        ends = -np.log1p(np.quantile(cross_validate(kept, stated), (HIGH, LOW)))
+        errors = np.log(runs.seconds / _predicted(runs, kept, stated, bool(shipped.layer_factors)))[region]
+        return Unseen(errors, np.full(count, min(ends[0], 0.0)), np.full(count, max(ends[1], 0.0)))
+
+    models = [f"{row.layers} x {row.hidden}" for row in campaign.rows]
+    return Study(campaign.name, campaign.rows, models, [""] * len(models), without)
+
+
+def _predicted(runs: Samples, kept: Samples, stated: Floats, factors: bool) -> Floats:
+    coefficients = fit_coefficients(kept, stated)
+    return predicted_seconds(runs, coefficients, factors_above(kept, coefficients) if factors else None)
+
+
+def with_experts(every: Sequence[ExpertCampaign]) -> Study:
+    """All campaigns with experts, fitted as posteriors together."""
+    fitted, runs = fit_experts(every), [run for campaign in every for run in campaign.runs]
+
+    def without(region: Flags) -> Unseen:
+        ratios, deviations = unseen_runs(fitted, region)
+        return Unseen(np.log(ratios), -BAND_WIDTH * deviations, BAND_WIDTH * deviations)
+
+    models, releases = [run.model for run in runs], [run.older or "newest" for run in runs]
+    return Study("with experts", [run.row for run in runs], models, releases, without)
+
+
+def regions(study: Study) -> Iterator[tuple[str, list[Flags]]]:
+    """Regions of a study by name, each of parts that are left out one after another."""
+    rows = study.rows
+    yield "micro-batch above 1", [np.array([row.micro_batch > 1 for row in rows])]
+    yield "full recompute", [np.array([row.recompute == "full" for row in rows])]
+    yield "ZeRO-2 or 3", [np.array([row.zero >= 2 for row in rows])]
+    yield "no shards", [np.array([row.zero < 2 for row in rows])]
+    yield "pipelines", [np.array([row.pp > 1 for row in rows])]
+    yield "each model", [np.array(study.models) == model for model in sorted(set(study.models))]
+    sizes = np.array([row.n_gpus for row in rows])
+    yield "larger scale", [sizes > np.median(sizes)]
+    yield "smaller scale", [sizes < np.median(sizes)]
+    yield "each release", [np.array(study.releases) == one for one in sorted(set(study.releases))]
+
+
+def region_lines(study: Study) -> Iterator[dict[str, Any]]:
+    """A line for each region that leaves enough runs, and some out."""
+    for name, parts in regions(study):
+        parts = [part for part in parts if part.any() and (~part).sum() >= FEWEST]
+        if sum(part.sum() for part in parts) < FEWEST_LEFT_OUT or (name.startswith("each") and len(parts) < 2):
+            continue
+        each = [study.without(part) for part in parts]
+        found = Unseen(*(np.concatenate(column) for column in zip(*each, strict=True)))
+        errors = np.exp(-found.errors) - 1
+        yield {
+            "campaign": study.name,
+            "left out": name,
+            "runs": len(errors),
+            "mean error %": 100 * errors.mean(),
+            "MAPE %": 100 * np.abs(errors).mean(),
+            "in the band %": 100 * found.covered,
+            "in the widened band %": 100 * found.widened().covered,
+        }
+
+
+def jobs_of(study: Study) -> list[Ints]:
+    """Places of the runs of every job that ran with several plans."""
+    jobs: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for place, row in enumerate(study.rows):
+        shape = row.hidden, row.layers, row.attention_heads, row.seq, row.num_experts
+        jobs[row.gpu, row.n_gpus, row.global_batch, row.precision, *shape].append(place)
+    return [np.array(places) for places in jobs.values() if len(places) > 1]
+
+
+def choice_line(study: Study) -> dict[str, Any] | None:
+    """Surprise and regret of a study's choices; None where no job ran with several plans."""
+    jobs = jobs_of(study)
+    if not jobs:
+        return None
+    surprise, regret = [], []
+    seconds = np.array([row.measured_s for row in study.rows], dtype=float)
+    for places in jobs:
+        region = np.zeros(len(seconds), dtype=bool)
+        region[places] = True
+        if (~region).sum() < FEWEST:
+            continue
+        errors = study.without(region).errors
+        picked = int(np.argmin(seconds[places] / np.exp(errors)))
+        surprise.append(np.exp(errors[picked]) - 1)
+        regret.append(seconds[places][picked] / seconds[places].min() - 1)
+    return {
+        "campaign": study.name,
+        "jobs": len(surprise),
+        "plans": int(sum(map(len, jobs))),
+        "mean surprise %": 100 * float(np.mean(surprise)),
+        "largest surprise %": 100 * float(np.max(surprise)),
+        "mean regret %": 100 * float(np.mean(regret)),
+        "largest regret %": 100 * float(np.max(regret)),
+    }
+
+
+def studies(folder: Path, only: str = "") -> Iterator[Study]:
+    """All campaigns whose names have these words."""
+    if only in "with experts":
+        yield with_experts(expert_campaigns(expert_runs(folder)))
+    for campaign in campaigns(folder):
+        if len(campaign.rows) >= 2 * FEWEST and only in campaign.name:
+            yield dense(campaign)
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--only", default="", help="words of campaigns' names")
+    options = parser.parse_args()
+    every = [*studies(options.data, options.only)]
+    lines = [line for study in every for line in region_lines(study)]
+    choices = [line for line in map(choice_line, every) if line is not None]
+    print(as_table(lines))
+    if choices:
+        print("\n" + as_table(choices))
+
+
+if __name__ == "__main__":
+    main()
