@@ -264,7 +264,7 @@ def least_passing(tables: StageTables, memory: MemoryModel, allowed: list[int], 
         parts, width = np.minimum(parts[:, :-width], parts[:, width:]), 2 * width
     least = np.minimum(parts[:, :chunks], parts[:, window - width : window - width + chunks])
     most = np.zeros((2, int(device.max()) + 1))
-    np.maximum.at(most, (slice(None), device), least)
+    np.maximum.at(most.T, device, least.T)
     workspace, buffers = most.min(axis=1).tolist()
     return float(memory.coefficient("workspace") * workspace + memory.coefficient("buffers") * buffers)
 
