@@ -41,7 +41,7 @@ from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.compiled import Warming, jit
+from taut.formulations.compiled import Warming, jit, jit_inside
 from taut.formulations.links import Links, slower_direction
 from taut.formulations.pair_table import PairTable
 
@@ -209,7 +209,7 @@ def _rings(figures: _Figures, sites: Ints, nodes: Ints) -> Floats:
     return found
 
 
-@jit
+@jit_inside
 def _counted(figures: _Figures, ring: _Ring, sites: Ints, nodes: Ints) -> tuple[int, int]:
     """Count the members of a ring; returns how many blocks and nodes it touches."""
     blocks, touched = 0, 0
@@ -228,7 +228,7 @@ def _counted(figures: _Figures, ring: _Ring, sites: Ints, nodes: Ints) -> tuple[
     return blocks, touched
 
 
-@jit
+@jit_inside
 def _slowest_between(figures: _Figures, ring: _Ring, blocks: int) -> float:
     """Slowest link between nodes; links between devices of a node are noted for the node."""
     apart, in_block, node_of_block, slowest = figures.apart, ring.in_block, ring.node_of_block, ring.slowest
@@ -247,7 +247,7 @@ def _slowest_between(figures: _Figures, ring: _Ring, blocks: int) -> float:
     return float(between)
 
 
-@jit
+@jit_inside
 def _slowest_inside(figures: _Figures, ring: _Ring, sites: Ints, nodes: Ints) -> tuple[float, float]:
     """Largest 4 (g - 1) / g / B inside a node and G / (N g) of a node; the counts are set back to zero."""
     inside, cards = 0.0, 0.0

@@ -31,7 +31,7 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.stack import SCHEDULES
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.schedules.plan_orders import order_of
 from taut.formulations.schedules.recurrence import BACKWARD, critical_counts, execute
 
@@ -100,7 +100,7 @@ def closed_counts(rows: Rows, chosen: Ints, prices: Floats, found: Floats) -> No
             reduce(rows, i, x, prices[i], stages.seconds[x, 1], stages.backward[x], found[i])
 
 
-@jit
+@jit_inside
 def _stages(rows: Rows, i: int, price: Floats, stages: Stages) -> int:
     """Fill what the stages cost, and return the slowest."""
     slowest, pp = 0, rows.pp[i]
@@ -116,7 +116,7 @@ def _stages(rows: Rows, i: int, price: Floats, stages: Stages) -> int:
     return slowest
 
 
-@jit
+@jit_inside
 def forward_seconds(counts: Floats, price: Floats) -> float:
     """Seconds of a forward pass of such counts (4,)."""
     passed = counts[0] * price[0] + counts[1] * price[3] + counts[2] * price[6]
@@ -131,14 +131,14 @@ def backward_seconds(counts: Floats, price: Floats) -> float:
     return float(passed + counts[3] * price[GATHERED])
 
 
-@jit
+@jit_inside
 def plain_counts(layers: int, first: bool, last: bool, forward: Floats, backward: Floats) -> None:
     """Counts (4,) of a chunk's passes forward and backward without shards, (1)."""
     forward[0], forward[1], forward[2], forward[3] = layers, first, last, 0.0
     backward[0], backward[1], backward[2], backward[3] = layers, first, last, 0.0
 
 
-@jit
+@jit_inside
 def gather_counts(rows: Rows, i: int, chunk: int, stage: int, price: Floats, forward: Floats, backward: Floats) -> None:
     """Change the counts (4,) of a chunk's passes to those with what gathers and scatters leave, (1) and (5)."""
     layers, first, last = rows.layers[i, chunk], chunk == 0, chunk == rows.chunks[i] - 1
@@ -166,7 +166,7 @@ def gather_counts(rows: Rows, i: int, chunk: int, stage: int, price: Floats, for
         backward[3] += rows.slowdown * beside
 
 
-@jit
+@jit_inside
 def _last(rows: Rows, i: int, price: Floats, seconds: Floats) -> tuple[int, int, bool]:
     """Stage and pattern that the step waits for, and whether it is for a tied embedding, (4)."""
     pp, best, found = rows.pp[i], -np.inf, (0, 0, False)
@@ -186,7 +186,7 @@ def _last(rows: Rows, i: int, price: Floats, seconds: Floats) -> tuple[int, int,
     return found
 
 
-@jit
+@jit_inside
 def _pipeline(rows: Rows, i: int, stages: Stages, slowest: int, stage: int, found: Floats) -> None:
     """Add the passes of all stages and of the slowest again, less the backward passes of those before one, (2)."""
     again = rows.micro_batches[i] - 1
@@ -196,7 +196,7 @@ def _pipeline(rows: Rows, i: int, stages: Stages, slowest: int, stage: int, foun
         add_backward(stages.backward[x], times - (x < stage), found)
 
 
-@jit
+@jit_inside
 def add_forward(counts: Floats, times: float, found: Floats) -> None:
     """Add a forward pass of such counts (4,) so often."""
     for kind in range(3):
@@ -204,7 +204,7 @@ def add_forward(counts: Floats, times: float, found: Floats) -> None:
     found[GATHERED] += times * counts[3]
 
 
-@jit
+@jit_inside
 def add_backward(counts: Floats, times: float, found: Floats) -> None:
     """Add both parts of a backward pass of such counts (4,) so often."""
     for kind in range(3):
@@ -213,14 +213,14 @@ def add_backward(counts: Floats, times: float, found: Floats) -> None:
     found[GATHERED] += times * counts[3]
 
 
-@jit
+@jit_inside
 def _hops(rows: Rows, i: int, stage: int, pattern: int, found: Floats) -> None:
     """Add the trips there and back, less the hops back of the stages before one, (2)."""
     for x in range(rows.pp[i] - 1):
         found[INSIDE + rows.leaves[pattern, x]] += 2.0 * rows.trips[i] - (x < stage)
 
 
-@jit
+@jit_inside
 def left_after(whole: float, share: float, backward: float) -> float:
     """Seconds that a reduction of so many leaves after a stage's last pass, (3)."""
     return float(whole if share == 1.0 else max(whole * share, whole - backward))
@@ -277,7 +277,7 @@ def _row(rows: Rows, i: int, order: Ints, first: Ints, device: Ints, price: Floa
         reduce(rows, i, waited, price, hidden[waited], backward[waited], found)
 
 
-@jit
+@jit_inside
 def _durations(counts: Floats, layers: int, first: bool, last: bool, price: Floats, seconds: Floats) -> None:
     """Fill seconds (4,) of F, I, W and the whole backward pass; what hides gathers is taken from I alone."""
     seconds[0] = forward_seconds(counts[0], price)
@@ -300,7 +300,7 @@ def _transfers(rows: Rows, pattern: int, device: Ints, price: Floats, hops: Ints
     return seconds
 
 
-@jit
+@jit_inside
 def _sum(layers: Ints, passes: Floats, counts: Ints, crossed: Ints, hops: Ints, found: Floats) -> None:
     """Add the units of so many passes (4, C) and transfers (C,)."""
     last = len(passes) - 1

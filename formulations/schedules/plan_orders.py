@@ -38,7 +38,7 @@ from pydantic import Field, model_validator
 from taut.data.arrays import Ints
 from taut.data.spec import Spec
 from taut.errors import FormulationError
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.schedules.orders.block import repeat, v_half, v_min
 from taut.formulations.schedules.orders.classic import interleaved, zb_h1, zb_h2
 from taut.formulations.schedules.orders.vshape import zb_v
@@ -48,7 +48,7 @@ from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, round_robin, v_shape, violations
 
 
-@jit
+@jit_inside
 def _is_at_most(few: Ints, many: Ints) -> bool:
     """Whether counts of every chunk (chunks,) are at most others."""
     fewer = True

@@ -10,7 +10,7 @@ most and the time is linear in the number of passes.
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD = 0, 1, 2, 3
 
@@ -117,7 +117,7 @@ def device_ends(passes: Ints, first: Ints, seconds: Floats, transfer: Floats, nu
     return ends
 
 
-@jit
+@jit_inside
 def critical_counts(
     passes: Ints, first: Ints, device: Ints, start: Floats, end: Floats, num_micro_batches: int, last: int
 ) -> tuple[Ints, Ints]:

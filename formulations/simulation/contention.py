@@ -21,7 +21,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.errors import FormulationError
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.simulation.cards import CardFlows
 from taut.formulations.simulation.layout import Narrow
 
@@ -91,7 +91,7 @@ def _run(
             _reprice(now, left, since, speed, version, of, first, card, total, under_way, count, heap)
 
 
-@jit
+@jit_inside
 def _begin(
     u: int,
     now: float,
@@ -117,7 +117,7 @@ def _begin(
     return count + 1
 
 
-@jit
+@jit_inside
 def _end(u: int, of: Ints, first: Ints, card: Ints, load: Floats, total: Floats, under_way: Ints, count: int) -> int:
     """Take a flow off its cards; returns the flows under way."""
     for e in range(first[of[u]], first[of[u] + 1]):
@@ -129,7 +129,7 @@ def _end(u: int, of: Ints, first: Ints, card: Ints, load: Floats, total: Floats,
     return count
 
 
-@jit
+@jit_inside
 def _reprice(
     now: float,
     left: Floats,

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.jobs.problem import JobsProblem, Objective, Schedule, Segment
 
 
@@ -97,7 +97,7 @@ def list_schedule(data: ListData, order: Ints, thrift: Floats) -> tuple[Floats, 
     return starts, chosen
 
 
-@jit
+@jit_inside
 def _earliest(times: Floats, free: Ints, pieces: int, arrival: float, gpus: int, seconds: float) -> float:
     """The earliest start from an arrival on at which devices stay free for so many seconds."""
     start = arrival
@@ -112,7 +112,7 @@ def _earliest(times: Floats, free: Ints, pieces: int, arrival: float, gpus: int,
     return start
 
 
-@jit
+@jit_inside
 def _cut(times: Floats, free: Ints, pieces: int, moment: float) -> int:
     """Let a piece begin at a moment; returns the number of pieces."""
     place = pieces

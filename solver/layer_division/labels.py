@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.partition import Crossing
 
 Steps = NDArray[np.int16]
@@ -238,7 +238,7 @@ def least_sum(ranges: Ranges, graph: StateGraph, threshold: float, labels: Label
     return least
 
 
-@jit
+@jit_inside
 def _extend(ranges: Ranges, graph: StateGraph, threshold: float, x: int, labels: Labels) -> None:
     """Fill D[x] from D[x + 1] over the ranges [i, j) that stage x can take."""
     # Arrays are bound once: each look-up through the tuple would count a reference.
@@ -290,7 +290,7 @@ def _extend(ranges: Ranges, graph: StateGraph, threshold: float, x: int, labels:
                         _place(sums[at], waits[at], count, choices[at], at, total, longest, choice)
 
 
-@jit
+@jit_inside
 def _place(
     sums: Floats,
     waits: Floats,

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages, PartitionProblem
 from taut.solver.layer_division.divide import Beside, Costs, least_optimizer, of_pipeline, ranges_of
 from taut.solver.layer_division.labels import (
@@ -138,7 +138,7 @@ def _least_pair(ranges: Ranges, graph: StateGraph, pair: _Pair, m: int) -> float
     return least
 
 
-@jit
+@jit_inside
 def _extend(ranges: Ranges, graph: StateGraph, pair: _Pair, x: int, labels: Floats, count: Ints) -> None:
     """Fill the states of stage x from those of stage x + 1 over the ranges [i, j) that stage x can take."""
     seconds, _, forward = ranges.seconds
@@ -212,7 +212,7 @@ def _place(known: Floats, count: Ints, state: tuple[int, int, int, int], label: 
     count[state] = kept + 1
 
 
-@jit
+@jit_inside
 def _no_worse(one: Floats, other: Floats) -> bool:
     """Whether a label is at most another in every part."""
     return bool(one[0] <= other[0] and one[1] <= other[1] and one[2] <= other[2] and one[3] <= other[3])

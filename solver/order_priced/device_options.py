@@ -38,7 +38,7 @@ from math import comb
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.order_division import ChunkProblem
 from taut.solver.order_priced.critical_paths import Path
 
@@ -190,7 +190,7 @@ def _after(seconds: Floats, fixed: Floats, activation: Floats, counts: Floats) -
     return later, needed, more
 
 
-@jit
+@jit_inside
 def _is_dominated(
     chunks: int, n: Ints, r: Ints, held: Floats, activation: Floats, counts: Floats, room: float, dominates: Flags
 ) -> bool:

@@ -44,7 +44,7 @@ import numpy as np
 
 from taut.data.arrays import Bits, Flags, Floats, Ints
 from taut.formulations.assignment.assignment import CostGrid, QuadraticAssignment, cost_grid
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 from taut.solver.qap.automorphisms import AutomorphismGroup
 from taut.solver.qap.hahn_grant import ascend
 from taut.solver.qap.lawler_form import LawlerForm, fix, rounding
@@ -144,7 +144,7 @@ def complete(
     return least, best
 
 
-@jit
+@jit_inside
 def _unwind(items: Ints, locations: Ints, turn: Ints, size: int) -> Ints:
     """Permutation at the end of a path of choices, each counted among what earlier ones left."""
     left_items, left_locations = np.arange(size), np.arange(size)

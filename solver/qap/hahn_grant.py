@@ -44,7 +44,7 @@ from itertools import count
 import numpy as np
 
 from taut.data.arrays import Bits, Floats, Ints
-from taut.formulations.compiled import jit, jit_with
+from taut.formulations.compiled import jit, jit_inside, jit_with
 from taut.solver.qap.lawler_form import LawlerForm
 from taut.solver.qap.swap_neighbourhood import draw, draw_below
 
@@ -80,7 +80,7 @@ def _take_minima(costs: Floats, size: int) -> float:
     return total + columns
 
 
-@jit
+@jit_inside
 def _match_zeros(costs: Floats, size: int, column_of: Ints, row_of: Ints) -> int:
     """Match rows greedily to columns of reduced cost zero, and count the rows left over."""
     left = 0

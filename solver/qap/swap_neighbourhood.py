@@ -48,7 +48,7 @@ import numpy as np
 
 from taut.data.arrays import Bits, Floats, Ints
 from taut.formulations.assignment.assignment import QuadraticAssignment
-from taut.formulations.compiled import jit, jit_with
+from taut.formulations.compiled import jit, jit_inside, jit_with
 
 _Pair = tuple[int, int]
 _SUM = {"reassoc", "contract", "nsz"}  # Lets the compiler vectorise sums, but keeps infinities.
@@ -191,7 +191,7 @@ def anneal_moves(
     return r, s
 
 
-@jit
+@jit_inside
 def _choose(
     changes: Floats, until: Ints, permutation: Ints, flow_kind: Ints, placed_kind: Ints, now: int, gain: float
 ) -> _Pair:

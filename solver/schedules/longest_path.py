@@ -40,7 +40,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.schedules.schedule import BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Schedule, ScheduleProblem
 
 
@@ -170,7 +170,7 @@ def longest_path(graph: DisjunctiveGraph, order: Ints) -> float:
     return run(graph, order, np.inf, new_timing(graph))
 
 
-@jit
+@jit_inside
 def new_timing(graph: DisjunctiveGraph) -> Timing:
     """Timing of a pipeline of which no pass has been evaluated."""
     passes, devices = len(graph.predecessor), len(graph.first) - 1
@@ -183,7 +183,7 @@ def new_timing(graph: DisjunctiveGraph) -> Timing:
     )
 
 
-@jit
+@jit_inside
 def rewind(graph: DisjunctiveGraph, order: Ints, end: Floats, since: float, timing: Timing) -> None:
     """
     Keep the ends of the passes that started before a time, and forget the others, (2).

@@ -1,5 +1,6 @@
 """Compiled loops run where their code can be kept, and where it cannot."""
 
+import re
 import subprocess
 import sys
 import warnings
@@ -11,6 +12,8 @@ import pytest
 from taut.formulations import compiled
 from taut.formulations.compiled import Warming, jit, jit_with
 
+ROOT = Path(__file__).parents[2]
+SOURCES = ("src/taut", "formulations", "solver", "tests", "benchmarks")
 UNCACHED = """
 import numpy as np
 from numba.core import caching
@@ -107,3 +110,16 @@ def test_python_runs_a_loop_until_it_has_much_work() -> None:
 def _signatures(loop: Any) -> int:
     """How many types of arguments a loop is compiled for."""
     return len(loop.signatures)
+
+
+def test_loops_without_an_entry_from_python_are_called_by_loops_alone() -> None:
+    """No other function, and no test, of the file or of one that imports it names a function under ``jit_inside``."""
+    callers = re.compile(r"(?:@jit|@jit_with\(.*\)|@jit_inside)\ndef .*?(?=\n\n\n|\Z)", re.DOTALL)
+    texts = {path: path.read_text(encoding="utf-8") for folder in SOURCES for path in (ROOT / folder).rglob("*.py")}
+    inside = [(path, name) for path, text in texts.items() for name in re.findall(r"@jit_inside\ndef (\w+)", text)]
+    assert len(inside) >= 100
+    for path, text in texts.items():
+        outside = re.sub(r"^(?:from|import) .*?(?:\([^)]*\))?$", "", callers.sub("", text), flags=re.MULTILINE)
+        for home, name in inside:
+            if path == home or re.search(rf"import .*\b{name}\b", text):
+                assert not re.search(rf"(?<![\w.]){name}\(", outside), (str(path), name)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.recurrence import execute
@@ -183,14 +183,14 @@ def _run(
     return best
 
 
-@jit
+@jit_inside
 def _copy(ends: Ints, recompute: Ints, to_ends: Ints, to_recompute: Ints) -> None:
     """Write one division into another; assigning whole arrays would compile numba's formatting of text."""
     for c in range(len(ends)):
         to_ends[c], to_recompute[c] = ends[c], recompute[c]
 
 
-@jit
+@jit_inside
 def _move(figures: Figures, ends: Ints, recompute: Ints) -> bool:
     """Moves (1) and (2); returns whether anything changed."""
     chunks, kinds = len(ends), len(figures.allowed)
@@ -212,7 +212,7 @@ def _move(figures: Figures, ends: Ints, recompute: Ints) -> bool:
     return True
 
 
-@jit
+@jit_inside
 def _excess(figures: Figures, ends: Ints, recompute: Ints) -> float:
     """Bytes beyond the room of all devices together, since of the worst one alone a change elsewhere would not tell."""
     device, held, once, activation = figures.device, figures.held, figures.once, figures.activation
@@ -235,7 +235,7 @@ def _excess(figures: Figures, ends: Ints, recompute: Ints) -> float:
     return over
 
 
-@jit
+@jit_inside
 def _seconds(figures: Figures, ends: Ints, recompute: Ints) -> float:
     """Objective without the constant and the penalty."""
     chunks, devices = len(ends), len(figures.first) - 1

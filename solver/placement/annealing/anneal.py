@@ -28,7 +28,7 @@ from operator import itemgetter
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
-from taut.formulations.compiled import Warming, jit
+from taut.formulations.compiled import Warming, jit, jit_inside
 from taut.formulations.placement import PlacementProblem
 from taut.formulations.terms import gathers_of, in_one_ring
 from taut.solver.branch_and_bound.stop import Stopping, never, run_in_threads, unraised
@@ -49,7 +49,7 @@ LONGEST = 4
 """Pipelines that a migrated or reversed substring reaches over at most: a move's price grows with them."""
 
 
-@jit
+@jit_inside
 def random_move(prices: Prices, pos: Ints) -> tuple[int, int, int]:
     """Make one random move; returns the touched replicas as a range with a step, step 0 for no move."""
     size, ranks, pp = pos.shape[0], pos.shape[1], prices.pp
@@ -77,7 +77,7 @@ def random_move(prices: Prices, pos: Ints) -> tuple[int, int, int]:
     return first, last, max(last - first, 1)
 
 
-@jit
+@jit_inside
 def _swap_sites(prices: Prices, pos: Ints, a: int, b: int) -> bool:
     """Move (5), unless it would take a device out of its group's node."""
     y, w = np.random.randint(pos.shape[1]), np.random.randint(pos.shape[1])
@@ -87,7 +87,7 @@ def _swap_sites(prices: Prices, pos: Ints, a: int, b: int) -> bool:
     return True
 
 
-@jit
+@jit_inside
 def _migrate(pos: Ints, a: int, b: int) -> None:
     """Move (2): take position a out and put it in at b."""
     towards = 1 if b > a else -1
@@ -98,7 +98,7 @@ def _migrate(pos: Ints, a: int, b: int) -> None:
         pos[b, y] = moved
 
 
-@jit
+@jit_inside
 def _reverse(pos: Ints, low: int, high: int) -> None:
     """Move (3)."""
     while low < high:
@@ -108,7 +108,7 @@ def _reverse(pos: Ints, low: int, high: int) -> None:
         high -= 1
 
 
-@jit
+@jit_inside
 def _exchange_ends(pos: Ints, one: int, other: int, x: int, pp: int) -> None:
     """Move (4): exchange stages x.. of the pipelines that begin at two positions."""
     for s in range(x, pp):
@@ -289,7 +289,7 @@ def _spread(prices: Prices, pipes: Floats, rings: Floats, gathers: Floats) -> fl
     return float(spread)
 
 
-@jit
+@jit_inside
 def _copy(pos: Ints, to: Ints, pipes: Floats, to_pipes: Floats, pp: int, first: int, last: int, step: int) -> None:
     """Copy the touched replicas' positions and seconds."""
     for z in range(first, last + 1, step):
@@ -297,7 +297,7 @@ def _copy(pos: Ints, to: Ints, pipes: Floats, to_pipes: Floats, pp: int, first: 
         _copy_positions(pos, to, z * pp, (z + 1) * pp)
 
 
-@jit
+@jit_inside
 def _copy_positions(pos: Ints, to: Ints, first: int, end: int) -> None:
     """Copy the sites of some positions; an assignment of slices takes two seconds to compile."""
     for p in range(first, end):
@@ -305,7 +305,7 @@ def _copy_positions(pos: Ints, to: Ints, first: int, end: int) -> None:
             to[p, y] = pos[p, y]
 
 
-@jit
+@jit_inside
 def _copy_figures(rings: Floats, to_rings: Floats, gathers: Floats, to_gathers: Floats, size: int) -> None:
     """Copy the seconds of rings, and of gathers where there are some."""
     for x in range(len(rings)):
@@ -314,7 +314,7 @@ def _copy_figures(rings: Floats, to_rings: Floats, gathers: Floats, to_gathers: 
             to_gathers[x, z] = gathers[x, z]
 
 
-@jit
+@jit_inside
 def _copy_ends(prices: Prices, ends: Ends, to: Ends, first: int, last: int, step: int) -> None:
     """Copy what the touched replicas add to the ends of stages."""
     if prices.lags:
@@ -324,7 +324,7 @@ def _copy_ends(prices: Prices, ends: Ends, to: Ends, first: int, last: int, step
             to.ties[z] = ends.ties[z]
 
 
-@jit
+@jit_inside
 def _stage_changed(pos: Ints, old: Ints, x: int, pp: int, first: int, last: int, step: int) -> bool:
     for z in range(first, last + 1, step):
         for y in range(pos.shape[1]):

@@ -40,7 +40,7 @@ from numba.extending import register_jitable
 
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.gradient_reductions import least_bytes, overlaps, tied_bytes
 from taut.formulations.partition import PartitionProblem
 from taut.formulations.problem import PlanningProblem
@@ -106,7 +106,7 @@ def by_stage(reductions: Reductions) -> Waits:
     return waits
 
 
-@jit
+@jit_inside
 def stage_wait(waits: Waits, x: int, ring: float) -> float:
     """
     Find for how long the step waits for the reductions of one stage, (6).
@@ -196,7 +196,7 @@ class Rings(NamedTuple):
     wait: Floats
 
 
-@jit
+@jit_inside
 def path_length(hops: Floats, path: Ints) -> float:
     """
     Sum the hops of a path.
@@ -226,7 +226,7 @@ def slowest_link(inverse: Floats, members: Ints, x: int) -> float:
     return slowest
 
 
-@jit
+@jit_inside
 def slowest_link_of(inverse: Floats, members: Ints, x: int, pair: Ints) -> float:
     """
     Find the slowest link between either of two nodes and the slots of a stage, (2).
@@ -281,7 +281,7 @@ def exchange(inverse: Floats, card: Floats, path: Ints) -> float:
     return float(inverse[a, b] if a == b else max(inverse[a, b], card[a], card[b]))
 
 
-@jit
+@jit_inside
 def power(seconds: float, base: float, unit: float) -> float:
     """
     Raise what a path takes beyond the least to the eighth power.
@@ -310,7 +310,7 @@ def rings_of(instance: Instance, paths: Ints, count: Ints) -> Rings:
     return rings
 
 
-@jit
+@jit_inside
 def _price_ring(instance: Instance, rings: Rings, count: Ints, x: int) -> None:
     """Price the ring of a stage anew."""
     slowest = slowest_link(instance.inverse, rings.members, x)
@@ -318,7 +318,7 @@ def _price_ring(instance: Instance, rings: Rings, count: Ints, x: int) -> None:
     rings.slowest[x], rings.wait[x] = slowest, stage_wait(instance.waits, x, ring)
 
 
-@jit
+@jit_inside
 def longest_of(figures: Floats) -> float:
     """
     Find the largest of some figures.
@@ -345,7 +345,7 @@ def seconds_of(instance: Instance, paths: Ints) -> float:
     return longest + max(longest_of(rings.wait), slowest_tie(instance, paths))
 
 
-@jit
+@jit_inside
 def slowest_tie(instance: Instance, paths: Ints) -> float:
     """
     Price the exchange of a tied embedding between first and last slots.

@@ -42,7 +42,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.rings import ring_factor
 from taut.solver.placement.annealing.path_prices import (
     Instance,
@@ -125,7 +125,7 @@ def move(state: Ints, paths: Ints, y: int, z: int, shared: bool) -> None:
         paths[y, j] = moved
 
 
-@jit
+@jit_inside
 def swap_segments(state: Ints, paths: Ints, y: int, z: int, i: int, j: int) -> None:
     """
     Swap the segment around a slot, or a part of it, with as many slots that begin with a segment, (5).
@@ -150,7 +150,7 @@ def swap_segments(state: Ints, paths: Ints, y: int, z: int, i: int, j: int) -> N
         paths[y, low + x], paths[z, there + x] = paths[z, there + x], paths[y, low + x]
 
 
-@jit
+@jit_inside
 def swap_nodes(paths: Ints, a: int, b: int) -> None:
     """Exchange all slots of nodes a and b, of equal size, in ``paths`` (dp, pp), (9)."""
     for z in range(paths.shape[0]):
@@ -332,7 +332,7 @@ def _anneal(instance: Instance, paths: Ints, schedule: _Schedule, stop: Flags) -
     return best, best_paths
 
 
-@jit
+@jit_inside
 def _drawing(seed: int) -> Ints:
     """The state of a generator after a few draws, so that seeds next to each other differ."""
     state = np.full(1, 88172645463325252 + 7046029254386353 * seed, np.int64)
@@ -354,13 +354,13 @@ def _priced(instance: Instance, paths: Ints) -> tuple[_Current, _Value]:
     return _Current(lengths, powers, rings, count, paths.copy()), value
 
 
-@jit
+@jit_inside
 def _ends_differ(old_y: Ints, old_z: Ints, y: Ints, z: Ints) -> bool:
     """Whether first or last slots of two paths have changed."""
     return bool(old_y[0] != y[0] or old_z[0] != z[0] or old_y[-1] != y[-1] or old_z[-1] != z[-1])
 
 
-@jit
+@jit_inside
 def _same(old_y: int, old_z: int, y: int, z: int) -> bool:
     """Whether two slots of a stage are in the same nodes as before, exchanged or not."""
     return bool(old_z == z) if old_y == y else bool(old_y == z and old_z == y)
@@ -397,7 +397,7 @@ def _swap(
     return _Value(value, tie, min(before.best, longest))
 
 
-@jit
+@jit_inside
 def _copy(into: Ints, values: Ints) -> None:
     """Copy a table entry by entry: assigned as a whole, it would compile numba's formatting of text."""
     for i in range(into.shape[0]):

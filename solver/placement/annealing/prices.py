@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.gradient_reductions import by_device_of
 from taut.formulations.pair_table import PairTable
 from taut.formulations.placement import PlacementProblem
@@ -85,7 +85,7 @@ def gather_prices(problem: PlacementProblem, inverse: PairTable, latency: PairTa
     )
 
 
-@jit
+@jit_inside
 def exposed_seconds(
     gathers: GatherPrices, backward: int, x: int, site: int, rate: float, link: float, steps: float
 ) -> float:
@@ -315,13 +315,13 @@ class Ends(NamedTuple):
     ties: Floats
 
 
-@jit
+@jit_inside
 def new_ends(prices: Prices, dp: int) -> Ends:
     """Zeros for so many replicas."""
     return Ends(np.zeros((dp, prices.priced)), np.zeros((dp, prices.priced)), np.zeros(dp))
 
 
-@jit
+@jit_inside
 def find_ends(prices: Prices, pos: Ints, z: int, gathers: Floats, ends: Ends) -> None:
     """
     Fill what one replica adds to the ends of stages, (4).
@@ -359,7 +359,7 @@ def find_ends(prices: Prices, pos: Ints, z: int, gathers: Floats, ends: Ends) ->
         ends.ties[z] = max(ends.ties[z], prices.tied * _exchange(prices, pos[z * pp, y], pos[z * pp + pp - 1, y]))
 
 
-@jit
+@jit_inside
 def _exchange(prices: Prices, a: int, b: int) -> float:
     """Seconds per byte in which two sites exchange a tied embedding."""
     (block_of, inverse, own_inverse), nodes = prices.data_inverse, prices.node_of_site
@@ -371,7 +371,7 @@ def _exchange(prices: Prices, a: int, b: int) -> float:
     return float(max(link, prices.card[nodes[a]], prices.card[nodes[b]]))
 
 
-@jit
+@jit_inside
 def placement_seconds(prices: Prices, pipes: Floats, rings: Floats, ends: Ends) -> float:
     """
     Price a placement by its parts, (4).

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.rings import inside_factor, ring_factor, ring_steps
 from taut.solver.placement.annealing.prices import Prices
 
@@ -49,7 +49,7 @@ def new_scratch(prices: Prices, dp: int) -> Scratch:
     )
 
 
-@jit
+@jit_inside
 def _new_counts(most: int, things: int) -> Counts:
     return Counts(np.zeros(most, np.int64), np.zeros(most, np.int64), np.full(things, -1, np.int64))
 
@@ -76,7 +76,7 @@ def ring_seconds(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> float:
     return float(slowest)
 
 
-@jit
+@jit_inside
 def _reduction_rate(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> float:
     """Seconds per byte of one stage's rings, one after another, each that of its slowest group and tensor rank."""
     groups, shares, dp, ranks = prices.ring_groups, prices.ring_shares, len(pos) // prices.pp, pos.shape[1]
@@ -94,7 +94,7 @@ def _reduction_rate(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> floa
     return float(total)
 
 
-@jit
+@jit_inside
 def find_gathers(prices: Prices, scratch: Scratch, pos: Ints, x: int, first: int, gathers: Floats) -> None:
     """
     Fill the seconds per byte of a gather among the replicas from one on, on one stage.
@@ -106,7 +106,7 @@ def find_gathers(prices: Prices, scratch: Scratch, pos: Ints, x: int, first: int
     gathers[x, first:end] = prices.gathers.share * _by_byte(prices, scratch, pos, x, first, end, 1)
 
 
-@jit
+@jit_inside
 def _by_byte(prices: Prices, scratch: Scratch, pos: Ints, x: int, first: int, end: int, step: int) -> float:
     """Seconds per byte of the ring of some replicas of a stage, that of its slowest tensor rank."""
     slowest = 0.0
@@ -116,7 +116,7 @@ def _by_byte(prices: Prices, scratch: Scratch, pos: Ints, x: int, first: int, en
     return float(slowest)
 
 
-@jit
+@jit_inside
 def _slowest_links(
     prices: Prices, scratch: Scratch, pos: Ints, x: int, y: int, first: int, end: int, step: int
 ) -> tuple[float, float, float, int]:
@@ -136,7 +136,7 @@ def _slowest_links(
     return inside, max(between, cards), max(steps, apart), nodes
 
 
-@jit
+@jit_inside
 def _count(
     prices: Prices, scratch: Scratch, pos: Ints, x: int, y: int, first: int, end: int, step: int
 ) -> tuple[int, int, int]:
@@ -154,7 +154,7 @@ def _count(
     return sites, nodes, blocks
 
 
-@jit
+@jit_inside
 def _meet(counts: Counts, thing: int, met: int) -> int:
     """Count one more on a thing; returns how many distinct things are met now."""
     distinct, members, number = counts
@@ -167,7 +167,7 @@ def _meet(counts: Counts, thing: int, met: int) -> int:
     return met
 
 
-@jit
+@jit_inside
 def _forget(counts: Counts, met: int) -> None:
     """Leave no thing met."""
     distinct, _, number = counts
@@ -175,7 +175,7 @@ def _forget(counts: Counts, met: int) -> None:
         number[distinct[a]] = -1
 
 
-@jit
+@jit_inside
 def _own_links(prices: Prices, scratch: Scratch, sites: int, nodes: int) -> float:
     """Begin the slowest links inside nodes with those of sites with several members; returns their latency."""
     (block_of, _, own_inverse), own_latency = prices.data_inverse, prices.latency.own
@@ -190,7 +190,7 @@ def _own_links(prices: Prices, scratch: Scratch, sites: int, nodes: int) -> floa
     return steps
 
 
-@jit
+@jit_inside
 def _links_of_blocks(prices: Prices, scratch: Scratch, met: int) -> tuple[float, float]:
     """Slowest link between nodes and largest latency between sites, (2); links inside nodes go to the scratch."""
     _, inverse, _ = prices.data_inverse

@@ -62,7 +62,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.candidate_partition import partition_problem
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.partition import LaterStages, PartitionProblem
 from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
@@ -267,7 +267,7 @@ def _longer(values: Ints, room: int) -> Ints:
     return longer
 
 
-@jit
+@jit_inside
 def _longer_rows(values: Floats, room: int) -> Floats:
     longer = np.empty((room, values.shape[1]))
     longer[: len(values)] = values

@@ -25,7 +25,7 @@ algorithm for finding a maximum clique: (3) and (4), colours as bound and branch
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 
 MAX_PIVOTS = 192
 """Nodes up to which every node has a core of its own: cores take O(N^3) together."""
@@ -168,7 +168,7 @@ def has_no_clique(linked: Flags, among: Flags, size: int, most: int) -> bool:
     return depth < 0
 
 
-@jit
+@jit_inside
 def _coloured(linked: Flags, among: Flags, order: Ints, colour: Ints) -> int:
     """Nodes in the order of their colours, from 1, and how many there are."""
     left, count, colours = among.copy(), 0, 0

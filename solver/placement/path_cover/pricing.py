@@ -57,7 +57,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints, Ints32
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 
 UNREACHED = -(1 << 29)
 """Dual value of a state that no partial route reaches; below every sum of duals, see ``MAX_SUM``."""
@@ -141,7 +141,7 @@ def price_routes(data: PricingData, starts: Flags, pp: int, limit: int) -> tuple
     return _routes(data, _Labels(best, second))
 
 
-@jit
+@jit_inside
 def _merge(labels: Ints, dual: int, best: Ints, second: Ints) -> None:
     """Take labels, worth so much more, into the best and the best that forbid another node, by resource."""
     for x in range(len(labels)):
@@ -151,7 +151,7 @@ def _merge(labels: Ints, dual: int, best: Ints, second: Ints) -> None:
         best[x] = max(one, label)
 
 
-@jit
+@jit_inside
 def _extend(from_best: Ints, from_second: Ints, dual: int, best: Ints, second: Ints, w: int, forbid: int) -> None:
     """Extend labels to a segment at w, by resource, in a form that compilers turn into vector instructions."""
     for x in range(len(from_best)):
@@ -190,7 +190,7 @@ def _routes(data: PricingData, labels: _Labels) -> tuple[Ints, Ints32]:
     return value, routes
 
 
-@jit
+@jit_inside
 def _predecessor(data: PricingData, labels: _Labels, k: int, v: int, x: int, label: int) -> tuple[int, int, int, int]:
     """The segment before slot k at v: its node and length, and the resource and label where it begins."""
     consumption, capacity = data.consumption, data.capacity

@@ -32,7 +32,7 @@ References
 from typing import NamedTuple
 
 from taut.data.arrays import Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 
 SIZE, SECONDS, MEMORY, RADIX, LAG, SPACING, SLOT = range(7)
 """Columns of ``OneMachine.streams``."""
@@ -76,7 +76,7 @@ def decode(key: int, n: Ints, streams: Ints, forwards: bool) -> tuple[int, int]:
     return held, rest
 
 
-@jit
+@jit_inside
 def is_allowed(forwards: bool, s: int, n: Ints, held: int, streams: Ints, follower: Ints, limit: int) -> bool:
     """
     Whether the next state is allowed, (1).
@@ -101,7 +101,7 @@ def is_allowed(forwards: bool, s: int, n: Ints, held: int, streams: Ints, follow
     return bool(f < 0 or n[f] < _followed(n, follower, f))
 
 
-@jit
+@jit_inside
 def _followed(n: Ints, follower: Ints, s: int) -> int:
     """Gradients by the input that are over and that a stream of weight gradients follows."""
     total = 0

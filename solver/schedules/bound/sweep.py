@@ -55,7 +55,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 from taut.solver.schedules.bound.states import LAG, RADIX, SECONDS, SIZE, SLOT, SPACING, OneMachine, decode, is_allowed
 
 
@@ -76,7 +76,7 @@ class Step(NamedTuple):
     latest: int
 
 
-@jit
+@jit_inside
 def queue_lengths(n: Ints, takes: int, gives: int, streams: Ints, queue: Ints) -> None:
     """
     Count the passes under way after one was taken from a queue and one given to another.
@@ -146,7 +146,7 @@ def meets(label: Ints, least: Ints, target: int, queue: Ints, streams: Ints) -> 
     return True
 
 
-@jit
+@jit_inside
 def admit(
     label: Ints, state: int, labels: Ints, table: Ints, filled: int, width: int, queue: Ints, streams: Ints
 ) -> int:
@@ -269,7 +269,7 @@ def _longer(rows: Ints, least: int) -> Ints:
     return copy
 
 
-@jit
+@jit_inside
 def _keep(layer: _Layer, swept: SweptStates, step: int, slots: int) -> None:
     """Note the states of a layer with the minimum over their labels of t and of the raw values."""
     for i in range(len(layer.keys)):
@@ -295,7 +295,7 @@ def _place(table: Ints, keys: Ints, key: int) -> int:
     return int(place)
 
 
-@jit
+@jit_inside
 def _next_layer(
     machine: OneMachine,
     forwards: bool,
@@ -353,7 +353,7 @@ def _next_layer(
     return _Layer(keys[kept], first[kept], labels[:filled]), work
 
 
-@jit
+@jit_inside
 def _power(least: int) -> int:
     """The first power of two that is not below."""
     power = 64

@@ -56,7 +56,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.data.arrays import Flags, Floats, Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.schedules.orders.block import Block, v_half, v_min
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, v_shape
 from taut.solver.schedules.construct.v_sequences import (
@@ -145,7 +145,7 @@ class _Slot(NamedTuple):
     most: int
 
 
-@jit
+@jit_inside
 def _first_eligible(
     sequences: Sequences, used: Flags, head: Ints, done: Ints, slots: Ints, before: Ints, slot: _Slot
 ) -> int:
@@ -180,7 +180,7 @@ BY_FORWARDS, AS_IS, BY_GRADIENTS = 0, 1, 2
 """What of a warm-up keeps its number: F, everything, or I."""
 
 
-@jit
+@jit_inside
 def reorder_warm_up(sequences: Sequences, most: int, by: int, out: Sequences) -> None:
     """
     Reorder the warm-up, 1.
@@ -193,7 +193,7 @@ def reorder_warm_up(sequences: Sequences, most: int, by: int, out: Sequences) ->
         _triples(sequences[d], most // 2 - d - 1, by, done[d], row[d], out[d])
 
 
-@jit
+@jit_inside
 def _forwards(stages: int, m: int, most: int, out: Sequences) -> tuple[Ints, Ints]:
     """F and f ahead of the first I, as soon as they can: how often each type, and how many on each device."""
     slots, before, done = unscheduled_slots(stages, m), predecessor_table(stages), np.zeros((stages, 5), dtype=np.int64)
@@ -221,7 +221,7 @@ def _forwards(stages: int, m: int, most: int, out: Sequences) -> tuple[Ints, Int
     return done, row
 
 
-@jit
+@jit_inside
 def _triples(sequence: DeviceSequence, with_up: int, by: int, done: Ints, row: int, out: DeviceSequence) -> None:
     """I W f and I W F on one device, then what is left of its sequence."""
     m = len(sequence) // 6
@@ -249,7 +249,7 @@ def _triples(sequence: DeviceSequence, with_up: int, by: int, done: Ints, row: i
             row += 1
 
 
-@jit
+@jit_inside
 def reorder_cool_down(sequences: Sequences, slot: Ints, most: int, out: Sequences) -> None:
     """
     Reorder the cool-down, 2.
@@ -269,7 +269,7 @@ def reorder_cool_down(sequences: Sequences, slot: Ints, most: int, out: Sequence
         _tail(sequences[d], slot[d], downs, ups, start + 2 * stages - d, start + 1 + d, out[d])
 
 
-@jit
+@jit_inside
 def _tail(
     sequence: DeviceSequence, slot: Ints, downs: int, ups: int, last_down: int, last_up: int, out: DeviceSequence
 ) -> None:
@@ -297,7 +297,7 @@ def _tail(
     _interleave(tail[:late], when[:late], slot[last] + 1, pending, out[row:])
 
 
-@jit
+@jit_inside
 def _interleave(tail: DeviceSequence, when: Ints, t: int, pending: int, out: DeviceSequence) -> None:
     """Passes in the order of their slots, and W in the holes from slot t on."""
     order = np.argsort(when, kind="mergesort")
@@ -352,7 +352,7 @@ def _lengths(graph: DisjunctiveGraph, sequences: npt.NDArray[np.int8]) -> Floats
     return lengths
 
 
-@jit
+@jit_inside
 def _keeps_limits(graph: DisjunctiveGraph, order: Ints) -> bool:
     for d in range(len(graph.first) - 1):
         held = 0.0

@@ -43,7 +43,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.schedules.schedule import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 
 _NEVER = np.inf
@@ -191,7 +191,7 @@ def list_schedule(problem: ListProblem, rule: ListRule, passes: Ints, first: Int
     return makespan
 
 
-@jit
+@jit_inside
 def _is_safe(hosted: Ints, d: int, forwards: Ints, c: int, activation: Floats, allowed: float) -> bool:
     """Whether (2) holds on a device after one more forward of a chunk."""
     for p in range(hosted.shape[1]):

@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.data.arrays import Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 
 DeviceSequence = npt.NDArray[np.int8]
 Sequences = npt.NDArray[np.int8]
@@ -50,7 +50,7 @@ _NEVER = 1 << 40
 """A slot beyond all others."""
 
 
-@jit
+@jit_inside
 def predecessor_table(stages: int) -> Ints:
     """
     The pass that each type other than W waits for on each device, (2).
@@ -66,7 +66,7 @@ def predecessor_table(stages: int) -> Ints:
     return found
 
 
-@jit
+@jit_inside
 def unscheduled_slots(stages: int, m: int) -> Ints:
     """
     Slots of all passes but W before any has run.
@@ -226,13 +226,13 @@ def place_v_block(early: int, down: int, bend: int, f: int, up: int, i: int, slo
     return alone
 
 
-@jit
+@jit_inside
 def _next(slot: int, remainder: int) -> int:
     """First slot from a given one on that leaves a remainder modulo 6."""
     return slot + (remainder - slot) % 6
 
 
-@jit
+@jit_inside
 def repeat_block(slots: Ints, sequences: Sequences) -> None:
     """
     Repeat a block for every micro-batch; each W takes the next slot that is free.

@@ -25,7 +25,7 @@ References
 import numpy as np
 
 from taut.data.arrays import Bits, Floats, Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 from taut.solver.schedules.longest_path import ROUNDING, DisjunctiveGraph, new_timing, rewind, run
 
 _TO_START, _TO_END, _SWAP, _KINDS = 0, 1, 2, 4
@@ -46,7 +46,7 @@ def improve(
     return float(_late_acceptance(graph, found, trials, history, bits, target)), found
 
 
-@jit
+@jit_inside
 def _random(bits: Bits, below: int) -> np.int64:
     """Next of Marsaglia's xorshift numbers, modulo a bound."""
     x = bits[0]
@@ -57,14 +57,14 @@ def _random(bits: Bits, below: int) -> np.int64:
     return np.int64((x >> np.uint64(11)) % np.uint64(below))
 
 
-@jit
+@jit_inside
 def _draw_path_position(bits: Bits, length: int) -> np.int64:
     """A place on the path, more often near its ends: the middle repeats itself, warm-up and cool-down do not."""
     k = min(_random(bits, length), min(_random(bits, length), _random(bits, length)))
     return k if _random(bits, 2) == 0 else length - 1 - k
 
 
-@jit
+@jit_inside
 def _critical_path(
     graph: DisjunctiveGraph, order: Ints, place: Ints, end: Floats, longest: float, bits: Bits, path: Ints
 ) -> int:
@@ -92,7 +92,7 @@ def _critical_path(
             return length
 
 
-@jit
+@jit_inside
 def _propose_insertion(path: Ints, length: int, first: Ints, device: int, k: np.int64, bits: Bits) -> tuple[int, int]:
     """Row to take a pass from and row to put it at, in or near the block of a row of the path."""
     r = path[k]
@@ -116,7 +116,7 @@ def _propose_insertion(path: Ints, length: int, first: Ints, device: int, k: np.
     return r - 1, min(first[device + 1] - 1, high + _random(bits, 6))
 
 
-@jit
+@jit_inside
 def _keeps_precedence(graph: DisjunctiveGraph, place: Ints, x: int, a: int, b: int) -> bool:
     """Whether a pass stays behind what it waits for, and before what waits for it, on its own device."""
     d = graph.device[x]
@@ -154,7 +154,7 @@ def _fits(graph: DisjunctiveGraph, order: Ints, held: Floats, low: int, high: in
     return True
 
 
-@jit
+@jit_inside
 def _store_positions(graph: DisjunctiveGraph, order: Ints, held: Floats, place: Ints, low: int, high: int) -> None:
     """Write down rows and memory between two rows."""
     now = held[low]

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 from taut.papers.aceso.formula import AcesoProblem, AcesoStage, kinds_of, message_seconds
 from taut.papers.aceso.operators import Operators
 from taut.papers.aceso.stage_table import StageTable, stage_table
@@ -122,7 +122,7 @@ def _places(operators: Operators, layers: int) -> Ints:
     return np.array([*first, *last])
 
 
-@jit
+@jit_inside
 def _stage(prices: StagePrices, pair: int, behind: int, first: int, end: int, crosses: tuple[int, int]) -> float:
     """Seconds of a stage; ``crosses`` says whether its messages come from and go to another node."""
     layer, inside = prices.places[0, first], prices.places[1, first]

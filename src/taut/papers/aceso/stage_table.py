@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import jit, jit_inside
 from taut.papers.aceso.formula import BYTES_OF_WEIGHTS
 from taut.papers.aceso.operators import Operators
 from taut.papers.aceso.option_lists import (
@@ -84,7 +84,7 @@ def needs(local: Local, begins: int, layers: int, first: int, end: int, limit: f
     return held, limit - BYTES_OF_WEIGHTS * weights - max(sums[2] + sums[3], weights)
 
 
-@jit
+@jit_inside
 def _add(local: Local, sums: Floats, start: int, stop: int, times: int) -> None:
     """Add weights and activations of operators, so many times, and raise what the allocator holds."""
     for place in range(start, stop):
@@ -206,7 +206,7 @@ def _fill(local: Local, lists: OptionLists, limit: float, shape: tuple[int, int]
     return spans, singles, head
 
 
-@jit
+@jit_inside
 def _improve(
     figures: Floats,
     lists: OptionLists,
