@@ -153,7 +153,8 @@ class Calibration(Spec):
     cross entropy). ``experts``: the runs were of models with experts. ``layer_factors`` are measured over predicted
     seconds of layers with the runs' shapes (``taut.data.layers.layer_factor``). ``seen`` says what the runs have been
     that it was fitted to or checked on, and ``quantile`` at which quantile of what is known its coefficients are, where
-    these are not the likeliest ones (``at_quantile``).
+    these are not the likeliest ones (``at_quantile``). ``beyond_s`` is then what a step takes longer for a field beyond
+    all runs.
     """
 
     name: str
@@ -182,12 +183,13 @@ class Calibration(Spec):
     mape: NotNegative | None = None
     seen: Seen | None = None
     quantile: Annotated[float, Field(gt=0.5, lt=1)] | None = None
+    beyond_s: NotNegative = 0.0
     source: str = ""
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        usual = "fused_loss", "layer_factors", "computation", "gather_slowdown", "seen", "quantile", *POSTERIOR
-        return self.dumped(handler(self), *usual)
+        usual = "fused_loss", "layer_factors", "computation", "gather_slowdown", "seen", "quantile", "beyond_s"
+        return self.dumped(handler(self), *usual, *POSTERIOR)
 
     @model_validator(mode="after")
     def _complete(self) -> "Calibration":
@@ -264,40 +266,52 @@ class Calibration(Spec):
         """Seconds that the host takes to launch a pass, or None for the device's."""
         return None if self.launch_us is None else self.launch_us * MICROSECOND
 
-    def at_quantile(self, share: float) -> "Calibration":
+    def at_quantile(self, share: float, step_s: float = 0.0) -> "Calibration":
         r"""
         The calibration with every coefficient at a quantile of what is known of it, without a band.
 
         The step time rises with every coefficient. If all errors rise and fall together, its quantile is the step time
-        at these coefficients. Errors on unseen runs stand for those of all coefficients: an error e with quantile
-        :math:`1 - Q` puts the share Q of measurements below the prediction times :math:`1 / (1 + e)`. Beyond the
-        outermost error its logarithm grows as a normal deviate does.
+        at these coefficients. With z the deviate of Q, a posterior's coefficient of deviation :math:`s_k` is
+        :math:`e^{z (s_k + \sigma)}` times as large. Elsewhere errors on unseen runs stand for those of all coefficients:
+        an error e with quantile :math:`1 - Q` puts the share Q of measurements below the prediction times
+        :math:`1 / (1 + e)`. Beyond the outermost error its logarithm grows as a normal deviate does.
 
         Parameters
         ----------
         share
             The quantile Q, above 0.5 and below 1.
+        step_s
+            Seconds of a usual step, of which ``beyond_s`` is the quantile of ``BEYOND``.
 
         Raises
         ------
         DataError
             If the calibration does not know how far its predictions may be off.
         """
-        factor = self._factor_of_errors(share)
+        factors, every = self._factors(share), {**self.coefficients, **{term: self[term] for term in OPTIONAL}}
         beside = {
-            device: each.model_copy(update={"coefficients": _times(each.coefficients, factor)})
+            device: each.model_copy(update={"coefficients": _times(each.coefficients, factors)})
             for device, each in self.computation.items()
         }
         return self.model_copy(
             update={
-                "coefficients": _times({**self.coefficients, **{term: self[term] for term in OPTIONAL}}, factor),
+                "coefficients": _times(every, factors),
                 "computation": beside,
                 "residuals": {},
                 "covariance": [],
+                "noise": 0.0,
                 "quantile": share,
+                "beyond_s": step_s * math.expm1(NormalDist().inv_cdf(share) * BEYOND),
                 "source": f"{self.source}; every coefficient at its {share:.3g} quantile",
             }
         )
+
+    def _factors(self, share: float) -> dict[str, float]:
+        """How much larger every coefficient is at a quantile, by the posterior or by the errors on unseen runs."""
+        if not self.covariance:
+            return dict.fromkeys(EXPERT_TERMS, self._factor_of_errors(share))
+        deviate, spread = NormalDist().inv_cdf(share), self.spread
+        return {term: math.exp(deviate * (spread[term] + self.noise)) for term in EXPERT_TERMS}
 
     def _factor_of_errors(self, share: float) -> float:
         """Measured over predicted at a quantile, by the errors on unseen runs."""
@@ -367,8 +381,8 @@ class Calibration(Spec):
         return seconds / math.exp(low), seconds * math.exp(high)
 
 
-def _times(coefficients: Mapping[str, float], factor: float) -> dict[str, float]:
-    return {term: factor * each for term, each in coefficients.items()}
+def _times(coefficients: Mapping[str, float], factors: Mapping[str, float]) -> dict[str, float]:
+    return {term: factors[term] * each for term, each in coefficients.items()}
 
 
 def uncalibrated(device: DeviceSpec) -> Calibration:

@@ -92,13 +92,13 @@ def step_time(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> St
         return np.asarray(np.take_along_axis(seconds, worst, axis=-1)[..., 0])
 
     return StepTime(
-        total=of_worst(pipeline.total) + data + optimizer + problem.constant_seconds,
+        total=of_worst(pipeline.total) + data + optimizer + problem.constant_of(strategy.candidate),
         compute=of_worst(pipeline.compute),
         tensor_parallel=of_worst(pipeline.tensor_parallel),
         pipeline_transfers=of_worst(pipeline.transfers),
         data_parallel=data + of_worst(pipeline.sharding),
         optimizer=optimizer,
-        constant=np.full_like(optimizer, problem.constant_seconds),
+        constant=np.full_like(optimizer, problem.constant_of(strategy.candidate)),
         sharding=of_worst(pipeline.sharding),
     )
 

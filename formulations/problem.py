@@ -38,6 +38,7 @@ from taut.formulations.mechanisms.offload import (
 from taut.formulations.mechanisms.recompute import recompute_of
 from taut.formulations.mechanisms.shards import shard_terms
 from taut.formulations.rings import RingRates, ring_rates
+from taut.formulations.runs import beyond_seconds
 from taut.formulations.schedules.plan_orders import ON_V, GivenOrder
 from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.tables.block_traffic import Traffic
@@ -178,6 +179,16 @@ class PlanningProblem:
     def coefficient(self, term: str) -> float:
         """Coefficient of a communication term; 1 without a calibration."""
         return 1.0 if self.calibration is None else self.calibration[term]
+
+    def constant_of(self, candidate: Candidate) -> float:
+        """Seconds of a step that no term explains, with what a quantile adds for fields beyond all runs."""
+        given = self.calibration
+        if given is None or given.seen is None or not given.beyond_s:
+            return self.constant_seconds
+        seen, each = given.seen, given.beyond_s
+        return (
+            self._keep(candidate, ("constant",), lambda: beyond_seconds(seen, each, candidate)) + self.constant_seconds
+        )
 
     @property
     def constant_seconds(self) -> float:

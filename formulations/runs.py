@@ -5,11 +5,17 @@ A calibration may say what its runs have been, field by field (``taut.data.seen`
 
 (1) if it is a number from the least to the most of all runs, or a kind that some run had.
 
+At a quantile Q of the step time a candidate with n fields beyond the runs takes
+
+(2) :math:`b \sqrt n` seconds more, with b what one field adds (``Calibration.beyond_s``), as errors of different fields
+    are independent of one another. Recompute counts where the candidate states it.
+
 A space with ``seen`` keeps the candidates all of whose fields are within, (18) of ``taut.formulations.space``. Beside
 the fields of a plan stand facts of its job, which no plan can choose: GPUs, tokens of a sequence, number format, and
 whether the model has experts.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,6 +50,12 @@ class Beyond(NamedTuple):
 def is_within(seen: Seen, candidate: Candidate) -> bool:
     """Whether every field of a candidate is within runs, (1)."""
     return all((value := runs.of(candidate)) is None or _holds(seen, runs.name, value) for runs in RUNS)
+
+
+def beyond_seconds(seen: Seen, each: float, candidate: Candidate) -> float:
+    """Seconds that a quantile adds for fields of a candidate beyond all runs, (2); ``each``: for one field."""
+    values = ((runs.name, runs.of(candidate)) for runs in RUNS)
+    return each * math.sqrt(sum(value is not None and not _holds(seen, name, value) for name, value in values))
 
 
 def _holds(seen: Seen, name: str, value: Any) -> bool:

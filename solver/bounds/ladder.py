@@ -81,8 +81,8 @@ def balance_bound(problem: PlanningProblem, candidate: Candidate, layers: Comput
     """Bound ``balance`` in seconds, (2)."""
     m, busiest = candidate.num_micro_batches, max(layers.whole / candidate.pp, layers.longest)
     if candidate.is_order_priced:
-        return (m * busiest + problem.constant_seconds) * (1 - ORDER_ROUNDING)
-    return (layers.whole + (m - 1) * busiest + problem.constant_seconds) * (1 - ROUNDING)
+        return (m * busiest + problem.constant_of(candidate)) * (1 - ORDER_ROUNDING)
+    return (layers.whole + (m - 1) * busiest + problem.constant_of(candidate)) * (1 - ROUNDING)
 
 
 class Level(IntEnum):
@@ -123,7 +123,7 @@ class Ladder:
 
     def communication(self, candidate: Candidate) -> Communication:
         """Least communication of a candidate; several rungs ask for that of the same or an alike candidate in a row."""
-        key = _degrees(candidate)
+        key = *_degrees(candidate), self.problem.constant_of(candidate)
         if self._latest is None or self._latest[0] != key:
             self._latest = key, communication(self.problem, candidate, self.links)
         return self._latest[1]
@@ -189,7 +189,8 @@ class Ladder:
     def _relaxed(self, candidate: Candidate) -> float:
         """Bound ``relaxation``, in which chunks count where passes wait for gathers alone."""
         gather = least_gather(self.problem, candidate, self.links)
-        alike = *_degrees(candidate), candidate.uniform_recompute, candidate.vpp if gather != NO_GATHERS else 0
+        recompute, chunks = candidate.uniform_recompute, candidate.vpp if gather != NO_GATHERS else 0
+        alike = *_degrees(candidate), self.problem.constant_of(candidate), recompute, chunks
         if alike not in self._whole_devices:
             comm, layers = self.communication(candidate), self._layer_seconds(candidate)
             self._whole_devices[alike] = relaxation_bound(self.problem, candidate, comm, gather, layers)

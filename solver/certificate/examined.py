@@ -29,6 +29,7 @@ from taut.solver.certificate.reference.figures import Figures
 from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes, violations
 from taut.solver.certificate.reference.orders import Order, check, order_of
 from taut.solver.certificate.reference.prices import Price, price
+from taut.solver.certificate.reference.runs import added_seconds
 from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
 
 
@@ -121,7 +122,7 @@ class Examined:
             **{name: float(part[nearest]) for name, part in zip(PARTS, parts, strict=True)},
             "data_parallel": float(self.price.data_parallel[0] + waiting[nearest]),
             "optimizer": float(self.price.optimizer[0]),
-            "constant": self.case.coefficient("constant"),
+            "constant": self.case.coefficient("constant") + added_seconds(self.case, self.choice),
         }
 
     def predicted(self, stated: dict[str, float]) -> dict[str, Any]:

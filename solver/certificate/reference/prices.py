@@ -51,6 +51,7 @@ from taut.solver.certificate.reference.gradients import (
 )
 from taut.solver.certificate.reference.memory import parameter_bytes
 from taut.solver.certificate.reference.orders import Order, device_ends
+from taut.solver.certificate.reference.runs import added_seconds
 from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
 
 TIED = 1e-12
@@ -93,7 +94,8 @@ def price(
     slowest = ends.max(axis=(1, 2))
     reduced = all_reduced(plan, ends) if case.waits_for_all else slowest + in_papers(plan)
     last = optimizer(plan)
-    return Price(reduced + last + case.coefficient("constant"), parts, reduced - slowest, last)
+    constant = case.coefficient("constant") + added_seconds(case, choice)
+    return Price(reduced + last + constant, parts, reduced - slowest, last)
 
 
 def pipelines(

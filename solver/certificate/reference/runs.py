@@ -13,6 +13,7 @@ D devices, holders of the same weights h, and c copies of them, a plan has of th
 It is beyond the runs where a number lies outside, or a kind is not listed.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -47,6 +48,15 @@ def was_seen(seen: Seen, name: str, value: Any) -> bool:
 def is_like_runs(choice: Choice, seen: Seen) -> bool:
     """Whether nothing of a candidate is beyond the runs."""
     return all(was_seen(seen, name, value) for name, value in of_choice(choice))
+
+
+def added_seconds(case: Case, choice: Choice) -> float:
+    """Seconds that a quantile adds for n fields of a candidate beyond the runs: those of one, times root n."""
+    calibration = case.calibration
+    if calibration is None or calibration.seen is None:
+        return 0.0
+    outside = [name for name, value in of_choice(choice) if not was_seen(calibration.seen, name, value)]
+    return calibration.beyond_s * math.sqrt(len(outside))
 
 
 def in_space(every: Iterable[Choice], space: Mapping[str, Any]) -> list[Choice]:

@@ -366,7 +366,9 @@ def _tails(problem: PlanningProblem, candidate: Candidate, listed: Enumeration) 
     slowest = problem.optimizer_seconds(candidate)[listed.types[listed.groups[:, :, 0]]].max(axis=1)
     parameters = problem.tables(candidate).parameters[0] / optimizer_shards(candidate)
     gradients = least_bytes(problem, candidate)[0]
-    return np.asarray(listed.rings[:, None] * gradients + slowest[:, None] * parameters + problem.constant_seconds)
+    return np.asarray(
+        listed.rings[:, None] * gradients + slowest[:, None] * parameters + problem.constant_of(candidate)
+    )
 
 
 class _Pipelines:

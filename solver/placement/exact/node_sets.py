@@ -366,7 +366,7 @@ def solve_by_node_sets(
     for _ in range(MOST_DIVISIONS):
         if (partition := divisions.next(value)) is None:
             break
-        waiting = waiting_of(stages, partition.division, edge, later, problem.constant_seconds)
+        waiting = waiting_of(stages, partition.division, edge, later, problem.constant_of(candidate))
         seconds, nodes = least_placement(placements, waiting, max(partition.seconds, known.lower_bound), value)
         if seconds < value:
             value, found = (

@@ -73,7 +73,7 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
     calibration = calibration_of(request, model, cluster, stack, _precision(request, cluster))
     if overlap and calibration is not None:
         calibration = not_hidden_twice(calibration)
-    calibration = at_risk(request, calibration)
+    calibration = at_risk(request, calibration, model, cluster)
     memory = _memory_model(request, cluster, stack, calibration)
     check_fixed(request.fix, request.global_batch, cluster)
     space = within_runs(request, space_of(request, model, cluster, stack, memory), calibration)

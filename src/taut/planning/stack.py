@@ -11,7 +11,7 @@ from taut.data.analytic.recompute_modules import usual_modules
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import MODULES, Module
-from taut.data.device import Precision
+from taut.data.device import Precision, usual_precision
 from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
 from taut.data.load import load_calibration, load_memory_model, load_stack
 from taut.data.memory import MemoryModel
@@ -24,6 +24,8 @@ from taut.planning.choices import OF_ALL_STAGES
 from taut.planning.request import PlanRequest
 
 DEFAULT_STACK, WHOLE_SPACE = "megatron-core", "any"
+HALF_PEAK = 0.5
+"""Share of the devices' peak that a usual step reaches."""
 LEAST_TOKENS = 4096
 """Tokens of a sequence that a context rank has at least by default, as in NVIDIA's recipes that have contexts."""
 CLOSED_FORM: tuple[Schedule, ...] = ("1f1b", "gpipe")
@@ -146,16 +148,23 @@ def space_of(
     return space.model_copy(update={"max_vpp": max(space.max_vpp, request.fix.get("vpp", 1))})
 
 
-def at_risk(request: PlanRequest, calibration: Calibration | None) -> Calibration | None:
+def at_risk(
+    request: PlanRequest, calibration: Calibration | None, model: ModelSpec, cluster: ClusterSpec
+) -> Calibration | None:
     """
     The calibration at the quantile that is asked for, or as it is.
+
+    A step at half of the devices' peak is the usual one of which fields beyond all runs take a share.
 
     Raises ``FieldError`` if nothing is known of the errors of its prices.
     """
     if request.risk is None:
         return calibration
+    precision = request.precision or usual_precision(cluster.devices.values())
+    peak = sum(node.gpus_per_node * (node.device.peak_flops(precision) or 0.0) for node in cluster.node_list)
+    usual_s = request.global_batch * model.training_flops() / (HALF_PEAK * peak) if peak else 0.0
     try:
-        found = None if calibration is None else calibration.at_quantile(request.risk)
+        found = None if calibration is None else calibration.at_quantile(request.risk, usual_s)
     except DataError as error:
         raise FieldError("risk", f"{request.risk:g}", str(error)) from None
     if found is None:

@@ -58,7 +58,7 @@ class Simulation:
     @cached_property
     def step_time_s(self) -> float:
         """Seconds of the step: the end of the last task, and a calibration's constant."""
-        return float(self.end.max()) + self.problem.constant_seconds
+        return float(self.end.max()) + self.problem.constant_of(self.strategy.candidate)
 
     @property
     def tasks(self) -> int:
@@ -85,7 +85,7 @@ class Simulation:
         """Seconds of the average device of the job: computation, exposed communication by kind, bubble, constant."""
         mean = self._weights @ self.activity_s
         named = dict(zip((*ACTIVITIES, "bubble"), mean.tolist(), strict=True))
-        return {**named, "constant": self.problem.constant_seconds}
+        return {**named, "constant": self.problem.constant_of(self.strategy.candidate)}
 
     @property
     def exposed_s(self) -> dict[str, float]:
