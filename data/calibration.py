@@ -272,8 +272,8 @@ class Calibration(Spec):
 
         The step time rises with every coefficient. If all errors rise and fall together, its quantile is the step time
         at these coefficients. With z the deviate of Q, a posterior's coefficient of deviation :math:`s_k` is
-        :math:`e^{z (s_k + \sigma)}` times as large. Elsewhere errors on unseen runs stand for those of all coefficients:
-        an error e with quantile :math:`1 - Q` puts the share Q of measurements below the prediction times
+        :math:`e^{z (s_k + \sigma)}` times as large. Elsewhere errors on unseen runs stand for those of all
+        coefficients: an error e with quantile :math:`1 - Q` puts the share Q of measurements below the prediction times
         :math:`1 / (1 + e)`. Beyond the outermost error its logarithm grows as a normal deviate does.
 
         Parameters
