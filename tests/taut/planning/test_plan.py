@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 import taut
+from taut.data.model import ModelSpec
 from taut.data.units import GIB
 from tests.support.plans import made_plan
+from tests.support.small import costs
 
 
 def test_repr_is_one_line_and_the_notebook_gets_a_table() -> None:
@@ -60,8 +62,10 @@ def test_step_without_duration_has_no_throughput() -> None:
         coefficients=dict.fromkeys(taut.load_calibration("megatron-deepspeed-a100-one").coefficients, 0.0),
     )
     node = {"device": "a100-80gb", "gpus_per_node": 1, "intra_bandwidth_gbps": 2400}
-    model = {"layers": 2, "hidden": 64, "heads": 2, "seq": 32}
-    plan = taut.plan(model, {"nodes": [node]}, global_batch=2, calibration=calibration)
+    model = {"name": "m", "layers": 2, "hidden": 64, "heads": 2, "seq": 32}
+    spec = ModelSpec.parse(model, "m")
+    table = costs(spec, seconds=dict.fromkeys(spec.kinds, 0.0), devices={"a100-80gb": 1.0})
+    plan = taut.plan(model, {"nodes": [node]}, global_batch=2, calibration=calibration, profile=table)
     assert (plan.step_time_s, plan.lower_bound_s, plan.gap) == (0.0, 0.0, 0.0)
     assert (plan.predicted.tokens_per_s, plan.predicted.mfu) == (None, None)
     assert "throughput unknown" in str(plan)
