@@ -67,9 +67,10 @@ def _sections(plan: "Plan") -> "list[str]":
 
 def _head(plan: "Plan") -> str:
     """The plan in a sentence, and its first figures."""
-    figures = plan.predicted
-    more = {"model FLOP utilisation": figures.mfu, "hardware FLOP utilisation of computation": figures.hfu}
-    more = {} if plan.meshes else more
+    more = dict[str, float | None]()
+    if not plan.meshes:
+        figures = plan.predicted
+        more = {"model FLOP utilisation": figures.mfu, "hardware FLOP utilisation of computation": figures.hfu}
     shown = {name: "unknown" if value is None else f"{value:.1%}" for name, value in more.items()}
     return head(plan, plan.cluster_spec.num_devices, strategy_words(plan.sections), shown)
 
