@@ -212,6 +212,7 @@ def test_batch_forms_agree_in_narrow_formats(precision: Precision) -> None:
         assert bytes_found == max(memory_bytes(problem, strategy)), seed
 
 
+@pytest.mark.proof
 def test_rows_together_are_priced_as_alone() -> None:
     """Rows of other lengths, layouts and schedules beside it change nothing about a row."""
     cases = [random_case(seed, kinds=("1f1b", "gpipe", "interleaved-1f1b")) for seed in range(60)]

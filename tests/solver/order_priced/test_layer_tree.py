@@ -193,6 +193,7 @@ def slowed(given: ChunkProblem, division: Division, after: tuple[int, ...]) -> f
     return given.seconds(ends[0], given.device_parameters(division))
 
 
+@pytest.mark.proof
 def test_missing_memory_is_what_every_division_lacks() -> None:
     """Budgets too small for any division: the bytes that are proven missing are at most those of the best one."""
     rng, proven = np.random.default_rng(8), 0

@@ -155,6 +155,7 @@ def test_placement_of_three_stages_by_hand() -> None:
     assert [set(row[pipeline].tolist()) for pipeline in nodes] in ([{0}, {1}], [{1}, {0}])
 
 
+@pytest.mark.proof
 def test_limit_and_labels_leave_a_valid_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """The optimum is 2 s: a limit of 1.5 s is refuted, and one label a stage refutes no more than the bound."""
     sets = sets_of(6, 2)
