@@ -33,6 +33,7 @@ def _seconds(by_profile: bool) -> list[float]:
     return [abs(seconds) for key, (seconds, _) in _errors(by_profile).items() if key[:2] != LAUNCHES]
 
 
+@pytest.mark.proof
 def test_steps_are_predicted_by_the_layers_measured_beside_them() -> None:
     """Nine steps of 0.4B to 3.2B: within 2 % in the mean, and 3 % each, 6 % with full recompute."""
     assert len(_seconds(True)) == 9

@@ -16,6 +16,7 @@ def _grid(rows: int, columns: int) -> np.ndarray[tuple[int, int], np.dtype[np.fl
     return distance.astype(np.float64)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("rows", "columns", "listed", "orbits"), [(3, 4, 4, 4), (3, 3, 8, 3), (1, 5, 2, 3)])
 def test_grids_have_their_reflections(rows: int, columns: int, listed: int, orbits: int) -> None:
     """A rectangle has four symmetries, a square eight, a path two; corners, edges and middles are orbits."""

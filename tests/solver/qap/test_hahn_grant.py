@@ -18,6 +18,7 @@ def test_a_hand_computed_assignment() -> None:
     assert marks[0].tolist() == [0, 2, 1]
 
 
+@pytest.mark.proof
 def test_agrees_with_scipy_and_leaves_reduced_costs() -> None:
     """On 300 random integer matrices the value is scipy's, and what is left is non-negative, zero on the assignment."""
     rng = np.random.default_rng(4)

@@ -195,6 +195,7 @@ def test_seeds_that_no_search_takes_are_refused(words: tuple[str, ...], seed: st
     refused(run(*words, "--seed", seed), f"--seed {seed}: expected a whole number from 0 to 2147483647")
 
 
+@pytest.mark.proof
 def test_model_that_cannot_fit_is_proven_so(tmp_path: Path, run: Run) -> None:
     """Exit code 3 names the device, the missing bytes and the nearest way out in one sentence; nothing is written."""
     out = tmp_path / "plan.json"
@@ -405,6 +406,7 @@ def test_place_solves_a_tiny_instance(tmp_path: Path, run: Run) -> None:
     assert outcome.out.startswith("tiny: objective 24, lower bound 24")
 
 
+@pytest.mark.proof
 def test_import_mpigraph_writes_a_cluster(tmp_path: Path, run: Run) -> None:
     """The cluster file that ``import mpigraph`` writes is one that ``plan`` reads."""
     path = write(tmp_path, "links.csv", "host,a,b\na,0,1000\nb,900,0\n")

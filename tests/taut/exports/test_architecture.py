@@ -163,6 +163,7 @@ def test_what_megatron_has_not_is_refused(precision: str, dispatch: dict[str, An
         megatron_flags(job)
 
 
+@pytest.mark.proof
 def test_another_loss_is_told_with_its_bytes() -> None:
     """Where a plan counts on Transformer Engine's: 2 bytes more for each token and word of the padded vocabulary."""
     fix = {"pp": 4, "tp": 1, "ep": 2, "micro_batch": 1}

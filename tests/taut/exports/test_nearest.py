@@ -21,6 +21,7 @@ def zero_bubble() -> Plan:
     return taut.plan("gpt2-345m", "dgx-a100", global_batch=32, stack="any", fix=FIX | {"schedule": "zb-v"})
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("framework", "stack", "schedule"),
     [("megatron", "megatron-core", "interleaved-1f1b"), ("deepspeed", "deepspeed", "1f1b")],

@@ -30,6 +30,7 @@ def test_lines_are_wrapped_behind_their_labels_and_names_are_no_markup() -> None
     assert lines[first + 1].startswith(" " * 12 + "prices")
 
 
+@pytest.mark.proof
 def test_errors_of_one_device_are_no_band_beside_another() -> None:
     """A calibration of H100 states its band on H100 alone; with A10G beside them no run checks the prices."""
     node = {"count": 1, "gpus_per_node": 4, "intra_bandwidth_gbps": 256}

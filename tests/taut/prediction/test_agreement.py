@@ -100,7 +100,7 @@ def planned(row: ConfigurationRow) -> tuple[float, int]:
 
 
 @pytest.mark.filterwarnings("ignore::taut.errors.ExtrapolationWarning")
-@pytest.mark.parametrize("block", blocks(8))
+@pytest.mark.parametrize("block", blocks(8, proof=True))
 def test_predictions_are_the_planners_prices(block: int) -> None:
     """Random rows of every stack on catalog clusters: seconds to 1e-9, and bytes, whatever is left to defaults."""
     rows = [ConfigurationRow.parse(random_row(np.random.default_rng([block, k])), "row") for k in range(25)]

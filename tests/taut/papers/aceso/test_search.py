@@ -47,6 +47,7 @@ def test_a_known_plan_that_is_the_best_stays() -> None:
     assert found.lower_bound <= least
 
 
+@pytest.mark.proof
 def test_a_search_without_time_has_a_valid_bound() -> None:
     """With no time left the bound is what the first division says, still below every plan."""
     given = problem(1)

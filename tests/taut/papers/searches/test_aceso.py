@@ -165,6 +165,7 @@ def test_every_published_plan_is_priced_as_aceso_priced_it() -> None:
     assert len(plans) == 174
 
 
+@pytest.mark.proof
 def test_degrees_without_costs_are_not_priced_by_taut(folder: Path) -> None:
     """Operators of a million times the speed are left out of the costs, and plans of their degree have no price."""
     for path in folder.glob("profiles/*/gpt_1_3B_mbs?_tp1_algo0.csv"):
