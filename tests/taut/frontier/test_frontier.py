@@ -458,7 +458,7 @@ def test_exit_codes_for_infeasible_and_nothing_found(run: Run, monkeypatch: pyte
     assert "no plan fits any limit" in outcome.err
     # Simple plans are what a search leaves that has no time; a problem that is too tight for them has none.
     for plans in ("search.first_plans", "search.simplest_plans"):
-        monkeypatch.setattr(f"taut.solver.search.{plans}", lambda *_: iter(()))
+        monkeypatch.setattr(f"taut.solver.search.{plans}", lambda *given, **more: iter(()))
     chunks = "pareto", "gpt2-345m", "amp-homogeneous", "--global-batch", BATCH, "--fix", "schedule=interleaved-1f1b"
     outcome = run(*chunks, "--limits", "8,16", "--time-limit", "1e-9", "--quiet")
     assert (outcome.code, outcome.out) == (4, "")
