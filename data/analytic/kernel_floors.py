@@ -128,34 +128,19 @@ class FastestKernels:
         together = flop / self.grouped.at(np.minimum(np.minimum(rows, columns), sums))
         return np.where(count > 1, together, alone)
 
-    def attention_seconds(
-        self,
-        batch: ArrayLike,
-        seq: ArrayLike,
-        heads: ArrayLike,
-        kv_heads: ArrayLike,
-        head_dim: ArrayLike,
-        window: ArrayLike | None = None,
-    ) -> Floats:
-        """Least seconds of attention cores forward, (3)."""
-        return self._attention(self.attention, 1.0, batch, seq, heads, head_dim, seq if window is None else window)
+    def attention_seconds(self, *sizes: ArrayLike | None) -> Floats:
+        """Least seconds of attention cores forward, (3); sizes as of ``Operators``."""
+        return self._attention(self.attention, 1.0, sizes)
 
-    def attention_backward_seconds(
-        self,
-        batch: ArrayLike,
-        seq: ArrayLike,
-        heads: ArrayLike,
-        kv_heads: ArrayLike,
-        head_dim: ArrayLike,
-        window: ArrayLike | None = None,
-    ) -> Floats:
-        """Least seconds of attention cores backward, (3)."""
-        reach = seq if window is None else window
-        return self._attention(self.backward, BACKWARD_WORK, batch, seq, heads, head_dim, reach)
+    def attention_backward_seconds(self, *sizes: ArrayLike | None) -> Floats:
+        """Least seconds of attention cores backward, (3); sizes as of ``Operators``."""
+        return self._attention(self.backward, BACKWARD_WORK, sizes)
 
     @staticmethod
-    def _attention(curves: list[tuple[float, Curve]], times: float, *sizes: ArrayLike) -> Floats:
-        samples, tokens, queries, channels, reach = (np.asarray(size, dtype=np.float64) for size in sizes)
+    def _attention(curves: list[tuple[float, Curve]], times: float, sizes: tuple[ArrayLike | None, ...]) -> Floats:
+        batch, seq, heads, _, head_dim, window = (*sizes, None)[:6]
+        each = batch, seq, heads, head_dim, seq if window is None else window
+        samples, tokens, queries, channels, reach = (np.asarray(size, dtype=np.float64) for size in each)
         flop = times * 2.0 * samples * queries * tokens * reach * channels
         rate = curves[-1][1].at(reach)
         for most, curve in reversed(curves[:-1]):

@@ -11,6 +11,7 @@ from benchmarks.runs import lines_of
 from taut.data.analytic.device_rates import rates_of
 from taut.data.analytic.kernel_floors import BACKWARD_WORK, BestRate, best_bandwidth, fastest_kernels
 from taut.data.analytic.layer_costs import analytic_costs
+from taut.data.arrays import Floats
 from taut.data.calibration import TERMS, Calibration
 from taut.data.catalog.builtin import catalog_calibrations, catalog_floors, catalog_models, catalog_operators
 from taut.data.catalog.devices import catalog_device, catalog_devices
@@ -129,12 +130,12 @@ def test_prices_of_measured_operators_have_no_floor() -> None:
     """What the user measured on the device itself holds, however fast."""
 
     class Own:
-        def gemm_seconds(self, *_: object) -> float:
-            return 1e-9
+        def gemm_seconds(self, *_: object) -> Floats:
+            return np.array(1e-9)
 
         attention_seconds = attention_backward_seconds = gemm_seconds
 
-    assert rates_of(catalog_device(H100), "bf16", Own()).fastest is None  # type: ignore[arg-type]
+    assert rates_of(catalog_device(H100), "bf16", Own()).fastest is None
 
 
 class Case(NamedTuple):

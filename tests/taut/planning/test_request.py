@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
+from typer.core import TyperGroup
 
 import taut
 from taut.commands.app import app
@@ -50,9 +51,9 @@ def test_every_option_is_documented_where_a_user_looks() -> None:
 
 def test_verbs_of_the_command_line_take_options_by_their_records() -> None:
     """Options that a record gives to a verb are parameters of that verb, and ``plan`` has all of them."""
-    # Typer says that it returns a command; of an app with several verbs it is a group of them.
-    verbs = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    taken = {verb: {parameter.name for parameter in command.params} for verb, command in verbs.items()}
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    taken = {verb: {parameter.name for parameter in command.params} for verb, command in group.commands.items()}
     assert taken["plan"] > set(OPTIONS) and taken["pareto"] > set(OPTIONS)
     for verb in ("compare", "simulate"):
         assert taken[verb] & set(OPTIONS) == {name for name, option in OPTIONS.items() if verb in option.verbs}
