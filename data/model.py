@@ -15,6 +15,9 @@ A number of layers L of one shape may still be of several kinds, layers :math:`l
     token that follows, and logits with a loss of its own by the same head. They stand behind the layers, with the head,
     whose stage then has a copy of the embedding; the copies exchange their gradients as a tied embedding's do.
 
+(5) With ``position_rows`` positions have an embedding of so many rows (GPT-2, OPT). It lies with the token embedding,
+    whole on every tensor rank, and no head is tied to it.
+
 The vocabulary is padded as Megatron-LM does, to a multiple of 128 times the tensor degree.
 """
 
@@ -79,12 +82,13 @@ class ModelSpec(Spec):
     expert_period: Count = 1
     latent: LatentSpec | None = None
     tied_embedding: bool = False
+    position_rows: Annotated[int, Field(ge=0, le=10_000_000, strict=True)] = 0
     mtp_layers: Annotated[int, Field(ge=0, le=100, strict=True)] = 0
     source: str = ""
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "qk_norm", "mtp_layers")
+        return self.dumped(handler(self), "qk_norm", "mtp_layers", "position_rows")
 
     @field_validator("layers", mode="before")
     @classmethod
@@ -107,6 +111,8 @@ class ModelSpec(Spec):
         self._check_kinds()
         if self.mtp_layers and not self.vocab:
             raise ValueError(f"mtp_layers is {self.mtp_layers}, expected 0 without a vocab")
+        if self.position_rows and not self.vocab:
+            raise ValueError(f"position_rows is {self.position_rows}, expected 0 without a vocab")
         if self.parameters() > MOST_PARAMETERS:
             raise ValueError(f"has {self.parameters():.4g} parameters, expected at most {MOST_PARAMETERS:g}")
         return self
@@ -199,6 +205,11 @@ class ModelSpec(Spec):
         """Parameters of the token embedding on one tensor rank (0 without a vocabulary)."""
         return self.padded_vocab(tp) * self.blocks[0].hidden // tp
 
+    @property
+    def position_parameters(self) -> int:
+        """Parameters of the embedding of positions, which every tensor rank has whole, (5)."""
+        return self.position_rows * self.blocks[0].hidden
+
     def head_parameters(self, tp: int = 1, *, shared: bool = False) -> int:
         """
         Parameters of final norm and head on one tensor rank.
@@ -241,7 +252,7 @@ class ModelSpec(Spec):
     def parameters(self) -> int:
         """Parameters of the whole model; a tied head is counted once."""
         blocks = sum(layer.parameters() for layer in self.blocks) + self.mtp_layers * self.blocks[-1].parameters()
-        embedding = (self.vocab or 0) * self.blocks[0].hidden
+        embedding = (self.vocab or 0) * self.blocks[0].hidden + self.position_parameters
         padded = 0 if self.tied_embedding else self.padded_vocab(1) * self.blocks[-1].hidden
         norm = self.head_parameters(shared=True) - padded
         head = 0 if self.tied_embedding else (self.vocab or 0) * self.blocks[-1].hidden

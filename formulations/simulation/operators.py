@@ -182,7 +182,8 @@ class Prices:
             found = [(ATTENTION, spec.parameters(tp) - mlp), (MLP, mlp)]
             rest -= spec.parameters(tp)
         if layer == 0:
-            own = min(self.problem.model.embedding_parameters(tp), rest)
+            model = self.problem.model
+            own = min(model.embedding_parameters(tp) + model.position_parameters, rest)
             found.insert(0, (EMBEDDING, own))
             rest -= own
         if layer == self.layers - 1:

@@ -120,7 +120,7 @@ def stage_tables(
     at_edges = _most([priced.edges(device) for device in priced.device_types], sequence_parallel)
     parameters = ranges(
         [priced.parameters(layer) for layer in kinds],
-        model.embedding_parameters(tp),
+        model.embedding_parameters(tp) + model.position_parameters,
         model.head_parameters(tp, shared=single_stage if shared_head is None else shared_head),
     )
     return StageTables(

@@ -8,7 +8,8 @@ What every layer costs at the degrees of a candidate, read from the cost table.
 (3) Parameters of one tensor rank: matrices are split, norms and biases of the rows are not, key-value heads are
     replicated where they are fewer than ranks; the vocabulary is padded to a multiple of 128 tp. A tied head has
     none of its own where embedding and head share a device. Ranks share every expert's matrices and have the whole
-    router; of latent attention they share what is made by heads and have whole what compresses. With ep expert ranks
+    router; of latent attention they share what is made by heads and have whole what compresses, as they have an
+    embedding of positions. With ep expert ranks
     each has 1/ep of the experts, and etp tensor ranks share each.
 (4) Each of cp context ranks has 1/cp of the tokens. A layer's output has as many numbers of the precision's size for
     each as its hidden size, and its keys and values twice as many as the keys are wide on a tensor rank; ``moved`` has
@@ -125,7 +126,7 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
                 np.arange(kept.shape[1]) == at % kept.shape[1]
             )
         embedding, head = (vocabulary * blocks[at].hidden for at in (0, -1))
-        parameters[0] += embedding
+        parameters[0] += embedding + case.model.position_rows * blocks[0].hidden
         norm = (1 if case.model.gated_mlp else 2) * blocks[-1].hidden
         parameters[-1] += norm + further * (2 * blocks[-1].hidden ** 2 // tp + 3 * norm)
         parameters[-1] += 0 if case.model.tied_embedding and shared else head

@@ -66,8 +66,8 @@ def test_gpt2_names_are_known(tmp_path: Path) -> None:
     assert model.blocks[0].ffn == 4096
     assert model.tied_embedding
     assert not model.gated_mlp
-    # 24 (12 x 1024^2 + 13 x 1024) + 50257 x 1024 + 2 x 1024; the published 354,823,168 add 1024 x 1024 positions.
-    assert model.parameters() == 353_774_592 == 354_823_168 - 1024 * 1024
+    # 24 (12 x 1024^2 + 13 x 1024) + 50257 x 1024 + 2 x 1024, and 1024 x 1024 of positions.
+    assert model.parameters() == 354_823_168 == 353_774_592 + 1024 * 1024
 
 
 def test_multimodal_files_keep_the_text_model_apart(tmp_path: Path) -> None:

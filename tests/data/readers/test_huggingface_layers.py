@@ -118,6 +118,7 @@ PUBLISHED: list[tuple[str, dict[str, Any], str, str, str]] = [
         {
             **sizes("ernie4_5_moe", 8192, 54, 64, 8, 28672, 103424, moe_num_experts=64, moe_k=8),
             **{"moe_intermediate_size": 3584, "moe_layer_start_index": 3, "moe_layer_interval": 1},
+            **{"moe_num_shared_experts": 0},
         },
         *("300", "47", "embedding"),
     ),

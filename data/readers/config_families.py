@@ -1,0 +1,203 @@
+"""
+What families of models have of their own, by the ``model_type`` of a Hugging Face ``config.json``.
+
+A family is refused by name if it is no decoder-only transformer, or if its layers have parts that are not priced. Of
+the others ``data/catalog/families.yaml`` states what a file may leave out: the defaults of the configuration classes of
+transformers. A type that neither knows is read by its fields' names, and a line says so.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from taut.data.readers.config_fields import NAMES
+from taut.data.spec import shorten
+from taut.errors import DataError
+
+REFUSED: dict[str, tuple[str, ...]] = {
+    "an encoder": (
+        *("bert", "roberta", "xlm-roberta", "distilbert", "albert", "electra", "deberta", "deberta-v2", "modernbert"),
+        *("camembert", "mpnet", "nomic_bert", "roformer", "xlm", "xlnet", "longformer", "big_bird", "esm"),
+        *("bert-generation", "data2vec-text", "ernie", "megatron-bert", "rembert", "roberta-prelayernorm", "roc_bert"),
+        *("xlm-roberta-xl", "xmod", "reformer"),
+    ),
+    "an encoder-decoder": (
+        *("t5", "mt5", "umt5", "longt5", "switch_transformers", "bart", "mbart", "pegasus", "marian", "whisper"),
+        *("m2m_100", "blenderbot", "led", "prophetnet", "nllb-moe", "speech_to_text", "t5gemma"),
+        *("bigbird_pegasus", "blenderbot-small", "mvp", "plbart", "trocr", "musicgen", "musicgen_melody"),
+    ),
+    "a state-space model": (
+        *("mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "zamba", "zamba2", "recurrent_gemma", "xlstm"),
+        *("nemotron_h", "falcon_h1", "mamba_ssm"),
+    ),
+    "a model with convolutions": ("lfm2", "lfm2_moe", "lfm2_vl", "lfm3", "stripedhyena", "zaya"),
+    "a model with compressed attention": ("deepseek_v4", "hy_v4"),
+    "a model with an indexer of its attention": ("axk2", "dots3_note", "dots3_note_text", "glm_moe_dsa"),
+    "a model with dense layers beside its experts": ("arctic",),
+    "a model with two attentions and experts without work in a layer": ("longcat_flash",),
+    "a model with experts in its attention": ("jetmoe",),
+    "a model that runs its layers several times": ("hrm_text", "dory", "inkling2_loop_text"),
+    "a model with attention of its own": ("inkling_text", "inkling2_text", "doge", "qwen4_exp", "qwen4_exp_text"),
+    "a model with an embedding for every layer": (
+        *("gemma3n", "gemma3n_text", "gemma4", "gemma4_text", "gemma4_assistant"),
+        *("gemma4_unified", "gemma4_unified_assistant", "gemma4_unified_text"),
+    ),
+    "a model of bytes": ("blt",),
+    "a model with a layer before its head": ("modernbert-decoder",),
+    "a recurrent model": ("rwkv", "rwkv5", "rwkv6", "rwkv7", "retnet"),
+    "a model with linear attention": (
+        *("qwen3_next", "minimax", "minimax_text_01", "kimi_linear", "bailing_hybrid", "lara_mini", "olmo_hybrid"),
+        *("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"),
+    ),
+    "a model with a gate in its attention": ("afmoe", "beam", "laguna"),
+    "a model with keys and values of two widths": ("mimo_v2_flash",),
+    "a model that describes images": ("git",),
+    "a vision model": (
+        *("vit", "deit", "beit", "swin", "swinv2", "convnext", "dinov2", "resnet", "sam", "detr", "clip", "siglip"),
+    ),
+}
+"""What families are that taut does not price, by type."""
+EXPECTED = "expected a decoder-only transformer"
+_ATTENTION = ("full_attention", "sliding_attention", "chunked_attention", "attention")
+_UNUSUAL = {
+    "ssm_cfg": "a state-space model",
+    "cross_attention_layers": "layers that attend to images",
+    "block_configs": "a shape for every layer",
+}
+"""Fields that only files of other architectures have, where their ``model_type`` is another or none."""
+_GATED_ACTIVATIONS = ("silu", "swish", "swiglu", "geglu", "silu_glu")
+_GATED = (
+    *("gemma", "gemma2", "gemma3_text", "grok-1", "dbrx", "vaultgemma", "bitnet", "cpmant", "moshi"),
+    *("cohere_compass_text", "chatglm", "qwen"),
+)
+"""Types that call their gated activation by the name of a plain one, or keep it elsewhere."""
+_PLAIN = ("apertus", "apertus1p5_text", "arcee", "nemotron", "jais2", "nanochat", "ctrl")
+"""Types whose feed-forward part has two matrices, whatever their activation is called."""
+_NORMED = (
+    *("qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text", "gemma3_text", "olmo2", "olmoe", "olmo3"),
+    *("apertus", "apertus1p5_text", "dots1", "exaone4", "exaone_moe", "flex_olmo", "hunyuan_v1_dense"),
+    *("hunyuan_v1_moe", "hy_v3", "minimax_m2", "minimax_m3_vl_text", "kolibri1", "flint", "mellum"),
+)
+"""Types that norm queries and keys; OLMo norms all heads together."""
+_POSITIONS = {
+    "gpt2": 0,
+    "gpt-sw3": 0,
+    "openai-gpt": 0,
+    "gpt_bigcode": 0,
+    "gpt_neo": 0,
+    "opt": 2,
+    "biogpt": 2,
+}
+"""Types with an embedding of positions, and how many rows it has more than the longest sequence."""
+_OTHER_NAMES = {"RefinedWeb": "falcon", "RefinedWebModel": "falcon", "kimi_k2": "deepseek_v3"}
+"""Types of files that stand outside transformers, and the type there whose class they follow, if any."""
+_BEYOND = (
+    *("grok-1", "hunyuan", "pangu_ultra_moe", "internlm2", "internlm", "baichuan", "deepseek", "xverse", "aquila"),
+    *("minicpm", "yi", "orion", "emu3_text_model", "kimi_k25", "step3_text", "bailing_moe", "bailing_moe_v2"),
+    *("chatglm", "qwen", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen3_vl_text"),
+    *("qwen3_vl_moe_text", "glm4v_text", "glm4v_moe_text", "ernie4_5_moe_vl", "ernie4_5_vl_moe_text"),
+)
+"""Types of files that stand outside transformers and whose fields say all that matters."""
+
+
+@cache
+def known_families() -> dict[str, dict[str, Any]]:
+    """By type, what files of transformers' decoders leave out."""
+    text = files("taut.data.catalog").joinpath("families.yaml").read_text(encoding="utf-8")
+    found: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    return found
+
+
+def refuse_others(values: Mapping[str, Any], where: str) -> None:
+    """
+    Refuse, by name, what is no decoder-only transformer.
+
+    Raises ``DataError``: with the field that says so, what the architecture is, and what was expected.
+    """
+    if (part := values.get("_class_name")) is not None:
+        raise DataError(f"{where}: _class_name is {shorten(part)}, a part of a diffusion model, {EXPECTED}")
+    family = values.get("model_type")
+    for words, families in REFUSED.items():
+        if family in families and not is_grok(values):
+            raise DataError(f"{where}: model_type is {family!r}, {words}, {EXPECTED}")
+    if values.get("is_encoder_decoder"):
+        raise DataError(f"{where}: is_encoder_decoder is true, {EXPECTED}")
+    for name, words in _UNUSUAL.items():
+        if values.get(name) is not None:
+            raise DataError(f"{where}: {name} is {shorten(values[name])}, {words}, {EXPECTED}")
+    for name in ("layer_types", "layers_block_type"):
+        named = values.get(name)
+        if others := [kind for kind in (named if isinstance(named, list) else []) if kind not in _ATTENTION]:
+            raise DataError(f"{where}: {name} names {shorten(others[0])}, {EXPECTED}")
+
+
+def is_grok(values: Mapping[str, Any]) -> bool:
+    """Whether a file is Grok's, whose ``model_type`` names another model."""
+    return "Grok1ForCausalLM" in (values.get("architectures") or ())
+
+
+def is_known(values: Mapping[str, Any]) -> bool:
+    """Whether rules for the file's type were compared with its class, or its fields say all."""
+    family = values.get("model_type")
+    return family is None or family in known_families() or family in (*_OTHER_NAMES, *_BEYOND) or is_grok(values)
+
+
+def with_defaults(values: Mapping[str, Any], *, nested: bool = False) -> dict[str, Any]:
+    """
+    The file's values, with those that its family leaves out.
+
+    ``nested``: whether the file is part of another, which leaves out sizes too. A default gives way to any of its
+    names.
+    """
+    family = values.get("model_type")
+    known = known_families().get(str(_OTHER_NAMES.get(str(family), family)), {})
+    found = dict(values)
+    for name, value in known.items():
+        concept = next((concept for concept, names in NAMES.items() if name in names), "")
+        required = concept in ("hidden", "layers", "heads", "vocab", "seq")
+        others = {name, *NAMES.get(concept, ())}
+        if not others & values.keys() and (nested or not required or name in _OMITTED.get(str(family), ())):
+            found[name] = value
+    return found
+
+
+_OMITTED = {
+    **dict.fromkeys(("falcon", "RefinedWeb", "RefinedWebModel", "gemma", "gemma2"), ("max_position_embeddings",)),
+    "gemma3_text": ("num_attention_heads", "vocab_size", "max_position_embeddings"),
+    "bloom": ("seq_length",),
+}
+"""Sizes that published files of a type leave out even where they stand alone."""
+
+
+def is_tied(values: Mapping[str, Any]) -> Any:
+    """Whether the head is the embedding."""
+    if values.get("model_type") == "cpmant":
+        return False  # Its embedding has rows of prompts, which its head has not.
+    tied = values.get("tie_word_embeddings")
+    if tied is not None:
+        return tied
+    family = str(values.get("model_type"))
+    return known_families().get(_OTHER_NAMES.get(family, family), {}).get("tie_word_embeddings", False)
+
+
+def is_gated(values: Mapping[str, Any]) -> bool:
+    """Whether the feed-forward part is gated."""
+    activation = next((values[name] for name in NAMES["activation"] if values.get(name) is not None), "")
+    family = values.get("model_type")
+    return is_grok(values) or family in _GATED or (str(activation) in _GATED_ACTIVATIONS and family not in _PLAIN)
+
+
+def is_normed(values: Mapping[str, Any]) -> bool:
+    """Whether queries and keys have a norm of their own."""
+    return values.get("model_type") in _NORMED or bool(values.get("use_qk_norm"))
+
+
+def position_rows(values: Mapping[str, Any], longest: Any) -> int:
+    """Rows of the embedding of positions, 0 without one; ``longest``: tokens that the model takes."""
+    if values.get("model_type") == "cpmant":
+        return int(values.get("prompt_types", 32) * values.get("prompt_length", 32) + values.get("segment_types", 32))
+    more = _POSITIONS.get(str(values.get("model_type")))
+    return 0 if more is None or not isinstance(longest, int) else longest + more
