@@ -9,6 +9,7 @@ at most 8 of them are accepted.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from functools import cache
 from itertools import combinations, permutations, product
 
 import numpy as np
@@ -69,10 +70,16 @@ def enumerate_candidate(
     return best
 
 
+@cache
+def _orders(count: int) -> Ints:
+    """All permutations of so many devices, one a row."""
+    return np.array(list(permutations(range(count))), dtype=np.int64)
+
+
 def _placements(problem: PlanningProblem, candidate: Candidate) -> Ints:
     """Every assignment of devices to workers that keeps blocks and their groups whole, (n, pp, pipelines, width)."""
     count = problem.cluster.num_devices
-    orders = np.array(list(permutations(range(count))), dtype=np.int64)
+    orders = _orders(count)
     whole = np.ones(len(orders), dtype=bool)
     for group in candidate.block.groups:
         nodes = np.sort(problem.links.node_of[orders].reshape(len(orders), -1, group), axis=-1)

@@ -20,6 +20,7 @@ cannot hold 70B parameters in any memory of the time, so memory is left out ther
 """
 
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 from taut.data.cluster import ClusterSpec
@@ -167,7 +168,7 @@ def reproduce_hethub(limits: Limits | None = None, *, only: str = "") -> Table:
 
 
 def _row(setting: Setting, limits: Limits) -> Row:
-    devices = [_fitted(setting, kind) for kind in setting.types]
+    devices = [_fitted(kind.name, kind.tflops, setting.memory_gib) for kind in setting.types]
     apart = sum(kind.nodes * kind.tflops for kind in setting.types) / setting.num_nodes
     problem = _problem(_mixed(setting, devices), setting.global_batch, setting.stages)
     found, rule = search(problem, limits), hethub(problem, limits).incumbent
@@ -194,21 +195,22 @@ def _tflops(problem: PlanningProblem, seconds: float) -> float:
     return flops / seconds / problem.cluster.num_devices / TERA
 
 
-def _fitted(setting: Setting, kind: DeviceType) -> DeviceSpec:
+@cache
+def _fitted(name: str, tflops: float, memory_gib: float) -> DeviceSpec:
     """A device that has the published throughput in a cluster of its type alone."""
-    low, high = kind.tflops, FASTEST * kind.tflops
+    low, high = tflops, FASTEST * tflops
     for _ in range(TRIALS):
         middle = (low + high) / 2
-        found = _alone(_device(setting, kind, middle))
-        low, high = (middle, high) if found < kind.tflops else (low, middle)
-    return _device(setting, kind, (low + high) / 2)
+        found = _alone(_device(name, middle, memory_gib))
+        low, high = (middle, high) if found < tflops else (low, middle)
+    return _device(name, (low + high) / 2, memory_gib)
 
 
-def _device(setting: Setting, kind: DeviceType, peak: float) -> DeviceSpec:
+def _device(name: str, peak: float, memory_gib: float) -> DeviceSpec:
     """A device with this peak rate."""
     rates = {"fp16": peak, "fp32": peak / 8}
-    memory = {"memory_gib": setting.memory_gib, "memory_bandwidth_gbytes": 1600}
-    return DeviceSpec.parse({"name": kind.name, "peak_tflops": rates, **memory}, kind.name)
+    memory = {"memory_gib": memory_gib, "memory_bandwidth_gbytes": 1600}
+    return DeviceSpec.parse({"name": name, "peak_tflops": rates, **memory}, name)
 
 
 def _alone(device: DeviceSpec) -> float:
@@ -234,6 +236,13 @@ def _problem(cluster: ClusterSpec, global_batch: int, stages: int) -> PlanningPr
     """The space of the paper: 1F1B without tensor parallelism, in so many stages."""
     fixed: dict[str, int | str | bool] = {"pp": stages, "tp": 1, "schedule": "1f1b"}
     request = PlanRequest(
-        MODEL, cluster, global_batch=global_batch, precision="fp16", stack="any", fix=fixed, schedules="1f1b,gpipe"
+        MODEL,
+        cluster,
+        global_batch=global_batch,
+        precision="fp16",
+        stack="any",
+        fix=fixed,
+        max_tp=1,
+        schedules="1f1b,gpipe",
     )
     return planning_problem(request)

@@ -5,6 +5,9 @@ Data that the request leaves open are chosen here: analytic costs without a prof
 calibration's stack, the first precision in which every device computes, and the schedules that fixed values ask for.
 """
 
+from collections import deque
+from typing import Any
+
 from taut.data.analytic.layer_costs import analytic_costs
 from taut.data.analytic.micro_batch_scaling import with_micro_batches
 from taut.data.calibration import Calibration
@@ -164,9 +167,9 @@ def _costs(
             operators=operators,
             calibration=calibration,
         )
-    return analytic_costs(
+    return _recent_costs(
         model,
-        devices,
+        list(devices),
         precision=memory.precision,
         tensor_degrees=tensor or tensor_degrees(model, cluster, space.max_tp),
         micro_batches=micro_batches,
@@ -179,6 +182,22 @@ def _costs(
         **memory.kept,
         calibration=calibration,
     )
+
+
+MOST_TABLES = 8
+"""Cost tables that are kept; a large one has some ten thousand rows."""
+_RECENT: deque[tuple[tuple[object, ...], CostTable]] = deque(maxlen=MOST_TABLES)
+
+
+def _recent_costs(*what: Any, **keys: Any) -> CostTable:
+    """Analytic costs, taken from the last tables if one is equal: many problems differ in cluster or space alone."""
+    asked = what, keys
+    for known, table in _RECENT:
+        if known == asked:
+            return table
+    table = analytic_costs(*what, **keys)
+    _RECENT.append((asked, table))
+    return table
 
 
 def _expert_degrees(model: ModelSpec, cluster: ClusterSpec, space: StrategySpace) -> list[int]:
