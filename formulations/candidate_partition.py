@@ -57,7 +57,7 @@ def partition_problem(
         more_slow_groups=by_class.slow_groups[1] - by_class.slow_groups[0],
         forward=by_class.forward,
         growing=not sharded,
-        families=None if candidate.is_order_priced else problem.families(candidate),
+        families=problem.stage_families(candidate),
         update=memory.update,
         during_passes=memory.during_passes,
     )

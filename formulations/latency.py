@@ -38,9 +38,11 @@ from taut.formulations.gradient_reductions import by_device, end_of_step, optimi
 from taut.formulations.order_times import PipelineSeconds, chunk_pipelines
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_seconds
+from taut.formulations.schedules.plan_orders import in_flight_counts
 from taut.formulations.sharding import exposed_by_worker
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.block_links import block_link
+from taut.formulations.tables.memory import weigh_kept
 from taut.formulations.tables.stage_tables import StageTables
 from taut.formulations.terms import gathers_of
 from taut.formulations.violation import Rule, Violation
@@ -204,6 +206,23 @@ def memory_bytes(problem: PlanningProblem, strategy: Strategy) -> list[int]:
         memory.bytes_of(x, first, end, RECOMPUTE.index(recompute))
         for x, ((first, end), recompute) in enumerate(zip(strategy.stages, strategy.recompute, strict=True))
     ]
+
+
+def kept_and_held(problem: PlanningProblem, strategy: Strategy) -> tuple[Floats, Floats]:
+    """
+    Bytes that stay of a micro-batch of every chunk until its backward pass, (chunks,), and all others of a rank, (pp,).
+
+    All others are its predicted bytes less the most that its order keeps at once.
+    """
+    candidate, (recompute, first, end) = strategy.candidate, strategy.ranges
+    if not candidate.is_order_priced:
+        stages = problem.stage_memory(candidate)
+        kept, held = stages.activation[recompute, first, end], stages.held[recompute, first, end]
+        return kept.astype(float), held.astype(float)
+    kept = weigh_kept(problem.memory, recompute, problem.tables(candidate).activation[recompute, first, end])
+    device, counts = problem.device_memory(candidate).device, in_flight_counts(*candidate.order_key)
+    most = [(count @ kept[device == d]).max() for d, count in enumerate(counts)]
+    return kept.astype(float), np.array(memory_bytes(problem, strategy), dtype=float) - np.array(most, dtype=float)
 
 
 def violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> tuple[Violation, ...]:

@@ -10,7 +10,6 @@ order of the plan holds :math:`\text{peak}_d` bytes of activations on device d. 
 budget and need being those of the plan, the budget of the smallest device of the pipeline rank.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -20,15 +19,11 @@ from taut.data.arrays import Floats, Ints
 from taut.formulations.latency import memory_bytes
 from taut.formulations.order_times import candidate_order, replica_seconds
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.orders.classic import gpipe, one_forward_one_backward
-from taut.formulations.schedules.plan_orders import as_schedule, device_of_chunk
+from taut.formulations.schedules.plan_orders import CLOSED_FORM, as_schedule, device_of_chunk
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, timetable
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.memory import kept_coefficients
-
-_SUMS: dict[str, Callable[[ScheduleProblem], Schedule]] = {"1f1b": one_forward_one_backward, "gpipe": gpipe}
-"""Schedules that a plan prices by a sum over stages."""
 
 
 class PlannedSchedule(NamedTuple):
@@ -81,8 +76,8 @@ def _pipeline(
 
 
 def _order(candidate: Candidate, pipeline: ScheduleProblem) -> Schedule:
-    if candidate.schedule in _SUMS:
-        return _SUMS[candidate.schedule](pipeline)
+    if candidate.schedule in CLOSED_FORM:
+        return CLOSED_FORM[candidate.schedule](pipeline)
     return as_schedule(candidate.schedule, candidate_order(candidate))
 
 

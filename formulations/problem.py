@@ -126,6 +126,11 @@ class PlanningProblem:
         return [choice for choice in self.candidates if not choice.is_order_priced]
 
     @property
+    def has_orders(self) -> bool:
+        """Whether the step time of some candidate is that of an order."""
+        return len(self.closed_forms) < len(self.candidates)
+
+    @property
     def prices_groups(self) -> bool:
         """Whether context and expert ranks, copies and uneven batches are priced, which memory of terms allows."""
         return self.latency.prices_mechanisms and self.memory.is_sum_of_terms
@@ -300,6 +305,14 @@ class PlanningProblem:
     def hides_exchange(self, candidate: Candidate) -> bool:
         """Whether exchanges of expert ranks run beside another micro-batch (``taut.formulations.space`` (14))."""
         return self.space.dispatch.overlap and hides_exchange(self.space, self.model, candidate)
+
+    def stage_families(self, candidate: Candidate) -> Ints | None:
+        """Families of a closed form; None where any division is stated, and for orders, which divide into chunks."""
+        return None if candidate.is_order_priced else self.families(candidate)
+
+    def waits_for_later_stages(self, candidate: Candidate) -> bool:
+        """Whether a closed form waits for more stages than the first."""
+        return self.latency.waits_for_every_stage and candidate.pp > 1 and not candidate.is_order_priced
 
     def families(self, candidate: Candidate) -> Ints | None:
         """Families of the divisions that the space states, of all chunks of a candidate; None where any are."""

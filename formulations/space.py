@@ -277,6 +277,11 @@ class Candidate:
         return self.schedule in ORDER_PRICED
 
     @property
+    def effort(self) -> int:
+        """What the search spends on its schedule: 1 on an order, 0 on a closed form, which therefore comes first."""
+        return int(self.is_order_priced)
+
+    @property
     def is_plain(self) -> bool:
         """Whether it has a closed form, tensor groups as blocks, one copy, and the same pipeline in every replica."""
         alike = self.copies == 1 and not self.pipelines_by_type

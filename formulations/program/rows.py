@@ -62,6 +62,7 @@ from taut.formulations.program.program import (
     StrategyProgram,
     kibibytes,
 )
+from taut.formulations.schedules.plan_orders import CLOSED_FORM
 
 ROUNDING = 1e-9
 """Relative allowance for sums of floats; (7) removes only what is worse by more."""
@@ -141,7 +142,7 @@ def strategy_program(options: Sequence[Option]) -> StrategyProgram:
     if not options:
         raise FormulationError("strategy program: there is no option, expected at least one")
     for option in options:
-        if option.candidate.is_order_priced:
+        if option.candidate.schedule not in CLOSED_FORM:
             kind = option.candidate.schedule
             raise FormulationError(f"strategy program: {kind} has no linear step time, expected 1f1b or gpipe")
     for number, option in enumerate(options):

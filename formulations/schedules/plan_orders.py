@@ -40,7 +40,7 @@ from taut.data.spec import Spec
 from taut.errors import FormulationError
 from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.schedules.orders.block import repeat, v_half, v_min
-from taut.formulations.schedules.orders.classic import interleaved, zb_h1, zb_h2
+from taut.formulations.schedules.orders.classic import gpipe, interleaved, one_forward_one_backward, zb_h1, zb_h2
 from taut.formulations.schedules.orders.vshape import zb_v
 from taut.formulations.schedules.orders.words import orders_of
 from taut.formulations.schedules.pipeline import unit_pipeline
@@ -107,6 +107,8 @@ _BUILD: dict[str, Callable[[ScheduleProblem], Schedule]] = {
     "v-half": lambda problem: repeat(problem, v_half(problem.num_devices), "v-half"),
     "v-min": lambda problem: repeat(problem, v_min(problem.num_devices), "v-min"),
 }
+CLOSED_FORM: dict[str, Callable[[ScheduleProblem], Schedule]] = {"1f1b": one_forward_one_backward, "gpipe": gpipe}
+"""Schedules whose time is a sum over stages, and how their orders are made."""
 ORDER_PRICED = tuple(_BUILD)
 """Schedules whose time is that of their order, not a sum over stages."""
 ON_V = ("zb-v", "v-half", "v-min")
@@ -156,6 +158,15 @@ def order_of(schedule: str, pp: int, vpp: int, num_micro_batches: int, words: tu
     pipeline = unit_pipeline(device, num_micro_batches)
     found = _given(pipeline, schedule, given) if words else _BUILD[schedule](pipeline)
     return Order(*found.flat, device)
+
+
+@lru_cache(maxsize=64)
+def passes_of(schedule: str, pp: int, vpp: int, num_micro_batches: int, words: tuple[str, ...] = ()) -> Order:
+    """Order of the passes of any schedule, those with a closed form included."""
+    if (build := CLOSED_FORM.get(schedule)) is None:
+        return order_of(schedule, pp, vpp, num_micro_batches, words)
+    pipeline = unit_pipeline(device_of_chunk(schedule, pp, vpp), num_micro_batches)
+    return Order(*build(pipeline).flat, pipeline.device)
 
 
 def _sized(orders: tuple[Ints, ...], pp: int, num_micro_batches: int) -> tuple[Ints, ...]:

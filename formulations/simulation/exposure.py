@@ -22,14 +22,12 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
-from taut.formulations.latency import memory_bytes
+from taut.formulations.latency import kept_and_held
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import in_flight_counts
 from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT
 from taut.formulations.simulation.operator_graph import OperatorGraph
 from taut.formulations.simulation.operators import KINDS, REDUCE, RETURN, SEND, STREAMS, TIED
 from taut.formulations.strategy import Strategy
-from taut.formulations.tables.memory import weigh_kept
 
 ACTIVITIES = (
     "compute",
@@ -135,7 +133,7 @@ def memory_curves(
 
     ``graph``, ``start``: its tasks and the seconds at which they start.
     """
-    kept, (passes, first, _) = kept_bytes(problem, strategy), graph.order
+    (kept, held), (passes, first, _) = kept_and_held(problem, strategy), graph.order
     begin = start[graph.row[pipeline, :-1]]
     last = graph.last[pipeline]
     end = start[last] + graph.seconds[last]
@@ -143,26 +141,7 @@ def memory_curves(
     change = np.where(forward, 1.0, -1.0) * kept[passes[:, 1]] * (passes[:, 0] != INPUT_GRADIENT)
     moment = np.where(forward, begin, end)
     found = []
-    for base, low, high in zip(_base(problem, strategy, kept).tolist(), first, first[1:], strict=False):
+    for base, low, high in zip(held.tolist(), first, first[1:], strict=False):
         moments = np.concatenate([[0.0], moment[low:high]])
         found.append(Held(moments, base + np.concatenate([[0.0], np.cumsum(change[low:high])])))
     return found
-
-
-def kept_bytes(problem: PlanningProblem, strategy: Strategy) -> Floats:
-    """Bytes that stay of a micro-batch of every chunk until its backward pass, (chunks,)."""
-    candidate, (recompute, first, end) = strategy.candidate, strategy.ranges
-    if not candidate.is_order_priced:
-        return np.asarray(problem.stage_memory(candidate).activation[recompute, first, end], dtype=float)
-    activation = problem.tables(candidate).activation[recompute, first, end]
-    return weigh_kept(problem.memory, recompute, activation).astype(float)
-
-
-def _base(problem: PlanningProblem, strategy: Strategy, kept: Floats) -> Floats:
-    """Bytes that every rank holds throughout, (4)."""
-    candidate = strategy.candidate
-    if not candidate.is_order_priced:
-        return np.asarray(problem.stage_memory(candidate).held[*strategy.ranges], dtype=float)
-    whole = np.array(memory_bytes(problem, strategy), dtype=float)
-    device, counts = problem.device_memory(candidate).device, in_flight_counts(*candidate.order_key)
-    return np.asarray(whole - np.array([(count @ kept[device == d]).max() for d, count in enumerate(counts)]))

@@ -35,7 +35,6 @@ Bang et al. (2024), vTrain, section III: operators, streams, and the graph.
 """
 
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -43,9 +42,7 @@ from taut.data.arrays import Ints
 from taut.errors import FormulationError
 from taut.formulations.gradient_reductions import overlaps
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.orders.classic import gpipe, one_forward_one_backward
-from taut.formulations.schedules.pipeline import sequential, unit_pipeline
-from taut.formulations.schedules.plan_orders import Order, order_of
+from taut.formulations.schedules.plan_orders import Order, passes_of
 from taut.formulations.simulation.cards import Load, alike_on_cards, card_flows, card_loads
 from taut.formulations.simulation.contention import shared_seconds
 from taut.formulations.simulation.layout import Laid, Narrow, Templates, lay_out
@@ -57,20 +54,6 @@ from taut.formulations.simulation.tail import Ended, Tail, appended, tail_of
 from taut.formulations.simulation.templates import pass_templates
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-
-
-def passes_of(candidate: Candidate) -> Order:
-    """Passes of a candidate's devices in order (``taut.formulations.schedules``)."""
-    if candidate.is_order_priced:
-        return order_of(*candidate.order_key)
-    return _classic(candidate.schedule, candidate.pp, candidate.num_micro_batches)
-
-
-@lru_cache(maxsize=64)
-def _classic(schedule: str, pp: int, num_micro_batches: int) -> Order:
-    made = gpipe if schedule == "gpipe" else one_forward_one_backward
-    pipeline = unit_pipeline(sequential(pp), num_micro_batches)
-    return Order(*made(pipeline).flat, pipeline.device)
 
 
 def operator_graph(
@@ -92,7 +75,7 @@ def operator_graph(
     ``FormulationError`` if the problem has another latency model, or expert ranks do what is not simulated.
     """
     _refuse(problem, strategy, share_links=share_links)
-    candidate, order = strategy.candidate, passes_of(strategy.candidate)
+    candidate, order = strategy.candidate, passes_of(*strategy.candidate.order_key)
     prices = Prices(problem, candidate, recompute_communication=recompute_communication)
     replicas = replicas_of(problem, strategy, order.device, devices, every=every_replica)
     loads: list[Load] = []

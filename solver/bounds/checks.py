@@ -129,7 +129,7 @@ def _memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
     """Infinity if no division fits and the witness names the least excess; minus infinity otherwise."""
     excess, stage = ladder.missing(candidate)
     infeasible = excess > 0
-    if not (infeasible or candidate.is_order_priced):
+    if not infeasible and ladder.has(Source.PARTITION, candidate):
         # With two classes of device each stage may fit one of them, and no division the blocks that they have.
         comm, stages = (
             ladder.communication(candidate),

@@ -70,7 +70,7 @@ class Communication:
 
 
 def communication(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Communication:
-    """Least communication of a candidate over all divisions and placements, (1) and (2)."""
+    """Least communication of a closed form over all divisions and placements, (1) and (2)."""
     found = _of_one_class(problem, candidate, best)
     if not _crosses_types(problem, candidate):
         return found
@@ -78,9 +78,14 @@ def communication(problem: PlanningProblem, candidate: Candidate, best: BestLink
 
 
 def _crosses_types(problem: PlanningProblem, candidate: Candidate) -> bool:
-    """Whether a pipeline of a closed form may have hops between types of device."""
-    mixed = len(problem.device_types) > 1 and not candidate.pipelines_by_type
-    return mixed and candidate.pp > 1 and not candidate.is_order_priced
+    """Whether a pipeline may have hops between types of device."""
+    return len(problem.device_types) > 1 and not candidate.pipelines_by_type and candidate.pp > 1
+
+
+def communication_of_order(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Communication:
+    """Least communication of an order over all divisions and placements: its hops, and what follows its passes."""
+    edge, _ = least_edges(problem, candidate, best)
+    return Communication(problem.coefficient("pipeline") * edge, _after_order(problem, candidate, best))
 
 
 def _of_one_class(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Communication:
@@ -89,8 +94,6 @@ def _of_one_class(problem: PlanningProblem, candidate: Candidate, best: BestLink
     optimizer = fixed_seconds(problem, candidate)
     edge, between = least_edges(problem, candidate, best)
     gradients = least_bytes(problem, candidate)[0]
-    if candidate.is_order_priced:
-        return Communication(problem.coefficient("pipeline") * edge, _after_order(problem, candidate, best))
     if problem.latency.rings_are_flat:
         farthest = weight * min(between(k) for k in telling(problem, candidate, best))
         tail = np.full_like(edge, farthest + problem.constant_of(candidate))
@@ -184,11 +187,6 @@ def _expert_seconds(problem: PlanningProblem, candidate: Candidate, rate: float)
     return rate * least_bytes(problem, candidate, problem.gradient_bytes(candidate, "experts"))
 
 
-def waits_for_every_stage(problem: PlanningProblem, candidate: Candidate) -> bool:
-    """Whether a closed form waits for more stages than the first."""
-    return problem.latency.waits_for_every_stage and candidate.pp > 1 and not candidate.is_order_priced
-
-
 def optimizer_per_parameter(problem: PlanningProblem, candidate: Candidate) -> float:
     """Optimizer seconds for a parameter of a tensor rank, on the fastest type or, if all are used, on the slowest."""
     seconds = problem.optimizer_seconds(candidate)
@@ -198,7 +196,7 @@ def optimizer_per_parameter(problem: PlanningProblem, candidate: Candidate) -> f
 def fixed_seconds(problem: PlanningProblem, candidate: Candidate) -> Floats:
     """The calibration's constant, and stage 0's optimizer unless ``later`` has it, by the end of stage 0, (L+1,)."""
     parameters = optimized_parameters(problem.tables(candidate), candidate)[0]
-    if waits_for_every_stage(problem, candidate):
+    if problem.waits_for_later_stages(candidate):
         return np.full(len(parameters), problem.constant_of(candidate))
     return np.asarray(optimizer_per_parameter(problem, candidate) * parameters + problem.constant_of(candidate))
 

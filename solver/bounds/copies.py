@@ -117,10 +117,10 @@ class Divided(NamedTuple):
 
 
 def has_cases(problem: PlanningProblem, candidate: Candidate) -> bool:
-    """Whether a candidate has cases: several copies, or a tied embedding with gathers in the passes."""
+    """Whether a closed form has cases: several copies, or a tied embedding with gathers in the passes."""
     terms = problem.terms(candidate)
     shared = bool(gathers_of(terms)) and tied_bytes(problem, candidate) > 0.0
-    return not in_one_ring(terms) or (shared and not candidate.is_order_priced)
+    return shared or not in_one_ring(terms)
 
 
 def divided(

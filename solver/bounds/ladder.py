@@ -45,13 +45,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.sharding import NO_GATHERS
+from taut.formulations.sharding import NO_GATHERS, GatherRates
 from taut.formulations.space import Candidate, LayersKey
 from taut.formulations.tables.memory import budgets
-from taut.solver.bounds.communication import Communication, communication
+from taut.solver.bounds.communication import Communication, communication, communication_of_order
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.bounds.relaxation import ROUNDING, LayerSeconds, layer_seconds, relaxation_bound
+from taut.solver.bounds.relaxation import (
+    ROUNDING,
+    LayerSeconds,
+    layer_seconds,
+    relaxation_bound,
+    relaxation_of_order,
+)
 from taut.solver.layer_division.memory_excess import Need, division_need
 from taut.solver.order_priced.chunk_memory import memory_of_chunks
 from taut.solver.order_priced.pricing import ROUNDING as ORDER_ROUNDING
@@ -78,11 +84,29 @@ def computation(problem: PlanningProblem, candidate: Candidate) -> Computation:
 
 
 def balance_bound(problem: PlanningProblem, candidate: Candidate, layers: Computation) -> float:
-    """Bound ``balance`` in seconds, (2)."""
+    """Bound ``balance`` of a closed form in seconds, (3)."""
     m, busiest = candidate.num_micro_batches, max(layers.whole / candidate.pp, layers.longest)
-    if candidate.is_order_priced:
-        return (m * busiest + problem.constant_of(candidate)) * (1 - ORDER_ROUNDING)
     return (layers.whole + (m - 1) * busiest + problem.constant_of(candidate)) * (1 - ROUNDING)
+
+
+def balance_of_order(problem: PlanningProblem, candidate: Candidate, layers: Computation) -> float:
+    """Bound ``balance`` of an order in seconds, (3)."""
+    m, busiest = candidate.num_micro_batches, max(layers.whole / candidate.pp, layers.longest)
+    return (m * busiest + problem.constant_of(candidate)) * (1 - ORDER_ROUNDING)
+
+
+class _Closed(NamedTuple):
+    """The bounds of level ``CLOSED_FORM``, which closed forms and orders have each in their own form."""
+
+    balance: Callable[[PlanningProblem, Candidate, Computation], float]
+    communication: Callable[[PlanningProblem, Candidate, BestLinks], Communication]
+    relaxation: Callable[[PlanningProblem, Candidate, Communication, GatherRates, LayerSeconds], float]
+
+
+def _closed(candidate: Candidate) -> _Closed:
+    if candidate.is_order_priced:
+        return _Closed(balance_of_order, communication_of_order, relaxation_of_order)
+    return _Closed(balance_bound, communication, relaxation_bound)
 
 
 class Level(IntEnum):
@@ -125,7 +149,7 @@ class Ladder:
         """Least communication of a candidate; several rungs ask for that of the same or an alike candidate in a row."""
         key = *_degrees(candidate), self.problem.constant_of(candidate)
         if self._latest is None or self._latest[0] != key:
-            self._latest = key, communication(self.problem, candidate, self.links)
+            self._latest = key, _closed(candidate).communication(self.problem, candidate, self.links)
         return self._latest[1]
 
     def missing(self, candidate: Candidate) -> tuple[int, int]:
@@ -173,7 +197,7 @@ class Ladder:
         key = candidate.layers_key
         if key not in self._computations:
             self._computations[key] = computation(self.problem, candidate)
-        return balance_bound(self.problem, candidate, self._computations[key])
+        return _closed(candidate).balance(self.problem, candidate, self._computations[key])
 
     def first(self, candidate: Candidate) -> tuple[float, Source]:
         """Bound ``relaxation`` where it is known, and ``balance`` otherwise."""
@@ -193,7 +217,8 @@ class Ladder:
         alike = *_degrees(candidate), self.problem.constant_of(candidate), recompute, chunks
         if alike not in self._whole_devices:
             comm, layers = self.communication(candidate), self._layer_seconds(candidate)
-            self._whole_devices[alike] = relaxation_bound(self.problem, candidate, comm, gather, layers)
+            relaxation = _closed(candidate).relaxation
+            self._whole_devices[alike] = relaxation(self.problem, candidate, comm, gather, layers)
         return self._whole_devices[alike]
 
     def _layer_seconds(self, candidate: Candidate) -> LayerSeconds:
@@ -207,6 +232,10 @@ class Ladder:
     def rungs(self, candidate: Candidate, through: Level = Level.PLACEMENT) -> "Iterator[Rung]":
         """The rungs that apply to a candidate, up to a level, the weakest first."""
         return (rung for rung in RUNGS if rung.level <= through and rung.applies(self, candidate))
+
+    def has(self, source: Source, candidate: Candidate) -> bool:
+        """Whether the rung of a source applies to a candidate."""
+        return any(rung.source is source and rung.applies(self, candidate) for rung in RUNGS)
 
 
 Applies = Callable[[Ladder, Candidate], bool]

@@ -25,6 +25,7 @@ from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.rack_cases import RackCases, rack_cases
 from taut.solver.bounds.ring_members import has_members
+from taut.solver.result import Source
 
 
 class PartitionData(NamedTuple):
@@ -37,10 +38,12 @@ class PartitionData(NamedTuple):
 
 
 def partition_data(ladder: Ladder, candidate: Candidate) -> PartitionData | None:
-    """The data of a candidate; None if its bound needs more than these."""
+    """The data of a candidate; None if it has no such bound, or the bound needs more than these."""
+    if not ladder.has(Source.PARTITION, candidate):
+        return None
     comm = ladder.communication(candidate)
     apart = candidate.pipelines_by_type or not in_one_ring(ladder.problem.terms(candidate))
-    if candidate.is_order_priced or apart or comm.ring or has_members(ladder.problem, candidate):
+    if apart or comm.ring or has_members(ladder.problem, candidate):
         return None
     gather = least_gather(ladder.problem, candidate, ladder.links)
     stages = partition_problem(ladder.problem, candidate, margin=ladder.margin, gather=gather)

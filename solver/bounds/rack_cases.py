@@ -39,7 +39,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor
 from taut.formulations.space import Candidate
 from taut.formulations.terms import in_one_ring
-from taut.solver.bounds.communication import Communication, fixed_seconds, waits_for_every_stage
+from taut.solver.bounds.communication import Communication, fixed_seconds
 from taut.solver.bounds.least_hops import hops_before, is_single, least_edges
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_division.divide import Partition, solve_partition
@@ -96,7 +96,7 @@ def rack_cases(problem: PlanningProblem, candidate: Candidate, best: BestLinks) 
 
     Returns None where there are no racks, or groups share nodes, or another stage than one after another is waited for.
     """
-    rack = best.racks if waits_for_every_stage(problem, candidate) else None
+    rack = best.racks if problem.waits_for_later_stages(candidate) else None
     if rack is None or not rack.any() or not fill_nodes(problem, candidate):
         return None
     tails = _tails(problem, candidate, best, rack)

@@ -75,26 +75,38 @@ def relaxation_bound(
     layers: LayerSeconds | None = None,
 ) -> float:
     """
-    Bound ``relaxation``: perfect balance over the stages by (2), memory ignored, plus communication.
+    Bound ``relaxation`` of a closed form: perfect balance over the stages by (2), memory ignored, plus communication.
 
     A pass of sharded weights takes at least its gathers and scatters at the rates ``gather``. Seconds of layers
     are computed where they are not given.
     """
     m, layers = candidate.num_micro_batches, layers or layer_seconds(problem, candidate)
-    whole = max(layers.whole, _whole_gathers(problem, candidate, gather))
-    slowest = _slowest_stage(layers, _paces(problem, candidate, layers.by_type))
-    straggler = max(whole / candidate.pp, slowest, layers.longest)
-    if candidate.is_order_priced:
-        computing = _busiest(layers.least, candidate) + candidate.vpp * _least_waits(problem, candidate, gather)
-        busiest = max(straggler, computing)
-        trip = _trip(problem, candidate, layers.seconds)
-        return float((max(m * busiest, trip) + comm.tail[1:].min()) * (1 - ORDER_ROUNDING))
+    whole, straggler = _balanced(problem, candidate, gather, layers)
     cuts = (candidate.pp - 1) * comm.edge[1:-1].min(initial=np.inf) if candidate.pp > 1 else 0.0
     gradients = float(problem.tables(candidate).common[0, -1]) * problem.bytes_per_parameter(candidate) / candidate.pp
     ring = comm.ring * gradients + comm.ring_latency
     if comm.later is not None:
         ring += comm.later.optimizer * float(comm.later.parameters[0, -1]) / candidate.pp
     return float((whole + (m - 1) * straggler + cuts + comm.tail[1:].min() + ring) * (1 - ROUNDING))
+
+
+def relaxation_of_order(
+    problem: PlanningProblem, candidate: Candidate, comm: Communication, gather: GatherRates, layers: LayerSeconds
+) -> float:
+    """Bound ``relaxation`` of an order, (3), with communication; ``gather`` as in ``relaxation_bound``."""
+    computing = _busiest(layers.least, candidate) + candidate.vpp * _least_waits(problem, candidate, gather)
+    busiest = max(_balanced(problem, candidate, gather, layers)[1], computing)
+    passes = max(candidate.num_micro_batches * busiest, _trip(problem, candidate, layers.seconds))
+    return float((passes + comm.tail[1:].min()) * (1 - ORDER_ROUNDING))
+
+
+def _balanced(
+    problem: PlanningProblem, candidate: Candidate, gather: GatherRates, layers: LayerSeconds
+) -> tuple[float, float]:
+    """Least seconds of a micro-batch's passes over all layers, and of the slowest stage, (1) and (2)."""
+    whole = max(layers.whole, _whole_gathers(problem, candidate, gather))
+    slowest = _slowest_stage(layers, _paces(problem, candidate, layers.by_type))
+    return whole, max(whole / candidate.pp, slowest, layers.longest)
 
 
 def _paces(problem: PlanningProblem, candidate: Candidate, by_type: Floats) -> Floats:

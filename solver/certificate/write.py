@@ -101,10 +101,10 @@ def _matters(free: Ladder, proof: Proof, least: float) -> bool:
     return source is Source.BALANCE or seconds < least
 
 
-def _turn(free: Ladder, index: int) -> tuple[bool, float]:
+def _turn(free: Ladder, index: int) -> tuple[int, float]:
     """Closed forms first, each kind by its closed form."""
     candidate = free.problem.candidates[index]
-    return candidate.is_order_priced, free.first(candidate)[0]
+    return candidate.effort, free.first(candidate)[0]
 
 
 def with_plainer(document: dict[str, Any], ties: Sequence[NearTie]) -> dict[str, Any]:

@@ -154,7 +154,8 @@ def diagnose(
     """
     refused = [bound for bound in result.bounds if bound.state is State.INFEASIBLE]
     # Of order-priced candidates the least missing bytes are known less closely.
-    refused = [bound for bound in refused if not bound.candidate.is_order_priced] or refused
+    quickest = min((bound.candidate.effort for bound in refused), default=0)
+    refused = [bound for bound in refused if bound.candidate.effort == quickest]
     nearest = nearest_division(problem, [(_lacking(problem, bound), bound.candidate) for bound in refused])
     with interrupt_requested() as interrupted:
         hosts, given = least_host_room(problem, interrupted), problem

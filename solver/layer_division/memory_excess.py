@@ -56,15 +56,14 @@ def least_excess(problem: PartitionProblem) -> tuple[int, int]:
 def division_need(problem: PlanningProblem, candidate: Candidate) -> Need:
     """The need (1) of a candidate, from its memory alone."""
     allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
-    if candidate.pp == 1 and not candidate.is_order_priced and problem.memory.is_sum_of_terms:
+    if candidate.pp == 1 and problem.memory.is_sum_of_terms:
         # A single stage has all layers, so no other range is asked for.
         kinds = np.flatnonzero(allowed)
         every = np.zeros_like(kinds), np.full_like(kinds, problem.num_layers(candidate))
         return Need(int(problem.bytes_of_stages(candidate, kinds, *every).min()), 0)
     memory = problem.stage_memory(candidate)
-    families = None if candidate.is_order_priced else problem.families(candidate)
     each = memory.held, memory.activation, memory.update, memory.in_flight
-    return _need(*each, families, allowed[:, None, None])
+    return _need(*each, problem.stage_families(candidate), allowed[:, None, None])
 
 
 def _need(

@@ -30,7 +30,6 @@ from taut.formulations.placement import PlacementProblem, placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-from taut.solver.bounds.communication import waits_for_every_stage
 from taut.solver.bounds.computations import Evaluation, partition, placement
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.partition_dominance import PartitionData, dominates, partition_data
@@ -81,7 +80,15 @@ class Refining:
 
     def standing(self, candidate: Candidate) -> Standing:
         """Where a candidate stands."""
-        return self._standing.setdefault(candidate, Standing())
+        if candidate not in self._standing:
+            by_order = candidate.is_order_priced
+            self._standing[candidate] = Standing(self._by_order.divide if by_order else self._partition, by_order)
+        return self._standing[candidate]
+
+    def awaits_partition(self, bound: CandidateBound) -> bool:
+        """Whether a closed form is not divided yet."""
+        at = self.standing(bound.candidate)
+        return at.stage is Stage.DIVIDE and not at.by_order
 
     def awaits_plan(self, bound: CandidateBound) -> bool:
         """Whether a candidate is left that a better plan would let branch."""
@@ -95,7 +102,7 @@ class Refining:
         """Refine a candidate by one step; returns whether another step is left."""
         at = self.standing(bound.candidate)
         if at.stage is Stage.DIVIDE:
-            more = self._by_order.divide(bound, at) if bound.candidate.is_order_priced else self._partition(bound, at)
+            more = at.divide(bound, at)
         elif at.stage is Stage.IMPROVE and at.draft is not None:
             more = self._by_order.improve(bound, at, at.draft)
         elif at.stage is Stage.COVER and at.covering is not None:
@@ -150,7 +157,7 @@ class Refining:
     def _placement(self, bound: CandidateBound, at: Standing, found: Partition) -> bool:
         """Place exactly if that is cheap, and anneal if the gap is not closed, (3)."""
         candidate, at.division, closed = bound.candidate, None, False
-        if candidate.is_order_priced and found.seconds >= self._best.seconds * (1 - self._limits.gap):
+        if at.by_order and found.seconds >= self._best.seconds * (1 - self._limits.gap):
             # No placement is faster than the division at the best links, which a constructed one often attains.
             return True
         computed = placement(self.ladder, candidate)
@@ -166,17 +173,17 @@ class Refining:
             self._best.offer(bound, problem, exact)
             # Where later stages are waited for, the exact longest pipeline and first ring are a bound alone.
             if is_stated(placed.partition.division.layers, self._problem.families(candidate)):
-                found, closed = placed.partition, placed.exact and not waits_for_every_stage(self._problem, candidate)
+                found, closed = placed.partition, placed.exact and not self._problem.waits_for_later_stages(candidate)
         if bound.state is not State.OPEN:
             return False
         covering = None
         if not closed and has_cover(self._problem, candidate):
             covering = CoverSearch(self._problem, candidate, found, self.ladder.links, self._covers)
         # Where the search for ``cover`` anneals pipelines itself, another annealing would find them twice.
-        constructed_best = candidate.is_order_priced and self._problem.cluster.is_uniform
+        constructed_best = at.by_order and self._problem.cluster.is_uniform
         if bound.lower_bound < self._best.seconds and (covering is None or covering.annealed) and not constructed_best:
             self._anneal(bound, found)
-        if len(self._problem.device_types) > 1 and not candidate.is_order_priced:
+        if len(self._problem.device_types) > 1 and not at.by_order:
             self._anneal_cautious(bound)
             for plan in typed_plans(self._problem, candidate, self._limits, self._stopping):
                 self._best.take(bound, plan.strategy, plan.devices)
@@ -213,11 +220,12 @@ class Refining:
         problem = placing(self._problem, bound.candidate, found)
         start = best_start(problem, found.patterns)
         runs = self._annealed(problem, start)
-        if bound.candidate.is_order_priced or not bound.candidate.of_tensor_groups:
+        by_order = self.standing(bound.candidate).by_order
+        if by_order or not bound.candidate.of_tensor_groups:
             # Annealing prices these by a guide alone (``taut.formulations.placement``).
             built = constructed(problem, found.patterns)
             runs = best_of(problem, [built.positions, runs.positions])
-        if bound.candidate.is_order_priced:
+        if by_order:
             runs = improved(problem, runs, seed=self._limits.seed)
         self._best.offer(bound, problem, runs)
 

@@ -38,7 +38,7 @@ from taut.solver.search.conclusion import Bounds, concluded
 from taut.solver.search.first_plans import MOST_PRICED, first_plans, simplest_plans
 from taut.solver.search.incumbent import Best
 from taut.solver.search.refinement import Refining, load_loops
-from taut.solver.search.standing import Priority, Stage, turn
+from taut.solver.search.standing import Priority, turn
 
 MOST_RESORTED = 200
 """Divisions that are tried once a limit came without a plan: a second or two, as each takes some milliseconds."""
@@ -75,17 +75,13 @@ def look_for_any(problem: PlanningProblem, bounds: Bounds, refining: Refining, b
     """Find a plan where a limit came before one, (7): ``best`` has it, and the bounds what was proven on the way."""
     for plan in simplest_plans(problem, [bounds.each[index] for index in bounds.left]):
         best.take(*plan)
-    undivided = [index for index in bounds.left if _awaits_division(bounds.each[index], refining)]
+    undivided = [index for index in bounds.left if refining.awaits_partition(bounds.each[index])]
     undivided.sort(key=lambda index: bounds.each[index].lower_bound)
     for index in undivided[:MOST_RESORTED]:
         if best.incumbent is not None:
             break
         refining.refine(bounds.each[index])
         bounds.note(index)
-
-
-def _awaits_division(bound: CandidateBound, refining: Refining) -> bool:
-    return not bound.candidate.is_order_priced and refining.standing(bound.candidate).stage is Stage.DIVIDE
 
 
 FIRST_DIVIDED = 8
@@ -195,7 +191,7 @@ class _Search:
         stopping, most = self._loop.is_stopping, self._first_plans
         for bound, strategy, devices in first_plans(self._problem, self._bounds.each, stopping, most=most):
             seconds = self._best.take(bound, strategy, devices)
-            if bound.candidate.is_order_priced:
+            if self._refining.standing(bound.candidate).by_order:
                 offered.append((seconds, places[id(bound)]))
         left = {index: True for index in self._bounds.left}
         for _, index in sorted(offered)[: most // FIRST_DIVIDED]:

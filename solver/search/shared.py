@@ -106,9 +106,9 @@ class _Shared:
         self._waiting = sorted(every, key=self._priority, reverse=True)
         self._loop.report("relaxations", work=0)
 
-    def _priority(self, candidate: Candidate) -> tuple[bool, float, bool]:
+    def _priority(self, candidate: Candidate) -> tuple[int, float, bool]:
         """Order in which candidates are sent out, (2); of equal bounds that with sequence parallelism first."""
-        return candidate.is_order_priced, self._bounds[candidate].lower_bound, not candidate.sequence_parallel
+        return candidate.effort, self._bounds[candidate].lower_bound, not candidate.sequence_parallel
 
     @property
     def is_open(self) -> bool:

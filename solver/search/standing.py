@@ -5,6 +5,7 @@ Candidates have classes in the heap of the branch and bound: a good plan of one 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
@@ -34,15 +35,30 @@ class Stage(Enum):
     DONE = 7
 
 
+class Priority(IntEnum):
+    """Classes of candidates, those whose turn comes first before the others."""
+
+    CLOSED_FORM = 0
+    ORDER_PRICED = 1
+    DIVIDED = 2
+    BRANCHING = 3
+
+
+_OF_STAGE = {Stage.DIVIDE: Priority.ORDER_PRICED, Stage.BRANCH: Priority.BRANCHING}
+
+
 @dataclass(slots=True)
 class Standing:
     """
     What the next refinements of a candidate begin with: a division to improve or place, cases, branches.
 
-    ``unbranched`` is the limit in seconds within which the devices of an order have too many options to branch on; None
-    where they have not.
+    ``divide`` raises the bound to that of a division, and returns whether another refinement is left; ``by_order`` is
+    whether it prices an order. ``unbranched`` is the limit in seconds within which the devices of an order have too
+    many options to branch on; None where they have not.
     """
 
+    divide: Callable[[CandidateBound, "Standing"], bool]
+    by_order: bool
     stage: Stage = Stage.DIVIDE
     draft: Partition | None = None
     division: Partition | None = None
@@ -81,18 +97,6 @@ def placing(problem: PlanningProblem, candidate: Candidate, found: Partition) ->
     return placement_problem(problem, Strategy(candidate=candidate, division=found.division))
 
 
-class Priority(IntEnum):
-    """Classes of candidates, those whose turn comes first before the others."""
-
-    CLOSED_FORM = 0
-    ORDER_PRICED = 1
-    DIVIDED = 2
-    BRANCHING = 3
-
-
-_OF_STAGE = {Stage.DIVIDE: Priority.ORDER_PRICED, Stage.BRANCH: Priority.BRANCHING}
-
-
 def turn(bound: CandidateBound, at: Standing) -> tuple[Priority, float]:
     """
     Class of a candidate, and its key in there.
@@ -100,7 +104,7 @@ def turn(bound: CandidateBound, at: Standing) -> tuple[Priority, float]:
     ``bound``: its bound; as long as that is the first one the candidate comes with the closed forms; ``at``: where it
     stands; those that are divided come by the seconds of their division.
     """
-    if bound.source is Source.BALANCE or not bound.candidate.is_order_priced:
+    if bound.source is Source.BALANCE or not at.by_order:
         return Priority.CLOSED_FORM, bound.lower_bound
     priority = _OF_STAGE.get(at.stage, Priority.DIVIDED)
     return priority, at.found_seconds if priority is Priority.DIVIDED else bound.lower_bound

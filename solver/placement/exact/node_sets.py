@@ -69,7 +69,6 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_by_byte
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
-from taut.solver.bounds.communication import waits_for_every_stage
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
@@ -339,7 +338,7 @@ def has_node_sets(problem: PlanningProblem, candidate: Candidate, cache: SubsetC
         pp > 2
         and 1 < dp <= MOST_REPLICAS
         and dp * pp == nodes
-        and waits_for_every_stage(problem, candidate)
+        and problem.waits_for_later_stages(candidate)
         and sum(comb(nodes, dp * x) * comb(dp * x, dp) for x in range(1, pp + 1)) <= MOST_STATES
         and has_joint(problem, candidate, cache)
         and cache.all_differ(problem, candidate)

@@ -74,7 +74,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.formulations.terms import gathers_of
-from taut.solver.bounds.communication import optimizer_per_parameter, waits_for_every_stage
+from taut.solver.bounds.communication import optimizer_per_parameter
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_division.divide import Partition
@@ -423,7 +423,7 @@ def _least_of_cases(cases: Iterable[tuple[Figures, SlotStates]], m: int) -> _Fou
 
 def _least_optimizer(problem: PlanningProblem, candidate: Candidate) -> float:
     """Seconds of the optimizer of an even division, (3)."""
-    if not waits_for_every_stage(problem, candidate):
+    if not problem.waits_for_later_stages(candidate):
         return 0.0
     return (
         optimizer_per_parameter(problem, candidate) * float(problem.tables(candidate).parameters[0, -1]) / candidate.pp

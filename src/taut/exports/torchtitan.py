@@ -19,8 +19,7 @@ import numpy as np
 
 from taut.exports.architecture import NODE
 from taut.exports.job import ExportError, Job
-from taut.formulations.schedules.plan_orders import ON_V
-from taut.formulations.simulation.graph import passes_of
+from taut.formulations.schedules.plan_orders import ON_V, passes_of
 from taut.schedules.torch_csv import orders_csv
 from taut.solver.certificate.document import strategy_of
 
@@ -36,7 +35,7 @@ def schedule_csv(job: Job) -> str:
     >>> print(schedule_csv(Job(plan)).split()[1])
     1F0,1B0,1F1,1B1
     """
-    order = passes_of(strategy_of(job.strategy, job.plan.source).candidate)
+    order = passes_of(*strategy_of(job.strategy, job.plan.source).candidate.order_key)
     return orders_csv(np.split(order.passes, order.first[1:-1]))
 
 

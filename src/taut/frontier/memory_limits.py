@@ -9,13 +9,9 @@ Data: capacity :math:`c_k` of device type k and a limit M, in KiB; the margin's 
 (2) b bytes fit from the least c with :math:`c - \lceil \mu c \rceil - \nu \ge \lceil b/1024 \rceil` on, as the left
     side does not fall when c grows;
 (3) the leanest plan has :math:`b^* = \min` over candidates, divisions into stages and recompute of the fullest stage's
-    bytes, exact by dynamic programming. A limit below that of :math:`b^*` holds no plan; with mixed devices, where
-    stages and types must match as well, neither may one above;
-(4) of a candidate that is priced by its order a lower bound stands for its bytes: the mean over its devices of what a
-    parameter takes, times the model's P, and of what the layers keep for as many micro-batches as every chunk of a
-    device has in flight at once, at least, beside what every device has. With :math:`a` the least bytes that a range
-    keeps for each of its layers, :math:`q_d` those micro-batches and L layers,
-    :math:`b \ge always + (held\,P + a\,L \min_d q_d) / pp`.
+    bytes, exact by dynamic programming, or a lower bound on them (``taut.solver.infeasibility.feasibility`` (5)). A
+    limit below that of :math:`b^*` holds no plan; with mixed devices, where stages and types must match as well,
+    neither may one above.
 """
 
 import math
@@ -29,10 +25,8 @@ from taut.data.memory import MemoryModel
 from taut.data.spec import shorten
 from taut.data.units import GIB, KIB, MOST_GIB
 from taut.errors import FieldError
-from taut.formulations.order_division import chunk_problem
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.space import Candidate
-from taut.solver.infeasibility.feasibility import least_need
+from taut.solver.infeasibility.feasibility import least_bytes
 
 MOST_POINTS = 10_000
 MOST_KIB = 2**50
@@ -90,24 +84,12 @@ class LeastLimit:
 
 
 def least_limit(problem: PlanningProblem) -> LeastLimit:
-    """The least limit that holds a plan, by the bytes of every candidate, (3) and (4)."""
-    need, candidate = min((_least_bytes(problem, candidate), candidate) for candidate in problem.candidates)
+    """The least limit that holds a plan, by the bytes of every candidate, (3)."""
+    (need, exact), candidate = min((least_bytes(problem, candidate), candidate) for candidate in problem.candidates)
     need_kib = -(-need // KIB)
     limit = limit_for(problem.memory, need_kib)
-    how = ", by a bound" if candidate.is_order_priced else ""
+    how = "" if exact else ", by a bound"
     return LeastLimit(need_kib=need_kib, limit_kib=limit, leanest=f"{candidate}{how}")
-
-
-def _least_bytes(problem: PlanningProblem, candidate: Candidate) -> int:
-    """Bytes that the fullest device needs at least, by (3) or (4)."""
-    if not candidate.is_order_priced:
-        return least_need(problem, candidate)
-    given = chunk_problem(problem, candidate, np.zeros(problem.tables(candidate).num_layers + 1), 0.0)
-    first, end = np.triu_indices(given.num_layers + 1, 1)
-    kept = (given.activation[given.recomputes][:, first, end] / (end - first)).min()
-    flights = [counts.min(axis=1).max() for counts in given.counts]
-    whole = given.held * given.parameters[0, -1] + kept * given.num_layers * min(flights)
-    return int(given.always + whole / len(flights))
 
 
 def checked_limits(limits: Iterable[float]) -> list[float]:

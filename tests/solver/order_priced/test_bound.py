@@ -20,10 +20,8 @@ from taut.formulations.schedules.schedule import timetable
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
-from taut.solver.bounds.communication import communication
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.bounds.relaxation import relaxation_bound
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import margin_free_bound, plan_document
 from taut.solver.layer_division.memory_excess import least_excess
@@ -82,7 +80,7 @@ def test_bounds_are_valid_on_random_instances(block: int, own: bool) -> None:
         best = BestLinks(given.links, given.rings)
         for choice in [choice for choice in enumerable(given) if own or choice.order][::4]:
             optimum = enumerate_candidate(given, choice).seconds
-            assert relaxation_bound(given, choice, communication(given, choice, best)) <= optimum * TOLERANCE, seed
+            assert Ladder(given).relaxation(choice) <= optimum * TOLERANCE, seed
             if least_excess(partition_problem(given, choice))[0] > 0:
                 assert optimum == np.inf, (seed, choice)
                 continue

@@ -44,7 +44,8 @@ def test_a_better_plan_lets_a_candidate_branch(monkeypatch: pytest.MonkeyPatch) 
     best = Best(given, Incumbent(strategy=optimum.strategy, devices=optimum.devices, seconds=1.9 * optimum.seconds))
     known = best.incumbent
     assert known is not None
-    refining, at = OrderRefining(given, Limits(gap=0.0), best, Ladder(given)), Standing()
+    refining = OrderRefining(given, Limits(gap=0.0), best, Ladder(given))
+    at = Standing(refining.divide, by_order=True)
     bound = CandidateBound(candidate=candidate, lower_bound=0.0, source=Source.RELAXATION)
     assert refining.divide(bound, at)
     before = bound.lower_bound

@@ -19,7 +19,7 @@ from taut.exports.megatron import flags_text, megatron_flags
 from taut.exports.megatron_bridge import bridge_files, bridge_settings
 from taut.exports.readers import deepspeed_values, module_fields, settings_of_flags, torchtitan_values
 from taut.exports.torchtitan import parallelism, schedule_csv, torchtitan_files
-from taut.formulations.simulation.graph import passes_of
+from taut.formulations.schedules.plan_orders import passes_of
 from taut.schedules.torch_csv import read_torch_csv
 from taut.solver.certificate.document import strategy_of
 from tests.support.launches import (
@@ -199,7 +199,10 @@ def test_orders_of_passes_are_read_back(made: Made, tmp_path: Path) -> None:
     """Every schedule's passes, in the plan's order, on each rank."""
     job = made()
     (tmp_path / "s.csv").write_text(schedule_csv(job))
-    order, found = passes_of(strategy_of(job.strategy, "a plan").candidate), read_torch_csv(tmp_path / "s.csv").orders
+    order, found = (
+        passes_of(*strategy_of(job.strategy, "a plan").candidate.order_key),
+        read_torch_csv(tmp_path / "s.csv").orders,
+    )
     assert len(found) == 2
     assert np.array_equal(np.concatenate(found), order.passes)
     assert [len(rank) for rank in found] == np.diff(order.first).tolist()
