@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.mlperf import BLACKWELL, mlperf
+from benchmarks.mlperf import BLACKWELL, even_stages, mlperf
 from benchmarks.runs import SHAPES, Campaign, Line, accepted, lines_of
 
 
@@ -234,32 +234,76 @@ def megatron_core(path: Path) -> Campaign:
 
 def megatron_bridge(path: Path) -> Campaign:
     """Dense pre-training runs on DGX H100 from Megatron-Bridge's summary; sequence and degrees as stated."""
-    rows = []
-    for line in lines_of(path):
-        shape = SHAPES.get(line["model"].lower().replace("llama3_", "llama3.1_"))
-        if shape is None or line["system"] != "DGX-H100" or line["kind"] != "Pre-Training Performance":
-            continue
-        gpus, degrees = int(line["n_gpus"]), {key: int(line[key]) for key in ("tp", "pp", "cp")}
-        tokens = int(line["gbs"]) * int(line["seq"])
-        rows.append(
-            {
-                "gpu": "h100-80gb",
-                "n_gpus": gpus,
-                **shape,
-                **degrees,
-                "dp": gpus // (degrees["tp"] * degrees["pp"] * degrees["cp"]),
-                "vpp": line["vp"] if line["vp"].isdigit() and degrees["pp"] > 1 else 1,
-                "seq": line["seq"],
-                "micro_batch": line["mbs"],
-                "global_batch": line["gbs"],
-                "zero": 3 if line["fsdp"].isdigit() and int(line["fsdp"]) > 1 else 1,
-                "precision": "bf16" if line["precision"].startswith("BF16") else "fp8",
-                "measured_s": tokens / gpus / float(line["tokens_per_s_per_gpu"].split()[0]),
-            }
-        )
-    kept, left_out = accepted(rows)
+    kept, left_out = accepted([*bridge_rows(path, ("DGX-H100",))])
     source = "NVIDIA-NeMo/Megatron-Bridge docs/performance-summary"
     return Campaign("megatron-bridge-h100", "nemo-h100", "dgx-h100", source, kept, left_out)
+
+
+BRIDGE_BLACKWELL = ("DGX-B200", "DGX-B300", "DGX-GB200", "DGX-GB300")
+BRIDGE_PRECISIONS = {
+    "BF16": "bf16",
+    "FP8": "fp8",
+    "FP8-CS": "fp8",
+    "MXFP8": "mxfp8",
+    "FP8-MX": "mxfp8",
+    "NVFP4": "nvfp4",
+}
+
+
+def megatron_bridge_blackwell(path: Path) -> Campaign:
+    """
+    Dense pre-training runs on Blackwell from Megatron-Bridge's summary, the newest release of each plan.
+
+    Racks are nodes of 64 GPUs. 8B Llama's recipes record whole steps as CUDA graphs. A run of 70B whose table has four
+    stages and no virtual ones is left out: the release before and the one after have five, with the same speed, and
+    without them a quarter of the step would be a bubble.
+    """
+    found: list[dict[str, Any]] = []
+    for values in bridge_rows(path, BRIDGE_BLACKWELL):
+        misprinted = values["pp"] > 1 and values["vpp"] == 1
+        if not misprinted and all(values != {**each, "measured_s": values["measured_s"]} for each in found):
+            found.append(values)
+    kept, left_out = accepted(found)
+    source = "NVIDIA-NeMo/Megatron-Bridge docs/performance-summary"
+    return Campaign("megatron-bridge-blackwell", "megatron-bridge", "", source, kept, left_out, fp8_inputs=True)
+
+
+def bridge_rows(path: Path, systems: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """Megatron-Bridge's dense pre-training runs, newest first, two where a cell has two precisions' speeds."""
+    for line in lines_of(path):
+        shape = SHAPES.get(line["model"].lower().replace("llama3_", "llama3.1_"))
+        if shape is None or line["system"] not in systems or line["kind"] != "Pre-Training Performance":
+            continue
+        gpu, gpus = line["system"].removeprefix("DGX-").lower(), int(line["n_gpus"])
+        hopper = gpu == "h100"
+        # Before October 2025 a line of Blackwell's table has the degrees of two precisions, and names neither.
+        if not hopper and not line["precision"]:
+            continue
+        degrees = {key: int(line[key]) for key in ("tp", "pp", "cp")}
+        chunks = int(line["vp"]) if line["vp"].isdigit() and degrees["pp"] > 1 else 1
+        speeds = [float(each.strip("()")) for each in line["tokens_per_s_per_gpu"].split()]
+        precision = BRIDGE_PRECISIONS.get(line["precision"].split()[0] if line["precision"] else "", "fp8")
+        if hopper:
+            precision = "bf16" if line["precision"].startswith("BF16") else "fp8"
+        values: dict[str, Any] = {
+            "gpu": "h100-80gb" if hopper else gpu,
+            "n_gpus": gpus,
+            **shape,
+            **degrees,
+            "dp": gpus // (degrees["tp"] * degrees["pp"] * degrees["cp"]),
+            "vpp": chunks,
+            "seq": line["seq"],
+            "micro_batch": line["mbs"],
+            "global_batch": line["gbs"],
+            "zero": 3 if line["fsdp"].isdigit() and int(line["fsdp"]) > 1 else 1,
+        }
+        if not hopper:
+            values["gpus_per_node"] = min(64, gpus) if gpu.startswith("gb") else 8
+            values["cuda_graphs"] = shape == SHAPES["llama3.1_8b"]
+            if degrees["pp"] > 1:
+                values["stages"] = " ".join(map(str, even_stages(shape["layers"], degrees["pp"] * chunks)))
+        for each, speed in zip((precision, "mxfp8"), speeds if not hopper else speeds[:1], strict=False):
+            yield {**values, "precision": each, "measured_s": int(line["gbs"]) * int(line["seq"]) / gpus / speed}
 
 
 def checks(folder: Path) -> Iterator[Campaign]:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import taut
 from benchmarks.accuracy import as_table
-from benchmarks.campaigns import megatron_bridge, megatron_core, nvidia, torchtitan
+from benchmarks.campaigns import megatron_bridge, megatron_bridge_blackwell, megatron_core, nvidia, torchtitan
 from benchmarks.expert_rows import expert_runs
 from benchmarks.mlperf import BLACKWELL, mlperf
 from taut.data.cluster import ClusterSpec
@@ -76,7 +76,8 @@ def jobs(folder: Path) -> list[Job]:
 def _runs(folder: Path) -> Iterator[Job]:
     for run in expert_runs(folder, every_release=True):
         yield Job(run.model, "Megatron-Bridge", run.container, run.row)
-    dense = [megatron_bridge(folder / "megatron_bridge_h100_b200_gb200.csv")]
+    bridge = folder / "megatron_bridge_h100_b200_gb200.csv"
+    dense = [megatron_bridge(bridge), megatron_bridge_blackwell(bridge)]
     dense += [nvidia(folder / "nvidia_dgxc_h100.csv", "nemo", precision) for precision in ("bf16", "fp8")]
     dense += [mlperf(folder / "mlperf_dense.csv", kinds) for kinds in ({"H100": "h100", "H200": "h200"}, BLACKWELL)]
     dense += [megatron_core(folder / "megatron_core_h100_model_table.csv")]

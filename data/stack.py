@@ -67,7 +67,7 @@ such a kernel of this stack on another device, or the efficiency that the device
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
@@ -186,12 +186,18 @@ def calibration_for(
     own = [one for one in known if one.precision in (None, *alike)]
     # Recipes of narrow products differ in the products alone, whose seconds are those of the recipe anyway.
     every = own or [one for one in known if one.precision in QUANTIZED and precision in QUANTIZED]
-    every.sort(key=lambda one: (distance(one.device, types), one.nodes not in (nodes, "any")))
+    every.sort(key=lambda one: (distance(one.device, types), one.device not in types, one.nodes not in (nodes, "any")))
     if not every:
         return None
-    first = every[0] if own and every[0].device in types else borrowed(every[0])
-    nearest = {name: min(every, key=lambda one: distance(one.device, {name: types[name]})) for name in sorted(types)}
+    first = every[0] if own and every[0].device in types else borrowed(every[0], types.values(), precision)
+    nearest = {name: _nearest(every, types[name]) for name in sorted(types)}
     return first.beside({name: one for name, one in nearest.items() if one.name != first.name})
+
+
+def _nearest(every: Iterable[Calibration], device: DeviceSpec) -> Calibration:
+    """The first calibration of a device, or of the one nearest to it."""
+    types = {device.name: device}
+    return min(every, key=lambda one: (distance(one.device, types), one.device != device.name))
 
 
 def distance(name: str, types: Mapping[str, DeviceSpec]) -> float:
@@ -224,9 +230,41 @@ def fused(calibration: Calibration, known: Iterable[Calibration]) -> Calibration
     )
 
 
-def borrowed(calibration: Calibration) -> Calibration:
-    """A calibration's coefficients for any device: without band and runs, which are of where it was fitted."""
+OVER_INFERENCE = {"gemm": 1.08, "attention": 0.95}
+"""
+Seconds of kernels in training over what tables of inference say of them, on H100: products of layers forward and both
+gradients, and cuDNN's attention forward and backward at 8,192 tokens (``benchmarks/torch_operators.py``).
+"""
+
+
+def borrowed(
+    calibration: Calibration, devices: Iterable[DeviceSpec] = (), precision: Precision | None = None
+) -> Calibration:
+    """
+    A calibration's coefficients for any device: without band and runs, which are of where it was fitted.
+
+    A fit beside operators of inference holds in its coefficients what kernels of training take longer. For devices
+    whose kernels of training were measured this is taken out, in half precision and of attention in all.
+    """
     words = f"losses of {calibration.device}, as none are known here; {calibration.source}"
+    coefficients, trained = {**calibration.coefficients}, [_training(device.name) for device in devices]
+    for term, share in OVER_INFERENCE.items():
+        narrow = term == "gemm" and precision is not None and precision not in HALF
+        if trained and all(each.get(term) for each in trained) and not narrow and not _training(calibration.device):
+            coefficients[term] = max(1.0, coefficients[term] / share)
     return calibration.model_copy(
-        update={"device": "", "residuals": {}, "mape": None, "samples": 0, "seen": None, "source": words}
+        update={
+            "device": "",
+            "coefficients": coefficients,
+            "residuals": {},
+            "mape": None,
+            "samples": 0,
+            "seen": None,
+            "source": words,
+        }
     )
+
+
+def _training(device: str) -> Mapping[str, Any]:
+    """Coefficients of a catalog device's kernels of training, none where it has none."""
+    return catalog_section("operators").get(device, {}).get("training") or {}

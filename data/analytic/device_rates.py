@@ -14,11 +14,15 @@ mxfp8          fitted, (2): one scale for 32, on Blackwell                 1 + 1
 nvfp4          fitted, (2): one scale for 16, on Blackwell                 1/2 + 1/16
 =============  ==========================================================  ====================================
 
-(1) Coefficients of FLOP are multiplied by :math:`P_{16} / P`, and those of traffic by the width of a number. Nothing
-    was fitted, but three calibrations of training in fp8 on H100 find 1.1 to 1.5 times these seconds, and 1.1 to 1.3
-    times those in bf16, where scales are a step old and casts are fused into norms. Tables of inference in fp8, which
-    find a scale for each product, are 1.6 times as long. Products of experts take their scales by blocks as measured:
-    no grouped product with one scale was, and runs of NVIDIA's with either recipe are as fast.
+In half precision products and attention are those of kernels of training where any were measured, and attention is so
+in every recipe.
+
+(1) Coefficients of FLOP are multiplied by :math:`P_{16} / P`, and those of traffic by the width of a number. They are
+    those of inference. Nothing was fitted, but three calibrations of training in fp8 on H100 find 1.1 to 1.5 times
+    these seconds, and 1.1 to 1.3 times those in bf16, where scales are a step old and casts are fused into norms; runs
+    on Blackwell find 1.0 to 1.1 times. Tables of inference in fp8, which find a scale for each product, are 1.6 times
+    as long. Products of experts take their scales by blocks as measured: no grouped product with one scale was, and
+    runs of NVIDIA's with either recipe are as fast.
 (2) The coefficients of the operator model's products fitted to those of the recipe, with the cast of their inputs, and
     P in the place of :math:`P_{16}`. Without such a fit, (1).
 (3) What a product keeps for its weight gradient is its input as cast, beside what attention and the activation function
@@ -41,7 +45,7 @@ from numpy.typing import ArrayLike
 from taut.data.analytic.kernel_floors import BestRate, best_bandwidth, fastest_kernels
 from taut.data.analytic.operator_times import ELEMENT, OperatorModel
 from taut.data.arrays import Floats
-from taut.data.device import QUANTIZED, DeviceSpec, Precision
+from taut.data.device import HALF, QUANTIZED, DeviceSpec, Precision
 from taut.data.layers.layer_factor import LayerFactor
 
 ELEMENT_BYTES: dict[Precision, int] = {
@@ -180,8 +184,9 @@ def rates_of(
     chosen, head = stated if operators is None else operators, None
     if precision in QUANTIZED and precision != "fp8" and "bf16" in device.peak_tflops:
         head = stated_operators(device, "bf16") if operators is None else operators
+        head = in_precision(head, device, "bf16") if isinstance(head, OperatorModel) else head
     if isinstance(chosen, OperatorModel):
-        chosen = _in_precision(chosen, device, precision)
+        chosen = in_precision(chosen, device, precision)
     rated = chosen if isinstance(chosen, OperatorModel) else stated
     as_cast = precision == "fp8" and fp8_inputs
     rates = Rates(
@@ -236,19 +241,23 @@ def stated_operators(device: DeviceSpec, precision: Precision) -> OperatorModel:
     )
 
 
-def _in_precision(model: OperatorModel, device: DeviceSpec, precision: Precision) -> OperatorModel:
-    """The model with its products fitted to the recipe, or at another precision's peak and width, (1) and (2)."""
+def in_precision(model: OperatorModel, device: DeviceSpec, precision: Precision) -> OperatorModel:
+    """The model with its products fitted to training or the recipe, or at another peak and width, (1) and (2)."""
     faster = (device.peak_flops(precision) or model.peak) / model.peak
     core = (device.attention_flops(precision) or model.peak) / model.peak
     wider = ELEMENT_BYTES[precision] / ELEMENT
     gemm = {"product": 1 / faster, "sustained": 1 / faster, "output": wider, "inputs": wider, "launch": 1.0}
     attention = {"product": 1 / core, "scores": 1 / core, "traffic": wider, "launch": 1.0}
-    products = model.recipes.get(precision) or model
-    grouped = (model.recipes.get("fp8-blockwise") or model) if precision == "fp8" else products
+    trained = model.training
+    products = (trained if precision in HALF else None) or model.recipes.get(precision) or model
+    cores = trained if trained is not None and trained.attention else model
+    narrow = model.recipes.get(precision) or model
+    grouped = (model.recipes.get("fp8-blockwise") or model) if precision == "fp8" else narrow
     return model.model_copy(
         update={
             "gemm": {term: value * gemm[term] for term, value in products.gemm.items()},
             "grouped": {term: value * gemm[term] for term, value in grouped.grouped.items()},
-            "attention": {term: value * attention[term] for term, value in model.attention.items()},
+            "attention": {term: value * attention[term] for term, value in cores.attention.items()},
+            "attention_backward": {term: value * attention[term] for term, value in cores.attention_backward.items()},
         }
     )

@@ -257,13 +257,15 @@ def _said(device: DeviceSpec, model: Operators | None, precision: Precision) -> 
             f"of peak, {beside} (no operator model was fitted)"
         )
     recipe = model.recipes.get(precision)
-    products = recipe.gemm_error if recipe else model.gemm_error
+    trained = model.training
+    products = (trained if precision in HALF else None) or recipe or model
+    cores = trained if trained is not None and trained.attention else model
     errors = ", ".join(
         f"{name} off by {100 * error.mean:.1f}%"
-        for name, error in (("products", products), ("attention", model.attention_error))
+        for name, error in (("products", products.gemm_error), ("attention", cores.attention_error))
         if error is not None
     )
-    assumed = recipe.assumed if recipe else ""
+    assumed = products.assumed if products is not model else ""
     if not recipe and precision not in HALF:
         assumed = f"carried from half precision to {precision} unfitted"
     said = ", ".join(part for part in (errors and f"{errors} on unseen shapes", assumed) if part)

@@ -19,12 +19,14 @@ A causal attention core over :math:`b` samples of :math:`s` tokens with :math:`a
 the products, counted over the full square as in ``taut.data.model``; the work on each score; queries, keys, values and
 output; and the launch. Its backward pass makes five products where the forward pass makes two:
 
-(3) :math:`5 / 2` times the forward time (FlashAttention-2, arXiv 2307.08691, section 4.1).
+(3) :math:`5 / 2` times the forward time (FlashAttention-2, arXiv 2307.08691, section 4.1), or, where the backward pass
+    was measured, the terms of (2) with coefficients of its own.
 
 A layer's input gradient is the product :math:`(m, k, n)` and its weight gradient :math:`(n, k, m)` in the order of
 (1). The terms are linear in the coefficients, so seconds stay linear in a calibration's. ``benchmarks/operators.py``
 fits them to public operator tables of half-precision kernels, and those of (1) again to products in narrower formats,
-with the cast of their input from bf16.
+with the cast of their input from bf16. These tables are of inference. Where kernels of training were measured, half
+precision has their coefficients (``benchmarks/training_operators.py``).
 """
 
 from collections.abc import Mapping
@@ -98,26 +100,55 @@ class RecipeProducts(Spec):
         return self
 
 
+class TrainingKernels(Spec):
+    """
+    Coefficients of (1) to (3) for kernels of training in half precision.
+
+    Attention is that of inference where none is stated; ``assumed`` says what was not measured.
+    """
+
+    gemm: dict[str, NotNegative]
+    attention: dict[str, NotNegative] = {}
+    attention_backward: dict[str, NotNegative] = {}
+    gemm_error: FitError | None = None
+    attention_error: FitError | None = None
+    attention_backward_error: FitError | None = None
+    source: str = ""
+    assumed: str = ""
+
+    @model_validator(mode="after")
+    def _complete(self) -> "TrainingKernels":
+        _check_terms("gemm", self.gemm, GEMM_TERMS)
+        for name in ("attention", "attention_backward"):
+            if self.attention or self.attention_backward:
+                _check_terms(name, getattr(self, name), ATTENTION_TERMS)
+        return self
+
+
 class OperatorModel(RecipeProducts):
     """
     Coefficients of (1) and (2) for one device, with the peak rates that they are relative to.
 
-    ``recipes`` holds those of products in narrower formats by precision. ``source`` says what was fitted, ``assumed``
-    what was not; an error is None where nothing was fitted. ``best`` are the best measured rates of the device's
-    kernels (``taut.data.analytic.kernel_floors``).
+    ``recipes`` holds those of products in narrower formats by precision, ``training`` those of kernels of training in
+    half precision. ``source`` says what was fitted, ``assumed`` what was not; an error is None where nothing was
+    fitted. ``best`` are the best measured rates of the device's kernels (``taut.data.analytic.kernel_floors``).
     """
 
     device: str
     peak_tflops: Positive
     memory_bandwidth_gbytes: Positive
     attention: dict[str, NotNegative]
+    attention_backward: dict[str, NotNegative] = {}
     attention_error: FitError | None = None
     recipes: dict[Precision, RecipeProducts] = {}
+    training: TrainingKernels | None = None
     best: list[BestRate] = []
 
     @model_validator(mode="after")
     def _complete_attention(self) -> "OperatorModel":
         _check_terms("attention", self.attention, ATTENTION_TERMS)
+        if self.attention_backward:
+            _check_terms("attention_backward", self.attention_backward, ATTENTION_TERMS)
         return self
 
     @property
@@ -160,9 +191,7 @@ class OperatorModel(RecipeProducts):
         of the keys, channels of a head, and tokens that one token attends to (all unless stated). Returns seconds, in
         the common shape.
         """
-        sizes = (batch, seq, heads, kv_heads, head_dim, seq if window is None else window)
-        terms = attention_terms(*sizes, self.peak, self.memory_bandwidth)
-        return _weighted(terms, [self.attention[term] for term in ATTENTION_TERMS])
+        return self._core(self.attention, batch, seq, heads, kv_heads, head_dim, window)
 
     def attention_backward_seconds(
         self,
@@ -174,7 +203,24 @@ class OperatorModel(RecipeProducts):
         window: ArrayLike | None = None,
     ) -> Floats:
         """Seconds of attention cores backward, (3); sizes and shape as of ``attention_seconds``."""
-        return ATTENTION_BACKWARD * self.attention_seconds(batch, seq, heads, kv_heads, head_dim, window)
+        sizes = (batch, seq, heads, kv_heads, head_dim, window)
+        if self.attention_backward:
+            return self._core(self.attention_backward, *sizes)
+        return ATTENTION_BACKWARD * self._core(self.attention, *sizes)
+
+    def _core(
+        self,
+        coefficients: Mapping[str, float],
+        batch: ArrayLike,
+        seq: ArrayLike,
+        heads: ArrayLike,
+        kv_heads: ArrayLike,
+        head_dim: ArrayLike,
+        window: ArrayLike | None,
+    ) -> Floats:
+        sizes = (batch, seq, heads, kv_heads, head_dim, seq if window is None else window)
+        terms = attention_terms(*sizes, self.peak, self.memory_bandwidth)
+        return _weighted(terms, [coefficients[term] for term in ATTENTION_TERMS])
 
 
 def _weighted(terms: Floats, coefficients: list[float]) -> Floats:

@@ -59,11 +59,12 @@ def test_a_record_is_written_and_read_back() -> None:
 
 
 def test_calibrations_of_the_catalog_say_what_their_runs_have_been() -> None:
-    """Those of experts have seen expert ranks; for another device the runs do not speak."""
+    """Those of experts have seen expert ranks; for another device the runs do not speak, nor for formats of none."""
     for name, each in catalog_calibrations().items():
         assert each.seen is not None, name
         assert (each.seen.ep[1] > 1) == each.experts, name
-        assert each.precision is None or each.precision in each.seen.precision, name
+        none = each.precision is not None and each.precision not in each.seen.precision
+        assert none == each.source.startswith(f"no run in {each.precision}"), name
         assert borrowed(each).seen is None
     bf16 = catalog_calibrations()["nemo-h100-bf16"]
     assert Calibration.parse({"name": bf16.name, **bf16.model_dump(mode="json", exclude={"name"})}, "x") == bf16

@@ -14,7 +14,7 @@ from taut.data.catalog.devices import catalog_device
 from taut.data.costs import CostRow
 from taut.data.device import DeviceSpec, Precision
 from taut.data.load import load_model, load_stack
-from taut.data.stack import SCHEDULES, calibration_for, distance, fused
+from taut.data.stack import SCHEDULES, borrowed, calibration_for, distance, fused
 from taut.errors import DataError
 
 
@@ -99,10 +99,30 @@ def test_costs_of_two_types_are_those_of_each_alone() -> None:
 def test_losses_of_another_device_are_taken_over_without_their_band() -> None:
     """A device that the stack was not measured on gets the coefficients, no errors, and a source that says so."""
     known = [catalog_calibrations()[name] for name in load_stack("megatron-core").calibrations]
-    taken = calibration_for(known, [catalog_device("b200-180gb")], "bf16", many_nodes=True)
+    taken = calibration_for(known, [catalog_device("h200-141gb")], "bf16", many_nodes=True)
     assert taken is not None and taken.device == "" and taken.residuals == {}
     assert taken.coefficients == catalog_calibrations()["nemo-h100-bf16"].coefficients
     assert taken.source.startswith("losses of h100-80gb")
+
+
+def test_what_training_adds_to_inference_is_not_priced_twice() -> None:
+    """On B200 kernels of training were measured, so 1.2 of H100 is 1.2 / 1.08 there, at least 1; not in fp8."""
+    b200, given = catalog_device("b200-180gb"), catalog_calibrations()["nemo-h100-bf16"]
+    given = given.model_copy(update={"coefficients": {**given.coefficients, "gemm": 1.2, "attention": 0.9}})
+    taken = borrowed(given, [b200], "bf16")
+    assert taken["gemm"] == pytest.approx(1.2 / 1.08) and taken["attention"] == 1.0
+    assert taken.coefficients == {**given.coefficients, "gemm": taken["gemm"], "attention": 1.0}
+    assert borrowed(given, [b200], "fp8")["gemm"] == 1.2
+    for devices in ([], [catalog_device("h200-141gb")], [b200, catalog_device("h200-141gb")]):
+        assert borrowed(given, devices, "bf16").coefficients == given.coefficients
+
+
+def test_calibrations_of_a_device_come_before_its_likes() -> None:
+    """GB200 and GB300 state the same rates in half precision, and each has coefficients of its own."""
+    known = [catalog_calibrations()[name] for name in load_stack("megatron-core").calibrations]
+    for device in ("gb200-186gb", "gb300-279gb"):
+        taken = calibration_for(known, [catalog_device(device)], "fp8", many_nodes=True)
+        assert taken is not None and taken.device == device and taken.has_band
 
 
 @pytest.mark.parametrize(
@@ -111,7 +131,7 @@ def test_losses_of_another_device_are_taken_over_without_their_band() -> None:
         ("a100-40gb", "megatron-deepspeed-a100-many"),
         ("v100-32gb", "megatron-deepspeed-a100-many"),
         ("h200-141gb", "nemo-h100-bf16"),
-        ("b300-270gb", "nemo-h100-bf16"),
+        ("gh200-96gb", "nemo-h100-bf16"),
     ],
 )
 def test_losses_are_those_of_the_nearest_device(device: str, name: str) -> None:
@@ -142,13 +162,16 @@ def test_attention_in_one_kernel_is_priced_by_runs_that_had_it() -> None:
 
 
 def test_losses_in_fp8_stand_for_recipes_that_nothing_is_known_of() -> None:
-    """In nvfp4 the losses are those of fp8 without their band, even on its own device; half precision stays apart."""
+    """By blocks the losses are those of fp8 without their band, even on its own device; half precision stays apart."""
     known = [catalog_calibrations()[name] for name in load_stack("megatron-core").calibrations]
-    asked: list[tuple[str, Precision]] = [("b200-180gb", "nvfp4"), ("h100-80gb", "fp8-blockwise")]
-    for device, precision in asked:
+    asked: list[tuple[str, Precision, str]] = [
+        ("b200-180gb", "fp8-blockwise", "megatron-bridge-fp8-b200"),
+        ("h100-80gb", "fp8-blockwise", "nemo-h100-fp8"),
+    ]
+    for device, precision, name in asked:
         taken = calibration_for(known, [catalog_device(device)], precision, many_nodes=True)
         assert taken is not None and taken.device == "" and taken.residuals == {}
-        assert taken.coefficients == catalog_calibrations()["nemo-h100-fp8"].coefficients
+        assert taken.coefficients == catalog_calibrations()[name].coefficients
     assert calibration_for(known[-1:], [catalog_device("h100-80gb")], "fp32", many_nodes=True) is None
 
 

@@ -191,7 +191,7 @@ def _calibration(
     # A stack that was measured in another precision alone still knows the device's links and launches best.
     chosen = (fitting or known)[0]
     here = chosen.device in ("", device.name)
-    return chosen if here else borrowed(chosen).model_copy(update={"cluster": ""})
+    return chosen if here else borrowed(chosen, [device], precision).model_copy(update={"cluster": ""})
 
 
 def find_device(name: str) -> DeviceSpec:

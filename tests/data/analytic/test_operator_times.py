@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from taut.data.analytic.device_rates import in_precision
 from taut.data.analytic.operator_times import ATTENTION_BACKWARD, ATTENTION_TERMS, GEMM_TERMS, OperatorModel
 from taut.data.catalog.builtin import catalog_operators
-from taut.data.catalog.devices import catalog_devices
+from taut.data.catalog.devices import catalog_device, catalog_devices
 from taut.errors import DataError
 
 GEMM = {"product": 2.0, "sustained": 1.0, "output": 0.5, "inputs": 0.25, "launch": 1e-6}
@@ -106,3 +107,31 @@ def test_shipped_models_err_on_the_public_tables_as_they_say(table: str) -> None
     assert len(errors) == found.gemm_error.samples
     assert errors.mean() <= found.gemm_error.mean + 1e-3
     assert len(GEMM_TERMS) == 5 and len(ATTENTION_TERMS) == 4
+
+
+def test_kernels_of_training_stand_for_inference_in_half_precision() -> None:
+    """On B200 products and attention in bf16 are those of training, attention in fp8 too, and products in fp8 not."""
+    model, device = catalog_operators()["b200-180gb"], catalog_device("b200-180gb")
+    assert model.training is not None
+    half, narrow = in_precision(model, device, "bf16"), in_precision(model, device, "fp8")
+    assert half.gemm == model.training.gemm and half.attention == narrow.attention == model.training.attention
+    assert half.attention_backward == model.training.attention_backward
+    assert narrow.gemm["product"] == pytest.approx(model.gemm["product"] / 2)
+    sizes = (1, 4096, 64, 8, 128)
+    assert half.attention_backward_seconds(*sizes) != pytest.approx(2.5 * half.attention_seconds(*sizes))
+    # SimuMax states 0.645, 0.498 and 0.598 of 2,250 TFLOP/s for the passes of this product, and 0.872 and 0.729 for
+    # this attention.
+    passes = sum(half.gemm_seconds(*each) for each in ((4096, 10240, 8192), (4096, 8192, 10240), (10240, 8192, 4096)))
+    flop = 2 * 4096 * 10240 * 8192 / 2.25e15
+    assert passes == pytest.approx(flop / 0.645 + flop / 0.498 + flop / 0.598, rel=0.15)
+    core = 4 * 64 * 4096**2 * 128 / 2.25e15
+    assert half.attention_seconds(*sizes) == pytest.approx(core / 0.872, rel=0.2)
+    assert half.attention_backward_seconds(*sizes) == pytest.approx(2.5 * core / 0.729, rel=0.2)
+
+
+def test_a_device_without_kernels_of_training_has_those_of_inference() -> None:
+    """H100's model is unchanged in bf16; a GB200 has what training adds on B200, and its own attention."""
+    h100, gb200 = catalog_operators()["h100-80gb"], catalog_operators()["gb200-186gb"]
+    assert in_precision(h100, catalog_device("h100-80gb"), "bf16").gemm == h100.gemm
+    half = in_precision(gb200, catalog_device("gb200-186gb"), "bf16")
+    assert half.gemm["product"] > gb200.gemm["product"] and half.attention == gb200.attention
