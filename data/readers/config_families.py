@@ -45,6 +45,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
         *("gemma3n", "gemma3n_text", "gemma4", "gemma4_text", "gemma4_assistant"),
         *("gemma4_unified", "gemma4_unified_assistant", "gemma4_unified_text"),
     ),
+    "a model that transformers itself does not build": ("cohere_compass_text",),
     "a model of bytes": ("blt",),
     "a model with a layer before its head": ("modernbert-decoder",),
     "a recurrent model": ("rwkv", "rwkv5", "rwkv6", "rwkv7", "retnet"),
@@ -71,7 +72,7 @@ _UNUSUAL = {
 _GATED_ACTIVATIONS = ("silu", "swish", "swiglu", "geglu", "silu_glu")
 _GATED = (
     *("gemma", "gemma2", "gemma3_text", "grok-1", "dbrx", "vaultgemma", "bitnet", "cpmant", "moshi"),
-    *("cohere_compass_text", "chatglm", "qwen"),
+    *("chatglm", "qwen"),
 )
 """Types that call their gated activation by the name of a plain one, or keep it elsewhere."""
 _PLAIN = ("apertus", "apertus1p5_text", "arcee", "nemotron", "jais2", "nanochat", "ctrl")

@@ -110,7 +110,9 @@ def _shared(values: Mapping[str, Any], width: Any) -> Any:
     shared = first(values, "shared_width")
     if shared is not None:
         return shared
-    number = first(values, "shared") or (0 if values.get("intermediate_size_mlp") is None else 1)
+    number = first(values, "shared")
+    if number is None:
+        number = int(values.get("intermediate_size_mlp") is not None or values.get("model_type") == "hunyuan_v1_moe")
     return number * width if isinstance(number, int) and isinstance(width, int) else number
 
 

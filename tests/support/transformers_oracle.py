@@ -1,0 +1,216 @@
+"""
+What transformers builds from a file, beside what taut reads from it.
+
+Every causal type of transformers is built on PyTorch's meta device, where no parameter takes memory, from the
+configuration that its class makes by default and from small changes of it. The parameters of the language model are
+summed in all and by part. Parts are matrices alone; norms and biases count in all.
+
+``python -m tests.support.transformers_oracle`` prints a line for every case; with ``table`` the page of the docs.
+"""
+
+import json
+import os
+import re
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from taut.data.model import ModelSpec
+from taut.data.readers.config_families import REFUSED
+from taut.data.readers.huggingface import read_config
+from taut.errors import DataError
+
+TOLERANCE = 1e-3
+PARTS = ("total", "embedding", "attention", "experts", "shared", "head")
+_BESIDE = re.compile(r"vision|audio|image|img|visual|projector|vqmodel|codec|patch|embed_tokens_extend")
+_NAMES = {
+    "head": re.compile(r"^lm_head|^embed_out|^output_projection"),
+    "shared": re.compile(r"shared_expert|shared_mlp|residual_mlp"),
+    "experts": re.compile(r"experts\.|moe\.(in|out)put_linear|block_sparse_moe\.(in|out)put_linear"),
+    "embedding": re.compile(
+        r"embed_tokens|wte|wpe|word_embeddings|embed_positions|tok_embeddings|input_embedding|segment_embedding|"
+        r"embed_in|tokens_embed|positions_embed|transformer\.w\.weight|embeddings\.weight"
+    ),
+    "attention": re.compile(r"attn|attention|self_att\b|self_att\.|mixer"),
+}
+_ROUTER = re.compile(r"router|gate\.weight|classifier|shared_expert_gate|gate\.wg")
+_REQUIRED = frozenset(
+    (
+        *("model_type", "hidden_size", "n_embd", "d_model", "num_hidden_layers", "n_layer", "num_layers", "n_layers"),
+        *("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads", "vocab_size", "seq_length"),
+        *("max_position_embeddings", "n_positions", "max_seq_len", "model_max_length"),
+    )
+)
+
+
+class Case(NamedTuple):
+    """A configuration: its type, what was changed, and the file with every field, or without what is usual."""
+
+    family: str
+    change: str
+    values: dict[str, Any]
+    parts: dict[str, int]
+
+
+class Outcome(NamedTuple):
+    """What taut made of a case: ``read``, ``refused`` or ``misread``, and in which words."""
+
+    case: Case
+    kind: str
+    words: str
+
+
+def types() -> list[str]:
+    """Causal types that this release of transformers has."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    return list(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+
+
+def cases(family: str) -> Iterator[Case]:
+    """The default configuration of a type and small changes of it; what its class refuses is left out."""
+    from transformers import CONFIG_MAPPING
+
+    config_class, needed = CONFIG_MAPPING[family], _NEEDED.get(family, {})
+    changes: dict[str, dict[str, Any]] = {"as it is": needed}
+    try:
+        usual = config_class(**needed)
+        heads, kv_heads, experts = (getattr(usual, name, None) for name in _CHANGED)
+    except Exception:  # The class has no default, or layers of several shapes; nothing small to change.
+        usual, heads, kv_heads, experts = None, None, None, None
+    base: dict[str, Any] = {} if usual is None or _is_nested(usual) else {**needed, "num_hidden_layers": 4}
+    if base:
+        changes["4 layers"] = base
+        if isinstance(heads, int) and isinstance(kv_heads, int) and not getattr(usual, "kv_lora_rank", None):
+            changes["grouped heads"] = {**base, "num_key_value_heads": max(heads // 4, 1)}
+        tied = bool(getattr(usual, "tie_word_embeddings", False))
+        changes["untied" if tied else "tied"] = {**base, "tie_word_embeddings": not tied}
+        if isinstance(experts, int) and experts > 8:
+            changes["half the experts"] = {**base, "num_local_experts": experts // 2}
+    for words, change in changes.items():
+        try:
+            config = config_class(**change)
+            parts = _parts_of(config)
+        except Exception:  # The class refuses the change, or its model cannot be built without a device.
+            continue
+        full = json.loads(json.dumps(config.to_dict(), default=str))
+        yield Case(family, words, full, parts)
+        if change and words == "4 layers":
+            yield Case(family, f"{words}, usual fields left out", _without_usual(full, config_class), parts)
+
+
+_NEEDED: dict[str, dict[str, Any]] = {
+    "deepseek_v2": {"num_experts_per_tok": 6, "moe_intermediate_size": 1408},
+    "dots1": {"n_routed_experts": 32, "n_shared_experts": 2, "num_experts_per_tok": 4, "first_k_dense_replace": 1},
+    "glm4_moe": {"head_dim": 128},
+    "hunyuan_v1_dense": {"head_dim": 128, "num_key_value_heads": 8},
+    "hunyuan_v1_moe": {"head_dim": 128, "num_key_value_heads": 8, "num_experts": 16, "moe_topk": 2},
+    "ministral": {"head_dim": 128},
+    "nemotron": {"num_key_value_heads": 8, "head_dim": 128},
+}
+"""What a type's configuration must state, because its class builds no model from its own defaults."""
+_CHANGED = ("num_attention_heads", "num_key_value_heads", "num_local_experts")
+
+
+def _is_nested(config: Any) -> bool:
+    return any(isinstance(value, dict) and "vocab_size" in value for value in config.to_dict().values())
+
+
+def _without_usual(values: Mapping[str, Any], config_class: Any) -> dict[str, Any]:
+    """A file without optional fields that have the default of its class, as files are published."""
+    usual = {name: getattr(config_class, name, None) for name in values}
+    return {name: value for name, value in values.items() if name in _REQUIRED or value != usual[name]}
+
+
+def _parts_of(config: Any) -> dict[str, int]:
+    """Parameters of the language model in all and by part."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    model.tie_weights()
+    found, seen = dict.fromkeys(PARTS, 0), set()
+    for name, parameter in model.named_parameters():
+        if id(parameter) in seen or _BESIDE.search(name):
+            continue
+        seen.add(id(parameter))
+        found["total"] += parameter.numel()
+        if parameter.dim() < 2 or _ROUTER.search(name) or "conv" in name:
+            continue
+        part = next((part for part, pattern in _NAMES.items() if pattern.search(name)), None)
+        if part is not None:
+            found[part] += parameter.numel()
+    return found
+
+
+def parts_of(model: ModelSpec) -> dict[str, int]:
+    """Parameters that taut counts, in all and by part."""
+    table = (model.vocab or 0) * model.blocks[0].hidden
+    shared = [
+        layer.ffn_matrices * layer.hidden * layer.experts.shared_ffn_hidden for layer in model.blocks if layer.experts
+    ]
+    return {
+        "total": model.parameters(),
+        "embedding": table + model.position_parameters,
+        "attention": sum(layer.attention_parameters() for layer in model.blocks),
+        "experts": sum(layer.routed_parameters for layer in model.blocks),
+        "shared": sum(shared),
+        "head": 0 if model.tied_embedding else table,
+    }
+
+
+def outcome(case: Case) -> Outcome:
+    """What taut makes of a case."""
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        path = Path(folder) / "config.json"
+        path.write_text(json.dumps(case.values), encoding="utf-8")
+        try:
+            model = read_config(path, seq=512)
+        except DataError as error:
+            return Outcome(case, "refused", str(error).partition("config.json: ")[2])
+    counted = parts_of(model)
+    off = {part: counted[part] / case.parts[part] - 1 if case.parts[part] else float(counted[part]) for part in PARTS}
+    wrong = [f"{part} {100 * error:+.2f} %" for part, error in off.items() if abs(error) > TOLERANCE]
+    return Outcome(case, "misread" if wrong else "read", ", ".join(wrong))
+
+
+def outcomes() -> Iterator[Outcome]:
+    """Outcomes of all cases of all types."""
+    os.environ["TRANSFORMERS_VERBOSITY"] = "critical"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for family in types():
+            yield from (outcome(case) for case in cases(family))
+
+
+def table() -> str:
+    """The page of the docs: which types are read, and which refused and why."""
+    kinds: dict[str, dict[str, str]] = {}
+    for found in outcomes():
+        kinds.setdefault(found.case.family, {}).setdefault(found.kind, found.words)
+    read, misread = ([name for name, of in kinds.items() if kind in of] for kind in ("read", "misread"))
+    reasons: dict[str, list[str]] = {}
+    for family in types():
+        if family not in read:
+            known = next((words for words, families in REFUSED.items() if family in families), "")
+            said = kinds.get(family, {}).get("refused", "read by its fields, as its class builds no model here")
+            reasons.setdefault(known or said.partition(", expected")[0], []).append(family)
+    lines = [
+        f"| read within 0.1 % | {len(read)} | {', '.join(read)} |",
+        *(f"| refused: {words} | {len(names)} | {', '.join(names)} |" for words, names in reasons.items()),
+        f"| misread | {len(misread)} | {', '.join(misread)} |",
+    ]
+    return "\n".join(["| outcome | types | by name |", "|---|---|---|", *lines])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["table"]:
+        sys.stdout.write(table() + "\n")
+    else:
+        for found in outcomes():
+            sys.stdout.write(f"{found.kind:8} {found.case.family}, {found.case.change}: {found.words}\n")
