@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator, model_validator
 
 from taut.data.load import Name
+from taut.data.names import name_of_file, with_names
 from taut.data.read import MORE, read_text, read_yaml, rows_of
 from taut.data.spec import NotNegative, Positive, Spec
 from taut.data.suggest import nearest
@@ -136,7 +137,7 @@ def load_jobs(source: Name | Mapping[str, Any] | JobTrace) -> JobTrace:
         return _from_csv(path)
     if path.suffix not in (".yaml", ".yml"):
         raise DataError(f"jobs {str(path)!r}: expected a .yaml or .csv file")
-    return _trace({"name": path.stem, **read_yaml(path, EXPECTED)}, str(path))
+    return _trace({"name": name_of_file(path.stem), **read_yaml(path, EXPECTED)}, str(path))
 
 
 def _trace(values: Mapping[str, Any], source: str) -> JobTrace:
@@ -145,7 +146,7 @@ def _trace(values: Mapping[str, Any], source: str) -> JobTrace:
     if not isinstance(jobs, list | tuple) or not jobs:
         raise DataError(f"{source}: jobs: expected a list of jobs with at least one")
     parsed = [_job(job, f"{source} jobs.{number}") for number, job in enumerate(jobs)]
-    return JobTrace.parse({**values, "jobs": tuple(parsed)}, source)
+    return with_names(JobTrace.parse({**values, "jobs": tuple(parsed)}, source), source)
 
 
 def _job(values: object, source: str) -> JobSpec:
@@ -164,7 +165,7 @@ def _from_csv(path: Path) -> JobTrace:
             raise DataError(f"{path} row {number}: has more cells than the header, expected {len(columns)}")
         cells = {column: _cell(column, text, f"{path} row {number}") for column, text in row.items() if text.strip()}
         jobs.append(JobSpec.parse_cells({"name": str(number), **cells}, f"{path} row {number}"))
-    return _trace({"name": path.stem, "jobs": jobs}, str(path))
+    return _trace({"name": name_of_file(path.stem), "jobs": jobs}, str(path))
 
 
 def _cell(column: str, text: str, source: str) -> object:

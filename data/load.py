@@ -31,6 +31,7 @@ from taut.data.known_hardware import warn_of_units
 from taut.data.memory import MemoryModel
 from taut.data.memory_network import read_memory_network
 from taut.data.model import ModelSpec
+from taut.data.names import name_of_file, with_names
 from taut.data.read import read_yaml
 from taut.data.readers.huggingface import read_config
 from taut.data.readers.matrix_csv import read_matrix
@@ -55,7 +56,7 @@ def values_of_file(what: str, name: str, known: Iterable[str], otherwise: str = 
     if not name.endswith((".yaml", ".yml")):
         raise DataError(unknown_name(what, name, known, otherwise))
     path = Path(name)
-    return {"name": path.stem, **read_yaml(path, f"a {what} file")}
+    return {"name": name_of_file(path.stem), **read_yaml(path, f"a {what} file")}
 
 
 def unknown_name(
@@ -96,7 +97,7 @@ def load_costs(name: Name) -> CostTable:
         return catalog_profile(name)
     if os.path.isdir(name) or not (name.endswith(".csv") or os.path.exists(name)):
         raise DataError(unknown_name("profile", name, profile_names(), "a .csv file"))
-    return read_costs(Path(name))
+    return with_names(read_costs(Path(name)), name)
 
 
 def load_calibration(name: Name) -> Calibration:
@@ -117,7 +118,8 @@ def load_calibration(name: Name) -> Calibration:
     name = os.fspath(name)
     if name in catalog_section("calibrations"):
         return catalog_calibrations()[name]
-    return Calibration.parse(values_of_file("calibration", name, catalog_section("calibrations")), name)
+    values = values_of_file("calibration", name, catalog_section("calibrations"))
+    return with_names(Calibration.parse(values, name), name)
 
 
 def load_model(name: Name | Mapping[str, Any], *, seq: int | None = None) -> ModelSpec:
@@ -145,13 +147,13 @@ def load_model(name: Name | Mapping[str, Any], *, seq: int | None = None) -> Mod
     (4096, 4096)
     """
     if isinstance(name, Mapping):
-        model, name = ModelSpec.parse({"name": "model", **name}, "model"), "model"
+        model, name = with_names(ModelSpec.parse({"name": "model", **name}, "model"), "model"), "model"
     elif (name := os.fspath(name)) in catalog_section("models"):
         model = catalog_model(name)
     elif name.endswith((".yaml", ".yml")):
-        model = ModelSpec.parse(values_of_file("model", name, catalog_section("models")), name)
+        model = with_names(ModelSpec.parse(values_of_file("model", name, catalog_section("models")), name), name)
     elif name.endswith(".json") or os.path.isdir(name):
-        return read_config(_config(Path(name)), seq=seq)
+        return with_names(read_config(_config(Path(name)), seq=seq), name)
     else:
         raise DataError(_unknown_model(name))
     return model if seq is None else _with_seq(model, seq, name)
@@ -199,7 +201,7 @@ def load_cluster(name: Name | Mapping[str, Any]) -> ClusterSpec:
     128
     """
     if isinstance(name, Mapping):
-        return ClusterSpec.parse({"name": "cluster", **name}, "cluster")
+        return with_names(ClusterSpec.parse({"name": "cluster", **name}, "cluster"), "cluster")
     name = os.fspath(name)
     base, _, count = name.partition(":")
     if base in catalog_section("clusters"):
@@ -208,7 +210,7 @@ def load_cluster(name: Name | Mapping[str, Any]) -> ClusterSpec:
     if not name.endswith((".yaml", ".yml")):
         raise DataError(_unknown_cluster(name))
     values = values_of_file("cluster", name, catalog_section("clusters"))
-    cluster = ClusterSpec.parse(_with_matrix(values, Path(name)), name)
+    cluster = with_names(ClusterSpec.parse(_with_matrix(values, Path(name)), name), name)
     warn_of_units(cluster, name)
     return cluster
 
@@ -264,9 +266,10 @@ def load_memory_model(name: Name) -> MemoryModel:
         return catalog_memory_models()[name]
     if name.endswith(".json"):
         network = read_memory_network(Path(name))
-        return MemoryModel(name=network.name, network=network, precision=network.precision or "bf16")
+        found = MemoryModel(name=network.name, network=network, precision=network.precision or "bf16")
+        return with_names(found, name)
     values = values_of_file("memory model", name, catalog_section("memory_models"), "a .yaml or .json file")
-    return MemoryModel.parse(values, name)
+    return with_names(MemoryModel.parse(values, name), name)
 
 
 def load_stack(name: Name) -> Stack:
@@ -290,4 +293,4 @@ def load_stack(name: Name) -> Stack:
     name = os.fspath(name)
     if name in catalog_section("stacks"):
         return catalog_stack(name)
-    return Stack.parse(values_of_file("stack", name, catalog_section("stacks")), name)
+    return with_names(Stack.parse(values_of_file("stack", name, catalog_section("stacks")), name), name)

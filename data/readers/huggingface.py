@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from taut.data.model import ModelSpec
+from taut.data.names import name_of_file
 from taut.data.read import read_json
 from taut.data.readers.config_families import (
     is_gated,
@@ -119,9 +120,10 @@ def _name(values: Mapping[str, Any], path: Path) -> str:
     """The name that the file gives itself (of a path the last part), else the folder's or the file's."""
     given = values.get("_name_or_path")
     if isinstance(given, str) and given.strip("./"):
+        given = given.replace("\\", "/")
         is_path = given.startswith(("/", ".")) or given.count("/") > 1
         return given.rstrip("/").rpartition("/")[2] if is_path else given
-    return (path.absolute().parent.name if path.stem == "config" else "") or path.stem
+    return name_of_file((path.absolute().parent.name if path.stem == "config" else "") or path.stem)
 
 
 def _warn_of_length(model: ModelSpec, where: str, *, stated: bool) -> None:

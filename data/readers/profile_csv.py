@@ -10,6 +10,7 @@ from io import StringIO
 from pathlib import Path
 
 from taut.data.costs import CostRow, CostTable, Key, words_of
+from taut.data.names import name_of_file
 from taut.data.read import read_text, rows_of
 from taut.errors import DataError
 
@@ -36,7 +37,12 @@ def read_costs(path: Path) -> CostTable:
     said = " ".join(remark for remark in remarks if remark and not remark.startswith(OPTIMIZER_REMARK))
     basis = f"profile {path.name}" + (f": {said}" if said else "")
     optimizer = dict(_optimizer(remark, path) for remark in remarks if remark.startswith(OPTIMIZER_REMARK))
-    values = {"name": path.stem, "basis": basis, "rows": list(rows.values()), "optimizer_s_per_parameter": optimizer}
+    values = {
+        "name": name_of_file(path.stem),
+        "basis": basis,
+        "rows": list(rows.values()),
+        "optimizer_s_per_parameter": optimizer,
+    }
     return CostTable.parse(values, str(path))
 
 

@@ -43,6 +43,7 @@ from taut.data.costs import CostRow, CostTable
 from taut.data.device import DeviceSpec, Precision
 from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec
 from taut.data.model import ModelSpec
+from taut.data.names import name_of_file
 from taut.data.read import read_json
 from taut.data.readers.measured_layer import Pass, Profiled
 from taut.data.spec import shorten
@@ -283,7 +284,7 @@ def read_sailor(
         for row in _rows(profiled, tp, batch, run, blocks[batch][tp], kept.get(tp), estimate_head)
     ]
     return CostTable(
-        name=path.stem,
+        name=name_of_file(path.stem),
         basis=_basis(path, profiled, rows, info, kept.keys(), estimate_head),
         rows=rows,
         optimizer_s_per_parameter=_optimizer(runs, profiled, estimate_head),

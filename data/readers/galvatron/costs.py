@@ -37,6 +37,7 @@ from taut.data.costs import RECOMPUTE, CostRow, CostTable, Recompute
 from taut.data.device import DeviceSpec, Precision
 from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.data.model import ModelSpec
+from taut.data.names import name_of_file
 from taut.data.read import read_json
 from taut.data.readers.measured_layer import Pass, Profiled
 from taut.data.spec import shorten
@@ -147,7 +148,7 @@ def read_galvatron(
     ]
     left = sorted(times.keys() - used.keys())
     lines += [f"left out, with one number of layers: bsz {', '.join(map(str, left))}"] if left else []
-    return CostTable(name=path.stem, basis=";\n".join(lines), rows=rows)
+    return CostTable(name=name_of_file(path.stem), basis=";\n".join(lines), rows=rows)
 
 
 def _times(path: Path, seq: int) -> Times:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from taut.commands.options import QuietFlag
-from taut.errors import DataError
 
 if TYPE_CHECKING:
     from taut.planning.plan import Plan
@@ -57,8 +56,9 @@ def _nearest(plan: "Plan", targets: list[str], *, quiet: bool) -> str:
 
 def _names(path: Path) -> list[str]:
     """Host names: the first word of every line that is no comment."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"--hosts {path}: cannot be read ({error}), expected a file of names") from None
-    return [line.split()[0] for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    from taut.data.read import read_text
+    from taut.quoting import host_name
+
+    lines = read_text(path, "a file of names, one a line").splitlines()
+    named = ((number, line.split()) for number, line in enumerate(lines, start=1))
+    return [host_name(words[0], f"{path} line {number}") for number, words in named if words and words[0][0] != "#"]

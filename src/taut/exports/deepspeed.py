@@ -10,10 +10,10 @@ Inputs of recomputed layers go to the host's memory with ``cpu_checkpointing``, 
 ``deepspeed.checkpointing.configure`` with this file.
 """
 
-import json
 from typing import Any
 
 from taut.exports.job import ExportError, Job
+from taut.quoting import json_text, python_literal
 
 STAGES = '''\
 """Marks that cut a list of DeepSpeed's LayerSpec into the plan's stages."""
@@ -98,10 +98,10 @@ def _check(job: Job) -> None:
 
 def deepspeed_files(job: Job) -> dict[str, str]:
     """Configuration, hostfile where its launcher can place the processes, and marks of the stages."""
-    files = {"ds_config.json": json.dumps(deepspeed_config(job), indent=2) + "\n"}
+    files = {"ds_config.json": json_text(deepspeed_config(job), indent=2)}
     if job.strategy.pp > 1:
         starts = tuple(first for first, _ in job.strategy.stages)
-        files["taut_stages.py"] = STAGES.format(starts=starts, stages=job.strategy.pp)
+        files["taut_stages.py"] = STAGES.format(starts=python_literal(starts), stages=job.strategy.pp)
     if is_in_order(job):
         counts = {node: int((job.nodes == node).sum()) for node in job.node_order()}
         files["hostfile"] = "".join(f"{job.host_names[node]} slots={count}\n" for node, count in counts.items())

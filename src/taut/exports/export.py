@@ -4,7 +4,8 @@ Write the files that launch a plan.
 A target is a framework (``megatron``, ``megatron-bridge``, ``torchtitan``, ``deepspeed``, ``flagscale``), an order of
 passes (``torch-csv``), or what starts processes (``torchrun``, ``slurm``, ``rankfile``). Without one of the last,
 torchrun starts them. Beside a target's own files stand ``env.sh``, ``ranks.csv``, ``plan.json`` and ``launch.md``,
-which says what to run where, and what to check before.
+which says what to run where, and what to check before. A plan's file is checked before anything of it is used
+(``taut.exports.checked``), and what of it is written is quoted (``taut.quoting``).
 
 Frameworks ask for environment variables. Megatron-LM refuses tensor or context ranks unless
 ``CUDA_DEVICE_MAX_CONNECTIONS`` is 1, which keeps its kernels in the order in which they were launched, and refuses its
@@ -14,13 +15,13 @@ Beside offload of modules Megatron-LM asks for Transformer Engine's first code f
 activations (megatron/training/arguments.py).
 """
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from taut.data.suggest import one_of
 from taut.errors import DataError
+from taut.exports.checked import check_plan
 from taut.exports.deepspeed import deepspeed_files
 from taut.exports.flagscale import flagscale_files, mesh_files
 from taut.exports.job import ExportError, Job
@@ -31,6 +32,7 @@ from taut.exports.torchtitan import schedule_csv, torchtitan_files
 from taut.files import write_atomically
 from taut.planning.plan import Plan
 from taut.planning.tables import batch_words
+from taut.quoting import json_text, markdown_text, shell_word
 from taut.words import percent
 
 STARTS = {
@@ -66,9 +68,10 @@ def launch_notes(job: Job, framework: str, starters: list[str]) -> str:
     """
     script = SCRIPTS.get(framework, "YOUR-SCRIPT.py")
     lines = [
-        f"# {job.plan.model} on {job.plan.cluster}: {_stages(job)}, {len(job.devices)} processes",
+        f"# {markdown_text(f'{job.plan.model} on {job.plan.cluster}')}: {_stages(job)}, {len(job.devices)} processes",
         "",
-        f"Predicted: {job.plan.step_time_s:.4g} s a step{_gap(job)}. What is predicted is stated in the plan.",
+        f"Predicted: {job.plan.step_time_s:.4g} s a step{_gap(job)}. What is predicted is stated in the plan, "
+        "whose bound `taut verify plan.json` derives again.",
         "",
         "Copy this folder to every node, at the same place. Start",
         *(f"- {STARTS[name].format(script=script)}" for name in starters),
@@ -98,7 +101,7 @@ def _checks(job: Job, framework: str) -> list[str]:
         *([CHECKS[framework]] if framework in CHECKS else []),
         *([_loss(job)] if framework == "megatron" and job.fused_loss else []),
         f"hosts are {hosts}; ranks.csv says which process is on which GPU, and env.sh what is exported",
-        f"the placement counts on links as in the plan: node i of {job.plan.cluster} is host i",
+        f"the placement counts on links as in the plan: node i of {markdown_text(job.plan.cluster)} is host i",
         f"the fullest device is predicted to hold {fullest:.1f} GiB; precision {job.memory.precision}",
         *(["memory counts on a fused loss as Transformer Engine's; Megatron-LM's own may keep more"] * fused),
         f"batch {job.global_batch} of {job.sequence} tokens: {chosen.dp} replicas, "
@@ -138,7 +141,7 @@ def environment(job: Job) -> dict[str, str]:
 
 def environment_file(job: Job) -> str:
     """The variables as lines that a shell reads."""
-    return "".join(f"export {name}={value}\n" for name, value in environment(job).items())
+    return "".join(f"export {name}={shell_word(value)}\n" for name, value in environment(job).items())
 
 
 Files = dict[str, str]
@@ -190,7 +193,8 @@ def export(
     Raises
     ------
     DataError
-        If a target is unknown, the folder is not empty, or the launcher cannot run the plan.
+        If a target is unknown, the folder is not empty, the plan's file contradicts itself or breaks a rule, or the
+        launcher cannot run the plan.
 
     Examples
     --------
@@ -218,6 +222,7 @@ def _files(plan: Plan | str | Path, targets: list[str], hosts: tuple[str, ...]) 
     """
     if not isinstance(plan, Plan):
         plan = Plan.read(plan)
+    check_plan(plan)
     if not plan.meshes:
         return launch_files(Job(plan, hosts), targets)
     if targets != ["flagscale"]:
@@ -248,7 +253,7 @@ def launch_files(job: Job, targets: list[str]) -> Files:
     return files | {
         "env.sh": environment_file(job),
         "ranks.csv": rank_table(job),
-        "plan.json": json.dumps(job.plan.document) + "\n",
+        "plan.json": json_text(job.plan.document),
         "launch.md": launch_notes(job, framework, starters),
     }
 

@@ -16,13 +16,11 @@ Source: FlagScale of November 2025, examples/aquila/conf/train/hetero.yaml, flag
 flagscale/train/hetero and flagscale/runner.
 """
 
-import json
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
 import numpy as np
-import yaml
 
 from taut.exports.architecture import BACKEND, DEEPEP, Flags
 from taut.exports.deepspeed import is_in_order
@@ -30,6 +28,7 @@ from taut.exports.division import CHUNKS, EMBEDDING, FIRST, LAST, LAYOUT, LOSS
 from taut.exports.job import ExportError, Job
 from taut.exports.megatron import megatron_flags
 from taut.planning.plan import Plan
+from taut.quoting import json_text, markdown_text, plain_word, yaml_text
 from taut.solver.certificate.spaces import NAME
 from taut.solver.meshes.search import ORDERS
 from taut.words import percent
@@ -153,13 +152,20 @@ def _value(text: str | None) -> Any:
 
 def flagscale_files(job: Job) -> dict[str, str]:
     """The configuration, and the hostfile with the type of every host where its runner can place the processes."""
-    files = {"train.yaml": yaml.safe_dump(flagscale_config(job), sort_keys=False, default_flow_style=None)}
+    files = {"train.yaml": yaml_text(flagscale_config(job))}
     if not is_in_order(job):
         return files
     nodes = job.cluster.node_list
     counts = {node: int((job.nodes == node).sum()) for node in job.node_order()}
     hosts = [(job.host_names[node], count, nodes[node].device.name) for node, count in counts.items()]
-    return files | {"hostfile": "".join(f"{name} slots={count} type={kind}\n" for name, count, kind in hosts)}
+    return files | {
+        "hostfile": "".join(f"{name} slots={count} type={_type_word(kind)}\n" for name, count, kind in hosts)
+    }
+
+
+def _type_word(kind: str) -> str:
+    """A type of device as its word in a hostfile."""
+    return plain_word(kind, "hostfile: device type")
 
 
 def mesh_files(plan: Plan, hosts: Sequence[str] = ()) -> dict[str, str]:
@@ -177,9 +183,11 @@ def mesh_files(plan: Plan, hosts: Sequence[str] = ()) -> dict[str, str]:
         flags[REPLICA_MAJOR] = True
     nodes = [(job.host_names[node], job.cluster.node_list[node]) for node in _hosts_in_order(plan)]
     return {
-        "train.yaml": yaml.safe_dump(sections(flags), sort_keys=False, default_flow_style=None),
-        "hostfile": "".join(f"{name} slots={node.gpus_per_node} type={node.device.name}\n" for name, node in nodes),
-        "plan.json": json.dumps(plan.document) + "\n",
+        "train.yaml": yaml_text(sections(flags)),
+        "hostfile": "".join(
+            f"{name} slots={node.gpus_per_node} type={_type_word(node.device.name)}\n" for name, node in nodes
+        ),
+        "plan.json": json_text(plan.document),
         "launch.md": _notes(plan),
     }
 
@@ -230,7 +238,8 @@ def _notes(plan: Plan) -> str:
     """What to run and what to check."""
     work, strategy = plan.meshed.workload, plan.meshed.strategy
     lines = [
-        f"# {work.model} on {work.cluster}: {len(strategy.meshes)} meshes, {work.num_devices} processes",
+        f"# {markdown_text(f'{work.model} on {work.cluster}')}: {len(strategy.meshes)} meshes, "
+        f"{work.num_devices} processes",
         "",
         f"Predicted: {plan.step_time_s:.4g} s a step, gap {percent(plan.gap)}.",
         "",

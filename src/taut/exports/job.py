@@ -26,6 +26,7 @@ from taut.formulations.degrees import inner_contexts
 from taut.formulations.mechanisms.offload import activations_share, states_share
 from taut.planning.plan import Plan
 from taut.planning.tables import described_cluster, described_model
+from taut.quoting import host_name
 from taut.solver.certificate.document import StrategySection
 
 
@@ -39,7 +40,7 @@ class Job:
     A plan with the names of its hosts.
 
     ``plan``: the plan; ``hosts``: names of the cluster's nodes in its order; ``node-0`` and so on where none are known.
-    Raises ``DataError`` if there are fewer names than nodes, or a name stands twice.
+    Raises ``DataError`` if there are fewer names than nodes, one is no name of a host, or one stands twice.
     """
 
     plan: Plan
@@ -48,6 +49,8 @@ class Job:
     def __post_init__(self) -> None:
         if not self.hosts:
             return
+        for number, name in enumerate(self.hosts, start=1):
+            host_name(name, f"hosts: name {number}")
         if len(self.hosts) != self.cluster.num_nodes:
             raise DataError(f"hosts: {len(self.hosts)} names, expected one for each of {self.cluster.num_nodes} nodes")
         if twice := [name for name in self.hosts if self.hosts.count(name) > 1]:

@@ -11,6 +11,7 @@ from taut.data.analytic.offload_modules import conflict
 from taut.exports.architecture import Flags, architecture_flags
 from taut.exports.division import division_flags
 from taut.exports.job import ExportError, Job
+from taut.quoting import plain_word
 
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 RECIPES = {"fp8": "tensorwise", "fp8-blockwise": "blockwise", "mxfp8": "mxfp8"}
@@ -201,4 +202,9 @@ def layers_on_hosts(job: Job) -> int:
 
 def flags_text(flags: Flags) -> str:
     """The flags, one on each line, for ``$(cat FILE)``."""
-    return "".join(f"{name} {value}\n" if value is not None else f"{name}\n" for name, value in flags.items())
+    return "".join(" ".join((name, *_words(name, value))) + "\n" for name, value in flags.items())
+
+
+def _words(name: str, value: str | None) -> list[str]:
+    """The words of a flag's value, none of a switch; each is one where a shell cuts the file's text."""
+    return [] if value is None else [plain_word(word, name) for word in value.split(" ")]

@@ -20,16 +20,17 @@ from taut.exports.megatron import (
     modules_on_hosts,
     offloaded,
 )
+from taut.quoting import hydra_value, python_literal
 
 RECIPE = '''\
 """A plan as a recipe of Megatron-Bridge."""
 
-SETTINGS = {{
-{settings}}}
+MODEL = {model}
+SETTINGS = {settings}
 
 
 def taut_plan(cfg):
-    """Change a recipe of {model}, such as what its pretrain_config() returns, into the plan."""
+    """Change a recipe of that model, such as what its pretrain_config() returns, into the plan."""
     for path, value in SETTINGS.items():
         section, name = path.split(".")
         if section == "comm_overlap" and cfg.comm_overlap is None:
@@ -146,14 +147,7 @@ def _sharding(job: Job) -> dict[str, Any]:
 def bridge_files(job: Job) -> dict[str, str]:
     """The recipe function, and overrides for ``run_recipe.py``, one on each line."""
     settings = bridge_settings(job)
-    lines = "".join(f"    {path!r}: {value!r},\n" for path, value in settings.items())
     given = {path: value for path, value in settings.items() if value is not None}
-    overrides = "".join(f"{path}={_word(value)}\n" for path, value in given.items())
-    return {"taut_plan.py": RECIPE.format(settings=lines, model=job.plan.model), "overrides.txt": overrides}
-
-
-def _word(value: Any) -> str:
-    """A value in Hydra's words; text with special signs is quoted."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"'{value}'" if isinstance(value, str) and not value.isidentifier() else str(value)
+    overrides = "".join(f"{path}={hydra_value(value)}\n" for path, value in given.items())
+    recipe = RECIPE.format(settings=python_literal(settings), model=python_literal(job.plan.model))
+    return {"taut_plan.py": recipe, "overrides.txt": overrides}

@@ -30,6 +30,7 @@ from io import StringIO
 import numpy as np
 
 from taut.exports.job import Job
+from taut.quoting import shell_word
 from taut.solver.certificate.document import StrategySection
 
 DENSE = ("rank", "host", "gpu", "device", "stage", "replica", "context_rank", "tensor_rank")
@@ -78,7 +79,8 @@ MPIRUN_SCRIPT = """\
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/env.sh"
-export MASTER_ADDR=${MASTER_ADDR:-%s} MASTER_PORT=${MASTER_PORT:-29500}
+first=%s
+export MASTER_ADDR=${MASTER_ADDR:-$first} MASTER_PORT=${MASTER_PORT:-29500}
 mpirun -n %d --map-by rankfile:FILE="$here/rankfile" -x MASTER_ADDR -x MASTER_PORT \\
   bash "$here/process.sh" python "$@"
 """
@@ -88,7 +90,7 @@ def rank_files(job: Job) -> dict[str, str]:
     """Rankfile, hosts of the processes, start script, and GPUs of the processes."""
     names = [job.host_names[node] for node in job.nodes.tolist()]
     lines = [f"rank {rank}={name} slot={gpu}\n" for rank, (name, gpu) in enumerate(zip(names, job.gpus, strict=True))]
-    start = MPIRUN_SCRIPT % (names[0], len(names))
+    start = MPIRUN_SCRIPT % (shell_word(names[0]), len(names))
     hosts = "".join(f"{name}\n" for name in names)
     return {"rankfile": "".join(lines), "hosts.txt": hosts, "mpirun.sh": start} | gpu_lines(job)
 
@@ -101,21 +103,22 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/env.sh"
 NODE=${NODE:-$(hostname -s)}
+first=%s known=%s
 """
 UNKNOWN = """\
-  *) echo "torchrun.sh: node $NODE is not one of the plan, expected %s" >&2; exit 2 ;;
+  *) echo "torchrun.sh: node $NODE is not one of the plan, expected $known" >&2; exit 2 ;;
 esac
 """
 WHOLE = """\
 export CUDA_VISIBLE_DEVICES=$gpus
 exec torchrun --nnodes %d --nproc-per-node "$count" --node-rank "$rank" \\
-  --master-addr "${MASTER_ADDR:-%s}" --master-port "${MASTER_PORT:-29500}" "$@"
+  --master-addr "${MASTER_ADDR:-$first}" --master-port "${MASTER_PORT:-29500}" "$@"
 """
 SINGLE = """\
 # Processes of one node do not have consecutive numbers: every GPU is a node of one process.
 for place in $places; do
   CUDA_VISIBLE_DEVICES=${place#*:} torchrun --nnodes %d --nproc-per-node 1 --node-rank "${place%%:*}" \\
-    --master-addr "${MASTER_ADDR:-%s}" --master-port "${MASTER_PORT:-29500}" "$@" &
+    --master-addr "${MASTER_ADDR:-$first}" --master-port "${MASTER_PORT:-29500}" "$@" &
 done
 wait
 """
@@ -125,10 +128,11 @@ def torchrun_script(job: Job) -> str:
     """The script that starts one node's processes."""
     names = [job.host_names[node] for node in job.node_order()]
     lines = [_whole_line, _single_line][not job.is_node_major]
-    cases = "".join(f"  {name}) {lines(job, number)} ;;\n" for number, name in enumerate(names))
+    cases = "".join(f"  {shell_word(name)}) {lines(job, number)} ;;\n" for number, name in enumerate(names))
     many = len(names) if job.is_node_major else len(job.devices)
-    run = (WHOLE if job.is_node_major else SINGLE) % (many, names[0])
-    return f'{HEAD}case "$NODE" in\n{cases}{UNKNOWN % _span(names)}{run}'
+    run = (WHOLE if job.is_node_major else SINGLE) % many
+    head = HEAD % (shell_word(names[0]), shell_word(_span(names)))
+    return f'{head}case "$NODE" in\n{cases}{UNKNOWN}{run}'
 
 
 def _whole_line(job: Job, number: int) -> str:

@@ -11,8 +11,6 @@ Sources: torchtitan/config/configs.py and distributed/pipeline_parallel.py of Au
 0.3.0.
 """
 
-import json
-from pprint import pformat
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ import numpy as np
 from taut.exports.architecture import NODE
 from taut.exports.job import ExportError, Job
 from taut.formulations.schedules.plan_orders import ON_V, passes_of
+from taut.quoting import plain_word, python_literal
 from taut.schedules.torch_csv import orders_csv
 from taut.solver.certificate.document import strategy_of
 
@@ -54,6 +53,7 @@ from pathlib import Path
 
 from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
 
+MODEL = {model}
 PARALLELISM = {parallelism}
 TRAINING = {training}
 # First layer of every chunk, and the layer behind its last one, in the order in which a micro-batch visits them.
@@ -61,7 +61,7 @@ CHUNKS = {chunks}
 
 
 def base():
-    """Return the configuration of your model: {model}, {layers} layers, sequences of {sequence} tokens{experts}."""
+    """Return the configuration of your MODEL: {layers} layers, sequences of {sequence} tokens{experts}."""
     raise SystemExit("taut_plan.py: base() has to return the configuration of your model")
 
 
@@ -202,10 +202,10 @@ def torchtitan_files(job: Job) -> dict[str, str]:
     }
     kind = job.recompute("torchtitan")
     text = CONFIGURATION.format(
-        parallelism=_literal(fields),
-        training=_literal(training),
-        chunks=_literal([tuple(stage) for stage in chosen.stages]),
-        model=job.plan.model,
+        parallelism=python_literal(fields),
+        training=python_literal(training),
+        chunks=python_literal([tuple(stage) for stage in chosen.stages]),
+        model=python_literal(job.plan.model),
         layers=len(job.model.blocks),
         sequence=job.sequence,
         experts=_exchanged_by(job),
@@ -224,14 +224,6 @@ def _exchanged_by(job: Job) -> str:
     return f', moe_comm_backend="{named}"'
 
 
-def _literal(values: object) -> str:
-    """A dictionary of numbers and words, or a list of pairs, as Python that our formatter would leave as it is."""
-    if not isinstance(values, dict):
-        return pformat(values, width=110, compact=True)
-    words = {name: json.dumps(value) if isinstance(value, str) else repr(value) for name, value in values.items()}
-    return "{\n" + "".join(f"    {json.dumps(name)}: {word},\n" for name, word in words.items()) + "}"
-
-
 def training_flags(job: Job) -> dict[str, int]:
     """Fields of ``config.training`` and of pipelines in version 0.3.0, which counts sequences."""
     chosen = job.strategy
@@ -248,6 +240,6 @@ def _flags(job: Job, kind: str) -> str:
     fields = {f"parallelism.{name}": value for name, value in parallelism(job).items()}
     values = fields | training_flags(job)
     return (
-        "".join(f"--{name} {value}\n" for name, value in values.items())
+        "".join(f"--{name} {plain_word(str(value), name)}\n" for name, value in values.items())
         + f"activation_checkpoint:{SUBCOMMANDS[kind]}\n"
     )

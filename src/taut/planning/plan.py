@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from taut.files import write_atomically
 from taut.formulations.space import SHORT_TEXTS
 from taut.planning.summary import summary
 from taut.planning.tables import described_cluster, stage_records, worker_records
+from taut.quoting import html_text
 from taut.solver.certificate.document import (
     AnyDocument,
     BeyondSection,
@@ -279,7 +279,9 @@ class Plan:
 
     def _repr_html_(self) -> str:
         """A small table for notebooks: the line of ``repr`` by its parts."""
-        cells = (f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in self._figures.items())
+        cells = (
+            f"<tr><th>{html_text(name)}</th><td>{html_text(text)}</td></tr>" for name, text in self._figures.items()
+        )
         return f"<table>{''.join(cells)}</table>"
 
     @property

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from taut.quoting import html_text
 from taut.sharing.instance import HOUR
 from taut.sharing.result import JobsSchedule
 
@@ -152,8 +153,9 @@ def _bars(found: JobsSchedule) -> Any:
     parts = [(job["name"], each) for job in found.jobs for each in job["segments"]]
     sizes = [each["gpus"] for _, each in parts]
     words = [
-        f"{name}<br>{each['gpus']} {each['device']}<br>{each['start_s'] / HOUR:.2f} to {each['end_s'] / HOUR:.2f} h"
-        f"<br>{each['plan']}"
+        f"{html_text(name)}<br>{each['gpus']} {html_text(each['device'])}"
+        f"<br>{each['start_s'] / HOUR:.2f} to {each['end_s'] / HOUR:.2f} h"
+        f"<br>{html_text(each['plan'])}"
         for name, each in parts
     ]
     return Bar(

@@ -31,6 +31,7 @@ from taut.plots.schedule_bars import (
     shades,
     strip_bottom,
 )
+from taut.quoting import html_text
 from taut.schedules.summary import head_line, proof_line, time_axis
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def schedule_page(found: "FoundSchedule") -> str:
     figure.add_trace(_idle_trace(found))
     figure.add_traces([*_bar_traces(found, bars), *_memory_traces(found), *_line_traces(found)])
     page = figure.to_html(include_plotlyjs=True, full_html=True, config={"displaylogo": False, "responsive": True})
-    return str(page).replace("<head>", f"<head><title>{found.schedule.kind}</title>", 1)
+    return str(page).replace("<head>", f"<head><title>{html_text(found.schedule.kind)}</title>", 1)
 
 
 def _layout(found: "FoundSchedule") -> dict[str, Any]:

@@ -13,13 +13,13 @@ figure is SVG in it. What a plan's file says comes in as text.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from taut.data.calibration import Calibration
 from taut.errors import DataError
 from taut.planning.tables import device_ranges
+from taut.quoting import html_text
 from taut.words import percent
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _HIDDEN = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 def text(value: object) -> str:
     """A value as text or attribute, (1)."""
-    return escape(str(value), quote=True)
+    return html_text(value)
 
 
 def script_json(values: object) -> str:

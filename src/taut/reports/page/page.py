@@ -1,13 +1,12 @@
 """A plan as one page (``taut.reports.page.markup``)."""
 
-from html import escape
 from typing import TYPE_CHECKING
 
 from taut.planning.proof import differing, proof, restriction_words, runs_words
 from taut.planning.summary import parts_of, strategy_words
 from taut.planning.tables import batch_words
 from taut.reports.page.figures import gap_figure, memory_figure, parts_figure, timeline_figure
-from taut.reports.page.markup import assumptions, framed, head, script_json, section, stages_table, table
+from taut.reports.page.markup import assumptions, framed, head, script_json, section, stages_table, table, text
 from taut.reports.page.placement import placement_figure
 from taut.reports.plan_details import candidate_name, own_entry
 from taut.words import percent
@@ -112,7 +111,7 @@ def _degrees(plan: "Plan") -> str:
 def _runs(plan: "Plan") -> str:
     """In what the plan lies beyond all runs of its calibration, and what the best plan within them costs."""
     first, *more = runs_words(plan.sections)
-    return "".join(f"<p>{escape(words)}.</p>" for words in (f"The plan lies beyond {first}", *more))
+    return "".join(f"<p>{text(words)}.</p>" for words in (f"The plan lies beyond {first}", *more))
 
 
 def _plainer(plan: "Plan") -> str:

@@ -1,0 +1,131 @@
+"""
+Text and values in the words of a format that something else reads: one function for each format.
+
+What comes from a file is data. Nothing of it may end a literal, a tag or a word, or begin a command. So whatever is
+written into a generated file passes through the function of its format here:
+
+====================  ===========================================================================
+``python_literal``    plain values as Python, in ASCII, on lines of their own
+``shell_word``        one word of a shell, quoted where it has to be; also a pattern of ``case``
+``plain_word``        one word of a format without quotes: hostfiles, rankfiles, ``$(cat FILE)``
+``hydra_value``       a value of an override of Hydra
+``yaml_text``         plain values as YAML
+``json_text``         plain values as JSON
+``html_text``         text between tags, or an attribute
+``markdown_text``     text of a line of Markdown
+====================  ===========================================================================
+
+No file of TOML is written, and notebooks show what ``html_text`` made.
+"""
+
+import json
+import re
+import shlex
+from html import escape
+from pprint import pformat
+from typing import Any
+
+from taut.errors import DataError
+
+PLAIN = re.compile(r"[A-Za-z0-9(\[][A-Za-z0-9._:/+,=|*()\[\]-]*")
+"""Words that are one word wherever words are cut at blanks: no quote, no variable, no comment, no option."""
+HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9:](?:[A-Za-z0-9._:-]*[A-Za-z0-9:])?")
+"""Names of hosts, and addresses of IPv4 and IPv6."""
+_MARKS = re.compile(r"([\\`*\[\]|])")
+
+
+def python_literal(value: object) -> str:
+    """
+    Plain values as Python: None, truth values, numbers, text, and lists, tuples and dictionaries of them.
+
+    Raises ``DataError`` if the value is of another kind.
+    """
+    if isinstance(value, dict):
+        rows = (f"    {python_literal(name)}: {python_literal(inner)},\n" for name, inner in value.items())
+        return "{\n" + "".join(rows) + "}"
+    _check_plain(value)
+    if isinstance(value, str):
+        return json.dumps(value) if value.isascii() and value.isprintable() else ascii(value)
+    return pformat(value, width=110, compact=True)
+
+
+def _check_plain(value: object) -> None:
+    if isinstance(value, list | tuple):
+        for inner in value:
+            _check_plain(inner)
+    elif not (value is None or type(value) in (bool, int, float, str)):
+        raise DataError(f"{value!r}: is a {type(value).__name__}, expected a plain value")
+
+
+def shell_word(text: str) -> str:
+    """
+    One word of a shell.
+
+    Raises ``DataError`` if a sign of the text cannot be printed, as none of a name's should be.
+    """
+    if not text.isprintable():
+        raise DataError(f"{text!r}: cannot be printed, expected a word")
+    return shlex.quote(text)
+
+
+def plain_word(text: str, what: str) -> str:
+    """
+    The text itself, which is one word where words are cut at blanks and nothing is quoted.
+
+    ``what``: what the word is, for messages. Raises ``DataError`` if it is none.
+    """
+    if not PLAIN.fullmatch(text):
+        raise DataError(f"{what} {text!r}: has signs that a launcher cannot take, expected letters, digits and . _ : -")
+    return text
+
+
+def host_name(text: str, where: str) -> str:
+    """
+    The name of a host, or its address.
+
+    ``where``: where it stands, for messages. Raises ``DataError`` if it is none.
+    """
+    if not HOST.fullmatch(text):
+        raise DataError(f"{where}: {text[:60]!r} is no name of a host, expected letters, digits and . _ - (or :)")
+    return text
+
+
+def hydra_value(value: object) -> str:
+    """
+    A value of an override of Hydra: text with special signs is quoted, and whether it is true in small letters.
+
+    Raises ``DataError`` if it is no plain value.
+    """
+    _check_plain(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(hydra_value(inner) for inner in value) + "]"
+    if not isinstance(value, str) or value.isidentifier():
+        return str(value)
+    if not value.isprintable() or "'" in value or "\\" in value or "$" in value:
+        raise DataError(f"{value!r}: cannot stand in an override, expected text without quotes")
+    return f"'{value}'"
+
+
+def yaml_text(values: Any) -> str:
+    """Plain values as YAML, lists of plain values in one line."""
+    import yaml
+
+    return str(yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=100_000))
+
+
+def json_text(values: Any, indent: int | None = None) -> str:
+    """Plain values as a file of JSON, in ASCII."""
+    return json.dumps(values, indent=indent) + "\n"
+
+
+def html_text(value: object) -> str:
+    """A value as text or attribute of HTML."""
+    return escape(str(value), quote=True)
+
+
+def markdown_text(text: str) -> str:
+    """Text of one line of Markdown, which begins no mark, link, code, or tag."""
+    line = "".join(sign if sign.isprintable() else " " for sign in text)
+    return escape(_MARKS.sub(r"\\\1", line), quote=False)
