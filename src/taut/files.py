@@ -1,14 +1,17 @@
 """
 Files that are written whole or not at all.
 
-A regular file is replaced by a complete one in a single step; of a symbolic link that is the file at its end, and the
-link stays. What is no regular file (a device, a named pipe, ``/dev/stdout``, a shell's ``>(command)``) is written as
-it is and never replaced.
+A regular file is replaced by a complete one in a single step, which is on the disk before the old one goes, and keeps
+its mode, and its owner where the process may give files away. Of a symbolic link that is the file at its end, and the
+link stays. A file with several names (hard links) is written in place, once the new content is whole on the disk beside
+it, so that all names lead to it. What is no regular file (a device, a named pipe, ``/dev/stdout``, a shell's
+``>(command)``) is written as it is and never replaced.
 """
 
 import os
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from taut.errors import DataError
@@ -66,14 +69,53 @@ def _write_through(path: Path, data: bytes) -> None:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    # A short name of its own, since that of the file may be as long as the system allows.
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".taut-", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        there = path.stat() if path.exists() else None
+        if there is not None and there.st_nlink > 1 and stat.S_ISREG(there.st_mode):
+            _write_in_place(path, data)
+            os.unlink(temporary)
+        else:
+            _take_over(temporary, there)
+            os.replace(temporary, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    _sync_folder(path.parent)
+
+
+def _take_over(temporary: str, there: os.stat_result | None) -> None:
+    """Mode of the file that is replaced, with its owner and group where that is allowed; else the usual mode."""
+    if there is None:
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        return
+    if os.name == "posix" and (there.st_uid, there.st_gid) != (os.geteuid(), os.getegid()):
+        with suppress(OSError):
+            os.chown(temporary, there.st_uid, there.st_gid)
+    os.chmod(temporary, stat.S_IMODE(there.st_mode))
+
+
+def _write_in_place(path: Path, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.write(data)
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put the new name on the disk too, where the system lets folders be synced."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,5 +1,6 @@
 """Names where they enter: what is refused, in one line with the place, and what a file without a name is called."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from taut.errors import DataError
 WRONG = ('"a\\"b"', '"a\\nb"', "'$(x)'", "'`x`'", "''", '"\\e[31m"', "'<b>'", "'-x'", "'a '", "a" * 201)
 MODEL = "layers: 4\nhidden: 64\nheads: 4\nseq: 128\n"
 NODE = "{count: 1, device: a100-80gb, gpus_per_node: 8, intra_bandwidth_gbps: 2400}"
-FILES = {
+FILES: dict[str, tuple[Callable[[str], object], str]] = {
     "model": (load_model, "name: %s\n" + MODEL),
     "cluster": (load_cluster, f"name: %s\nnodes: [{NODE}]\n"),
     "memory": (load_memory_model, "name: %s\nprecision: bf16\n"),

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,3 +109,48 @@ def test_new_file_has_the_usual_permissions(tmp_path: Path) -> None:
         os.umask(before)
     if os.name == "posix":
         assert (tmp_path / "plan.json").stat().st_mode & 0o777 == 0o640
+
+
+@posix
+def test_what_is_replaced_keeps_its_mode_and_its_names(tmp_path: Path) -> None:
+    """A secret stays one, a file that others may write stays so, and both names of a file lead to the new content."""
+    path, other = tmp_path / "plan.json", tmp_path / "other.json"
+    for mode in (0o600, 0o664, 0o755):
+        path.write_text("old", encoding="utf-8")
+        path.chmod(mode)
+        write_atomically(path, "new")
+        assert stat.S_IMODE(path.stat().st_mode) == mode
+    os.link(path, other)
+    write_atomically(path, "shorter, or longer than before")
+    write_atomically(path, "short")
+    assert other.read_text(encoding="utf-8") == path.read_text(encoding="utf-8") == "short"
+    assert other.stat().st_ino == path.stat().st_ino and stat.S_IMODE(other.stat().st_mode) == 0o755
+    assert sorted(tmp_path.iterdir()) == [other, path]
+
+
+def test_a_name_at_the_systems_limit_is_written(tmp_path: Path) -> None:
+    """255 bytes, of letters or of signs that take several."""
+    for name in ("n" * 250 + ".json", "\u00e4" * 125 + ".json"):
+        write_atomically(tmp_path / name, "text")
+        write_atomically(tmp_path / name, "again")
+        assert (tmp_path / name).read_text(encoding="utf-8") == "again"
+
+
+@posix
+def test_written_data_is_on_the_disk_before_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The content is synced before the old file goes, and the folder after it."""
+    order: list[str] = []
+
+    def noted(name: str) -> None:
+        real = getattr(os, name)
+
+        def call(*given: Any) -> None:
+            order.append(name)
+            real(*given)
+
+        monkeypatch.setattr(os, name, call)
+
+    noted("fsync")
+    noted("replace")
+    write_atomically(tmp_path / "plan.json", "text")
+    assert order == ["fsync", "replace", "fsync"]
