@@ -74,20 +74,29 @@ def chunk_pipelines(problem: PlanningProblem, strategy: Strategy, devices: Ints)
     order = candidate_order(candidate)
     parts = _passes(problem, strategy, order.device, devices)
     rows = np.concatenate([*parts, _transfers(problem, strategy, order.device, devices)], axis=-1)
-    distinct, same = np.unique(rows.reshape(-1, rows.shape[-1]), axis=0, return_inverse=True)
+    distinct, of = _distinct(rows.reshape(-1, rows.shape[-1]))
     alone, rings, gathers, hops = np.split(distinct, np.cumsum([part.shape[-1] for part in parts]), axis=1)
     whole, m = alone + rings + gathers, candidate.num_micro_batches
     ends = pipeline_ends(order, whole, hops, m)
     total = ends.max(axis=1)
     bare, still = (spans(order, passes, np.zeros_like(hops), m) for passes in (alone, alone + rings))
     without_hops = spans(order, whole, np.zeros_like(hops), m) if gathers.any() else still
-    shape, of = rows.shape[:-1], same.ravel()
+    shape = rows.shape[:-1]
     figures = (total, bare, still - bare, without_hops - still, total - without_hops)
     backward = _on_devices(order.device, whole)
     return PipelineSeconds(
         *(figure[of].reshape(shape) for figure in figures),
         *(np.swapaxes(part[of].reshape(*shape, candidate.pp), -1, -2) for part in (ends, backward)),
     )
+
+
+def _distinct(rows: Floats) -> tuple[Floats, Ints]:
+    """The distinct rows in no order, and the place of each row among them (n,)."""
+    # Rows are compared as bytes: ``np.unique`` compares them number by number, seven times as slowly.
+    rows = np.ascontiguousarray(rows)
+    keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
+    _, first, of = np.unique(keys, return_index=True, return_inverse=True)
+    return rows[first], of
 
 
 def _on_devices(device: Ints, passes: Floats) -> Floats:

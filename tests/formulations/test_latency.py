@@ -12,6 +12,7 @@ from taut.formulations.mechanisms.latency_models import LatencyName
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.tables.recent import Recent
+from tests.support.instances import random_problem
 from tests.support.small import candidate, cluster, costs, in_order, model, problem, strategy
 
 GRADIENT = 4.0
@@ -234,6 +235,26 @@ def test_many_placements_price_as_each_alone() -> None:
     together = step_time(given, strategy(choice, 2, 4), placements).total
     alone = [float(step_time(given, strategy(choice, 2, 4), devices).total) for devices in placements]
     assert together == pytest.approx(alone, rel=1e-14)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_devices_of_one_site_may_change_places(seed: int) -> None:
+    """Step time and memory of any placement are those of the same sites, to the last bit, whatever the devices."""
+    given = random_problem(seed, large=seed % 2 == 0, experts=seed % 3 == 0)
+    rng, site_of = np.random.default_rng(seed), given.links.site_of
+    for choice in given.candidates[:: max(len(given.candidates) // 6, 1)]:
+        devices = rng.permutation(given.cluster.num_devices)
+        moved = devices.copy()
+        for site in np.unique(site_of):
+            here = site_of[devices] == site
+            moved[here] = rng.permutation(devices[here])
+        shape, ends = (choice.pp, choice.pipelines, choice.width), range(1, choice.pp * choice.vpp)
+        layers = given.num_layers(choice)
+        if layers < choice.pp * choice.vpp:
+            continue
+        chosen = strategy(choice, *ends, layers, recompute=given.recompute_of(choice)[0])
+        one, other = (step_time(given, chosen, each.reshape(shape)) for each in (devices, moved))
+        assert one == other, choice
 
 
 def test_memory_counts_parameters_and_micro_batches_in_flight() -> None:

@@ -8,24 +8,25 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.computations import COMPUTATIONS
 from taut.solver.bounds.ladder import Ladder
-from tests.support.oracle import enumerate_candidate
+from tests.support.oracle import Enumerated, enumerate_candidate
 
 TOLERANCE = 1 + 1e-9
 
 
-def check_rungs(given: PlanningProblem, ladder: Ladder, candidate: Candidate) -> None:
-    """No rung of a candidate is above its enumerated optimum, infinite where nothing fits."""
-    optimum = enumerate_candidate(given, candidate).seconds
+def check_rungs(given: PlanningProblem, ladder: Ladder, candidate: Candidate) -> Enumerated:
+    """No rung of a candidate is above its enumerated optimum, infinite where nothing fits; returns the optimum."""
+    enumerated = enumerate_candidate(given, candidate)
+    optimum = enumerated.seconds
     for rung in ladder.rungs(candidate):
         if rung.source in COMPUTATIONS:
             found = COMPUTATIONS[rung.source](ladder, candidate, np.inf).seconds
             assert found <= optimum * TOLERANCE, (candidate, rung.source)
+    return enumerated
 
 
-def check_candidates(given: PlanningProblem, candidates: Sequence[Candidate], seed: int, most: int) -> list[Candidate]:
-    """Check every rung of up to so many candidates, drawn by a seed, and return them."""
+def check_candidates(
+    given: PlanningProblem, candidates: Sequence[Candidate], seed: int, most: int
+) -> dict[Candidate, Enumerated]:
+    """Check every rung of up to so many candidates, drawn by a seed, and return them with their optima."""
     ladder, drawn = Ladder(given), np.random.default_rng(seed).permutation(len(candidates))[:most].tolist()
-    chosen = [candidates[index] for index in drawn]
-    for candidate in chosen:
-        check_rungs(given, ladder, candidate)
-    return chosen
+    return {candidates[index]: check_rungs(given, ladder, candidates[index]) for index in drawn}

@@ -3,8 +3,9 @@ Exhaustive search: the oracle for tiny instances.
 
 Every candidate, every division of the layers into stages, every recompute of every stage, every division of an uneven
 batch over the replicas and every placement that keeps tensor groups and blocks whole, and replicas of an uneven batch
-on one type of device, is priced by the one evaluator. Devices are permuted as they are, without any use of symmetry, so
-at most 8 of them are accepted.
+on one type of device, is priced by the one evaluator. Of placements with the same sites, which the evaluator cannot
+tell apart (``tests/formulations/test_latency.py``), one is priced. No other symmetry is used, so at most 8 devices are
+accepted.
 """
 
 from collections.abc import Callable, Iterator
@@ -58,9 +59,9 @@ def enumerate_candidate(
     placements = _placements(problem, candidate)
     if among is not None:
         placements = placements[among(placements)]
-    best = Enumerated(seconds=np.inf)
+    best, room = Enumerated(seconds=np.inf), _room(problem, candidate, placements)
     for strategy in _strategies(problem, candidate):
-        allowed = placements[_fits(problem, strategy, placements)]
+        allowed = placements[(np.array(memory_bytes(problem, strategy)) <= room).all(axis=-1)]
         if len(allowed) == 0:
             continue
         seconds = step_time(problem, strategy, allowed).total
@@ -71,15 +72,16 @@ def enumerate_candidate(
 
 
 @cache
-def _orders(count: int) -> Ints:
-    """All permutations of so many devices, one a row."""
-    return np.array(list(permutations(range(count))), dtype=np.int64)
+def _orders(site_of: tuple[int, ...]) -> Ints:
+    """One permutation of the devices for every order of their sites, one a row."""
+    orders = np.array(list(permutations(range(len(site_of)))), dtype=np.int64)
+    digits = np.array(site_of)[orders] @ (len(site_of) ** np.arange(len(site_of)))
+    return orders[np.unique(digits, return_index=True)[1]]
 
 
 def _placements(problem: PlanningProblem, candidate: Candidate) -> Ints:
     """Every assignment of devices to workers that keeps blocks and their groups whole, (n, pp, pipelines, width)."""
-    count = problem.cluster.num_devices
-    orders = _orders(count)
+    orders = _orders(tuple(problem.links.site_of.tolist()))
     whole = np.ones(len(orders), dtype=bool)
     for group in candidate.block.groups:
         nodes = np.sort(problem.links.node_of[orders].reshape(len(orders), -1, group), axis=-1)
@@ -120,9 +122,7 @@ def _is_stated(problem: PlanningProblem, candidate: Candidate, stages: tuple[tup
     return is_stated(case_of(problem), choice, stages)
 
 
-def _fits(problem: PlanningProblem, strategy: Strategy, placements: Ints) -> Flags:
-    """Which placements keep every stage within the memory of every device that runs it."""
-    need = np.array(memory_bytes(problem, strategy))
-    budget = problem.stage_memory(strategy.candidate).budget
-    room = budget[problem.type_of_node[problem.links.node_of[placements]]].min(axis=(-1, -2))
-    return np.asarray((need <= room).all(axis=-1))
+def _room(problem: PlanningProblem, candidate: Candidate, placements: Ints) -> Ints:
+    """Bytes of the smallest device that runs each stage, (n, pp)."""
+    budget = problem.stage_memory(candidate).budget
+    return np.asarray(budget[problem.type_of_node[problem.links.node_of[placements]]].min(axis=(-1, -2)))

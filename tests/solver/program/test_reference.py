@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -48,11 +49,26 @@ def every_option(given: PlanningProblem) -> list[Option]:
 def small_programs(seeds: range, share: float) -> Iterator[tuple[int, PlanningProblem, StrategyProgram]]:
     """Seed, problem and program of the random problems that are small enough."""
     for seed in seeds:
-        given = random_problem(seed)
-        if 0 < len(given.candidates) <= MOST_CANDIDATES:
-            program = strategy_program(every_option(with_memory(given, share)))
+        given = small_problem(seed)
+        if given is not None:
+            program = program_of(seed, share)
             if len(program.upper) <= MOST_COLUMNS:
                 yield seed, given, program
+
+
+@cache
+def small_problem(seed: int) -> PlanningProblem | None:
+    """A random problem with few candidates; None where it has many, or none."""
+    given = random_problem(seed)
+    return given if 0 < len(given.candidates) <= MOST_CANDIDATES else None
+
+
+@cache
+def program_of(seed: int, share: float) -> StrategyProgram:
+    """The program of a small problem with a share of its memory."""
+    given = small_problem(seed)
+    assert given is not None
+    return strategy_program(every_option(with_memory(given, share)))
 
 
 def fast_optimum(program: StrategyProgram) -> float:
