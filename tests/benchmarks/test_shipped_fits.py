@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.accuracy import pulled_to, rounded
-from benchmarks.campaigns import campaigns
+from benchmarks.blackwell import fits
+from benchmarks.campaigns import campaigns, megatron_bridge_blackwell
 from benchmarks.expert_fitting import fit_experts
 from benchmarks.expert_rows import campaigns as expert_campaigns
 from benchmarks.expert_rows import expert_runs
@@ -29,6 +30,7 @@ from taut.solver.calibration.latency import (
 )
 
 MEASURED = Path(os.environ.get("TAUT_SHARED_DATA", "absent")) / "measured"
+BRIDGE = "megatron-bridge"
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
 """Far above what is rounded, and what other libraries of linear algebra round; far below what any price shows."""
 
@@ -60,7 +62,19 @@ def test_calibrations_are_what_their_runs_give() -> None:
                 above, rel=RELATIVE, abs=ABSOLUTE
             ), campaign.name
         seen.add(campaign.name)
-    assert seen == {name for name, one in known.items() if not one.experts}
+    assert seen == {name for name, one in known.items() if not one.experts and one.stack != BRIDGE}
+
+
+def test_calibrations_of_blackwell_are_what_their_runs_give() -> None:
+    """Coefficients and bands of every precision, the one without runs included, each once for every device."""
+    known = catalog_calibrations()
+    found, _ = fits(megatron_bridge_blackwell(MEASURED / "megatron_bridge_h100_b200_gb200.csv"))
+    for each in found:
+        shipped = known[each.name]
+        assert shipped.coefficients == pytest.approx(each.coefficients, rel=RELATIVE, abs=ABSOLUTE), each.name
+        assert shipped.residuals == pytest.approx(each.residuals, rel=RELATIVE, abs=ABSOLUTE), each.name
+        assert (shipped.samples, shipped.seen, shipped.device) == (each.samples, each.seen, each.device)
+    assert {each.name for each in found} == {name for name, one in known.items() if one.stack == BRIDGE}
 
 
 @pytest.mark.proof
