@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from taut.data.arrays import Ints
+from taut.data.memory import MemoryModel
 from taut.data.units import GIB
 from taut.solver.certificate.reference.orders import Order
 from taut.solver.certificate.reference.space import CLOSED_FORM, SPLIT, Case, Choice
@@ -21,6 +22,11 @@ def states_away(case: Case, choice: Choice) -> list[float]:
     listed = case.space.get("optimizer_offload", ())
     found = {each["fraction"] for each in listed if choice.holders == 1 or choice.zero in each["zero"]}
     return sorted(found) if listed else [0.0]
+
+
+def share_of_states(memory: MemoryModel) -> float:
+    """Share of the optimizer states that is in the host's memory."""
+    return memory.optimizer_offload_fraction
 
 
 def activations_away(case: Case, choice: Choice) -> Iterator[Choice]:
@@ -39,7 +45,7 @@ def activations_away(case: Case, choice: Choice) -> Iterator[Choice]:
 def beyond_host(case: Case, choice: Choice, moved: Ints, states: Ints, order: Order | None) -> Ints:
     """Whether hosts hold too little of chunks, from bytes that a micro-batch of each moves, and of its states."""
     room = min(int((node.host_memory_gib or 0.0) * GIB) // node.gpus_per_node for node in case.cluster.nodes)
-    away = case.memory_of(choice).optimizer_offload_fraction
+    away = share_of_states(case.memory_of(choice))
     key = "most", choice.schedule, choice.pp, choice.vpp, choice.num_micro_batches
     if key not in case.kept:
         case.kept[key] = _most_in_flight(choice, order)

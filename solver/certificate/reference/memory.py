@@ -35,7 +35,7 @@ from taut.data.memory import MemoryModel
 from taut.data.units import GIB, KIB, MOST_BYTES
 from taut.solver.certificate.reference.divisions import Stages, forms_of, is_stated, of_layers
 from taut.solver.certificate.reference.exchanges import gathered_bytes
-from taut.solver.certificate.reference.host_shares import beyond_host
+from taut.solver.certificate.reference.host_shares import beyond_host, share_of_states
 from taut.solver.certificate.reference.layers import RECOMPUTE, layers_of, numbers_of_layers
 from taut.solver.certificate.reference.orders import Order
 from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
@@ -131,7 +131,7 @@ def _times(memory: MemoryModel, term: str, figures: Ints) -> Ints:
     """A term times its coefficient, in whole bytes."""
     coefficient = memory.coefficients.get(term, 1.0)
     if term == "states":
-        coefficient = coefficient * (1 - memory.optimizer_offload_fraction)
+        coefficient = coefficient * (1 - share_of_states(memory))
     return figures if coefficient == 1.0 else np.ceil(coefficient * figures).astype(int)
 
 

@@ -104,6 +104,36 @@ class PublishedPlan:
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "priced"}
         return {**plain, "cluster": named}
 
+    def options(self, *, also_without: bool) -> dict[str, Any]:
+        """Options of ``taut.plan`` for the share of the activations on the hosts, at choice also for none there."""
+        shares = [0.0, self.activation_offload] if also_without else [self.activation_offload]
+        return {"activation_offload_fraction": shares} if self.activation_offload else {}
+
+    @property
+    def flags(self) -> list[str]:
+        """The same for the published share as words of ``taut plan``."""
+        share = self.activation_offload
+        return ["--activation-offload-fraction", f"{share:.6g}"] if share else []
+
+    @property
+    def degrees(self) -> str:
+        """What the plan fixes, in words."""
+        return _in_words({**self.fixed, "activation_offload": self.activation_offload})
+
+
+def degrees_of(strategy: object) -> str:
+    """Degrees of a strategy in words."""
+    names = ("tp", "cp", "pp", "vpp", "ep", "dp", "micro_batch", "zero", "activation_offload")
+    return _in_words({name: getattr(strategy, name) for name in names})
+
+
+def _in_words(chosen: dict[str, Any]) -> str:
+    """Degrees in words, those of 1 left out, with the share of the activations on hosts."""
+    said = [f"{name} {chosen[name]}" for name in ("tp", "cp", "pp", "vpp", "ep", "dp") if chosen.get(name, 1) > 1]
+    share = chosen["activation_offload"]
+    away = [f"offload {100 * share:.0f} %"] if share else []
+    return " ".join([*said, f"mb {chosen['micro_batch']}", f"ZeRO-{chosen['zero']}", *away])
+
 
 def lines_of(path: Path) -> list[dict[str, str]]:
     """Lines of a table by column, comments left out."""

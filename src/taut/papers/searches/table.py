@@ -29,6 +29,7 @@ from taut.papers.searches.published_plans import (
     NVIDIA,
     RECIPES,
     PublishedPlan,
+    degrees_of,
     has_plans,
     published_plans,
 )
@@ -84,8 +85,7 @@ class Row:
         fixed = ",".join(f"{name}={str(value).lower()}" for name, value in given.fixed.items())
         words = ["taut", "plan", given.model, str(_cluster(given)), "--global-batch", str(given.global_batch)]
         words += ["--seq", str(given.seq), "--precision", given.precision, "--grad-precision", "bf16", "--fix", fixed]
-        share = given.activation_offload
-        return shlex.join([*words, *(["--activation-offload-fraction", f"{share:.6g}"] if share else [])])
+        return shlex.join([*words, *given.flags])
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,21 +117,12 @@ def _cells(row: Row) -> tuple[str, ...]:
     given = row.published
     distance = "-" if row.distance is None else f"{100 * row.distance:.1f} %"
     job = given.who, given.model, str(given.gpus), str(given.global_batch), _seconds(given.measured_s)
-    theirs = degrees({**given.fixed, "activation_offload": given.activation_offload})
-    plans = theirs, _seconds(row.predicted_s), row.best, _seconds(row.best_s)
+    plans = given.degrees, _seconds(row.predicted_s), row.best, _seconds(row.best_s)
     return *job, *plans, _seconds(row.lower_bound_s), distance, row.differs
 
 
 def _seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f} s"
-
-
-def degrees(chosen: dict[str, Any]) -> str:
-    """Degrees in words, those of 1 left out, with the share of the activations on hosts."""
-    said = [f"{name} {chosen[name]}" for name in ("tp", "cp", "pp", "vpp", "ep", "dp") if chosen.get(name, 1) > 1]
-    share = chosen.get("activation_offload")
-    away = [f"offload {100 * share:.0f} %"] if share else []
-    return " ".join([*said, f"mb {chosen['micro_batch']}", f"ZeRO-{chosen['zero']}", *away])
 
 
 def reproduce_searches(
@@ -172,30 +163,19 @@ def _priced_sources(folder: Path, only: str, told: Callable[[str], None] | None)
 
 
 def _row(given: PublishedPlan, time_limit: float) -> Row:
-    share = given.activation_offload
-    theirs = _plan(given, time_limit, fix=given.fixed, **_away([share] if share else []))
-    best = _plan(given, time_limit, **_away([0.0, share] if share else []))
+    theirs = _plan(given, time_limit, fix=given.fixed, **given.options(also_without=False))
+    best = _plan(given, time_limit, **given.options(also_without=True))
     bound = None if best is None else best.lower_bound_s
     if theirs is not None and best is not None and theirs.step_time_s < best.step_time_s:
         best = theirs
     return Row(
         published=given,
         predicted_s=None if theirs is None else theirs.step_time_s,
-        best="-" if best is None else "the same" if best is theirs else degrees(_of(best)),
+        best="-" if best is None else "the same" if best is theirs else degrees_of(best.strategy),
         best_s=None if best is None else best.step_time_s,
         lower_bound_s=bound,
         differs="-" if theirs is None or best is None else _difference(theirs, best),
     )
-
-
-def _away(shares: list[float]) -> dict[str, Any]:
-    """The option for shares of the activations on hosts."""
-    return {"activation_offload_fraction": shares} if shares else {}
-
-
-def _of(found: Plan) -> dict[str, Any]:
-    names = ("tp", "cp", "pp", "vpp", "ep", "dp", "micro_batch", "zero", "activation_offload")
-    return {name: getattr(found.strategy, name) for name in names}
 
 
 def _plan(given: PublishedPlan, time_limit: float, **options: Any) -> Plan | None:
