@@ -4,8 +4,12 @@ Write the files that launch a plan.
 A target is a framework (``megatron``, ``megatron-bridge``, ``torchtitan``, ``deepspeed``, ``flagscale``), an order of
 passes (``torch-csv``), or what starts processes (``torchrun``, ``slurm``, ``rankfile``). Without one of the last,
 torchrun starts them. Beside a target's own files stand ``env.sh``, ``ranks.csv``, ``plan.json`` and ``launch.md``,
-which says what to run where, and what to check before. A plan's file is checked before anything of it is used
-(``taut.exports.checked``), and what of it is written is quoted (``taut.quoting``).
+which says what to run where, and what to check before. What is written of a plan is quoted (``taut.quoting``).
+
+A plan's file comes from anywhere, so it is checked before anything of it is used. Inputs and space have to be what
+their digests say, names to be names, and strategy and placement to keep the rules of the stated problem. Then every
+word that a launcher reads is one of the words that taut knows, or a number. Whether the bound holds is another
+question, which ``taut verify`` answers.
 
 Frameworks ask for environment variables. Megatron-LM refuses tensor or context ranks unless
 ``CUDA_DEVICE_MAX_CONNECTIONS`` is 1, which keeps its kernels in the order in which they were launched, and refuses its
@@ -19,9 +23,9 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from taut.data.names import with_names
 from taut.data.suggest import one_of
 from taut.errors import DataError
-from taut.exports.checked import check_plan
 from taut.exports.deepspeed import deepspeed_files
 from taut.exports.flagscale import flagscale_files, mesh_files
 from taut.exports.job import ExportError, Job
@@ -30,9 +34,21 @@ from taut.exports.megatron_bridge import bridge_files
 from taut.exports.starters import rank_files, rank_table, slurm_files, torchrun_script
 from taut.exports.torchtitan import schedule_csv, torchtitan_files
 from taut.files import write_atomically
+from taut.formulations.problem import PlanningProblem
 from taut.planning.plan import Plan
 from taut.planning.tables import batch_words
 from taut.quoting import json_text, markdown_text, shell_word
+from taut.solver.certificate.document import (
+    AnyDocument,
+    MeshDocument,
+    check_stages,
+    devices_of,
+    mesh_plan_of,
+    problem_of,
+)
+from taut.solver.certificate.examined import Examined, case_of
+from taut.solver.certificate.reference.candidates import candidates
+from taut.solver.certificate.verify import input_faults
 from taut.words import percent
 
 STARTS = {
@@ -222,7 +238,7 @@ def _files(plan: Plan | str | Path, targets: list[str], hosts: tuple[str, ...]) 
     """
     if not isinstance(plan, Plan):
         plan = Plan.read(plan)
-    check_plan(plan)
+    _check_plan(plan)
     if not plan.meshes:
         return launch_files(Job(plan, hosts), targets)
     if targets != ["flagscale"]:
@@ -263,3 +279,31 @@ def _check_folder(folder: Path, *, force: bool) -> None:
         raise DataError(f"{folder}: is a file, expected a folder")
     if folder.is_dir() and not force and any(folder.iterdir()):
         raise DataError(f"{folder}: is not empty, expected an empty or new folder, or --force")
+
+
+def _check_plan(plan: Plan) -> None:
+    """
+    Refuse a plan that contradicts itself.
+
+    Raises ``DataError`` if an input is not what its digest says, a name is none, or the plan breaks a rule.
+    """
+    document, source = plan.sections, plan.source
+    problem = problem_of(document, source)
+    for role in (problem.model, problem.cluster, problem.costs, problem.memory, problem.calibration):
+        if role is not None:
+            with_names(role, source)
+    if faults := input_faults(document, problem) or _rules_broken(document, problem, source):
+        raise DataError(f"{source}: {faults[0]}; not exported, as the plan contradicts itself")
+
+
+def _rules_broken(document: AnyDocument, problem: PlanningProblem, source: str) -> list[str]:
+    """What is wrong with strategy and placement, one line each."""
+    if isinstance(document, MeshDocument):
+        mesh_plan_of(document, problem, source)
+        return []
+    check_stages(document.strategy, source)
+    case = case_of(problem)
+    placed = Examined.of_section(case, document.strategy, devices_of(document, source))
+    if placed.choice not in candidates(case):
+        return [f"strategy {placed.choice} is not a candidate of the stated space"]
+    return placed.violations
