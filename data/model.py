@@ -40,7 +40,10 @@ from taut.data.layers.sizes import MOST_LAYERS, MOST_PARAMETERS, Count, LayerCou
 from taut.data.spec import Spec
 
 VOCABULARY_MULTIPLE = 128
-SHAPE = ("hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "qk_norm", "experts", "latent", "attention_window")
+SHAPE = (
+    *("hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "qk_norm", "experts", "latent", "attention_window"),
+    "attention_gate",
+)
 """Fields of a number of layers that the entries of a list state for themselves."""
 
 
@@ -81,6 +84,7 @@ class ModelSpec(Spec):
     dense_layers: Annotated[int, Field(ge=0, le=MOST_LAYERS, strict=True)] = 0
     expert_period: Count = 1
     latent: LatentSpec | None = None
+    attention_gate: Count | None = None
     tied_embedding: bool = False
     position_rows: Annotated[int, Field(ge=0, le=10_000_000, strict=True)] = 0
     mtp_layers: Annotated[int, Field(ge=0, le=100, strict=True)] = 0
@@ -88,7 +92,7 @@ class ModelSpec(Spec):
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "qk_norm", "mtp_layers", "position_rows")
+        return self.dumped(handler(self), "qk_norm", "mtp_layers", "position_rows", "attention_gate")
 
     @field_validator("layers", mode="before")
     @classmethod

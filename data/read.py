@@ -10,7 +10,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -144,16 +144,28 @@ def _refuse_yaml(path: Path, error: yaml.YAMLError, expected: str) -> NoReturn:
     raise DataError(f"{path}{where}: {problem}, expected {expected}") from None
 
 
-def read_json(path: Path, expected: str = "a JSON file") -> dict[str, Any]:
+def read_json(path: Path, expected: str = "a JSON file", unbounded: Collection[str] = ()) -> dict[str, Any]:
     """
     A JSON object as plain values.
 
-    ``path``: the file; ``expected``: what the file should be, for messages. Returns the object. Raises ``DataError`` if
+    ``path``: the file; ``expected``: what the file should be, for messages; ``unbounded``: keys that may hold Infinity,
+    and that are left out. Returns the object. Raises ``DataError`` if
     the file cannot be read, is truncated, has a key twice, or is not an object.
     """
     text = read_text(path, expected)
+
+    def bounded(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """An object without the keys that may be unbounded."""
+        for key, value in pairs:
+            for each in value if isinstance(value, list) else [value]:
+                if isinstance(each, _Unbounded) and key not in unbounded:
+                    raise ValueError(f"holds {each}")
+        return _object([(key, value) for key, value in pairs if key not in unbounded])
+
+    constant: Callable[[str], Any] = _Unbounded if unbounded else _refuse_constant
+    made = bounded if unbounded else _object
     try:
-        values = json.loads(text, parse_constant=_refuse_constant, parse_int=_whole, object_pairs_hook=_object)
+        values = json.loads(text, parse_constant=constant, parse_int=_whole, object_pairs_hook=made)
     except json.JSONDecodeError as error:
         raise DataError(f"{path} line {error.lineno}: {error.msg}, expected {expected}") from None
     except ValueError as error:
@@ -161,6 +173,12 @@ def read_json(path: Path, expected: str = "a JSON file") -> dict[str, Any]:
     except RecursionError:
         raise DataError(f"{path}: is nested too deeply, expected {expected}") from None
     return _mapping(values, path, expected)
+
+
+class _Unbounded(str):
+    """A number that JSON has no words for."""
+
+    __slots__ = ()
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -43,7 +43,7 @@ def executed_flop(
 
 def _masked(layer: LayerSpec) -> float:
     """FLOP of a core's scores that the mask takes away, forward, (1)."""
-    return layer.attention_flops() * layer.window / layer.seq / 2.0
+    return 0.0 if layer.mixer else layer.attention_flops() * layer.window / layer.seq / 2.0
 
 
 def _selective(layer: LayerSpec, modules: Collection[Module], selective_products: bool) -> float:

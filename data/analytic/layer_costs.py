@@ -64,8 +64,9 @@ from taut.errors import DataError
 
 
 def is_plain(layer: LayerSpec) -> bool:
-    """Whether a layer has neither experts nor latent attention, nor norms of queries and keys."""
-    return layer.experts is None and layer.latent is None and not layer.qk_norm
+    """Whether a layer has plain attention without a gate and norms of queries and keys, and no experts."""
+    apart = (layer.experts, layer.latent, layer.mixer, layer.attention_gate)
+    return all(part is None for part in apart) and not layer.qk_norm
 
 
 def kept_of(

@@ -100,7 +100,7 @@ def _work(
     if "core_attn" in modules:
         yield "core_attn", [], 0.0, attention_core(shape, rates)
     if "mla_up_proj" in modules and latent:
-        made = attention_products(layer, shape, tp, tokens)[1:-1]
+        made = attention_products(layer, shape, tp, tokens)[-3:-1]
         yield "mla_up_proj", made, unit * 2.0 * layer.heads * latent.key_dim / tp, 0.0
     if "layernorm" in modules and own_norms(layer):
         yield "layernorm", [], unit * 2.0 * shape.hidden * own_norms(layer), 0.0

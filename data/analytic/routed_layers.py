@@ -30,6 +30,13 @@ A micro-batch has n tokens of hidden size h. Sizes of experts and latent attenti
     :math:`k f_e + f_s` wide. The experts' inputs, :math:`k h` a token, lie whole on every tensor rank, sequence
     parallelism or not: each has a part of every expert, and so all of its tokens.
 
+An indexer of latent attention has :math:`h \times (d_i + a_i)` and :math:`r_q \times a_i d_i` on every rank, and keeps
+what they make. A gate of u columns joins the product that makes queries; it is kept, and moves :math:`e n (2 a d_v + u)
+/ t` bytes. Where a layer mixes tokens otherwise (``taut.data.layers.mixer``: m and :math:`m_w` columns, c channels of a
+convolution, a states of :math:`d_k d_v` numbers for every chunk of C tokens), products are :math:`h \times (m / t +
+m_w)`, second products of the :math:`m_w` columns and :math:`a d_v / t \times h`; it moves :math:`e n (2 c + 3 a d_v +
+2 a d_k d_v / C) / t` bytes.
+
 Tokens are gathered before the experts and summed behind them as for a dense layer (Megatron-LM's all-gather
 dispatcher), so that tensor ranks exchange what they do for a dense one. With e > 1 expert ranks of x tensor ranks each
 (``ep`` and ``etp``) ranks exchange tokens all to all instead, and each has its own 1/t of the n tokens before that:
@@ -53,6 +60,7 @@ from taut.data.analytic.device_rates import KEPT_BLOCK, Rates
 from taut.data.analytic.layer_work import LayerShape, Passes, Product, passes_of
 from taut.data.arrays import Floats
 from taut.data.layers.layer import LayerSpec
+from taut.data.layers.mixer import MixerSpec
 
 SCORE_BYTES = 12
 """Bytes of an expert's score of a token: logit, probability and choice in single precision."""
@@ -99,8 +107,19 @@ def routed_passes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ra
         moved = moved + rates.element * tokens * (
             4.0 * layer.latent.compressed + 2.0 * layer.heads * layer.latent.key_dim / tp
         )
+    moved = moved + rates.element * tokens * mixed_width(layer) / tp
     moved = moved + routing_bytes(layer, shape, tp, rates, ranks)
     return passes_of(shape, rates, products, moved, biased_bytes(layer, tokens, tp, rates, ranks))
+
+
+def mixed_width(layer: LayerSpec) -> float:
+    """Numbers a token that a gate of attention, or a mixer beside its products, moves on all tensor ranks."""
+    if layer.attention_gate:
+        return 2.0 * layer.query_hidden + layer.attention_gate
+    if (mixer := layer.mixer) is None:
+        return 0.0
+    states = layer.heads * mixer.key_dim * mixer.value_dim / mixer.chunk if mixer.chunk else 0.0
+    return 2.0 * mixer.convolved + 3.0 * layer.query_hidden + 2.0 * states
 
 
 def routing_bytes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ranks: ExpertRanks) -> Floats | float:
@@ -135,17 +154,30 @@ def biased_bytes(layer: LayerSpec, tokens: Floats, tp: int, rates: Rates, ranks:
 
 
 def attention_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Floats) -> list[Product]:
-    """Products of the attention but its core, (2)."""
-    latent, hidden = layer.latent, shape.hidden
+    """Products of the attention but its core, (2), or of what takes its place; latent products are last."""
+    latent, hidden, gate = layer.latent, shape.hidden, (layer.attention_gate or 0) / tp
+    if mixer := layer.mixer:
+        return _mixer_products(layer, mixer, shape, tp, tokens)
     if latent is None:
         query, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-        return [Product(tokens, query + 2 * kv, hidden), Product(tokens, hidden, query)]
+        return [Product(tokens, query + 2 * kv + gate, hidden), Product(tokens, hidden, query)]
     made = [
-        (latent.compressed, hidden),
+        *([(latent.index_heads * latent.index_dim, latent.q_lora_rank or hidden)] if latent.index_heads else []),
+        (latent.compressed + latent.indexed + gate, hidden),
         (layer.heads * latent.key_dim / tp, latent.q_lora_rank or hidden),
         (layer.heads * (latent.qk_nope_head_dim + latent.v_head_dim) / tp, latent.kv_lora_rank),
         (hidden, layer.heads * latent.v_head_dim / tp),
     ]
+    return [Product(tokens, np.asarray(columns, float), np.asarray(sums, float)) for columns, sums in made]
+
+
+def _mixer_products(layer: LayerSpec, mixer: MixerSpec, shape: LayerShape, tp: int, tokens: Floats) -> list[Product]:
+    """Products of what makes a mixer's columns, of what it makes of those of low rank, and of its output."""
+    made = [(mixer.made / tp + mixer.made_whole, shape.hidden)]
+    if mixer.second_parameters:
+        rank = max(mixer.made_whole / 2, 1.0)
+        made.append((mixer.second_parameters / rank / tp, rank))
+    made.append((shape.hidden, layer.query_hidden / tp))
     return [Product(tokens, np.asarray(columns, float), np.asarray(sums, float)) for columns, sums in made]
 
 
@@ -197,6 +229,8 @@ def routed_kept(layer: LayerSpec, recompute: str, tokens: int, rates: Rates) -> 
         split = queries + values + layer.query_hidden + layer.used_ffn
         return Kept(*(element * tokens * width for width in (replicated, split, whole)))
     compressed, normed = (layer.latent.compressed, layer.latent.normed) if layer.latent else (0, 0)
+    if layer.latent and layer.latent.index_heads:
+        compressed += layer.latent.indexed + layer.latent.index_heads * layer.latent.index_dim
     scores = SCORE_BYTES * layer.experts.num_experts if layer.experts else 0
     inputs = cast_bytes(tokens * (2 * hidden + normed), rates)
     replicated = tokens * (hidden * (2 * element + layer.masks) + element * compressed + scores) + inputs
@@ -205,7 +239,7 @@ def routed_kept(layer: LayerSpec, recompute: str, tokens: int, rates: Rates) -> 
     )
     cast = layer.used_ffn + (layer.query_hidden if rates.casts else 0)
     split = element * tokens * widths + cast_bytes(tokens * cast, rates)
-    if recompute == "none" and not rates.fused_attention:
+    if recompute == "none" and not rates.fused_attention and layer.mixer is None:
         split += (2 * element + 1) * layer.heads * layer.window * tokens
     if rates.imbalance > 1.0 and layer.experts:
         inner = tokens * chosen * layer.experts.expert_ffn_hidden
@@ -215,10 +249,13 @@ def routed_kept(layer: LayerSpec, recompute: str, tokens: int, rates: Rates) -> 
 
 
 def widths_of(layer: LayerSpec) -> tuple[int, int, int]:
-    """Widths of queries, keys and values over all tensor ranks."""
+    """Widths of queries, with a gate's, of keys and of values over all tensor ranks; a mixer's columns are queries."""
+    gate = layer.attention_gate or 0
+    if layer.mixer:
+        return layer.mixer.made + layer.mixer.convolved, 0, layer.query_hidden
     if layer.latent is None:
-        return layer.query_hidden, layer.kv_hidden, layer.kv_hidden
-    return layer.heads * layer.latent.key_dim, layer.heads * layer.latent.key_dim, layer.query_hidden
+        return layer.query_hidden + gate, layer.kv_hidden, layer.kv_hidden
+    return layer.heads * layer.latent.key_dim + gate, layer.heads * layer.latent.key_dim, layer.query_hidden
 
 
 def cast_bytes(numbers: int, rates: Rates) -> int:

@@ -22,7 +22,16 @@ channels a token, queries from :math:`r_q` (or from the layer's input). Each of 
 (5) parameters that every tensor rank has: :math:`h r_q + h (r_{kv} + d_r)`, and the norms' :math:`r_q + r_{kv}`;
 (6) parameters that tensor ranks share by heads: :math:`r_q a (d_n + d_r) + r_{kv} a (d_n + d_v) + a d_v h`; without
     :math:`r_q` the first is :math:`h a (d_n + d_r)`;
-(7) FLOP of the attention core: :math:`2 s w a (d_n + d_r + d_v)`, as of plain heads with the mean of the two widths.
+(7) FLOP of the attention core: :math:`2 s w a (d_n + d_r + d_v)`, as of plain heads with the mean of the two widths;
+(8) an indexer (DeepSeek-V3.2) scores tokens with :math:`a_i` heads of :math:`d_i` channels, made from the queries'
+    ranks: :math:`r_q a_i d_i + h (d_i + a_i)` parameters, whole on every tensor rank, and :math:`2 s w a_i d_i` FLOP,
+    counted with the core.
+
+A gate of the attention's output (Qwen3-Next, AFMoE) is made of u columns, one a channel or one a head:
+
+(9) :math:`h u` parameters, which tensor ranks share; the output is multiplied by the gate before its last product.
+
+A layer may mix tokens otherwise than by attention (``taut.data.layers.mixer``).
 """
 
 from typing import Any
@@ -30,6 +39,7 @@ from typing import Any
 from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from taut.data.layers.experts import ExpertsSpec
+from taut.data.layers.mixer import MixerSpec, Whole
 from taut.data.layers.sizes import Count, LayerCount
 from taut.data.spec import Spec
 
@@ -42,6 +52,22 @@ class LatentSpec(Spec):
     qk_nope_head_dim: Count
     qk_rope_head_dim: Count
     v_head_dim: Count
+    index_heads: Whole = 0
+    index_dim: Whole = 0
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return self.dumped(handler(self), "index_heads", "index_dim")
+
+    @property
+    def index_parameters(self) -> int:
+        """Parameters of the indexer's queries, made from the queries' ranks, (8)."""
+        return (self.q_lora_rank or 0) * self.index_heads * self.index_dim
+
+    @property
+    def indexed(self) -> int:
+        """Columns that the indexer makes from a layer's input: one key, and a weight for each of its heads, (8)."""
+        return self.index_dim + self.index_heads
 
     @property
     def key_dim(self) -> int:
@@ -71,7 +97,7 @@ class LatentSpec(Spec):
         """
         made = (self.q_lora_rank or hidden) * self.key_dim
         made += self.kv_lora_rank * (self.qk_nope_head_dim + self.v_head_dim) + self.v_head_dim * hidden
-        return hidden * self.compressed + heads * made // tp
+        return hidden * (self.compressed + self.indexed) + self.index_parameters + heads * made // tp
 
 
 BLOCK, EMBEDDING, HEAD = "block", "embedding", "head"
@@ -94,10 +120,12 @@ class LayerSpec(Spec):
     qk_norm: bool = False
     experts: ExpertsSpec | None = None
     latent: LatentSpec | None = None
+    attention_gate: Count | None = None
+    mixer: MixerSpec | None = None
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "qk_norm")
+        return self.dumped(handler(self), "qk_norm", "attention_gate", "mixer")
 
     @model_validator(mode="after")
     def _consistent(self) -> "LayerSpec":
@@ -105,7 +133,10 @@ class LayerSpec(Spec):
             raise ValueError(f"kind is {self.kind!r}, which is reserved; expected another name")
         if self.latent is not None and (self.head_dim or self.key_value_heads != self.heads or self.qk_norm):
             raise ValueError("latent attention has its own heads and norms, expected no head_dim, kv_heads or qk_norm")
-        if self.latent is None and self.head_dim is None and self.hidden % self.heads:
+        plain = (self.latent, self.head_dim, self.kv_heads, self.attention_window, self.attention_gate)
+        if self.mixer is not None and (self.qk_norm or any(each is not None for each in plain)):
+            raise ValueError("a mixer takes the place of attention, expected no heads, windows or norms of attention")
+        if self.mixer is None and self.latent is None and self.head_dim is None and self.hidden % self.heads:
             raise ValueError(f"hidden is {self.hidden}, expected a multiple of heads ({self.heads})")
         if self.heads % self.key_value_heads:
             raise ValueError(f"heads is {self.heads}, expected a multiple of kv_heads ({self.key_value_heads})")
@@ -133,7 +164,9 @@ class LayerSpec(Spec):
 
     @property
     def window(self) -> int:
-        """Tokens that one token attends to."""
+        """Tokens that one token attends to; of a mixer those of attention with as much work."""
+        if self.mixer:
+            return min(self.mixer.reach, self.seq)
         return min(self.attention_window or self.seq, self.seq)
 
     @property
@@ -144,6 +177,8 @@ class LayerSpec(Spec):
     @property
     def query_hidden(self) -> int:
         """Width of the attention's output and, unless latent, of the queries; ``hidden`` unless stated."""
+        if self.mixer:
+            return self.heads * self.mixer.value_dim
         each = self.latent.v_head_dim if self.latent else self.head_dim or self.hidden // self.heads
         return self.heads * each
 
@@ -154,8 +189,10 @@ class LayerSpec(Spec):
 
     @property
     def core_dim(self) -> float:
-        """Channels of a head, or those of a plain head with as many FLOP."""
-        return self.latent.core_dim if self.latent else self.query_hidden // self.heads
+        """Channels of a head, or those of a plain head with as many FLOP, the indexer's with them."""
+        if self.latent:
+            return self.latent.core_dim + self.latent.index_heads * self.latent.index_dim / (2 * self.heads)
+        return self.query_hidden // self.heads
 
     @property
     def output_elements(self) -> int:
@@ -169,6 +206,8 @@ class LayerSpec(Spec):
 
     def keys_and_values(self, tp: int) -> int:
         """Width of keys and values together on one of ``tp`` tensor ranks; few key-value heads are replicated."""
+        if self.mixer:
+            return 0
         if self.latent:
             return self.heads * (self.latent.key_dim + self.latent.v_head_dim) // tp
         return 2 * (self.kv_hidden // min(tp, self.key_value_heads))
@@ -188,10 +227,13 @@ class LayerSpec(Spec):
         return self.heads % tp == 0 and (kv % tp == 0 or tp % kv == 0) and shared
 
     def attention_parameters(self, tp: int = 1) -> int:
-        """Matrix parameters of the attention on one of ``tp`` tensor ranks, eq. (1)."""
+        """Matrix parameters of the attention, or of what takes its place, on one of ``tp`` tensor ranks, eq. (1)."""
+        if self.mixer:
+            return self.mixer.matrix_parameters(self.hidden, self.heads, tp)
+        gate = self.hidden * (self.attention_gate or 0) // tp
         if self.latent:
-            return self.latent.matrix_parameters(self.hidden, self.heads, tp)
-        return 2 * self.hidden * self.query_hidden // tp + self.hidden * self.keys_and_values(tp)
+            return self.latent.matrix_parameters(self.hidden, self.heads, tp) + gate
+        return gate + 2 * self.hidden * self.query_hidden // tp + self.hidden * self.keys_and_values(tp)
 
     def ffn_parameters(self, tp: int = 1) -> int:
         """Matrix parameters of the feed-forward part, or of router and experts, on one tensor rank, eq. (1)."""
@@ -230,7 +272,7 @@ class LayerSpec(Spec):
             Parameters of one rank.
         """
         normed = self.latent.normed if self.latent else 2 * (self.query_hidden // self.heads) * self.qk_norm
-        if self.gated_mlp or self.experts or self.latent:
+        if self.gated_mlp or self.experts or self.latent or self.mixer:
             return self.matrix_parameters(tp) + normed + (2 if self.gated_mlp else 4) * self.hidden
         biases = (self.query_hidden + self.ffn) // tp + self.keys_and_values(tp) + 2 * self.hidden
         return self.matrix_parameters(tp) + biases + normed + 4 * self.hidden

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from taut.data.readers.config_fields import NAMES
+from taut.data.readers.config_mixers import FIELDS, MIXERS
 from taut.data.spec import shorten
 from taut.errors import DataError
 
@@ -30,10 +31,10 @@ REFUSED: dict[str, tuple[str, ...]] = {
         *("bigbird_pegasus", "blenderbot-small", "mvp", "plbart", "trocr", "musicgen", "musicgen_melody"),
     ),
     "a state-space model": (
-        *("mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "zamba", "zamba2", "recurrent_gemma", "xlstm"),
+        *("mamba", "mamba2", "falcon_mamba", "jamba", "zamba", "zamba2", "recurrent_gemma", "xlstm"),
         *("nemotron_h", "falcon_h1", "mamba_ssm"),
     ),
-    "a model with convolutions": ("lfm2", "lfm2_moe", "lfm2_vl", "lfm3", "stripedhyena", "zaya"),
+    "a model with convolutions": ("stripedhyena", "zaya"),
     "a model with compressed attention": ("deepseek_v4", "hy_v4"),
     "a model with an indexer of its attention": ("axk2", "dots3_note", "dots3_note_text", "glm_moe_dsa"),
     "a model with dense layers beside its experts": ("arctic",),
@@ -49,11 +50,6 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "a model of bytes": ("blt",),
     "a model with a layer before its head": ("modernbert-decoder",),
     "a recurrent model": ("rwkv", "rwkv5", "rwkv6", "rwkv7", "retnet"),
-    "a model with linear attention": (
-        *("qwen3_next", "minimax", "minimax_text_01", "kimi_linear", "bailing_hybrid", "lara_mini", "olmo_hybrid"),
-        *("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"),
-    ),
-    "a model with a gate in its attention": ("afmoe", "beam", "laguna"),
     "a model with keys and values of two widths": ("mimo_v2_flash",),
     "a model that describes images": ("git",),
     "a vision model": (
@@ -63,6 +59,13 @@ REFUSED: dict[str, tuple[str, ...]] = {
 """What families are that taut does not price, by type."""
 EXPECTED = "expected a decoder-only transformer"
 _ATTENTION = ("full_attention", "sliding_attention", "chunked_attention", "attention")
+_MIXED = ("linear_attention", "mamba", "conv")
+_INDEXED = ("deepseek_v32",)
+_GATES = {
+    **dict.fromkeys(("afmoe", "beam", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), "channels"),
+    **dict.fromkeys(("laguna", "bailing_hybrid", "lfm3"), "heads"),
+}
+"""Types whose attention has a gate of its output, for each channel or for each head."""
 _UNUSUAL = {
     "ssm_cfg": "a state-space model",
     "cross_attention_layers": "layers that attend to images",
@@ -72,7 +75,7 @@ _UNUSUAL = {
 _GATED_ACTIVATIONS = ("silu", "swish", "swiglu", "geglu", "silu_glu")
 _GATED = (
     *("gemma", "gemma2", "gemma3_text", "grok-1", "dbrx", "vaultgemma", "bitnet", "cpmant", "moshi"),
-    *("chatglm", "qwen"),
+    *("chatglm", "qwen", "lfm2", "lfm2_moe", "lfm3"),
 )
 """Types that call their gated activation by the name of a plain one, or keep it elsewhere."""
 _PLAIN = ("apertus", "apertus1p5_text", "arcee", "nemotron", "jais2", "nanochat", "ctrl")
@@ -129,9 +132,10 @@ def refuse_others(values: Mapping[str, Any], where: str) -> None:
     for name, words in _UNUSUAL.items():
         if values.get(name) is not None:
             raise DataError(f"{where}: {name} is {shorten(values[name])}, {words}, {EXPECTED}")
+    allowed = _ATTENTION + (_MIXED if family in MIXERS else ()) + (("indexed_attention",) if family in _INDEXED else ())
     for name in ("layer_types", "layers_block_type"):
         named = values.get(name)
-        if others := [kind for kind in (named if isinstance(named, list) else []) if kind not in _ATTENTION]:
+        if others := [kind for kind in (named if isinstance(named, list) else []) if kind not in allowed]:
             raise DataError(f"{where}: {name} names {shorten(others[0])}, {EXPECTED}")
 
 
@@ -165,6 +169,8 @@ def with_defaults(values: Mapping[str, Any], *, nested: bool = False) -> dict[st
     return found
 
 
+_UNTIED = ("cpmant", "kimi_linear", "bailing_hybrid")
+"""Types whose classes tie no head, whatever the file says; CPM-Ant's embedding has rows of prompts beside words."""
 _OMITTED = {
     **dict.fromkeys(("falcon", "RefinedWeb", "RefinedWebModel", "gemma", "gemma2"), ("max_position_embeddings",)),
     "gemma3_text": ("num_attention_heads", "vocab_size", "max_position_embeddings"),
@@ -175,9 +181,9 @@ _OMITTED = {
 
 def is_tied(values: Mapping[str, Any]) -> Any:
     """Whether the head is the embedding."""
-    if values.get("model_type") == "cpmant":
-        return False  # Its embedding has rows of prompts, which its head has not.
-    tied = values.get("tie_word_embeddings")
+    if values.get("model_type") in _UNTIED:
+        return False
+    tied = values.get("tie_word_embeddings", values.get("tie_embedding"))
     if tied is not None:
         return tied
     family = str(values.get("model_type"))
@@ -194,6 +200,25 @@ def is_gated(values: Mapping[str, Any]) -> bool:
 def is_normed(values: Mapping[str, Any]) -> bool:
     """Whether queries and keys have a norm of their own."""
     return values.get("model_type") in _NORMED or bool(values.get("use_qk_norm"))
+
+
+def further_fields(values: Mapping[str, Any]) -> frozenset[str]:
+    """Fields that rules of a file's type read beside those of every file."""
+    family = values.get("model_type")
+    found = FIELDS if family in MIXERS else frozenset[str]()
+    if family in _GATES:
+        found |= {"gating", "use_attention_gate", "attn_output_gate"}
+    return found | {"index_n_heads", "index_head_dim"} if family in _INDEXED else found
+
+
+def gate_width(values: Mapping[str, Any], heads: Any, head_dim: Any) -> int | None:
+    """Columns of the gate of the attention's output, None without one."""
+    kind = _GATES.get(str(values.get("model_type")))
+    off = values.get("use_attention_gate") is False or values.get("gating") is False
+    if kind is None or off or values.get("attn_output_gate") is False or not isinstance(heads, int):
+        return None
+    each = head_dim if isinstance(head_dim, int) else values.get("hidden_size", 0) // heads
+    return heads * (each if kind == "channels" else 1)
 
 
 def position_rows(values: Mapping[str, Any], longest: Any) -> int:

@@ -7,7 +7,7 @@ is refused by the field's name. A field that is off (null, false, 0, 1.0 of a fa
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from taut.data.spec import shorten
@@ -135,14 +135,14 @@ def unknown_fields(values: Mapping[str, Any]) -> Iterator[str]:
             yield name
 
 
-def refuse_unknown(values: Mapping[str, Any], where: str) -> None:
+def refuse_unknown(values: Mapping[str, Any], where: str, further: Collection[str] = ()) -> None:
     """
     Refuse a file that states something about its shape that no rule reads.
 
-    ``where``: the file and the part of it, for the message. Raises ``DataError``: file, field, value, what was
-    expected, the nearest known name.
+    ``where``: the file and the part of it, for the message; ``further``: fields that rules of its type read. Raises
+    ``DataError``: file, field, value, what was expected, the nearest known name.
     """
-    for name in unknown_fields(values):
+    for name in unknown_fields({name: value for name, value in values.items() if name not in further}):
         near = nearest(name, sorted(KNOWN))
         known = f"; the nearest is {near}" if near else ""
         raise DataError(

@@ -59,7 +59,7 @@ def _whole(values: Mapping[str, Any], layers: int) -> list[bool]:
     """Whether each layer attends to all tokens."""
     named, marked = values.get("layer_types"), values.get("hybrid_layer_pattern")
     if isinstance(named, list) and len(named) == layers:
-        return [kind in ("full_attention", "attention") for kind in named]
+        return [kind not in ("sliding_attention", "chunked_attention") for kind in named]
     if isinstance(marked, list) and len(marked) == layers:
         return [mark == 0 for mark in marked]
     if values.get("model_type") == "gpt_neo":
@@ -167,6 +167,8 @@ def latent(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     if isinstance(whole, int) and all(isinstance(part, int) for part in parts) and whole != sum(filter(None, parts)):
         words = f"expected the sum of qk_nope_head_dim and qk_rope_head_dim ({sum(filter(None, parts))})"
         raise DataError(f"{where}: qk_head_dim is {whole}, {words}")
+    if values.get("index_n_heads") and values.get("index_head_dim"):
+        sizes |= {"index_heads": values["index_n_heads"], "index_dim": values["index_head_dim"]}
     return {"latent": sizes, "kv_heads": None, "head_dim": None}
 
 
@@ -213,7 +215,7 @@ def refuse_mixed(values: Mapping[str, Any], shape: Mapping[str, Any], where: str
     marks = values.get("attn_type_list")
     if isinstance(marks, list) and any(mark != 1 for mark in marks):
         raise DataError(f"{where}: attn_type_list names layers with linear attention, {EXPECTED}")
-    for name in ("add_cross_attention", "full_attn_idxs"):
+    for name in ("add_cross_attention",):
         if values.get(name):
             raise DataError(f"{where}: {name} is {shorten(values[name])}, {EXPECTED}")
     if values.get("is_moe") and values.get("model_type") == "doge":

@@ -26,6 +26,8 @@ from taut.data.model import ModelSpec
 from taut.data.names import name_of_file
 from taut.data.read import read_json
 from taut.data.readers.config_families import (
+    further_fields,
+    gate_width,
     is_gated,
     is_known,
     is_normed,
@@ -36,6 +38,7 @@ from taut.data.readers.config_families import (
 )
 from taut.data.readers.config_fields import NAMES, first, refuse_unknown
 from taut.data.readers.config_layers import experts, latent, refuse_lists, refuse_mixed, special_shape, windows
+from taut.data.readers.config_mixers import adjusted_ffn, mixing_layers, with_mixers
 from taut.data.spec import shorten
 from taut.errors import DataError
 
@@ -55,11 +58,11 @@ def read_config(path: Path, *, seq: int | None = None) -> ModelSpec:
     shape, with vocabulary. Raises ``DataError`` if the file is not such a description, lacks a field, or describes what
     is not priced.
     """
-    values, where = _language_model(read_json(path, "a Hugging Face config.json"), str(path))
-    refuse_unknown(values, where)
+    values, where = _language_model(read_json(path, "a Hugging Face config.json", ("time_step_limit",)), str(path))
+    refuse_unknown(values, where, further_fields(values))
     values = refuse_lists(values, where)
     shape = {ours: first(values, ours) for ours in _SHAPE}
-    shape |= special_shape(values, shape)
+    shape |= special_shape(values, shape) | adjusted_ffn(values)
     for ours in _REQUIRED:
         if shape[ours] is None and (ours != "seq" or seq is None):
             raise DataError(
@@ -71,15 +74,19 @@ def read_config(path: Path, *, seq: int | None = None) -> ModelSpec:
     shape |= _lengths(shape["seq"], seq)
     reach, left_out = windows(values, shape["layers"], shape["seq"])
     shape |= experts(values, shape["layers"], where) | latent(values, where) | reach
+    gate, mixing = gate_width(values, shape["heads"], shape["head_dim"]), mixing_layers(values, shape["layers"])
     model = ModelSpec.parse(
         {
             **{"name": _name(values, path), **shape, "gated_mlp": is_gated(values), "tied_embedding": is_tied(values)},
             **({"qk_norm": True} if is_normed(values) and not shape.get("latent") else {}),
             **({"position_rows": rows} if rows else {}),
+            **({"attention_gate": gate} if gate else {}),
         },
         str(path),
     )
-    _warn_of_approximations(values, left_out, where)
+    if mixing:
+        model = with_mixers(model, mixing, values, where)
+    _warn_of_approximations(values, model, left_out, where)
     _warn_of_length(model, where, stated=seq is not None)
     return model
 
@@ -136,11 +143,13 @@ def _warn_of_length(model: ModelSpec, where: str, *, stated: bool) -> None:
         warnings.warn(f"{where}: {words}; --seq (in Python seq) states another length", UserWarning, stacklevel=3)
 
 
-def _warn_of_approximations(values: Mapping[str, Any], left_out: str, where: str) -> None:
+def _warn_of_approximations(values: Mapping[str, Any], model: ModelSpec, left_out: str, where: str) -> None:
     """One warning for everything that is priced as something else."""
     said = [left_out] if left_out else []
     if not is_known(values):
         said.append(f"model_type {shorten(values['model_type'])} is not known, its layers are taken for Llama's")
+    if any(layer.mixer for layer in model.blocks):
+        said.append("layers without attention are priced by their work, no kernel of theirs was measured")
     if isinstance(values.get("vision_config"), dict):
         said.append("of a multimodal model the language model alone is priced")
     if (chosen := values.get("index_topk")) is not None:

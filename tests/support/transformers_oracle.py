@@ -34,9 +34,9 @@ _NAMES = {
         r"embed_tokens|wte|wpe|word_embeddings|embed_positions|tok_embeddings|input_embedding|segment_embedding|"
         r"embed_in|tokens_embed|positions_embed|transformer\.w\.weight|embeddings\.weight"
     ),
-    "attention": re.compile(r"attn|attention|self_att\b|self_att\.|mixer"),
+    "attention": re.compile(r"attn|attention|self_att\b|self_att\.|mixer|mamba|\.conv\."),
 }
-_ROUTER = re.compile(r"router|gate\.weight|classifier|shared_expert_gate|gate\.wg")
+_ROUTER = re.compile(r"router|(?<![a-z_])gate\.weight|classifier|shared_expert_gate|gate\.wg")
 _REQUIRED = frozenset(
     (
         *("model_type", "hidden_size", "n_embd", "d_model", "num_hidden_layers", "n_layer", "num_layers", "n_layers"),
@@ -108,6 +108,7 @@ _NEEDED: dict[str, dict[str, Any]] = {
     "glm4_moe": {"head_dim": 128},
     "hunyuan_v1_dense": {"head_dim": 128, "num_key_value_heads": 8},
     "hunyuan_v1_moe": {"head_dim": 128, "num_key_value_heads": 8, "num_experts": 16, "moe_topk": 2},
+    "lfm2_moe": {"layer_types": ["conv", "conv", "full_attention", "conv"] * 8, "num_hidden_layers": 32},
     "ministral": {"head_dim": 128},
     "nemotron": {"num_key_value_heads": 8, "head_dim": 128},
 }
@@ -139,7 +140,7 @@ def _parts_of(config: Any) -> dict[str, int]:
             continue
         seen.add(id(parameter))
         found["total"] += parameter.numel()
-        if parameter.dim() < 2 or _ROUTER.search(name) or "conv" in name:
+        if parameter.dim() < 2 or _ROUTER.search(name):
             continue
         part = next((part for part, pattern in _NAMES.items() if pattern.search(name)), None)
         if part is not None:

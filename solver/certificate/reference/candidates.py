@@ -209,6 +209,8 @@ def _contexts(case: Case, tp: int, cp: int) -> bool:
         return True
     if cp > case.space.get("max_cp", 1) or not case.knows_groups:
         return False
+    if any(layer.mixer is not None for layer in case.model.blocks):
+        return False
     sizes = {node.gpus_per_node for node in case.cluster.nodes}
     whole = all(size % (tp * cp) == 0 for size in sizes) or (len(sizes) == 1 and tp * cp % min(sizes) == 0)
     return whole and all(size % tp == 0 for size in sizes) and all(b.seq % (2 * cp) == 0 for b in case.model.blocks)

@@ -227,7 +227,7 @@ def _parameters(layer: LayerSpec, tp: int, group: int) -> int:
     else:
         shared = layer.experts.shared_ffn_hidden // tp
         count += layer.experts.num_experts * hidden + each * hidden * shared + _routed(layer, group)
-    if layer.gated_mlp or layer.experts or layer.latent:
+    if layer.gated_mlp or layer.experts or layer.latent or layer.mixer:
         return count
     width = layer.heads * (layer.head_dim or hidden // layer.heads)
     return count + (width + layer.ffn) // tp + _keys(layer, tp) + 2 * hidden
@@ -243,13 +243,19 @@ def _routed(layer: LayerSpec, group: int) -> int:
 
 def _attention(layer: LayerSpec, tp: int) -> int:
     """Parameters of the attention on one tensor rank, with the norms of latent attention, (3)."""
-    hidden, latent = layer.hidden, layer.latent
+    hidden, latent, mixer = layer.hidden, layer.latent, layer.mixer
+    if mixer is not None:
+        share = hidden * mixer.made + mixer.second_parameters + mixer.convolved * mixer.taps
+        return hidden * mixer.made_whole + (share + layer.heads * mixer.value_dim * hidden) // tp
+    if layer.attention_gate:
+        return hidden * layer.attention_gate // tp + _attention(layer.model_copy(update={"attention_gate": None}), tp)
     if latent is None:
         width = layer.heads * (layer.head_dim or hidden // layer.heads)
         return 2 * hidden * width // tp + hidden * _keys(layer, tp)
     key, value, rank = latent.qk_nope_head_dim + latent.qk_rope_head_dim, latent.v_head_dim, latent.kv_lora_rank
     own = layer.heads // tp * (rank * (latent.qk_nope_head_dim + value) + value * hidden)
-    whole = hidden * (rank + latent.qk_rope_head_dim) + rank
+    whole = hidden * (rank + latent.qk_rope_head_dim + latent.index_dim + latent.index_heads) + rank
+    whole += (latent.q_lora_rank or 0) * latent.index_heads * latent.index_dim
     if latent.q_lora_rank is None:
         return whole + own + layer.heads // tp * key * hidden
     return whole + own + latent.q_lora_rank * (hidden + 1 + layer.heads // tp * key)
@@ -277,20 +283,32 @@ def attention_inverse(case: Case) -> float:
 def _attention_widths(layer: LayerSpec, tp: int) -> tuple[float, float]:
     """Width of queries and the attention's output together, and of the products of attention, on one tensor rank."""
     latent = layer.latent
+    if layer.mixer is not None:
+        own = layer.heads * layer.mixer.value_dim // tp
+        return 2 * own, own
     if latent is None:
         own = layer.heads * (layer.head_dim or layer.hidden // layer.heads) // tp
         return 2 * own, own
     key, value = layer.heads * (latent.qk_nope_head_dim + latent.qk_rope_head_dim), layer.heads * latent.v_head_dim
-    return key // tp + value // tp, (key + value) / 2 / tp
+    return key // tp + value // tp, (key + value + latent.index_heads * latent.index_dim) / 2 / tp
 
 
 def _window(layer: LayerSpec) -> int:
+    if (mixer := layer.mixer) is not None:
+        # Attention with as many FLOP: 4 w d_v for 2 C (d_k + d_v) + 4 d_k d_v, and more for the delta rule.
+        flop = 2 * mixer.chunk * (mixer.key_dim + mixer.value_dim) + 4 * mixer.key_dim * mixer.value_dim
+        if mixer.delta_rule:
+            flop += mixer.chunk * (4 * mixer.key_dim + 2 * mixer.value_dim) + 2 * mixer.key_dim * mixer.value_dim
+        alike = (flop + 2 * mixer.value_dim) // (4 * mixer.value_dim) if mixer.chunk else mixer.taps // 2
+        return min(max(alike, 1), layer.seq)
     return min(layer.attention_window or layer.seq, layer.seq)
 
 
 def _keys(layer: LayerSpec, tp: int) -> int:
     """Width of keys and values together on one tensor rank, (3)."""
     heads, groups, latent = layer.heads, layer.key_value_heads, layer.latent
+    if layer.mixer is not None:
+        return 0
     if latent is not None:
         return heads // tp * (latent.qk_nope_head_dim + latent.qk_rope_head_dim + latent.v_head_dim)
     return 2 * (heads * (layer.head_dim or layer.hidden // heads) // heads * groups // min(tp, groups))

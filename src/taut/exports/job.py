@@ -214,10 +214,17 @@ class Job:
 
     def plain_layers(self, launcher: str) -> None:
         """
-        Refuse layers of different shapes, which no flag of a launcher describes.
+        Refuse layers that no flag of a launcher describes.
 
-        Raises ``ExportError`` if layers were listed one by one.
+        Raises ``ExportError`` if layers were listed one by one, or attention has a gate or an indexer.
         """
+        gated = [layer for layer in self.model.blocks if layer.attention_gate]
+        if gated or any(layer.latent and layer.latent.index_heads for layer in self.model.blocks):
+            part = "a gate" if gated else "an indexer"
+            raise ExportError(
+                f"{self.plan.source}: attention of {self.model.name} has {part}, for which taut writes no settings of "
+                f"{launcher}; nearest: the torch-csv, slurm and rankfile exports"
+            )
         if isinstance(self.model.layers, list):
             raise ExportError(
                 f"{self.plan.source}: model {self.model.name} lists layers of several shapes, which {launcher} has no "

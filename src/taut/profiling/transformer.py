@@ -186,6 +186,11 @@ def _slice(model: ModelSpec, kind: str, tp: int, micro_batch: int) -> Slice:
         inputs = _activations(model.blocks[-1], micro_batch)
         return Slice(module=head, inputs=inputs, gradient=torch.ones((), dtype=torch.float32), split=(head.loss,))
     layer = model.kinds[kind]
+    if layer.mixer or layer.attention_gate:
+        part = "no attention" if layer.mixer else "a gate of its attention"
+        raise DataError(
+            f"{model.name}: layer {kind}: has {part}, expected a dense layer with plain attention to measure"
+        )
     if layer.seq % layer.window:
         raise DataError(
             f"{model.name}: layer {kind}: attention_window is {layer.window}, expected a divisor of its seq"

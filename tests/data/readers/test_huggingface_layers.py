@@ -228,3 +228,69 @@ def test_impossible_experts_are_refused_in_one_line(tmp_path: Path, changes: dic
     with pytest.raises(DataError, match=words) as caught:
         read(tmp_path, {**MIXTRAL, **changes})
     assert "\n" not in str(caught.value)
+
+
+NEXT = {
+    **sizes("qwen3_next", 2048, 48, 16, 2, 5120, 151936, head_dim=256, num_experts=512, num_experts_per_tok=10),
+    **{"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512, "full_attention_interval": 4},
+    **{"linear_num_value_heads": 32, "linear_num_key_heads": 16, "linear_key_head_dim": 128},
+    **{"linear_value_head_dim": 128, "linear_conv_kernel_dim": 4},
+}
+KIMI_LINEAR = {
+    **sizes("kimi_linear", 2304, 27, 32, 32, 9216, 163840, kv_lora_rank=512, qk_nope_head_dim=128, v_head_dim=128),
+    **{"qk_rope_head_dim": 64, "num_experts": 256, "num_experts_per_token": 8, "moe_intermediate_size": 1024},
+    **{"num_shared_experts": 1, "first_k_dense_replace": 1, "q_lora_rank": None},
+    "linear_attn_config": {
+        **{"full_attn_layers": [4, 8, 12, 16, 20, 24, 27], "num_heads": 32, "head_dim": 128},
+        **{"kda_layers": [each for each in range(1, 28) if each % 4 and each != 27], "short_conv_kernel_size": 4},
+    },
+}
+GRANITE = {
+    **sizes("granitemoehybrid", 1536, 40, 12, 4, 512, 100352, num_local_experts=64, num_experts_per_tok=6),
+    **{"shared_intermediate_size": 1024, "mamba_n_heads": 48, "mamba_d_head": 64, "mamba_n_groups": 1},
+    **{"mamba_d_state": 128, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_chunk_size": 256},
+    "layer_types": ["attention" if layer in (5, 15, 25, 35) else "mamba" for layer in range(40)],
+    "tie_word_embeddings": True,
+}
+LFM2 = {
+    **sizes("lfm2", 2048, 16, 32, 8, 12288, 65536, tie_word_embeddings=True, conv_L_cache=3, block_multiple_of=256),
+    "layer_types": ["full_attention" if layer in (2, 5, 8, 10, 12, 14) else "conv" for layer in range(16)],
+}
+
+
+@pytest.mark.parametrize(
+    ("values", "total", "active", "mixing"),
+    [
+        (NEXT, 79.7e9, 3.9e9, 36),
+        (KIMI_LINEAR, 49.1e9, 3.4e9, 20),
+        (GRANITE, 6.94e9, 1.5e9, 36),
+        (LFM2, 1.17e9, 1.17e9, 10),
+    ],
+    ids=["qwen3-next-80b", "kimi-linear-48b", "granite-4-tiny", "lfm2-1.2b"],
+)
+def test_layers_without_attention_are_read(
+    tmp_path: Path, values: dict[str, Any], total: float, active: float, mixing: int
+) -> None:
+    """Published files of hybrids: parameters in all and of one token, and how many layers have a mixer."""
+    model = read(tmp_path, values)
+    assert model.parameters() == pytest.approx(total, rel=0.005)
+    assert model.active_parameters() == pytest.approx(active, rel=0.05)
+    assert sum(layer.mixer is not None for layer in model.blocks) == mixing
+    assert isinstance(model.layers, list)
+
+
+def test_fields_of_mixers_refuse_files_of_other_types(tmp_path: Path) -> None:
+    """What no rule of a type reads is refused, though a rule of another type reads it."""
+    with pytest.raises(DataError, match="linear_num_value_heads is 32, which may change the model's shape"):
+        read(tmp_path, {**QWEN3, "linear_num_value_heads": 32})
+    with pytest.raises(DataError, match="linear_num_value_heads: is -3, expected a whole number above 0"):
+        read(tmp_path, {**NEXT, "linear_num_value_heads": -3})
+
+
+def test_steps_without_bounds_are_passed_over(tmp_path: Path) -> None:
+    """Files of Mamba-2 state an infinite limit of steps, which changes nothing."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**GRANITE, "time_step_limit": [0.0, float("inf")]}), encoding="utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        assert read_config(path, seq=4096).blocks == read(tmp_path, GRANITE).blocks

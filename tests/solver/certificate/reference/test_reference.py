@@ -26,6 +26,7 @@ from tests.support.blocks import blocks
 from tests.support.contexts import all_context_kinds
 from tests.support.expert_ranks import with_copies_of_states, with_expert_ranks, with_expert_shards
 from tests.support.instances import random_problem, with_offload
+from tests.support.mixers import with_mixed_layers
 from tests.support.reference import case_of, choice_of, random_placement, random_strategy
 from tests.support.words import with_random_orders
 
@@ -102,6 +103,18 @@ def test_evaluators_agree_where_replicas_have_several_copies(block: int) -> None
         if any(candidate.dp_shard for candidate in given.candidates):
             checked += agree(given, rng, 6)
     assert checked > 13
+
+
+@pytest.mark.parametrize("block", blocks(4, proof=True))
+def test_evaluators_agree_on_mixed_layers(block: int) -> None:
+    """Mixers, gates, indexers and embeddings of positions; no context ranks where a layer has a mixer."""
+    rng, checked = np.random.default_rng(600 + block), 0
+    for seed in range(block * 25, (block + 1) * 25):
+        given = with_mixed_layers(seed)
+        if any(layer.mixer for layer in given.model.blocks):
+            assert all(candidate.cp == 1 for candidate in given.candidates)
+        checked += agree(given, rng, 5)
+    assert checked > 80
 
 
 @pytest.mark.parametrize("block", blocks(4, proof=True))

@@ -1,0 +1,62 @@
+r"""
+What mixes the tokens of a layer other than attention: linear attention, a state space, or a short convolution.
+
+A token's h channels make m columns (queries, keys, values, gates, decays), which tensor ranks share by heads, and
+:math:`m_w` columns that every rank makes whole. Columns may pass a short convolution of c channels and k taps. Each of
+a heads then has a state of :math:`d_k \times d_v` numbers that a token decays, adds to and reads, and the
+:math:`a d_v` channels read are mapped back to h.
+
+(1) parameters: :math:`h m_w + (h m + p + c k + a d_v h) / t` on one of t tensor ranks, with p those of second products
+    of the :math:`m_w` columns (Kimi Linear's decay and gate of low rank); decays and norms of heads are left out;
+(2) kernels take chunks of C tokens (GLA, arXiv 2312.06635, section 4; Mamba-2, arXiv 2405.21060, section 6): scores
+    and values within a chunk are :math:`2 C (d_k + d_v)` FLOP a token and head, reading and updating the state
+    :math:`4 d_k d_v`. The delta rule (Gated DeltaNet, arXiv 2412.06464; Kimi Linear, arXiv 2510.26692) takes
+    :math:`4 C d_k + 2 C d_v + 2 d_k d_v` more: products of keys with keys, and keys and values of the chunk's
+    transformation. Attention to w tokens takes :math:`4 w d_v`, so that this is attention to
+
+    .. math:: w = \tfrac{C}{2} (1 + d_k / d_v) + d_k \big[ + C (d_k / d_v + \tfrac{1}{2}) + d_k / 2 \big];
+
+(3) a layer keeps for its backward pass the columns made, what the convolution makes of them, and the channels read
+    before and after their norm and gate. Kernels make states again.
+
+The work of (2) is priced at the rate of attention to w tokens. No kernel of this kind was measured.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from taut.data.layers.sizes import Count
+from taut.data.spec import Spec
+
+Whole = Annotated[int, Field(ge=0, le=1_000_000_000, strict=True)]
+
+
+class MixerSpec(Spec):
+    """Sizes of linear attention, a state space or a convolution; without a ``chunk`` there is no state."""
+
+    key_dim: Count
+    value_dim: Count
+    made: Count
+    made_whole: Whole = 0
+    second_parameters: Whole = 0
+    convolved: Whole = 0
+    taps: Whole = 0
+    chunk: Whole = 0
+    delta_rule: bool = False
+
+    @property
+    def reach(self) -> int:
+        """Tokens of plain attention with as many FLOP, (2), to the nearest whole one."""
+        if not self.chunk:
+            return max(self.taps // 2, 1)
+        keys, values, chunk = self.key_dim, self.value_dim, self.chunk
+        flop = 2 * chunk * (keys + values) + 4 * keys * values
+        if self.delta_rule:
+            flop += 4 * chunk * keys + 2 * chunk * values + 2 * keys * values
+        return max((flop + 2 * values) // (4 * values), 1)
+
+    def matrix_parameters(self, hidden: int, heads: int, tp: int = 1) -> int:
+        """Matrix parameters on one of ``tp`` tensor ranks, (1)."""
+        shared = hidden * (self.made + heads * self.value_dim) + self.second_parameters + self.convolved * self.taps
+        return hidden * self.made_whole + shared // tp

@@ -1,0 +1,187 @@
+"""
+Layers of a Hugging Face ``config.json`` that mix tokens otherwise than by attention, and which layers they are.
+
+Each family's sizes are those of its class in transformers (models/*/modeling_*.py): gated DeltaNet of Qwen3-Next,
+Qwen3.5, OLMo Hybrid and LARA, Kimi Delta Attention of Kimi Linear and Ling 2.5, lightning attention of MiniMax-01,
+Mamba-2 of Bamba and Granite 4, and the convolutions of LFM2.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from taut.data.layers.mixer import MixerSpec
+from taut.data.model import ModelSpec
+from taut.data.readers.config_fields import first
+from taut.data.spec import shorten
+from taut.errors import DataError
+
+CHUNK = 64
+"""Tokens of a chunk of the delta rule's kernels (flash-linear-attention, fla/ops/gated_delta_rule/chunk.py)."""
+
+
+def _number(values: Mapping[str, Any], where: str, *names: str, usual: int | None = None) -> int:
+    """A whole number under one of some names."""
+    found = next((values[name] for name in names if values.get(name) is not None), usual)
+    if not isinstance(found, int) or isinstance(found, bool) or found <= 0:
+        said = "missing" if found is None else f"is {shorten(found)}"
+        raise DataError(f"{where}: {names[0]}: {said}, expected a whole number above 0")
+    return found
+
+
+def _gated_delta(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, Any]]:
+    """Heads and sizes of gated DeltaNet: queries, keys, values and gates by channel, two numbers a head."""
+    heads = _number(values, where, "linear_num_value_heads")
+    keys = _number(values, where, "linear_num_key_heads") * (key := _number(values, where, "linear_key_head_dim"))
+    value = _number(values, where, "linear_value_head_dim")
+    taps = _number(values, where, "linear_conv_kernel_dim", usual=4)
+    sizes = {"key_dim": key, "value_dim": value, "made": 2 * keys + 2 * heads * value + 2 * heads}
+    return heads, {**sizes, "convolved": 2 * keys + heads * value, "taps": taps, "chunk": CHUNK, "delta_rule": True}
+
+
+def _kimi_delta(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, Any]]:
+    """Heads and sizes of Kimi Delta Attention; its decay and gate are of low rank, in Ling 2.5 by channel."""
+    apart = values.get("linear_attn_config")
+    own = {**values, **(apart if isinstance(apart, dict) else {})}
+    heads = _number(own, where, "linear_num_heads", "num_heads", "num_attention_heads")
+    each = _number(own, where, "linear_head_dim", "head_dim")
+    taps = _number(own, where, "linear_conv_kernel_dim", "short_conv_kernel_size", usual=4)
+    width = heads * each
+    sizes = {"key_dim": each, "value_dim": each, "convolved": 3 * width, "taps": taps, "chunk": CHUNK}
+    if values.get("model_type") == "bailing_hybrid":
+        return heads, {**sizes, "made": 5 * width + heads, "delta_rule": True}
+    low = {"made_whole": 2 * each, "second_parameters": 2 * each * width}
+    return heads, {**sizes, **low, "made": 3 * width + heads, "delta_rule": True}
+
+
+def _lightning(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, Any]]:
+    """Heads and sizes of lightning attention: queries, keys, values and a gate of the output."""
+    heads, hidden = _number(values, where, "num_attention_heads"), _number(values, where, "hidden_size")
+    each = _number(values, where, "head_dim", usual=hidden // heads)
+    chunk = _number(values, where, "block_size", usual=256)
+    return heads, {"key_dim": each, "value_dim": each, "made": 4 * heads * each, "chunk": chunk}
+
+
+def _mamba2(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, Any]]:
+    """Heads and sizes of Mamba-2: gate and input, keys and queries of every group, and a step for every head."""
+    heads, hidden = _number(values, where, "mamba_n_heads"), _number(values, where, "hidden_size")
+    inner, groups = hidden * _number(values, where, "mamba_expand", usual=2), _number(values, where, "mamba_n_groups")
+    state = _number(values, where, "mamba_d_state")
+    each = values.get("mamba_d_head")
+    value = inner // heads if each in (None, "auto") else _number(values, where, "mamba_d_head")
+    taps, chunk = _number(values, where, "mamba_d_conv"), _number(values, where, "mamba_chunk_size", usual=256)
+    inner, shared = heads * value, 2 * groups * state
+    sizes = {"key_dim": state, "value_dim": value, "made": 2 * inner + shared + heads, "chunk": chunk}
+    return heads, {**sizes, "convolved": inner + shared, "taps": taps}
+
+
+def _convolution(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, Any]]:
+    """Heads and sizes of a gated short convolution: two gates and the input by channel."""
+    hidden, heads = _number(values, where, "hidden_size"), _number(values, where, "num_attention_heads")
+    sizes = {"key_dim": 1, "value_dim": hidden // heads, "made": 3 * hidden}
+    return heads, {**sizes, "convolved": hidden, "taps": _number(values, where, "conv_L_cache", usual=3)}
+
+
+Sizes = Callable[[Mapping[str, Any], str], tuple[int, dict[str, Any]]]
+_DELTA = ("linear_attention", _gated_delta)
+MIXERS: dict[str, tuple[str, Sizes]] = {
+    **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "lara_mini", "olmo_hybrid"), _DELTA),
+    **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), _DELTA),
+    **dict.fromkeys(("kimi_linear", "bailing_hybrid"), ("linear_attention", _kimi_delta)),
+    **dict.fromkeys(("minimax", "minimax_text_01"), ("linear_attention", _lightning)),
+    **dict.fromkeys(("granitemoehybrid", "bamba"), ("linear_attention", _mamba2)),
+    **dict.fromkeys(("lfm2", "lfm2_moe", "lfm3"), ("conv", _convolution)),
+}
+"""By type, the name of its layers without attention, and their sizes."""
+FIELDS = frozenset(
+    (
+        *("linear_num_value_heads", "linear_num_key_heads", "linear_key_head_dim", "linear_value_head_dim"),
+        *("linear_conv_kernel_dim", "linear_num_heads", "linear_head_dim", "short_conv_kernel_size", "block_size"),
+        *("linear_attn_config", "full_attention_interval", "layer_group_size", "attn_layer_indices", "kda_safe_gate"),
+        *("linear_a_log_max", "linear_allow_neg_eigval", "linear_dt_min", "linear_dt_max", "linear_a_log_min"),
+        *("mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state", "mamba_d_conv", "mamba_expand"),
+        *("mamba_chunk_size", "attn_output_gate", "conv_L_cache", "block_multiple_of", "block_ffn_dim_multiplier"),
+        *("block_auto_adjust_ff_dim", "block_dim", "block_ff_dim", "block_mlp_init_scale", "conv_dim", "conv_dim_out"),
+        *("block_use_swiglu", "block_use_xavier_init", "use_attention_gate", "time_step_limit", "mamba_conv_bias"),
+        *("time_step_min", "time_step_max", "time_step_floor", "linear_dt_init_floor", "mamba_ssm_dtype"),
+        *("mamba_proj_bias", "num_attention_heads_per_layer", "gating"),
+    )
+)
+"""Fields that the files of these types have beside others'."""
+_NAMES = ("linear_attention", "mamba", "conv", "linear", "lightning_attention", "recurrent")
+_INTERVAL = {"qwen3_next": 4, "qwen3_5_text": 4, "qwen3_5_moe_text": 4, "olmo_hybrid": 4}
+
+
+def mixing_layers(values: Mapping[str, Any], layers: Any) -> list[bool]:
+    """Whether each layer mixes tokens otherwise than by attention; empty if none does, or no rule of the type knows."""
+    if str(values.get("model_type")) not in MIXERS or not isinstance(layers, int):
+        return []
+    named = next((values[name] for name in ("layer_types", "layers_block_type") if values.get(name)), None)
+    if isinstance(named, list) and len(named) == layers:
+        found = [kind in _NAMES for kind in named]
+    else:
+        found = [_is_mixing(values, layer, layers) for layer in range(layers)]
+    return found if any(found) else []
+
+
+def _is_mixing(values: Mapping[str, Any], layer: int, layers: int) -> bool:
+    """Whether a layer mixes tokens otherwise, where no list names the layers."""
+    family, apart = str(values.get("model_type")), values.get("linear_attn_config")
+    if isinstance(apart, dict) and isinstance(apart.get("full_attn_layers"), list):
+        return layer + 1 not in apart["full_attn_layers"]
+    marks, listed = values.get("attn_type_list"), values.get("attn_layer_indices")
+    if isinstance(marks, list) and len(marks) == layers:
+        return bool(marks[layer] == 0)
+    if isinstance(full := values.get("full_attn_idxs"), list):
+        return layer not in full
+    if family in ("granitemoehybrid", "bamba"):
+        return layer not in (listed or [])
+    if family == "minimax":
+        return layer % 2 == 1
+    if family == "kimi_linear":
+        return layer == 0 or layer % 4 != 0
+    if family == "lara_mini":
+        return layer % 5 in (0, 2)
+    if family in ("lfm2", "lfm2_moe"):
+        return False
+    stated = values.get("layer_group_size" if family == "bailing_hybrid" else "full_attention_interval")
+    interval = stated or _INTERVAL.get(family, 1)
+    return isinstance(interval, int) and (layer + 1) % interval != 0
+
+
+def with_mixers(model: ModelSpec, mixing: list[bool], values: Mapping[str, Any], where: str) -> ModelSpec:
+    """The model with layers that mix tokens otherwise, as a list of layers."""
+    name, sizes = MIXERS[str(values["model_type"])]
+    heads, mixer = sizes(values, where)
+    # Convolutions are called by their name, all that has a state linear.
+    word, spec = ("conv" if name == "conv" else "linear"), MixerSpec.parse(mixer, where)
+    usual = {"heads": heads, "mixer": spec, "qk_norm": False}
+    none = dict.fromkeys(("kv_heads", "head_dim", "latent", "attention_window", "attention_gate"))
+    layers: list[dict[str, Any]] = []
+    for block, mixes in zip(model.blocks, mixing, strict=True):
+        kind = "experts" if block.experts else "dense"
+        if mixes:
+            block = block.model_copy(update={**usual, **none, "kind": f"{word}-{kind}"})
+        elif not any(part in block.kind for part in ("dense", "experts")):
+            block = block.model_copy(update={"kind": f"{kind}{'-window' if block.attention_window else ''}"})
+        shape = block.model_dump()
+        if layers and all(layers[-1][field] == value for field, value in shape.items() if field != "count"):
+            layers[-1]["count"] += 1
+        else:
+            layers.append({"attention_gate": None, "mixer": None, **shape})
+    whole = {field: getattr(model, field) for field in ("name", "vocab", "max_seq", "gated_mlp", "tied_embedding")}
+    if model.position_rows:
+        whole["position_rows"] = model.position_rows
+    return ModelSpec.parse({**whole, "layers": layers}, where)
+
+
+def adjusted_ffn(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Width of LFM2's feed-forward part, two thirds of the stated one, rounded up to a multiple."""
+    width = first(values, "ffn_hidden") if values.get("block_ff_dim") is None else values["block_ff_dim"]
+    if values.get("model_type") != "lfm2" or not isinstance(width, int):
+        return {}
+    if values.get("block_auto_adjust_ff_dim", True):
+        factor, multiple = values.get("block_ffn_dim_multiplier", 1.0), values.get("block_multiple_of", 256)
+        width = int(2 * width / 3)
+        if factor is not None:
+            width = multiple * -(-int(factor * width) // multiple)
+    return {"ffn_hidden": width}
