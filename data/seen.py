@@ -86,6 +86,27 @@ class Seen(Spec):
             schedule=sorted({row.run_schedule for row in every}),
         )
 
+    def respects_beyond(self, row: "ConfigurationRow", precision: Precision) -> int:
+        """How many fields of a run no run has had; ``precision``: its number format if it states none."""
+        numbers = sum(
+            not least <= getattr(row, name) <= most for name in COUNTS for least, most in (getattr(self, name),)
+        )
+        numbers += sum(
+            not least <= getattr(row, f"{name}_fraction") <= most
+            for name in SHARES
+            for least, most in (getattr(self, name),)
+        )
+        expert_tp = row.expert_tp if row.ep > 1 else 1
+        kinds = (
+            (row.precision or precision) in self.precision,
+            row.recompute in self.recompute,
+            row.dp * row.cp == 1 or row.zero in self.zero,
+            (row.zero > 0 and row.dp_shard not in (None, row.dp)) in self.copies,
+            row.run_schedule in self.schedule,
+            self.etp[0] <= expert_tp <= self.etp[1],
+        )
+        return numbers + sum(not known for known in kinds)
+
     def joined(self, other: "Seen") -> Self:
         """What the runs of both have been."""
         found: dict[str, object] = {}

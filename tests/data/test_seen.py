@@ -68,3 +68,14 @@ def test_calibrations_of_the_catalog_say_what_their_runs_have_been() -> None:
         assert borrowed(each).seen is None
     bf16 = catalog_calibrations()["nemo-h100-bf16"]
     assert Calibration.parse({"name": bf16.name, **bf16.model_dump(mode="json", exclude={"name"})}, "x") == bf16
+
+
+def test_respects_beyond_are_the_fields_that_no_run_had() -> None:
+    """A run itself is beyond in none; each field that only another run has counts once."""
+    for row in RUNS:
+        found = Seen.of([row], "bf16")
+        assert found.respects_beyond(row, "bf16") == 0
+        for other in RUNS:
+            theirs = Seen.of([other], "bf16")
+            differ = [name for name in Seen.model_fields if getattr(found.joined(theirs), name) != getattr(found, name)]
+            assert found.respects_beyond(other, "bf16") == len(differ), differ

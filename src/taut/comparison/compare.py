@@ -5,6 +5,8 @@ What runs today beside the proven best, and which single changes gain most.
 (2) The best plan is that of ``taut.plan`` in a space that holds the current schedule, so its bound L holds for the
     current configuration of J seconds as well: its distance is J / L - 1. The search knows the current configuration
     and those of (3) from the beginning, so the best plan is never slower than one of them that fits.
+    Where the best plan is to lie within all runs of the calibration, the bound is that of plans within, and the
+    current configuration may lie beyond them.
 (3) A single change lets one choice go: the degree or choice that gains most is taken, the number of replicas follows
     from the other degrees, and all else stays as it is, stages even and workers in the order of the devices. Stages
     and placement are let go together, by a search with everything else held.
@@ -18,6 +20,7 @@ from taut.comparison.current import Current, at_its_share, current_of, priced_as
 from taut.comparison.result import Change, Comparison, Priced, stated_fields
 from taut.data.stack import SCHEDULES
 from taut.errors import DataError, InfeasibleError, NothingFoundError
+from taut.formulations.runs import is_within
 from taut.formulations.space import CHANGES, COMPARED, SELDOM, fixable_value
 from taut.formulations.strategy import Strategy
 from taut.planning.choices import OF_ALL_STAGES
@@ -92,7 +95,8 @@ def compare(
     (True, True, 'tp')
     """
     stated = current_of(current)
-    request = with_options(request_of(model, cluster, options), stated)
+    asked = with_options(request_of(model, cluster, options), stated)
+    request = asked.model_copy(update={"seen": False})
     today = priced_as_is(request, stated)
     if request.schedules is None:
         own = schedules_of(request, stack_of(request), today.problem.memory)
@@ -103,8 +107,19 @@ def compare(
     found = [*_single(alike, stated, today.strategy), *_placed(alike, stated, today)]
     gains = [each for each in found if each.change.fits and each.change.gain(priced.step_time_s) > LEAST_GAIN]
     gains.sort(key=lambda each: each.change.step_time_s)
-    best = plan_one_degree(request, progress=progress, starts=[today, *(each.stated for each in gains)])
+    starts = [today, *(each.stated for each in gains)]
+    if asked.seen:
+        request, starts = request.model_copy(update={"seen": True}), [each for each in starts if _within_runs(each)]
+    best = plan_one_degree(request, progress=progress, starts=starts)
     return Comparison(current=priced, best=best, changes=tuple(each.change for each in gains))
+
+
+def _within_runs(stated: Stated) -> bool:
+    """Whether a configuration is one of those that a search within all runs has."""
+    calibration, strategy = stated.problem.calibration, stated.strategy
+    if calibration is None or (seen := calibration.seen) is None:
+        return False
+    return is_within(seen, strategy.candidate) and set(strategy.recompute) <= {*seen.recompute}
 
 
 class _Changed(NamedTuple):

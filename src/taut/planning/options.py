@@ -192,6 +192,7 @@ class PlanOptions(TypedDict, total=False):
             "Only plans within all runs of the calibration.",
             "A calibration says what its runs have been, field by field (``Calibration.seen``).",
             default=False,
+            verbs=("compare",),
         ),
     ]
     risk: Annotated[
@@ -200,6 +201,7 @@ class PlanOptions(TypedDict, total=False):
             "Minimise this quantile of the step time, such as 0.9; default: the likeliest prices.",
             "Every coefficient of the calibration is at its quantile, as if all errors rose and fell together. Bound "
             "and certificate hold at these prices.",
+            verbs=("compare",),
         ),
     ]
     max_tp: Annotated[

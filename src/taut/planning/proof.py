@@ -53,7 +53,7 @@ def band_of(plan: "AnyDocument") -> tuple[float, float] | None:
     """Seconds between which 80 % of runs are expected; None where the errors of a plan's prices are not known."""
     if (calibration := calibration_with_errors(plan)) is None:
         return None
-    if plan.format == "taut-meshes/1" or not calibration.covariance:
+    if plan.format == "taut-meshes/1":
         return calibration.band(plan.predicted.step_time_s, _shares(plan, calibration))
     return calibration.band(plan.predicted.step_time_s, _shares(plan, calibration), len(plan.beyond))
 

@@ -31,7 +31,11 @@ from taut.prediction.settings import Given, Setting, setting_of, within_domain
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """One row's figures, or why there are none; the band is None without a calibration."""
+    """
+    One row's figures, or why there are none; the band is None without a calibration.
+
+    It is wider for every respect in which no run of the calibration was like the row.
+    """
 
     step_time_s: float | None = None
     band: tuple[float, float] | None = None
@@ -93,7 +97,7 @@ def _alone(row: ConfigurationRow, setting: Setting) -> Prediction:
         seconds, needed, shares = priced_alone(row, setting, division_of(row))
     except DataError as error:
         return Prediction(error=str(error))
-    return _prediction(seconds, needed, setting, shares)
+    return _prediction(seconds, needed, setting, row, shares)
 
 
 def _warn_outside(rows: list[ConfigurationRow], memory: MemoryModel) -> None:
@@ -116,19 +120,32 @@ def _priced(rows: list[ConfigurationRow], setting: Setting) -> list[Prediction]:
     seconds, needed = price(columns, setting)
     if (network := setting.memory.network) is not None:
         needed = np.ceil(network.predict(network_features(rows, network.names))).astype(np.int64)
-    return [_prediction(*figures, setting) for figures in zip(seconds.tolist(), needed.tolist(), strict=True)]
+    figures = zip(seconds.tolist(), needed.tolist(), rows, strict=True)
+    return [_prediction(step_s, most_bytes, setting, row) for step_s, most_bytes, row in figures]
 
 
 def _prediction(
-    seconds: float, needed: int, setting: Setting, shares: Mapping[str, float] = MappingProxyType({})
+    seconds: float,
+    needed: int,
+    setting: Setting,
+    row: ConfigurationRow,
+    shares: Mapping[str, float] = MappingProxyType({}),
 ) -> Prediction:
     capacity, calibration = setting.device.capacity_kib, setting.calibration
     return Prediction(
         step_time_s=seconds,
-        band=calibration.band(seconds, shares) if calibration.has_band else None,
+        band=calibration.band(seconds, shares, _beyond(row, setting)) if calibration.has_band else None,
         memory_bytes=needed,
         fits=needed <= (capacity - setting.memory.margin_kib(capacity)) * KIB,
     )
+
+
+def _beyond(row: ConfigurationRow, setting: Setting) -> int:
+    """Respects in which no run of the calibration was like a row."""
+    if (seen := setting.calibration.seen) is None:
+        return 0
+    experts = (row.num_experts is not None) != setting.calibration.experts
+    return seen.respects_beyond(row, setting.memory.precision) + experts
 
 
 def price(configurations: Configurations, setting: Setting) -> tuple[Floats, Ints]:

@@ -192,3 +192,23 @@ def test_the_best_plan_is_no_slower_than_a_single_change() -> None:
     assert found.changes
     assert found.best.step_time_s <= found.changes[0].step_time_s < found.current.step_time_s
     assert found.best.verify().holds
+
+
+def test_prices_of_a_quantile_are_those_of_both() -> None:
+    """At nine tenths what runs today and the best plan take longer, the latter as taut.plan has it."""
+    current = {"tp": 8, "micro_batch": 4}
+    usual = compare(MODEL, CLUSTER, global_batch=BATCH, current=current)
+    risky = compare(MODEL, CLUSTER, global_batch=BATCH, current=current, risk=0.9)
+    assert risky.current.step_time_s > usual.current.step_time_s
+    assert risky.best.step_time_s == pytest.approx(taut.plan(MODEL, CLUSTER, global_batch=BATCH, risk=0.9).step_time_s)
+
+
+def test_the_best_plan_within_all_runs_is_compared_with_what_lies_beyond() -> None:
+    """What runs today may lie beyond the runs; the best plan does not, and is at most as fast as one of all plans."""
+    current = {"tp": 8, "micro_batch": 8}
+    within = compare("llama3-8b", "dgx-h100", global_batch=64, current=current, seen=True)
+    every = compare("llama3-8b", "dgx-h100", global_batch=64, current=current)
+    assert within.current.step_time_s == every.current.step_time_s
+    assert within.best.step_time_s >= every.best.step_time_s * (1 - 1e-9)
+    fields = {each.field for each in within.best.beyond}
+    assert not fields & {"micro_batch", "zero", "recompute", "tp", "pp"}
