@@ -166,24 +166,23 @@ def least_value(slope: Floats, constant: float, branch: Branch, device: Ints, la
     spare = branch.upper - branch.lower
     if (spare < 0).any():
         return np.inf
-    value, taken, offers = constant + float(slope @ branch.lower), int(branch.lower.sum()), list[tuple[float, int]]()
-    for d in range(len(branch.least)):
-        chunks = np.flatnonzero(device == d)
-        chunks = chunks[np.argsort(slope[chunks], kind="stable")]
-        least, most = (int(bound[d]) - int(branch.lower[chunks].sum()) for bound in (branch.least, branch.most))
-        if most < max(least, 0) or int(spare[chunks].sum()) < least:
-            return np.inf
-        for price, room in zip(slope[chunks].tolist(), spare[chunks].tolist(), strict=True):
-            must = min(max(least, 0), room)
-            may = min(most - must, room - must)
-            value, taken = value + must * price, taken + must
-            least, most = least - must, most - must - may
-            offers.append((price, may))
-    left = layers - taken
-    for price, may in sorted(offers):
-        more = min(may, max(left, 0))
-        value, left = value + more * price, left - more
-    return value if left == 0 else np.inf
+    # Chunks by device and price, and by device what of its least and most layers those before leave.
+    chunks, first = np.lexsort((slope, device)), np.searchsorted(np.sort(device), np.arange(len(branch.least)))
+    prices, room, of = slope[chunks], spare[chunks], device[chunks]
+    lowest = np.add.reduceat(branch.lower[chunks], first)
+    least, most = np.maximum(branch.least - lowest, 0), branch.most - lowest
+    before = room.cumsum() - room
+    before -= before[first][of]
+    if (most < least).any() or (np.add.reduceat(room, first) < least).any():
+        return np.inf
+    must, upto = (np.minimum(np.maximum(bound[of] - before, 0), room) for bound in (least, most))
+    may, left = upto - must, layers - int(branch.lower.sum()) - int(must.sum())
+    value = constant + float(slope @ branch.lower) + float(must @ prices)
+    if left < 0 or int(may.sum()) < left:
+        return np.inf
+    order = np.argsort(prices, kind="stable")
+    taken = np.minimum(np.maximum(left - (may[order].cumsum() - may[order]), 0), may[order])
+    return value + float(taken @ prices[order])
 
 
 Weight = Annotated[float, Field(ge=0, le=1)]

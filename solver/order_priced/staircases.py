@@ -118,17 +118,23 @@ def mix(known: Ends, weights: Floats, rounds_in: Floats, rounds_out: Floats) -> 
     devices, chunks = len(weights), known.forward.shape[-1]
     forward, backward, transfers = (np.tensordot(weights, each, 3) for each in known[:3])
     last = slice(chunks - devices, chunks)
-    flow_in, flow_out = np.zeros(chunks), np.zeros(chunks)
-    flow_in[last], flow_out[last] = weights.sum(axis=(1, 2)), weights[..., known.leaves].sum(axis=(1, 2))
-    for flow, rounds, passes in ((flow_in, rounds_in, forward), (flow_out, rounds_out, backward)):
+    entering, leaving = np.zeros(chunks), np.zeros(chunks)
+    entering[last], leaving[last] = weights.sum(axis=(1, 2)), weights[..., known.leaves].sum(axis=(1, 2))
+    moved = transfers.tolist()
+    for through, rounds, passes in ((entering, rounds_in, forward), (leaving, rounds_out, backward)):
+        # Numbers of Python, which single steps are several times quicker with.
+        flow, shares, more = through.tolist(), rounds.tolist(), [0.0] * chunks
         for c in range(chunks - 1, 0, -1):
-            by_round = flow[c] * rounds[c] if c >= devices else 0.0
+            by_round = flow[c] * shares[c] if c >= devices else 0.0
             if c >= devices:
                 flow[c - devices] += by_round
-                passes[c - devices] += devices * by_round
-            flow[c - 1] += flow[c] - by_round
-            passes[c - 1] += flow[c] - by_round
-            transfers[c - 1] += flow[c] - by_round
+                more[c - devices] += devices * by_round
+            by_step = flow[c] - by_round
+            flow[c - 1] += by_step
+            more[c - 1] += by_step
+            moved[c - 1] += by_step
+        passes += more
+    transfers = np.array(moved)
     after = np.bincount(known.after.ravel(), weights.ravel(), minlength=devices).astype(float)
     return Mixture(forward, backward, transfers, after)
 

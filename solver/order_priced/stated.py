@@ -80,17 +80,27 @@ def stated_seconds(given: ChunkProblem, limit: float = np.inf) -> tuple[float, t
     ends = ends[_lacking(rows, ends) <= 0]
     if not len(ends):
         return np.inf, ()
-    figures, kinds = division_figures(given, ends), np.full(given.num_chunks, given.recomputes[0])
-    least = rows.seconds_of(figures).max(axis=0) + given.constant
-    best, left, priced = np.inf, MOST_PASSES, list[tuple[float, Division]]()
-    while left > 0 and least.min() < min(best, limit):
-        k, known, left = int(least.argmin()), len(rows.paths), left - len(given.order.passes)
-        priced.append((least_makespan(given, division := Division.of_ends(ends[k], kinds)), division))
+    every, kinds = division_figures(given, ends), np.full(given.num_chunks, given.recomputes[0])
+    least = rows.seconds_of(every).max(axis=0) + given.constant
+    best, left, priced, of_devices = np.inf, MOST_PASSES, list[tuple[float, Division]](), len(rows.paths)
+    # Divisions that may still be the best: most are refuted by the first paths.
+    alive, figures, bounds = np.arange(len(ends)), every, least.copy()
+    while left > 0 and bounds.min(initial=np.inf) < min(best, limit):
+        k, known, left = int(bounds.argmin()), len(rows.paths), left - len(given.order.passes)
+        division = Division.of_ends(ends[alive[k]], kinds)
+        priced.append((least_makespan(given, division), division))
         best = min(best, priced[-1][0])
         rows.critical_row(figures[k])
         if len(rows.paths) > known:
-            least = np.maximum(least, rows.seconds_of(figures, known)[0] + given.constant)
-        least[k] = np.inf
+            bounds = np.maximum(bounds, rows.seconds_of(figures, known)[0] + given.constant)
+        bounds[k] = np.inf
+        least[alive] = bounds
+        kept = bounds < min(best, limit)
+        if 2 * kept.sum() < len(kept):
+            alive, figures, bounds = alive[kept], figures[kept], bounds[kept]
+    if least.min() < best and len(rows.paths) > of_devices:
+        # The paths that came after a division was left out may raise its bound.
+        least = np.maximum(least, rows.seconds_of(every, of_devices).max(axis=0) + given.constant)
     priced.sort(key=lambda each: each[0])
     return float(min(best, least.min())) * (1 - ROUNDING), tuple(division for _, division in priced)
 
