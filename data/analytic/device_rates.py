@@ -37,9 +37,10 @@ in every recipe.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from taut.data.analytic.kernel_floors import BestRate, best_bandwidth, fastest_kernels
@@ -104,6 +105,29 @@ class Operators(Protocol):
     ) -> Floats:
         """Seconds of causal attention cores backward."""
         ...
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """Operators that price each size of a product once: cost tables ask for every size seven times and more."""
+
+    of: Operators
+    known: dict[tuple[float, ...], Floats] = field(default_factory=dict)
+
+    def gemm_seconds(self, m: ArrayLike, n: ArrayLike, k: ArrayLike, groups: ArrayLike = 1.0) -> Floats:
+        """Seconds of products whose sizes are single numbers."""
+        size = tuple(float(np.asarray(each)) for each in (m, n, k, groups))
+        if size not in self.known:
+            self.known[size] = self.of.gemm_seconds(*size)
+        return self.known[size]
+
+    def attention_seconds(self, *sizes: Any) -> Floats:
+        """Seconds of attention cores forward, sizes as of ``Operators``."""
+        return self.of.attention_seconds(*sizes)
+
+    def attention_backward_seconds(self, *sizes: Any) -> Floats:
+        """Seconds of attention cores backward, sizes as of ``Operators``."""
+        return self.of.attention_backward_seconds(*sizes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taut.data.analytic.device_rates import ELEMENT_BYTES, KEPT_BLOCK, Operators, Rates, rates_of
+from taut.data.analytic.device_rates import ELEMENT_BYTES, KEPT_BLOCK, Operators, Rates, Remembered, rates_of
 from taut.data.analytic.layer_work import (
     KINDS,
     LayerShape,
@@ -236,7 +236,12 @@ def _priced(
         layer_factors=chosen.layer_factors,
         **(given if calibration is None else chosen.kept),
     )
-    return _Priced(device, rates, np.array([chosen[kind] for kind in KINDS]))
+    fastest = None if rates.fastest is None else _remembering(rates.fastest)
+    return _Priced(device, replace(_remembering(rates), fastest=fastest), np.array([chosen[kind] for kind in KINDS]))
+
+
+def _remembering(rates: Rates) -> Rates:
+    return replace(rates, operators=Remembered(rates.operators))
 
 
 def _fitted(calibration: Calibration) -> str:

@@ -91,7 +91,7 @@ RELAXING = 0.5
 """Share of the time limit after which candidates are refined: the least bound of any is known then, or soon after."""
 FIRST_RELAXED, PRICED_BETWEEN = 2048, 8
 """Candidates that are relaxed before the first simple plans are priced, twice as many before the next ones, and such
-plans: pricing takes a tenth of a second, relaxing half a second. Of 26,484 candidates on 256 devices a third is left."""
+plans: pricing takes a tenth of a second, relaxing half a second. Of 26,484 candidates a third may be left."""
 RELAXED_AT_ONCE = 64
 """Bounds between two looks at limits: some hundredths of a second."""
 NOTHING_KNOWN: Mapping[Candidate, CandidateBound] = MappingProxyType({})
@@ -206,7 +206,7 @@ class _Search:
         return [index for index, more in left.items() if more]
 
     def _relax(self) -> None:
-        """Bound ``relaxation`` of the candidates that may beat simple plans, as many as half of the limit allows, (1)."""
+        """Bound ``relaxation`` of the candidates that may beat simple plans, within half of the time limit, (1)."""
         half, bounds, done, size = self._loop.stop.share(RELAXING), self._bounds.each, 0, FIRST_RELAXED
         unknown = [index for index, candidate in enumerate(self._every) if candidate not in self._known]
         unknown.sort(key=lambda index: bounds[index].lower_bound)
