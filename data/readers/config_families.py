@@ -36,7 +36,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
     ),
     "a model with convolutions": ("stripedhyena", "zaya"),
     "a model with compressed attention": ("deepseek_v4", "hy_v4"),
-    "a model with an indexer of its attention": ("axk2", "dots3_note", "dots3_note_text", "glm_moe_dsa"),
+    "a model with an indexer of its attention": ("axk2", "dots3_note", "dots3_note_text"),
     "a model with dense layers beside its experts": ("arctic",),
     "a model with two attentions and experts without work in a layer": ("longcat_flash",),
     "a model with experts in its attention": ("jetmoe",),
@@ -60,7 +60,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
 EXPECTED = "expected a decoder-only transformer"
 _ATTENTION = ("full_attention", "sliding_attention", "chunked_attention", "attention")
 _MIXED = ("linear_attention", "mamba", "conv")
-_INDEXED = ("deepseek_v32",)
+_INDEXED = ("deepseek_v32", "glm_moe_dsa")
 _GATES = {
     **dict.fromkeys(("afmoe", "beam", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), "channels"),
     **dict.fromkeys(("laguna", "bailing_hybrid", "lfm3"), "heads"),
@@ -101,7 +101,17 @@ _OTHER_NAMES = {"RefinedWeb": "falcon", "RefinedWebModel": "falcon", "kimi_k2": 
 _BEYOND = (
     *("grok-1", "hunyuan", "pangu_ultra_moe", "internlm2", "internlm", "baichuan", "deepseek", "xverse", "aquila"),
     *("minicpm", "yi", "orion", "emu3_text_model", "kimi_k25", "step3_text", "bailing_moe", "bailing_moe_v2"),
-    *("chatglm", "qwen", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen3_vl_text"),
+    *(
+        "minimax_text_01",
+        "minimax_m1",
+        "chatglm",
+        "qwen",
+        "qwen2_vl",
+        "qwen2_vl_text",
+        "qwen2_5_vl",
+        "qwen2_5_vl_text",
+        "qwen3_vl_text",
+    ),
     *("qwen3_vl_moe_text", "glm4v_text", "glm4v_moe_text", "ernie4_5_moe_vl", "ernie4_5_vl_moe_text"),
 )
 """Types of files that stand outside transformers and whose fields say all that matters."""
@@ -194,7 +204,13 @@ def is_gated(values: Mapping[str, Any]) -> bool:
     """Whether the feed-forward part is gated."""
     activation = next((values[name] for name in NAMES["activation"] if values.get(name) is not None), "")
     family = values.get("model_type")
-    return is_grok(values) or family in _GATED or (str(activation) in _GATED_ACTIVATIONS and family not in _PLAIN)
+    stated = values.get("use_gated_activation") is True
+    return (
+        stated
+        or is_grok(values)
+        or family in _GATED
+        or (str(activation) in _GATED_ACTIVATIONS and family not in _PLAIN)
+    )
 
 
 def is_normed(values: Mapping[str, Any]) -> bool:
@@ -208,7 +224,7 @@ def further_fields(values: Mapping[str, Any]) -> frozenset[str]:
     found = FIELDS if family in MIXERS else frozenset[str]()
     if family in _GATES:
         found |= {"gating", "use_attention_gate", "attn_output_gate"}
-    return found | {"index_n_heads", "index_head_dim"} if family in _INDEXED else found
+    return found | {"index_n_heads", "index_head_dim", "indexer_types"} if family in _INDEXED else found
 
 
 def gate_width(values: Mapping[str, Any], heads: Any, head_dim: Any) -> int | None:

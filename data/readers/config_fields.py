@@ -63,7 +63,17 @@ SPECIAL = frozenset(
         *("index_topk", "residual_moe", "use_mixed_mlp_moe", "model_type", "is_moe", "num_attention_heads_per_layer"),
         *("qk_head_dim", "swa_num_attention_heads", "swa_num_key_value_heads", "swa_head_dim", "swa_v_head_dim"),
         *("word_embed_proj_dim", "attention_types", "attention_layers", "window_size", "is_decoder", "text_config"),
-        *("is_encoder_decoder", "add_cross_attention", "moe_layers", "full_attn_idxs", "mlp_type"),
+        *(
+            "is_encoder_decoder",
+            "add_cross_attention",
+            "moe_layers",
+            "full_attn_idxs",
+            "mlp_type",
+            "full_attn_mod",
+            "first_last_k_dense_replace",
+            "is_moe_layer",
+            "use_gated_activation",
+        ),
     )
 )
 """Further fields that a rule reads."""
@@ -102,9 +112,10 @@ WITHOUT_EFFECT: dict[str, str] = {
     "attention to every token as it is priced, or where a layer's window ends": r"^attn_logit|attention_dropout|"
     r"attn_temperature|attention_sink|sinks?$|no_rope_layer|add_swa|add_full_attention_sink|pad_attn|"
     r"attention_value_scale|query_pre_attn|^scale_attn|reorder_and|attention_softmax|attn_scale|prefix_dense_sliding|"
+    r"order_of_interleaved|^layer_switch$|logn_attn|"
     r"floor_scale|lambda_std",
     "order of a layer's parts": r"use_parallel_residual|apply_residual_connection|parallel_block|parallel_attn|"
-    r"sandwich|use_post_norm|scale_depth|dim_model_base|slow_but_exact|embedding_fraction|learned_pos_emb|"
+    r"sandwich|use_post_norm|scale_depth|dim_model_base|embedding_sharing|slow_but_exact|embedding_fraction|learned_pos_emb|"
     r"segment_types|prompt_(types|length)|position_bias_(max|num)|original_max_position",
 }
 """Reasons why fields change no price, each with the names that it holds for."""

@@ -17,6 +17,7 @@ from typing import Any
 from taut.data.layers.sizes import MOST_LAYERS
 from taut.data.readers.config_families import EXPECTED
 from taut.data.readers.config_fields import NAMES, first
+from taut.data.readers.config_mixers import MIXERS
 from taut.data.spec import shorten
 from taut.errors import DataError
 
@@ -26,8 +27,8 @@ _FULL_PERIOD = {
 }
 """Every how many layers a family attends to all tokens, where its file does not say."""
 _LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-_LISTED = ("mlp_layer_types", "moe_layers_enum", "moe_layer_freq", "moe_layers", "mlp_only_layers")
-"""Fields that list layers with experts, or without."""
+_LISTED = ("mlp_layer_types", "is_moe_layer", "moe_layers_enum", "moe_layer_freq", "moe_layers")
+"""Fields that list layers with experts."""
 
 
 def windows(values: Mapping[str, Any], layers: Any, tokens: Any) -> tuple[dict[str, Any], str]:
@@ -132,7 +133,7 @@ def _places(values: Mapping[str, Any], layers: Any, where: str) -> dict[str, Any
         words = "expected the first layers, or none"
         raise DataError(f"{where}: mlp_only_layers is {shorten(only)}, {words}")
     dense, period = len(only) or first(values, "dense_layers") or 0, first(values, "expert_period") or 1
-    name = next((name for name in _LISTED[:4] if name in values and _listed(values[name], layers) is not None), None)
+    name = next((name for name in _LISTED if name in values and _listed(values[name], layers) is not None), None)
     if name is None or not isinstance(layers, int):
         return {"dense_layers": dense, "expert_period": period}
     routed = _listed(values[name], layers) or []
@@ -202,7 +203,7 @@ def refuse_mixed(values: Mapping[str, Any], shape: Mapping[str, Any], where: str
     own = {"swa_num_attention_heads": heads, "swa_num_key_value_heads": kv_heads, "swa_head_dim": head_dim}
     if not first(values, "kv_lora_rank"):
         own |= {"v_head_dim": head_dim, "swa_v_head_dim": head_dim, "q_lora_rank": None, "attention_v_dim": head_dim}
-    own["mlp_type"] = "default"
+    own |= {"mlp_type": "default", "full_attn_mod": 1, "first_last_k_dense_replace": first(values, "dense_layers")}
     own["word_embed_proj_dim"] = shape.get("hidden")
     own["num_attention_heads_per_layer"] = heads
     for name, expected in own.items():
@@ -213,11 +214,13 @@ def refuse_mixed(values: Mapping[str, Any], shape: Mapping[str, Any], where: str
     if isinstance(last, int) and isinstance(layers, int) and 0 <= last < layers - 1:
         raise DataError(f"{where}: moe_layer_end_index is {last}, expected experts up to the last layer ({layers - 1})")
     marks = values.get("attn_type_list")
-    if isinstance(marks, list) and any(mark != 1 for mark in marks):
+    if isinstance(marks, list) and any(mark != 1 for mark in marks) and values.get("model_type") not in MIXERS:
         raise DataError(f"{where}: attn_type_list names layers with linear attention, {EXPECTED}")
-    for name in ("add_cross_attention",):
-        if values.get(name):
-            raise DataError(f"{where}: {name} is {shorten(values[name])}, {EXPECTED}")
+    if values.get("add_cross_attention"):
+        raise DataError(f"{where}: add_cross_attention is {shorten(values['add_cross_attention'])}, {EXPECTED}")
+    indexers = values.get("indexer_types")
+    if isinstance(indexers, list) and any(kind != "full" for kind in indexers):
+        raise DataError(f"{where}: indexer_types is {shorten(indexers)}, expected an indexer (full) in every layer")
     if values.get("is_moe") and values.get("model_type") == "doge":
         raise DataError(f"{where}: is_moe is true, a model of experts without matrices, {EXPECTED}")
 

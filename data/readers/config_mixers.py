@@ -87,7 +87,7 @@ MIXERS: dict[str, tuple[str, Sizes]] = {
     **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "lara_mini", "olmo_hybrid"), _DELTA),
     **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), _DELTA),
     **dict.fromkeys(("kimi_linear", "bailing_hybrid"), ("linear_attention", _kimi_delta)),
-    **dict.fromkeys(("minimax", "minimax_text_01"), ("linear_attention", _lightning)),
+    **dict.fromkeys(("minimax", "minimax_text_01", "minimax_m1"), ("linear_attention", _lightning)),
     **dict.fromkeys(("granitemoehybrid", "bamba"), ("linear_attention", _mamba2)),
     **dict.fromkeys(("lfm2", "lfm2_moe", "lfm3"), ("conv", _convolution)),
 }

@@ -1,0 +1,217 @@
+"""Files as they are published, every field of them: parameters in all, and nothing refused that has no effect."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taut.data.readers.huggingface import read_config
+
+PUBLISHED: dict[str, tuple[dict[str, Any], float]] = {
+    "phi4-mini": (
+        {
+            **{"model_type": "phi3", "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32},
+            **{"num_attention_heads": 24, "num_key_value_heads": 8, "vocab_size": 200064},
+            **{"max_position_embeddings": 131072, "original_max_position_embeddings": 4096, "hidden_act": "silu"},
+            **{"tie_word_embeddings": True, "full_attn_mod": 1, "interpolate_factor": 1, "sliding_window": 262144},
+            **{"partial_rotary_factor": 0.75, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "lm_head_bias": False},
+            **{"mlp_bias": False, "attention_bias": False, "rope_scaling": {"type": "longrope"}},
+        },
+        3.84e9,
+    ),
+    "command-r7b": (
+        {
+            **{"model_type": "cohere2", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32},
+            **{"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 256000},
+            **{"max_position_embeddings": 8192, "hidden_act": "silu"},
+            **{"order_of_interleaved_layers": "local_attn_first", "use_embedding_sharing": True},
+            **{"use_gated_activation": True, "use_parallel_block": True, "use_parallel_embedding": False},
+            **{"rotary_pct": 1.0, "logit_scale": 0.25, "layer_switch": 4, "sliding_window": 4096},
+            **{"sliding_window_pattern": 4, "cache_implementation": "hybrid", "position_embedding_type": "rope_gptj"},
+            **{"use_qk_norm": False, "attention_bias": False, "layer_norm_eps": 1e-05},
+        },
+        8.03e9,
+    ),
+    "minimax-text-01": (
+        {
+            **{"model_type": "minimax_text_01", "hidden_size": 6144, "intermediate_size": 9216},
+            **{"num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128},
+            **{"vocab_size": 200064, "max_position_embeddings": 10240000, "hidden_act": "silu"},
+            **{"num_local_experts": 32, "num_experts_per_tok": 2, "attn_type_list": [*([0] * 7), 1] * 10},
+            **{"layernorm_full_attention_alpha": 3.55, "layernorm_linear_attention_beta": 1.0, "postnorm": True},
+            **{"rotary_dim": 64, "shared_intermediate_size": 0, "shared_moe_mode": "sigmoid", "sliding_window": None},
+            **{"router_jitter_noise": 0.0, "tie_word_embeddings": False},
+        },
+        456e9,
+    ),
+    "hunyuan-a13b": (
+        {
+            **{"model_type": "hunyuan_v1_moe", "hidden_size": 4096, "intermediate_size": 3072},
+            **{"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8},
+            **{"attention_head_dim": 128, "vocab_size": 128167, "max_position_embeddings": 32768},
+            **{"hidden_act": "silu", "num_experts": 64, "moe_topk": [8] * 32, "moe_intermediate_size": [3072] * 32},
+            **{"num_shared_expert": [1] * 32, "use_mixed_mlp_moe": True, "use_cla": False, "cla_share_factor": 2},
+            **{"moe_layer_num_skipped": 0, "dense_list": [4096, 0], "num_media_embeds": 257},
+            **{"anyres_vit_max_image_size": None, "skip_cls_token": False, "moe_drop_tokens": False},
+            **{"moe_random_routing_dropped_token": False, "group_limited_greedy": False, "use_qk_norm": True},
+            **{"tie_word_embeddings": True, "pool_type": "last", "position_embedding_xdrope": False},
+            **{"mask_init_id": 12, "norm_type": "rms", "class_num": 0},
+        },
+        80.4e9,
+    ),
+    "granite-4-h-small": (
+        {
+            **{"model_type": "granitemoehybrid", "hidden_size": 4096, "intermediate_size": 768},
+            **{"num_hidden_layers": 40, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 100352},
+            **{"max_position_embeddings": 131072, "hidden_act": "silu", "num_local_experts": 72},
+            **{"num_experts_per_tok": 10, "shared_intermediate_size": 1536},
+            **{"layer_types": ["attention" if layer % 10 == 5 else "mamba" for layer in range(40)]},
+            **{"mamba_chunk_size": 256, "mamba_conv_bias": True, "mamba_d_conv": 4, "mamba_d_head": 64},
+            **{"mamba_d_state": 128, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_n_heads": 128},
+            **{"mamba_proj_bias": False, "attention_multiplier": 0.0078125, "embedding_multiplier": 12},
+            **{"logits_scaling": 16, "residual_multiplier": 0.22, "init_method": "mup"},
+            **{"normalization_function": "rmsnorm", "position_embedding_type": "nope", "router_aux_loss_coef": 0.01},
+            **{"output_router_logits": False, "tie_word_embeddings": True, "rope_theta": 10000},
+        },
+        32.2e9,
+    ),
+    "deepseek-v3.2": (
+        {
+            **{"model_type": "deepseek_v32", "hidden_size": 7168, "intermediate_size": 18432},
+            **{"moe_intermediate_size": 2048, "num_hidden_layers": 61, "num_attention_heads": 128},
+            **{"num_key_value_heads": 128, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128},
+            **{"qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 256, "n_shared_experts": 1},
+            **{"num_experts_per_tok": 8, "first_k_dense_replace": 3, "moe_layer_freq": 1, "n_group": 8},
+            **{"topk_group": 4, "topk_method": "noaux_tc", "scoring_func": "sigmoid", "norm_topk_prob": True},
+            **{"index_head_dim": 128, "index_n_heads": 64, "index_topk": 2048, "ep_size": 1},
+            **{"num_nextn_predict_layers": 1, "vocab_size": 129280, "max_position_embeddings": 163840},
+            **{"hidden_act": "silu", "quantization_config": {"fmt": "e4m3"}, "rope_scaling": {"type": "yarn"}},
+            **{"tie_word_embeddings": False},
+        },
+        671.9e9,
+    ),
+    "k-exaone": (
+        {
+            **{"model_type": "exaone_moe", "hidden_size": 6144, "intermediate_size": 18432},
+            **{"moe_intermediate_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 64},
+            **{"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 153600, "max_position_embeddings": 262144},
+            **{"hidden_act": "silu", "num_experts": 128, "num_experts_per_tok": 8, "num_shared_experts": 1},
+            **{"first_k_dense_replace": 1, "first_last_k_dense_replace": 1, "is_moe_layer": [False, *([True] * 47)]},
+            **{"sliding_window": 128, "sliding_window_pattern": "LLLG", "n_group": 1, "topk_group": 1},
+            **{"num_nextn_predict_layers": 1, "tie_word_embeddings": False, "scoring_func": "sigmoid"},
+            **{"topk_method": "noaux_tc"},
+        },
+        236e9,
+    ),
+    "chatglm3": (
+        {
+            **{"model_type": "chatglm", "hidden_size": 4096, "ffn_hidden_size": 13696, "num_layers": 28},
+            **{"num_attention_heads": 32, "multi_query_attention": True, "multi_query_group_num": 2},
+            **{"kv_channels": 128, "padded_vocab_size": 65024, "seq_length": 8192, "add_bias_linear": False},
+            **{"add_qkv_bias": True, "apply_query_key_layer_scaling": True},
+            **{"apply_residual_connection_post_layernorm": False, "attention_softmax_in_fp32": True},
+            **{"bias_dropout_fusion": True, "fp32_residual_connection": False, "original_rope": True},
+            **{"post_layer_norm": True, "rmsnorm": True, "pre_seq_len": None, "prefix_projection": False},
+            **{"interleaved_qkv": False, "tie_word_embeddings": False, "hidden_dropout": 0.0},
+        },
+        6.24e9,
+    ),
+    "qwen1-7b": (
+        {
+            **{"model_type": "qwen", "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32},
+            **{"num_attention_heads": 32, "kv_channels": 128, "vocab_size": 151936, "seq_length": 8192},
+            **{"max_position_embeddings": 8192, "no_bias": True, "use_dynamic_ntk": True, "use_logn_attn": True},
+            **{"use_flash_attn": "auto", "emb_dropout_prob": 0.0, "attn_dropout_prob": 0.0},
+            **{"scale_attn_weights": True, "use_cache_kernel": False, "use_cache_quantization": False},
+            **{"rotary_emb_base": 10000, "rotary_pct": 1.0, "softmax_in_fp32": False, "tie_word_embeddings": False},
+        },
+        7.72e9,
+    ),
+    "starcoder": (
+        {
+            **{"model_type": "gpt_bigcode", "n_embd": 6144, "n_layer": 40, "n_head": 48, "n_inner": 24576},
+            **{"n_positions": 8192, "vocab_size": 49152, "multi_query": True, "activation_function": "gelu"},
+            **{"attention_softmax_in_fp32": True, "inference_runner": 0, "max_batch_size": None},
+            **{"max_sequence_length": None, "pad_key_length": True, "pre_allocate_kv_cache": False},
+            **{"scale_attention_softmax_in_fp32": True, "scale_attn_weights": True, "validate_runner_input": True},
+        },
+        15.5e9,
+    ),
+    "mpt-7b": (
+        {
+            **{"model_type": "mpt", "d_model": 4096, "n_heads": 32, "n_layers": 32, "expansion_ratio": 4},
+            **{"max_seq_len": 2048, "vocab_size": 50432},
+            **{
+                "attn_config": {
+                    "alibi": True,
+                    "alibi_bias_max": 8,
+                    "attn_impl": "torch",
+                    "attn_pdrop": 0,
+                    "attn_type": "multihead_attention",
+                    "attn_uses_sequence_id": False,
+                    "clip_qkv": None,
+                    "prefix_lm": False,
+                    "qk_ln": False,
+                    "softmax_scale": None,
+                }
+            },
+            **{"emb_pdrop": 0, "embedding_fraction": 1.0, "init_config": {"emb_init_std": None}, "init_device": "cpu"},
+            **{"learned_pos_emb": True, "logit_scale": None, "no_bias": True, "norm_type": "low_precision_layernorm"},
+            **{"resid_pdrop": 0, "use_cache": False, "verbose": 0, "tokenizer_name": "x"},
+        },
+        6.65e9,
+    ),
+    "lfm2-8b": (
+        {
+            **{"model_type": "lfm2_moe", "hidden_size": 2048, "intermediate_size": 7168},
+            **{"moe_intermediate_size": 1792, "num_hidden_layers": 24, "num_dense_layers": 2, "num_experts": 32},
+            **{"num_experts_per_tok": 4, "num_attention_heads": 32, "num_key_value_heads": 8, "conv_L_cache": 3},
+            **{"conv_bias": False},
+            **{"layer_types": ["full_attention" if layer in (2, 6, 10, 14, 18, 21) else "conv" for layer in range(24)]},
+            **{"norm_topk_prob": True, "routed_scaling_factor": 1.0, "use_expert_bias": True, "vocab_size": 65536},
+            **{"max_position_embeddings": 128000, "norm_eps": 1e-05, "tie_word_embeddings": True},
+        },
+        8.34e9,
+    ),
+    "ernie-21b": (
+        {
+            **{"model_type": "ernie4_5_moe", "hidden_size": 2560, "intermediate_size": 12288},
+            **{"moe_intermediate_size": 1536, "num_hidden_layers": 28, "num_attention_heads": 20},
+            **{"num_key_value_heads": 4, "moe_num_experts": 64, "moe_k": 6, "moe_num_shared_experts": 2},
+            **{"moe_layer_start_index": 1, "moe_layer_end_index": -1, "moe_layer_interval": 1},
+            **{"moe_capacity": [64, 64, 64], "moe_gate": "topk", "moe_use_aux_free": True, "use_bias": False},
+            **{"vocab_size": 103424, "max_position_embeddings": 131072, "hidden_act": "silu"},
+            **{"compression_ratio": 1.0, "num_nextn_predict_layers": 1, "use_rmsnorm": True, "fuse_rms_norm": True},
+            **{"tie_word_embeddings": True},
+        },
+        21.8e9,
+    ),
+    "glm-5": (
+        {
+            **{"model_type": "glm_moe_dsa", "hidden_size": 6144, "intermediate_size": 12288},
+            **{"moe_intermediate_size": 2048, "num_hidden_layers": 78, "num_attention_heads": 64},
+            **{"num_key_value_heads": 64, "kv_lora_rank": 512, "q_lora_rank": 2048, "qk_head_dim": 256},
+            **{"qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256, "head_dim": 64},
+            **{"n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 3},
+            **{"moe_layer_freq": 1, "n_group": 1, "topk_group": 1, "topk_method": "noaux_tc"},
+            **{"scoring_func": "sigmoid", "index_head_dim": 128, "index_n_heads": 32, "index_topk": 2048},
+            **{"indexer_rope_interleave": True, "num_nextn_predict_layers": 1, "vocab_size": 154880},
+            **{"max_position_embeddings": 202752, "hidden_act": "silu", "tie_word_embeddings": False},
+        },
+        744e9,
+    ),
+}
+"""Files, by name, and the parameters that their publishers state."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_files_are_read_whole(tmp_path: Path, name: str) -> None:
+    """Factors, kernels, routers' scores and parts beside the language model refuse no file."""
+    values, parameters = PUBLISHED[name]
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(values), encoding="utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        assert read_config(path, seq=2048).parameters() == pytest.approx(parameters, rel=0.01)
