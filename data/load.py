@@ -16,7 +16,7 @@ from typing import Any
 
 from taut.data.calibration import Calibration
 from taut.data.catalog.builtin import (
-    catalog_calibrations,
+    catalog_calibration,
     catalog_cluster,
     catalog_memory_models,
     catalog_model,
@@ -117,7 +117,7 @@ def load_calibration(name: Name) -> Calibration:
     """
     name = os.fspath(name)
     if name in catalog_section("calibrations"):
-        return catalog_calibrations()[name]
+        return catalog_calibration(name)
     values = values_of_file("calibration", name, catalog_section("calibrations"))
     return with_names(Calibration.parse(values, name), name)
 

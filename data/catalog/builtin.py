@@ -32,10 +32,14 @@ def catalog_clusters() -> dict[str, ClusterSpec]:
 
 def catalog_calibrations() -> dict[str, Calibration]:
     """Built-in calibrations by name."""
-    return {
-        name: Calibration.parse({"name": name, **values}, f"catalog calibration {name}")
-        for name, values in catalog_section("calibrations").items()
-    }
+    return {name: catalog_calibration(name) for name in catalog_section("calibrations")}
+
+
+@cache
+def catalog_calibration(name: str) -> Calibration:
+    """The built-in calibration of this name."""
+    values = catalog_section("calibrations")[name]
+    return Calibration.parse({"name": name, **values}, f"catalog calibration {name}")
 
 
 def catalog_operators() -> dict[str, OperatorModel]:
@@ -95,6 +99,7 @@ def catalog_stack(name: str) -> Stack:
     return Stack.parse({"name": name, **catalog_section("stacks")[name]}, f"catalog stack {name}")
 
 
+@cache
 def _catalog_operator(name: str) -> OperatorModel:
     device = catalog_device(name)
     rates = {
