@@ -164,22 +164,22 @@ class ModelSpec(Spec):
         own = {"seq": self.seq, "gated_mlp": self.gated_mlp, "dropout": self.dropout}
         return LayerSpec(kind=BLOCK if alone else "-".join(names), **given, **own)
 
-    @property
+    @cached_property
     def kinds(self) -> dict[str, LayerSpec]:
         """The distinct layer shapes by kind."""
         return {layer.kind: layer for layer in self.blocks}
 
-    @property
+    @cached_property
     def has_experts(self) -> bool:
         """Whether any layer has experts."""
         return any(layer.experts for layer in self.kinds.values())
 
-    @property
+    @cached_property
     def has_alike_experts(self) -> bool:
         """Whether the layers with experts exchange alike tokens: as many, as wide, among as many experts."""
         return len({(layer.experts, layer.hidden, layer.seq) for layer in self.kinds.values() if layer.experts}) == 1
 
-    @property
+    @cached_property
     def expert_counts(self) -> set[int]:
         """Numbers of experts that layers have, of those that have some."""
         return {layer.experts.num_experts for layer in self.kinds.values() if layer.experts}

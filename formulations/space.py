@@ -453,6 +453,11 @@ class Workload:
         return [layer.seq for layer in self.model.kinds.values()]
 
     @cached_property
+    def expert_blocks(self) -> dict[tuple[BlockShape, int], list[BlockShape]]:
+        """Blocks with several expert ranks by replica and devices of a stage, as far as they were asked for."""
+        return {}
+
+    @cached_property
     def device_counts(self) -> list[int]:
         """Devices of every type."""
         counts = dict.fromkeys(self.cluster.devices, 0)

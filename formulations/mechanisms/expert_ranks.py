@@ -100,8 +100,10 @@ def with_expert_ranks(workload: "Workload", candidate: "Candidate") -> Iterator[
         return
     if candidate.zero not in _zero_stages(space, candidate):
         return
-    devices = candidate.dp * candidate.width
-    for shape in expert_degrees(model, workload.cluster, candidate.block, devices):
+    known, key = workload.expert_blocks, (candidate.block, candidate.dp * candidate.width)
+    if key not in known:
+        known[key] = list(expert_degrees(model, workload.cluster, *key))
+    for shape in known[key]:
         if shape.ep <= space.max_ep and (shape.etp == 1 or space.expert_tensor):
             several = replace(candidate, ep=shape.ep, etp=shape.etp)
             kept = recompute_beside_overlap(space, model, several, recompute_of(space, candidate.schedule))
