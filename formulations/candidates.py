@@ -7,7 +7,7 @@ Candidates of a strategy space, one by one: ``taut.formulations.space`` (1) to (
 (3) Candidates that have the fixed values and a price, and lie within runs where the space asks for it, remain.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from operator import attrgetter
 
@@ -17,6 +17,7 @@ from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.data.model import ModelSpec
 from taut.formulations.degrees import BlockShape, context_degrees, divisors, tensor_degrees
 from taut.formulations.divisions import families
+from taut.formulations.fields import Fixed
 from taut.formulations.mechanisms.context_ranks import ContextKinds
 from taut.formulations.mechanisms.empty_ends import ENDS, with_ends
 from taut.formulations.mechanisms.expert_ranks import with_expert_ranks
@@ -45,7 +46,9 @@ def candidates(
     ``kinds`` of context ranks know the links; by default they leave out nothing on account of these.
     """
     workload = Workload(space, model, cluster)
-    every: Iterable[Candidate] = _degrees(workload, kinds or ContextKinds(space, model, cluster))
+    # No expander changes what those before it chose, so candidates without a fixed degree or schedule go at once.
+    every = _having(space.fixed, DEGREES, _degrees(workload, kinds or ContextKinds(space, model, cluster)))
+    every = _having(space.fixed, SCHEDULE, _expanded(with_schedules, workload, every))
     for expand in EXPANDERS:
         every = _expanded(expand, workload, every)
     own = _priced(workload, costs, _as_fixed(space, every))
@@ -116,8 +119,9 @@ def with_orders(workload: Workload, candidate: Candidate) -> Iterator[Candidate]
             yield replace(candidate, order=tuple(given.words))
 
 
+DEGREES, SCHEDULE = ("pp", "tp", "dp", "micro_batch"), ("schedule", "vpp")
+"""Fields that ``_degrees`` and ``with_schedules`` decide."""
 EXPANDERS: tuple[Expander, ...] = (
-    with_schedules,
     with_ends,
     with_divisions,
     with_zero,
@@ -129,7 +133,7 @@ EXPANDERS: tuple[Expander, ...] = (
     with_states_on_hosts,
     with_activations_on_hosts,
 )
-"""Mechanisms in the order in which a candidate takes them; orders come last, beside the schedule's own."""
+"""Mechanisms in the order in which a candidate takes them, after the schedule and before orders."""
 
 
 def _as_fixed(space: StrategySpace, every: Iterable[Candidate]) -> Iterator[Candidate]:
@@ -137,11 +141,14 @@ def _as_fixed(space: StrategySpace, every: Iterable[Candidate]) -> Iterator[Cand
     fixed, seen = space.fixed, space.seen
     if seen is not None:
         every = (candidate for candidate in every if is_within(seen, candidate))
-    if not fixed:
-        yield from every
-        return
+    return _having(fixed, fixed, every)
+
+
+def _having(fixed: Fixed, names: Collection[str], every: Iterable[Candidate]) -> Iterator[Candidate]:
+    """The candidates that have the fixed values of some fields."""
+    kept = {name: fixed[name] for name in names if name in fixed}
     for candidate in every:
-        if all(fixable_value(candidate, name, fixed) == value for name, value in fixed.items()):
+        if all(fixable_value(candidate, name, fixed) == value for name, value in kept.items()):
             yield candidate
 
 

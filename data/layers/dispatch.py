@@ -62,6 +62,10 @@ class DispatchSpec(Spec):
         """Bytes of a row dispatched forward, of those in bf16."""
         return NARROW if self.fp8 else 1.0
 
+    def of_layers(self) -> "DispatchSpec":
+        """The same as far as the costs of layers depend on it: the imbalance, and what is gathered."""
+        return self if self.gathers else DispatchSpec(imbalance=self.imbalance)
+
     def score_bytes(self, element: int) -> int:
         """Bytes of a router's score, where an activation's number has so many."""
         return element if self.router_dtype is None else SCORE_BYTES[self.router_dtype]

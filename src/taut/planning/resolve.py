@@ -177,7 +177,7 @@ def _costs(
         expert_degrees=_expert_degrees(model, cluster, space),
         recompute_modules=space.recompute_modules,
         offload_modules=space.offload_modules,
-        dispatch=space.dispatch,
+        dispatch=space.dispatch.of_layers(),
         operators=operators,
         **memory.kept,
         calibration=calibration,
