@@ -2,8 +2,9 @@
 Reading YAML, JSON and CSV safely: plain values alone, bounded in size and depth, one clear line on error.
 
 An alias lets a short YAML file stand for an exponentially large document, and no input here needs one, so aliases
-are refused as a whole. A key or column that stands twice is refused, as is a whole number beyond 64 bits. Numbers such
-as ``1e9``, which YAML 1.1 takes for text, are numbers as in YAML 1.2.
+are refused as a whole. A key or column that stands twice is refused, as is a whole number beyond 64 bits. Numbers are
+those of YAML 1.2 (its core schema, 10.3.2): ``1e9`` is one, ``1_000`` and ``1:30`` are text, and ``010``, which is 8 in
+YAML 1.1, is refused.
 """
 
 import csv
@@ -29,8 +30,16 @@ MOST_DIGITS = 19
 MORE = "cells beyond the header"
 """Where ``rows_of`` puts what stands in no column."""
 
-_FLOAT = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)[eE][-+]?\d+")
-"""Numbers with an exponent as YAML 1.2 writes them."""
+_INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+_NUMBERS = {
+    _INT: re.compile(r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z"),
+    _FLOAT: re.compile(
+        r"(?:[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
+    ),
+}
+"""Numbers as YAML 1.2 writes them."""
+_LEADING_ZERO = re.compile(r"[-+]?0[0-9]+")
 
 
 class _Checks(yaml.constructor.SafeConstructor):
@@ -48,6 +57,9 @@ class _Checks(yaml.constructor.SafeConstructor):
         return super().construct_mapping(node, deep)
 
     def construct_yaml_int(self, node: Any) -> int:
+        if _LEADING_ZERO.fullmatch(node.value):
+            words = f"{node.value[:20]} is another number in YAML 1.1 than in YAML 1.2, expected no 0 before it"
+            raise yaml.constructor.ConstructorError(None, None, words, node.start_mark)
         number = super().construct_yaml_int(node)
         if abs(number) >= 10 ** (MOST_DIGITS - 1):
             raise yaml.constructor.ConstructorError(None, None, _too_many_digits(str(node.value)), node.start_mark)
@@ -86,8 +98,13 @@ class _ShippedLoader(_Checks, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  #
 
 _LOADERS: tuple[Any, ...] = (_PlainLoader, _ShippedLoader)
 for _loader in _LOADERS:
-    _loader.add_constructor("tag:yaml.org,2002:int", _Checks.construct_yaml_int)
-    _loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+    _loader.add_constructor(_INT, _Checks.construct_yaml_int)
+    _others = _loader.yaml_implicit_resolvers.items()
+    _loader.yaml_implicit_resolvers = {
+        sign: [(tag, words) for tag, words in known if tag not in _NUMBERS] for sign, known in _others
+    }
+    for _tag, _words in _NUMBERS.items():
+        _loader.add_implicit_resolver(_tag, _words, list("-+0123456789."))
 
 
 def _too_many_digits(text: str) -> str:

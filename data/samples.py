@@ -42,6 +42,14 @@ class Apart(NamedTuple):
     usual: str = ""
 
 
+OF_EXPERTS = (
+    "overlap_moe_expert_parallel_comm",
+    "moe_token_dispatcher",
+    "fp8_dispatch",
+    "moe_router_dtype",
+    "imbalance",
+)
+"""Columns of how experts are reached, which say nothing of a dense row."""
 SETTING = "setting"
 """Marks columns that choose device, links, calibration or memory model, which rows share that are priced together."""
 
@@ -191,6 +199,7 @@ class ConfigurationRow(Spec):
             names = ("shared_ffn_hidden", "dense_layers", "router_num_groups", "router_group_topk")
             stated += [name for name in names if getattr(self, name)]
             stated += ["ep"] * (self.ep > 1) + ["etp"] * (self.etp is not None)
+            stated += [name for name in OF_EXPERTS if getattr(self, name) is not None]
             if stated:
                 raise ValueError(f"{stated[0]} is {getattr(self, stated[0])}, expected num_experts with it")
         elif missing:
@@ -204,7 +213,9 @@ class ConfigurationRow(Spec):
             raise ValueError(f"moe_token_dispatcher is {self.moe_token_dispatcher}, {conflict}")
 
     def _check_contexts(self) -> None:
-        """Refuse all-to-alls of context ranks among which the heads do not divide."""
+        """Refuse ways to share attention without context ranks, and all-to-alls among which heads do not divide."""
+        if self.cp_comm is not None and self.cp == 1:
+            raise ValueError(f"cp_comm is {self.cp_comm}, expected cp above 1 with it")
         here = max(min(self.cp, self.gpus_per_node // self.tp), 1)
         each = self.tp * {"a2a": self.cp, "a2a+p2p": here}.get(self.cp_comm or "", 1)
         if each > self.tp and math.gcd(self.attention_heads, self.key_value_heads) % each:

@@ -86,10 +86,10 @@ def paid(time: StepTime) -> float:
 def communication_gap(objective: float, paid: float, lower_bound: float) -> float | None:
     """Gap of the communication part, (1); None where it is not defined, as where all communication is rounding."""
     communication = objective - paid
-    slack = objective - lower_bound
-    if slack <= 0.0:
+    slack, rounding = objective - lower_bound, ROUNDING * objective
+    if slack <= 0.0 or (communication <= rounding and slack <= 2 * rounding):
         return 0.0
-    return min(slack / communication, 1.0) if communication > ROUNDING * objective and math.isfinite(slack) else None
+    return min(slack / communication, 1.0) if communication > rounding and math.isfinite(slack) else None
 
 
 TOLERANCE = 1e-9

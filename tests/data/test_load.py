@@ -308,3 +308,37 @@ def test_text_is_no_number_in_a_model_file(tmp_path: Path, values: dict[str, Any
     """A quoted count is refused rather than converted."""
     with pytest.raises(DataError, match=r"is '[28]', expected to be a valid integer"):
         load_model(write(tmp_path, "quoted.yaml", yaml.safe_dump(values)))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("12", 12),
+        ("-3", -3),
+        ("+4", 4),
+        ("0", 0),
+        ("0o17", 15),
+        ("0xfF", 255),
+        ("1e9", 1e9),
+        ("2.5E-3", 0.0025),
+        (".5", 0.5),
+        ("7.", 7.0),
+        ("1_000", "1_000"),
+        ("1:30", "1:30"),
+        ("190:20:30.15", "190:20:30.15"),
+        ("0b11", "0b11"),
+        ("1_0.5", "1_0.5"),
+        ("12e", "12e"),
+    ],
+)
+def test_numbers_are_those_of_yaml_1_2(tmp_path: Path, text: str, value: object) -> None:
+    """What YAML 1.1 alone takes for a number is text, which no field for a number takes."""
+    found = read_yaml(Path(write(tmp_path, "n.yaml", f"a: {text}")))["a"]
+    assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize("text", ["010", "-08", "00"])
+def test_a_zero_before_a_number_is_refused(tmp_path: Path, text: str) -> None:
+    """It makes another number of it in YAML 1.1, where 010 is 8."""
+    with pytest.raises(DataError, match=rf"n.yaml line 1: {text} is another number in YAML 1.1 .*, expected no 0"):
+        read_yaml(Path(write(tmp_path, "n.yaml", f"a: {text}")))

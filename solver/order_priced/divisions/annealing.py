@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
+from taut.data.spec import LEAST
 from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.problem import PlanningProblem
@@ -119,7 +120,9 @@ class DivisionAnnealing:
 def _ideal(given: ChunkProblem) -> float:
     """Seconds of all layers, spread evenly over the devices, without recompute if that is allowed."""
     every = given.passes.sum(axis=0)[:, 0, -1]
-    return float(every[np.isfinite(every)].min()) * given.micro_batches / len(given.counts)
+    ideal = float(every[np.isfinite(every)].min()) * given.micro_batches / len(given.counts)
+    # Passes that take no time leave nothing to accept by; any temperature above 0 will do.
+    return max(ideal, LEAST)
 
 
 def _figures(problem: PlanningProblem, candidate: Candidate, given: ChunkProblem) -> Figures:

@@ -106,6 +106,9 @@ def _run() -> int:
         raise
     except MemoryError:
         _stop("not enough memory for a problem of this size, expected a smaller one", 2)
+    except ArithmeticError as error:
+        # Every figure that is read lies within its limits; products and quotients of several may leave them.
+        _stop(f"the given figures lead to one that cannot be computed ({error}), expected usual ones", 2)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except Exception as error:

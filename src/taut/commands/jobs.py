@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from taut.commands.idle import refuse_idle
 from taut.commands.options import JsonFlag, QuietFlag, check_file
 from taut.commands.request_options import takes_options
 from taut.errors import DataError
@@ -53,15 +54,21 @@ def jobs_command(
 ) -> None:
     """Many jobs on one cluster: who gets how many GPUs, when, under which plan, with a bound."""
     from taut.commands.progress import live_lines, progress_lines
+    from taut.data.jobs import load_jobs
     from taut.files import write_atomically
     from taut.sharing.jobs import jobs as jobs_on
 
     for path in (out, plot):
         check_file(path)
     _check_plot(plot)
+    trace = load_jobs(jobs)
+    _refuse_idle(policy, {"rounds": rounds, "workers": workers, "time_limit": time_limit, "seed": seed}, failures)
+    if all(job.rates is not None for job in trace.jobs):
+        unplanned = {name: (value, None) for name, value in options.items()} | {"plans": (plans, "best")}
+        refuse_idle(unplanned | {"processes": (processes, None)}, "jobs that all state their rates")
     with live_lines(quiet) as say, progress_lines(quiet) as progress:
         found = jobs_on(
-            jobs,
+            trace,
             cluster,
             policy=policy,
             objective=objective,
@@ -83,6 +90,23 @@ def jobs_command(
     if plot is not None:
         write_atomically(plot, _drawn(found, plot.suffix.lower()))
     typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
+
+
+SEARCHED = {"rounds": None, "workers": 1, "time_limit": 60.0, "seed": 0}
+"""Defaults of the options of a search."""
+
+
+def _refuse_idle(policy: str, given: dict[str, Any], failures: float | None) -> None:
+    """Refuse options of a search that the policy does not make."""
+    from taut.solver.jobs.solve import ANNEALING, POLICIES, ROLLING
+
+    idle: dict[str, tuple[str, ...]] = {
+        **dict.fromkeys(POLICIES, ("rounds", "workers", "time_limit", *(() if failures else ("seed",)))),
+        ROLLING: ("rounds", "workers", "time_limit"),
+        ANNEALING: ("workers",),
+        "cbc": ("workers",),
+    }
+    refuse_idle({name: (given[name], SEARCHED[name]) for name in idle.get(policy, ())}, f"policy {policy}")
 
 
 def _prices(text: str) -> dict[str, float]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from taut.commands.idle import refuse_idle
 from taut.commands.options import JsonFlag, QuietFlag, check_file
 from taut.errors import DataError
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from taut.schedules.found import FoundSchedule
     from taut.schedules.portfolio import ScheduleSearch
 
+GAP = 1e-6
+"""Relative gap that is good enough."""
 PICTURES, PAGE = (".png", ".svg", ".pdf"), ".html"
 
 
@@ -60,7 +63,7 @@ def schedule_command(
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds to search and prove; default: 60, of given orders or a kind 1.")
     ] = None,
-    gap: Annotated[float, typer.Option(help="Relative gap that is good enough, such as 0.01.")] = 1e-6,
+    gap: Annotated[float, typer.Option(help="Relative gap that is good enough, such as 0.01.")] = GAP,
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     workers: Annotated[int, typer.Option(help="Threads.")] = 2,
     out: Annotated[Path | None, typer.Option(help="Write the schedule as JSON.")] = None,
@@ -82,6 +85,9 @@ def schedule_command(
     counts = {"stages": stages, "micro_batches": micro_batches}
     times = {"forward": forward, "backward": backward, "weight": weight}
     optional = {"comm": comm, "activation": activation, "memory_limit": memory_limit}
+    if kind is not None or read is not None:
+        beside = "kind" if kind is not None else "read"
+        refuse_idle({"gap": (gap, GAP), "seed": (seed, 0), "workers": (workers, 2)}, f"--{beside}, which searches none")
     began = time.perf_counter()
     with progress_lines(quiet) as progress:
         search = ScheduleSearch(time_limit=time_limit, gap=gap, seed=seed, workers=workers, progress=progress)

@@ -8,6 +8,8 @@ calibration's stack, the first precision in which every device computes, and the
 from collections import deque
 from typing import Any
 
+from pydantic import ValidationError
+
 from taut.data.analytic.layer_costs import analytic_costs
 from taut.data.analytic.micro_batch_scaling import with_micro_batches
 from taut.data.calibration import Calibration
@@ -19,6 +21,7 @@ from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.data.load import load_cluster, load_costs, load_memory_model, load_model
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
+from taut.data.spec import first_complaint
 from taut.data.stack import ANY_DIVISION, Stack
 from taut.errors import DataError, FieldError
 from taut.formulations.asked import Asked
@@ -35,6 +38,7 @@ from taut.planning.stack import (
     memory_model_for,
     not_hidden_twice,
     overlaps,
+    refuse_unlike_kept,
     space_of,
     stack_of,
     within_runs,
@@ -124,8 +128,9 @@ def _memory_model(
     request: PlanRequest, cluster: ClusterSpec, stack: Stack, calibration: Calibration | None
 ) -> MemoryModel:
     """The given memory model, or the one fitted for the stack or the calibration, or the analytic one."""
-    given, precision = request.memory_model, request.precision
-    memory = load_memory_model(given) if isinstance(given, str) else given
+    memory, precision = _given_memory(request), request.precision
+    if memory is not None:
+        refuse_unlike_kept(memory, calibration)
     if memory is None:
         device, precision = next(iter(cluster.devices.values())), _precision(request, cluster)
         of_runs = calibration.stack if calibration else ""
@@ -139,9 +144,17 @@ def _memory_model(
     return MemoryModel.parse({**memory.model_dump(), **stated}, "precision") if stated else memory
 
 
+def _given_memory(request: PlanRequest) -> MemoryModel | None:
+    """The memory model that is asked for, if any."""
+    given = request.memory_model
+    return load_memory_model(given) if isinstance(given, str) else given
+
+
 def _precision(request: PlanRequest, cluster: ClusterSpec) -> Precision:
-    """The precision asked for, or the usual one of the devices."""
-    return request.precision or usual_precision(cluster.devices.values())
+    """The precision asked for, by itself or in a memory model, or the usual one of the devices."""
+    memory = _given_memory(request)
+    stated = memory.precision if memory is not None and "precision" in memory.model_fields_set else None
+    return request.precision or stated or usual_precision(cluster.devices.values())
 
 
 def _costs(
@@ -195,7 +208,11 @@ def _recent_costs(*what: Any, **keys: Any) -> CostTable:
     for known, table in _RECENT:
         if known == asked:
             return table
-    table = analytic_costs(*what, **keys)
+    try:
+        table = analytic_costs(*what, **keys)
+    except ValidationError as error:
+        words = f"{first_complaint(error)}, from the figures of the devices or of their calibration"
+        raise DataError(f"costs of layers: {words}") from None
     _RECENT.append((asked, table))
     return table
 

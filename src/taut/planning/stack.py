@@ -8,7 +8,7 @@ whole space at stated efficiencies unless it names a stack.
 from collections.abc import Iterable
 
 from taut.data.analytic.recompute_modules import usual_modules
-from taut.data.calibration import Calibration
+from taut.data.calibration import KEPT, Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import MODULES, Module
 from taut.data.device import Precision, usual_precision
@@ -100,6 +100,29 @@ def memory_model_for(stack: Stack, devices: Iterable[str]) -> MemoryModel | None
     """The first memory model of a stack that was fitted on one of the devices."""
     types, known = set(devices), map(load_memory_model, stack.memory_models)
     return next((model for model in known if model.device in types), None)
+
+
+def refuse_unlike_kept(memory: MemoryModel, calibration: Calibration | None) -> None:
+    """
+    Refuse a memory model that keeps other activations than the calibration, by whose values costs are made.
+
+    ``memory``: as it was given, before defaults were filled in. Raises ``FieldError`` that names the calibration.
+    """
+    if calibration is None:
+        return
+    # A model that was written out in full states nothing by fields that have their defaults.
+    whole = memory.model_fields_set >= set(KEPT)
+    fields = MemoryModel.model_fields
+    for name in KEPT:
+        value, stands = getattr(memory, name), getattr(calibration, name)
+        stated = name in memory.model_fields_set and not (whole and value == fields[name].default)
+        if stated and value != stands:
+            said, has = str(value).lower(), str(stands).lower()
+            reason = f"{name} is {said}, calibration {calibration.name} has {has}, which counts"
+            raise FieldError("memory_model", memory.name, f"{reason}; expected {has}, or another calibration")
+    if memory.fused_logit_bytes and not calibration.fused_loss:
+        reason = f"fused_logit_bytes has no effect, as calibration {calibration.name} has no fused_loss"
+        raise FieldError("memory_model", memory.name, f"{reason}; expected 0, or another calibration")
 
 
 def space_of(

@@ -27,7 +27,7 @@ from taut.data.units import GIGABIT, MICROSECOND
 from taut.errors import DataError
 from taut.formulations.batch.unit_seconds import Machine
 from taut.formulations.degrees import divisors
-from taut.planning.stack import DEFAULT_STACK, memory_model_for
+from taut.planning.stack import DEFAULT_STACK, memory_model_for, refuse_unlike_kept
 from taut.prediction.hosts import hosts_of, with_states_on_hosts
 
 DEFAULT_CLUSTERS = {
@@ -97,7 +97,9 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
     stack = _framework(row)
     known = _of_device(given.calibration, device) or _calibration(row, stack, device, precision)
     memory = given.memory_model or _memory_model(row, stack, device, precision, known)
-    asked = {"precision": precision, "grad_precision": row.grad_precision}
+    if given.memory_model is not None:
+        refuse_unlike_kept(given.memory_model, known)
+    asked = {"precision": precision} | ({"grad_precision": row.grad_precision} if row.grad_precision else {})
     memory = with_states_on_hosts(row, memory.model_copy(update=asked), stack)
     chosen = known or uncalibrated(device)
     if known is None:
@@ -118,7 +120,7 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
         ),
         calibration=chosen,
         memory=memory,
-        per_parameter=parameter_bytes(precision, row.grad_precision),
+        per_parameter=parameter_bytes(precision, memory.grad_precision),
         overlap=stack is not None and stack.overlap_grad_reduce,
         cp_comm=runs.cp_comm[0] if runs else "p2p",
         stack=stack,

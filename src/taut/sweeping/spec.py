@@ -30,7 +30,13 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 PREDICTED = (*ConfigurationRow.model_fields, "model", "fix", "calibration", "memory_model")
 """Fields of a predicted point: the columns of ``taut predict``, and what fills several of them."""
 REQUESTED = tuple(PlanRequest.model_fields)
-FIELDS: dict[Kind, tuple[str, ...]] = {"plan": REQUESTED, "predict": PREDICTED, "simulate": REQUESTED}
+OF_SEARCHES = ("time_limit", "work_limit", "gap", "seed", "workers")
+"""Fields of a search, which no simulation makes."""
+FIELDS: dict[Kind, tuple[str, ...]] = {
+    "plan": REQUESTED,
+    "predict": PREDICTED,
+    "simulate": tuple(name for name in REQUESTED if name not in OF_SEARCHES),
+}
 MOST_POINTS = 1_000_000
 """A journal of a million points has some 500 MB; what is larger is rather a mistake in the lists."""
 SweepInput = Mapping[str, Any] | str | PathLike[str]
@@ -120,6 +126,8 @@ def _checked(fields: Fields, place: str) -> tuple[Kind, Fields]:
     if kind is None:
         raise DataError(f"{place}: kind: is {shorten(wanted)}, expected {one_of(str(wanted), KINDS)}")
     for name in fields:
+        if kind == "simulate" and name in OF_SEARCHES:
+            raise DataError(f"{place}: {name}: has no effect on a simulation, which searches nothing, expected none")
         if name not in FIELDS[kind]:
             known = one_of(str(name), (*FIELDS[kind], "kind", "name", "points"))
             raise DataError(f"{place}: {shorten(name)}: unknown field of a {kind}, expected {known}")
