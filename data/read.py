@@ -8,10 +8,15 @@ YAML 1.1, is refused.
 """
 
 import csv
+import errno
+import io
 import json
 import math
+import os
 import re
-from collections.abc import Callable, Collection, Iterable
+import select
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +25,15 @@ import yaml
 from taut.errors import DataError
 
 MAX_BYTES = 256 * 1024 * 1024
+MOST_VALUES = 250_000
+"""Values of a YAML file; PyYAML takes some 20 microseconds for each, and a matrix between 500 nodes has as many."""
+MOST_JSON_VALUES = 4_000_000
+MOST_CELLS = 2_000_000
+"""Cells of a table that is read as a whole, of some 100 bytes each."""
+FEW_VALUES = 20_000
+"""Values up to which the loader in Python reads a file, whose complaints are clearer than those of libyaml."""
+PATIENCE_S = 5.0
+"""Seconds in which who writes to a pipe has to begin, or go on."""
 MAX_YAML_BYTES = 16 * 1024 * 1024
 """PyYAML reads about a megabyte a second; a matrix between 1,000 nodes takes 8."""
 MOST_DEPTH = 64
@@ -27,6 +41,9 @@ MOST_DEPTH = 64
 MOST_DIGITS = 19
 """Characters of a whole number; 64 bits hold every number that has fewer."""
 
+MOST_COLUMNS = 1_000
+BLOCK = 1 << 20
+"""Characters of a text whose lines are made at a time."""
 MORE = "cells beyond the header"
 """Where ``rows_of`` puts what stands in no column."""
 
@@ -121,8 +138,7 @@ def read_text(path: Path, expected: str, most: int | None = None) -> str:
     """
     most = MAX_BYTES if most is None else min(most, MAX_BYTES)
     try:
-        with path.open("rb") as file:
-            content = file.read(most + 1)
+        content = _content(path, most)
         text = content.decode("utf-8-sig")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
@@ -130,6 +146,52 @@ def read_text(path: Path, expected: str, most: int | None = None) -> str:
     if len(content) > most:
         raise DataError(f"{path}: is larger than {most} bytes, expected {expected}")
     return text
+
+
+def _content(path: Path, most: int) -> bytes:
+    """Bytes of a file, one more than ``most`` at most; of a pipe what comes, unless nothing does for some seconds."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    with open(handle, "rb", buffering=0) as file:
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISFIFO(mode):
+            os.set_blocking(handle, True)
+            return _in_parts(file, most, lambda: None)
+        waits = select.poll()
+        waits.register(handle, select.POLLIN | select.POLLHUP)
+
+        def wait() -> None:
+            # A pipe that nobody has opened for writing yet shows no event, and none either while its writer sleeps.
+            if not waits.poll(PATIENCE_S * 1000):
+                raise OSError(errno.EPIPE, f"is a pipe to which nothing is written within {PATIENCE_S:g} s")
+
+        return _in_parts(file, most, wait)
+
+
+def _in_parts(file: io.FileIO, most: int, wait: Callable[[], None]) -> bytes:
+    """Bytes of what may give fewer than it is asked for, such as a pipe; waited for before each part."""
+    parts, size = list[bytes](), 0
+    while size <= most:
+        wait()
+        part = file.read(min(1 << 24, most + 1 - size))
+        if part == b"":
+            break
+        parts.append(part or b"")
+        size += len(parts[-1])
+    return b"".join(parts)
+
+
+def check_count(text: str, path: Path, expected: str, most: int, signs: str = ",\n") -> int:
+    """
+    Refuse, before it is read, a text of more values than fit: no value stands without one of the signs beside it.
+
+    Returns how many values there are at most. Raises ``DataError``.
+    """
+    found = sum(map(text.count, signs)) + 1
+    if found > most:
+        raise DataError(f"{path}: holds more than {most:,} values, expected {expected} of fewer")
+    return found
 
 
 def read_yaml(path: Path, expected: str = "a YAML file", *, shipped: bool = False) -> dict[str, Any]:
@@ -141,9 +203,12 @@ def read_yaml(path: Path, expected: str = "a YAML file", *, shipped: bool = Fals
     read, is not YAML, uses aliases, says something twice, or is not a mapping.
     """
     text = read_text(path, expected, MAX_YAML_BYTES)
+    many = check_count(text, path, expected, MOST_VALUES, ",\n") > FEW_VALUES
     try:
+        if many and not shipped:
+            _check_events(text)
         # A subclass of SafeLoader: plain values only.
-        values = yaml.load(text, Loader=_ShippedLoader if shipped else _PlainLoader)
+        values = yaml.load(text, Loader=_ShippedLoader if shipped or many else _PlainLoader)
     except yaml.YAMLError as error:
         _refuse_yaml(path, error, expected)
     except RecursionError:
@@ -152,6 +217,26 @@ def read_yaml(path: Path, expected: str = "a YAML file", *, shipped: bool = Fals
         # What the converters of PyYAML raise for 2024-13-45 or !!int x passes through it.
         raise DataError(f"{path}: holds a value of the wrong form ({error}), expected {expected}") from None
     return _mapping(values, path, expected)
+
+
+def _check_events(text: str) -> None:
+    """What ``_PlainLoader`` refuses, of a text that is parsed in C: aliases, deep nesting, too many values."""
+    depth = values = 0
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(event, yaml.AliasEvent):
+            words = f"alias *{event.anchor} is not allowed"
+            raise _of_event(words, event)
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        values += isinstance(event, yaml.ScalarEvent)
+        if depth > MOST_DEPTH:
+            raise RecursionError
+        if values > 2 * MOST_VALUES:
+            raise _of_event(f"more than {2 * MOST_VALUES:,} values", event)
+
+
+def _of_event(words: str, event: Any) -> yaml.YAMLError:
+    """What is wrong, with the place of a part of the text."""
+    return yaml.constructor.ConstructorError(None, None, words, event.start_mark)
 
 
 def _refuse_yaml(path: Path, error: yaml.YAMLError, expected: str) -> NoReturn:
@@ -169,7 +254,8 @@ def read_json(path: Path, expected: str = "a JSON file", unbounded: Collection[s
     and that are left out. Returns the object. Raises ``DataError`` if
     the file cannot be read, is truncated, has a key twice, or is not an object.
     """
-    text = read_text(path, expected)
+    text = read_text(path, expected, MAX_BYTES // 2)
+    check_count(text, path, expected, MOST_JSON_VALUES, ",")
 
     def bounded(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         """An object without the keys that may be unbounded."""
@@ -267,17 +353,35 @@ def rows_of(text: str, path: Path, expected: str) -> tuple[list[str], list[dict[
     DataError
         If the text is no CSV, has no header, or a column stands twice in it.
     """
-    try:
-        lines = [line for line in csv.reader(_without_remarks(text)) if line]
-    except csv.Error as error:
-        raise DataError(f"{path}: {error}, expected {expected}") from None
-    if not lines:
+    check_count(text, path, expected, MOST_CELLS)
+    columns, rows = table_of(text, path, expected)
+    return columns, list(rows)
+
+
+def table_of(text: str, path: Path, expected: str) -> tuple[list[str], Iterator[dict[str, str]]]:
+    """
+    Header and rows as ``rows_of`` returns them, each row read when it is asked for, so that there may be any number.
+
+    Raises ``DataError`` as there; of a row that is no CSV once it is reached.
+    """
+    lines = _csv_lines(text, path, expected)
+    columns = [cell.strip() for cell in next(lines, [])]
+    if not columns:
         raise DataError(f"{path}: is empty, expected {expected}")
-    columns = [cell.strip() for cell in lines[0]]
+    if len(columns) > MOST_COLUMNS:
+        raise DataError(f"{path}: has {len(columns)} columns, expected {expected} of at most {MOST_COLUMNS}")
     for column in columns:
         if columns.count(column) > 1:
             raise DataError(f"{path}: column {column!r} stands twice, expected once")
-    return columns, [_row(columns, cells) for cells in lines[1:]]
+    return columns, (_row(columns, cells) for cells in lines)
+
+
+def _csv_lines(text: str, path: Path, expected: str) -> Iterator[list[str]]:
+    """Cells of every line that is not blank and no remark."""
+    try:
+        yield from (line for line in csv.reader(_without_remarks(text)) if line)
+    except csv.Error as error:
+        raise DataError(f"{path}: {error}, expected {expected}") from None
 
 
 def positive_number(text: str, where: str) -> float:
@@ -291,8 +395,13 @@ def positive_number(text: str, where: str) -> float:
     return value
 
 
-def _without_remarks(text: str) -> list[str]:
-    return [line for line in text.splitlines() if not line.startswith("#")]
+def _without_remarks(text: str) -> Iterator[str]:
+    """Lines that are no remarks, of about a megabyte of the text at a time."""
+    at = 0
+    while at < len(text):
+        end = text.find("\n", at + BLOCK) + 1 or len(text)
+        yield from (line for line in text[at:end].splitlines() if not line.startswith("#"))
+        at = end
 
 
 def _row(columns: list[str], cells: list[str]) -> dict[str, str]:

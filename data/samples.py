@@ -6,6 +6,7 @@ carries its complaint, so that it does not cost the others.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -18,7 +19,7 @@ from taut.data.device import Precision
 from taut.data.layers.dispatch import USUAL_DISPATCH, Dispatcher, DispatchSpec, RouterFormat
 from taut.data.layers.sizes import MOST_ENTRIES, MOST_LAYERS, MOST_PARAMETERS
 from taut.data.memory import GradPrecision, OffloadFraction
-from taut.data.read import read_text, rows_of
+from taut.data.read import MOST_CELLS, check_count, read_text, table_of
 from taut.data.spec import Positive, Spec, cell_counts, shorten
 from taut.data.stack import ContextKind, Schedule
 from taut.data.suggest import one_of
@@ -50,6 +51,7 @@ OF_EXPERTS = (
     "imbalance",
 )
 """Columns of how experts are reached, which say nothing of a dense row."""
+EXPECTED = "a CSV file of configurations"
 SETTING = "setting"
 """Marks columns that choose device, links, calibration or memory model, which rows share that are priced together."""
 
@@ -311,10 +313,16 @@ def read_samples(path: Path) -> list[SampleLine]:
     Read configurations.
 
     Returns one line for each row, right or wrong. Raises ``DataError`` if the file cannot be read, lacks a required
-    column or has an unknown one.
+    column or has an unknown one, or holds more rows than fit.
     """
-    expected = "a CSV file of configurations"
-    columns, lines = rows_of(read_text(path, expected), path, expected)
+    text = read_text(path, EXPECTED)
+    check_count(text, path, EXPECTED, MOST_CELLS)
+    return list(sample_lines(text, path)[1])
+
+
+def sample_lines(text: str, path: Path) -> tuple[list[str], Iterator[SampleLine]]:
+    """Columns of a file of configurations, and its lines, each when it is asked for. Errors as of ``read_samples``."""
+    columns, lines = table_of(text, path, EXPECTED)
     for column in columns:
         if column not in ConfigurationRow.model_fields:
             known = one_of(column, ConfigurationRow.model_fields)
@@ -322,7 +330,7 @@ def read_samples(path: Path) -> list[SampleLine]:
     for name, field in ConfigurationRow.model_fields.items():
         if field.is_required() and name not in columns:
             raise DataError(f"{path}: column {name} is missing, expected {', '.join(ConfigurationRow.model_fields)}")
-    return [_line(cells, columns, number) for number, cells in enumerate(lines, start=1)]
+    return columns, (_line(cells, columns, number) for number, cells in enumerate(lines, start=1))
 
 
 def _line(cells: dict[str, str], columns: list[str], number: int) -> SampleLine:

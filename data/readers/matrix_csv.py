@@ -3,8 +3,11 @@
 import csv
 from pathlib import Path
 
-from taut.data.read import read_text
+from taut.data.read import check_count, read_text
 from taut.errors import DataError
+
+MOST_ENTRIES = 4_000_000
+"""As between 2,000 nodes."""
 
 
 def read_matrix(path: Path) -> list[list[float]]:
@@ -14,8 +17,10 @@ def read_matrix(path: Path) -> list[list[float]]:
     Returns rows of numbers in the unit of the file. Raises ``DataError`` if the file is not CSV or an entry is not a
     number.
     """
+    text = read_text(path, "a CSV matrix")
+    check_count(text, path, "a CSV matrix", MOST_ENTRIES)
     try:
-        lines = [line for line in csv.reader(read_text(path, "a CSV matrix").splitlines()) if line]
+        lines = [line for line in csv.reader(text.splitlines()) if line]
     except csv.Error as error:
         raise DataError(f"{path}: {error}, expected a CSV matrix") from None
     if lines and not all(_is_number(cell) for cell in lines[0]):

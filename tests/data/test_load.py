@@ -1,6 +1,9 @@
 """Catalog, files and names: what is found, and what is refused."""
 
 import json
+import os
+import threading
+import time
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from taut.data.load import (
 )
 from taut.data.read import read_json, read_yaml
 from taut.data.readers.matrix_csv import read_matrix
+from taut.data.samples import read_samples
 from taut.errors import DataError
 
 NODE = "{count: 2, device: t4-16gb, gpus_per_node: 4, intra_bandwidth_gbps: 50}"
@@ -342,3 +346,54 @@ def test_a_zero_before_a_number_is_refused(tmp_path: Path, text: str) -> None:
     """It makes another number of it in YAML 1.1, where 010 is 8."""
     with pytest.raises(DataError, match=rf"n.yaml line 1: {text} is another number in YAML 1.1 .*, expected no 0"):
         read_yaml(Path(write(tmp_path, "n.yaml", f"a: {text}")))
+
+
+def test_more_values_than_fit_are_refused_at_once(tmp_path: Path) -> None:
+    """Lists where a value is expected, of millions of numbers, in every format; none takes seconds."""
+    began = time.process_time()
+    many = ",".join(["1"] * 5_000_000)
+    texts = {
+        "flow.yaml": f"layers: [{many}]\n",
+        "block.yaml": "layers:\n" + "- 1\n" * 1_000_000,
+        "bare.json": f"[{many}]",
+        "list.json": f'{{"layers": [{many}]}}',
+        "wide.csv": many + "\n",
+        "long.csv": "a,b\n" + "1,2\n" * 2_000_000,
+        "matrix.csv": many + "\n",
+    }
+    for name, text in texts.items():
+        path = Path(write(tmp_path, name, text))
+        read: dict[str, Any] = {".yaml": read_yaml, ".json": read_json, ".csv": read_matrix}
+        with pytest.raises(DataError, match=rf"{name}: holds more than [\d,]+ values, expected .* of fewer"):
+            read_samples(path) if name in ("wide.csv", "long.csv") else read[path.suffix](path)
+    assert time.process_time() - began < 10
+
+
+def test_large_yaml_is_checked_as_small_one_is(tmp_path: Path) -> None:
+    """Values, aliases, depth and keys that stand twice, beyond the size up to which the loader in Python reads."""
+    values = "- 7\n" * 30_000
+    found = read_yaml(Path(write(tmp_path, "a.yaml", "a:\n" + values)))
+    assert found == {"a": [7] * 30_000}
+    for more, words in {
+        "b: &x 1\nc: *x\n": r"line 30003: alias \*x is not allowed",
+        "b: " + "[" * 70 + "]" * 70 + "\n": "is nested too deeply",
+        "a: 2\n": "line 30002: key 'a' stands twice",
+        "b: 010\n": "line 30002: 010 is another number",
+    }.items():
+        with pytest.raises(DataError, match=words):
+            read_yaml(Path(write(tmp_path, "b.yaml", "a:\n" + values + more)))
+
+
+def test_a_pipe_is_read_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written to it is the file; a pipe to which nobody writes ends in a line."""
+    monkeypatch.setattr("taut.data.read.PATIENCE_S", 0.3)
+    path = tmp_path / "pipe.yaml"
+    os.mkfifo(path)
+    with pytest.raises(DataError, match=r"pipe.yaml: is a pipe to which nothing is written within 0.3 s"):
+        read_yaml(path)
+    monkeypatch.setattr("taut.data.read.PATIENCE_S", 30.0)
+    text = "a: [" + ", ".join(["12"] * 50_000) + "]\n"
+    writer = threading.Thread(target=lambda: path.write_text(text, encoding="utf-8"))
+    writer.start()
+    assert read_yaml(path) == {"a": [12] * 50_000}
+    writer.join()

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from taut.commands.options import QuietFlag, check_file
 from taut.errors import DataError
 
 
@@ -17,16 +18,19 @@ def predict_command(
     memory_model: Annotated[
         str | None, typer.Option(help="Memory model for all rows: catalog name, YAML file or a network's JSON file.")
     ] = None,
+    quiet: QuietFlag = False,
 ) -> None:
     """Step time with its band, memory and fit of given configurations; a wrong row gets an error text."""
+    from taut.commands.progress import live_lines
     from taut.files import write_atomically
-    from taut.prediction.records import predict_file, summary
+    from taut.prediction.records import predict_file
 
-    text, found = predict_file(rows, calibration, memory_model)
-    if not found:
+    check_file(out)
+    with live_lines(quiet) as say:
+        text, found = predict_file(rows, calibration, memory_model, lambda count: say(f"{count} rows"))
+    if not found.rows:
         raise DataError(f"{rows}: has no rows, expected a configuration a row below the header")
-    wrong = [one.error for one in found if one.error]
-    if wrong and len(wrong) == len(found):
-        raise DataError(f"{rows}: all {len(found)} rows are wrong, the first: {wrong[0]}")
+    if found.wrong == found.rows:
+        raise DataError(f"{rows}: all {found.rows} rows are wrong, the first: {found.first}")
     write_atomically(out, text)
-    typer.echo(f"{out}: {summary(found)}", err=True)
+    typer.echo(f"{out}: {found}", err=True)

@@ -5,9 +5,10 @@ A row that is wrong keeps its place and has an error text instead of figures (``
 """
 
 import csv
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from io import StringIO
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from statistics import mean, median
@@ -16,11 +17,14 @@ from typing import Any
 from taut.data.calibration import Calibration
 from taut.data.load import load_calibration, load_memory_model
 from taut.data.memory import MemoryModel
-from taut.data.samples import ConfigurationRow, SampleLine, read_samples
+from taut.data.read import read_text
+from taut.data.samples import EXPECTED, ConfigurationRow, SampleLine, read_samples, sample_lines
 from taut.errors import DataError, FieldError
 from taut.prediction.rows import Prediction, predict_rows
 from taut.prediction.settings import Given
 
+BLOCK = 20_000
+"""Rows that are predicted at a time; those of one setting share its tables."""
 RESULTS = ("step_time_s", "step_time_low_s", "step_time_high_s", "memory_bytes", "fits", "error")
 
 
@@ -95,12 +99,12 @@ def _given(calibration: Calibration | str | None, memory_model: MemoryModel | st
     return Given(calibration=known, memory_model=memory)
 
 
-def _predicted(lines: list[SampleLine], given: Given) -> list[Prediction]:
-    """A prediction for every line, with the line's own error where it has one."""
+def _predicted(lines: list[SampleLine], given: Given, first: int = 1) -> list[Prediction]:
+    """A prediction for every line, numbered from ``first`` on, with the line's own error where it has one."""
     found = iter(predict_rows([line.row for line in lines if line.row is not None], given))
     return [
         _numbered(next(found), number) if line.row is not None else Prediction(error=line.error)
-        for number, line in enumerate(lines, start=1)
+        for number, line in enumerate(lines, start=first)
     ]
 
 
@@ -115,33 +119,58 @@ def _record(found: Prediction) -> dict[str, Any]:
     return dict(zip(RESULTS, values, strict=True))
 
 
-def predict_file(
-    path: Path, calibration: Calibration | str | None = None, memory_model: MemoryModel | str | None = None
-) -> tuple[str, list[Prediction]]:
-    """
-    The file's rows with the predicted columns beside them, as CSV text, and the predictions.
+@dataclass
+class Tally:
+    """Rows, how many are wrong, the first error, seconds of steps, and how many fit."""
 
-    Raises ``DataError`` if the file cannot be read or its header is wrong; wrong rows get an error text.
+    rows: int = 0
+    wrong: int = 0
+    fit: int = 0
+    first: str = ""
+    steps: list[float] = field(default_factory=list)
+
+    def add(self, found: Prediction) -> None:
+        """Count a row."""
+        self.rows += 1
+        self.wrong += bool(found.error)
+        self.fit += bool(found.fits)
+        self.first = self.first or found.error
+        if found.step_time_s is not None:
+            self.steps.append(found.step_time_s)
+
+    def __str__(self) -> str:
+        """The counts, with mean and median seconds of a step, in one line."""
+        words = [f"{self.rows} rows", f"{self.wrong} wrong: first {self.first}" if self.wrong else "all predicted"]
+        if self.steps:
+            words.append(f"step {mean(self.steps):.4g} s in the mean, median {median(self.steps):.4g} s")
+            words.append(f"{self.fit} fit")
+        return ", ".join(words)
+
+
+def predict_file(
+    path: Path,
+    calibration: Calibration | str | None = None,
+    memory_model: MemoryModel | str | None = None,
+    told: Callable[[int], None] | None = None,
+) -> tuple[str, Tally]:
     """
-    lines = read_samples(path)
-    predictions, out = _predicted(lines, _given(calibration, memory_model)), StringIO()
-    columns = list(lines[0].cells) if lines else []
+    The file's rows with the predicted columns beside them, as CSV text, and what they come to.
+
+    Rows are read and predicted in blocks, so that a million of them take no more than their text. ``told``: called with
+    the number of rows so far. Raises ``DataError`` if the file cannot be read or its header is wrong; wrong rows get an
+    error text.
+    """
+    columns, lines = sample_lines(read_text(path, EXPECTED), path)
+    given, out, tally = _given(calibration, memory_model), StringIO(), Tally()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([*columns, *RESULTS])
-    for line, found in zip(lines, predictions, strict=True):
-        writer.writerow([*(line.cells.get(column, "") for column in columns), *_cells(found)])
-    return out.getvalue(), predictions
-
-
-def summary(found: list[Prediction]) -> str:
-    """Rows, how many are wrong, mean and median seconds of a step, and how many fit, in one line."""
-    wrong = [one.error for one in found if one.error]
-    steps = [one.step_time_s for one in found if one.step_time_s is not None]
-    words = [f"{len(found)} rows", f"{len(wrong)} wrong: first {wrong[0]}" if wrong else "all predicted"]
-    if steps:
-        words.append(f"step {mean(steps):.4g} s in the mean, median {median(steps):.4g} s")
-        words.append(f"{sum(bool(one.fits) for one in found)} fit")
-    return ", ".join(words)
+    while block := list(islice(lines, BLOCK)):
+        for line, found in zip(block, _predicted(block, given, tally.rows + 1), strict=True):
+            writer.writerow([*(line.cells.get(column, "") for column in columns), *_cells(found)])
+            tally.add(found)
+        if told is not None:
+            told(tally.rows)
+    return out.getvalue(), tally
 
 
 def _cells(found: Prediction) -> list[str]:

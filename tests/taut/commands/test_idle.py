@@ -72,7 +72,7 @@ def test_a_dense_row_has_no_columns_of_experts(said: dict[str, object]) -> None:
     assert found["error"].startswith(f"row 1: {name} is ") and "expected" in found["error"]
 
 
-FIXED = {"tp": 2, "pp": 1, "micro_batch": 4, "recompute": "none"}
+FIXED: dict[str, int | str] = {"tp": 2, "pp": 1, "micro_batch": 4, "recompute": "none"}
 
 
 @pytest.mark.parametrize(
