@@ -36,6 +36,7 @@ from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
 from taut.formulations.least_reduction import least_reduction
 from taut.formulations.least_traffic import seconds_of_best
+from taut.formulations.mechanisms.offload import memory_key
 from taut.formulations.mechanisms.shards import optimizer_shards
 from taut.formulations.order_times import candidate_order
 from taut.formulations.problem import PlanningProblem
@@ -231,9 +232,10 @@ class ChunkBytes(NamedTuple):
 def chunk_bytes(problem: PlanningProblem, candidate: Candidate, device: Ints, *, margin: bool) -> ChunkBytes:
     """Bytes of (2) of a candidate with chunks on devices (C,), the memory margin kept free or not."""
     tables, memory = problem.tables(candidate), problem.memory_of(candidate)
-    held, of_expert = bytes_per_parameter(memory, candidate)
+    held, of_expert = problem.alike(candidate, "held", lambda: bytes_per_parameter(memory, candidate))
     allowed = [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
-    passing = least_passing(tables, memory, allowed, device)
+    key = "least passing", memory_key(candidate), *candidate.order_key[:3]
+    passing = problem.shared(candidate, key, lambda: least_passing(tables, memory, allowed, device))
     return ChunkBytes(
         held=held,
         # Fewer devices share what is held of an expert's parameter than of others.

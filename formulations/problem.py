@@ -5,7 +5,7 @@ One object holds model, cluster, cost table, memory model, latency model and spa
 memory are derived from it and kept.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
@@ -40,7 +40,7 @@ from taut.formulations.mechanisms.shards import shard_terms
 from taut.formulations.rings import RingRates, ring_rates
 from taut.formulations.runs import beyond_seconds
 from taut.formulations.schedules.plan_orders import ON_V, GivenOrder
-from taut.formulations.space import Candidate, StrategySpace
+from taut.formulations.space import Candidate, StrategySpace, beside_chunks
 from taut.formulations.tables.block_traffic import Traffic
 from taut.formulations.tables.learned_memory import network_stage_memory
 from taut.formulations.tables.memory import (
@@ -238,9 +238,13 @@ class PlanningProblem:
             ),
         )
 
-    def shared(self, candidate: Candidate, name: str, make: Callable[[], Value]) -> Value:
+    def shared(self, candidate: Candidate, name: Hashable, make: Callable[[], Value]) -> Value:
         """A figure of layers, of their recompute and of the traffic within blocks, which many candidates share."""
         return self._own.get((name, self.recompute_of(candidate), *self._stages_key(candidate)), make)
+
+    def alike(self, candidate: Candidate, name: str, make: Callable[[], Value]) -> Value:
+        """A figure that candidates share which differ in chunks, order and recompute alone."""
+        return self._own.get((name, *beside_chunks(candidate)), make)
 
     def _stages_key(self, candidate: Candidate) -> Key:
         """What figures of stages depend on."""

@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from itertools import groupby
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Annotated, Any, Self, get_type_hints
 
@@ -307,6 +308,11 @@ FIELDS = _table()
 """Records of a candidate's fields by name."""
 DEFAULTS = {each.name: each.default for each in fields(Candidate)}
 """Defaults of a candidate's fields, dataclasses' mark where there is none."""
+_OF_CHUNKS = {"vpp", "order", "uniform_recompute"}
+beside_chunks: Callable[[Candidate], tuple[Any, ...]] = attrgetter(
+    *(name for name in DEFAULTS if name not in _OF_CHUNKS)
+)
+"""Values of a candidate's fields beside chunks, order and recompute: least communication depends on no others."""
 ALWAYS = [name for name, field in FIELDS.items() if not (field.seldom or field.beside)]
 BESIDE = {name: field.beside for name, field in FIELDS.items() if field.beside}
 SELDOM = {name: DEFAULTS[name] for name, field in FIELDS.items() if field.seldom}

@@ -37,16 +37,15 @@ the same prices.
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntEnum
-from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import NO_GATHERS, GatherRates
-from taut.formulations.space import Candidate, LayersKey
+from taut.formulations.space import Candidate, LayersKey, beside_chunks
 from taut.formulations.tables.memory import budgets
 from taut.solver.bounds.communication import Communication, communication, communication_of_order
 from taut.solver.bounds.least_rings import least_gather
@@ -147,7 +146,7 @@ class Ladder:
 
     def communication(self, candidate: Candidate) -> Communication:
         """Least communication of a candidate; several rungs ask for that of the same or an alike candidate in a row."""
-        key = *_degrees(candidate), self.problem.constant_of(candidate)
+        key = *beside_chunks(candidate), self.problem.constant_of(candidate)
         if self._latest is None or self._latest[0] != key:
             self._latest = key, _closed(candidate).communication(self.problem, candidate, self.links)
         return self._latest[1]
@@ -185,7 +184,7 @@ class Ladder:
         for index, candidate in enumerate(candidates):
             rows.setdefault(candidate.layers_key, []).append(index)
         for row in sorted(rows.values(), key=lambda row: min(self.balance(candidates[index]) for index in row)):
-            yield from sorted(row, key=lambda index: _degrees(candidates[index]))
+            yield from sorted(row, key=lambda index: beside_chunks(candidates[index]))
 
     def relax(self, candidates: Sequence[Candidate]) -> None:
         """Compute bound ``relaxation`` of many candidates."""
@@ -214,7 +213,7 @@ class Ladder:
         """Bound ``relaxation``, in which chunks count where passes wait for gathers alone."""
         gather = least_gather(self.problem, candidate, self.links)
         recompute, chunks = candidate.uniform_recompute, candidate.vpp if gather != NO_GATHERS else 0
-        alike = *_degrees(candidate), self.problem.constant_of(candidate), recompute, chunks
+        alike = *beside_chunks(candidate), self.problem.constant_of(candidate), recompute, chunks
         if alike not in self._whole_devices:
             comm, layers = self.communication(candidate), self._layer_seconds(candidate)
             relaxation = _closed(candidate).relaxation
@@ -239,12 +238,6 @@ class Ladder:
 
 
 Applies = Callable[[Ladder, Candidate], bool]
-
-
-INSIDE = {"vpp", "order", "uniform_recompute"}
-"""Fields that the least communication of a candidate does not depend on: chunks, order and recompute."""
-OUTSIDE = [field.name for field in fields(Candidate) if field.name not in INSIDE]
-_degrees: Callable[[Candidate], tuple[Any, ...]] = attrgetter(*OUTSIDE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
