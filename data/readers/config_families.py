@@ -73,13 +73,14 @@ _UNUSUAL = {
 }
 """Fields that only files of other architectures have, where their ``model_type`` is another or none."""
 _GATED_ACTIVATIONS = ("silu", "swish", "swiglu", "geglu", "silu_glu")
-_GATED = (
-    *("gemma", "gemma2", "gemma3_text", "grok-1", "dbrx", "vaultgemma", "bitnet", "cpmant", "moshi"),
-    *("chatglm", "qwen", "lfm2", "lfm2_moe", "lfm3"),
+_GATED = ("grok-1", "chatglm", "qwen")
+"""Types beside those of transformers whose feed-forward part is gated, whatever their activation is called."""
+_PLAIN = (
+    *("apertus", "apertus1p5_text", "arcee", "biogpt", "bloom", "codegen", "ctrl", "falcon", "gpt-sw3", "gpt2"),
+    *("gpt_bigcode", "gpt_neo", "gpt_neox", "gpt_neox_japanese", "gptj", "jais2", "mpt", "nanochat", "nemotron"),
+    *("openai-gpt", "opt", "persimmon", "phi", "starcoder2", "xglm"),
 )
-"""Types that call their gated activation by the name of a plain one, or keep it elsewhere."""
-_PLAIN = ("apertus", "apertus1p5_text", "arcee", "nemotron", "jais2", "nanochat", "ctrl")
-"""Types whose feed-forward part has two matrices, whatever their activation is called."""
+"""Types of transformers whose feed-forward part has two matrices; it is gated in all others."""
 _NORMED = (
     *("qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text", "gemma3_text", "olmo2", "olmoe", "olmo3"),
     *("apertus", "apertus1p5_text", "dots1", "exaone4", "exaone_moe", "flex_olmo", "hunyuan_v1_dense"),
@@ -201,16 +202,15 @@ def is_tied(values: Mapping[str, Any]) -> Any:
 
 
 def is_gated(values: Mapping[str, Any]) -> bool:
-    """Whether the feed-forward part is gated."""
+    """Whether the feed-forward part is gated: as its family's is, or as its activation says if no class is known."""
+    family = str(values.get("model_type"))
+    family = _OTHER_NAMES.get(family, family)
+    if family in known_families():
+        return family not in _PLAIN
+    if values.get("use_gated_activation") is True or is_grok(values) or family in _GATED:
+        return True
     activation = next((values[name] for name in NAMES["activation"] if values.get(name) is not None), "")
-    family = values.get("model_type")
-    stated = values.get("use_gated_activation") is True
-    return (
-        stated
-        or is_grok(values)
-        or family in _GATED
-        or (str(activation) in _GATED_ACTIVATIONS and family not in _PLAIN)
-    )
+    return str(activation) in _GATED_ACTIVATIONS
 
 
 def is_normed(values: Mapping[str, Any]) -> bool:

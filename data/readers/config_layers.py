@@ -203,6 +203,8 @@ def refuse_mixed(values: Mapping[str, Any], shape: Mapping[str, Any], where: str
     own = {"swa_num_attention_heads": heads, "swa_num_key_value_heads": kv_heads, "swa_head_dim": head_dim}
     if not first(values, "kv_lora_rank"):
         own |= {"v_head_dim": head_dim, "swa_v_head_dim": head_dim, "q_lora_rank": None, "attention_v_dim": head_dim}
+    if values.get("model_type") == "helium" and isinstance(heads, int) and isinstance(shape.get("hidden"), int):
+        own["head_dim"] = shape["hidden"] // heads  # Its last product is as wide as the model on both sides.
     own |= {"mlp_type": "default", "full_attn_mod": 1, "first_last_k_dense_replace": first(values, "dense_layers")}
     own["word_embed_proj_dim"] = shape.get("hidden")
     own["num_attention_heads_per_layer"] = heads

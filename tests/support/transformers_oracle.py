@@ -90,6 +90,7 @@ def cases(family: str) -> Iterator[Case]:
         changes["untied" if tied else "tied"] = {**base, "tie_word_embeddings": not tied}
         if isinstance(experts, int) and experts > 8:
             changes["half the experts"] = {**base, "num_local_experts": experts // 2}
+        changes |= {words: {**base, **change} for words, change in _other_sizes(usual)}
     for words, change in changes.items():
         try:
             config = config_class(**change)
@@ -114,6 +115,34 @@ _NEEDED: dict[str, dict[str, Any]] = {
 }
 """What a type's configuration must state, because its class builds no model from its own defaults."""
 _CHANGED = ("num_attention_heads", "num_key_value_heads", "num_local_experts")
+
+
+def _other_sizes(usual: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Changes of single fields that a type's configuration has: activations, widths, experts, dense layers."""
+    stated = usual.to_dict()
+    for name in ("hidden_act", "hidden_activation", "activation_function"):
+        if name in stated:
+            yield f"{name} changed", {name: "gelu" if stated[name] == "silu" else "silu"}
+    for name in ("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size", "head_dim"):
+        if isinstance(stated.get(name), int) and stated[name]:
+            yield f"{name} doubled", {name: 2 * stated[name]}
+    for name in ("n_shared_experts", "num_shared_experts", "shared_intermediate_size"):
+        if isinstance(stated.get(name), int):
+            yield f"{name} changed", {name: stated[name] * 3 if stated[name] else 1024 if "size" in name else 1}
+    for name in ("first_k_dense_replace", "decoder_sparse_step", "num_dense_layers", "moe_layer_start_index"):
+        if isinstance(stated.get(name), int):
+            yield f"{name} 2", {name: 2}
+    for name in (
+        "attention_bias",
+        "mlp_bias",
+        "use_qk_norm",
+        "use_bias",
+        "qk_layernorm",
+        "multi_query",
+        "parallel_attn",
+    ):
+        if isinstance(stated.get(name), bool):
+            yield f"{name} changed", {name: not stated[name]}
 
 
 def _is_nested(config: Any) -> bool:

@@ -192,3 +192,11 @@ def test_a_type_that_no_rule_knows_is_said(tmp_path: Path) -> None:
     path.write_text(json.dumps({**LLAMA, "model_type": "brandnew"}), encoding="utf-8")
     with pytest.warns(UserWarning, match="model_type 'brandnew' is not known, its layers are taken for Llama's"):
         read_config(path, seq=4096)
+
+
+@pytest.mark.parametrize(("family", "gated"), [("llama", True), ("gpt_neox", False), ("brandnew", None)])
+def test_a_family_says_whether_its_feed_forward_part_is_gated(tmp_path: Path, family: str, gated: bool | None) -> None:
+    """Llama's class has three matrices with any activation, GPT-NeoX's two; a type that is not known goes by it."""
+    for activation, usual in (("gelu", False), ("silu", True)):
+        model = read(tmp_path, {**LLAMA, "model_type": family, "hidden_act": activation})
+        assert model.gated_mlp == (usual if gated is None else gated)
