@@ -10,6 +10,7 @@ of their own, and copies of what nobody shards.
 """
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Self, get_origin
 
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -25,6 +26,8 @@ Range = Annotated[tuple[Whole, Whole], BeforeValidator(as_tuple)]
 Shares = Annotated[tuple[NotNegative, NotNegative], BeforeValidator(as_tuple)]
 COUNTS = "n_gpus", "seq", "micro_batch", "tp", "cp", "ep", "pp", "vpp"
 SHARES = "optimizer_offload", "activation_offload"
+_bounds = attrgetter(*COUNTS, *SHARES)
+_numbers = attrgetter(*COUNTS, *(f"{name}_fraction" for name in SHARES))
 USUAL = "usual"
 """Marks fields that are written only where runs had more than the usual value."""
 
@@ -88,24 +91,17 @@ class Seen(Spec):
 
     def respects_beyond(self, row: "ConfigurationRow", precision: Precision) -> int:
         """How many fields of a run no run has had; ``precision``: its number format if it states none."""
-        numbers = sum(
-            not least <= getattr(row, name) <= most for name in COUNTS for least, most in (getattr(self, name),)
-        )
-        numbers += sum(
-            not least <= getattr(row, f"{name}_fraction") <= most
-            for name in SHARES
-            for least, most in (getattr(self, name),)
-        )
-        expert_tp = row.expert_tp if row.ep > 1 else 1
+        numbers = zip(_bounds(self), _numbers(row), strict=True)
+        found = sum(1 for (least, most), value in numbers if not least <= value <= most)
         kinds = (
             (row.precision or precision) in self.precision,
             row.recompute in self.recompute,
-            row.dp * row.cp == 1 or row.zero in self.zero,
+            row.zero in self.zero or row.dp * row.cp == 1,
             (row.zero > 0 and row.dp_shard not in (None, row.dp)) in self.copies,
             row.run_schedule in self.schedule,
-            self.etp[0] <= expert_tp <= self.etp[1],
+            self.etp[0] <= (row.expert_tp if row.ep > 1 else 1) <= self.etp[1],
         )
-        return numbers + sum(not known for known in kinds)
+        return found + len(kinds) - sum(kinds)
 
     def joined(self, other: "Seen") -> Self:
         """What the runs of both have been."""
