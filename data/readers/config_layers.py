@@ -11,7 +11,7 @@ A pattern that is not one of ``taut.data.model`` (1) and (2) is refused for expe
 to every token.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from taut.data.layers.sizes import MOST_LAYERS
@@ -26,6 +26,15 @@ _FULL_PERIOD = {
     **{"exaone4": 4, "exaone_moe": 4, "kolibri1": 5, "cohere2_moe": 4},
 }
 """Every how many layers a family attends to all tokens, where its file does not say."""
+_WHOLE: dict[str, Callable[[int, int], bool]] = {
+    **dict.fromkeys(("granite_swa", "granitemoe_swa", "cwm"), lambda layer, _: layer % 4 == 0),
+    **dict.fromkeys(("laguna", "mellum"), lambda *_: True),
+    "flint": lambda layer, layers: layer < 2 or layer % 4 == 1 or layer == layers - 1,
+    "beam": lambda layer, layers: (layer + 1) % 6 == 0 or layer == layers - 1,
+    "lara_mini": lambda layer, _: layer % 5 not in (1, 4),
+    "lfm3": lambda layer, _: layer % 4 != 0 or layer == 0,
+}
+"""Which layers attend to all tokens in families whose pattern has no period, where a file does not say."""
 _LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 _LISTED = ("mlp_layer_types", "is_moe_layer", "moe_layers_enum", "moe_layer_freq", "moe_layers")
 """Fields that list layers with experts."""
@@ -66,13 +75,11 @@ def _whole(values: Mapping[str, Any], layers: int) -> list[bool]:
     if values.get("model_type") == "gpt_neo":
         return [layer % 2 == 0 for layer in range(layers)]
     limit = values.get("max_window_layers")
-    if isinstance(limit, int) and values.get("use_sliding_window"):
+    if isinstance(limit, int) and (values.get("use_sliding_window") or values.get("model_type") == "dots1"):
         return [layer < limit for layer in range(layers)]
     family = str(values.get("model_type"))
-    if family in ("granite_swa", "granitemoe_swa"):
-        return [layer % 4 == 0 for layer in range(layers)]
-    if family == "flint":
-        return [layer < 2 or layer % 4 == 1 or layer == layers - 1 for layer in range(layers)]
+    if family in _WHOLE:
+        return [_WHOLE[family](layer, layers) for layer in range(layers)]
     stated = ("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers")
     period = next((values[name] for name in stated if values.get(name)), None) or _FULL_PERIOD.get(family)
     if isinstance(period, str):

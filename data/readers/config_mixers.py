@@ -141,6 +141,8 @@ def _is_mixing(values: Mapping[str, Any], layer: int, layers: int) -> bool:
         return layer == 0 or layer % 4 != 0
     if family == "lara_mini":
         return layer % 5 in (0, 2)
+    if family == "lfm3":
+        return layer % 4 in (1, 3) or layer == 0
     if family in ("lfm2", "lfm2_moe"):
         return False
     stated = values.get("layer_group_size" if family == "bailing_hybrid" else "full_attention_interval")

@@ -101,6 +101,8 @@ def cases(family: str) -> Iterator[Case]:
         yield Case(family, words, full, parts)
         if change and words == "4 layers":
             yield Case(family, f"{words}, usual fields left out", _without_usual(full, config_class), parts)
+            listed = {name: value for name, value in full.items() if name not in _LISTS}
+            yield Case(family, f"{words}, without lists of layers", listed, parts)
 
 
 _NEEDED: dict[str, dict[str, Any]] = {
@@ -114,6 +116,7 @@ _NEEDED: dict[str, dict[str, Any]] = {
     "nemotron": {"num_key_value_heads": 8, "head_dim": 128},
 }
 """What a type's configuration must state, because its class builds no model from its own defaults."""
+_LISTS = ("layer_types", "mlp_layer_types", "layers_block_type")
 _CHANGED = ("num_attention_heads", "num_key_value_heads", "num_local_experts")
 
 
@@ -195,18 +198,40 @@ def parts_of(model: ModelSpec) -> dict[str, int]:
 
 def outcome(case: Case) -> Outcome:
     """What taut makes of a case."""
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        path = Path(folder) / "config.json"
-        path.write_text(json.dumps(case.values), encoding="utf-8")
-        try:
-            model = read_config(path, seq=512)
-        except DataError as error:
-            return Outcome(case, "refused", str(error).partition("config.json: ")[2])
+    try:
+        model = _read(case.values, 512)
+    except DataError as error:
+        return Outcome(case, "refused", str(error).partition("config.json: ")[2])
     counted = parts_of(model)
     off = {part: counted[part] / case.parts[part] - 1 if case.parts[part] else float(counted[part]) for part in PARTS}
     wrong = [f"{part} {100 * error:+.2f} %" for part, error in off.items() if abs(error) > TOLERANCE]
     return Outcome(case, "misread" if wrong else "read", ", ".join(wrong))
+
+
+def windows() -> Iterator[tuple[str, list[bool], list[bool]]]:
+    """Types that list their layers, with the layers that have a window in the class and in what taut reads."""
+    from transformers import CONFIG_MAPPING
+
+    for family in types():
+        try:
+            values = json.loads(json.dumps(CONFIG_MAPPING[family](**_NEEDED.get(family, {})).to_dict(), default=str))
+            listed = values["layer_types"]
+            model = _read({name: value for name, value in values.items() if name not in _LISTS}, 10**6)
+        except Exception:  # No default, no list, or refused.
+            continue
+        stated = [kind in ("sliding_attention", "chunked_attention") for kind in listed]
+        read = [layer.attention_window is not None for layer in model.blocks]
+        # Patterns without a period are priced as attention to every token, and said.
+        if any(read) or not any(stated) or values.get("use_sliding_window") is False:
+            yield family, stated, read
+
+
+def _read(values: Mapping[str, Any], tokens: int) -> ModelSpec:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        path = Path(folder) / "config.json"
+        path.write_text(json.dumps(values), encoding="utf-8")
+        return read_config(path, seq=tokens)
 
 
 def outcomes() -> Iterator[Outcome]:

@@ -34,3 +34,10 @@ def test_no_type_is_misread() -> None:
     misread = [f"{family}, {words}" for family, kinds in by_type.items() for words in kinds["misread"]]
     assert not misread, "; ".join(misread)
     assert len([family for family, kinds in by_type.items() if "read" in kinds]) >= 120
+
+
+def test_windows_are_those_of_the_class_where_files_name_no_layers() -> None:
+    """A file without a list of layers has the windows that its class gives, layer by layer."""
+    found = list(oracle.windows())
+    assert not [family for family, stated, read in found if stated != read]
+    assert len(found) >= 20
