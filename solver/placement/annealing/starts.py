@@ -18,6 +18,9 @@ replicas,
     other, and what is left of the pipelines is laid out one after the other over the racks that are left: the rings of
     the former stay inside racks, and so do most hops of the latter, whose rings have the time of the passes between.
 
+(6) where nodes hold whole stages and room is left on them, as racks of 72 do, the first stages take nodes one after the
+    other, and the last ones share what is left: these end before the others do.
+
 With two classes of device, slots are taken from the class that each stage wants.
 """
 
@@ -44,7 +47,7 @@ def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
     Construct placements.
 
     ``problem``: the strategy to place; ``patterns``: by stage, the class of device it wants: 0 fast, 1 slow, 2 both.
-    Returns sites of every position, (pp * dp, R) each: (1) by g, then (2), (4), (5) and (3) where nodes are equal.
+    Returns sites of every position, (pp * dp, R) each: (1) by g, then (2), (4), (6), (5) and (3) where nodes are equal.
     """
     candidate = problem.candidate
     pp, dp = candidate.pp, candidate.pipelines
@@ -56,6 +59,7 @@ def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
         shared = [g for g in range(1, min(dp, most) + 1) if -(-dp // g) <= len(per_node)]
         built += [_segments(problem, most, g) for g in shared] + [_serial(problem, most, g) for g in shared]
         if problem.priced > 1 or problem.ends is not None:
+            built += _with_room(problem, most) if most >= dp and most % dp else []
             built += _confined(problem)
             chosen = islice(_leading(problem, most), max(MOST_LOOK_UPS // (len(problem.slots) * max(dp, pp)), 1))
             built += [_filled(problem, _levelled(pp, dp, most, members), patterns) for members in chosen]
@@ -91,6 +95,20 @@ def _confined(problem: PlacementProblem) -> list[Ints]:
     slots = _by_rack(problem, dp)
     step = -(-pp // MOST_CONFINED)
     return [_stagewise(problem, slots, count) for count in range(step, pp, step)] if len(slots) > 0 else []
+
+
+def _with_room(problem: PlacementProblem, size: int) -> list[Ints]:
+    """Sites by position where the first stages lie inside nodes of ``size`` slots and the last share the rest, (6)."""
+    pp, dp, each = problem.candidate.pp, problem.candidate.pipelines, size // problem.candidate.pipelines
+    nodes = len(problem.slots) // size
+    inside = min(each * nodes, pp)
+    node_of = np.empty((pp, dp), dtype=np.int64)
+    node_of[:inside] = np.arange(inside)[:, None] // each
+    left = size - np.bincount(node_of[:inside].ravel(), minlength=nodes)
+    node_of[inside:] = np.repeat(np.arange(nodes), left)[: (pp - inside) * dp].reshape(-1, dp)
+    positions = np.zeros((pp * dp, problem.ranks), dtype=np.int64)
+    positions[np.argsort(node_of.T.ravel(), kind="stable")] = problem.slots
+    return [positions]
 
 
 def _by_rack(problem: PlacementProblem, dp: int) -> Ints:

@@ -185,3 +185,13 @@ def test_leading_stages_lie_inside_racks_in_some_start() -> None:
         alone = [len(set((sites[:, x] % 4).tolist())) == 1 for x in range(4)]
         confined.add(alone.index(False) if False in alone else 4)
     assert {1, 2, 4} <= confined
+
+
+def test_last_stages_share_the_room_that_whole_stages_leave() -> None:
+    """Nodes of five and stages of two: two stages a node, and the last ones on what is left, in some start."""
+    given = problem(cluster(4, 5), model(10), global_batch=8, max_tp=1, latency_model="step")
+    placed = placement_problem(given, strategy(candidate(10, 1, 2, m=4), *range(1, 11)))
+    shared = [0, 0, 1, 1, 2, 2, 3, 3]
+    nodes = [positions[:, 0].reshape(2, 10) for positions in starts(placed, (0,) * 10)]
+    found = [each for each in nodes if each[0, :8].tolist() == each[1, :8].tolist() == shared]
+    assert found and all(np.bincount(each.ravel()).tolist() == [5] * 4 for each in found)
