@@ -18,14 +18,12 @@ compilation, whatever thread it runs in. Loading kept code is work.
 """
 
 import math
-import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from time import perf_counter
-from types import FrameType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,6 +31,7 @@ from numba.core import event
 
 from taut.data.arrays import Flags
 from taut.solver.result import Limits, StoppedBy, relative_gap
+from taut.solver.signals import listening, search_began, was_interrupted
 
 COMPILING = "numba:compile"
 _EVENTS: Any = event
@@ -114,35 +113,19 @@ def heard_at_compilation(act: Callable[[], None]) -> Iterator[None]:
         _EVENTS.unregister(COMPILING, listener)
 
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""Ctrl-C, and what ``kill``, ``timeout`` and batch systems send before they end a process."""
-_open: list[threading.Event] = []
-"""One event for each block that the main thread is in."""
-
-
 @contextmanager
 def interrupt_requested() -> Iterator[Callable[[], bool]]:
-    """Inside the block, the yielded function tells whether one of the signals came."""
+    """
+    Inside the block, the yielded function tells whether one of the signals came.
+
+    A block within one that was asked to end is asked from the beginning.
+    """
     asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
+    if was_interrupted():
+        asked.set()
+    search_began()
+    with listening(asked, asked.is_set):
         yield asked.is_set
-        return
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        for each in _open:
-            each.set()
-
-    before = {number: signal.signal(number, ask) for number in SIGNALS}
-    _open.append(asked)
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in before.items():
-            # A handler that was not set from Python has no value here.
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        _open.remove(asked)
 
 
 LOOK_S = 0.1

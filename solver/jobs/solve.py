@@ -53,6 +53,8 @@ MOST_HELD = 12_000
 FEW_INTERVALS, MANY_INTERVALS = 6, 24
 ANNEALED = 0.6
 """Share of the time that is for annealing where a program follows."""
+ANNEALED_S = 60.0
+"""Seconds of it where there is no limit."""
 ONLINE_JOBS = 300
 """Jobs up to which policies are run beside annealing; each takes seconds there."""
 
@@ -74,7 +76,7 @@ def solve_jobs(
     objective: Objective,
     policy: str,
     *,
-    time_limit: float = 60.0,
+    time_limit: float | None = 60.0,
     seed: int = 0,
     workers: int = 1,
     rounds: int | None = None,
@@ -87,14 +89,16 @@ def solve_jobs(
     A schedule by a policy.
 
     ``objective``: what is minimised; the policies of papers have their own and are only judged by it; ``policy``: one
-    of ``NAMES``; ``time_limit``: seconds, for annealing and programs; ``seed``, ``workers``: of the random moves;
+    of ``NAMES``; ``time_limit``: seconds, for annealing and programs, or None; ``seed``, ``workers``: of the moves;
     threads of CP-SAT; ``rounds``: rounds of annealing, which then does not depend on the time; no limit but the time if
     None; ``failures``: failures of nodes, for the policies of papers; ``target``: value at which nothing better is
     looked for, as a lower bound is; ``stop``: asked now and then; if true, the best so far is returned; ``told``:
     called with every better value and what found it.
     """
     solving = _Solving(problem, objective, seed, workers, rounds, told)
-    return solving.run(policy, time_limit, failures, target, lambda: stop() or solving.value <= target)
+    return solving.run(
+        policy, inf if time_limit is None else time_limit, failures, target, lambda: stop() or solving.value <= target
+    )
 
 
 class _Solving:
@@ -117,7 +121,9 @@ class _Solving:
         began = time.perf_counter()
 
         def over(share: float) -> Callable[[], bool]:
-            return lambda: stop() or time.perf_counter() - began > share * time_limit
+            # Without a limit the program would wait for ever.
+            seconds = ANNEALED_S if share < 1 and time_limit == inf else share * time_limit
+            return lambda: stop() or time.perf_counter() - began > seconds
 
         if policy in ONLINE:
             made = RollingHorizon(self.objective, self.seed) if policy == ROLLING else POLICIES[policy]()
@@ -164,7 +170,7 @@ class _Solving:
         found = solve_grid(
             grid_program(self.problem, self.objective, grid),
             backend="cbc" if backend == "cbc" else "cp-sat",
-            time_limit=time_limit,
+            time_limit=None if time_limit == inf else time_limit,
             workers=self.workers,
             seed=self.seed,
             stop=stop,

@@ -37,6 +37,8 @@ _ENUMERATED = 8
 """Largest n whose permutations are all priced: 40,320 of them take some hundredths of a second."""
 _ROOT_SHARE = 0.2
 """Share of the time for bounds that need no incumbent: they are weak, so most of it is left to the others."""
+_SEARCH_S = 60.0
+"""Seconds of the search where there is no limit."""
 _SPARSE_S = 1.0
 """Most seconds of the first search on sparse flow, where it goes on beside the proof."""
 _SEARCH_SHARES = ((16, 0.05, 0.5), (24, 0.1, 2.0), (LARGEST_TREE, 0.3, 20.0), (LARGEST_ASCENT, 0.7, math.inf))
@@ -163,6 +165,8 @@ def _search(problem: QuadraticAssignment, proof: PrimalDual, seed: int, end: flo
     share, most = next(((s, most) for n, s, most in _SEARCH_SHARES if problem.size <= n), (1.0, math.inf))
     # On sparse flow the search goes on beside the proof.
     most = min(most, _SPARSE_S) if problem.size <= LARGEST_ASCENT and is_sparse(problem) else most
+    # Without a limit the proof would wait for ever.
+    most = min(most, _SEARCH_S) if math.isinf(end) else most
     seconds = min(share * max(0.0, end - perf_counter()), most)
     target = proof.lower_bound + 1e-9 * abs(proof.lower_bound)
     for _, best in search(problem, proof.best, seed, seconds, target):

@@ -1,10 +1,17 @@
 """The command line: ``taut``, and ``python -m taut``."""
 
+import signal
 import sys
+from types import FrameType
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C while it is loaded ends in one line too."""
+    """Run the command line; Ctrl-C and SIGTERM while it is loaded end in one line too."""
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         from taut.commands.app import main as run
     except KeyboardInterrupt:

@@ -1,5 +1,6 @@
 """Quadratic assignment problems from Python: a QAPLIB file or two matrices in, a bounded permutation out."""
 
+from math import inf
 from os import PathLike
 from pathlib import Path
 
@@ -20,7 +21,7 @@ Matrices = tuple[npt.ArrayLike, npt.ArrayLike]
 def place(
     instance: QuadraticAssignment | Matrices | str | PathLike[str],
     *,
-    time_limit: float = 10.0,
+    time_limit: float | None = 10.0,
     seed: int = 0,
     progress: Listener | None = None,
 ) -> AssignmentResult:
@@ -33,7 +34,7 @@ def place(
         Path of a QAPLIB file (``.dat``), a pair of matrices ``(flow, distance)``, both (n, n), or a
         ``QuadraticAssignment``.
     time_limit
-        Seconds to search.
+        Seconds to search; None goes on to the proof or an interrupt.
     seed
         Seed of the search.
     progress
@@ -60,7 +61,9 @@ def place(
     (33.0, 33.0, (0, 2, 1))
     """
     check_search(time_limit=time_limit, seed=seed)
-    return solve(problem_of(instance), seed=seed, time_limit=time_limit, progress=progress)
+    return solve(
+        problem_of(instance), seed=seed, time_limit=inf if time_limit is None else time_limit, progress=progress
+    )
 
 
 def problem_of(instance: QuadraticAssignment | Matrices | str | PathLike[str]) -> QuadraticAssignment:

@@ -107,7 +107,7 @@ class StrategyPlacement:
 def place_strategy(
     subject: Plan | PlanRequest | str | PathLike[str] | Mapping[str, Any],
     *,
-    time_limit: float = 10.0,
+    time_limit: float | None = 10.0,
     seed: int = 0,
 ) -> StrategyPlacement:
     """
@@ -119,7 +119,7 @@ def place_strategy(
         A plan, its file or its values, whose strategy is kept; or a request, whose best strategy is taken, as CP-SAT
         finds it among the candidates that hold what the request fixes.
     time_limit
-        Seconds for the assignment; annealing takes its own.
+        Seconds for the assignment, None for no limit; annealing takes its own.
     seed
         Of searches.
 
@@ -150,7 +150,7 @@ def place_strategy(
         raise DataError("the replicas of the plan divide the batch unevenly, expected an even batch to place")
     given = placement_problem(problem, strategy)
     starts = [] if known is None else [found_placement(given, known)]
-    found = place_quadratic(given, patterns, limits, time_limit, starts)
+    found = place_quadratic(given, patterns, limits, math.inf if time_limit is None else time_limit, starts)
     if found is None:
         count = f"{len(given.slots)} blocks of {strategy.candidate}"
         raise DataError(f"{count}, expected 2 to {MOST_POSITIONS} to place as a quadratic assignment")

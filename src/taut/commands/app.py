@@ -95,8 +95,15 @@ def main() -> None:
 
 def _run() -> int:
     """Run the command; returns its exit code."""
+    from taut.solver.signals import interruptible_command, was_interrupted
+
+    twice = False
     try:
-        code = app(standalone_mode=False)
+        with interruptible_command():
+            try:
+                code = app(standalone_mode=False)
+            finally:
+                twice = was_interrupted()
     except TautError as error:
         _stop(_words(error), _exit_code(error))
     except SystemExit as stop:
@@ -117,7 +124,8 @@ def _run() -> int:
             raise
         _stop(error.format_message(), 2)
     if code == INTERRUPTED:
-        _stop("interrupted before there was a plan", 4)
+        dropped = "interrupted twice: what was found so far is dropped; one signal keeps it"
+        _stop(dropped if twice else "interrupted before there was a plan", 4)
     return code or 0
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from taut.commands.idle import refuse_idle
-from taut.commands.options import JsonFlag, QuietFlag, check_file
+from taut.commands.options import JsonFlag, QuietFlag, check_file, parse_seconds
 from taut.commands.request_options import takes_options
 from taut.errors import DataError
 
@@ -37,7 +37,12 @@ def jobs_command(
     restart: Annotated[
         float | None, typer.Option(help="Seconds of every start or resizing; default: the file's.")
     ] = None,
-    time_limit: Annotated[float, typer.Option(help="Seconds of the search, without those of plans.")] = 60.0,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds of the search, without those of plans.", parser=parse_seconds, metavar="SECONDS|none"
+        ),
+    ] = 60.0,
     rounds: Annotated[
         int | None, typer.Option(help="Rounds of annealing; the schedule then depends on the seed alone.", min=1)
     ] = None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taut.commands.options import JsonFlag, QuietFlag, check_file, parse_fix
+from taut.commands.options import JsonFlag, QuietFlag, check_file, parse_fix, parse_seconds
 from taut.errors import DataError
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ def place_command(
     ] = None,
     latency_model: Annotated[str, typer.Option(help="step, pipette, pipette-printed or amp.")] = "step",
     out: Annotated[Path | None, typer.Option(help="Write the instance in QAPLIB's format (.dat).")] = None,
-    time_limit: Annotated[float, typer.Option(help="Seconds to search.")] = 10.0,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds to search.", parser=parse_seconds, metavar="SECONDS|none")
+    ] = 10.0,
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
@@ -43,7 +45,7 @@ def place_command(
 
 
 def _place_strategy(
-    plan: Path | None, given: dict[str, Any], out: Path | None, time_limit: float, seed: int, as_json: bool
+    plan: Path | None, given: dict[str, Any], out: Path | None, time_limit: float | None, seed: int, as_json: bool
 ) -> None:
     """The strategy of a plan, or of stated values."""
     from taut.planning.request import PlanRequest
@@ -91,7 +93,9 @@ def _words(found: "StrategyPlacement") -> str:
     )
 
 
-def _solve(instance: Path, out: Path | None, time_limit: float, seed: int, *, as_json: bool, quiet: bool) -> None:
+def _solve(
+    instance: Path, out: Path | None, time_limit: float | None, seed: int, *, as_json: bool, quiet: bool
+) -> None:
     """An instance of QAPLIB."""
     from taut.assignment import place, problem_of
     from taut.commands.progress import progress_lines

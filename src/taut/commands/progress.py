@@ -16,7 +16,7 @@ from taut.solver.branch_and_bound.stop import heard_at_compilation
 from taut.solver.result import relative_gap
 from taut.words import percent
 
-COMPILING = "compiling inner loops, some 10 s to a minute in all; later runs load them"
+COMPILING = "compiling inner loops, up to two minutes in all, beyond the limit; later runs load them"
 SECONDS_BETWEEN = 1.0
 SECONDS_BETWEEN_LIVE = 0.1
 

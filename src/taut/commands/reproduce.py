@@ -1,6 +1,7 @@
 """``taut reproduce``: a paper's figures beside ours. One command a paper."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,14 @@ from taut.commands.options import QuietFlag, check_file, check_plot, write_pictu
 from taut.errors import FieldError
 
 OnlyOption = Annotated[str, typer.Option(help="Part of the names of the settings that are planned; all without it.")]
+
+
+def _told(time_limit: float) -> Callable[[str], None]:
+    """A way to say on stderr how far one is, and what the limit is of."""
+    return lambda words: typer.echo(
+        f"{words}, each search of it up to {time_limit:g} s; Ctrl-C keeps the rows", err=True
+    )
+
 
 reproducer = typer.Typer(help="Set a paper's published figures beside ours.", no_args_is_help=True)
 
@@ -39,7 +48,7 @@ def amp(
     from taut.papers.amp_searches import reproduce_amp_searches
     from taut.solver.result import Limits
 
-    found = reproduce_amp_searches(setting, Limits(time_limit=time_limit))
+    found = reproduce_amp_searches(setting, Limits(time_limit=time_limit), told=_told(time_limit))
     typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
 
 
@@ -62,7 +71,7 @@ def hethub(
         planned = reproduce_hethub_table(limits, only=only, told=lambda words: typer.echo(words, err=True))
         typer.echo(json.dumps(planned.as_dict()) if as_json else str(planned))
         return
-    found = reproduce_hethub(limits, only=only)
+    found = reproduce_hethub(limits, only=only, told=_told(time_limit))
     typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
 
 
@@ -80,7 +89,8 @@ def pipette(
     from taut.papers.pipette import reproduce_pipette
     from taut.solver.result import Limits
 
-    found = reproduce_pipette(Limits(time_limit=time_limit), whole_step=whole_step, seed=seed, only=only)
+    limits, told = Limits(time_limit=time_limit), _told(time_limit)
+    found = reproduce_pipette(limits, whole_step=whole_step, seed=seed, only=only, told=told)
     typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
 
 

@@ -12,13 +12,14 @@ Stated in the paper: clusters, models, batches; the best measured step of Megatr
 prices layers by its own profile, with which ``taut.papers.amp`` prices its trials; latencies of links.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from taut.data.suggest import one_of
 from taut.errors import FieldError
 from taut.papers.amp import SETTINGS
-from taut.papers.compared import Compared, times, with_bound
+from taut.papers.compared import Compared, rows_until_interrupted, times, with_bound
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.solver.methods.named import method_of
@@ -82,17 +83,20 @@ def _plain(row: Row) -> dict[str, Any]:
     }
 
 
-def reproduce_amp_searches(setting: str | None = None, limits: Limits | None = None) -> Table:
+def reproduce_amp_searches(
+    setting: str | None = None, limits: Limits | None = None, told: Callable[[str], None] | None = None
+) -> Table:
     """
     Search AMP's strategies by every method.
 
     ``setting``: name of an experiment, one of ``taut.papers.amp.SETTINGS``; all without one; ``limits``: of each
-    method; by default a minute. Raises ``FieldError`` if there is no such setting.
+    method; by default a minute; ``told``: called with how far one is. Raises ``FieldError`` if there is no
+    such setting.
     """
     if setting is not None and setting not in SETTINGS:
         raise FieldError("setting", setting, f"expected {one_of(setting, SETTINGS)}")
     limits = limits or Limits(time_limit=60.0)
-    return Table(tuple(_row(name, limits) for name in ([setting] if setting else SETTINGS)))
+    return Table(rows_until_interrupted([setting] if setting else [*SETTINGS], lambda name: _row(name, limits), told))
 
 
 def _row(name: str, limits: Limits) -> Row:

@@ -1,17 +1,46 @@
 """Plans of several methods on one problem: seconds of each, of its search, and its distance from one lower bound."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TypedDict
+from typing import TypedDict, TypeVar
 
 from taut.data.suggest import one_of
-from taut.errors import FieldError
+from taut.errors import FieldError, NothingFoundError, TautError
 from taut.formulations.problem import PlanningProblem
 from taut.solver.methods.outcome import Outcome
 from taut.solver.result import Limits
 from taut.solver.search.search import search
+from taut.solver.signals import cut_short, was_interrupted
 from taut.words import percent
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+def rows_until_interrupted(
+    items: Sequence[Item], make: Callable[[Item], Made], told: Callable[[str], None] | None = None
+) -> tuple[Made, ...]:
+    """
+    A row for each item, or those that were done when a signal came; what still runs then is cut short.
+
+    ``told``: called with how far one is. Raises ``NothingFoundError`` if no row was done.
+    """
+    rows = list[Made]()
+    try:
+        with cut_short():
+            for number, item in enumerate(items, start=1):
+                if was_interrupted():
+                    break
+                if told is not None:
+                    told(f"setting {number} of {len(items)}")
+                rows.append(make(item))
+    except (KeyboardInterrupt, TautError):
+        if not was_interrupted():
+            raise
+    if not rows:
+        raise NothingFoundError("interrupted before the first setting was done")
+    return tuple(rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ node; 64 GiB a device; equal peaks where utilisations are given, since their pla
 cannot hold 70B parameters in any memory of the time, so memory is left out there, with 16 stages and a batch of 680.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -27,7 +28,7 @@ from taut.data.cluster import ClusterSpec
 from taut.data.device import DeviceSpec
 from taut.data.units import TERA
 from taut.formulations.problem import PlanningProblem
-from taut.papers.compared import places_with
+from taut.papers.compared import places_with, rows_until_interrupted
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.solver.methods.baselines.hethub import arranged, hethub
@@ -155,16 +156,18 @@ def _cells(row: Row) -> tuple[str, ...]:
     return row.setting.name, *("-" if share is None else f"{share:.2%}" for share in figures)
 
 
-def reproduce_hethub(limits: Limits | None = None, *, only: str = "") -> Table:
+def reproduce_hethub(
+    limits: Limits | None = None, *, only: str = "", told: Callable[[str], None] | None = None
+) -> Table:
     """
     Price every setting.
 
     ``limits``: of the search of each setting; by default a minute; ``only``: part of the names of the settings that are
-    priced. Raises ``FieldError`` if no setting has it.
+    priced; ``told``: called with how far one is. Raises ``FieldError`` if no setting has it.
     """
     limits, names = limits or Limits(time_limit=60.0), [setting.name for setting in SETTINGS]
     chosen = [SETTINGS[place] for place in places_with(only, names)]
-    return Table(tuple(_row(setting, limits) for setting in chosen))
+    return Table(rows_until_interrupted(chosen, lambda setting: _row(setting, limits), told))
 
 
 def _row(setting: Setting, limits: Limits) -> Row:

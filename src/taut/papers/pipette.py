@@ -14,6 +14,7 @@ measured are not published: here a pair of nodes reaches :math:`\min(1, e^{N(-0.
 a seed.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ import numpy as np
 from taut.data.cluster import ClusterSpec, MatrixSpec
 from taut.data.load import load_cluster
 from taut.formulations.problem import PlanningProblem
-from taut.papers.compared import Compared, places_with, times, with_bound
+from taut.papers.compared import Compared, places_with, rows_until_interrupted, times, with_bound
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.solver.methods.baselines.trials import plain_candidates, tried
@@ -118,18 +119,25 @@ def _speed_cells(row: Row) -> tuple[str, ...]:
 
 
 def reproduce_pipette(
-    limits: Limits | None = None, *, whole_step: bool = False, seed: int = 0, only: str = ""
+    limits: Limits | None = None,
+    *,
+    whole_step: bool = False,
+    seed: int = 0,
+    only: str = "",
+    told: Callable[[str], None] | None = None,
 ) -> Table:
     """
     Plan every setting by every method.
 
     ``limits``: of each method; by default a minute; ``whole_step``: whether prices are of the whole step, not the
     paper's own; ``seed``: of the links that are drawn; ``only``: part of the names of the settings that are planned,
-    such as ``gpt-8.1b``. Raises ``FieldError`` if no setting has it.
+    such as ``gpt-8.1b``; ``told``: called with how far one is. Raises ``FieldError`` if no setting has it.
     """
     limits, names = limits or Limits(time_limit=60.0), [_name(setting) for setting in SETTINGS]
     chosen = [SETTINGS[place] for place in places_with(only, names)]
-    return Table(tuple(_row(setting, limits, seed, whole_step=whole_step) for setting in chosen))
+    return Table(
+        rows_until_interrupted(chosen, lambda setting: _row(setting, limits, seed, whole_step=whole_step), told)
+    )
 
 
 def _row(setting: Setting, limits: Limits, seed: int, *, whole_step: bool) -> Row:

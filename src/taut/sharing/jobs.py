@@ -35,7 +35,7 @@ def jobs(
     stack: Name | Stack | None = None,
     calibration: Name | Calibration | None = None,
     memory_model: Name | MemoryModel | None = None,
-    time_limit: float = 60.0,
+    time_limit: float | None = 60.0,
     rounds: int | None = None,
     seed: int = 0,
     restart_s: float | None = None,
@@ -67,7 +67,7 @@ def jobs(
     stack, calibration, memory_model
         By which plans are priced, as for ``taut.plan``.
     time_limit
-        Seconds of the schedule, without those of plans; the bound comes on top, and takes less.
+        Seconds of the schedule, without those of plans, None for no limit; the bound comes on top, and takes less.
     rounds
         Rounds of annealing, after which it ends whatever the time; then the schedule depends on the seed alone.
     seed, workers
@@ -136,13 +136,13 @@ def jobs(
     return JobsSchedule(instance=stated, objective=kind, policy=policy, found=found, bound=bound, wall_s=wall)
 
 
-def _checked(policy: str, objective: str, plans: str, time_limit: float) -> Objective:
+def _checked(policy: str, objective: str, plans: str, time_limit: float | None) -> Objective:
     """Refuse wrong words."""
     if policy not in NAMES:
         raise FieldError("policy", policy, f"expected {one_of(policy, NAMES)}")
     if plans not in PLANS:
         raise FieldError("plans", plans, f"expected {one_of(plans, PLANS)}")
-    if not time_limit > 0:
+    if time_limit is not None and not time_limit > 0:
         raise FieldError("time_limit", f"{time_limit:g}", "expected a number above 0")
     for known in OBJECTIVES:
         if known == objective:

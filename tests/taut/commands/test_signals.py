@@ -1,0 +1,102 @@
+"""Signals end a command: at once before a search, with what is there in one, and at once when they come twice."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from taut.errors import NothingFoundError
+from taut.papers.compared import rows_until_interrupted
+from taut.solver import signals
+from taut.solver.branch_and_bound.stop import interrupt_requested
+from taut.solver.signals import interruptible_command, was_interrupted
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def send(number: int) -> None:
+    """A signal to this process, whose handler runs before this returns."""
+    os.kill(os.getpid(), number)
+    time.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_before_a_search_ends_the_command(number: int) -> None:
+    """There is nothing to keep."""
+    with pytest.raises(KeyboardInterrupt), interruptible_command():
+        send(number)
+    assert not was_interrupted()
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_one_signal_asks_this_search_and_all_later_ones(number: int) -> None:
+    """So a command of many searches ends too; a second signal ends it at once."""
+    with interruptible_command():
+        with interrupt_requested() as first:
+            assert not first()
+            send(number)
+            assert first() and was_interrupted()
+        with interrupt_requested() as second:
+            assert second()
+            with pytest.raises(KeyboardInterrupt):
+                send(number)
+    assert not was_interrupted()
+    with interrupt_requested() as later:
+        assert not later()
+
+
+def test_rows_that_are_done_are_kept() -> None:
+    """The row in which the signal came ends by itself, and none follows."""
+
+    def make(item: int) -> int:
+        with interrupt_requested() as asked:
+            if item == 3:
+                send(signal.SIGTERM)
+            return -item if asked() else item
+
+    said: list[str] = []
+    with interruptible_command():
+        assert rows_until_interrupted([1, 2, 3, 4], make, said.append) == (1, 2, -3)
+    assert said == ["setting 1 of 4", "setting 2 of 4", "setting 3 of 4"]
+
+
+def test_a_row_that_does_not_end_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After some seconds, without it; and where there is no row at all, that is said."""
+    monkeypatch.setattr(signals, "GRACE_S", 0.2)
+
+    def make(item: int) -> int:
+        with interrupt_requested():
+            if item == 2:
+                send(signal.SIGINT)
+                time.sleep(30)
+        return item
+
+    began = time.monotonic()
+    with interruptible_command():
+        assert rows_until_interrupted([1, 2, 3], make) == (1,)
+    with pytest.raises(NothingFoundError, match="before the first setting"), interruptible_command():
+        rows_until_interrupted([2], make)
+    assert time.monotonic() - began < 10
+
+
+def test_errors_of_rows_are_told_without_a_signal() -> None:
+    """And threads beside the main one neither hear signals nor ask for them."""
+
+    def fail(_: int) -> int:
+        raise NothingFoundError("no plan")
+
+    with pytest.raises(NothingFoundError, match="no plan"):
+        rows_until_interrupted([1], fail)
+    heard: list[Callable[[], bool]] = []
+
+    def listen() -> None:
+        with interrupt_requested() as asked:
+            heard.append(asked)
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    thread.join()
+    assert [asked() for asked in heard] == [False]
