@@ -173,7 +173,7 @@ def attention_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Flo
 
 def _mixer_products(layer: LayerSpec, mixer: MixerSpec, shape: LayerShape, tp: int, tokens: Floats) -> list[Product]:
     """Products of what makes a mixer's columns, of what it makes of those of low rank, and of its output."""
-    made = [(mixer.made / tp + mixer.made_whole, shape.hidden)]
+    made: list[tuple[float | Floats, float | Floats]] = [(mixer.made / tp + mixer.made_whole, shape.hidden)]
     if mixer.second_parameters:
         rank = max(mixer.made_whole / 2, 1.0)
         made.append((mixer.second_parameters / rank / tp, rank))

@@ -33,6 +33,8 @@ from taut.solver.order_priced.master_rows import MasterRows, least_makespan
 
 MOST_LEAVES = 256
 """No branching beyond so many leaves, since each is a bound of its own that a witness states and a check derives."""
+MOST_DEEP = 40
+"""Branchings one below another at most: files are nested in 64 levels at most (``taut.data.read``), a tree in each."""
 MOST_IDLE_SPLITS = 20
 """Branchings in a row that raised no bound after which the candidate is left."""
 TIE = 1 + 1e-9
@@ -137,7 +139,7 @@ class BranchAndBound:
         leaf = max((one for one in leaves if one.seconds <= least * TIE), key=lambda one: one.depth)
         if least >= self.limit or len(leaves) >= MOST_LEAVES or self._idle >= MOST_IDLE_SPLITS:
             return False
-        if not self._choose(leaf):
+        if leaf.depth >= MOST_DEEP or not self._choose(leaf):
             return False
         split = leaf.devices.split_device if leaf.place == "device" else leaf.devices.split
         few, many = split(leaf.number, leaf.layers)

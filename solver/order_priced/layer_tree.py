@@ -33,6 +33,7 @@ from taut.data.arrays import Floats
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.strategy import Division
 from taut.solver.linear_program import LinearSolution, linear_program
+from taut.solver.order_priced.branch_and_bound import MOST_DEEP
 from taut.solver.order_priced.layer_bounds import Branch, LayerPaths, Leaf, most_refuted
 from taut.solver.order_priced.master_rows import least_makespan
 
@@ -81,6 +82,7 @@ class _Node:
     leaf: Leaf
     seconds: float
     layers: Floats
+    depth: int = 0
     place: str = ""
     number: int = -1
     at: int = 0
@@ -154,11 +156,12 @@ class LayerTree:
             return True
         leaves = self._leaves
         leaf = min(leaves, key=lambda one: one.seconds)
-        if len(leaves) >= MOST_LEAVES or not self._choose(leaf):
+        if len(leaves) >= MOST_LEAVES or leaf.depth >= MOST_DEEP or not self._choose(leaf):
             return False
         few, many = (self._node(leaf.case, part) for part in leaf.branch.split(leaf.place, leaf.number, leaf.at))
         leaf.children = few, many
         for child in leaf.children:
+            child.depth = leaf.depth + 1
             # What bounds the whole bounds its parts.
             if child.seconds < leaf.seconds:
                 child.seconds, child.leaf = leaf.seconds, leaf.leaf

@@ -142,6 +142,23 @@ def test_trees_bound_all_divisions_closely(p: int, v: int, m: int, layers: int, 
         assert tree.seconds >= exact * (1 - 5e-3) or budget < 1e6
 
 
+def depth(node: dict[str, Any]) -> int:
+    """Branchings one below another in a tree of a witness."""
+    below = [node[name] for name in ("few", "many") if name in node]
+    return 1 + max(map(depth, below)) if below else 0
+
+
+def test_trees_are_no_deeper_than_a_file_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leaf with the least bound is left where it is as deep as allowed, and the bound is derived again."""
+    given = chunk_problem(np.random.default_rng(0), 2, 4, 6, 10, 1e6)
+    least = optimum(given)
+    whole = depth(grown(given, 1.1 * least).witness()["layers"])
+    monkeypatch.setattr("taut.solver.order_priced.layer_tree.MOST_DEEP", whole - 1)
+    tree = grown(given, 1.1 * least)
+    assert whole > 1 and depth(tree.witness()["layers"]) == whole - 1
+    assert rederived(given, json.loads(json.dumps(tree.witness()))) == pytest.approx(tree.seconds, rel=1e-8)
+
+
 OTHERS = [(2, 2, 4, 8, 2), (2, 2, 2, 7, 0), (2, 1, 5, 7, 0), (3, 1, 4, 8, 3), (2, 3, 4, 9, 1), (3, 2, 3, 8, 2)]
 
 
