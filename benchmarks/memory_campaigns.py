@@ -94,7 +94,7 @@ def bloom(path: Path) -> MemoryCampaign:
         rows.append({**values, "measured_bytes": measured})
     kept, left_out = accepted(rows)
     source = "BigScience tr11-176B chronicles, Jean Zay, A100 80 GB"
-    return _campaign("megatron-deepspeed-bloom", source, kept, left_out, half_gradients=True)
+    return _campaign("megatron-deepspeed-bloom", source, kept, left_out, half_gradients=True, fused_attention=False)
 
 
 def torchtitan(path: Path) -> MemoryCampaign:

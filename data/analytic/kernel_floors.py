@@ -1,13 +1,15 @@
 r"""
 Floors of kernels: no pass of a layer is priced below what the fastest kernels ever measured on its device would take.
 
-A calibration multiplies terms by fitted coefficients, and a search finds the shapes at which a fit errs most on the low
-side. Sets: kernels q of a pass; classes of kernels with best measured rates :math:`R(x)` at sizes x, in a precision, of
-a device (``data/catalog/floors.yaml``). A rate between two sizes is interpolated in log x; beyond the sizes the last
-one holds. Variables: none. A kernel takes at least
+A calibration multiplies terms by fitted coefficients, and a search prefers the shapes whose seconds the fit
+underestimates most (the winner's curse). Sets: kernels q of a pass; classes of kernels with best measured rates
+:math:`R(x)` at sizes x, in a precision, of a device (``data/catalog/floors.yaml``). A rate between two sizes is
+interpolated in log x, and beyond the sizes the last one holds; rates of public tables are the best between the sizes
+before and after. Variables: none. A kernel takes at least
 
 (1) :math:`F / R(F)` for a product of F = 2 m n k FLOP;
-(2) :math:`F / R(\min(m, n, k))` for products in one kernel, of which the least side is the rows of an expert;
+(2) :math:`F / R(\min(m, n, k))` for products in one kernel; the least side is usually the rows of an expert, in the
+    mean of all experts;
 (3) :math:`F / R(w)` for a causal attention core of tokens that attend to w others, forward :math:`F = 2 b a s w d`,
     half the square, and backward 5/2 of that at a rate of its own;
 (4) :math:`\phi B / W` for B bytes of norms, sums and functions, with the best measured bandwidth W and
@@ -18,10 +20,15 @@ and nothing for launches, which graphs hide. A pass runs its kernels one after a
 
 (5) :math:`t = \max(\sum_k c_k t_k, \sum_q f_q)`.
 
-Terms of a pass may err against each other, as fits do not tell them apart; their sum may not. A precision without rates
-has the device's peak in their place, and attention the half-precision rates times the ratio of peaks, as frameworks
-compute it in either. Rates of collectives and hosts' links are in the same file; what they bound are coefficients
-(``taut.data.calibration``), as those below 1 say what is hidden and not how fast a link is.
+Errors of terms may cancel, as fits do not tell terms apart, so only the sum is bounded. A precision without rates has
+the device's peak in their place, and attention the half-precision rates times the ratio of peaks, as frameworks compute
+it in either. Where operators were measured for a device they are its prices, and there are no floors. Rates of
+collectives and hosts' links are in the same file; they limit coefficients (``taut.data.calibration``), as a coefficient
+below 1 says what is hidden and not how fast a link is.
+
+A floor is as good as its measurements. It assumes balanced routing, kernels of one stream, and that fusion leaves out
+no more than :math:`\phi` in the sum over a pass. Beyond the last size of a curve that still rises it may be too high:
+of grouped products with more than 512 rows an expert, and of attention to more than 16,384 tokens.
 """
 
 from collections.abc import Iterable

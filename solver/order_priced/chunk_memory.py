@@ -1,17 +1,20 @@
 r"""
-Bytes that a device lacks whatever its chunks: a closed form for layers that are alike but for a few.
+A lower bound on the memory that some device lacks in every division, where layers are alike but for a few.
 
 Sets, data and cases are those of ``taut.solver.order_priced.layer_bounds`` (1) to (5), of which only bytes count here.
 
-(1) Of the counts of micro-batches that device d goes through, row r asks for :math:`m_r` bytes with the least layers
-    :math:`\ell_c` of its chunks, and for at least :math:`u_r` more with each further layer. With E more bytes than
-    there are the device takes at most
+(1) A row r is one set of micro-batches in flight by chunk, of the chunks of a device d. With the least layers
+    :math:`\ell_c` of these chunks the row needs :math:`m_r` bytes beyond the budget, and at least :math:`u_r` more with
+    each further layer. With E bytes more the device takes at most
 
-    .. math:: B_d(E) = \min_r \Bigl( \sum_{c \in d} \ell_c + \lfloor (E - m_r) / u_r \rfloor \Bigr).
+    .. math:: B_d(E) = \min_r \Bigl( \sum_{c \in d} \ell_c + \lfloor (E - m_r) / u_r \rfloor \Bigr),
 
-(2) Where :math:`\sum_d B_d(E)` is below the number of layers no division fits, and every one lacks more than E bytes.
+    and no layer where E is below some :math:`m_r`. Least layers and :math:`m_r` depend on the case.
+(2) Where :math:`\sum_d B_d(E)` is below the number of layers in every case no division fits, and each lacks more than E
+    bytes on some device.
 
-It needs no seconds, no links and no order but its counts, so it decides most candidates before anything is priced.
+It needs no prices, and it can only refute. Parameters count at slightly fewer bytes than they take
+(``taut.formulations.tables.memory`` (11)), which is more than sums in floating point may be off.
 """
 
 from collections.abc import Iterator
@@ -32,9 +35,10 @@ from taut.solver.order_priced.layer_bounds import ALIKE, MOST_DIFFERING, cases_o
 from taut.solver.order_priced.master_rows import extreme_counts
 
 STEPS = 64
-"""Amounts of memory that are looked at together, twice: a missing amount is known within a hundredth of itself."""
+"""Points of a grid of amounts, and then between the two that bracket what is missing, which is known within a hundredth
+of itself from a mebibyte on."""
 SCALE = np.geomspace(1 << 20, MOST_BYTES, STEPS).round()
-"""Amounts of the first look, from a mebibyte on, each about a third more than the one before."""
+"""The first grid, from a mebibyte on, each amount about a third more than the one before."""
 
 
 class CountRows(NamedTuple):

@@ -55,7 +55,7 @@ PRECISION = 1e-6
 
 
 MOST_DIFFERING = 4
-"""Layers behind the first one that may differ: n of them make 2^(n - 1) cases."""
+"""Layers behind the first one that may differ: n of them make up to 2^n cases."""
 
 FIGURES, PARAMETERS, ACTIVATION, BESIDE = 6, 3, 4, 5
 """Figures of a chunk: seconds of F, I and W, parameters, bytes of a micro-batch in flight, and bytes beside."""
@@ -444,7 +444,7 @@ def least_of_leaves(
     given: ChunkProblem, limit: float, add: Callable[[MasterRows], bool], tree: Split | Leaf | Cases
 ) -> float:
     """
-    The least bound of the leaves of stated trees, in seconds; minus infinity where they prove nothing.
+    The least bound of the leaves of stated trees, in seconds, valid up to the limit; minus infinity for no proof.
 
     ``add`` adds the critical paths that come with the trees to the rows, and says whether they are ones of its order.
     """
@@ -455,7 +455,7 @@ def least_of_leaves(
 
 
 def _least_of_case(paths: LayerPaths, limit: float, tree: Split | Leaf) -> float:
-    """The least bound of the leaves of one case's tree."""
+    """The least bound of the leaves of one case's tree, valid up to the limit, by which (3) bounds the root."""
     given, least, parts = paths.given, np.inf, [(paths.root(limit), tree)]
     sizes = {"chunk": given.num_chunks, "device": len(given.counts)}
     while parts:

@@ -1,16 +1,16 @@
 r"""
-Bound on divisions one by one, of a candidate that is priced by its order: on those that a framework states, or on all.
+Bound by listing the divisions of a candidate that is priced by its order.
 
-Sets: the divisions k of ``ChunkProblem.stated``, or where none are stated all divisions if they are few, as where a
-model has hardly more layers than chunks. All chunks share one recompute. Data: those of
-``taut.formulations.order_division``. With :math:`T_k` its seconds (1) or (1'), and m micro-batches,
+Sets: the divisions k that a framework allows (``ChunkProblem.stated``), or where it allows any all divisions if they
+are at most ``MOST_LISTED``. All chunks share one recompute. Data: those of ``taut.formulations.order_division``, whose
+(1) or (1') gives the seconds :math:`T_k` of a division. With m micro-batches,
 
-(1) no placement of a division that fits is faster than :math:`T_k`, and one fits only if it violates no row (2) there,
-    beyond rounding. Over these the least :math:`T_k` is a lower bound;
+(1) no placement of a division is faster than :math:`T_k`, and a division fits only if it keeps the memory constraint
+    (2) there, up to rounding. Over the divisions that may fit the least :math:`T_k` is a lower bound;
 (2) :math:`T_k` is at least the seconds of any path through the order (``taut.solver.order_priced.master_rows`` (1)).
     The division with the least such bound is priced, and its critical path raises the bounds of all others, until none
     is below the best or the limit. With ``MOST_PASSES`` priced, the least of all is a bound still;
-(3) where none fits, every division lacks the most bytes of its rows at least, and the least of these is missing.
+(3) where none fits, a division lacks at least its largest excess over the rows, and the least of these is missing.
 
 It is exact but for what ``taut.formulations.order_division`` (2) leaves out of memory and for links that are not the
 best.
@@ -33,7 +33,7 @@ MOST_PASSES = 20_000_000
 
 
 MOST_LISTED = 8192
-"""Divisions that count as few: as many as those of 128 layers into 126 chunks."""
+"""Divisions that are listed at most: 128 layers have about as many into 126 chunks, and into 3."""
 
 
 def is_listed(given: ChunkProblem) -> bool:
@@ -54,7 +54,7 @@ def _ends(given: ChunkProblem) -> Ints:
     if given.stated is not None:
         return np.asarray(given.stated.cumsum(axis=1))
     layers, joined = given.num_layers, given.num_layers - given.num_chunks
-    # Places without a cut are fewer than those with one.
+    # Where there are hardly more layers than chunks, places without a cut are the fewer.
     places = np.array(list(combinations(range(1, layers), joined)), dtype=np.int64)
     places = places.reshape(math.comb(layers - 1, joined), joined)
     cut = np.ones((len(places), layers + 1), np.bool_)

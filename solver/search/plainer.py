@@ -4,15 +4,17 @@ Near-ties: the best plans that are plainer to run than the best plan, or like ru
 Let J be the seconds of the best plan, and :math:`b_c` the bound that its search has proven of candidate c. For every
 restriction (``taut.formulations.plainer``) that the plan does not meet, with candidates C,
 
-(1) the branch and bound searches C from the bounds :math:`b_{w(c)}` of the candidates w(c) of the whole space that have
-    all plans of c. It leaves a plan of J' seconds, and bounds :math:`b'_c \ge b_{w(c)}`, of which only larger ones are
-    kept; so the near-tie costs :math:`J' / J - 1`, and at least :math:`\min(J', \min_C b'_c) / J - 1`;
+(1) the branch and bound searches C from the bounds :math:`b_{w(c)}`, where w(c) is the candidate of the whole space
+    that contains all plans of c. It leaves a plan of J' seconds, and bounds :math:`b'_c \ge b_{w(c)}`, of which only
+    larger ones are kept; so the near-tie costs :math:`J' / J - 1`, and at least
+    :math:`\min(J', \min_C b'_c) / J - 1`;
 (2) a search ends at a gap of ``GAP``, and after ``MOST_EACH`` seconds. All take at most ``SHARE`` of the time limit, of
     which each has an even part of what is left, or ``SHARE`` of the work limit, of which each has an even part; the
     plans within the calibration's runs have ``SEEN_PARTS`` of these parts;
-(3) the searches go from the restriction that keeps the fewest candidates to the one that keeps the most, and begin with
-    the best plan found so far that meets theirs. One that finds no better plan is left out;
-(4) a near-tie that is faster than the plan is a better plan, and takes its place.
+(3) the searches go in a fixed order (``taut.formulations.plainer.restrictions_on``), and begin with the best plan found
+    so far that meets theirs. One that finds no better plan is left out;
+(4) a near-tie that is faster than the plan is a better plan, and takes its place. Restrictions that only this plan does
+    not meet are not searched.
 """
 
 import math
@@ -39,7 +41,7 @@ from taut.solver.search.conclusion import with_incumbent
 from taut.solver.search.search import search
 
 GAP = 2e-3
-"""Relative gap at which a search ends: what a plain plan costs is of interest to a tenth of a per cent or so."""
+"""Relative gap at which a search ends: what a plain plan costs is of interest to some tenths of a per cent."""
 MOST_EACH, SHARE = 10.0, 0.25
 """Seconds of a search at most, and the share of the limits that all have."""
 SEEN_PARTS = 3
@@ -126,7 +128,7 @@ def _first(candidate: Candidate, known: Known) -> CandidateBound | None:
     bound = known.get(whole := wider(candidate, known))
     if bound is None or whole == candidate:
         return bound
-    # Its own closed form may say more.
+    # So that its own closed form is computed, which may say more.
     source = Source.BALANCE if math.isfinite(bound.lower_bound) else bound.source
     return replace(bound, candidate=candidate, source=source)
 

@@ -7,15 +7,15 @@ Every candidate c has a lower bound LB(c) over all its divisions, recomputes and
     those with the least ``balance`` first, as long as it is below the simple plans that are priced on the way. The
     other candidates get it when their turn comes.
 (2) The candidate with the least bound is refined by one step (``taut.solver.search.refinement``), until no candidate
-    with a bound below the incumbent can be refined.
+    with a bound below the incumbent, less the gap asked for, can be refined.
 (3) Order-priced candidates come after all others, because a good incumbent refutes many of them. Simple plans are their
     first incumbents (``taut.solver.search.first_plans``). First all of them get bounds, then divisions, the shortest
-    first, and at last branches. A candidate with too many options to branch on waits for a better plan.
+    first, and at last branches. A candidate with too many options to branch on waits until the incumbent cuts them.
 (4) Before these branches, orders are adapted to the times of the best divisions, as long as an adapted order may lead
     to a better plan (``taut.solver.search.order_refinement``). Its candidates join the space.
-(5) At any moment the global bound is the least of the incumbent's seconds and of LB(c) over all c that are not solved.
-    A limit or an interrupt returns the incumbent with this bound. If there is no incumbent,
-    (6) and (7) look for one, or for a proof that there is none.
+(5) At any moment the global bound is the least of the incumbent's seconds and of LB(c) over all c that are not solved,
+    up to 1e-9 of them. A limit or an interrupt returns the incumbent with this bound. Without an incumbent the next two
+    steps look for one, or for a proof that there is none.
 (6) Memory alone decides (``taut.solver.placement.exact.memory_assignment``): an open candidate has a plan that fits, or
     a proof that it has none, with the bytes that it lacks at least. Where all have such proofs nothing fits.
 (7) Where a limit came first, simple plans are looked at, and then the first divisions of a few candidates, by bound.
@@ -61,7 +61,7 @@ def decide_by_memory(bounds: Bounds, refining: Refining, best: Best, loop: BestF
         loop.report(str(bounds.each[index].candidate))
         if best.incumbent is not None:
             return None
-        if found is not None:
+        if found is not None and found.missing > 0:
             lacking[index] = found.missing
     if len(lacking) == len(left):
         for index, missing in lacking.items():
@@ -86,12 +86,14 @@ def look_for_any(problem: PlanningProblem, bounds: Bounds, refining: Refining, b
 
 
 FIRST_DIVIDED = 8
-"""First plans for each whose candidate is divided before all others: some tenths of a second each."""
+"""One in so many of the first plans has its candidate divided at once, which takes some tenths of a second."""
 RELAXING = 0.5
 """Share of the time limit after which candidates are refined: the least bound of any is known then, or soon after."""
-FIRST_RELAXED, PRICED_BETWEEN = 2048, 8
-"""Candidates that are relaxed before the first simple plans are priced, twice as many before the next ones, and such
-plans: pricing takes a tenth of a second, relaxing half a second. Of 26,484 candidates a third may be left."""
+FIRST_RELAXED = 2048
+"""Candidates that are relaxed before the first simple plans are priced: a second. Before the next plans it is twice as
+many, and so on."""
+PRICED_BETWEEN = 8
+"""Simple plans that are priced then: a tenth of a second, after which of 26,484 candidates a third may be left."""
 RELAXED_AT_ONCE = 64
 """Bounds between two looks at limits: some hundredths of a second."""
 NOTHING_KNOWN: Mapping[Candidate, CandidateBound] = MappingProxyType({})
@@ -122,7 +124,7 @@ def search(
     incumbent
         A plan of the problem that is known already.
     only
-        Candidates to search; by default all.
+        Candidates to search; by default all. Those of adapted orders join them.
     known
         Bounds that are known already, by candidate, (8).
     adapts
@@ -224,7 +226,7 @@ class _Search:
                 relaxed = (bounds[index] for index in part)
                 for plan in first_plans(self._problem, relaxed, self._loop.is_stopping, most=PRICED_BETWEEN):
                     self._best.take(*plan)
-                # Bounds that are larger change neither when the search ends nor, by more than the gap, its plan.
+                # Candidates within the gap of the incumbent are skipped.
                 enough = self._best.seconds * (1 - self._gap)
                 unknown = [index for index in unknown if bounds[index].lower_bound < enough]
 
@@ -259,11 +261,12 @@ class _Search:
         """Adapt an order where that comes first, or refine the candidate with the least bound."""
         if (not self._heap or self._heap[0][0] is Priority.BRANCHING) and self._awaits_order:
             return self._adapt()
-        priority, key, _, index = heapq.heappop(self._heap)
+        priority, _, _, index = heapq.heappop(self._heap)
         bound = self._bounds.each[index]
-        # Within the gap a candidate changes neither when the search ends nor, by more than the gap, its plan.
+        # A candidate whose bound is within the gap of the incumbent is skipped, and so are those behind it, unless they
+        # come by the seconds of their divisions.
         if bound.lower_bound >= self._best.seconds * (1 - self._gap):
-            if key == bound.lower_bound:
+            if priority is not Priority.DIVIDED:
                 self._heap = [entry for entry in self._heap if entry[0] is not priority]
                 heapq.heapify(self._heap)
             return None

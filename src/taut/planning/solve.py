@@ -128,7 +128,7 @@ def plan(
     --------
     >>> import taut
     >>> taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 1, "tp": 1, "micro_batch": 4})
-    <Plan gpt2-345m on dgx-a100, pp=1 tp=1 dp=8 micro_batch=4 1f1b zero=3, 0.1494 s a step, gap 0 %>
+    <Plan gpt2-345m on dgx-a100, pp=1 tp=1 dp=8 micro_batch=4 1f1b zero=3, 0.1496 s a step, gap 0 %>
     """
     request = request_of(model, cluster, options)
     return plan_request(request, method=method, processes=processes, plainer=plainer, progress=progress)

@@ -157,8 +157,8 @@ def predict_file(
     The file's rows with the predicted columns beside them, as CSV text, and what they come to.
 
     Rows are read and predicted in blocks, so that a million of them take no more than their text. ``told``: called with
-    the number of rows so far. Raises ``DataError`` if the file cannot be read or its header is wrong; wrong rows get an
-    error text.
+    the number of rows after every whole block. Raises ``DataError`` if the file cannot be read or its header is wrong;
+    wrong rows get an error text.
     """
     columns, lines = sample_lines(read_text(path, EXPECTED), path)
     given, out, tally = _given(calibration, memory_model), StringIO(), Tally()
@@ -168,7 +168,7 @@ def predict_file(
         for line, found in zip(block, _predicted(block, given, tally.rows + 1), strict=True):
             writer.writerow([*(line.cells.get(column, "") for column in columns), *_cells(found)])
             tally.add(found)
-        if told is not None:
+        if told is not None and len(block) == BLOCK:
             told(tally.rows)
     return out.getvalue(), tally
 

@@ -101,7 +101,7 @@ def simulate(
     --------
     >>> import taut
     >>> taut.simulate("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2, "tp": 1, "micro_batch": 4, "zero": 0})
-    <Simulation pp=2 tp=1 dp=4 micro_batch=4 1f1b recompute=none, 0.2271 s a step, 210 tasks, bubble 30.3%>
+    <Simulation pp=2 tp=1 dp=4 micro_batch=4 1f1b recompute=none, 0.2274 s a step, 210 tasks, bubble 30.3%>
     """
     if isinstance(model, PlanRequest) or cluster is not None:
         return simulate_strategy(*of_request(request_of(cast("Any", model), cluster, options)), share_links=share_links)
