@@ -152,7 +152,7 @@ def stage_memory(
     budget, flight = budgets(model, capacity_kib, margin=margin), in_flight(candidate)
     # Products with the micro-batches in flight must stay within 64 bits; what is cut off exceeds any device.
     activation = np.minimum(weigh_kept(model, every, tables.activation), SATURATED_BYTES // int(flight.max()))
-    if not model.half_moments:
+    if all(term.moment != "update" for term in terms):
         return StageMemory(fixed, activation, flight, budget)
     update = np.asarray(bytes_of_moment(terms, "always", "update"), dtype=np.int64)
     above = np.where(update > budget.max(), np.maximum(fixed, update), fixed)
