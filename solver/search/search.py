@@ -261,12 +261,12 @@ class _Search:
         """Adapt an order where that comes first, or refine the candidate with the least bound."""
         if (not self._heap or self._heap[0][0] is Priority.BRANCHING) and self._awaits_order:
             return self._adapt()
-        priority, _, _, index = heapq.heappop(self._heap)
+        priority, key, _, index = heapq.heappop(self._heap)
         bound = self._bounds.each[index]
         # A candidate whose bound is within the gap of the incumbent is skipped, and so are those behind it, unless they
         # come by the seconds of their divisions.
         if bound.lower_bound >= self._best.seconds * (1 - self._gap):
-            if priority is not Priority.DIVIDED:
+            if key == bound.lower_bound and priority is not Priority.DIVIDED:
                 self._heap = [entry for entry in self._heap if entry[0] is not priority]
                 heapq.heapify(self._heap)
             return None
