@@ -29,7 +29,6 @@ JOBS: list[tuple[str, str, int]] = [
     ("llama3-70b", "dgx-h100:512", 8192),
     ("llama3-405b", "dgx-h100:72", 252),
     ("gpt3-175b", "dgx-a100:16", 512),
-    ("mixtral-8x7b", "dgx-h100:8", 256),
     ("mixtral-8x22b", "dgx-h100:16", 256),
     ("qwen3-30b-a3b", "dgx-h100:2", 1024),
     ("qwen3-235b-a22b", "dgx-h100:32", 8192),
@@ -91,15 +90,16 @@ def plot(rows: Sequence[Row], path: Path) -> None:
     figures = ("CPU seconds", [each.seconds for each in rows]), ("peak memory, MiB", [each.peak for each in rows])
     sizes = ("GPUs", [each.gpus for each in rows]), ("candidates", [each.candidates for each in rows])
     for line, (name, values) in zip(axes, figures, strict=True):
-        for panel, (size, numbers) in zip(line, sizes, strict=True):
+        line[0].set_ylabel(name)
+        for panel, (_, numbers) in zip(line, sizes, strict=True):
             panel.scatter(numbers, [value[0] for value in values], color=SHADES[0], label="plan")
             checks = [value[1] for value in values]
             panel.scatter(numbers, checks, facecolors="none", edgecolors=SHADES[-1], label="verify")
             panel.set_xscale("log")
             panel.set_ylim(bottom=0)
             panel.spines[["top", "right"]].set_visible(False)
-            panel.set_xlabel(size if line is axes[-1] else "")
-            panel.set_ylabel(name if panel is line[0] else "")
+    for panel, (size, _) in zip(axes[1], sizes, strict=True):
+        panel.set_xlabel(size)
     axes[0][0].legend(frameon=False)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

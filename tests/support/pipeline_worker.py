@@ -11,7 +11,7 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import ScheduleZBVZeroBubble, _PipelineScheduleRuntime
 from torch.distributed.pipelining.stage import _PipelineStageBase
 
-LAYERS, HIDDEN, HEADS, VOCABULARY, LENGTH = 8, 16, 2, 32, 6
+LAYERS, HIDDEN, HEADS, VOCABULARY, LENGTH = 9, 16, 2, 32, 6
 STEPS = 10
 
 

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.proof
 
 torch = pytest.importorskip("torch")
 MODEL = taut.ModelSpec.parse(
-    {"name": "tiny", "layers": 8, "hidden": 16, "heads": 2, "ffn_hidden": 64, "seq": 6, "vocab": 32}, "tiny"
+    {"name": "tiny", "layers": 9, "hidden": 16, "heads": 2, "ffn_hidden": 64, "seq": 6, "vocab": 32}, "tiny"
 )
-DIVISIONS = {"1f1b": (1, 3, 2, 2), "interleaved-1f1b": (1, 1, 2, 1, 1, 1, 0, 1), "zb-v": (1, 1, 1, 2, 0, 1, 1, 1)}
+DIVISIONS = {"1f1b": (1, 3, 3, 2), "interleaved-1f1b": (1, 1, 2, 1, 1, 1, 1, 1), "zb-v": (1, 1, 1, 2, 1, 1, 1, 1)}
 
 needs_gloo = pytest.mark.skipif(
     not (torch.distributed.is_available() and torch.distributed.is_gloo_available()), reason="torch has no Gloo"
