@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from taut.data.analytic.recompute_modules import usual_modules
 from taut.data.calibration import KEPT, Calibration
+from taut.data.catalog.builtin import catalog_memory_models
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import MODULES, Module
 from taut.data.device import Precision, usual_precision
@@ -106,9 +107,10 @@ def refuse_unlike_kept(memory: MemoryModel, calibration: Calibration | None) -> 
     """
     Refuse a memory model that keeps other activations than the calibration, by whose values costs are made.
 
-    ``memory``: as it was given, before defaults were filled in. Raises ``FieldError`` that names the calibration.
+    ``memory``: as it was given, before defaults were filled in; what the catalog's models say of their runs is no wish.
+    Raises ``FieldError`` that names the calibration.
     """
-    if calibration is None:
+    if calibration is None or memory == catalog_memory_models().get(memory.name):
         return
     # A model that was written out in full states nothing by fields that have their defaults.
     whole = memory.model_fields_set >= set(KEPT)
