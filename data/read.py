@@ -18,7 +18,7 @@ import select
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
 
@@ -108,8 +108,14 @@ class _PlainLoader(_Checks, yaml.SafeLoader):
         super().fetch_flow_collection_start(kind)
 
 
-# The base is known at run time alone: PyYAML without libyaml has no loader in C.
-class _ShippedLoader(_Checks, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+# PyYAML without libyaml has no loader in C, which is known at run time alone.
+if TYPE_CHECKING:
+    from yaml import SafeLoader as _FastLoader
+else:
+    _FastLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _ShippedLoader(_Checks, _FastLoader):
     """A loader of files that are part of the package, in C where PyYAML has it: ten times faster."""
 
 
