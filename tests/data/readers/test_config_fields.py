@@ -1,16 +1,15 @@
 """Fields of Hugging Face files: no field that speaks of the model's shape is passed over."""
 
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from taut.data.model import ModelSpec
 from taut.data.readers.config_fields import KNOWN, NAMES, WITHOUT_EFFECT, unknown_fields
 from taut.data.readers.huggingface import read_config
 from taut.errors import DataError
+from tests.data.readers.test_huggingface_layers import read
 
 LLAMA: dict[str, Any] = {
     **{"model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32},
@@ -37,14 +36,6 @@ MICRO: dict[str, Any] = {
     **{"num_experts_per_tok": 0, "layer_types": ["attention"] * 40, "vocab_size": 100352, "hidden_act": "silu"},
     **{"max_position_embeddings": 131072, "tie_word_embeddings": True, "position_embedding_type": "rope"},
 }
-
-
-def read(folder: Path, values: dict[str, Any]) -> ModelSpec:
-    path = folder / "config.json"
-    path.write_text(json.dumps(values), encoding="utf-8")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return read_config(path, seq=4096)
 
 
 @pytest.mark.parametrize(
