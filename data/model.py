@@ -18,6 +18,9 @@ A number of layers L of one shape may still be of several kinds, layers :math:`l
 (5) With ``position_rows`` positions have an embedding of so many rows (GPT-2, OPT). It lies with the token embedding,
     whole on every tensor rank, and no head is tied to it.
 
+(6) ``further_embedding`` are parameters of a table beside the token embedding, whole on every tensor rank like (5):
+    Gemma 3n's and 4's embeddings for every layer, of which a token reads one row.
+
 The vocabulary is padded as Megatron-LM does, to a multiple of 128 times the tensor degree.
 """
 
@@ -87,12 +90,15 @@ class ModelSpec(Spec):
     attention_gate: Count | None = None
     tied_embedding: bool = False
     position_rows: Annotated[int, Field(ge=0, le=10_000_000, strict=True)] = 0
+    further_embedding: Annotated[int, Field(ge=0, le=MOST_PARAMETERS, strict=True)] = 0
     mtp_layers: Annotated[int, Field(ge=0, le=100, strict=True)] = 0
     source: str = ""
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "qk_norm", "mtp_layers", "position_rows", "attention_gate")
+        return self.dumped(
+            handler(self), "qk_norm", "mtp_layers", "position_rows", "attention_gate", "further_embedding"
+        )
 
     @field_validator("layers", mode="before")
     @classmethod
@@ -115,8 +121,11 @@ class ModelSpec(Spec):
         self._check_kinds()
         if self.mtp_layers and not self.vocab:
             raise ValueError(f"mtp_layers is {self.mtp_layers}, expected 0 without a vocab")
-        if self.position_rows and not self.vocab:
-            raise ValueError(f"position_rows is {self.position_rows}, expected 0 without a vocab")
+        for name in ("position_rows", "further_embedding"):
+            if getattr(self, name) and not self.vocab:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected 0 without a vocab")
+        if self.mtp_layers and not self.blocks[-1].is_usual:
+            raise ValueError(f"mtp_layers is {self.mtp_layers}, expected 0 where the last layer has parts of its own")
         if self.parameters() > MOST_PARAMETERS:
             raise ValueError(f"has {self.parameters():.4g} parameters, expected at most {MOST_PARAMETERS:g}")
         return self
@@ -211,8 +220,8 @@ class ModelSpec(Spec):
 
     @property
     def position_parameters(self) -> int:
-        """Parameters of the embedding of positions, which every tensor rank has whole, (5)."""
-        return self.position_rows * self.blocks[0].hidden
+        """Parameters of the embedding of positions, and of a further table, which every rank has whole, (5) and (6)."""
+        return self.position_rows * self.blocks[0].hidden + self.further_embedding
 
     def head_parameters(self, tp: int = 1, *, shared: bool = False) -> int:
         """
@@ -255,7 +264,7 @@ class ModelSpec(Spec):
 
     def parameters(self) -> int:
         """Parameters of the whole model; a tied head is counted once."""
-        blocks = sum(layer.parameters() for layer in self.blocks) + self.mtp_layers * self.blocks[-1].parameters()
+        blocks = sum(layer.own_parameters for layer in self.blocks) + self.mtp_layers * self.blocks[-1].parameters()
         embedding = (self.vocab or 0) * self.blocks[0].hidden + self.position_parameters
         padded = 0 if self.tied_embedding else self.padded_vocab(1) * self.blocks[-1].hidden
         norm = self.head_parameters(shared=True) - padded

@@ -89,7 +89,7 @@ def context_degrees(model: ModelSpec, cluster: ClusterSpec, tp: int, max_cp: int
     sizes = {group.gpus_per_node for group in cluster.nodes}
     several = [cp for cp in divisors(cluster.num_devices // tp) if 1 < cp <= max_cp and _fits_nodes(tp * cp, sizes)]
     within = all(size % tp == 0 for size in sizes)
-    within = within and all(layer.mixer is None for layer in model.kinds.values())
+    within = within and all(layer.mixer is None and layer.is_usual for layer in model.kinds.values())
     shared = [cp for cp in several if within and all(layer.seq % (2 * cp) == 0 for layer in model.kinds.values())]
     return [1, *shared]
 

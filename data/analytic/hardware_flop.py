@@ -43,11 +43,14 @@ def executed_flop(
 
 def _masked(layer: LayerSpec) -> float:
     """FLOP of a core's scores that the mask takes away, forward, (1)."""
-    return 0.0 if layer.mixer else layer.attention_flops() * layer.window / layer.seq / 2.0
+    cores = (part for part in layer.together if not part.mixer)
+    return sum(part.attention_flops() * part.window / part.seq / 2.0 for part in cores)
 
 
 def _selective(layer: LayerSpec, modules: Collection[Module], selective_products: bool) -> float:
     """FLOP that selective recompute executes again, (2)."""
+    if layer.beside:
+        return sum(_selective(part, modules, selective_products) for part in layer.together)
     if not modules and selective_products:
         kv, query, up = layer.kv_hidden, layer.query_hidden, 2 if layer.gated_mlp else 1
         share = (kv + query + layer.used_ffn) / (2 * query + 2 * kv + (1 + up) * layer.used_ffn)

@@ -66,13 +66,16 @@ from taut.errors import DataError
 def is_plain(layer: LayerSpec) -> bool:
     """Whether a layer has plain attention without a gate and norms of queries and keys, and no experts."""
     apart = (layer.experts, layer.latent, layer.mixer, layer.attention_gate)
-    return all(part is None for part in apart) and not layer.qk_norm
+    return all(part is None for part in apart) and not layer.qk_norm and layer.is_usual
 
 
 def kept_of(
     layer: LayerSpec, recompute: str, tokens: int, rates: Rates, share: float, modules: tuple[Module, ...]
 ) -> Kept:
     """Bytes that a layer keeps, of whose experts' inputs a rank has a share."""
+    if layer.beside and recompute != "full":
+        each = [kept_of(part, recompute, tokens, rates, share, modules) for part in layer.together]
+        return Kept(*(sum(bytes_) for bytes_ in zip(*each, strict=True)))
     if recompute == "selective" and modules:
         scores = "selective" if "core_attn" in modules else "none"
         whole = kept_of(layer, scores, tokens, replace(rates, selective_products=False), 1.0, ())
@@ -349,6 +352,14 @@ def _passes(
     layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ranks: ExpertRanks, modules: tuple[Module, ...]
 ) -> tuple[Passes, Floats]:
     """Terms of a layer's passes without recompute, and of the forward work that selective recompute repeats."""
+    if layer.beside:
+        batch, cp = int(shape.batch), round(layer.seq / float(shape.seq))
+        each = [
+            _passes(part, layer_shape(part, tp, batch, cp), tp, rates, ranks if part.experts else TOGETHER, modules)
+            for part in layer.together
+        ]
+        plain = Passes(*(np.asarray(sum(terms)) for terms in zip(*(part for part, _ in each), strict=True)))
+        return plain, np.asarray(sum(again for _, again in each))
     plain = block_passes(shape, rates) if is_plain(layer) else routed_passes(layer, shape, tp, rates, ranks)
     if modules:
         return plain, recomputed_terms(layer, shape, tp, rates, plain.forward, modules, ranks)

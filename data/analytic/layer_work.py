@@ -128,6 +128,8 @@ def passes_of(
     moved: Floats,
     more: Floats | float = 0.0,
     casts: tuple[Floats | float, Floats | float] = (0.0, 0.0),
+    *,
+    has_core: bool = True,
 ) -> Passes:
     """
     Terms of the passes of a layer of other products, (1) to (4).
@@ -135,10 +137,11 @@ def passes_of(
     ``shape``, ``rates``: sizes of its attention core, and what the device makes of work; ``products``: its matrix
     products forward; ``moved``: bytes that norms, sums, functions and copies move forward, and again in the input
     gradient; ``more``: bytes beside them that are moved forward, and twice in the input gradient; ``casts``: bytes that
-    casts move forward and in the input gradient.
+    casts move forward and in the input gradient; ``has_core``: whether the layer has attention or its like.
     """
     forward, input_grad, weight_grad = _products(products, rates.operators)
-    core, core_backward = attention_core(shape, rates), attention_core(shape, rates, backward=True)
+    core = attention_core(shape, rates) if has_core else np.float64(0.0)
+    core_backward = attention_core(shape, rates, backward=True) if has_core else np.float64(0.0)
     return Passes(
         _terms(forward, core, (moved + more + casts[0]) / rates.memory_bandwidth, rates),
         _terms(input_grad, core_backward, (moved + 2 * more + casts[1]) / rates.memory_bandwidth, rates),

@@ -76,6 +76,9 @@ def offloaded(
     """
     if recompute == "full" or not modules:
         return Kept(0, 0, 0)
+    if layer.beside:
+        own = [offloaded(part, modules, recompute, recomputed, tokens, rates, share) for part in layer.together]
+        return Kept(*(sum(bytes_) for bytes_ in zip(*own, strict=True)))
     again = frozenset(recomputed or ("core_attn",)) if recompute == "selective" else frozenset()
     attention = _of_attention(layer, frozenset(modules), again, tokens, rates)
     experts = _of_experts(layer, frozenset(modules), again, tokens, rates)
@@ -86,6 +89,8 @@ def offloaded(
 def _of_attention(layer: LayerSpec, modules: frozenset[str], again: frozenset[str], tokens: int, rates: Rates) -> Kept:
     """Bytes of the attention's modules."""
     unit, latent, replicated, split = rates.element * tokens, layer.latent, 0, 0
+    if not layer.mixes:
+        return Kept(0, 0, 0)
     if "attn_norm" in modules and latent:
         replicated += unit * layer.hidden
     if "qkv_linear" in modules:
@@ -111,7 +116,7 @@ def _of_experts(layer: LayerSpec, modules: frozenset[str], again: frozenset[str]
     inner, fused = rows * experts.expert_ffn_hidden, "fused_group_mlp" in modules
     split = whole = 0
     if fused or "expert_fc1" in modules:
-        whole = math.ceil(rates.imbalance * cast_bytes(rows * layer.hidden, rates))
+        whole = math.ceil(rates.imbalance * cast_bytes(rows * layer.row, rates))
     if fused or "moe_act" in modules:
         split = rates.element * (layer.ffn_matrices - 1) * inner
     if fused and "moe_act" not in again:

@@ -97,14 +97,14 @@ def _work(
     """Modules that the layer has: products, bytes moved, and seconds of an attention core."""
     tokens, experts, latent, element = shape.batch * shape.seq, layer.experts, layer.latent, rates.element
     unit = element * tokens
-    if "core_attn" in modules:
+    if "core_attn" in modules and layer.mixes:
         yield "core_attn", [], 0.0, attention_core(shape, rates)
     if "mla_up_proj" in modules and latent:
         made = attention_products(layer, shape, tp, tokens)[-3:-1]
         yield "mla_up_proj", made, unit * 2.0 * layer.heads * latent.key_dim / tp, 0.0
     if "layernorm" in modules and own_norms(layer):
         yield "layernorm", [], unit * 2.0 * shape.hidden * own_norms(layer), 0.0
-    if "mlp" in modules and experts is None:
+    if "mlp" in modules and experts is None and layer.feeds:
         products = feed_forward_products(layer, shape, tp, tokens, ranks)
         yield "mlp", products, unit * 4.0 * shape.ffn, 0.0
     if experts is None:
@@ -146,12 +146,12 @@ def dropped(layer: LayerSpec, modules: Collection[Module], tokens: int, rates: R
     if "mla_up_proj" in modules and layer.latent:
         split += element * tokens * sum(widths_of(layer))
     if experts is None:
-        if "mlp" in modules:
+        if "mlp" in modules and layer.feeds:
             replicated, split = replicated + cast_bytes(tokens * layer.hidden, rates), split + inner(layer.ffn)
     elif "moe" in modules:
         replicated += SCORE_BYTES * experts.num_experts * tokens
         split += inner(experts.shared_ffn_hidden) + int(rates.imbalance * inner(routed))
-        whole = int(rates.imbalance * cast_bytes(tokens * experts.experts_per_token * layer.hidden, rates))
+        whole = int(rates.imbalance * cast_bytes(tokens * experts.experts_per_token * layer.row, rates))
     else:
         if "moe_act" in modules:
             split += int(rates.imbalance * cast_bytes(tokens * routed, rates))

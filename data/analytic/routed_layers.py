@@ -102,14 +102,24 @@ def routed_passes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ra
     tokens = shape.batch * shape.seq
     ffn = feed_forward_products(layer, shape, tp, tokens, ranks, rates.imbalance)
     products = [*attention_products(layer, shape, tp, tokens), *ffn]
-    moved = rates.element * tokens * (10.0 * shape.hidden + 4.0 * shape.ffn + 4.0 * layer.normed_hidden / tp)
+    moved = rates.element * tokens * (beside_width(layer) + 4.0 * shape.ffn + 4.0 * layer.normed_hidden / tp)
     if layer.latent:
         moved = moved + rates.element * tokens * (
             4.0 * layer.latent.compressed + 2.0 * layer.heads * layer.latent.key_dim / tp
         )
-    moved = moved + rates.element * tokens * mixed_width(layer) / tp
+    shared = mixed_width(layer) + 2.0 * sum(each.columns for each in layer.adjoined if each.split)
+    moved = moved + rates.element * tokens * shared / tp
     moved = moved + routing_bytes(layer, shape, tp, rates, ranks)
-    return passes_of(shape, rates, products, moved, biased_bytes(layer, tokens, tp, rates, ranks))
+    biased = biased_bytes(layer, tokens, tp, rates, ranks)
+    return passes_of(shape, rates, products, moved, biased, has_core=layer.mixes)
+
+
+def beside_width(layer: LayerSpec) -> float:
+    """Numbers a token that norms, sums, further streams and what further products read and make move, on every rank."""
+    streams = 3.0 * layer.parts * layer.streams if layer.streams > 1 else 0.0
+    return (5.0 * layer.parts + streams) * layer.hidden + 2.0 * sum(
+        each.columns for each in layer.adjoined if not each.split
+    )
 
 
 def mixed_width(layer: LayerSpec) -> float:
@@ -118,6 +128,8 @@ def mixed_width(layer: LayerSpec) -> float:
         return 2.0 * layer.query_hidden + layer.attention_gate
     if (mixer := layer.mixer) is None:
         return 0.0
+    if mixer.scanned:
+        return 2.0 * mixer.convolved + (3.0 + mixer.scanned / 2) * layer.query_hidden
     states = layer.heads * mixer.key_dim * mixer.value_dim / mixer.chunk if mixer.chunk else 0.0
     return 2.0 * mixer.convolved + 3.0 * layer.query_hidden + 2.0 * states
 
@@ -126,7 +138,7 @@ def routing_bytes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ra
     """Bytes that putting rows in order and scores move forward, (3) and (5)."""
     if layer.experts is None:
         return 0.0
-    row, chosen = rates.element * shape.hidden, layer.experts.experts_per_token
+    row, chosen = rates.element * layer.row, layer.experts.experts_per_token
     if ranks.ep == 1:
         own, rows = 1.0, 4.0 * chosen
     else:
@@ -155,9 +167,18 @@ def biased_bytes(layer: LayerSpec, tokens: Floats, tp: int, rates: Rates, ranks:
 
 def attention_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Floats) -> list[Product]:
     """Products of the attention but its core, (2), or of what takes its place; latent products are last."""
+    widths = ((product.columns / (tp if product.split else 1), float(product.sums)) for product in layer.adjoined)
+    further = [Product(tokens, np.asarray(columns), np.asarray(sums)) for columns, sums in widths]
+    return further + (_mixing_products(layer, shape, tp, tokens) if layer.mixes else [])
+
+
+def _mixing_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Floats) -> list[Product]:
     latent, hidden, gate = layer.latent, shape.hidden, (layer.attention_gate or 0) / tp
     if mixer := layer.mixer:
         return _mixer_products(layer, mixer, shape, tp, tokens)
+    if latent is None and (layer.kv_matrices != 2 or layer.value_head_dim):
+        columns = np.asarray(layer.queries(tp) + layer.kv_made(tp) + gate, float)
+        return [Product(tokens, columns, hidden), Product(tokens, hidden, np.asarray(float(layer.output(tp))))]
     if latent is None:
         query, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         return [Product(tokens, query + 2 * kv + gate, hidden), Product(tokens, hidden, query)]
@@ -168,7 +189,7 @@ def attention_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Flo
         (layer.heads * (latent.qk_nope_head_dim + latent.v_head_dim) / tp, latent.kv_lora_rank),
         (hidden, layer.heads * latent.v_head_dim / tp),
     ]
-    return [Product(tokens, np.asarray(columns, float), np.asarray(sums, float)) for columns, sums in made]
+    return [Product(tokens, np.asarray(each, float), np.asarray(sums, float)) for each, sums in made]
 
 
 def _mixer_products(layer: LayerSpec, mixer: MixerSpec, shape: LayerShape, tp: int, tokens: Floats) -> list[Product]:
@@ -186,6 +207,8 @@ def feed_forward_products(
 ) -> list[Product]:
     """Products of router, shared experts and experts, or of the dense feed-forward part, (1) and (5)."""
     experts, hidden = layer.experts, shape.hidden
+    if not layer.feeds:
+        return []
     if experts is None:
         return _up_and_down(tokens, shape, shape.ffn)
     apart = ranks.ep > 1
@@ -195,7 +218,7 @@ def feed_forward_products(
     rows = imbalance * experts.experts_per_token * tokens * ranks.share(tp)
     groups = np.minimum(experts.num_experts / ranks.ep, rows)
     width = np.asarray(experts.expert_ffn_hidden / (ranks.etp if apart else tp))
-    return found + _up_and_down(rows / groups, shape, width, groups)
+    return found + _up_and_down(rows / groups, shape, width, groups, layer.row)
 
 
 def shared_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Floats) -> list[Product]:
@@ -204,8 +227,11 @@ def shared_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Floats
     return _up_and_down(tokens, shape, np.asarray(width / tp))
 
 
-def _up_and_down(rows: Floats, shape: LayerShape, width: Floats, groups: Floats | float = 1.0) -> list[Product]:
-    return [Product(rows, shape.up * width, shape.hidden, groups), Product(rows, shape.hidden, width, groups)]
+def _up_and_down(
+    rows: Floats, shape: LayerShape, width: Floats, groups: Floats | float = 1.0, row: int = 0
+) -> list[Product]:
+    taken = np.asarray(float(row)) if row else shape.hidden
+    return [Product(rows, shape.up * width, taken, groups), Product(rows, taken, width, groups)]
 
 
 def routed_kept(layer: LayerSpec, recompute: str, tokens: int, rates: Rates) -> Kept:
@@ -221,40 +247,48 @@ def routed_kept(layer: LayerSpec, recompute: str, tokens: int, rates: Rates) -> 
     element, hidden = rates.element, layer.hidden
     chosen = layer.experts.experts_per_token if layer.experts else 0
     if recompute == "full":
-        return Kept(element * tokens * hidden, 0, 0)
+        return Kept(element * tokens * layer.streams * hidden, 0, 0)
     queries, keys, values = widths_of(layer)
     if recompute == "selective" and rates.selective_products:
         last = hidden * layer.gated_mlp
-        whole, replicated = (chosen * last, hidden) if layer.experts else (0, hidden + last)
+        whole, replicated = (chosen * layer.row * layer.gated_mlp, hidden) if layer.experts else (0, hidden + last)
+        replicated = replicated * layer.streams + sum(each.columns for each in layer.adjoined if not each.split)
         split = queries + values + layer.query_hidden + layer.used_ffn
+        split += sum(each.columns for each in layer.adjoined if each.split)
         return Kept(*(element * tokens * width for width in (replicated, split, whole)))
     compressed, normed = (layer.latent.compressed, layer.latent.normed) if layer.latent else (0, 0)
     if layer.latent and layer.latent.index_heads:
         compressed += layer.latent.indexed + layer.latent.index_heads * layer.latent.index_dim
     scores = SCORE_BYTES * layer.experts.num_experts if layer.experts else 0
-    inputs = cast_bytes(tokens * (2 * hidden + normed), rates)
-    replicated = tokens * (hidden * (2 * element + layer.masks) + element * compressed + scores) + inputs
+    inputs = cast_bytes(tokens * (layer.parts * hidden + normed), rates)
+    compressed += sum(each.columns for each in layer.adjoined if not each.split)
+    outer = layer.parts * (2 * element * layer.streams + layer.masks) // 2
+    replicated = tokens * (hidden * outer + element * compressed + scores) + inputs
     widths = (
         layer.normed_hidden + queries + keys + values + layer.query_hidden + (layer.ffn_matrices - 1) * layer.used_ffn
     )
+    widths += sum(each.columns for each in layer.adjoined if each.split)
     cast = layer.used_ffn + (layer.query_hidden if rates.casts else 0)
     split = element * tokens * widths + cast_bytes(tokens * cast, rates)
-    if recompute == "none" and not rates.fused_attention and layer.mixer is None:
+    if recompute == "none" and not rates.fused_attention and layer.mixer is None and layer.mixes:
         split += (2 * element + 1) * layer.heads * layer.window * tokens
     if rates.imbalance > 1.0 and layer.experts:
         inner = tokens * chosen * layer.experts.expert_ffn_hidden
         more = element * (layer.ffn_matrices - 1) * inner + cast_bytes(inner, rates)
         split += math.ceil((rates.imbalance - 1) * more)
-    return Kept(replicated, split, math.ceil(rates.imbalance * cast_bytes(tokens * chosen * hidden, rates)))
+    return Kept(replicated, split, math.ceil(rates.imbalance * cast_bytes(tokens * chosen * layer.row, rates)))
 
 
 def widths_of(layer: LayerSpec) -> tuple[int, int, int]:
     """Widths of queries, with a gate's, of keys and of values over all tensor ranks; a mixer's columns are queries."""
     gate = layer.attention_gate or 0
+    if not layer.mixes:
+        return 0, 0, 0
     if layer.mixer:
         return layer.mixer.made + layer.mixer.convolved, 0, layer.query_hidden
     if layer.latent is None:
-        return layer.query_hidden + gate, layer.kv_hidden, layer.kv_hidden
+        made, last = layer.kv_made(1), layer.kv_hidden if layer.kv_matrices == 2 else 0
+        return layer.queries(1) + gate, min(layer.kv_hidden, made), made - last if last else 0
     return layer.heads * layer.latent.key_dim + gate, layer.heads * layer.latent.key_dim, layer.query_hidden
 
 

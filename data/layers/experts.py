@@ -27,7 +27,10 @@ feed-forward part (3 if gated, else 2),
     (4). Routers choose the groups of the best scores, in which chosen experts lie more evenly than this: of
     independent scores, DeepSeek-V3's router hits 9 % more of eight ranks and 2 % more of 64;
 (6) ``biased`` experts add biases to their products and clamp what their activation function takes, as GPT-OSS does;
-    the biases' parameters are left out.
+    the biases' parameters are left out;
+(7) experts may take and give rows of :math:`l < h` channels (``latent_hidden``, Nemotron 3 Super): l stands for h in
+    their matrices, in what ranks exchange and in what is kept for them. The two products between h and l are a
+    layer's further ones (``taut.data.layers.layer`` (12)).
 """
 
 from collections import Counter
@@ -55,10 +58,11 @@ class ExpertsSpec(Spec):
     biased: bool = False
     router_num_groups: Count = 1
     router_group_topk: Count = 1
+    latent_hidden: Count | None = None
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "router_num_groups", "router_group_topk")
+        return self.dumped(handler(self), "router_num_groups", "router_group_topk", "latent_hidden")
 
     @model_validator(mode="after")
     def _consistent(self) -> "ExpertsSpec":
@@ -109,7 +113,8 @@ class ExpertsSpec(Spec):
 
         ``hidden``: hidden size of the layer; ``matrices``: matrices of a feed-forward part.
         """
-        return hidden * self.num_experts + matrices * hidden * self.width // tp
+        row, routed = self.latent_hidden or hidden, self.num_experts * self.expert_ffn_hidden
+        return hidden * self.num_experts + matrices * (row * routed + hidden * self.shared_ffn_hidden) // tp
 
 
 @cache

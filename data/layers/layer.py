@@ -31,12 +31,24 @@ A gate of the attention's output (Qwen3-Next, AFMoE) is made of u columns, one a
 
 (9) :math:`h u` parameters, which tensor ranks share; the output is multiplied by the gate before its last product.
 
-A layer may mix tokens otherwise than by attention (``taut.data.layers.mixer``).
+A layer may mix tokens otherwise than by attention (``taut.data.layers.mixer``), and differ from (1) and (3) further:
+
+(10) it may have one of its two parts only (Nemotron-H): attention or its like, or the feed-forward part, and one norm;
+(11) values may have channels of their own, :math:`d_v` a head, and keys and values may be made by one matrix (Gemma 4:
+    keys are values) or by none, where an earlier layer's are taken (Gemma 3n, Hunyuan-Large);
+(12) products of K columns in and N out stand beside both parts (Gemma 3n's gates of per-layer embeddings, the adapters
+    of Zamba 2): K N parameters each, :math:`2 s K N` FLOP, N columns kept, whole on every tensor rank or shared;
+(13) the residual stream may be n wide (hyper-connections, AltUp): a hop carries :math:`n s h` elements, and each part
+    reads n streams and writes n;
+(14) a second layer may stand ``beside`` a layer and count with it as one (a Mamba-2 mixer parallel to attention in
+    Falcon-H1, the second attention of LongCat, a shared block of Zamba). All of it is summed; experts are the first's;
+(15) a layer with ``reused`` weights takes an earlier layer's. They count once in the model, and on every stage that
+    uses them; a stage that uses them twice is priced as if it held them twice.
 """
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from taut.data.layers.experts import ExpertsSpec
 from taut.data.layers.mixer import MixerSpec, Whole
@@ -103,6 +115,26 @@ class LatentSpec(Spec):
 BLOCK, EMBEDDING, HEAD = "block", "embedding", "head"
 
 
+class ProductSpec(Spec):
+    """
+    A product beside a layer's parts, (12).
+
+    ``mixes``: whether it belongs to attention or to what takes its place; ``split``: whether tensor ranks share it.
+    """
+
+    sums: Count
+    columns: Count
+    mixes: bool = False
+    split: bool = False
+
+    def parameters(self, tp: int = 1) -> int:
+        """Parameters of its matrix on one of ``tp`` tensor ranks."""
+        return self.sums * self.columns // (tp if self.split else 1)
+
+
+_LATER = ("only", "kv_matrices", "value_head_dim", "streams", "adjoined", "beside", "reused")
+
+
 class LayerSpec(Spec):
     """One transformer layer (or ``count`` equal ones in a row); ``kind`` names its shape in the cost table."""
 
@@ -122,10 +154,17 @@ class LayerSpec(Spec):
     latent: LatentSpec | None = None
     attention_gate: Count | None = None
     mixer: MixerSpec | None = None
+    only: Literal["attention", "feed_forward"] | None = None
+    kv_matrices: Annotated[int, Field(ge=0, le=2, strict=True)] = 2
+    value_head_dim: Count | None = None
+    streams: Count = 1
+    adjoined: list[ProductSpec] = []
+    beside: "LayerSpec | None" = None
+    reused: bool = False
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "qk_norm", "attention_gate", "mixer")
+        return self.dumped(handler(self), "qk_norm", "attention_gate", "mixer", *_LATER)
 
     @model_validator(mode="after")
     def _consistent(self) -> "LayerSpec":
@@ -136,11 +175,59 @@ class LayerSpec(Spec):
         plain = (self.latent, self.head_dim, self.kv_heads, self.attention_window, self.attention_gate)
         if self.mixer is not None and (self.qk_norm or any(each is not None for each in plain)):
             raise ValueError("a mixer takes the place of attention, expected no heads, windows or norms of attention")
-        if self.mixer is None and self.latent is None and self.head_dim is None and self.hidden % self.heads:
+        self._check_parts()
+        if self.mixes and not (self.mixer or self.latent or self.head_dim) and self.hidden % self.heads:
             raise ValueError(f"hidden is {self.hidden}, expected a multiple of heads ({self.heads})")
         if self.heads % self.key_value_heads:
             raise ValueError(f"heads is {self.heads}, expected a multiple of kv_heads ({self.key_value_heads})")
         return self
+
+    def _check_parts(self) -> None:
+        own = (self.kv_matrices != 2, self.value_head_dim is not None)
+        if any(own) and (self.mixer or self.latent or self.only == "feed_forward"):
+            raise ValueError("kv_matrices and value_head_dim belong to plain attention, expected it with them")
+        mixing = (self.mixer, self.latent, self.attention_gate, self.qk_norm or None)
+        if self.only == "feed_forward" and any(part is not None for part in mixing):
+            raise ValueError("only is 'feed_forward', expected no mixer, latent attention, gate or norm of queries")
+        if self.only == "attention" and self.experts:
+            raise ValueError("only is 'attention', expected no experts")
+        if self.value_head_dim is not None and self.attention_gate is not None:
+            raise ValueError("value_head_dim and attention_gate are given, expected one of both")
+        other = self.beside
+        if other and (other.experts or other.hidden != self.hidden or other.seq != self.seq or other.streams > 1):
+            raise ValueError("beside has experts, streams or another hidden or seq, expected a layer of the same sizes")
+
+    @property
+    def mixes(self) -> bool:
+        """Whether the layer has attention or what takes its place, (10)."""
+        return self.only != "feed_forward"
+
+    @property
+    def feeds(self) -> bool:
+        """Whether the layer has a feed-forward part, (10)."""
+        return self.only != "attention"
+
+    @property
+    def parts(self) -> int:
+        """Parts of the layer, each with a norm before it: 2 unless (10)."""
+        return int(self.mixes) + int(self.feeds)
+
+    @property
+    def own(self) -> "LayerSpec":
+        """The layer without the one beside it, (14)."""
+        return self.model_copy(update={"beside": None}) if self.beside else self
+
+    @property
+    def together(self) -> tuple["LayerSpec", ...]:
+        """The layer and those beside it, each by itself, (14)."""
+        return (self.own, *self.beside.together) if self.beside else (self,)
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether none of (10) to (14) holds."""
+        return not any((self.only, self.kv_matrices != 2, self.value_head_dim, self.adjoined, self.beside)) and (
+            self.streams == 1
+        )
 
     @property
     def key_value_heads(self) -> int:
@@ -150,7 +237,7 @@ class LayerSpec(Spec):
     @property
     def ffn(self) -> int:
         """Hidden size of the feed-forward part, if it is dense; four times ``hidden`` unless stated."""
-        return self.ffn_hidden or 4 * self.hidden
+        return 0 if not self.feeds else self.ffn_hidden or 4 * self.hidden
 
     @property
     def ffn_matrices(self) -> int:
@@ -177,14 +264,26 @@ class LayerSpec(Spec):
     @property
     def query_hidden(self) -> int:
         """Width of the attention's output and, unless latent, of the queries; ``hidden`` unless stated."""
+        if not self.mixes:
+            return 0
         if self.mixer:
             return self.heads * self.mixer.value_dim
-        each = self.latent.v_head_dim if self.latent else self.head_dim or self.hidden // self.heads
+        each = self.latent.v_head_dim if self.latent else self.value_head_dim or self.key_head_dim
         return self.heads * each
+
+    @property
+    def key_head_dim(self) -> int:
+        """Channels of a head's queries and keys in plain attention."""
+        return self.head_dim or self.hidden // self.heads
 
     @property
     def kv_hidden(self) -> int:
         """Width of the keys (and of the values) of plain attention."""
+        return self.key_head_dim * self.key_value_heads if self.value_head_dim else self._value_hidden
+
+    @property
+    def _value_hidden(self) -> int:
+        """Width of the values of plain attention."""
         return self.query_hidden // self.heads * self.key_value_heads
 
     @property
@@ -192,12 +291,14 @@ class LayerSpec(Spec):
         """Channels of a head, or those of a plain head with as many FLOP, the indexer's with them."""
         if self.latent:
             return self.latent.core_dim + self.latent.index_heads * self.latent.index_dim / (2 * self.heads)
+        if self.value_head_dim:
+            return (self.key_head_dim + self.value_head_dim) / 2
         return self.query_hidden // self.heads
 
     @property
     def output_elements(self) -> int:
-        """Elements that one sample hands to the next layer, eq. (4)."""
-        return self.seq * self.hidden
+        """Elements that one sample hands to the next layer, eqs. (4) and (13)."""
+        return self.seq * self.hidden * self.streams
 
     @property
     def normed_hidden(self) -> int:
@@ -206,15 +307,24 @@ class LayerSpec(Spec):
 
     def keys_and_values(self, tp: int) -> int:
         """Width of keys and values together on one of ``tp`` tensor ranks; few key-value heads are replicated."""
-        if self.mixer:
+        if self.mixer or not self.mixes:
             return 0
         if self.latent:
             return self.heads * (self.latent.key_dim + self.latent.v_head_dim) // tp
-        return 2 * (self.kv_hidden // min(tp, self.key_value_heads))
+        held = min(tp, self.key_value_heads)
+        return self.kv_hidden // held + self._value_hidden // held
+
+    def kv_made(self, tp: int) -> int:
+        """Width of keys and values that the layer makes on one tensor rank, (11)."""
+        if self.kv_matrices == 2:
+            return self.keys_and_values(tp)
+        return self.kv_matrices * (self.kv_hidden // min(tp, self.key_value_heads))
 
     def queries(self, tp: int) -> int:
         """Width of the queries on one of ``tp`` tensor ranks."""
-        return self.heads * self.latent.key_dim // tp if self.latent else self.query_hidden // tp
+        if self.latent:
+            return self.heads * self.latent.key_dim // tp
+        return (self.heads * self.key_head_dim if self.value_head_dim else self.query_hidden) // tp
 
     def output(self, tp: int) -> int:
         """Width of the attention's output, before its last product, on one of ``tp`` tensor ranks."""
@@ -222,24 +332,41 @@ class LayerSpec(Spec):
 
     def splits(self, tp: int) -> bool:
         """Whether ``tp`` tensor ranks can share the layer evenly, as Megatron-LM requires."""
+        if self.beside:
+            return all(layer.splits(tp) for layer in self.together)
         kv = self.key_value_heads
         shared = self.experts.splits(tp) if self.experts else self.ffn % tp == 0
-        return self.heads % tp == 0 and (kv % tp == 0 or tp % kv == 0) and shared
+        by_heads = self.heads % tp == 0 and (kv % tp == 0 or tp % kv == 0)
+        return (by_heads or not self.mixes) and shared
 
     def attention_parameters(self, tp: int = 1) -> int:
         """Matrix parameters of the attention, or of what takes its place, on one of ``tp`` tensor ranks, eq. (1)."""
+        if self.beside:
+            return sum(layer.attention_parameters(tp) for layer in self.together)
+        return self._mixing_parameters(tp) + sum(each.parameters(tp) for each in self.adjoined if each.mixes)
+
+    def _mixing_parameters(self, tp: int) -> int:
+        if not self.mixes:
+            return 0
         if self.mixer:
             return self.mixer.matrix_parameters(self.hidden, self.heads, tp)
         gate = self.hidden * (self.attention_gate or 0) // tp
         if self.latent:
             return self.latent.matrix_parameters(self.hidden, self.heads, tp) + gate
-        return gate + 2 * self.hidden * self.query_hidden // tp + self.hidden * self.keys_and_values(tp)
+        outer = self.query_hidden + (self.queries(1) if self.value_head_dim else self.query_hidden)
+        return gate + self.hidden * outer // tp + self.hidden * self.kv_made(tp)
 
     def ffn_parameters(self, tp: int = 1) -> int:
         """Matrix parameters of the feed-forward part, or of router and experts, on one tensor rank, eq. (1)."""
+        if self.beside:
+            return sum(layer.ffn_parameters(tp) for layer in self.together)
         if self.experts:
             return self.experts.matrix_parameters(self.hidden, self.ffn_matrices, tp)
         return self.ffn_matrices * self.hidden * self.ffn // tp
+
+    def further_parameters(self, tp: int = 1) -> int:
+        """Matrix parameters of the products that are part of neither attention nor feed-forward part, (12)."""
+        return sum(each.parameters(tp) for layer in self.together for each in layer.adjoined if not each.mixes)
 
     def matrix_parameters(self, tp: int = 1) -> int:
         """
@@ -255,7 +382,7 @@ class LayerSpec(Spec):
         int
             Parameters of one rank.
         """
-        return self.attention_parameters(tp) + self.ffn_parameters(tp)
+        return self.attention_parameters(tp) + self.ffn_parameters(tp) + self.further_parameters(tp)
 
     def parameters(self, tp: int = 1) -> int:
         """
@@ -271,7 +398,11 @@ class LayerSpec(Spec):
         int
             Parameters of one rank.
         """
+        if self.beside:
+            return sum(layer.parameters(tp) for layer in self.together)
         normed = self.latent.normed if self.latent else 2 * (self.query_hidden // self.heads) * self.qk_norm
+        if not self.is_usual:
+            return self.matrix_parameters(tp) + normed + self.parts * self.hidden
         if self.gated_mlp or self.experts or self.latent or self.mixer:
             return self.matrix_parameters(tp) + normed + (2 if self.gated_mlp else 4) * self.hidden
         biases = (self.query_hidden + self.ffn) // tp + self.keys_and_values(tp) + 2 * self.hidden
@@ -282,18 +413,32 @@ class LayerSpec(Spec):
         """Parameters of the experts that a router chooses from, on all ranks."""
         if self.experts is None:
             return 0
-        return self.ffn_matrices * self.hidden * self.experts.num_experts * self.experts.expert_ffn_hidden
+        return self.ffn_matrices * self.row * self.experts.num_experts * self.experts.expert_ffn_hidden
+
+    @property
+    def row(self) -> int:
+        """Channels of what experts take and give, ``taut.data.layers.experts`` (7)."""
+        return (self.experts.latent_hidden if self.experts else None) or self.hidden
+
+    @property
+    def own_parameters(self) -> int:
+        """Parameters that no earlier layer has, (15)."""
+        if not (self.beside or self.reused):
+            return self.parameters()
+        return sum(part.parameters() for part in self.together if not part.reused)
 
     @property
     def unused_parameters(self) -> int:
         """Parameters of the experts that do not take a token."""
         if self.experts is None:
             return 0
-        return self.ffn_matrices * self.hidden * (self.experts.width - self.experts.used_width)
+        return self.ffn_matrices * self.row * (self.experts.width - self.experts.used_width)
 
     def attention_flops(self) -> float:
         """FLOP of the attention core of one sample, forward, eq. (3)."""
-        return 4.0 * self.seq * self.window * self.heads * self.core_dim
+        if self.beside:
+            return sum(layer.attention_flops() for layer in self.together)
+        return 4.0 * self.seq * self.window * self.heads * self.core_dim if self.mixes else 0.0
 
     def ffn_flops(self) -> float:
         """FLOP of the feed-forward part of one sample, forward, eq. (3)."""

@@ -19,12 +19,20 @@ a heads then has a state of :math:`d_k \times d_v` numbers that a token decays, 
 (3) a layer keeps for its backward pass the columns made, what the convolution makes of them, and the channels read
     before and after their norm and gate. Kernels make states again.
 
+Mamba-1 (arXiv 2312.00752, section 3.3) has a state of N numbers for each of :math:`a d_v` channels, a decay for each of
+these numbers, and steps of low rank. It is scanned and not taken in chunks: it has ``scanned`` states and
+
+(4) :math:`a d_v N` parameters of decays, and :math:`9 a d_v N` FLOP a token (a step's decay, update and sum), as of
+    attention to :math:`9 N / 4` tokens. They run at the rate of vector units, not of matrix products, which is counted
+    as :math:`N / 2` further numbers moved for a channel: at 67 of 989 TFLOP/s and 3.35 TB/s of an H100, 9 N operations
+    and N exponentials take as long.
+
 The work of (2) is priced at the rate of attention to w tokens. No kernel of this kind was measured.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from taut.data.layers.sizes import Count
 from taut.data.spec import Spec
@@ -44,10 +52,17 @@ class MixerSpec(Spec):
     taps: Whole = 0
     chunk: Whole = 0
     delta_rule: bool = False
+    scanned: Whole = 0
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return self.dumped(handler(self), "scanned")
 
     @property
     def reach(self) -> int:
         """Tokens of plain attention with as many FLOP, (2), to the nearest whole one."""
+        if self.scanned:
+            return 9 * self.scanned // 4 + 1
         if not self.chunk:
             return max(self.taps // 2, 1)
         keys, values, chunk = self.key_dim, self.value_dim, self.chunk
@@ -59,4 +74,5 @@ class MixerSpec(Spec):
     def matrix_parameters(self, hidden: int, heads: int, tp: int = 1) -> int:
         """Matrix parameters on one of ``tp`` tensor ranks, (1)."""
         shared = hidden * (self.made + heads * self.value_dim) + self.second_parameters + self.convolved * self.taps
+        shared += heads * self.value_dim * self.scanned
         return hidden * self.made_whole + shared // tp

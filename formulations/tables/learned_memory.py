@@ -55,8 +55,8 @@ def candidate_features(names: list[str], model: ModelSpec, candidate: Candidate)
     if len(model.kinds) != 1:
         raise FormulationError(f"{model.name}: layers of {len(model.kinds)} kinds, expected one for a memory network")
     block, micro = model.blocks[0], candidate.micro_batch
-    if block.experts or block.latent or block.mixer:
-        part = "experts" if block.experts else "latent attention" if block.latent else "no attention"
+    if block.experts or block.latent or block.mixer or not block.is_usual:
+        part = "experts" if block.experts else "latent attention" if block.latent else "no plain attention"
         raise FormulationError(f"{model.name}: layers have {part}, expected dense ones for a memory network")
     known: dict[str, float] = {
         "n_gpus": candidate.pp * candidate.tp * candidate.dp,

@@ -216,9 +216,10 @@ def _gathered_tokens(priced: PricedLayers, layer: LayerSpec) -> int:
     """Bytes of an expert group's tokens with their outputs or gradients, where each of its ranks has all, (4)."""
     if layer.experts is None or priced.block.ep == 1 or not priced.dispatch.gathers:
         return 0
-    score, tokens = priced.dispatch.score_bytes(priced.element), priced.output_bytes(layer) // priced.element
+    score = priced.dispatch.score_bytes(priced.element)
+    tokens = priced.output_bytes(layer) // (priced.element * layer.streams * layer.hidden) * layer.row
     summed = score if score > priced.element else 0
-    rows = (2 * priced.element + summed) * tokens + layer.experts.num_experts * (score + 1) * tokens // layer.hidden
+    rows = (2 * priced.element + summed) * tokens + layer.experts.num_experts * (score + 1) * tokens // layer.row
     return rows * priced.block.experts // priced.tp
 
 

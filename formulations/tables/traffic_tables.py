@@ -69,6 +69,7 @@ def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: st
     tp = block.tp
     tokens = [priced.micro_batch * layer.seq // block.cp for layer in kinds]
     output = np.array([priced.element * count * layer.hidden for count, layer in zip(tokens, kinds, strict=True)])
+    rows = np.array([priced.element * count * layer.row for count, layer in zip(tokens, kinds, strict=True)])
     summed, chosen = np.array([_feed_forward(layer, block) for layer in kinds]).T
     gathers = priced.dispatch.gathers
     apart = chosen > 0
@@ -87,14 +88,14 @@ def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: st
     return Traffic(
         sums(
             ring_factor(tp) * (reductions * summed / 2 + repeated) * output,
-            ring_factor(tp) * (wide / 2) * output,
+            ring_factor(tp) * (wide / 2) * rows,
         ),
         sums(ring_steps(tp) * (reductions * summed / 2 + repeated), ring_steps(tp) * (summed_apart / 2)),
         rings[0],
         rings[1],
         rings[2],
-        sums(none, moved * (near * output / tp)),
-        sums(none, moved * (far * output / tp)),
+        sums(none, moved * (near * rows / tp)),
+        sums(none, moved * (far * rows / tp)),
         sums(none, waits * apart),
         sums(inside),
         sums(outside),
@@ -138,18 +139,21 @@ def _all_to_alls(priced: PricedLayers, tokens: Ints, times: int) -> tuple[Floats
 
 def _feed_forward(layer: LayerSpec, block: BlockShape) -> tuple[int, int]:
     """All-reduces forward of a layer but its experts', and experts on other ranks that take a token, (1) and (4)."""
+    summed = sum(part.parts for part in layer.together)
     if not layer.experts or block.ep == 1:
-        return 2, 0
-    return 1 + int(layer.experts.shared_ffn_hidden > 0), layer.experts.experts_per_token
+        return summed, 0
+    return summed - 1 + int(layer.experts.shared_ffn_hidden > 0), layer.experts.experts_per_token
 
 
 def _again(layer: LayerSpec, block: BlockShape, modules: Collection[Module]) -> tuple[int, int]:
     """All-reduces, and exchanges to and fro, of a layer that recomputing modules repeats, (6)."""
+    dense = sum(part.feeds for part in layer.together if not part.experts) if "mlp" in modules else 0
     if layer.experts is None:
-        return int("mlp" in modules), 0
+        return dense, 0
+    shared = int(layer.experts.shared_ffn_hidden > 0)
     if "moe" in modules:
-        return _feed_forward(layer, block)[0] - 1, int(block.ep > 1)
-    return int("shared_experts" in modules and layer.experts.shared_ffn_hidden > 0 and block.ep > 1), 0
+        return dense + (1 if block.ep == 1 else shared), int(block.ep > 1)
+    return dense + int("shared_experts" in modules and shared and block.ep > 1), 0
 
 
 def _outputs_moved(layer: LayerSpec, priced: PricedLayers) -> tuple[float, float]:
@@ -157,7 +161,7 @@ def _outputs_moved(layer: LayerSpec, priced: PricedLayers) -> tuple[float, float
     dispatch, element = priced.dispatch, priced.element
     if not dispatch.gathers or layer.experts is None:
         return dispatch.imbalance * (dispatch.dispatched + 1.0), dispatch.imbalance * 2.0
-    score, row = dispatch.score_bytes(element), element * layer.hidden
+    score, row = dispatch.score_bytes(element), element * layer.row
     scores, summed = layer.experts.num_experts * score / row, score / element
     return 1.0 + scores + layer.experts.num_experts / row + summed, summed + 1.0 + scores
 

@@ -29,9 +29,38 @@ def with_mixed_layers(seed: int) -> PlanningProblem:
             values["attention_gate"] = int(rng.choice([4, 64]))
             if latent := values.get("latent"):
                 values["latent"] = latent | {"index_heads": 2, "index_dim": 8}
-        kinds[kind] = values
+        kinds[kind] = _with_parts(values, rng)
     layers = [{"kind": layer.kind, **kinds[layer.kind]} for layer in given.model.blocks]
     whole: dict[str, Any] = {"vocab": given.model.vocab, "tied_embedding": given.model.tied_embedding}
     if given.model.vocab and seed % 3 == 0:
         whole["position_rows"] = 24
+    if given.model.vocab and seed % 4 == 1:
+        whole["further_embedding"] = 4000
     return replace(given, model=ModelSpec.parse({"name": "mixed", "layers": layers, **whole}, "mixed"))
+
+
+def _with_parts(values: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    """The values with one part only, values or keys made otherwise, further products, streams, or a layer beside."""
+    plain = values.get("mixer") is None and values.get("latent") is None
+    if (chance := rng.random()) < 0.2:
+        values["only"] = "feed_forward" if values.get("experts") or rng.random() < 0.5 else "attention"
+        if values["only"] == "feed_forward":
+            values |= dict.fromkeys(("mixer", "latent", "attention_gate", "attention_window")) | {"qk_norm": False}
+    elif chance < 0.4 and plain:
+        values["kv_matrices"] = int(rng.integers(2))
+        if not values.get("attention_gate"):
+            values["value_head_dim"] = int(rng.choice([4, 8]))
+    if rng.random() < 0.25:
+        product = {"sums": values["hidden"], "columns": 4 * int(rng.integers(1, 10)), "mixes": bool(chance < 0.5)}
+        values["adjoined"] = [product | {"split": bool(rng.random() < 0.5)}]
+    if values.get("experts") and rng.random() < 0.3:
+        values["experts"] = values["experts"] | {"latent_hidden": int(rng.choice([8, 24]))}
+    if rng.random() < 0.2:
+        values["streams"] = int(rng.integers(2, 5))
+    if rng.random() < 0.3:
+        same = {name: values[name] for name in ("hidden", "heads", "seq", "gated_mlp", "head_dim", "kv_heads")}
+        mixer = {"key_dim": 4, "value_dim": 4, "made": 32, "scanned": int(rng.choice([0, 4]))}
+        mamba = same | {"mixer": mixer, "only": "attention", "head_dim": None, "kv_heads": None}
+        dense = same | {"ffn_hidden": values.get("ffn_hidden") or 64}
+        values["beside"] = mamba if rng.random() < 0.5 else dense
+    return values

@@ -69,7 +69,12 @@ from taut.data.layers.layer import LayerSpec
 from taut.errors import DataError
 from taut.solver.certificate.reference.divisions import has_stated
 from taut.solver.certificate.reference.host_shares import activations_away, states_away
-from taut.solver.certificate.reference.layers import attention_figures, attention_inverse
+from taut.solver.certificate.reference.layers import (
+    alone,
+    attention_figures,
+    attention_inverse,
+    plain_parts,
+)
 from taut.solver.certificate.reference.network import Network
 from taut.solver.certificate.reference.runs import in_space
 from taut.solver.certificate.reference.space import CLOSED_FORM, ON_V, SPLIT, Case, Choice
@@ -209,7 +214,7 @@ def _contexts(case: Case, tp: int, cp: int) -> bool:
         return True
     if cp > case.space.get("max_cp", 1) or not case.knows_groups:
         return False
-    if any(layer.mixer is not None for layer in case.model.blocks):
+    if any(layer.mixer is not None or not plain_parts(layer) for layer in case.model.blocks):
         return False
     sizes = {node.gpus_per_node for node in case.cluster.nodes}
     whole = all(size % (tp * cp) == 0 for size in sizes) or (len(sizes) == 1 and tp * cp % min(sizes) == 0)
@@ -293,17 +298,20 @@ def _divisors(number: int) -> list[int]:
 def _widths(layer: LayerSpec) -> list[int]:
     """Widths of the feed-forward parts of a layer."""
     if layer.experts is None:
-        return [layer.ffn]
+        return [] if layer.only == "attention" else [layer.ffn]
     return [layer.experts.expert_ffn_hidden, layer.experts.shared_ffn_hidden]
 
 
 def _splits(case: Case, tp: int) -> bool:
     """Whether the layers and the nodes suit a tensor degree, (2)."""
     layers = all(
-        layer.heads % tp == 0
-        and all(width % tp == 0 for width in _widths(layer))
-        and (layer.key_value_heads % tp == 0 or tp % layer.key_value_heads == 0)
-        for layer in case.model.blocks
+        all(width % tp == 0 for width in _widths(layer))
+        and (
+            layer.only == "feed_forward"
+            or (layer.heads % tp == 0 and (layer.key_value_heads % tp == 0 or tp % layer.key_value_heads == 0))
+        )
+        for block in case.model.blocks
+        for layer in alone(block)
     )
     sizes = {node.gpus_per_node for node in case.cluster.nodes}
     return layers and (all(size % tp == 0 for size in sizes) or (len(sizes) == 1 and tp % min(sizes) == 0))

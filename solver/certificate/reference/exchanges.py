@@ -25,7 +25,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.layers.experts import ExpertsSpec
-from taut.solver.certificate.reference.layers import NUMBER_BYTES, layers_with_ends
+from taut.solver.certificate.reference.layers import NUMBER_BYTES, expert_row, layers_with_ends
 from taut.solver.certificate.reference.space import Case, Choice
 
 SCORE_BYTES = {"fp32": 4, "fp64": 8}
@@ -61,7 +61,7 @@ def both_ways(case: Case, choice: Choice) -> tuple[Floats, Floats]:
     if dispatch.dispatcher == "allgather":
         number, score = NUMBER_BYTES[case.memory.precision], _score(case)
         experts = np.array([layer.experts.num_experts if layer.experts else 0 for layer in blocks])
-        of_row = experts / np.array([number * layer.hidden for layer in blocks])
+        of_row = experts / np.array([number * expert_row(layer) for layer in blocks])
         back[2:5] = 1 + of_row * score + score / number
         there[2:5] = back[2:5] + of_row
         there[5], back[5] = 4, 3
@@ -72,8 +72,9 @@ def gathered_bytes(case: Case, choice: Choice, output: Ints) -> Ints:
     """Bytes of a layer's gathers whose output takes so many, by layer, (4)."""
     number, score, found = NUMBER_BYTES[case.memory.precision], _score(case), []
     for layer, whole in zip(layers_with_ends(case, choice), output.tolist(), strict=True):
-        tokens, experts = whole // (number * layer.hidden), layer.experts.num_experts if layer.experts else 0
-        row = (2 * number + (score if score > number else 0)) * layer.hidden + experts * (score + 1)
+        tokens = whole // (number * layer.hidden * layer.streams)
+        experts = layer.experts.num_experts if layer.experts else 0
+        row = (2 * number + (score if score > number else 0)) * expert_row(layer) + experts * (score + 1)
         found.append(row * tokens * choice.expert_group // choice.tp if experts else 0)
     return np.array(found)
 

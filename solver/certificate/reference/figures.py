@@ -44,7 +44,9 @@ from taut.solver.certificate.reference.exchanges import both_ways, copies
 from taut.solver.certificate.reference.layers import (
     RECOMPUTE,
     Layers,
+    alone,
     attention_inverse,
+    expert_row,
     layers_of,
     layers_with_ends,
     numbers_of_layers,
@@ -181,17 +183,19 @@ def _sent(case: Case, choice: Choice, layers: Layers, network: Network) -> Sent:
     one = np.ones(len(layers.keys))
     kinds, of_kind = np.unique(np.stack([layers.keys, layers.core]), axis=1, return_inverse=True)
     turns = one * (of_kind.ravel() == np.arange(kinds.shape[1])[:, None])
+    rows = layers.output // np.array([layer.streams for layer in layers_with_ends(case, choice)])
+    routed = rows * np.array([expert_row(layer) / layer.hidden for layer in layers_with_ends(case, choice)])
     outputs, chosen = _summed_forward(case, choice)
     usual, exchange = case.coefficient("tensor_parallel"), case.coefficient("exchange")
     gathers = case.dispatch.dispatcher == "allgather"
     wide = (choice.ep * (chosen > 0) if gathers else chosen) * (choice.etp > 1) * exchange
     each = np.array(
         [
-            outputs * usual / 2 * layers.output,
+            outputs * usual / 2 * rows,
             (outputs * usual + (wide > 0) * (not gathers) * exchange) / 2,
-            wide / 2 * layers.output,
+            wide / 2 * routed,
             *copies(case, choice, int(network.size.max()))
-            * layers.output
+            * routed
             * exchange
             * (1.0 if gathers else case.dispatch.imbalance),
             (chosen > 0) * exchange * (choice.expert_group - 1 if gathers else 1),
@@ -212,10 +216,11 @@ def _sent(case: Case, choice: Choice, layers: Layers, network: Network) -> Sent:
 def _summed_forward(case: Case, choice: Choice) -> tuple[Floats, Floats]:
     """Outputs of each layer that are summed forward but its experts', and experts elsewhere for a token, (L,)."""
     blocks = layers_with_ends(case, choice)
-    found = [(2, 0) for _ in blocks]
+    found = [(sum(2 if one.only is None else 1 for one in alone(layer)), 0) for layer in blocks]
     for at, layer in enumerate(blocks):
         if layer.experts is not None and choice.ep > 1:
-            found[at] = 1 + int(layer.experts.shared_ffn_hidden > 0), layer.experts.experts_per_token
+            shared = int(layer.experts.shared_ffn_hidden > 0)
+            found[at] = found[at][0] - 1 + shared, layer.experts.experts_per_token
     outputs, chosen = np.array(found, dtype=float).T
     return outputs, chosen
 
@@ -225,16 +230,18 @@ def _repeated(case: Case, choice: Choice, layers: Layers, each: Floats, there: F
     modules, usual = set(case.space.get("recompute_modules", ())), case.coefficient("tensor_parallel")
     found = np.zeros_like(each)
     for at, layer in enumerate(layers_with_ends(case, choice) if modules else ()):
-        one = usual * np.array([layers.output[at], 1, *[0] * (len(each) - 2)])
+        one = usual * np.array([layers.output[at] // layer.streams, 1, *[0] * (len(each) - 2)])
+        every = alone(layer)
+        dense = sum(own.only != "attention" and own.experts is None for own in every) * ("mlp" in modules)
         apart = layer.experts is not None and choice.ep > 1
         shared = layer.experts is not None and layer.experts.shared_ffn_hidden > 0
         if apart and "moe" in modules:
             found[:6, at] = there[:, at] * each[:6, at]
-            found[:, at] -= one
+            found[:, at] -= one * (sum(2 if own.only is None else 1 for own in every) - 1 - dense)
         elif apart:
-            found[:, at] = one * (shared and "shared_experts" in modules)
+            found[:, at] = one * (dense + (shared and "shared_experts" in modules))
         else:
-            found[:, at] = one * (("mlp" if layer.experts is None else "moe") in modules)
+            found[:, at] = one * (dense + (layer.experts is not None and "moe" in modules))
     return found
 
 

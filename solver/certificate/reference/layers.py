@@ -18,6 +18,9 @@ What every layer costs at the degrees of a candidate, read from the cost table.
     the values'.
 (5) Where end chunks may have no layers, embedding and head are parts before and behind the layers: what they add to the
     first and the last layer in (1) and (3) is theirs alone, and both hand on as many bytes as the layers beside them.
+(8) A layer may have one part only, values of their own width, keys and values made by one matrix or none, products
+    that every rank has whole, several streams (which a hop carries), and layers beside it that count with it: (3) is
+    summed over them, a part has one norm, and a tensor group sums one output for every part.
 (7) Of what a layer keeps under its recompute, or of what the table says that modules offload where the space names
     some, the host has floor(share times bytes) where a candidate has a share of its activations there. No pass takes
     less than these over the rate of the device's link, the gradients by input and weights together, and two layers'
@@ -126,14 +129,14 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
                 np.arange(kept.shape[1]) == at % kept.shape[1]
             )
         embedding, head = (vocabulary * blocks[at].hidden for at in (0, -1))
-        parameters[0] += embedding + case.model.position_rows * blocks[0].hidden
+        parameters[0] += embedding + case.model.position_rows * blocks[0].hidden + case.model.further_embedding
         norm = (1 if case.model.gated_mlp else 2) * blocks[-1].hidden
         parameters[-1] += norm + further * (2 * blocks[-1].hidden ** 2 // tp + 3 * norm)
         parameters[-1] += 0 if case.model.tied_embedding and shared else head
         parameters[-1] += 0 if case.model.tied_embedding or shared or not further else head
         gathered[0] = max(gathered[0], embedding)
     tokens = np.array([batch * layer.seq // choice.cp for layer in blocks])
-    output = number * tokens * np.array([layer.hidden for layer in blocks])
+    output = number * tokens * np.array([layer.hidden * layer.streams for layer in blocks])
     keys = number * tokens * np.array([_keys(layer, tp) for layer in blocks])
     widths, reach = np.array([_attention_widths(layer, tp) for layer in blocks]), [_window(layer) for layer in blocks]
     moved, core = keys + number * tokens * widths[:, 0], 4 * tokens * np.array(reach) * widths[:, 1]
@@ -182,7 +185,24 @@ def numbers_of_layers(case: Case, choice: Choice) -> Ints:
 def number_bytes_of(case: Case, choice: Choice, layer: LayerSpec) -> int:
     """Bytes of a layer's output on one context rank."""
     tokens = choice.micro_batch * layer.seq // choice.cp
-    return NUMBER_BYTES[case.memory.precision] * tokens * layer.hidden
+    return NUMBER_BYTES[case.memory.precision] * tokens * layer.hidden * layer.streams
+
+
+def alone(layer: LayerSpec) -> list[LayerSpec]:
+    """A layer and the layers beside it, each by itself, (8)."""
+    own = [layer.model_copy(update={"beside": None})]
+    return own if layer.beside is None else own + alone(layer.beside)
+
+
+def expert_row(layer: LayerSpec) -> int:
+    """Channels of what experts take and give."""
+    return layer.hidden if layer.experts is None else layer.experts.latent_hidden or layer.hidden
+
+
+def plain_parts(layer: LayerSpec) -> bool:
+    """Whether a layer has both parts, keys and values of its own as wide as queries, and nothing beside, (8)."""
+    alike = layer.kv_matrices == 2 and layer.value_head_dim is None and layer.streams == 1
+    return alike and layer.only is None and not layer.adjoined and layer.beside is None
 
 
 def _devices(case: Case) -> list[str]:
@@ -199,7 +219,9 @@ def _cost(case: Case, choice: Choice, device: str, layer: LayerSpec, recompute: 
         plain = _measured(case, key._replace(recompute="none"))
     if recompute != "full":
         return plain
-    kept = NUMBER_BYTES[case.memory.precision] * choice.micro_batch * layer.seq // choice.cp * layer.hidden
+    kept = (
+        NUMBER_BYTES[case.memory.precision] * choice.micro_batch * layer.seq // choice.cp * layer.hidden * layer.streams
+    )
     return plain[0], plain[1] + plain[0], plain[2], kept, -(-kept // choice.tp), 0, 0
 
 
@@ -219,15 +241,24 @@ def _measured(case: Case, key: Key) -> tuple[float, ...]:
 
 def _parameters(layer: LayerSpec, tp: int, group: int) -> int:
     """Parameters of a layer on one device, whose group has all experts between them, (3)."""
+    if layer.beside is not None:
+        return sum(_parameters(one, tp, group) for one in alone(layer))
     hidden, each = layer.hidden, 3 if layer.gated_mlp else 2
-    count = _attention(layer, tp) + (2 if layer.gated_mlp else 4) * hidden
+    if not plain_parts(layer):
+        count = sum(each.sums * each.columns // (tp if each.split else 1) for each in layer.adjoined)
+        count += (2 if layer.only is None else 1) * hidden
+        count += 0 if layer.only == "feed_forward" else _attention(layer, tp)
+    else:
+        count = _attention(layer, tp) + (2 if layer.gated_mlp else 4) * hidden
     count += 2 * (layer.head_dim or hidden // layer.heads) if layer.qk_norm else 0
-    if layer.experts is None:
+    if layer.only == "attention":
+        pass
+    elif layer.experts is None:
         count += each * hidden * layer.ffn // tp
     else:
         shared = layer.experts.shared_ffn_hidden // tp
         count += layer.experts.num_experts * hidden + each * hidden * shared + _routed(layer, group)
-    if layer.gated_mlp or layer.experts or layer.latent or layer.mixer:
+    if layer.gated_mlp or layer.experts or layer.latent or layer.mixer or not plain_parts(layer):
         return count
     width = layer.heads * (layer.head_dim or hidden // layer.heads)
     return count + (width + layer.ffn) // tp + _keys(layer, tp) + 2 * hidden
@@ -238,7 +269,7 @@ def _routed(layer: LayerSpec, group: int) -> int:
     if layer.experts is None:
         return 0
     width = layer.experts.num_experts * layer.experts.expert_ffn_hidden
-    return (3 if layer.gated_mlp else 2) * layer.hidden * width // group
+    return (3 if layer.gated_mlp else 2) * expert_row(layer) * width // group
 
 
 def _attention(layer: LayerSpec, tp: int) -> int:
@@ -246,12 +277,18 @@ def _attention(layer: LayerSpec, tp: int) -> int:
     hidden, latent, mixer = layer.hidden, layer.latent, layer.mixer
     if mixer is not None:
         share = hidden * mixer.made + mixer.second_parameters + mixer.convolved * mixer.taps
+        share += layer.heads * mixer.value_dim * mixer.scanned
         return hidden * mixer.made_whole + (share + layer.heads * mixer.value_dim * hidden) // tp
     if layer.attention_gate:
         return hidden * layer.attention_gate // tp + _attention(layer.model_copy(update={"attention_gate": None}), tp)
     if latent is None:
-        width = layer.heads * (layer.head_dim or hidden // layer.heads)
-        return 2 * hidden * width // tp + hidden * _keys(layer, tp)
+        key = layer.head_dim or hidden // layer.heads
+        width = layer.heads * (key + (layer.value_head_dim or key))
+        whole = _keys(layer, tp)
+        if layer.kv_matrices < 2:
+            groups = layer.key_value_heads
+            whole = layer.kv_matrices * (key * groups // min(tp, groups))
+        return hidden * width // tp + hidden * whole
     key, value, rank = latent.qk_nope_head_dim + latent.qk_rope_head_dim, latent.v_head_dim, latent.kv_lora_rank
     own = layer.heads // tp * (rank * (latent.qk_nope_head_dim + value) + value * hidden)
     whole = hidden * (rank + latent.qk_rope_head_dim + latent.index_dim + latent.index_heads) + rank
@@ -283,6 +320,8 @@ def attention_inverse(case: Case) -> float:
 def _attention_widths(layer: LayerSpec, tp: int) -> tuple[float, float]:
     """Width of queries and the attention's output together, and of the products of attention, on one tensor rank."""
     latent = layer.latent
+    if layer.only == "feed_forward":
+        return 0, 0
     if layer.mixer is not None:
         own = layer.heads * layer.mixer.value_dim // tp
         return 2 * own, own
@@ -296,6 +335,8 @@ def _attention_widths(layer: LayerSpec, tp: int) -> tuple[float, float]:
 def _window(layer: LayerSpec) -> int:
     if (mixer := layer.mixer) is not None:
         # Attention with as many FLOP: 4 w d_v for 2 C (d_k + d_v) + 4 d_k d_v, and more for the delta rule.
+        if mixer.scanned:
+            return min(9 * mixer.scanned // 4 + 1, layer.seq)
         flop = 2 * mixer.chunk * (mixer.key_dim + mixer.value_dim) + 4 * mixer.key_dim * mixer.value_dim
         if mixer.delta_rule:
             flop += mixer.chunk * (4 * mixer.key_dim + 2 * mixer.value_dim) + 2 * mixer.key_dim * mixer.value_dim
@@ -307,8 +348,9 @@ def _window(layer: LayerSpec) -> int:
 def _keys(layer: LayerSpec, tp: int) -> int:
     """Width of keys and values together on one tensor rank, (3)."""
     heads, groups, latent = layer.heads, layer.key_value_heads, layer.latent
-    if layer.mixer is not None:
+    if layer.mixer is not None or layer.only == "feed_forward":
         return 0
     if latent is not None:
         return heads // tp * (latent.qk_nope_head_dim + latent.qk_rope_head_dim + latent.v_head_dim)
-    return 2 * (heads * (layer.head_dim or layer.hidden // heads) // heads * groups // min(tp, groups))
+    key, held = layer.head_dim or layer.hidden // heads, min(tp, groups)
+    return key * groups // held + (layer.value_head_dim or key) * groups // held

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import permutations, product
 
 from taut.data.costs import Key
+from taut.data.layers.layer import LayerSpec
+from taut.solver.certificate.reference.layers import alone
 from taut.solver.certificate.reference.space import Case, Choice
 
 Degrees = tuple[int, int, int, int, int]
@@ -92,9 +94,14 @@ def _triples(case: Case, sizes: list[int]) -> Iterator[tuple[int, int, int]]:
 
 
 def _splits(case: Case, tp: int, at: int) -> bool:
-    layer = case.model.blocks[at]
+    return all(_shares(layer, tp) for layer in alone(case.model.blocks[at]))
+
+
+def _shares(layer: LayerSpec, tp: int) -> bool:
     own = [layer.ffn] if layer.experts is None else [layer.experts.expert_ffn_hidden, layer.experts.shared_ffn_hidden]
     keys = layer.key_value_heads
+    if layer.only == "feed_forward":
+        return not any(n % tp for n in (layer.seq, *own))
     return not any(n % tp for n in (layer.heads, layer.seq, *own)) and (keys % tp == 0 or tp % keys == 0)
 
 

@@ -186,8 +186,8 @@ def _slice(model: ModelSpec, kind: str, tp: int, micro_batch: int) -> Slice:
         inputs = _activations(model.blocks[-1], micro_batch)
         return Slice(module=head, inputs=inputs, gradient=torch.ones((), dtype=torch.float32), split=(head.loss,))
     layer = model.kinds[kind]
-    if layer.mixer or layer.attention_gate:
-        part = "no attention" if layer.mixer else "a gate of its attention"
+    if layer.mixer or layer.attention_gate or not layer.is_usual:
+        part = "a gate of its attention" if layer.attention_gate else "no plain attention"
         raise DataError(
             f"{model.name}: layer {kind}: has {part}, expected a dense layer with plain attention to measure"
         )
