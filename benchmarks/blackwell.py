@@ -119,6 +119,7 @@ def _calibration(
             "name": f"{campaign.stack}-{precision}-{gpu}",
             "stack": campaign.stack,
             "device": device.name,
+            "features": [*campaign.features],
             "precision": precision,
             "cluster": default_cluster(device),
             "gather_slowdown": gather_slowdown_of(rows),

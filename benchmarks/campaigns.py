@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.mlperf import BLACKWELL, even_stages, mlperf
 from benchmarks.runs import SHAPES, Campaign, Line, accepted, lines_of
+from taut.data.calibration import OVERLAPPED
 
 
 def vtrain(path: Path, nodes: str) -> Campaign:
@@ -82,7 +83,16 @@ def nvidia(path: Path, family: str, precisions: str) -> Campaign:
     kept, left_out = accepted(rows)
     source = "NVIDIA dgxc-benchmarking 24.11 to 25.04, DGX H100 80 GB"
     stack, narrow = f"{family}-h100", family == "nemo"
-    return Campaign(_named(stack, precisions), stack, "dgx-h100", source, kept, left_out, fp8_inputs=narrow)
+    return Campaign(
+        _named(stack, precisions),
+        stack,
+        "dgx-h100",
+        source,
+        kept,
+        left_out,
+        fp8_inputs=narrow,
+        features=(OVERLAPPED,) if narrow else (),
+    )
 
 
 def _named(stack: str, precisions: str) -> str:
@@ -265,7 +275,16 @@ def megatron_bridge_blackwell(path: Path) -> Campaign:
             found.append(values)
     kept, left_out = accepted(found)
     source = "NVIDIA-NeMo/Megatron-Bridge docs/performance-summary"
-    return Campaign("megatron-bridge-blackwell", "megatron-bridge", "", source, kept, left_out, fp8_inputs=True)
+    return Campaign(
+        "megatron-bridge-blackwell",
+        "megatron-bridge",
+        "",
+        source,
+        kept,
+        left_out,
+        fp8_inputs=True,
+        features=(OVERLAPPED,),
+    )
 
 
 def bridge_rows(path: Path, systems: tuple[str, ...]) -> Iterator[dict[str, Any]]:

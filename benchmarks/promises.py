@@ -7,11 +7,13 @@ model, sequence length, system, number of GPUs, batch and precision; of several 
 whatever software release. Every job is planned with default options but a time limit. Promised is the plan's speed over
 the published one: 1.1 says that the plan would be a tenth faster than the best run.
 
-A plan may be faster than the best run because nobody tried it. It may also be so because its price is wrong. The
-columns beside say in which respects no run of the calibration was like the plan.
+A plan may be faster than the best run because nobody tried it, or because its price is wrong. The column ``as run``
+tells the two apart: it is the predicted speed of the published layout, with the features that its recipe had, over the
+measured one. Where it is near 1 the price is right, and the rest of the ratio is what the plan gains over the layout.
 """
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -28,6 +30,7 @@ from taut.data.load import load_cluster
 from taut.data.samples import ConfigurationRow
 from taut.errors import TautError
 from taut.prediction.experts import row_model
+from taut.prediction.rows import predict_rows
 from taut.prediction.settings import default_cluster, find_device, within_domain
 from taut.words import percent
 
@@ -61,7 +64,7 @@ class Job(NamedTuple):
     @property
     def speed(self) -> float:
         """Tokens a second and GPU of the run."""
-        return self.row.global_batch * self.row.seq / self.row.n_gpus / (self.row.measured_s or float("nan"))
+        return self.row.global_batch * self.row.seq / self.row.n_gpus / (self.row.measured_s or math.nan)
 
 
 def jobs(folder: Path) -> list[Job]:
@@ -116,6 +119,7 @@ def promised(job: Job, time_limit: float) -> dict[str, Any]:
         "published": f"{job.speed:.0f}",
         "by": f"{job.source} {job.release}".strip(),
         "its degrees": degrees({name: getattr(row, name, None) for name in DEGREES}, row.recompute),
+        "as run": as_run(job),
     }
     try:
         plan = taut.plan(
@@ -143,6 +147,13 @@ def promised(job: Job, time_limit: float) -> dict[str, Any]:
         "calibration": plan.document["inputs"].get("calibration", {}).get("name", ""),
         "s": f"{time.perf_counter() - began:.0f}",
     }
+
+
+def as_run(job: Job) -> str:
+    """Predicted over measured speed of a job's run, in two digits; a dash where it is not priced."""
+    row = job.row if job.row.stack else job.row.model_copy(update={"stack": job.stack})
+    found = predict_rows([row])[0].step_time_s
+    return f"{(row.measured_s or math.nan) / found:.2f}" if found else "-"
 
 
 def degrees(values: dict[str, Any], recompute: str) -> str:

@@ -54,12 +54,14 @@ class Campaign:
     fp8_inputs: bool = False
     fused_loss: bool = False
     fused_attention: bool | None = None
+    features: tuple[str, ...] = ()
 
     @property
     def about(self) -> dict[str, Any]:
         """What a calibration from these runs says of itself."""
         kept = KEPT if self.fused_attention is not None else KEPT[1:]
-        return {name: getattr(self, name) for name in ("name", "stack", "cluster", "source", *kept)}
+        said = {name: getattr(self, name) for name in ("name", "stack", "cluster", "source", *kept)}
+        return said | ({"features": [*self.features]} if self.features else {})
 
 
 def lines_of(path: Path) -> list[Line]:

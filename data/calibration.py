@@ -50,7 +50,7 @@ switched on.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from statistics import NormalDist
 from types import MappingProxyType
@@ -88,7 +88,7 @@ OPTIONAL = ("gather", "exchange")
 """Terms that a calibration may leave out."""
 KEPT = ("fused_attention", "selective_products", "fp8_inputs", "fused_loss")
 """What a stack keeps for the backward pass, of a calibration and of a memory model."""
-POSTERIOR = ("covariance", "noise", "release", "features")
+POSTERIOR = ("covariance", "noise", "release")
 """What only a posterior states."""
 RING_EFFICIENCY = 0.8
 """
@@ -111,6 +111,8 @@ BEYOND = 0.1
 Deviation of the logarithm of a step for each respect in which no run was like it: errors of fits without the runs of a
 region exceed those on other unseen runs by as much (``benchmarks/regions.py``).
 """
+OVERLAPPED = "tp-comm-overlap"
+"""The feature that communication of tensor ranks runs beside products."""
 FEATURES = (
     "whole-step-graphs",
     "part-graphs",
@@ -119,8 +121,19 @@ FEATURES = (
     "fused-permutation",
     "grouped-products",
     "hybrid-ep",
+    OVERLAPPED,
 )
 """Features of a software stack that made its releases faster."""
+
+
+def features_of(stated: Iterable[str], *, overlapped: bool, full: bool) -> list[str]:
+    """
+    What a plan has of the features that its calibration's runs had.
+
+    ``overlapped``: whether it has tensor ranks with sequence parallelism, without which their communication hides
+    beside no product; ``full``: whether layers are recomputed whole, which no CUDA graph of Megatron-LM's records.
+    """
+    return [one for one in stated if (overlapped or one != OVERLAPPED) and not (full and one.endswith("graphs"))]
 
 
 class Computation(Spec):
@@ -189,7 +202,7 @@ class Calibration(Spec):
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         usual = "fused_loss", "layer_factors", "computation", "gather_slowdown", "seen", "quantile", "beyond_s"
-        return self.dumped(handler(self), *usual, *POSTERIOR)
+        return self.dumped(handler(self), *usual, *POSTERIOR, "features")
 
     @model_validator(mode="after")
     def _complete(self) -> "Calibration":

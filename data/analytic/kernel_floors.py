@@ -4,8 +4,10 @@ Floors of kernels: no pass of a layer is priced below what the fastest kernels e
 A calibration multiplies terms by fitted coefficients, and a search prefers the shapes whose seconds the fit
 underestimates most (the winner's curse). Sets: kernels q of a pass; classes of kernels with best measured rates
 :math:`R(x)` at sizes x, in a precision, of a device (``data/catalog/floors.yaml``). A rate between two sizes is
-interpolated in log x, and beyond the sizes the last one holds; rates of public tables are the best between the sizes
-before and after. Variables: none. A kernel takes at least
+interpolated in log x; rates of public tables are the best between the sizes before and after. Beyond the sizes the last
+one holds, but grouped products and attention rise on in log x as between their last two sizes, up to the best rate of
+any product or attention core of the device: rates that flatten out rise no faster than before. Variables: none. A
+kernel takes at least
 
 (1) :math:`F / R(F)` for a product of F = 2 m n k FLOP;
 (2) :math:`F / R(\min(m, n, k))` for products in one kernel; the least side is usually the rows of an expert, in the
@@ -27,12 +29,11 @@ collectives and hosts' links are in the same file; they limit coefficients (``ta
 below 1 says what is hidden and not how fast a link is.
 
 A floor is as good as its measurements. It assumes balanced routing, kernels of one stream, and that fusion leaves out
-no more than :math:`\phi` in the sum over a pass. Beyond the last size of a curve that still rises it may be too high:
-of grouped products with more than 512 rows an expert, and of attention to more than 16,384 tokens.
+no more than :math:`\phi` in the sum over a pass.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -100,16 +101,32 @@ COMPUTING = ("product", "grouped", "attention", "attention_backward")
 
 @dataclass(frozen=True)
 class Curve:
-    """Rates at the logarithms of sizes; one rate for all sizes if there is one."""
+    """
+    Rates at the logarithms of sizes; one rate for all sizes if there is one.
+
+    Beyond the last size they rise on as between the last two, up to ``ceiling``; the last one holds where it is 0.
+    """
 
     log_sizes: Floats
     rates: Floats
+    ceiling: float = 0.0
 
     def at(self, size: Floats) -> Floats:
-        """Rates at sizes, interpolated in their logarithm, with the last ones beyond."""
+        """Rates at sizes, interpolated in their logarithm."""
         if len(self.rates) == 1:
             return np.full(np.shape(size), self.rates[0])
-        return np.asarray(np.interp(np.log(np.maximum(size, np.finfo(np.float64).tiny)), self.log_sizes, self.rates))
+        sizes = np.log(np.maximum(size, np.finfo(np.float64).tiny))
+        rates, last = np.interp(sizes, self.log_sizes, self.rates), self.rates[-1]
+        if self.ceiling <= last:
+            return np.asarray(rates)
+        slope = max((last - self.rates[-2]) / (self.log_sizes[-1] - self.log_sizes[-2]), 0.0)
+        return np.asarray(
+            np.minimum(rates + slope * np.maximum(sizes - self.log_sizes[-1], 0.0), max(self.ceiling, last))
+        )
+
+    def up_to(self, ceiling: float) -> "Curve":
+        """The same that rises on up to another rate."""
+        return replace(self, ceiling=ceiling)
 
 
 @dataclass(frozen=True)
@@ -166,11 +183,17 @@ def fastest_kernels(best: Iterable[BestRate], device: DeviceSpec, precision: Pre
     grouped = _curve(rows, "grouped", precision, 1.0, Curve(nothing, np.array([product.rates.max()])))
     half = next((one for one in HALF if one in device.peak_tflops), precision)
     quicker = (device.peak_flops(precision) or 1.0) / (device.peak_flops(half) or 1.0) if precision != half else 1.0
+    kernels: tuple[Kernel, Kernel] = ("attention", "attention_backward")
+    forward, backward = (
+        _heads(rows, kernel, half, max(quicker, 1.0), Curve(nothing, core * max(quicker, 1.0))) for kernel in kernels
+    )
+    # No backward pass was ever faster than the best forward pass.
+    most = max(float(curve.rates.max()) for _, curve in forward)
     return FastestKernels(
         product,
-        grouped,
-        _heads(rows, "attention", half, max(quicker, 1.0), Curve(nothing, core * max(quicker, 1.0))),
-        _heads(rows, "attention_backward", half, max(quicker, 1.0), Curve(nothing, core * max(quicker, 1.0))),
+        grouped.up_to(float(product.rates.max())),
+        [(channels, curve.up_to(most)) for channels, curve in forward],
+        [(channels, curve.up_to(most)) for channels, curve in backward],
     )
 
 

@@ -1,11 +1,12 @@
 """Jobs of the table of promises: one for each, with its fastest run, on as many devices as it had."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks import promises
-from benchmarks.promises import Job, cluster_of, degrees, jobs
+from benchmarks.promises import Job, as_run, cluster_of, degrees, jobs
 from taut.data.samples import ConfigurationRow
 
 SHAPE = {"hidden": 1024, "layers": 8, "heads": 8, "n_gpus": 16, "dp": 16, "global_batch": 64}
@@ -33,3 +34,11 @@ def test_degrees_in_words() -> None:
     """Degrees above 1, sharding above 0, and recompute where there is any."""
     assert degrees({"pp": 4, "tp": 1, "micro_batch": 2, "zero": 1}, "full") == "pp 4 mb 2 ZeRO 1 full"
     assert degrees({"pp": 1, "tp": None}, "none") == "dp"
+
+
+def test_a_run_is_priced_with_the_stack_that_made_it() -> None:
+    """Twice the measured seconds are half the speed, and torchtitan's runs have torchtitan's prices."""
+    shape: dict[str, Any] = {"hidden": 4096, "layers": 32, "heads": 32, "seq": 8192, "zero": 3, "micro_batch": 2}
+    fast, slow = (job("1", measured_s=seconds, **shape) for seconds in (1.0, 2.0))
+    assert float(as_run(slow)) == pytest.approx(2 * float(as_run(fast)), abs=0.011)
+    assert as_run(fast._replace(source="pytorch/torchtitan")) != as_run(fast)

@@ -133,6 +133,7 @@ FEATURES: dict[str, Flags] = {
     "fused-activation": {FUSED: None},
     "fused-router": {"--moe-router-fusion": None},
     "fused-permutation": {"--moe-permute-fusion": None},
+    "tp-comm-overlap": {"--tp-comm-overlap": None},
 }
 """
 Flags of what made releases faster, by the name that a calibration states; as NVIDIA's recipes of August 2026 set it.
@@ -160,6 +161,8 @@ def architecture_flags(job: Job) -> Flags:
         "--max-position-embeddings": str(job.sequence),
     }
     flags |= dict(_attention(job, layer))
+    for feature in job.features:
+        flags |= FEATURES.get(feature, {})
     if layer.gated_mlp:
         flags |= {"--swiglu": None, "--disable-bias-linear": None, "--normalization": "RMSNorm"}
     if not model.tied_embedding:
@@ -211,8 +214,6 @@ def _experts(job: Job, layer: LayerSpec) -> Iterator[tuple[str, str | None]]:
         yield "--moe-layer-freq", "([" + ",".join(map(str, pattern)) + "])"
     # Products of all experts of a rank in one kernel, as they are priced and as recompute of moe_act asks for.
     yield "--moe-grouped-gemm", None
-    for feature in job.features:
-        yield from FEATURES.get(feature, {}).items()
     yield from dispatch_flags(job)
     # Megatron-LM takes the tensor degree where no other is given; it is written so that a change of default is seen.
     yield "--expert-tensor-parallel-size", str(job.strategy.etp or job.strategy.tp)

@@ -132,7 +132,7 @@ SYSTEM = (
     "tensor_model", "pipeline_model", "context_parallel", "sequence_parallel", "use_", "data_parallel", "overlap",
     "num_layers_per", "num_virtual", "num_distributed", "recompute", "ckpt", "expert_model", "expert_tensor",
     "accumulate", "grad_reduce", "bf16", "fp16", "fp8", "fp4", "decoder_first", "decoder_last", "account_for",
-    "optimizer_", "activation_", "cpu_offloading", "fine_grained", "offload_modules", "hetero",
+    "optimizer_", "activation_", "cpu_offloading", "fine_grained", "offload_modules", "hetero", "tp_comm",
 )  # fmt: skip
 """Beginnings of the names that stand under ``system``."""
 

@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from taut.data.arrays import Ints
+from taut.data.calibration import features_of
 from taut.data.cluster import ClusterSpec
 from taut.data.layers.dispatch import DispatchSpec
 from taut.data.memory import MemoryModel
@@ -200,11 +201,11 @@ class Job:
 
     @property
     def features(self) -> list[str]:
-        """What the runs behind the prices had switched on; full recompute goes with no CUDA graph of Megatron-LM's."""
-        section = self.plan.typed.inputs.get("calibration")
+        """What the runs behind the prices had switched on, as far as the plan can have it."""
+        section, chosen = self.plan.typed.inputs.get("calibration"), self.strategy
         found: list[str] = section.spec.get("features", []) if section else []
-        full = "full" in self.strategy.recompute
-        return [feature for feature in found if not (full and feature.endswith("graphs"))]
+        overlapped = chosen.tp > 1 and chosen.sequence_parallel
+        return features_of(found, overlapped=overlapped, full="full" in chosen.recompute)
 
     @property
     def fused_loss(self) -> bool:

@@ -36,7 +36,8 @@ def taut_plan(cfg):
         if section == "comm_overlap" and cfg.comm_overlap is None:
             from megatron.bridge.training.comm_overlap import CommOverlapConfig
 
-            cfg.comm_overlap = CommOverlapConfig(tp_comm_overlap=False)
+            tensor = SETTINGS.get("comm_overlap.tp_comm_overlap", False)
+            cfg.comm_overlap = CommOverlapConfig(tp_comm_overlap=tensor)
         setattr(getattr(cfg, section), name, value)
     return cfg
 '''
@@ -61,6 +62,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "fused-router": {"model.moe_router_fusion": True},
     "fused-permutation": {"model.moe_permute_fusion": True},
     "grouped-products": {"model.moe_grouped_gemm": True},
+    "tp-comm-overlap": {"comm_overlap.tp_comm_overlap": True},
 }
 """Settings of what made releases faster, by the name that a calibration states."""
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from taut.data.analytic.step_shares import step_shares
-from taut.data.calibration import Calibration
+from taut.data.calibration import Calibration, features_of
 from taut.data.catalog.builtin import catalog_calibrations, catalog_operators
 from taut.data.cluster import ClusterSpec
 from taut.formulations.mechanisms.offload import stated_share, states_on_hosts
@@ -215,11 +215,16 @@ def _band(plan: "AnyDocument") -> list[str]:
 
 
 def _release(plan: "AnyDocument") -> list[str]:
-    """The software release whose speed the prices stand for, and what it has switched on, in a line."""
+    """The software release whose speed the prices stand for, and what the plan's exports switch on, in a line."""
     given = plan.inputs["calibration"].spec if "calibration" in plan.inputs else {}
-    if not (release := given.get("release", "")):
-        return []
-    return [f"            at the speed of {release} with {', '.join(given.get('features', ())) or 'its defaults'}"]
+    release, features = given.get("release", ""), given.get("features", ())
+    if plan.format != "taut-meshes/1":
+        chosen = plan.strategy
+        overlapped = chosen.tp > 1 and chosen.sequence_parallel
+        features = features_of(features, overlapped=overlapped, full="full" in chosen.recompute)
+    if not release:
+        return [f"            its runs had {', '.join(features)}, which exports switch on"] if features else []
+    return [f"            at the speed of {release} with {', '.join(features) or 'its defaults'}"]
 
 
 def _unchecked(inputs: "Mapping[Any, InputSection]") -> list[str]:

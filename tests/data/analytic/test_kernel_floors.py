@@ -1,6 +1,6 @@
 """Floors of kernels: no measured kernel is faster, and no price of a layer, whatever a calibration says."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -209,3 +209,31 @@ def test_no_layer_is_priced_beyond_its_kernels(case: Case) -> None:
 def test_no_layer_of_the_catalog_is_priced_beyond_its_kernels(case: Case) -> None:
     """Every model's layers on every device in every precision, as modelled and under every calibration."""
     assert check(case, list(catalog_models().values()), [1, 2, 4, 8], [1, 2, 8]) > 1000
+
+
+def test_rates_that_still_rise_go_on_to_the_best_of_their_kind() -> None:
+    """Grouped products of more rows than measured reach the best product, long attention the best core, none more."""
+    rows = [
+        BestRate(kernel="product", devices=["d"], precision=["bf16"], rate=[1000], source="made"),
+        BestRate(kernel="grouped", devices=["d"], precision=["bf16"], at=[256, 512], rate=[700, 800], source="made"),
+        BestRate(
+            kernel="attention", devices=["d"], precision=["bf16"], at=[8192, 16384], rate=[500, 510], source="made"
+        ),
+        BestRate(
+            kernel="attention_backward", devices=["d"], precision=["bf16"], at=[1, 2], rate=[300, 300], source="made"
+        ),
+    ]
+    device = DeviceSpec(name="d", memory_gib=80, peak_tflops={"bf16": 2000}, memory_bandwidth_gbytes=3000)
+    found = fastest_kernels(rows, device, "bf16")
+
+    def rate(count: int) -> float:
+        return float(2.0 * count * 4096 * 4096 * 8 / found.gemm_seconds(count, 4096, 4096, 8) / 1e12)
+
+    assert [rate(count) for count in (384, 512, 1024)] == pytest.approx([758.5, 800.0, 900.0], abs=0.1)
+    assert rate(2048) == pytest.approx(1000.0) and rate(4096) == pytest.approx(1000.0)
+
+    def core(tokens: int, work: float, seconds: Callable[..., Floats]) -> float:
+        return float(work * 2.0 * 16 * tokens**2 * 128 / seconds(1, tokens, 16, 16, 128) / 1e12)
+
+    assert core(65536, 1.0, found.attention_seconds) == pytest.approx(510.0)
+    assert core(65536, 2.5, found.attention_backward_seconds) == pytest.approx(300.0)

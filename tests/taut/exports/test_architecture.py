@@ -1,5 +1,7 @@
 """Dispatchers of expert ranks in Megatron-LM's flags, and the same flags read back."""
 
+import sys
+import types
 from typing import Any
 
 import pytest
@@ -15,10 +17,11 @@ from taut.exports.export import environment, launch_notes
 from taut.exports.flagscale import flagscale_config
 from taut.exports.job import ExportError, Job
 from taut.exports.megatron import flags_text, megatron_flags
-from taut.exports.megatron_bridge import bridge_settings
+from taut.exports.megatron_bridge import RECIPE, bridge_settings
 from taut.exports.nearest import nearest_plan
 from taut.exports.readers import settings_of_flags
 from taut.exports.torchtitan import torchtitan_files
+from taut.planning.proof import proof
 from taut.planning.request import PlanRequest
 from tests.support.launches import in_order, model_with_experts, small_cluster
 
@@ -214,3 +217,41 @@ def test_what_made_a_release_fast_is_switched_on(recompute: str) -> None:
     assert (settings.get("model.cuda_graph_impl") == "transformer_engine") == graphs
     assert "--moe-router-fusion" in flags and settings["model.moe_permute_fusion"]
     assert "--moe-router-fusion" not in megatron_flags(planned())
+
+
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_communication_of_tensor_ranks_beside_products_is_switched_on_where_prices_assume_it(tensor: int) -> None:
+    """Of models without experts too, by flag, setting and recipe, and the plan says so; not with one tensor rank."""
+    known = load_calibration("nemo-h100-bf16").model_copy(update={"device": ""})
+    dense = MODEL.model_copy(update={"experts": None})
+    fix: dict[str, Any] = {"pp": 1, "tp": tensor, "micro_batch": 1, "sequence_parallel": tensor > 1}
+    plan = taut.plan(dense, small_cluster(), global_batch=16, fix=fix, work_limit=4, calibration=known)
+    job, assumed = in_order(Job(plan)), tensor > 1
+    assert ("--tp-comm-overlap" in megatron_flags(job)) == assumed
+    assert bridge_settings(job).get("comm_overlap.tp_comm_overlap", False) == assumed
+    assert ("its runs had tp-comm-overlap" in "\n".join(proof(plan.typed))) == assumed
+    again = settings_of_flags(flags_text(megatron_flags(job)))
+    assert (again["tp"], again["sequence_parallel"]) == (tensor, tensor > 1)
+    assert "--tp-comm-overlap" not in megatron_flags(planned(fix={"tp": 2, "etp": 1}))
+
+
+def test_a_recipe_switches_it_on_in_a_configuration_without_overlap() -> None:
+    """Where a recipe has no settings of overlap the function makes them with what the plan assumes."""
+    made: list[bool] = []
+    module = types.ModuleType("megatron.bridge.training.comm_overlap")
+
+    def config(*, tp_comm_overlap: bool) -> types.SimpleNamespace:
+        made.append(tp_comm_overlap)
+        return types.SimpleNamespace(tp_comm_overlap=tp_comm_overlap)
+
+    vars(module)["CommOverlapConfig"] = config
+    settings = {"comm_overlap.tp_comm_overlap": True}
+    names: dict[str, Any] = {}
+    exec(RECIPE.format(model=repr("m"), settings=repr(settings)), names)
+    parents = ("megatron", "megatron.bridge", "megatron.bridge.training")
+    given = {name: types.ModuleType(name) for name in parents} | {module.__name__: module}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, each in given.items():
+            patch.setitem(sys.modules, name, each)
+        found = names["taut_plan"](types.SimpleNamespace(comm_overlap=None))
+    assert made == [True] and found.comm_overlap.tp_comm_overlap is True
