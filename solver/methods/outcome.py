@@ -18,7 +18,8 @@ class Outcome:
     ``method``: name of the method; ``incumbent``: its plan; None where it found none; ``lower_bound``: seconds that the
     method itself claims no plan of ``candidates`` beats; -inf where it claims nothing; ``candidates``: how many
     candidates it looked at; ``solver``: who computed it, with the version, where that is not this program; ``wall_s``:
-    seconds that it took; ``figures``: what else a document says of it.
+    seconds that it took; ``is_cut_off``: whether a limit or an interrupt ended it; ``figures``: what else a document
+    says of it.
     """
 
     method: str
@@ -27,6 +28,7 @@ class Outcome:
     candidates: int
     solver: str = ""
     wall_s: float
+    is_cut_off: bool = False
     figures: dict[str, Any] = field(default_factory=dict)
 
 

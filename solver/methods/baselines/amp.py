@@ -100,14 +100,23 @@ class Ranked(NamedTuple):
 def amp(problem: PlanningProblem, limits: Limits, progress: Listener | None = None) -> Outcome:
     """Plan by (1) to (3)."""
     chosen = plain_candidates(problem)
-    return tried("amp", _runs(problem, chosen, limits.seed), len(chosen), limits, progress)
+    return tried("amp", amp_trials(problem, limits.seed), len(chosen), limits, progress)
 
 
-def _runs(problem: PlanningProblem, chosen: list[Candidate], seed: int) -> Iterator[Incumbent | None]:
-    """The trials of (3)."""
+def dominoes(problem: PlanningProblem, limits: Limits, progress: Listener | None = None) -> Outcome:
+    """Plan by (2) and (3) alone: the walk begins at the first configuration, and only what it accepts is tried."""
+    count = len(plain_candidates(problem))
+    return tried("dominoes", amp_trials(problem, limits.seed, walk_alone=True), count, limits, progress)
+
+
+def amp_trials(problem: PlanningProblem, seed: int, *, walk_alone: bool = False) -> Iterator[Incumbent | None]:
+    """The trials of (3), None for one that does not fit."""
+    chosen = plain_candidates(problem)
     record = [ranked for _, group in configurations(chosen) for ranked in _strategies(problem, group[0])]
     if record:
-        record += _walk(problem, chosen, min(record, key=lambda ranked: ranked.cost), seed)
+        start = record[0] if walk_alone else min(record, key=lambda ranked: ranked.cost)
+        walked = list(_walk(problem, chosen, start, seed))
+        record = walked if walk_alone else record + walked
     fits = False
     for number, ranked in enumerate(sorted(record, key=lambda ranked: ranked.cost)):
         if fits and number >= TRIALS:

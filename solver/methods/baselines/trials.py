@@ -74,7 +74,7 @@ def tried(
     candidates they are of; ``limits``: of which the time limit ends the trials; ``progress``: called after every better
     plan; ``enough``: whether the method ends at a plan.
     """
-    best = None
+    best, is_cut_off = None, False
     with Stop(limits) as stop:
         for plan in plans:
             taken = stop.seconds
@@ -82,11 +82,11 @@ def tried(
                 best = plan
                 if progress is not None:
                     progress(Progress(taken, best.seconds, -math.inf, f"{name}: {plan.strategy.candidate}"))
-            if stop():
-                break
             if best is not None and enough(best):
                 break
-    return Outcome(method=name, incumbent=best, candidates=candidates, wall_s=stop.seconds)
+            if is_cut_off := stop():
+                break
+    return Outcome(method=name, incumbent=best, candidates=candidates, wall_s=stop.seconds, is_cut_off=is_cut_off)
 
 
 SAMPLES = 1000

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Protocol
 
 import typer
 
@@ -18,6 +18,23 @@ def _told(time_limit: float) -> Callable[[str], None]:
     return lambda words: typer.echo(
         f"{words}, each search of it up to {time_limit:g} s; Ctrl-C keeps the rows", err=True
     )
+
+
+class _Found(Protocol):
+    """Tables of a paper, with figures by row of the paper."""
+
+    def as_dict(self) -> dict[str, Any]: ...
+
+    @property
+    def figures(self) -> dict[str, str]: ...
+
+
+def _echo(paper: str, found: _Found, as_json: bool) -> None:
+    """Print all rows of the paper, then the tables."""
+    from taut.papers.published_rows import PAPERS
+
+    rows = PAPERS[paper].with_figures(found.figures)
+    typer.echo(json.dumps(found.as_dict() | {"paper": rows.as_dicts()}) if as_json else f"{rows}\n\n{found}")
 
 
 reproducer = typer.Typer(help="Set a paper's published figures beside ours.", no_args_is_help=True)
@@ -35,21 +52,20 @@ def amp(
     time_limit: Annotated[float, typer.Option(help="Seconds of each method in each setting.", min=0)] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Search AMP's three settings under one bound; or, with its profile and trials, price its real trials."""
+    """Search AMP's three settings, at its profile if given; or, with its profile and trials, price its real trials."""
     if profile is not None and trials is not None:
         from taut.papers.amp import reproduce_amp
 
         priced = reproduce_amp(setting or "homogeneous", profile, trials)
         typer.echo(json.dumps(priced.as_dict()) if as_json else str(priced))
         return
-    if profile is not None or trials is not None:
-        given, missing = ("profile", "trials") if trials is None else ("trials", "profile")
-        raise FieldError(missing, None, f"expected a file with --{given}: trials are priced by the profile")
+    if trials is not None:
+        raise FieldError("profile", None, "expected a file with --trials: trials are priced by the profile")
     from taut.papers.amp_searches import reproduce_amp_searches
     from taut.solver.result import Limits
 
-    found = reproduce_amp_searches(setting, Limits(time_limit=time_limit), told=_told(time_limit))
-    typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
+    found = reproduce_amp_searches(setting, Limits(time_limit=time_limit), told=_told(time_limit), profile=profile)
+    _echo("amp", found, as_json)
 
 
 @reproducer.command()
@@ -72,7 +88,7 @@ def hethub(
         typer.echo(json.dumps(planned.as_dict()) if as_json else str(planned))
         return
     found = reproduce_hethub(limits, only=only, told=_told(time_limit))
-    typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
+    _echo("hethub", found, as_json)
 
 
 @reproducer.command()
@@ -91,7 +107,7 @@ def pipette(
 
     limits, told = Limits(time_limit=time_limit), _told(time_limit)
     found = reproduce_pipette(limits, whole_step=whole_step, seed=seed, only=only, told=told)
-    typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
+    _echo("pipette", found, as_json)
 
 
 @reproducer.command()
@@ -124,7 +140,7 @@ def vtrain_jobs(
 
     with live_lines(quiet=False) as say:
         found = reproduce_vtrain_jobs(arrivals=arrivals, only=only, traces=traces, time_limit=time_limit, told=say)
-    typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
+    _echo("vtrain", found, as_json)
 
 
 @reproducer.command()
@@ -159,7 +175,7 @@ def vtrain(
         from taut.papers.vtrain.design_space import SIZE, plot_design_space
 
         write_picture(plot, SIZE, lambda figure: plot_design_space(space, figure.subplots(1, 2)))
-    typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
+    _echo("vtrain", found, as_json)
 
 
 @reproducer.command()
@@ -170,4 +186,4 @@ def vschedules(
     from taut.papers.vschedules import reproduce_vschedules
 
     found = reproduce_vschedules()
-    typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
+    _echo("vschedules", found, as_json)

@@ -298,6 +298,21 @@ class AmpExperiment:
         costs = amp_costs(profile, setting.profile, model, cluster, micro_batches=batches, devices=devices)
         return cls(setting, model, cluster, costs)
 
+    def problem(self) -> PlanningProblem:
+        """What AMP searches at its own profile: 53 or 65 strategies by its own model, transfers in fp32."""
+        space = StrategySpace(
+            global_batch=self.setting.global_batch,
+            max_tp=self.gpus_per_node,
+            zero=[0],
+            recompute=["none"],
+            sequence_parallel=[False],
+            schedules=["1f1b"],
+        )
+        terms = _coefficients().coefficients | {"pipeline": 1.0}
+        return PlanningProblem(
+            self.model, self.cluster, self.costs, REDUCED, space, "amp", Calibration(name="amp", coefficients=terms)
+        )
+
     @property
     def gpus_per_node(self) -> int:
         """Devices of a node; AMP's nodes are of one size."""

@@ -1,6 +1,6 @@
 """Plans of several methods on one problem: seconds of each, of its search, and its distance from one lower bound."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TypedDict, TypeVar
@@ -9,7 +9,7 @@ from taut.data.suggest import one_of
 from taut.errors import FieldError, NothingFoundError, TautError
 from taut.formulations.problem import PlanningProblem
 from taut.solver.methods.outcome import Outcome
-from taut.solver.result import Limits
+from taut.solver.result import Limits, SearchResult, StoppedBy, relative_gap
 from taut.solver.search.search import search
 from taut.solver.signals import cut_short, was_interrupted
 from taut.words import percent
@@ -43,13 +43,28 @@ def rows_until_interrupted(
     return tuple(rows)
 
 
+CUT_OFF = "*"
+"""Behind a figure whose search a limit ended."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Seconds a step and seconds of the search of every method, None where nothing fits, and the lower bound."""
+    """
+    Seconds a step and seconds of the search of every method, None where nothing fits, and the lower bound.
+
+    ``cut_off``: the methods whose search a limit or an interrupt ended.
+    """
 
     step_s: dict[str, float | None]
     wall_s: dict[str, float]
     lower_bound_s: float
+    cut_off: tuple[str, ...] = ()
+
+    @property
+    def gap(self) -> float | None:
+        """Relative gap of the branch and bound's plan."""
+        seconds = self.step_s["taut"]
+        return None if seconds is None else relative_gap(seconds, self.lower_bound_s)
 
     def speed_up(self, over: str, of: str) -> float | None:
         """How much faster one method's plan is than another's."""
@@ -66,15 +81,23 @@ class Compared:
         """Distance of every method's plan."""
         return {method: self.distance(method) for method in self.step_s}
 
+    def speed_cell(self, over: str, of: str) -> str:
+        """How much faster one method's plan is than another's in a table's words."""
+        return times(self.speed_up(over, of)) + self._mark(over, of)
+
     @property
     def distance_cells(self) -> tuple[str, ...]:
-        """Distances in a table's words."""
-        return tuple(percent(distance, places=2) for distance in self.distances.values())
+        """Distances and the gap in a table's words."""
+        cells = [percent(distance, places=2) + self._mark(name) for name, distance in self.distances.items()]
+        return *cells, percent(self.gap, places=2) + self._mark("taut")
 
     @property
     def wall_cells(self) -> tuple[str, ...]:
         """Seconds of the searches in a table's words."""
-        return tuple(f"{self.wall_s[method]:.2f} s" for method in self.step_s)
+        return tuple(f"{self.wall_s[method]:.2f} s" + self._mark(method) for method in self.step_s)
+
+    def _mark(self, *methods: str) -> str:
+        return CUT_OFF if any(method in self.cut_off for method in methods) else ""
 
 
 class Figures(TypedDict):
@@ -83,11 +106,17 @@ class Figures(TypedDict):
     step_s: dict[str, float | None]
     wall_s: dict[str, float]
     lower_bound_s: float
+    cut_off: tuple[str, ...]
 
 
 def times(value: float | None) -> str:
     """Ratio in a table's words, a dash for None."""
     return "-" if value is None else f"{value:.2f}x"
+
+
+def legend(marked: Iterable[object]) -> list[str]:
+    """What the mark of a table says, where one of its rows has it; ``marked``: of each row, empty or not."""
+    return [f"{CUT_OFF} a limit ended this search"] if any(marked) else []
 
 
 def with_bound(problem: PlanningProblem, found: Mapping[str, Outcome], limits: Limits) -> Figures:
@@ -100,11 +129,19 @@ def with_bound(problem: PlanningProblem, found: Mapping[str, Outcome], limits: L
     proven = search(problem, limits)
     wall = perf_counter() - begun
     plans = {**{name: outcome.incumbent for name, outcome in found.items()}, "taut": proven.incumbent}
+    stopped = [name for name, outcome in found.items() if outcome.is_cut_off]
+    stopped += ["taut"] if is_cut_off(proven) else []
     return {
         "step_s": {name: None if plan is None else plan.seconds for name, plan in plans.items()},
         "wall_s": {**{name: outcome.wall_s for name, outcome in found.items()}, "taut": wall},
         "lower_bound_s": proven.lower_bound,
+        "cut_off": tuple(stopped),
     }
+
+
+def is_cut_off(found: SearchResult) -> bool:
+    """Whether a limit or an interrupt ended a search."""
+    return found.stopped_by in (StoppedBy.TIME, StoppedBy.WORK, StoppedBy.INTERRUPT)
 
 
 def places_with(only: str, names: list[str]) -> list[int]:

@@ -28,7 +28,7 @@ from taut.data.cluster import ClusterSpec
 from taut.data.device import DeviceSpec
 from taut.data.units import TERA
 from taut.formulations.problem import PlanningProblem
-from taut.papers.compared import places_with, rows_until_interrupted
+from taut.papers.compared import CUT_OFF, is_cut_off, legend, places_with, rows_until_interrupted
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.solver.methods.baselines.hethub import arranged, hethub
@@ -36,7 +36,7 @@ from taut.solver.methods.baselines.trials import plain_candidates, quickest
 from taut.solver.result import Incumbent, Limits
 from taut.solver.search.search import search
 from taut.solver.simple_plans import simple_plan
-from taut.words import text_table
+from taut.words import percent, text_table
 
 MODEL, BATCH_OF_NODE = "llama2-70b", 2048 / 6
 PEAK = 241.0
@@ -120,6 +120,10 @@ SETTINGS = (
 )
 
 
+PARTS = {"Nvidia and A": "a", "AMD and B": "b", "AMD and C": "c"}
+"""Part of figure 7 by the types of device."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """Shares (1): even stages and HETHUB's rule (None where nothing fits), the best plan and the bound."""
@@ -130,6 +134,7 @@ class Row:
     best: float | None
     at_most: float
     gap: float | None
+    is_cut_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,18 +147,37 @@ class Table:
         """Plain values."""
         return {"model": MODEL, "rows": [asdict(row) for row in self.rows]}
 
+    @property
+    def figures(self) -> dict[str, str]:
+        """Ours by row of the paper (``taut.papers.rows``)."""
+        found = {}
+        for row in self.rows:
+            devices, types = row.setting.name.split(" as ")[0].split(", ")
+            if row.setting.uniform is None:
+                found[f"figure 6: of the theory, {devices}"] = _share(row.rule)
+            else:
+                part = PARTS[types]
+                found[f"figure 7 {part}: HETHUB, {types}"] = _share(row.rule)
+                found[f"figure 7 {part}: uniform, {types}"] = _share(row.even)
+        return found
+
     def __str__(self) -> str:
         """One line for each setting."""
         head = f"{MODEL}: share of the throughput that the types of device have apart"
-        names = ("", "published", "", "taut's prices", "", "", "")
-        below = ("setting", "uniform", "HETHUB", "uniform", "HETHUB's rule", "best plan", "at most")
+        names = ("", "published", "", "taut's prices", "", "", "", "")
+        below = ("setting", "uniform", "HETHUB", "uniform", "HETHUB's rule", "best plan", "at most", "gap")
         lines = [names, below, *(_cells(row) for row in self.rows)]
-        return f"{head}\n\n{text_table(lines)}"
+        return "\n\n".join([head, text_table(lines), *legend(row.is_cut_off for row in self.rows)])
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     figures = (row.setting.uniform, row.setting.published, row.even, row.rule, row.best, row.at_most)
-    return row.setting.name, *("-" if share is None else f"{share:.2%}" for share in figures)
+    mark = CUT_OFF if row.is_cut_off else ""
+    return row.setting.name, *map(_share, figures), percent(row.gap, places=2) + mark
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.2%}"
 
 
 def reproduce_hethub(
@@ -184,6 +208,7 @@ def _row(setting: Setting, limits: Limits) -> Row:
         best=shares[2],
         at_most=_tflops(problem, found.lower_bound) / apart,
         gap=found.gap,
+        is_cut_off=is_cut_off(found),
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
-from taut.papers.compared import places_with
+from taut.papers.compared import CUT_OFF, is_cut_off, legend, places_with
 from taut.papers.hethub import quickest_even
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
@@ -47,6 +47,7 @@ class Row:
     gap: float | None
     communication_gap: float | None
     wall_s: float
+    is_cut_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +73,19 @@ class Table:
             "of communication",
             "took",
         )
-        return text_table([names, *(_cells(row) for row in self.rows)])
+        table = text_table([names, *(_cells(row) for row in self.rows)])
+        return "\n\n".join([table, *legend(row.is_cut_off for row in self.rows)])
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     steps = (row.even_s, row.rule_s, row.best_s, row.lower_bound_s)
     gaps = (row.gap, row.communication_gap)
+    mark = CUT_OFF if row.is_cut_off else ""
     return (
         row.cluster,
         row.model,
         *("-" if seconds is None else f"{seconds:.2f} s" for seconds in steps),
-        *("-" if gap is None else f"{gap:.2%}" for gap in gaps),
+        *("-" if gap is None else f"{gap:.2%}{mark}" for gap in gaps),
         f"{row.wall_s:.0f} s",
     )
 
@@ -126,6 +129,7 @@ def _row(cluster: str, model: str, limits: Limits) -> Row:
         gap=found.gap,
         communication_gap=_of_communication(problem, found),
         wall_s=took,
+        is_cut_off=is_cut_off(found),
     )
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from taut.data.cluster import ClusterSpec, MatrixSpec
 from taut.data.load import load_cluster
 from taut.formulations.problem import PlanningProblem
-from taut.papers.compared import Compared, places_with, rows_until_interrupted, times, with_bound
+from taut.papers.compared import Compared, legend, places_with, rows_until_interrupted, times, with_bound
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.solver.methods.baselines.trials import plain_candidates, tried
@@ -76,18 +76,38 @@ class Table:
     """All settings."""
 
     rows: tuple[Row, ...]
+    whole_step: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""
-        rows = [{**asdict(row), "speed_up": _speed_ups(row), "distance": row.distances} for row in self.rows]
+        rows = [
+            {**asdict(row), "speed_up": _speed_ups(row), "distance": row.distances, "gap": row.gap} for row in self.rows
+        ]
         return {"global_batch": GLOBAL_BATCH, "rows": rows}
+
+    @property
+    def figures(self) -> dict[str, str]:
+        """Ours by row of the paper (``taut.papers.rows``); none by the whole step, which the paper does not price."""
+        if self.whole_step:
+            return {}
+        found = {}
+        for row in self.rows:
+            cluster = row.setting.cluster.removeprefix("pipette-")
+            if row.setting.nodes == 16:
+                found[f"figure 6: over Megatron-LM, {cluster}"] = row.speed_cell("megatron", "pipette")
+                found[f"figure 6: over AMP, {cluster}"] = row.speed_cell("amp", "pipette")
+            else:
+                found[f"table II: over AMP, 8 nodes of {cluster}"] = row.speed_cell("amp", "pipette")
+            if row.setting.model == "gpt-11.1b":
+                found["table II: annealing, 16 nodes of high-end"] = f"{row.wall_s['pipette']:.2f} s"
+        return found
 
     def __str__(self) -> str:
         """Speed-ups, then distances, then seconds of the searches."""
         speeds: list[tuple[str, ...]] = [("setting", "AMP", "ours", "Megatron-LM", "ours", "Varuna", "ours")]
         speeds += [_speed_cells(row) for row in self.rows]
         methods = list(self.rows[0].step_s)
-        distances: list[tuple[str, ...]] = [("setting", *methods)]
+        distances: list[tuple[str, ...]] = [("setting", *methods, "gap")]
         distances += [(_name(row.setting), *row.distance_cells) for row in self.rows]
         walls: list[tuple[str, ...]] = [("setting", "published", *methods)]
         walls += [(_name(row.setting), f"{60 * row.setting.minutes:.0f} s", *row.wall_cells) for row in self.rows]
@@ -96,6 +116,7 @@ class Table:
                 "speed-up of Pipette's plan over other methods', published and here\n" + text_table(speeds),
                 "distance of every method's plan from the lower bound\n" + text_table(distances),
                 "time of the search\n" + text_table(walls),
+                *legend(row.cut_off for row in self.rows),
             ]
         )
 
@@ -114,7 +135,7 @@ def _speed_cells(row: Row) -> tuple[str, ...]:
     published = SPEED_UPS[setting.cluster] if setting.nodes == 16 else {}
     over_amp = f"{setting.amp_days / setting.pipette_days:.2f}x"
     megatron = times(published.get("megatron"))
-    ours = {name: times(ratio) for name, ratio in _speed_ups(row).items()}
+    ours = {name: row.speed_cell(name, "pipette") for name in row.step_s}
     return _name(setting), over_amp, ours["amp"], megatron, ours["megatron"], "-", ours["varuna"]
 
 
@@ -135,9 +156,8 @@ def reproduce_pipette(
     """
     limits, names = limits or Limits(time_limit=60.0), [_name(setting) for setting in SETTINGS]
     chosen = [SETTINGS[place] for place in places_with(only, names)]
-    return Table(
-        rows_until_interrupted(chosen, lambda setting: _row(setting, limits, seed, whole_step=whole_step), told)
-    )
+    rows = rows_until_interrupted(chosen, lambda setting: _row(setting, limits, seed, whole_step=whole_step), told)
+    return Table(rows, whole_step)
 
 
 def _row(setting: Setting, limits: Limits, seed: int, *, whole_step: bool) -> Row:

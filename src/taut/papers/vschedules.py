@@ -107,6 +107,13 @@ class Table:
         }
 
     @property
+    def figures(self) -> dict[str, str]:
+        """Ours by row of the paper (``taut.papers.rows``)."""
+        found = {f"grid search: {row.method.name}": f"{row.even.mfu:.2%}" for row in self.rows if row.even}
+        lost = ", ".join(row.method.name for row in self.rows if row.even is None)
+        return found | {"grid search: out of memory": lost}
+
+    @property
     def same_methods_fit(self) -> bool:
         """Whether with even stages the same methods fit."""
         return all((row.even is None) == (row.method.mfu is None) for row in self.rows)

@@ -70,6 +70,15 @@ STUDIES = (
 )
 
 
+ROWS = (
+    "figure 12 a: deadlines met, 64 jobs",
+    "figure 12 b: deadlines met, 128 jobs",
+    "figure 13: completion shorter by",
+    "figure 14: makespan shorter by",
+)
+"""Rows of the paper (``taut.papers.rows``) in the order of the studies."""
+
+
 def arrival_points(path: Path) -> Floats:
     """
     Moments of arrival of a real trace: the column ``submit_time`` of a CSV file, in seconds.
@@ -182,6 +191,19 @@ class Table:
             if self.of(study)
         ]
         return {"cluster": CLUSTER, "studies": studies, "rows": [asdict(row) for row in self.rows]}
+
+    @property
+    def figures(self) -> dict[str, str]:
+        """Ours by row of the paper (``taut.papers.rows``)."""
+        found = {}
+        for study, key in zip(STUDIES, ROWS, strict=True):
+            if rows := self.of(study):
+                means = _means(rows)
+                ratio, least = means["ratio_elasticflow"] or 0.0, means["least_ratio_elasticflow"] or 0.0
+                met = study.objective == "deadlines"
+                shorter = 1 - (least if study.objective == "makespan" else ratio)
+                found[key] = f"{ratio:.2f}x" if met else percent(shorter, places=2)
+        return found
 
     def __str__(self) -> str:
         """A table for each study with its means beside the paper's."""

@@ -76,6 +76,11 @@ class Best:
         """Relative distance of the plan from the bound."""
         return 1 - self.lower_bound_s / self.step_s
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the limit of work ended the search: its gap is not small enough."""
+        return self.gap > GAP
+
 
 @dataclass(frozen=True, slots=True)
 class Row:

@@ -73,6 +73,11 @@ class Best:
         """Relative distance of the plan from the bound."""
         return None if self.step_s is None or not self.lower_bound_s else 1 - self.lower_bound_s / self.step_s
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the limit of work ended the search: its gap is not small enough."""
+        return self.gap is not None and self.gap > GAP
+
 
 def points(scalar: float) -> list[Point]:
     """All plans of the space, priced."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from taut.data.suggest import one_of
 from taut.errors import FieldError
+from taut.papers.compared import CUT_OFF, legend
 from taut.papers.vtrain import plans, sizes, space
 from taut.papers.vtrain.step import Plan
 from taut.sweeping.sweep import Told
@@ -40,6 +41,24 @@ class Study:
         three = [asdict(row) | _days(row) for row in self.table_three]
         found: dict[str, Any] = {"scalar": self.scalar, "price": self.price, "table_1": one, "table_3": three}
         return found | ({} if self.space is None else {"figure_10": asdict(self.space)})
+
+    @property
+    def figures(self) -> dict[str, str]:
+        """Ours by row of the paper (``taut.papers.rows``)."""
+        plans_of = {
+            f"table I: {row.published.whose} {degrees(row.published.plan)}": f"{row.rules_s:.2f} s"
+            for row in self.table_one
+        }
+        if self.table_three:
+            first, most = self.table_three[0], sizes.largest(list(self.table_three))
+            plans_of["table III: by its rules, 145.61 billion"] = f"{first.days(first.rules_s):.1f} days"
+            plans_of["section V-C: naive N of Chinchilla"] = f"{sizes.chinchilla()[0]:.1f}"
+            if most is not None:
+                marked = f"{most.parameters:.2f} billion" + (CUT_OFF if most.best and most.best.is_cut_off else "")
+                plans_of["table III: largest model in 30 days"] = marked
+        if self.space is not None:
+            plans_of["figures 10-11: plans of the design space"] = f"{len(self.space.points)} plans"
+        return plans_of
 
     def __str__(self) -> str:
         """Tables, with what they show."""
@@ -147,14 +166,22 @@ def _three(rows: Sequence[sizes.Row]) -> str:
         days = (f"{line.days:.0f}", f"{row.days(row.rules_s):.1f}", f"{row.days(row.ours.step_s):.1f}")
         found = ("-", "-", "-")
         if best is not None:
-            found = (degrees(best.plan), f"{row.days(best.step_s):.1f}", percent(best.gap, places=2))
+            found = (degrees(best.plan), f"{row.days(best.step_s):.1f}", _gap(best))
         lines.append((*size, degrees(line.plan), *days, _memory(row.ours.zero1_gib, row.ours.zero1_fits), *found))
     law = f"Chinchilla's law at the peak for {sizes.BUDGET_DAYS} days: N = {parameters:.1f}, T = {tokens:,.0f} billion"
     published = max(line.parameters for line in sizes.TABLE if line.days <= sizes.BUDGET_DAYS)
     ours = sizes.largest(list(rows))
     words = f"largest model in {sizes.BUDGET_DAYS} days: published {published:g} billion, "
-    words += "none by our prices" if ours is None else f"by our prices {ours.parameters:.2f} billion"
-    return "\n".join([head, "", text_table(lines), "", law, words])
+    words += (
+        "none by our prices" if ours is None else f"by our prices {ours.parameters:.2f} billion, gap {_gap(ours.best)}"
+    )
+    bests = [row.best for row in rows if row.best is not None]
+    return "\n".join([head, "", text_table(lines), "", law, words, *legend(best.is_cut_off for best in bests)])
+
+
+def _gap(best: sizes.Best | space.Best | None) -> str:
+    """The gap of a best plan, with a mark where a limit ended its search."""
+    return "-" if best is None else percent(best.gap, places=2) + (CUT_OFF if best.is_cut_off else "")
 
 
 def _space(found: Space) -> str:
@@ -170,5 +197,6 @@ def _space(found: Space) -> str:
     for each in found.best:
         plan = "-" if each.plan is None else degrees(each.plan)
         figures = ["-" if value is None else f"{value:.2f} s" for value in (each.step_s, each.lower_bound_s)]
-        best.append((f"{each.gpus:,}", plan, *figures, percent(each.gap, places=2) if each.plan else each.why_not[:60]))
-    return "\n".join([head, "", text_table(lines), "", text_table(best)])
+        best.append((f"{each.gpus:,}", plan, *figures, _gap(each) if each.plan else each.why_not[:60]))
+    marks = legend(each.is_cut_off for each in found.best)
+    return "\n".join([head, "", text_table(lines), "", text_table(best), *marks])

@@ -1,0 +1,91 @@
+"""Rows of the papers: states by the figures, recorded figures on their pages, and texts held to what is printed."""
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from taut.papers.published_rows import PAPERS
+from taut.papers.rows import PaperRow, PaperRows, State, figure
+
+ROOT = Path(__file__).parents[3]
+DATA = ROOT / "docs" / "results" / "data"
+INCLUDED = re.compile(r'^--8<-- "(?P<path>[^"]+)"$', re.MULTILINE)
+DECIMAL = re.compile(r"\d+\.\d+")
+
+each_paper = pytest.mark.parametrize("rows", PAPERS.values(), ids=list(PAPERS))
+
+
+def page(name: str) -> str:
+    """A page of docs with the files that it includes."""
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    return INCLUDED.sub(lambda found: (DATA / found["path"]).read_text(encoding="utf-8"), text)
+
+
+def row(published: str, ours: str, reason: str = "") -> PaperRow:
+    return PaperRow("table 1", "seconds", published, ours, "plan", "results/searches.md#amp", reason)
+
+
+def test_state_follows_from_the_figures() -> None:
+    """Within 5 % is reproduced, more differs; without ours a reason makes the difference."""
+    assert row("2.00 s", "2.09 s").state is State.REPRODUCED
+    assert row("2.00 s", "2.11 s", "why").state is State.DIFFERS
+    assert row("formula", "--option").state is State.REPRODUCED
+    assert row("2.00 s", "", "why").state is State.UNPUBLISHED
+    assert row("curve", "1.10x", "why").state is State.UNPUBLISHED
+    assert row("2.00 s", "").state is State.MISSING
+
+
+def test_figures_of_a_run_replace_recorded_ones() -> None:
+    """The row says that this run printed it; a dash is no figure."""
+    rows = PaperRows((row("2.00 s", "1.00 s", "why"),))
+    words = str(rows.with_figures({"table 1: seconds": "2.01 s*"}))
+    assert "2.01 s*" in words and "this run" in words and "1 reproduced" in words and "why" not in words
+    assert rows.with_figures({"table 1: seconds": "-"}).rows == rows.rows
+    assert figure("1,011 s") == 1011
+
+
+@each_paper
+def test_every_row_is_named_once_and_explained(rows: PaperRows) -> None:
+    """No key twice; what differs has a reason; pages and anchors exist."""
+    assert len({each.key for each in rows.rows}) == len(rows.rows)
+    for each in rows.rows:
+        assert each.state is not State.DIFFERS or each.reason, each.key
+        name, anchor = each.page.split("#")
+        heads = re.findall(r"^#+ (.*)$", page(name), re.MULTILINE)
+        assert anchor in {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}, each.key
+
+
+@each_paper
+def test_recorded_figures_stand_on_their_pages(rows: PaperRows) -> None:
+    """Where both sides have a figure, ours is the one of the page's last renewal."""
+    for each in rows.rows:
+        if figure(each.published) is not None and DECIMAL.search(each.ours):
+            assert each.ours.split(" ")[0] in page(each.page.split("#")[0]), each.key
+
+
+def test_texts_of_searches_agree_with_their_tables() -> None:
+    """Gains of HETHUB's rule and AMP's seconds are those of the tables above the text."""
+    text = " ".join(page("results/searches.md").split())
+    shares = re.findall(r"^.*% .*$|^.*%.*$", (DATA / "searches/hethub.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    gains = [float(rule) / float(even) - 1 for even, rule in (re.findall(r"([\d.]+)%", line)[-4:-2] for line in shares)]
+    assert f"{gains[0]:.0%}".replace("%", " %") == f"{gains[1]:.0%}".replace("%", " %")
+    said = "by {:.0f} % on 96 and on 768 devices, by {:.1f} % for Nvidia and A, and by {:.0f} % for AMD and B. "
+    said += "For AMD and C they gain {:.2f} %"
+    assert said.format(*(100 * gains[place] for place in (0, 2, 3, 4))) in text
+    for file in ("amp.txt", "amp-profile.txt"):
+        printed = (DATA / "searches" / file).read_text(encoding="utf-8")
+        line = next(line for line in printed.splitlines() if line.startswith("het_cluster") and line.count(" s") > 4)
+        _, megatron, _, amp, *_ = re.findall(r"([\d.]+) s", line)
+        assert f"{megatron} s" in text and f"{amp} s" in text
+
+
+@pytest.mark.parametrize("name", ["amp", "vtrain", "hethub", "pipette"])
+def test_texts_of_notebooks_agree_with_their_outputs(name: str) -> None:
+    """Every decimal of a text is printed by a cell of the notebook."""
+    cells = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4).cells
+    printed = "".join(output.get("text", "") for cell in cells if cell.cell_type == "code" for output in cell.outputs)
+    for cell in cells:
+        if cell.cell_type == "markdown":
+            assert not [each for each in DECIMAL.findall(cell.source) if each not in printed], cell.source
