@@ -1,6 +1,7 @@
 """``taut compare``: what runs today beside the best plan, or two plans side by side."""
 
 import json
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,8 +20,8 @@ def compare_command(
     current: Annotated[
         str,
         typer.Option(
-            help="What runs today: tp=8,pp=4,micro_batch=1 and so on, layers=7|8|8|9 or even; or flags of Megatron-LM "
-            "or torchtitan in quotes; or a file of them, torchtitan's .toml or DeepSpeed's .json, and more values."
+            help="What runs today: tp=8,pp=4,micro_batch=1 and so on, layers=7|8|8|9 or even; or a launcher's flags or "
+            "overrides in quotes; or its start script, .toml, .yaml, .py or .json, and more values."
         ),
     ] = "",
     as_json: JsonFlag = False,
@@ -32,9 +33,16 @@ def compare_command(
         return
     if not current:
         raise DataError("--current: missing, expected what runs today, such as tp=8,pp=4,micro_batch=1")
-    values = _settings(current)
-    options = {"global_batch": values.pop("global_batch", None)} | options
-    if options["global_batch"] is None:
+    values, stated, named = _settings(current, model, cluster)
+    stated |= {"global_batch": batch} if (batch := values.pop("global_batch", None)) is not None else {}
+    for name in stated.keys() & options.keys():
+        if stated[name] != options[name]:
+            flag = f"--{name.replace('_', '-')} {options[name]}"
+            named = (*named, f"{flag}: --current states {stated[name]}, {options[name]} is priced")
+    options = stated | options
+    for words in named:
+        warnings.warn(f"--current: {words}", UserWarning, stacklevel=2)
+    if options.get("global_batch") is None:
         raise DataError("--global-batch: missing, expected the sequences per step")
     from taut.commands.progress import progress_lines
     from taut.comparison.compare import compare
@@ -46,16 +54,26 @@ def compare_command(
     typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
 
 
-def _settings(current: str) -> dict[str, Any]:
-    """Values as they are stated, or of a launcher's flags or file; what stands after a file comes before it."""
-    from taut.exports.readers import settings_of_file, settings_of_flags
+def _settings(current: str, model: str, cluster: str) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
+    """
+    Values as they are stated, or of a launcher's words or file; what stands after a file comes before it.
 
-    if current.lstrip().startswith("-"):
-        return settings_of_flags(current)
+    Beside the values: options of the request that the words state, and what nothing prices.
+    """
     first, _, more = current.partition(",")
-    if "=" in first or not (Path(first).suffix or Path(first).exists()):
-        return parse_fix([current], "--current")
-    return settings_of_file(Path(first)) | parse_fix([more], "--current")
+    is_text = current.lstrip().startswith("-") or "--" in current or ("=" in first and " " in current.strip())
+    if not is_text and ("=" in first or not (Path(first).suffix or Path(first).exists())):
+        return parse_fix([current], "--current"), {}, ()
+    from taut.data.load import load_cluster, load_model
+    from taut.launchers.read import launch_of_file, launch_of_text
+    from taut.launchers.settings import Run
+
+    run = Run(load_model(model), load_cluster(cluster).num_devices)
+    if is_text:
+        return launch_of_text(current, run)
+    beside = parse_fix([more], "--current")
+    launch = launch_of_file(Path(first), run, beside)
+    return launch.values | beside, launch.options, launch.named
 
 
 def _two_plans(one: str, other: str, options: dict[str, Any], *, as_json: bool) -> None:

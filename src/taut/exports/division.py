@@ -122,25 +122,28 @@ def _ends_that_count(layers: tuple[int, ...]) -> tuple[str, ...]:
     return ()
 
 
-def stated_division(flags: Mapping[str, str | None], pp: int) -> tuple[int, tuple[int, ...]]:
+def stated_division(flags: Mapping[str, str | None], pp: int, total: int = 0) -> tuple[int, tuple[int, ...]]:
     """
     Chunks of a stage, and layers of every chunk where flags make them uneven.
 
-    Raises ``DataError`` if a value is no number or no layout, or chunks do not divide the layers.
+    ``total``: layers of the model where the flags do not state them, 0 where nothing does. Raises ``DataError`` if a
+    value is no number or no layout, or chunks do not divide the layers.
     """
     if layout := flags.get(LAYOUT):
         layers = layers_of(layout)
         if len(layers) % pp:
             raise DataError(f"{LAYOUT} {layout}: {len(layers)} chunks, expected a multiple of {pp} stages")
         return len(layers) // pp, layers
-    total = count(flags, "--num-layers") if {CHUNK, FIRST, LAST, EMBEDDING, LOSS} & set(flags) else 0
+    total = count(flags, "--num-layers") if "--num-layers" in flags else total
+    if not total and (asking := {CHUNK, FIRST, LAST, EMBEDDING, LOSS} & set(flags)):
+        raise DataError(f"{min(asking)}: expected --num-layers with it")
+    vpp, ends = count(flags, CHUNKS), (EMBEDDING in flags) + (LOSS in flags)
     if CHUNK in flags:
         each = count(flags, CHUNK)
-        if total % (pp * each):
-            raise DataError(f"{CHUNK} {each}: expected a divisor of {total} layers over {pp} stages")
-        return total // (pp * each), ()
-    vpp = count(flags, CHUNKS)
-    return vpp, tuple(_uneven(flags, pp, vpp, total)) if total else ()
+        if (total + ends) % (pp * each):
+            raise DataError(f"{CHUNK} {each}: expected a divisor of {total + ends} layers over {pp} stages")
+        vpp = (total + ends) // (pp * each)
+    return vpp, tuple(_uneven(flags, pp, vpp, total)) if {FIRST, LAST, EMBEDDING, LOSS} & set(flags) else ()
 
 
 def _uneven(flags: Mapping[str, str | None], pp: int, vpp: int, total: int) -> Iterator[int]:
@@ -158,7 +161,7 @@ def _uneven(flags: Mapping[str, str | None], pp: int, vpp: int, total: int) -> I
     yield from (layers // vpp for _ in range(vpp) for layers in by_rank)
 
 
-def _own_ends(flags: Mapping[str, str | None], pp: int, total: int) -> tuple[int, ...]:
+def _own_ends(flags: Mapping[str, str | None], pp: int, total: int = 0) -> tuple[int, ...]:
     """Layers of ranks where the first or last one has a number of its own, and the others share the rest."""
     own = [count(flags, flag) if flag in flags else None for flag in (FIRST, LAST)]
     middle = pp - sum(size is not None for size in own)

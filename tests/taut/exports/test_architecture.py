@@ -19,8 +19,8 @@ from taut.exports.job import ExportError, Job
 from taut.exports.megatron import flags_text, megatron_flags
 from taut.exports.megatron_bridge import RECIPE, bridge_settings
 from taut.exports.nearest import nearest_plan
-from taut.exports.readers import settings_of_flags
 from taut.exports.torchtitan import torchtitan_files
+from taut.launchers.read import launch_of_text
 from taut.planning.proof import proof
 from taut.planning.request import PlanRequest
 from tests.support.launches import in_order, model_with_experts, small_cluster
@@ -76,9 +76,9 @@ def test_the_format_of_scores_is_exported_and_read_back() -> None:
     stated, plain = planned(moe_router_dtype="fp32"), planned()
     assert megatron_flags(stated)["--moe-router-dtype"] == "fp32"
     assert bridge_settings(stated)["model.moe_router_dtype"] == "fp32"
-    assert settings_of_flags(flags_text(megatron_flags(stated)))["moe_router_dtype"] == "fp32"
+    assert launch_of_text(flags_text(megatron_flags(stated))).values["moe_router_dtype"] == "fp32"
     assert "--moe-router-dtype" not in megatron_flags(plain)
-    assert "moe_router_dtype" not in settings_of_flags(flags_text(megatron_flags(plain)))
+    assert "moe_router_dtype" not in launch_of_text(flags_text(megatron_flags(plain))).values
     with pytest.raises(FieldError, match="moe_router_dtype: bf16, expected one of fp32, fp64"):
         planned(moe_router_dtype="bf16")
 
@@ -111,7 +111,7 @@ def test_overlap_is_exported_where_the_plan_hides_exchanges() -> None:
 def test_flags_are_read_as_the_plan_that_wrote_them(options: dict[str, Any]) -> None:
     """Exported flags, read back and priced as what runs today, cost what the plan says."""
     job = planned(**options)
-    values = settings_of_flags(flags_text(megatron_flags(job)))
+    values = launch_of_text(flags_text(megatron_flags(job))).values
     wanted = {name: value for name, value in options.items() if name != "fix"}
     assert {name: values.get(name) for name in wanted} == wanted
     request = PlanRequest(
@@ -131,7 +131,7 @@ def test_groups_of_a_router_are_exported_and_read_back() -> None:
     flags = megatron_flags(job)
     assert (flags["--moe-router-num-groups"], flags["--moe-router-group-topk"]) == ("4", "2")
     assert "--moe-router-num-groups" not in megatron_flags(planned())
-    values = settings_of_flags(flags_text(flags))
+    values = launch_of_text(flags_text(flags)).values
     batch = values.pop("global_batch")
     requests = [PlanRequest(each, small_cluster(), global_batch=batch) for each in (model, MODEL)]
     assert priced_as_is(requests[0], current_of(values)).seconds == pytest.approx(job.plan.step_time_s, rel=1e-12)
@@ -199,10 +199,10 @@ def test_torchtitan_gathers_no_tokens() -> None:
 def test_what_a_line_does_not_say_of_the_dispatcher_is_megatrons_default() -> None:
     """A gather of all tokens where it names none; of others those that have no price are refused."""
     flags = "--micro-batch-size 1 --num-experts 8 --expert-model-parallel-size 2"
-    assert settings_of_flags(flags)["moe_token_dispatcher"] == "allgather"
-    assert "moe_token_dispatcher" not in settings_of_flags("--micro-batch-size 1 --num-experts 8")
+    assert launch_of_text(flags).values["moe_token_dispatcher"] == "allgather"
+    assert "moe_token_dispatcher" not in launch_of_text("--micro-batch-size 1 --num-experts 8").values
     with pytest.raises(DataError, match="alltoall_seq: expected one of flex, alltoall, allgather"):
-        settings_of_flags(f"{flags} --moe-token-dispatcher-type alltoall_seq")
+        launch_of_text(f"{flags} --moe-token-dispatcher-type alltoall_seq")
 
 
 @pytest.mark.parametrize("recompute", ["none", "full"])
@@ -230,7 +230,7 @@ def test_communication_of_tensor_ranks_beside_products_is_switched_on_where_pric
     assert ("--tp-comm-overlap" in megatron_flags(job)) == assumed
     assert bridge_settings(job).get("comm_overlap.tp_comm_overlap", False) == assumed
     assert ("its runs had tp-comm-overlap" in "\n".join(proof(plan.typed))) == assumed
-    again = settings_of_flags(flags_text(megatron_flags(job)))
+    again = launch_of_text(flags_text(megatron_flags(job))).values
     assert (again["tp"], again["sequence_parallel"]) == (tensor, tensor > 1)
     assert "--tp-comm-overlap" not in megatron_flags(planned(fix={"tp": 2, "etp": 1}))
 

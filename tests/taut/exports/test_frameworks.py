@@ -17,9 +17,13 @@ from taut.exports.flagscale import flagscale_config, flagscale_files
 from taut.exports.job import ExportError, Job
 from taut.exports.megatron import flags_text, megatron_flags
 from taut.exports.megatron_bridge import bridge_files, bridge_settings
-from taut.exports.readers import deepspeed_values, module_fields, settings_of_flags, torchtitan_values
 from taut.exports.torchtitan import parallelism, schedule_csv, torchtitan_files
 from taut.formulations.schedules.plan_orders import passes_of
+from taut.launchers.deepspeed import deepspeed_launch
+from taut.launchers.modules import module_fields
+from taut.launchers.read import launch_of_file, launch_of_text
+from taut.launchers.settings import Run
+from taut.launchers.torchtitan import torchtitan_launch
 from taut.schedules.torch_csv import read_torch_csv
 from taut.solver.certificate.document import strategy_of
 from tests.support.launches import (
@@ -69,7 +73,7 @@ def test_megatrons_flags_are_read_back(made: Made) -> None:
     """Degrees, schedule, sharding, recompute, batch, and layers of the chunks."""
     job = made()
     text = flags_text(megatron_flags(job))
-    found = settings_of_flags(text)
+    found = launch_of_text(text).values
     wanted = said(job, *KNOWN, "vpp", *(["cp_comm"] if job.strategy.cp > 1 else []))
     assert {name: found[name] for name in wanted} == wanted
     if not job.is_even:
@@ -79,12 +83,28 @@ def test_megatrons_flags_are_read_back(made: Made) -> None:
         assert found["copies"] == 2
 
 
+@pytest.mark.parametrize("made", MEGATRON.values(), ids=MEGATRON)
+def test_what_is_written_is_read(made: Made, tmp_path: Path) -> None:
+    """Flags, recipe, overrides and the configuration for FlagScale of a plan say the same."""
+    job = made()
+    texts = {"megatron.txt": flags_text(megatron_flags(job)), **bridge_files(job), **flagscale_files(job)}
+    texts.pop("hostfile", None)
+    wanted = said(job, *KNOWN, "vpp", *(["cp_comm"] if job.strategy.cp > 1 else []))
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        launch = launch_of_file(tmp_path / name, Run(job.model, len(job.devices)))
+        found = {"recompute": "none", **launch.values}
+        assert {field: found[field] for field in wanted} == wanted, name
+        assert found.get("layers", "even") == ("even" if job.is_even else "|".join(map(str, job.layers))), name
+        assert launch.options.get("seq") == job.sequence, name
+
+
 def test_end_chunks_without_layers_are_stated() -> None:
     """Embedding and loss alone: Megatron-LM's layout, which is read back, and torchtitan's modules."""
     job = divided(launched(stack="torchtitan", pp=2, tp=2, micro_batch=1, schedule="interleaved-1f1b"), (0, 6, 7, 0))
     flags = megatron_flags(job)
     assert flags["--pipeline-model-parallel-layout"] == "E|t*6|t*7|L"
-    assert settings_of_flags(flags_text(flags))["layers"] == "0|6|7|0"
+    assert launch_of_text(flags_text(flags)).values["layers"] == "0|6|7|0"
     names: dict[str, Any] = {}
     text = torchtitan_files(job)["taut_plan.py"].replace("from torchtitan", "# from torchtitan")
     exec(text.split("def base()")[0] + "def modules" + text.split("def modules")[1].split("def taut_plan")[0], names)
@@ -148,7 +168,7 @@ TORCHTITAN: dict[str, Made] = {
 def test_torchtitans_function_is_read_back(made: Made) -> None:
     """The module's dictionaries hold degrees, schedule, sharding, recompute, batch, and layers of the chunks."""
     job = made()
-    found = torchtitan_values(module_fields(torchtitan_files(job)["taut_plan.py"]))
+    found = torchtitan_launch(module_fields(torchtitan_files(job)["taut_plan.py"]), Run()).values
     wanted = said(job, *KNOWN, "ep")
     assert {name: found[name] for name in wanted} == wanted
     if len(job.layers) > 1:
@@ -164,7 +184,10 @@ def test_torchtitans_expert_ranks_are_read_back() -> None:
     fixed = {"pp": 1, "tp": 2, "ep": 8, "etp": 1, "micro_batch": 1, "zero": 3, "recompute": "none"}
     job = launched_on(small_cluster(), model_with_experts(8), **fixed)
     files, wanted = torchtitan_files(job), said(job, *KNOWN, "ep", "etp")
-    for found in (torchtitan_values(module_fields(files["taut_plan.py"])), settings_of_flags(files["flags-0.3.0.txt"])):
+    for found in (
+        torchtitan_launch(module_fields(files["taut_plan.py"]), Run()).values,
+        launch_of_text(files["flags-0.3.0.txt"]).values,
+    ):
         assert {name: found[name] for name in wanted} == wanted
     assert 'moe_comm_backend="deepep"' in files["taut_plan.py"]
 
@@ -184,7 +207,7 @@ def test_expert_ranks_that_torchtitan_has_not_are_refused(changes: dict[str, Any
 def test_torchtitans_flags_are_read_back(made: Made) -> None:
     """The same from flags of version 0.3.0, which do not hold the layers."""
     job = made()
-    found, wanted = settings_of_flags(torchtitan_files(job)["flags-0.3.0.txt"]), said(job, *KNOWN)
+    found, wanted = launch_of_text(torchtitan_files(job)["flags-0.3.0.txt"]).values, said(job, *KNOWN)
     assert {name: found[name] for name in wanted} == wanted
 
 
@@ -222,7 +245,11 @@ def test_deepspeeds_files_are_read_back() -> None:
     job = in_order(launched(stack="deepspeed", hosts=("alpha", "beta"), pp=4, tp=1, micro_batch=1, recompute="full"))
     files = deepspeed_files(job)
     config, chosen = json.loads(files["ds_config.json"]), job.strategy
-    assert deepspeed_values(config, "a file") == {"micro_batch": 1, "global_batch": 16, "zero": chosen.zero}
+    assert deepspeed_launch(config, "a file", Run(), {}).values == {
+        "micro_batch": 1,
+        "global_batch": 16,
+        "zero": chosen.zero,
+    }
     assert config["gradient_accumulation_steps"] * chosen.dp == 16
     names: dict[str, Any] = {}
     exec(files["taut_stages.py"], names)
@@ -286,7 +313,7 @@ def test_modules_of_recompute_are_written_and_read_back() -> None:
     flags = megatron_flags(job)
     assert flags["--recompute-modules"] == "layernorm moe_act"
     assert bridge_settings(job)["model.recompute_modules"] == ["layernorm", "moe_act"]
-    assert settings_of_flags(flags_text(flags))["recompute_modules"] == "layernorm+moe_act"
+    assert launch_of_text(flags_text(flags)).values["recompute_modules"] == "layernorm+moe_act"
     alone = launched_on(small_cluster(), model, **fixed, recompute_modules="core_attn")
     assert "--recompute-modules" not in megatron_flags(alone)
 
@@ -304,7 +331,7 @@ def test_expert_degrees_are_written_and_read_back(degrees: dict[str, int]) -> No
     assert flags["--expert-tensor-parallel-size"] == str(etp)
     assert settings["model.expert_model_parallel_size"] == degrees["ep"]
     assert settings["model.expert_tensor_parallel_size"] == etp
-    found = settings_of_flags(flags_text(flags))
+    found = launch_of_text(flags_text(flags)).values
     assert {name: found[name] for name in degrees} == degrees
     if degrees["ep"] > 1:
         with pytest.raises(ExportError, match=r"expert ranks \(ep=.*, which torchtitan has not"):
@@ -331,7 +358,7 @@ def test_states_on_hosts_are_written_and_read_back(fraction: float) -> None:
     flags = megatron_flags(job)
     assert flags["--optimizer-offload-fraction"] == f"{fraction:g}"
     assert {"--optimizer-cpu-offload", "--use-precision-aware-optimizer", "--use-distributed-optimizer"} <= set(flags)
-    assert settings_of_flags(flags_text(flags))["optimizer_offload_fraction"] == fraction
+    assert launch_of_text(flags_text(flags)).values["optimizer_offload_fraction"] == fraction
     assert bridge_settings(job)["optimizer.optimizer_offload_fraction"] == fraction
     assert flagscale_config(job)["system"]["optimizer_offload_fraction"] == fraction
     assert "--optimizer-cpu-offload" not in megatron_flags(offloaded(0.0, **OFFLOADABLE))
@@ -343,7 +370,7 @@ def test_deepspeed_has_states_on_hosts_beside_zero() -> None:
         job = offloaded(fraction, pp=1, tp=1, micro_batch=1, zero=zero, recompute="none")
         config = json.loads(deepspeed_files(job)["ds_config.json"])
         assert config["zero_optimization"]["stage"] == zero
-        assert deepspeed_values(config, "a file")["optimizer_offload_fraction"] == fraction
+        assert deepspeed_launch(config, "a file", Run(), {}).values["optimizer_offload_fraction"] == fraction
     with pytest.raises(ExportError, match="a part of the optimizer states in the host's memory beside ZeRO-2"):
         deepspeed_files(offloaded(0.5, pp=1, tp=1, micro_batch=1, zero=2, recompute="none"))
 

@@ -9,7 +9,8 @@ import taut
 from taut.errors import FieldError
 from taut.exports.deepspeed import deepspeed_files
 from taut.exports.job import ExportError, Job
-from taut.exports.readers import deepspeed_values
+from taut.launchers.deepspeed import deepspeed_launch
+from taut.launchers.settings import Run
 
 SHAPE = {"layers": 8, "hidden": 1024, "heads": 16, "ffn_hidden": 4096, "seq": 2048, "vocab": 32000}
 MODEL = taut.ModelSpec.parse({"name": "row", **SHAPE}, "row")
@@ -61,7 +62,7 @@ def test_a_plan_has_less_and_is_written_read_back_and_predicted() -> None:
     assert plain.predicted.memory_bytes[0] - plan.predicted.memory_bytes[0] == (4 * 2 - 2) * 8 * 2**20
     config = json.loads(deepspeed_files(Job(plan))["ds_config.json"])
     assert config["activation_checkpointing"] == {"cpu_checkpointing": True}
-    read = deepspeed_values(config, "a file")
+    read = deepspeed_launch(config, "a file", Run(), {}).values
     assert (read["activation_offload_fraction"], read["recompute"]) == (1.0, "full")
     assert "activation_checkpointing" not in json.loads(deepspeed_files(Job(plain))["ds_config.json"])
     row = {"gpu": "a100", "n_gpus": 8, "global_batch": 32, **SHAPE, **fixed, "stages": stages, "stack": "deepspeed"}

@@ -11,7 +11,7 @@ from taut.exports.export import environment
 from taut.exports.job import Job
 from taut.exports.megatron import megatron_flags
 from taut.exports.megatron_bridge import bridge_settings
-from taut.exports.readers import settings_of_flags
+from taut.launchers.read import launch_of_text
 
 EXPERTS = {"num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 1024}
 SHAPE = {"layers": 6, "hidden": 1024, "heads": 16, "ffn_hidden": 4096, "seq": 2048, "vocab": 32000, "gated_mlp": True}
@@ -85,7 +85,7 @@ def test_a_plan_has_less_and_is_written_read_back_and_predicted() -> None:
     assert settings["model.fine_grained_activation_offloading"] is True
     assert environment(job)["NVTE_CPU_OFFLOAD_V1"] == "1" and "NVTE_CPU_OFFLOAD_V1" not in environment(Job(plain))
     text = " ".join(name if value is None else f"{name} {value}" for name, value in flags.items())
-    read = settings_of_flags(text)
+    read = launch_of_text(text).values
     assert (read["offload_modules"], read["activation_offload_fraction"]) == (MODULES, 1.0)
     request = taut.PlanRequest(MODEL, "dgx-h100:2", global_batch=32)
     current = current_of({name: value for name, value in read.items() if name != "global_batch"})

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from taut.errors import DataError
-from taut.exports.readers import settings_of_file, settings_of_flags
+from taut.launchers.read import launch_of_file, launch_of_text
 
 PRETRAIN = r"""
 torchrun --nproc-per-node 8 pretrain_gpt.py \
@@ -21,7 +21,7 @@ torchrun --nproc-per-node 8 pretrain_gpt.py \
 
 def test_a_command_line_of_megatron() -> None:
     """GPT-3 175B: 96 layers over 16 stages are 6 each, in chunks of 2: three chunks."""
-    assert settings_of_flags(PRETRAIN) == {
+    assert launch_of_text(PRETRAIN).values == {
         "tp": 8, "pp": 16, "cp": 1, "micro_batch": 1, "vpp": 3, "schedule": "interleaved-1f1b",
         "sequence_parallel": True, "zero": 1, "ep": 1, "recompute": "selective", "global_batch": 1536,
     }  # fmt: skip
@@ -65,7 +65,7 @@ def test_a_command_line_of_megatron() -> None:
 )
 def test_flags_by_hand(flags: str, name: str, value: Any) -> None:
     """Each flag that says something of the strategy."""
-    assert settings_of_flags(flags)[name] == value
+    assert launch_of_text(flags).values[name] == value
 
 
 def test_files_are_told_apart(tmp_path: Path) -> None:
@@ -74,10 +74,10 @@ def test_files_are_told_apart(tmp_path: Path) -> None:
     given = {"train_micro_batch_size_per_gpu": 4, "train_batch_size": 64, "zero_optimization": {"stage": 2}}
     (tmp_path / "b.json").write_text(json.dumps(given))
     (tmp_path / "run.sh").write_text(PRETRAIN)
-    assert settings_of_file(tmp_path / "a.toml")["tp"] == 4
-    assert settings_of_file(tmp_path / "a.toml")["micro_batch"] == 2
-    assert settings_of_file(tmp_path / "b.json") == {"micro_batch": 4, "global_batch": 64, "zero": 2}
-    assert settings_of_file(tmp_path / "run.sh")["pp"] == 16
+    assert launch_of_file(tmp_path / "a.toml").values["tp"] == 4
+    assert launch_of_file(tmp_path / "a.toml").values["micro_batch"] == 2
+    assert launch_of_file(tmp_path / "b.json").values == {"micro_batch": 4, "global_batch": 64, "zero": 2}
+    assert launch_of_file(tmp_path / "run.sh").values["pp"] == 16
 
 
 WRONG = {
@@ -135,5 +135,5 @@ def test_wrong_settings_are_one_line(name: str, tmp_path: Path) -> None:
     text, words = WRONG[name]
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError) as refusal:
-        settings_of_file(tmp_path / name)
+        launch_of_file(tmp_path / name)
     assert words in str(refusal.value) and name in str(refusal.value) and "\n" not in str(refusal.value)

@@ -1,0 +1,321 @@
+"""
+Megatron-LM's words as values of a configuration: flags, however their launcher writes them.
+
+What is not written is Megatron-LM's default: degrees of 1, experts on all tensor ranks, a gather of all tokens of
+expert ranks, no distributed optimizer, no recompute, even stages. Of every flag one of these holds:
+
+- it is read;
+- it says nothing of memory and time (data, learning rate, logs, checkpoints: ``SILENT``);
+- it states the model's shape, and is named where the model has another;
+- it is named, as something that nothing prices.
+
+Where the model is known the line is held to Megatron-LM's own rules (``taut.launchers.megatron_rules``).
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain, takewhile
+from typing import Any
+
+from taut.errors import DataError
+from taut.exports.architecture import FEATURES, FORMAT, GROUPS, OVERLAP, SCORES, TYPE, Flags, stated_dispatch
+from taut.exports.division import CHUNK, CHUNKS, EMBEDDING, FIRST, LAST, LAYOUT, LOSS, count, stated_division
+from taut.launchers.megatron_rules import broken, layers_in
+from taut.launchers.settings import Launch, Run
+
+COUNTS = {
+    "tp": "--tensor-model-parallel-size",
+    "pp": "--pipeline-model-parallel-size",
+    "cp": "--context-parallel-size",
+    "micro_batch": "--micro-batch-size",
+}
+STRATEGY, COPIES = "--data-parallel-sharding-strategy", "--num-distributed-optimizer-instances"
+OFFLOAD = "--optimizer-offload-fraction"
+LAYERS_ON_HOSTS = "--cpu-offloading-num-layers"
+MODULES, ON_HOSTS = "--recompute-modules", "--offload-modules"
+CONTEXTS, SIZES = "--cp-comm-type", "--hierarchical-context-parallel-sizes"
+SEVERAL = (MODULES, ON_HOSTS, CONTEXTS, SIZES)
+"""Flags of several values."""
+CHECKPOINTS, DIVIDED = "--checkpoint-in-cpu", "--partition-activations"
+"""Megatron-DeepSpeed's flags for inputs of recomputed layers."""
+FINE_GRAINED, SHARE = "--fine-grained-activation-offloading", "--activation-offload-fraction"
+SHARDS = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+SHARDING = {"--use-distributed-optimizer", "--use-megatron-fsdp", "--use-custom-fsdp", "--use-torch-fsdp2"}
+RECIPES = {"tensorwise": "fp8", "delayed": "fp8", "blockwise": "fp8-blockwise", "mxfp8": "mxfp8"}
+"""Precisions by the recipe of fp8."""
+KINDS, METHOD, EACH = "--recompute-granularity", "--recompute-method", "--recompute-num-layers"
+READ = {
+    *COUNTS.values(), STRATEGY, COPIES, OFFLOAD, LAYERS_ON_HOSTS, *SEVERAL, CHECKPOINTS, DIVIDED, FINE_GRAINED, SHARE,
+    KINDS, METHOD, EACH, TYPE, FORMAT, SCORES, OVERLAP, *GROUPS.values(), LAYOUT, CHUNK, CHUNKS, FIRST, LAST, EMBEDDING,
+    LOSS, "--global-batch-size", "--sequence-parallel", "--use-distributed-optimizer", "--use-megatron-fsdp",
+    "--use-custom-fsdp", "--use-torch-fsdp2", "--torch-fsdp2-no-reshard-after-forward", "--expert-model-parallel-size",
+    "--expert-tensor-parallel-size", "--recompute-activations", "--optimizer-cpu-offload", "--seq-length", "--bf16",
+    "--fp16", "--fp8-format", "--fp8-recipe", "--fp4-format", "--grad-reduce-in-bf16", "--mtp-num-layers",
+    "--accumulate-allreduce-grads-in-fp32", "--num-layers", "--deepspeed-activation-checkpointing", "--nnodes",
+    "--nproc-per-node", "--world-size",
+}  # fmt: skip
+MEASURED = {
+    "--tp-comm-overlap", "--overlap-grad-reduce", "--overlap-param-gather", *chain.from_iterable(FEATURES.values()),
+}  # fmt: skip
+"""Flags of what a calibration's runs had, whose part in the price cannot be told apart."""
+SILENT = re.compile(
+    r"--(no-)?(data|dataset|train|valid|test|tokenizer|vocab|merge|split|lr|min-lr|decoupled|weight-decay|adam|clip-grad|"
+    r"init-method|seed|exit|log|tensorboard|wandb|save|load|ckpt|dist-ckpt|use-dist-ckpt|auto-detect-ckpt|async-save|"
+    r"eval|distributed-(backend|timeout)|num-workers|hidden-dropout|attention-dropout|norm-epsilon|normalization|"
+    r"layernorm|position|max-position|rotary|rope|use-rotary|use-rope|swiglu|disable-bias|add-qkv|add-bias|untie|"
+    r"make-vocab|use-mcore|use-flash|use-legacy|transformer-impl|attention-backend|attention-softmax|masked|bias-|"
+    r"gradient-accumulation-fusion|persist|mock|finetune|manual-gc|one-logger|timing|profile|nsys|use-pytorch|override|"
+    r"loss-scale|initial-loss|hysteresis|qk-layernorm|group-query|window-|multi-latent|q-lora|kv-lora|qk-head|qk-pos|"
+    r"v-head|mscale|moe-router-(load|score|bias|pre|topk-scaling|enable|num|group|topk-limited)|moe-aux|moe-z|"
+    r"moe-grouped-gemm|moe-layer-freq|reset-|eod-|sft|check-|create-attention|mmap|use-tp-pp-dp|tokens|model-name|"
+    r"hf-|checkpoint$|use-checkpoint-args|exp-name|spec$|micro-batch-rampup|(master|rdzv|node|local|standalone|tee|"
+    r"role|max-restarts|rank|start-method)|print|ddp-timeout|te-|enable-one|mtp-loss|squared-relu|cross-entropy)"
+)
+"""Flags that say nothing of memory and time, or of the model's shape."""
+SHAPE = {
+    "--num-layers": "layers",
+    "--hidden-size": "hidden",
+    "--num-attention-heads": "heads",
+    "--num-query-groups": "kv_heads",
+    "--ffn-hidden-size": "ffn",
+    "--kv-channels": "",
+    "--num-experts": "num_experts",
+    "--moe-router-topk": "experts_per_token",
+    "--moe-ffn-hidden-size": "expert_ffn_hidden",
+    "--moe-shared-expert-intermediate-size": "shared_ffn_hidden",
+}
+"""Flags of the model's shape, by the field that says the same."""
+TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "none": False, "null": False}
+SWITCHES = {
+    "--sequence-parallel", "--use-distributed-optimizer", "--use-megatron-fsdp", "--use-custom-fsdp", "--bf16",
+    "--fp16", "--use-torch-fsdp2", "--recompute-activations", "--optimizer-cpu-offload", "--grad-reduce-in-bf16",
+    EMBEDDING, LOSS, "--accumulate-allreduce-grads-in-fp32", FINE_GRAINED, CHECKPOINTS, DIVIDED, OVERLAP,
+    "--overlap-grad-reduce", "--overlap-param-gather", "--tp-comm-overlap", "--use-precision-aware-optimizer",
+    "--moe-shared-expert-overlap", "--multi-latent-attention", "--group-query-attention", "--cpu-offloading",
+}  # fmt: skip
+"""Flags without a value, which some launchers write with one."""
+
+
+def flags_of(words: list[str]) -> Flags:
+    """
+    Flags and their values of a command's words, ``--name value``, ``--name=value`` or ``--na_me value``.
+
+    Of a flag twice the last counts. A switch with a value of no is left out.
+    """
+    found: Flags = {}
+    for place, word in enumerate(words):
+        if not word.startswith("--"):
+            continue
+        name, equals, value = word.partition("=")
+        name = name.replace("_", "-")
+        after = words[place + 1] if place + 1 < len(words) else "--"
+        if name in SEVERAL and not equals:
+            after = " ".join(takewhile(lambda word: not word.startswith("--"), words[place + 1 :])) or "--"
+        stated = value if equals else None if after.startswith("--") else after
+        found.pop(name, None)
+        if name not in SWITCHES:
+            found[name] = stated
+        elif TRUTHS.get(str(stated).lower(), True) or stated is None:
+            found[name] = None
+    return found
+
+
+def megatron_launch(flags: Mapping[str, str | None], run: Run, stated: Collection[str] | None = None) -> Launch:
+    """
+    What flags say of a run.
+
+    ``flags``: flags and their values; ``run``: what they are compared with; ``stated``: flags that the
+    words state, on or off, where a recipe states the others: sharding and recompute then stay open; without it what is
+    not written is Megatron-LM's default. Raises
+    ``DataError`` if a value is no number or no layout, a rule of Megatron-LM is broken, or weights leave the devices.
+    """
+    _check_weights(flags)
+    if run.model is not None and (rule := next(broken(flags, run), None)):
+        raise DataError(f"Megatron-LM refuses it: {rule}")
+    values = megatron_values(flags, run)
+    if stated is not None:
+        open_ones = {"zero": SHARDING, "recompute": {KINDS, "--recompute-activations"}}
+        values = {
+            name: value for name, value in values.items() if name not in open_ones or open_ones[name] & set(stated)
+        }
+    return Launch(values, _options(flags), tuple(_named(flags, run)))
+
+
+def megatron_values(flags: Mapping[str, str | None], run: Run) -> dict[str, Any]:
+    """
+    What flags say of the strategy.
+
+    Returns values that ``taut.plan`` may fix, ``layers`` of the stages, ``copies`` of what is sharded, ``recompute``,
+    groups of the router, and ``global_batch``. Raises ``DataError`` if a value is no number or no layout, or chunks do
+    not divide the layers.
+    """
+    values: dict[str, Any] = {name: count(flags, flag) for name, flag in COUNTS.items()}
+    total = layers_in(flags, run)
+    chunks, layers = stated_division(flags, values["pp"], total)
+    values |= {"vpp": chunks, "schedule": "interleaved-1f1b" if chunks > 1 else "1f1b"}
+    if values["cp"] > 1:
+        values["cp_comm"] = _context_kind(flags)
+    values |= {"sequence_parallel": "--sequence-parallel" in flags and values["tp"] > 1, "zero": _zero(flags)}
+    if values["zero"] and (copies := count(flags, COPIES)) > 1:
+        values["copies"] = copies
+    values["ep"] = count(flags, "--expert-model-parallel-size")
+    if values["ep"] > 1:
+        values["etp"] = count(flags, "--expert-tensor-parallel-size", values["tp"])
+        values |= stated_dispatch(flags)
+        values |= {name: count(flags, flag) for name, flag in GROUPS.items() if flag in flags}
+    values["recompute"] = _recompute(flags, total // max(values["pp"], 1))
+    if values["recompute"] == "selective" and flags.get(MODULES):
+        values["recompute_modules"] = "+".join(str(flags[MODULES]).split())
+    if "--optimizer-cpu-offload" in flags:
+        values["optimizer_offload_fraction"] = _fraction(flags.get(OFFLOAD) or "1", OFFLOAD)
+    if flags.get(LAYERS_ON_HOSTS) not in (None, "0"):
+        values["activation_offload_fraction"] = _share_of_layers(flags, total)
+    if FINE_GRAINED in flags:
+        values |= _modules_on_hosts(flags)
+    if CHECKPOINTS in flags:
+        values |= _checkpoints_on_hosts(flags)
+    if layers:
+        values["layers"] = "|".join(map(str, layers))
+    if "--global-batch-size" in flags:
+        values["global_batch"] = count(flags, "--global-batch-size")
+    return values
+
+
+def _context_kind(flags: Mapping[str, str | None]) -> str:
+    """How context ranks share attention, one kind for all layers."""
+    kinds = set((flags.get(CONTEXTS) or "p2p").split())
+    if len(kinds) > 1:
+        raise DataError(f"{CONTEXTS} {flags[CONTEXTS]}: expected one kind for all layers")
+    return kinds.pop()
+
+
+def _recompute(flags: Mapping[str, str | None], layers: int) -> str:
+    """The kind of recompute, of which blocks of no layers are none."""
+    if "--recompute-activations" in flags:
+        return "selective"
+    kind = flags.get(KINDS) or "none"
+    return "none" if kind == "full" and flags.get(METHOD) == "block" and flags.get(EACH) == "0" else kind
+
+
+def _checkpoints_on_hosts(flags: Mapping[str, str | None]) -> dict[str, Any]:
+    """Recompute of whole layers with their inputs in the host's memory."""
+    if DIVIDED in flags:
+        raise DataError(f"{DIVIDED} with {CHECKPOINTS}: copies that compute waits for are not priced, expected one")
+    return {"activation_offload_fraction": 1.0, "recompute": "full"}
+
+
+def _modules_on_hosts(flags: Mapping[str, str | None]) -> dict[str, Any]:
+    """Modules whose inputs are in the host's memory, and the share of them."""
+    if not flags.get(ON_HOSTS):
+        raise DataError(f"{FINE_GRAINED}: expected {ON_HOSTS} with it, such as core_attn attn_proj")
+    share = _fraction(flags.get(SHARE) or "1", SHARE)
+    return {"offload_modules": "+".join(str(flags[ON_HOSTS]).split()), "activation_offload_fraction": share}
+
+
+def _share_of_layers(flags: Mapping[str, str | None], layers: int) -> float:
+    """The share of the layers whose activations are in the host's memory."""
+    moved = count(flags, LAYERS_ON_HOSTS)
+    if not moved < layers:
+        shown = f"{LAYERS_ON_HOSTS} {moved}"
+        raise DataError(f"{shown}: expected fewer than the model's layers, which --num-layers states")
+    return moved / layers
+
+
+def _fraction(text: str, flag: str) -> float:
+    """The share in the host's memory that a flag states."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise DataError(f"{flag} {text}: expected a share from 0 to 1")
+    return share
+
+
+def _zero(flags: Mapping[str, str | None]) -> int:
+    if "--use-torch-fsdp2" in flags:
+        return 2 if "--torch-fsdp2-no-reshard-after-forward" in flags else 3
+    if "--use-megatron-fsdp" not in flags and "--use-custom-fsdp" not in flags:
+        return int("--use-distributed-optimizer" in flags)
+    named = flags.get(STRATEGY) or "optim_grads_params"
+    if named not in SHARDS:
+        raise DataError(f"{STRATEGY} {named}: expected one of {', '.join(SHARDS)}")
+    return SHARDS[named]
+
+
+def _check_weights(flags: Mapping[str, str | None]) -> None:
+    """Refuse weights in the host's memory, which nothing prices."""
+    for flag in ("--cpu-offloading-weights", "--zero-stage3-offload-param", "--remote-device"):
+        if flag in flags and (flags[flag] is None or TRUTHS.get(str(flags[flag]).lower(), True)):
+            raise DataError(f"{flag}: weights in the host's memory are not priced, expected none")
+
+
+def _options(flags: Mapping[str, str | None]) -> dict[str, Any]:
+    """Options of a request that flags state: sequence, number formats, and further tokens."""
+    found: dict[str, Any] = {}
+    if flags.get("--seq-length"):
+        found["seq"] = count(flags, "--seq-length")
+    if flags.get("--fp4-format"):
+        found["precision"] = "nvfp4"
+    elif flags.get("--fp8-format"):
+        recipe = flags.get("--fp8-recipe") or "delayed"
+        if recipe not in RECIPES:
+            raise DataError(f"--fp8-recipe {recipe}: expected one of {', '.join(RECIPES)}, which are priced")
+        found["precision"] = RECIPES[recipe]
+    elif "--fp16" in flags:
+        found["precision"] = "fp16"
+    if "--grad-reduce-in-bf16" in flags and "--accumulate-allreduce-grads-in-fp32" not in flags:
+        found["grad_precision"] = "bf16"
+    if flags.get("--mtp-num-layers") not in (None, "0"):
+        found["mtp_layers"] = count(flags, "--mtp-num-layers")
+    return found
+
+
+def _named(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
+    """What nothing prices, and what the model or the cluster has otherwise."""
+    if as_measured := [flag for flag in flags if flag in MEASURED]:
+        yield f"priced as the calibration's runs had them: {', '.join(as_measured)}"
+    known = READ | SHAPE.keys() | MEASURED
+    unpriced = [flag for flag in flags if not (flag in known or SILENT.match(flag))]
+    if unpriced:
+        yield f"not priced: {', '.join(unpriced)}"
+    if "--micro-batch-size" not in flags:
+        yield "--micro-batch-size: not stated, 1 is taken"
+    if "--tensor-model-parallel-size" in flags and "--expert-tensor-parallel-size" in flags:
+        tp, etp = count(flags, "--tensor-model-parallel-size"), count(flags, "--expert-tensor-parallel-size")
+        if count(flags, "--expert-model-parallel-size") == 1 and etp != tp and _has_experts(run):
+            yield f"--expert-tensor-parallel-size {etp} without expert ranks: experts are priced on {tp} tensor ranks"
+    if flags.get(KINDS) == "full" and flags.get(EACH) not in (None, "0", "1"):
+        total, each = layers_in(flags, run) // count(flags, COUNTS["pp"]), count(flags, EACH)
+        if not (flags.get(METHOD) == "block" and total and each >= total):
+            yield f"{EACH} {each}: every layer is priced as recomputed by itself"
+    if run.model is not None:
+        yield from _other_shape(flags, run)
+    yield from _other_devices(flags, run)
+
+
+def _has_experts(run: Run) -> bool:
+    return run.model is not None and run.model.has_experts
+
+
+def _other_shape(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
+    """Flags of the model's shape that the model has otherwise."""
+    assert run.model is not None
+    last = run.model.blocks[-1]
+    own = {"layers": run.layers, "hidden": last.hidden, "heads": last.heads, "kv_heads": last.key_value_heads}
+    if last.experts is not None:
+        names = ("num_experts", "experts_per_token", "expert_ffn_hidden", "shared_ffn_hidden")
+        own |= {name: getattr(last.experts, name) for name in names}
+    else:
+        own["ffn"] = last.ffn
+    for flag, name in SHAPE.items():
+        value = flags.get(flag)
+        if value and value.isdecimal() and name in own and own[name] and int(value) != own[name]:
+            yield f"{flag} {value}: {run.model.name} has {own[name]}, which is priced"
+
+
+def _other_devices(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
+    """Processes that a line starts where the cluster has another number of devices."""
+    texts = [flags.get(flag) or "" for flag in ("--nnodes", "--nproc-per-node")]
+    if run.devices and all(text.isdecimal() for text in texts) and int(texts[0]) * int(texts[1]) != run.devices:
+        yield f"{texts[0]} x {texts[1]} processes are started: {run.devices} devices are priced"

@@ -1,0 +1,300 @@
+r"""
+What Megatron-LM refuses of a command line, each rule in the order in which Megatron-LM comes to it.
+
+With W processes, L layers (the command line's, or the model's where it has none), a = 1 where the embedding counts as a
+layer and b = 1 where the loss does, v chunks a stage, and m micro-batches,
+
+(1) :math:`tp \cdot pp \cdot cp` divides W, and so does :math:`etp \cdot ep \cdot pp`;
+(2) the micro-batch times :math:`dp = W / (tp \, pp \, cp)` divides the global batch;
+(3) pp divides L + a + b, unless a layout or numbers of layers of the first or last stage are there;
+(4) the layers of a chunk divide those of a stage, and v divides the layers of every stage;
+(5) chunks go with more than one stage (more than two without overlapped exchanges), and pp divides m;
+(6) tp divides the heads, and divides the query groups or is a multiple of them;
+(7) 2 cp divides the sequence, and ep divides the experts.
+
+Source: megatron/training/arguments.py (validate_args), megatron/core/model_parallel_config.py,
+megatron/core/transformer/transformer_config.py, megatron/core/parallel_state.py,
+megatron/core/num_microbatches_calculator.py and megatron/core/pipeline_parallel/schedules.py of August 2026.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from math import prod
+
+from taut.exports.division import CHUNK, CHUNKS, EMBEDDING, FIRST, LAST, LAYOUT, LOSS, count, layers_of
+from taut.launchers.settings import Run, nearest
+
+WORLD, PIPELINE = "--world-size", "--pipeline-model-parallel-size"
+EXPERTS, EXPERT_RANKS = "--num-experts", "--expert-model-parallel-size"
+Stated = Mapping[str, str | None]
+
+
+def broken(flags: Stated, run: Run) -> Iterator[str]:
+    """
+    The rules that a command line breaks, (1) to (7), in words with the nearest values that keep them.
+
+    ``flags``: flags and their values; ``run``: rules on processes, layers or experts that neither it nor the command
+    line states are passed over.
+    """
+    tp, pp, cp = (count(flags, flag) for flag in ("--tensor-model-parallel-size", PIPELINE, "--context-parallel-size"))
+    yield from chain(
+        _processes(run, tp, pp, cp),
+        _contexts(flags, cp),
+        _batch(flags, run, tp * pp * cp),
+        _division(flags, layers_in(flags, run), pp),
+        _chunks(flags, run, pp, tp * pp * cp),
+        _sharding(flags, pp),
+        _sequence(flags, run, cp),
+        _experts(flags, run, tp, pp),
+        _heads(flags, run, tp),
+        _activations(flags, layers_in(flags, run), tp, pp),
+    )
+
+
+def layers_in(flags: Stated, run: Run) -> int:
+    """Layers of the command line, or of the model; 0 where neither states them."""
+    return count(flags, "--num-layers") if "--num-layers" in flags else run.layers
+
+
+def _processes(run: Run, tp: int, pp: int, cp: int) -> Iterator[str]:
+    """(1) of the dense degrees."""
+    if run.devices and run.devices % (tp * pp * cp):
+        yield (
+            f"tp {tp} x pp {pp} x cp {cp} = {tp * pp * cp} does not divide {run.devices} devices, expected a product "
+            f"of {nearest(run.devices, tp * pp * cp)}"
+        )
+
+
+def _contexts(flags: Stated, cp: int) -> Iterator[str]:
+    sizes = flags.get("--hierarchical-context-parallel-sizes")
+    if sizes and prod(int(size) for size in sizes.split() if size.isdecimal()) != cp:
+        yield f"--hierarchical-context-parallel-sizes {sizes}: expected a product of {cp} context ranks"
+    if "a2a+p2p" in (flags.get("--cp-comm-type") or "").split() and not sizes:
+        yield "--cp-comm-type a2a+p2p: expected --hierarchical-context-parallel-sizes with it"
+
+
+def _batch(flags: Stated, run: Run, ranks: int) -> Iterator[str]:
+    """(2)."""
+    if not run.devices or run.devices % ranks or "--global-batch-size" not in flags:
+        return
+    each, whole = count(flags, "--micro-batch-size"), count(flags, "--global-batch-size")
+    dp = run.devices // ranks
+    if whole % (each * dp):
+        below, above = whole // (each * dp) * each * dp, (whole // (each * dp) + 1) * each * dp
+        near = f"{below} or {above}" if below else str(above)
+        yield (
+            f"--global-batch-size {whole} is no multiple of micro-batch {each} x {dp} replicas, expected {near}, or a "
+            f"micro-batch of {nearest(whole // dp, each) if whole % dp == 0 else 'another cluster'}"
+        )
+
+
+def _division(flags: Stated, total: int, pp: int) -> Iterator[str]:
+    """(3) and (4)."""
+    several = [flag for flag in (CHUNK, CHUNKS, LAYOUT) if flags.get(flag)]
+    if len(several) > 1:
+        yield f"{several[0]} with {several[1]}: expected one of them"
+        return
+    ends, counted = [flag for flag in (FIRST, LAST) if flag in flags], [f for f in (EMBEDDING, LOSS) if f in flags]
+    if ends and counted:
+        yield f"{ends[0]} with {counted[0]}: expected one of them"
+    elif layout := flags.get(LAYOUT):
+        if ends or counted:
+            yield f"{LAYOUT} with {(ends + counted)[0]}: expected one of them"
+        layers = layers_of(layout)
+        if len(layers) % pp:
+            yield f"{LAYOUT} {layout}: {len(layers)} chunks, expected a multiple of {pp} stages"
+        elif total and sum(layers) != total:
+            yield f"{LAYOUT} {layout}: {sum(layers)} layers, expected {total}"
+    elif ends and CHUNK in flags:
+        yield f"{CHUNK} with {ends[0]}: expected {CHUNKS}"
+    elif total and not ends:
+        yield from _even(flags, total + len(counted), pp, f"{total} layers" + _counted(counted))
+
+
+def _counted(flags: list[str]) -> str:
+    names = {EMBEDDING: "the embedding", LOSS: "the loss"}
+    return " and " + " and ".join(names[flag] for flag in flags) if flags else ""
+
+
+def _even(flags: Stated, total: int, pp: int, what: str) -> Iterator[str]:
+    """(3) and (4) of stages that are all alike."""
+    if total % pp:
+        yield (
+            f"{PIPELINE} {pp} does not divide {what}, expected {nearest(total, pp)}, or {LAYOUT}, {FIRST}, {LAST}, "
+            f"{EMBEDDING} or {LOSS}"
+        )
+        return
+    each = total // pp
+    for flag in (CHUNK, CHUNKS):
+        if flag in flags and each % (value := count(flags, flag)):
+            divided = f"{total} layers over {pp} stages"
+            yield f"{flag} {value}: expected a divisor of {divided}, which is {each}, such as {nearest(each, value)}"
+
+
+def chunks_in(flags: Stated, run: Run, pp: int) -> int:
+    """Chunks of a stage; 1 where the layers that decide it are not known."""
+    total = layers_in(flags, run) + (EMBEDDING in flags) + (LOSS in flags)
+    if layout := flags.get(LAYOUT):
+        return max(len(layers_of(layout)) // pp, 1)
+    if CHUNK in flags:
+        return max(total // pp // count(flags, CHUNK), 1)
+    return count(flags, CHUNKS)
+
+
+def _chunks(flags: Stated, run: Run, pp: int, ranks: int) -> Iterator[str]:
+    """(5)."""
+    if chunks_in(flags, run, pp) == 1:
+        return
+    least = 3 if "--no-overlap-p2p-communication" in flags else 2
+    if pp < least:
+        flag = next(flag for flag in (LAYOUT, CHUNK, CHUNKS) if flag in flags)
+        yield f"{flag} with {PIPELINE} {pp}: an interleaved schedule has {least} stages at least"
+        return
+    if not run.devices or run.devices % ranks or "--global-batch-size" not in flags:
+        return
+    sequences = count(flags, "--micro-batch-size") * (run.devices // ranks)
+    whole = count(flags, "--global-batch-size")
+    group = count(flags, "--microbatch-group-size-per-virtual-pipeline-stage", pp)
+    micro_batches, rest = divmod(whole, sequences)
+    if rest:
+        return
+    if not pp <= group <= micro_batches:
+        shown = f"groups of {group} micro-batches" if group != pp else f"{micro_batches} micro-batches"
+        needed = f"expected {pp} at least, a global batch of {pp * sequences}"
+        yield f"{shown} of {micro_batches} over {pp} stages in chunks: {needed}"
+    elif 0 < micro_batches % group < pp:
+        near = [each * sequences for each in _multiples(micro_batches, group)]
+        yield (
+            f"{micro_batches} micro-batches are no multiple of {group} stages, as an interleaved schedule has them, "
+            f"expected a global batch of {' or '.join(map(str, near))}"
+        )
+
+
+def _multiples(value: int, of: int) -> list[int]:
+    below = value // of * of
+    return [each for each in (below, below + of) if each]
+
+
+def _sharding(flags: Stated, pp: int) -> Iterator[str]:
+    if "--use-torch-fsdp2" in flags:
+        if pp > 1:
+            yield f"--use-torch-fsdp2 with {PIPELINE} {pp}: expected one stage"
+        if count(flags, EXPERT_RANKS) > 1:
+            yield f"--use-torch-fsdp2 with {EXPERT_RANKS} {flags[EXPERT_RANKS]}: expected no expert ranks"
+        for flag in ("--use-distributed-optimizer", "--fp16"):
+            if flag in flags:
+                yield f"--use-torch-fsdp2 with {flag}: expected one of them"
+    shards = {"--use-distributed-optimizer", "--use-megatron-fsdp"} & set(flags)
+    if "--overlap-param-gather" in flags:
+        if not shards:
+            yield "--overlap-param-gather: expected --use-distributed-optimizer with it"
+        elif "--overlap-grad-reduce" not in flags:
+            yield "--overlap-param-gather: expected --overlap-grad-reduce with it"
+    for one, other in (("--fp16", "--bf16"), ("--fp8-format", "--fp4-format")):
+        if one in flags and other in flags:
+            yield f"{one} with {other}: expected one of them"
+    if "--optimizer-cpu-offload" in flags and "--use-precision-aware-optimizer" not in flags:
+        yield "--optimizer-cpu-offload: expected --use-precision-aware-optimizer with it"
+
+
+def _sequence(flags: Stated, run: Run, cp: int) -> Iterator[str]:
+    """(7) of the sequence, which may be no longer than the positions."""
+    if "--seq-length" not in flags:
+        return
+    tokens = count(flags, "--seq-length")
+    if cp > 1 and tokens % (2 * cp):
+        yield f"--seq-length {tokens} over {cp} context ranks: expected a multiple of {2 * cp}"
+    if "--max-position-embeddings" in flags and count(flags, "--max-position-embeddings") < tokens:
+        yield f"--max-position-embeddings {flags['--max-position-embeddings']}: expected {tokens} tokens at least"
+
+
+def _experts(flags: Stated, run: Run, tp: int, pp: int) -> Iterator[str]:
+    """(1) and (7) of expert ranks."""
+    ep, etp = count(flags, EXPERT_RANKS), count(flags, "--expert-tensor-parallel-size", tp)
+    experts = count(flags, EXPERTS) if flags.get(EXPERTS) not in (None, "0") else _experts_of(run)
+    if run.model is not None and ep > 1 and not experts:
+        yield f"{EXPERT_RANKS} {ep}: {run.model.name} has no experts, expected 1"
+    elif experts and experts % ep:
+        yield f"{EXPERT_RANKS} {ep} does not divide {experts} experts, expected {nearest(experts, ep)}"
+    if run.devices and experts and run.devices % (etp * ep * pp):
+        yield (
+            f"etp {etp} x ep {ep} x pp {pp} = {etp * ep * pp} does not divide {run.devices} devices, expected a "
+            f"product of {nearest(run.devices, etp * ep * pp)}"
+        )
+    if "--overlap-moe-expert-parallel-comm" in flags:
+        yield from _hidden_exchanges(flags, run, pp, ep)
+
+
+def _hidden_exchanges(flags: Stated, run: Run, pp: int, ep: int) -> Iterator[str]:
+    """What exchanges behind another micro-batch ask for."""
+    flag = "--overlap-moe-expert-parallel-comm"
+    if pp > 1 and chunks_in(flags, run, pp) == 1:
+        yield f"{flag} with {PIPELINE} {pp}: expected several chunks a stage ({CHUNKS})"
+    if ep == 1:
+        yield f"{flag}: expected {EXPERT_RANKS} above 1 with it"
+    if flags.get("--moe-token-dispatcher-type", "allgather") not in ("alltoall", "flex"):
+        yield f"{flag}: expected --moe-token-dispatcher-type alltoall or flex with it"
+    if flags.get("--recompute-granularity") == "full":
+        yield f"{flag} with --recompute-granularity full: expected none or selective"
+    if "--moe-shared-expert-overlap" in flags:
+        yield f"{flag} with --moe-shared-expert-overlap: expected one of them"
+
+
+def _experts_of(run: Run) -> int:
+    blocks = run.model.blocks if run.model is not None else []
+    return max((block.experts.num_experts for block in blocks if block.experts), default=0)
+
+
+def _heads(flags: Stated, run: Run, tp: int) -> Iterator[str]:
+    """(6)."""
+    heads, groups = _shape(flags, run)
+    if heads and heads % tp:
+        yield f"--tensor-model-parallel-size {tp} does not divide {heads} heads, expected {nearest(heads, tp)}"
+    elif groups and groups % tp and tp % groups:
+        yield (
+            f"--tensor-model-parallel-size {tp} neither divides {groups} query groups nor is a multiple of them, "
+            f"expected {nearest(groups, tp) or groups}"
+        )
+    if "--multi-latent-attention" in flags and "--group-query-attention" in flags:
+        yield "--multi-latent-attention with --group-query-attention: expected one of them"
+
+
+def _shape(flags: Stated, run: Run) -> tuple[int, int]:
+    """Heads and query groups of the command line, or of the model; 0 where neither states them."""
+    layer = run.model.blocks[-1] if run.model is not None else None
+    heads = layer.heads if layer is not None and layer.latent is None else 0
+    groups = layer.key_value_heads if layer is not None and layer.latent is None else 0
+    if "--num-attention-heads" in flags:
+        heads = groups = count(flags, "--num-attention-heads")
+    if flags.get("--num-query-groups"):
+        groups = count(flags, "--num-query-groups")
+    return heads, groups
+
+
+def _activations(flags: Stated, layers: int, tp: int, pp: int) -> Iterator[str]:
+    """Recompute, activations on hosts, and sequence parallelism."""
+    kind, method = flags.get("--recompute-granularity"), flags.get("--recompute-method")
+    each = "--recompute-num-layers"
+    selective = "--recompute-activations" in flags or kind == "selective"
+    if kind not in (None, "full", "selective"):
+        yield f"--recompute-granularity {kind}: expected full or selective"
+    elif selective and method:
+        yield f"--recompute-method {method} with selective recompute: expected full"
+    elif selective and flags.get(each):
+        yield f"{each} {flags[each]} with selective recompute: expected full"
+    elif kind == "full" and not selective and method not in ("uniform", "block"):
+        yield "--recompute-granularity full: expected --recompute-method uniform or block with it"
+    elif kind == "full" and not selective and not flags.get(each):
+        yield f"--recompute-granularity full: expected {each} with it, 1 to {max(layers // pp, 1)}"
+    moved = flags.get("--cpu-offloading-num-layers")
+    if moved not in (None, "0"):
+        if layers and count(flags, "--cpu-offloading-num-layers") >= layers:
+            yield f"--cpu-offloading-num-layers {moved}: expected fewer than {layers} layers"
+        if pp > 1:
+            yield f"--cpu-offloading-num-layers {moved} with {PIPELINE} {pp}: expected one stage"
+        if selective or kind:
+            yield f"--cpu-offloading-num-layers {moved} with recompute: expected none"
+    if "--tp-comm-overlap" in flags and ("--sequence-parallel" not in flags or tp == 1):
+        yield "--tp-comm-overlap: expected --sequence-parallel and several tensor ranks with it"
+    if "--distribute-saved-activations" in flags and (tp == 1 or kind != "full" or "--sequence-parallel" in flags):
+        yield "--distribute-saved-activations: expected tensor ranks without --sequence-parallel, and full recompute"

@@ -1,0 +1,143 @@
+"""
+Settings by path, as Megatron-Bridge, NeMo, FlagScale and frameworks over them state them, as Megatron-LM's flags.
+
+``model.tensor_model_parallel_size: 4`` in YAML, ``model.tensor_model_parallel_size=4`` on a command line and
+``cfg.model.tensor_model_parallel_size = 4`` in a recipe say the same: the last name counts, and is Megatron-LM's own
+with lines under it, or one of ``ALIASES``. A path may begin with the part that trains (``actor_rollout_ref.actor``);
+parts that only generate are passed over.
+
+Sources: Megatron-Bridge, src/megatron/bridge/training/config.py; NeMo, examples/nlp/language_modeling/conf, and
+nemo/lightning/pytorch/strategies/megatron_strategy.py; FlagScale, examples; verl, trainer/config/actor.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from taut.errors import DataError
+from taut.exports.architecture import Flags
+from taut.exports.division import CHUNKS, FIRST, LAST, LAYOUT
+from taut.launchers.megatron import READ, SWITCHES, TRUTHS
+
+ALIASES = {
+    "virtual_pipeline_model_parallel_size": CHUNKS,
+    "num_layers_in_first_pipeline_stage": FIRST,
+    "num_layers_in_last_pipeline_stage": LAST,
+    "num_moe_experts": "--num-experts",
+    "moe_router_topk": "--moe-router-topk",
+    "grad_reduce_in_fp32": "--accumulate-allreduce-grads-in-fp32",
+    "encoder_seq_length": "--seq-length",
+    "max_seq_length": "--seq-length",
+    "activations_checkpoint_granularity": "--recompute-granularity",
+    "activations_checkpoint_method": "--recompute-method",
+    "activations_checkpoint_num_layers": "--recompute-num-layers",
+    "account_for_embedding_in_pipeline_split": "--account-for-embedding-in-pipeline-split",
+    "gbs": "--global-batch-size",
+    "mbs": "--micro-batch-size",
+    "num_nodes": "--nnodes",
+    "devices": "--nproc-per-node",
+    "ppo_mini_batch_size": "--global-batch-size",
+    "ppo_micro_batch_size_per_gpu": "--micro-batch-size",
+}
+"""Names of other launchers, by Megatron-LM's flag."""
+SHARDED = {"mcore_distributed_optim", "distributed_fused_adam"}
+"""NeMo's optimizers whose states are sharded."""
+KNOWN = re.compile(r"(tensor|pipeline|context|expert)_(model_)?parallel_size$|^micro_batch_size$")
+GENERATES = re.compile(r"(^|\.)(rollout|ref|critic|reward_model|generation|inference|eval|validation|vllm)(\.|$)")
+"""Parts of a configuration that do not train."""
+SILENT_PARTS = re.compile(
+    r"(^|\.)(tokenizer|dataset|data|logger|checkpoint|ckpt|scheduler|optim|optimizer|exp_manager|exp_dir|rng|profiling|"
+    r"profiler|trainer|validation|dist|straggler|log|experiment|runner|action|defaults|run|hydra|algorithm|envs)\."
+)
+"""Parts of a configuration whose settings say nothing of memory and time unless they are known."""
+
+
+def overrides_of(words: list[str]) -> dict[str, Any]:
+    """Settings by path of words such as ``model.tensor_model_parallel_size=4`` or ``+model.sequence_parallel=true``."""
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals and not name.startswith("-") and re.fullmatch(r"\+{0,2}[A-Za-z_][\w.]*", name):
+            found[name.lstrip("+")] = _plain(value)
+    return found
+
+
+def _plain(text: str) -> Any:
+    """A value of a command line: a list in brackets as one, quotes left out."""
+    text = text.strip("'\"")
+    if text.startswith("[") and text.endswith("]"):
+        return [part.strip(" '\"") for part in text[1:-1].split(",") if part.strip()]
+    return text
+
+
+def flat_settings(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Settings of a nested mapping by path; of a text such as ``${model.mbs}`` what stands at that path."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        path = f"{before}{name}"
+        found |= flat_settings(value, f"{path}.") if isinstance(value, dict) else {path: value}
+    if not before:
+        for path, value in found.items():
+            match = re.fullmatch(r"\$\{(?:oc\.decode:)?([\w.]+)\}", value) if isinstance(value, str) else None
+            found[path] = found.get(match[1], value) if match else value
+    return found
+
+
+def is_megatron(settings: Mapping[str, Any]) -> bool:
+    """Whether settings by path are of a framework over Megatron-LM."""
+    return any(KNOWN.search(path.rpartition(".")[2]) for path in settings)
+
+
+def flags_of_settings(settings: Mapping[str, Any]) -> tuple[Flags, set[str]]:
+    """
+    Megatron-LM's flags of settings by path, and all flags that they state, on or off.
+
+    Raises ``DataError`` if two paths state one setting differently.
+    """
+    flags: Flags = {}
+    paths: dict[str, str] = {}
+    for path, value in settings.items():
+        if GENERATES.search(path):
+            continue
+        name = path.rpartition(".")[2]
+        flag = ALIASES.get(name) or "--" + name.replace("_", "-")
+        if name == "name" and value in SHARDED:
+            flag, value = "--use-distributed-optimizer", True
+        if name in ("devices", "num_nodes") and not str(value).isdecimal():
+            continue
+        stated = _stated(flag, value)
+        if flag in paths and flags.get(flag, "absent") != dict(stated).get(flag, "absent"):
+            raise DataError(f"{path} {value}: {paths[flag]} states {flags.get(flag, 'none')}, expected one value")
+        if _is_silent(path, flag):
+            continue
+        paths[flag] = path
+        flags |= dict(stated)
+    return flags, set(paths)
+
+
+def _is_silent(path: str, flag: str) -> bool:
+    return flag not in READ and SILENT_PARTS.search(path) is not None
+
+
+def _stated(flag: str, value: Any) -> Iterator[tuple[str, str | None]]:
+    """A flag with its value, nothing where it is off or left to the launcher."""
+    text = str(value)
+    if value is None or text in ("None", "null", "~"):
+        return
+    if flag == LAYOUT and isinstance(value, list):
+        yield flag, _layout(value)
+    elif flag in SWITCHES or isinstance(value, bool) or text.lower() in ("true", "false"):
+        if TRUTHS.get(text.lower(), True):
+            yield flag, None
+    elif isinstance(value, list):
+        if value:
+            yield flag, " ".join(map(str, value))
+    else:
+        yield flag, text
+
+
+def _layout(parts: list[Any]) -> str:
+    """A layout that is written as lists of names, as letters."""
+    letters = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
+    chunks = [part if isinstance(part, list) else [part] for part in parts]
+    return "|".join("".join(letters.get(str(name), str(name)) for name in chunk) for chunk in chunks)

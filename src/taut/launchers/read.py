@@ -1,0 +1,175 @@
+"""
+Settings of any known launcher, told apart by what they look like.
+
+============================  ======================================================================
+what                          is known by
+============================  ======================================================================
+Megatron-LM's flags           ``--tensor-model-parallel-size`` and its like, with - or _
+settings by path              ``model.tensor_model_parallel_size=4``: Megatron-Bridge, NeMo, verl
+torchtitan's flags            ``--parallelism.`` or ``--training.``
+torchtitan's TOML             a name that ends in ``.toml``
+a Python file                 a name that ends in ``.py``: torchtitan's or Megatron-Bridge's settings
+DeepSpeed's JSON              a name that ends in ``.json``
+YAML                          a name that ends in ``.yaml``: settings by path, nanotron's, Axolotl's
+============================  ======================================================================
+
+Flags and settings by path may stand in a start script, whose variables ``taut.launchers.shell`` puts in place.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from taut.data.read import read_json, read_text, read_yaml
+from taut.errors import DataError
+from taut.launchers.deepspeed import deepspeed_launch
+from taut.launchers.megatron import flags_of, megatron_launch
+from taut.launchers.modules import module_fields
+from taut.launchers.other_yaml import axolotl_launch, nanotron_launch
+from taut.launchers.paths import flags_of_settings, flat_settings, is_megatron, overrides_of
+from taut.launchers.settings import Launch, Run
+from taut.launchers.shell import command_words
+from taut.launchers.torchtitan import MODE, is_torchtitan, torchtitan_launch
+
+MOST_BYTES = 10_000_000
+"""Bytes beyond which a file is no launcher's settings."""
+EXPECTED = "expected --tensor-model-parallel-size 8 and its like"
+MEGATRON = re.compile(r"--micro-batch-size$|.*-parallel-size$")
+SWIFT = {"--use-distributed-optimizer": None, "--recompute-granularity": "selective"}
+"""Defaults of ms-swift's commands over Megatron-LM (swift/megatron/arguments)."""
+
+
+def launch_of_file(path: Path, run: Run | None = None, beside: Mapping[str, Any] | None = None) -> Launch:
+    """
+    What a launcher's file says.
+
+    ``path``: JSON of DeepSpeed, TOML or Python of torchtitan, YAML, or a script in a file of any other name; ``run``:
+    what it is compared with; ``beside``: values that stand beside the file. Raises ``DataError`` if the file cannot be
+    read, or says nothing of a strategy.
+    """
+    run, beside = run or Run(), beside or {}
+    if path.suffix == ".json":
+        return deepspeed_launch(read_json(path, "DeepSpeed's configuration"), str(path), run, beside)
+    if path.suffix in (".yaml", ".yml"):
+        fields = flat_settings(read_yaml(path, "a launcher's settings"))
+        return _named_by(path, lambda: _yaml(fields, run))
+    text = read_text(path, "a launcher's settings", MOST_BYTES)
+    if path.suffix == ".toml":
+        return _named_by(path, lambda: torchtitan_launch(toml_fields(text), run))
+    if path.suffix == ".py":
+        return _named_by(path, lambda: _module(text, run))
+    return _named_by(path, lambda: launch_of_text(text, run))
+
+
+def _named_by(path: Path, read: Any) -> Launch:
+    """What is read of a file, whose name stands before what is wrong with it."""
+    try:
+        launch: Launch = read()
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+    return launch
+
+
+def launch_of_text(text: str, run: Run | None = None) -> Launch:
+    """
+    What a command line or a start script says.
+
+    Raises ``DataError`` if it holds no settings of a known launcher.
+    """
+    run, words = run or Run(), command_words(text)
+    if any(word.startswith(("--parallelism.", "--training.")) for word in words):
+        return torchtitan_launch(_torchtitan_flags(words), run)
+    flags, settings = flags_of(_after_script(words)), overrides_of(words)
+    if is_megatron(settings) and not any(MEGATRON.match(flag) for flag in flags):
+        flags, stated = flags_of_settings(settings)
+        return megatron_launch(flags, run, stated)
+    if not any(MEGATRON.match(flag) for flag in flags):
+        raise DataError(f"no flag of Megatron-LM or torchtitan, {EXPECTED}")
+    if "megatron" in words[:3] and {"sft", "pt", "rlhf"} & set(words[:4]):
+        own = {name: value for name, value in SWIFT.items() if name.partition("=")[0] not in flags}
+        flags = own | flags
+    return megatron_launch(flags_of(_before_script(words)) | flags, run)
+
+
+def _script(words: list[str]) -> int:
+    """The place of the word that is the script or module, -1 where there is none."""
+    for place, word in enumerate(words):
+        if word.endswith(".py") or (place and words[place - 1] in ("-m", "--module")):
+            return place
+    return -1
+
+
+def _after_script(words: list[str]) -> list[str]:
+    """The words of the script itself, or all where none is named."""
+    after = words[_script(words) + 1 :]
+    return after if any(word.startswith("--") for word in after) else words
+
+
+def _before_script(words: list[str]) -> list[str]:
+    """Words of the program that starts the processes: their number alone."""
+    own = words[: max(_script(words), 0)]
+    kept = re.compile(r"--(nnodes|nproc[-_]per[-_]node)(=|$)")
+    return [each for at, word in enumerate(own) if kept.match(word) for each in own[at : at + 2]]
+
+
+def _torchtitan_flags(words: list[str]) -> dict[str, Any]:
+    """Fields of flags such as ``--parallelism.tensor_parallel_degree 8``."""
+    fields: dict[str, Any] = {}
+    for place, word in enumerate(words):
+        if word.startswith("activation_checkpoint:"):
+            fields[MODE] = word.partition(":")[2]
+        if not word.startswith("--") or "." not in word.partition("=")[0]:
+            continue
+        name, equals, value = word[2:].partition("=")
+        section, _, field = name.partition(".")
+        after = words[place + 1] if place + 1 < len(words) else "--"
+        switched = field.startswith(("no-", "no_")) and not equals
+        stated = value if equals else "true" if after.startswith("--") else after
+        field = field[3:] if switched else field
+        fields[f"{section.replace('-', '_')}.{field.replace('-', '_')}"] = "false" if switched else stated
+    return fields
+
+
+def toml_fields(text: str) -> dict[str, Any]:
+    """
+    Fields of a TOML file, by section and name.
+
+    Raises ``DataError`` if it is no TOML.
+    """
+    try:
+        sections = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f"TOML: {error}, expected sections such as [parallelism]") from None
+    return flat_settings({name: values for name, values in sections.items() if isinstance(values, dict)})
+
+
+def _module(text: str, run: Run) -> Launch:
+    """What a Python file says, by the launcher that its fields are of."""
+    fields = module_fields(text)
+    if is_megatron(fields):
+        flags, stated = flags_of_settings(fields)
+        return megatron_launch(flags, run, stated)
+    if not is_torchtitan(fields):
+        raise DataError("Python file: expected PARALLELISM and TRAINING as dictionaries, written out")
+    return torchtitan_launch(fields, run)
+
+
+def _yaml(fields: Mapping[str, Any], run: Run) -> Launch:
+    """What settings by path of a YAML file say, by the launcher that they are of."""
+    if "tokens.micro_batch_size" in fields or {"parallelism.dp", "parallelism.tp"} <= set(fields):
+        return nanotron_launch(fields, run)
+    if "base_model" in fields or {"dp_shard_size", "gradient_accumulation_steps"} & set(fields):
+        return axolotl_launch(fields, run)
+    if is_megatron(fields):
+        flags, stated = flags_of_settings(fields)
+        return megatron_launch(flags, run, None if _is_of_megatron_lm(fields) else stated)
+    if is_torchtitan(fields):
+        return torchtitan_launch(fields, run)
+    raise DataError(f"no setting of a known launcher, {EXPECTED} as tensor_model_parallel_size: 8")
+
+
+def _is_of_megatron_lm(fields: Mapping[str, Any]) -> bool:
+    """Whether the file states everything, as FlagScale's does; recipes and trainers have defaults of their own."""
+    return any(path.startswith("system.") for path in fields)

@@ -1,0 +1,1 @@
+"""Tests of what launchers are told."""

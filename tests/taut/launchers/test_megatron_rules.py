@@ -1,0 +1,114 @@
+"""Megatron-LM's rules on command lines, each case with what validate_args or the configuration said of it."""
+
+import pytest
+
+import taut
+from taut.errors import DataError
+from taut.launchers.megatron import flags_of
+from taut.launchers.megatron_rules import broken
+from taut.launchers.read import launch_of_text
+from taut.launchers.settings import Run
+
+DENSE = {"hidden": 4096, "heads": 32, "kv_heads": 8, "ffn_hidden": 16384, "seq": 4096, "vocab": 50304}
+
+
+def model(layers: int = 48, experts: int = 0) -> taut.ModelSpec:
+    """Layers of 32 heads in 8 groups, with some experts."""
+    routed = {"experts": {"num_experts": experts, "experts_per_token": 2, "expert_ffn_hidden": 1024}} if experts else {}
+    return taut.ModelSpec.parse({"name": "m", "layers": layers, **DENSE, **routed}, "m")
+
+
+SHORT = {
+    "-tp": "--tensor-model-parallel-size", "-pp": "--pipeline-model-parallel-size", "-cp": "--context-parallel-size",
+    "-mbs": "--micro-batch-size", "-gbs": "--global-batch-size", "-ep": "--expert-model-parallel-size",
+    "-etp": "--expert-tensor-parallel-size", "-vpp": "--num-virtual-stages-per-pipeline-rank",
+    "-each": "--num-layers-per-virtual-pipeline-stage", "-first": "--decoder-first-pipeline-num-layers",
+    "-last": "--decoder-last-pipeline-num-layers", "-emb": "--account-for-embedding-in-pipeline-split",
+    "-loss": "--account-for-loss-in-pipeline-split", "-layout": "--pipeline-model-parallel-layout",
+    "-gran": "--recompute-granularity", "-n": "--num-layers",
+}  # fmt: skip
+
+
+def rules(line: str, layers: int, devices: int = 64, experts: int = 0) -> list[str]:
+    """What a line in short flags breaks."""
+    words = [SHORT.get(word, word) for word in line.split()]
+    return list(broken(flags_of(words), Run(model(layers, experts), devices)))
+
+
+ACCEPTED = [
+    ("-tp 8 -pp 4 -mbs 1 -gbs 64", 48, 0),
+    ("-tp 8 -pp 4 -mbs 1 -gbs 64 -emb -loss", 46, 0),
+    ("-tp 8 -pp 4 -mbs 1 -gbs 64 -emb -loss -each 3", 46, 0),
+    ("-tp 8 -pp 4 -mbs 1 -gbs 64 -first 10 -last 12", 46, 0),
+    ("-tp 8 -pp 4 -mbs 1 -gbs 64 -layout Et*11|t*12|t*12|t*11L", 46, 0),
+    ("-tp 8 -pp 4 -mbs 1 -gbs 64 -each 5", 80, 0),
+    ("-tp 8 -pp 4 -mbs 1 -gbs 64 -vpp 4", 80, 0),
+    ("-tp 8 -pp 2 -mbs 1 -gbs 64 -ep 4 -etp 1 --sequence-parallel", 48, 32),
+    ("-tp 16 -pp 1 -mbs 1 -gbs 64", 48, 0),
+    ("-tp 1 -pp 1 -mbs 1 -gbs 64 -gran full --recompute-method uniform --recompute-num-layers 1", 48, 0),
+    ("-tp 1 -pp 1 -mbs 1 -gbs 64 -gran selective", 48, 0),
+    ("-tp 2 -pp 1 -cp 4 -mbs 1 -gbs 64 --seq-length 8192", 48, 0),
+]
+REFUSED = [
+    ("-tp 8 -pp 4 -mbs 1 -gbs 64", 46, 0, "does not divide 46 layers, expected 2 or 23"),
+    ("-tp 8 -pp 8 -mbs 1 -gbs 64", 60, 0, "does not divide 60 layers, expected 6 or 10"),
+    ("-tp 8 -pp 4 -mbs 1 -gbs 64 -emb", 46, 0, "46 layers and the embedding"),
+    ("-tp 8 -pp 2 -mbs 1 -gbs 64 -vpp 12", 40, 0, "divisor of 40 layers over 2 stages, which is 20, such as 10 or 20"),
+    ("-tp 4 -pp 16 -mbs 1 -gbs 64 -each 2", 80, 0, "divisor of 80 layers over 16 stages"),
+    ("-tp 8 -pp 1 -mbs 1 -gbs 64 -vpp 2", 48, 0, "an interleaved schedule has 2 stages at least"),
+    ("-tp 8 -pp 2 -mbs 1 -gbs 64 -vpp 2 --no-overlap-p2p-communication", 48, 0, "has 3 stages at least"),
+    ("-tp 2 -pp 4 -mbs 1 -gbs 48 -vpp 2", 48, 0, "6 micro-batches are no multiple of 4 stages"),
+    ("-tp 2 -pp 4 -mbs 1 -gbs 48 -vpp 2", 48, 0, "expected a global batch of 32 or 64"),
+    ("-tp 8 -pp 4 -mbs 1 -gbs 64 -vpp 2 -each 6", 48, 0, "expected one of them"),
+    ("-tp 8 -pp 4 -mbs 1 -gbs 64 -first 10 -loss", 48, 0, "expected one of them"),
+    ("-tp 8 -pp 4 -mbs 1 -gbs 64 -layout Et*11|t*12|t*12|t*12L", 46, 0, "47 layers, expected 46"),
+    ("-tp 8 -pp 4 -mbs 1 -gbs 64 -layout Et*23|t*22|tL", 46, 0, "3 chunks, expected a multiple of 4 stages"),
+    ("-tp 8 -pp 3 -mbs 1 -gbs 64", 48, 0, "= 24 does not divide 64 devices, expected a product of 16 or 32"),
+    ("-tp 8 -pp 1 -mbs 3 -gbs 64", 48, 0, "is no multiple of micro-batch 3 x 8 replicas, expected 48 or 72"),
+    ("-tp 6 -pp 1 -mbs 1 -gbs 64", 48, 0, "does not divide 64 devices"),
+    ("-tp 8 -pp 1 -mbs 1 -gbs 64 -ep 12", 48, 128, "does not divide 128 experts, expected 8 or 16"),
+    ("-tp 8 -pp 1 -mbs 1 -gbs 64 -ep 16", 48, 128, "etp 8 x ep 16 x pp 1 = 128 does not divide 64 devices"),
+    ("-tp 8 -pp 1 -mbs 1 -gbs 64 -ep 2", 48, 0, "m has no experts"),
+    ("-tp 1 -pp 1 -mbs 1 -gbs 64 -gran full", 48, 0, "--recompute-method uniform or block"),
+    ("-tp 1 -pp 1 -mbs 1 -gbs 64 -gran full --recompute-method uniform", 48, 0, "--recompute-num-layers with it"),
+    ("-tp 1 -pp 1 -mbs 1 -gbs 64 -gran selective --recompute-method uniform", 48, 0, "selective"),
+    ("-tp 2 -pp 1 -cp 4 -mbs 1 -gbs 64 --seq-length 4100", 48, 0, "expected a multiple of 8"),
+    ("-tp 2 -pp 2 -mbs 1 -gbs 64 --cpu-offloading-num-layers 2", 48, 0, "expected one stage"),
+    ("-tp 1 -pp 2 -mbs 1 -gbs 64 --use-torch-fsdp2", 48, 0, "expected one stage"),
+    ("-tp 2 -pp 1 -mbs 1 -gbs 64 --tp-comm-overlap", 48, 0, "expected --sequence-parallel"),
+    ("-tp 2 -pp 1 -mbs 1 -gbs 64 --overlap-param-gather", 48, 0, "expected --use-distributed-optimizer"),
+    ("-tp 1 -pp 4 -mbs 1 -gbs 64 -ep 4 --overlap-moe-expert-parallel-comm", 48, 8, "expected several chunks"),
+]
+
+
+@pytest.mark.parametrize(("line", "layers", "experts"), ACCEPTED)
+def test_what_megatron_runs(line: str, layers: int, experts: int) -> None:
+    """Nothing is broken."""
+    assert rules(line, layers, experts=experts) == []
+
+
+@pytest.mark.parametrize(("line", "layers", "experts", "words"), REFUSED)
+def test_what_megatron_refuses(line: str, layers: int, experts: int, words: str) -> None:
+    """The first broken rule, with the nearest values that keep it."""
+    assert any(words in rule for rule in rules(line, layers, experts=experts)), rules(line, layers, experts=experts)
+
+
+def test_heads_are_the_lines_own() -> None:
+    """Groups of a line that states other heads than the model, and of one that states none."""
+    run = Run(model(), 96)
+    line = "--tensor-model-parallel-size 12 --micro-batch-size 1"
+    assert "does not divide 32 heads, expected 8 or 16" in next(broken(flags_of(line.split()), run))
+    own = f"{line} --num-attention-heads 24 --num-query-groups 8"
+    assert "neither divides 8 query groups" in next(broken(flags_of(own.split()), run))
+
+
+def test_a_line_without_layers_has_the_models() -> None:
+    """Eighty layers on four stages in chunks of five are four chunks; 48 layers have no chunks of five."""
+    line = "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --micro-batch-size 1 " + (
+        "--num-layers-per-virtual-pipeline-stage 5"
+    )
+    assert launch_of_text(line, Run(model(80), 64)).values["vpp"] == 4
+    with pytest.raises(DataError, match=r"Megatron-LM refuses it: .* 5: expected a divisor of 48 layers over 4 stages"):
+        launch_of_text(line, Run(model(48), 64))
+    with pytest.raises(DataError, match="expected --num-layers with it"):
+        launch_of_text(line)
