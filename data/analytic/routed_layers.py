@@ -198,7 +198,8 @@ def _mixer_products(layer: LayerSpec, mixer: MixerSpec, shape: LayerShape, tp: i
     if mixer.second_parameters:
         rank = max(mixer.made_whole / 2, 1.0)
         made.append((mixer.second_parameters / rank / tp, rank))
-    made.append((shape.hidden, layer.query_hidden / tp))
+    if mixer.output:
+        made.append((shape.hidden, layer.query_hidden / tp))
     return [Product(tokens, np.asarray(columns, float), np.asarray(sums, float)) for columns, sums in made]
 
 

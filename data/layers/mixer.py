@@ -27,6 +27,9 @@ these numbers, and steps of low rank. It is scanned and not taken in chunks: it 
     as :math:`N / 2` further numbers moved for a channel: at 67 of 989 TFLOP/s and 3.35 TB/s of an H100, 9 N operations
     and N exponentials take as long.
 
+Attention whose matrices are those of neither plain nor latent attention (DeepSeek-V4's, to compressed tokens)
+``attends`` to so many tokens. Without ``output`` its last products are a layer's further ones.
+
 The work of (2) is priced at the rate of attention to w tokens. No kernel of this kind was measured.
 """
 
@@ -53,14 +56,18 @@ class MixerSpec(Spec):
     chunk: Whole = 0
     delta_rule: bool = False
     scanned: Whole = 0
+    attends: Whole = 0
+    output: bool = True
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "scanned")
+        return self.dumped(handler(self), "scanned", "attends", "output")
 
     @property
     def reach(self) -> int:
         """Tokens of plain attention with as many FLOP, (2), to the nearest whole one."""
+        if self.attends:
+            return self.attends
         if self.scanned:
             return 9 * self.scanned // 4 + 1
         if not self.chunk:
@@ -73,6 +80,6 @@ class MixerSpec(Spec):
 
     def matrix_parameters(self, hidden: int, heads: int, tp: int = 1) -> int:
         """Matrix parameters on one of ``tp`` tensor ranks, (1)."""
-        shared = hidden * (self.made + heads * self.value_dim) + self.second_parameters + self.convolved * self.taps
-        shared += heads * self.value_dim * self.scanned
+        shared = hidden * (self.made + heads * self.value_dim * self.output) + self.second_parameters
+        shared += self.convolved * self.taps + heads * self.value_dim * self.scanned
         return hidden * self.made_whole + shared // tp

@@ -15,6 +15,7 @@ import yaml
 
 from taut.data.readers.config_fields import NAMES
 from taut.data.readers.config_mixers import FIELDS, MIXERS
+from taut.data.readers.config_parts import PARTS
 from taut.data.spec import shorten
 from taut.errors import DataError
 
@@ -30,27 +31,15 @@ REFUSED: dict[str, tuple[str, ...]] = {
         *("m2m_100", "blenderbot", "led", "prophetnet", "nllb-moe", "speech_to_text", "t5gemma"),
         *("bigbird_pegasus", "blenderbot-small", "mvp", "plbart", "trocr", "musicgen", "musicgen_melody"),
     ),
-    "a state-space model": (
-        *("mamba", "mamba2", "falcon_mamba", "jamba", "zamba", "zamba2", "recurrent_gemma", "xlstm"),
-        *("nemotron_h", "falcon_h1", "mamba_ssm"),
-    ),
-    "a model with convolutions": ("stripedhyena", "zaya"),
-    "a model with compressed attention": ("deepseek_v4", "hy_v4"),
-    "a model with an indexer of its attention": ("axk2", "dots3_note", "dots3_note_text"),
+    "a state-space model": ("mamba_ssm",),
+    "a model with convolutions": ("stripedhyena",),
     "a model with dense layers beside its experts": ("arctic",),
-    "a model with two attentions and experts without work in a layer": ("longcat_flash",),
     "a model with experts in its attention": ("jetmoe",),
-    "a model that runs its layers several times": ("hrm_text", "dory", "inkling2_loop_text"),
-    "a model with attention of its own": ("inkling_text", "inkling2_text", "doge", "qwen4_exp", "qwen4_exp_text"),
-    "a model with an embedding for every layer": (
-        *("gemma3n", "gemma3n_text", "gemma4", "gemma4_text", "gemma4_assistant"),
-        *("gemma4_unified", "gemma4_unified_assistant", "gemma4_unified_text"),
-    ),
+    "a model that runs its layers several times": ("hrm_text", "inkling2_loop_text"),
+    "a model with attention of its own": ("inkling2_text", "qwen4_exp", "qwen4_exp_text"),
     "a model that transformers itself does not build": ("cohere_compass_text",),
     "a model of bytes": ("blt",),
-    "a model with a layer before its head": ("modernbert-decoder",),
-    "a recurrent model": ("rwkv", "rwkv5", "rwkv6", "rwkv7", "retnet"),
-    "a model with keys and values of two widths": ("mimo_v2_flash",),
+    "a recurrent model": ("rwkv5", "rwkv6", "rwkv7", "retnet"),
     "a model that describes images": ("git",),
     "a vision model": (
         *("vit", "deit", "beit", "swin", "swinv2", "convnext", "dinov2", "resnet", "sam", "detr", "clip", "siglip"),
@@ -143,6 +132,8 @@ def refuse_others(values: Mapping[str, Any], where: str) -> None:
     for name, words in _UNUSUAL.items():
         if values.get(name) is not None:
             raise DataError(f"{where}: {name} is {shorten(values[name])}, {words}, {EXPECTED}")
+    if family in PARTS:
+        return
     allowed = _ATTENTION + (_MIXED if family in MIXERS else ()) + (("indexed_attention",) if family in _INDEXED else ())
     for name in ("layer_types", "layers_block_type"):
         named = values.get(name)
@@ -175,12 +166,16 @@ def with_defaults(values: Mapping[str, Any], *, nested: bool = False) -> dict[st
         concept = next((concept for concept, names in NAMES.items() if name in names), "")
         required = concept in ("hidden", "layers", "heads", "vocab", "seq")
         others = {name, *NAMES.get(concept, ())}
-        if not others & values.keys() and (nested or not required or name in _OMITTED.get(str(family), ())):
+        if (
+            value is not None
+            and not others & values.keys()
+            and (nested or not required or name in _OMITTED.get(str(family), ()))
+        ):
             found[name] = value
     return found
 
 
-_UNTIED = ("cpmant", "kimi_linear", "bailing_hybrid")
+_UNTIED = ("cpmant", "kimi_linear", "bailing_hybrid", "nemotron_h", "xlstm", "inkling_text")
 """Types whose classes tie no head, whatever the file says; CPM-Ant's embedding has rows of prompts beside words."""
 _OMITTED = {
     **dict.fromkeys(("falcon", "RefinedWeb", "RefinedWebModel", "gemma", "gemma2"), ("max_position_embeddings",)),
@@ -221,6 +216,8 @@ def is_normed(values: Mapping[str, Any]) -> bool:
 def further_fields(values: Mapping[str, Any]) -> frozenset[str]:
     """Fields that rules of a file's type read beside those of every file."""
     family = values.get("model_type")
+    if family in PARTS:
+        return frozenset(known_families()[str(family)])
     found = FIELDS if family in MIXERS else frozenset[str]()
     if family in _GATES:
         found |= {"gating", "use_attention_gate", "attn_output_gate"}

@@ -19,7 +19,7 @@ CHUNK = 64
 """Tokens of a chunk of the delta rule's kernels (flash-linear-attention, fla/ops/gated_delta_rule/chunk.py)."""
 
 
-def _number(values: Mapping[str, Any], where: str, *names: str, usual: int | None = None) -> int:
+def whole_number(values: Mapping[str, Any], where: str, *names: str, usual: int | None = None) -> int:
     """A whole number under one of some names."""
     found = next((values[name] for name in names if values.get(name) is not None), usual)
     if not isinstance(found, int) or isinstance(found, bool) or found <= 0:
@@ -30,10 +30,12 @@ def _number(values: Mapping[str, Any], where: str, *names: str, usual: int | Non
 
 def _gated_delta(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, Any]]:
     """Heads and sizes of gated DeltaNet: queries, keys, values and gates by channel, two numbers a head."""
-    heads = _number(values, where, "linear_num_value_heads")
-    keys = _number(values, where, "linear_num_key_heads") * (key := _number(values, where, "linear_key_head_dim"))
-    value = _number(values, where, "linear_value_head_dim")
-    taps = _number(values, where, "linear_conv_kernel_dim", usual=4)
+    heads = whole_number(values, where, "linear_num_value_heads")
+    keys = whole_number(values, where, "linear_num_key_heads") * (
+        key := whole_number(values, where, "linear_key_head_dim")
+    )
+    value = whole_number(values, where, "linear_value_head_dim")
+    taps = whole_number(values, where, "linear_conv_kernel_dim", usual=4)
     sizes = {"key_dim": key, "value_dim": value, "made": 2 * keys + 2 * heads * value + 2 * heads}
     return heads, {**sizes, "convolved": 2 * keys + heads * value, "taps": taps, "chunk": CHUNK, "delta_rule": True}
 
@@ -42,9 +44,9 @@ def _kimi_delta(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, A
     """Heads and sizes of Kimi Delta Attention; its decay and gate are of low rank, in Ling 2.5 by channel."""
     apart = values.get("linear_attn_config")
     own = {**values, **(apart if isinstance(apart, dict) else {})}
-    heads = _number(own, where, "linear_num_heads", "num_heads", "num_attention_heads")
-    each = _number(own, where, "linear_head_dim", "head_dim")
-    taps = _number(own, where, "linear_conv_kernel_dim", "short_conv_kernel_size", usual=4)
+    heads = whole_number(own, where, "linear_num_heads", "num_heads", "num_attention_heads")
+    each = whole_number(own, where, "linear_head_dim", "head_dim")
+    taps = whole_number(own, where, "linear_conv_kernel_dim", "short_conv_kernel_size", usual=4)
     width = heads * each
     sizes = {"key_dim": each, "value_dim": each, "convolved": 3 * width, "taps": taps, "chunk": CHUNK}
     if values.get("model_type") == "bailing_hybrid":
@@ -55,20 +57,26 @@ def _kimi_delta(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, A
 
 def _lightning(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, Any]]:
     """Heads and sizes of lightning attention: queries, keys, values and a gate of the output."""
-    heads, hidden = _number(values, where, "num_attention_heads"), _number(values, where, "hidden_size")
-    each = _number(values, where, "head_dim", usual=hidden // heads)
-    chunk = _number(values, where, "block_size", usual=256)
+    heads, hidden = whole_number(values, where, "num_attention_heads"), whole_number(values, where, "hidden_size")
+    each = whole_number(values, where, "head_dim", usual=hidden // heads)
+    chunk = whole_number(values, where, "block_size", usual=256)
     return heads, {"key_dim": each, "value_dim": each, "made": 4 * heads * each, "chunk": chunk}
 
 
 def _mamba2(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, Any]]:
     """Heads and sizes of Mamba-2: gate and input, keys and queries of every group, and a step for every head."""
-    heads, hidden = _number(values, where, "mamba_n_heads"), _number(values, where, "hidden_size")
-    inner, groups = hidden * _number(values, where, "mamba_expand", usual=2), _number(values, where, "mamba_n_groups")
-    state = _number(values, where, "mamba_d_state")
+    heads, hidden = whole_number(values, where, "mamba_n_heads"), whole_number(values, where, "hidden_size")
+    inner, groups = (
+        hidden * whole_number(values, where, "mamba_expand", usual=2),
+        whole_number(values, where, "mamba_n_groups"),
+    )
+    state = whole_number(values, where, "mamba_d_state")
     each = values.get("mamba_d_head")
-    value = inner // heads if each in (None, "auto") else _number(values, where, "mamba_d_head")
-    taps, chunk = _number(values, where, "mamba_d_conv"), _number(values, where, "mamba_chunk_size", usual=256)
+    value = inner // heads if each in (None, "auto") else whole_number(values, where, "mamba_d_head")
+    taps, chunk = (
+        whole_number(values, where, "mamba_d_conv"),
+        whole_number(values, where, "mamba_chunk_size", usual=256),
+    )
     inner, shared = heads * value, 2 * groups * state
     sizes = {"key_dim": state, "value_dim": value, "made": 2 * inner + shared + heads, "chunk": chunk}
     return heads, {**sizes, "convolved": inner + shared, "taps": taps}
@@ -76,9 +84,9 @@ def _mamba2(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, Any]]
 
 def _convolution(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, Any]]:
     """Heads and sizes of a gated short convolution: two gates and the input by channel."""
-    hidden, heads = _number(values, where, "hidden_size"), _number(values, where, "num_attention_heads")
+    hidden, heads = whole_number(values, where, "hidden_size"), whole_number(values, where, "num_attention_heads")
     sizes = {"key_dim": 1, "value_dim": hidden // heads, "made": 3 * hidden}
-    return heads, {**sizes, "convolved": hidden, "taps": _number(values, where, "conv_L_cache", usual=3)}
+    return heads, {**sizes, "convolved": hidden, "taps": whole_number(values, where, "conv_L_cache", usual=3)}
 
 
 Sizes = Callable[[Mapping[str, Any], str], tuple[int, dict[str, Any]]]

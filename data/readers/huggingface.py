@@ -38,7 +38,8 @@ from taut.data.readers.config_families import (
 )
 from taut.data.readers.config_fields import NAMES, first, refuse_unknown
 from taut.data.readers.config_layers import experts, latent, refuse_lists, refuse_mixed, special_shape, windows
-from taut.data.readers.config_mixers import adjusted_ffn, mixing_layers, with_mixers
+from taut.data.readers.config_mixers import adjusted_ffn, mixing_layers, whole_number, with_mixers
+from taut.data.readers.config_parts import PARTS, layers_of_parts
 from taut.data.spec import shorten
 from taut.errors import DataError
 
@@ -60,6 +61,8 @@ def read_config(path: Path, *, seq: int | None = None) -> ModelSpec:
     """
     values, where = _language_model(read_json(path, "a Hugging Face config.json", ("time_step_limit",)), str(path))
     refuse_unknown(values, where, further_fields(values))
+    if values.get("model_type") in PARTS:
+        return _of_parts(values, path, where, seq)
     values = refuse_lists(values, where)
     shape = {ours: first(values, ours) for ours in _SHAPE}
     shape |= special_shape(values, shape) | adjusted_ffn(values)
@@ -91,6 +94,21 @@ def read_config(path: Path, *, seq: int | None = None) -> ModelSpec:
     return model
 
 
+def _of_parts(values: Mapping[str, Any], path: Path, where: str, seq: int | None) -> ModelSpec:
+    """Model of a type whose layers have parts of their own."""
+    longest = first(values, "seq")
+    lengths = _lengths(USUAL_SEQ if longest is None else longest, seq)
+    tokens = whole_number(lengths, where, "seq")
+    own = {"vocab": whole_number(values, where, *NAMES["vocab"]), "tied_embedding": is_tied(values)}
+    own |= {"max_seq": lengths["max_seq"]} if longest is not None else {}
+    own |= layers_of_parts(values, where, tokens)
+    model = ModelSpec.parse({"name": _name(values, path), **own}, str(path))
+    said = f"the file states no longest sequence, {tokens} tokens are taken" if longest is None and seq is None else ""
+    _warn_of_approximations(values, model, said, where)
+    _warn_of_length(model, where, stated=seq is not None)
+    return model
+
+
 def _language_model(values: Mapping[str, Any], path: str) -> tuple[dict[str, Any], str]:
     """What describes the language model, with what its family leaves out, and where it stands in the file."""
     refuse_others(values, path)
@@ -112,8 +130,8 @@ def _language_model(values: Mapping[str, Any], path: str) -> tuple[dict[str, Any
     return found, where
 
 
-_BESIDE = ("_name_or_path", "vision_config", "audio_config")
-"""Fields beside a nested language model that messages name."""
+_BESIDE = ("_name_or_path", "vision_config", "audio_config", "backbone_hidden_size")
+"""Fields beside a nested language model that messages name, or that its layers depend on."""
 
 
 def _lengths(longest: Any, stated: int | None) -> dict[str, Any]:
@@ -148,11 +166,16 @@ def _warn_of_approximations(values: Mapping[str, Any], model: ModelSpec, left_ou
     said = [left_out] if left_out else []
     if not is_known(values):
         said.append(f"model_type {shorten(values['model_type'])} is not known, its layers are taken for Llama's")
-    if any(layer.mixer for layer in model.blocks):
+    if any(part.reused for layer in model.blocks for part in layer.together):
+        said.append("a stage that uses the same weights twice is priced as if it held them twice")
+    if values.get("zero_expert_num"):
+        said.append("of the chosen experts a token takes the share that works, zero_expert_num do nothing")
+    if any(part.mixer for layer in model.blocks for part in layer.together):
         said.append("layers without attention are priced by their work, no kernel of theirs was measured")
     if isinstance(values.get("vision_config"), dict):
         said.append("of a multimodal model the language model alone is priced")
-    if (chosen := values.get("index_topk")) is not None:
+    sparse = any(part.mixer and part.mixer.attends for layer in model.blocks for part in layer.together)
+    if (chosen := values.get("index_topk")) is not None and not sparse:
         said.append(f"attention to index_topk {shorten(chosen)} chosen tokens is priced as attention to all")
     if further := first(values, "further"):
         name = next(name for name in NAMES["further"] if values.get(name) is not None)

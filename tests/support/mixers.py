@@ -24,6 +24,7 @@ def with_mixed_layers(seed: int) -> PlanningProblem:
                 **{"made_whole": int(rng.choice([0, 8])), "second_parameters": int(rng.choice([0, 64]))},
                 **{"chunk": int(rng.choice([0, 2, 8])), "delta_rule": bool(rng.random() < 0.5)},
             }
+            values["mixer"] |= {"attends": int(rng.choice([0, 0, 6])), "output": bool(rng.random() < 0.8)}
             values |= dict.fromkeys(("latent", "kv_heads", "head_dim", "attention_window"))
         elif chance < 0.67:
             values["attention_gate"] = int(rng.choice([4, 64]))

@@ -27,15 +27,19 @@ TOLERANCE = 1e-3
 PARTS = ("total", "embedding", "attention", "experts", "shared", "head")
 _BESIDE = re.compile(r"vision|audio|image|img|visual|projector|vqmodel|codec|patch|embed_tokens_extend")
 _NAMES = {
-    "head": re.compile(r"^lm_head|^embed_out|^output_projection"),
+    "head": re.compile(r"^lm_head\.(?!dense)|^embed_out|^output_projection|^head\.|^decoder\.weight"),
     "shared": re.compile(r"shared_expert|shared_mlp|residual_mlp"),
     "experts": re.compile(r"experts\.|moe\.(in|out)put_linear|block_sparse_moe\.(in|out)put_linear"),
     "embedding": re.compile(
         r"embed_tokens|wte|wpe|word_embeddings|embed_positions|tok_embeddings|input_embedding|segment_embedding|"
         r"embed_in|tokens_embed|positions_embed|transformer\.w\.weight|embeddings\.weight"
     ),
-    "attention": re.compile(r"attn|attention|self_att\b|self_att\.|mixer|mamba|\.conv\."),
+    "attention": re.compile(
+        r"attn(?!_hc)|attention(?!_input|_convolution|_layernorm)|self_att\b|self_att\.|mamba|\.conv\.|temporal_block|mlstm|"
+        r"mixer(?!\.(up_proj|down_proj|fc\d_latent|experts))"
+    ),
 }
+_NEVER_USED = re.compile(r"experts\.gate_up_proj")
 _ROUTER = re.compile(r"router|(?<![a-z_])gate\.weight|classifier|shared_expert_gate|gate\.wg")
 _REQUIRED = frozenset(
     (
@@ -166,22 +170,28 @@ def _parts_of(config: Any) -> dict[str, int]:
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     model.tie_weights()
-    found, seen = dict.fromkeys(PARTS, 0), set()
+    found, seen = dict.fromkeys(PARTS, 0), set[int]()
+    has_idle = bool(getattr(config, "zero_expert_num", 0))
     for name, parameter in model.named_parameters():
         if id(parameter) in seen or _BESIDE.search(name):
             continue
         seen.add(id(parameter))
-        found["total"] += parameter.numel()
+        numbers = parameter.numel()
+        if has_idle and _NEVER_USED.search(name):
+            # The class makes a first product for experts without work too, which it never uses.
+            numbers = numbers // parameter.shape[0] * config.n_routed_experts
+        found["total"] += numbers
         if parameter.dim() < 2 or _ROUTER.search(name):
             continue
         part = next((part for part, pattern in _NAMES.items() if pattern.search(name)), None)
         if part is not None:
-            found[part] += parameter.numel()
+            found[part] += numbers
     return found
 
 
 def parts_of(model: ModelSpec) -> dict[str, int]:
     """Parameters that taut counts, in all and by part."""
+    every = [part for layer in model.blocks for part in layer.together]
     table = (model.vocab or 0) * model.blocks[0].hidden
     shared = [
         layer.ffn_matrices * layer.hidden * layer.experts.shared_ffn_hidden for layer in model.blocks if layer.experts
@@ -189,7 +199,7 @@ def parts_of(model: ModelSpec) -> dict[str, int]:
     return {
         "total": model.parameters(),
         "embedding": table + model.position_parameters,
-        "attention": sum(layer.attention_parameters() for layer in model.blocks),
+        "attention": sum(part.attention_parameters() for part in every if not part.reused),
         "experts": sum(layer.routed_parameters for layer in model.blocks),
         "shared": sum(shared),
         "head": 0 if model.tied_embedding else table,

@@ -278,7 +278,7 @@ def _attention(layer: LayerSpec, tp: int) -> int:
     if mixer is not None:
         share = hidden * mixer.made + mixer.second_parameters + mixer.convolved * mixer.taps
         share += layer.heads * mixer.value_dim * mixer.scanned
-        return hidden * mixer.made_whole + (share + layer.heads * mixer.value_dim * hidden) // tp
+        return hidden * mixer.made_whole + (share + mixer.output * layer.heads * mixer.value_dim * hidden) // tp
     if layer.attention_gate:
         return hidden * layer.attention_gate // tp + _attention(layer.model_copy(update={"attention_gate": None}), tp)
     if latent is None:
@@ -335,6 +335,8 @@ def _attention_widths(layer: LayerSpec, tp: int) -> tuple[float, float]:
 def _window(layer: LayerSpec) -> int:
     if (mixer := layer.mixer) is not None:
         # Attention with as many FLOP: 4 w d_v for 2 C (d_k + d_v) + 4 d_k d_v, and more for the delta rule.
+        if mixer.attends:
+            return min(mixer.attends, layer.seq)
         if mixer.scanned:
             return min(9 * mixer.scanned // 4 + 1, layer.seq)
         flop = 2 * mixer.chunk * (mixer.key_dim + mixer.value_dim) + 4 * mixer.key_dim * mixer.value_dim

@@ -1,0 +1,702 @@
+"""
+Model files whose layers have parts of their own: read layer by layer, by the ``model_type``.
+
+Each family's parts and sizes are those of its class in transformers (models/*/modeling_*.py). What a part is for the
+price is in ``taut.data.layers.layer`` (10) to (15): a layer with attention or a mixer or a feed-forward part alone
+(Nemotron-H, Mamba), a mixer beside attention (Falcon-H1), two attentions in a layer (LongCat), a shared block (Zamba),
+layers that run twice (Dory), embeddings and gates for every layer with several streams (Gemma 3n and 4), hyper-
+connections (DeepSeek-V4, Hunyuan 4), and keys and values of two widths (MiMo-V2).
+
+Of experts without work (LongCat's zero experts) a token takes its share of the chosen ones: 12 of 768, of which 512
+work, are 8.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from taut.data.readers.config_fields import first
+from taut.data.readers.config_mixers import whole_number
+from taut.data.spec import shorten
+from taut.errors import DataError
+
+Values = Mapping[str, Any]
+Layer = dict[str, Any]
+
+
+def _list(values: Values, where: str, layers: int, *names: str, default: list[Any] | None = None) -> list[Any]:
+    """One entry for every layer under one of some names."""
+    found = next((values[name] for name in names if values.get(name) is not None), default)
+    if isinstance(found, str):
+        found = list(found)
+    if not isinstance(found, list) or len(found) != layers:
+        said = "missing" if found is None else f"is {shorten(found)}"
+        raise DataError(f"{where}: {names[0]}: {said}, expected a list with one entry for each of {layers} layers")
+    return found
+
+
+def _layers(values: Values, where: str) -> int:
+    return whole_number(values, where, "num_hidden_layers", "num_layers", "n_layer")
+
+
+def _attention(values: Values, where: str, **more: Any) -> Layer:
+    """Plain attention as most files state it."""
+    heads = whole_number(values, where, "num_attention_heads")
+    kv_heads = first(values, "kv_heads")
+    sizes = {"heads": heads, "kv_heads": heads if kv_heads is None else kv_heads, "head_dim": first(values, "head_dim")}
+    return {**sizes, **more}
+
+
+def _dense(values: Values, where: str) -> Layer:
+    return {"ffn_hidden": whole_number(values, where, "intermediate_size")}
+
+
+def _experts(values: Values, where: str, *, shared: int = 0, **more: Any) -> Layer:
+    """Experts as most files state them, with shared ones of a width in all."""
+    groups, kept = first(values, "groups"), first(values, "groups_kept")
+    routed = {"num_experts": first(values, "experts"), "experts_per_token": first(values, "chosen")}
+    width = whole_number(values, where, "moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size")
+    own = {**routed, "expert_ffn_hidden": width, "shared_ffn_hidden": shared, **more}
+    if groups not in (None, 0, 1) and kept not in (None, 0, groups):
+        own |= {"router_num_groups": groups, "router_group_topk": kept}
+    return {"experts": own}
+
+
+def _product(sums: int, columns: int, *, mixes: bool = False, split: bool = False) -> Layer:
+    return {"sums": sums, "columns": columns, "mixes": mixes, "split": split}
+
+
+def _mamba2(heads: int, each: int, groups: int, state: int, taps: int, chunk: int) -> Layer:
+    """Mamba-2: gate and input, keys and queries of every group, and a step for every head."""
+    inner, shared = heads * each, 2 * groups * state
+    sizes = {"key_dim": state, "value_dim": each, "made": 2 * inner + shared + heads, "chunk": chunk}
+    return {"heads": heads, "mixer": {**sizes, "convolved": inner + shared, "taps": taps}}
+
+
+def _mamba1(inner: int, state: int, rank: int, taps: int) -> Layer:
+    """Mamba-1: gate and input, and from the input by channel steps of low rank, keys and queries of the state."""
+    each = next(width for width in (64, 32, 16, 8, 4, 2, 1) if inner % width == 0)
+    sizes = {"key_dim": state, "value_dim": each, "made": 2 * inner, "convolved": inner, "taps": taps, "scanned": state}
+    own = {"mixes": True, "split": True}
+    further = [_product(inner, rank + 2 * state, **own), _product(rank, inner, **own)]
+    return {"heads": inner // each, "mixer": sizes, "adjoined": further}
+
+
+def _rank(values: Values, hidden: int, name: str) -> int:
+    stated = values.get(name)
+    return stated if isinstance(stated, int) else -(-hidden // 16)
+
+
+def _nemotron_h(values: Values, where: str, tokens: int) -> list[Layer]:
+    """Nemotron-H and 3: layers of Mamba-2, attention, a dense feed-forward part or experts alone."""
+    pattern = values.get("hybrid_override_pattern")
+    named = values.get("layers_block_type") or values.get("layer_types")
+    listed = list(pattern) if isinstance(pattern, str) and not named else named
+    kinds = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe", "linear_attention": "mamba"}
+    kinds |= {"full_attention": "attention"} | {kind: kind for kind in ("mamba", "attention", "mlp", "moe")}
+    listed = listed or ["linear_attention", "moe", "full_attention", "mlp"]
+    if others := [kind for kind in listed if kind not in kinds]:
+        raise DataError(f"{where}: layers_block_type names {shorten(others[0])}, expected one of {', '.join(kinds)}")
+    hidden = whole_number(values, where, "hidden_size")
+    sizes = ("mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size", "conv_kernel", "chunk_size")
+    mamba = _mamba2(*(whole_number(values, where, name) for name in sizes))
+    found: list[Layer] = []
+    for kind in (kinds[each] for each in listed):
+        if kind == "mamba":
+            found.append({"kind": "mamba", "only": "attention", **mamba})
+        elif kind == "attention":
+            window = values.get("sliding_window")
+            windowed = {"attention_window": window} if isinstance(window, int) and 0 < window < tokens else {}
+            found.append({"kind": "attention", "only": "attention", **_attention(values, where), **windowed})
+        elif kind == "mlp":
+            found.append({"kind": "dense", "only": "feed_forward", "heads": 1, **_dense(values, where)})
+        else:
+            shared = int(values.get("n_shared_experts") is not None and values["n_shared_experts"] > 0)
+            shared *= whole_number(values, where, "moe_shared_expert_intermediate_size", usual=1)
+            routed: Layer = {"kind": "experts", "only": "feed_forward", "heads": 1}
+            if latent := values.get("moe_latent_size"):
+                routed |= _experts(values, where, shared=shared, latent_hidden=latent)
+                routed["adjoined"] = [_product(hidden, latent), _product(latent, hidden)]
+            else:
+                routed |= _experts(values, where, shared=shared)
+            found.append(routed)
+    return found
+
+
+def _falcon_h1(values: Values, where: str, _: int) -> list[Layer]:
+    """Falcon-H1: Mamba-2 beside attention in every layer, and a feed-forward part."""
+    hidden, heads = whole_number(values, where, "hidden_size"), whole_number(values, where, "mamba_n_heads")
+    inner = values.get("mamba_d_ssm") or hidden * whole_number(values, where, "mamba_expand", usual=2)
+    stated = values.get("mamba_d_head")
+    each = stated if isinstance(stated, int) else inner // heads
+    names = ("mamba_n_groups", "mamba_d_state", "mamba_d_conv", "mamba_chunk_size")
+    mamba = _mamba2(heads, each, *(whole_number(values, where, name) for name in names))
+    layer = {"kind": "hybrid", **_attention(values, where), **_dense(values, where)}
+    return [{**layer, "beside": {"only": "attention", **mamba}}] * _layers(values, where)
+
+
+def _jamba(values: Values, where: str, _: int) -> list[Layer]:
+    """Jamba: attention in every eighth layer and Mamba-1 in the others, experts in every second."""
+    hidden, found = whole_number(values, where, "hidden_size"), []
+    state, taps = whole_number(values, where, "mamba_d_state"), whole_number(values, where, "mamba_d_conv")
+    inner = hidden * whole_number(values, where, "mamba_expand", usual=2)
+    mamba = _mamba1(inner, state, _rank(values, hidden, "mamba_dt_rank"), taps)
+    periods = [whole_number(values, where, f"{part}_layer_period") for part in ("attn", "expert")]
+    offsets = [values.get(f"{part}_layer_offset") or 0 for part in ("attn", "expert")]
+    for layer in range(_layers(values, where)):
+        attends, routes = (layer % period == at % period for period, at in zip(periods, offsets, strict=True))
+        routes = routes and (first(values, "experts") or 1) > 1
+        own = _attention(values, where) if attends else dict(mamba)
+        own |= _experts(values, where) if routes else _dense(values, where)
+        kind = f"{'attention' if attends else 'mamba'}-{'experts' if routes else 'dense'}"
+        found.append({"kind": kind, **own})
+    return found
+
+
+def _mamba(values: Values, where: str, _: int) -> list[Layer]:
+    """Mamba and Falcon Mamba: Mamba-1 alone."""
+    hidden = whole_number(values, where, "hidden_size", "d_model")
+    inner = values.get("intermediate_size") or hidden * whole_number(values, where, "expand", usual=2)
+    state, taps = whole_number(values, where, "state_size"), whole_number(values, where, "conv_kernel", usual=4)
+    layer = _mamba1(inner, state, _rank(values, hidden, "time_step_rank"), taps)
+    return [{"kind": "mamba", "only": "attention", **layer}] * _layers(values, where)
+
+
+def _mamba_2(values: Values, where: str, _: int) -> list[Layer]:
+    """Mamba-2 alone."""
+    names = ("num_heads", "head_dim", "n_groups", "state_size", "conv_kernel", "chunk_size")
+    mamba = _mamba2(*(whole_number(values, where, name) for name in names))
+    return [{"kind": "mamba", "only": "attention", **mamba}] * _layers(values, where)
+
+
+def _zamba_kinds(values: Values, where: str, default: list[str]) -> list[bool]:
+    """Whether a shared block stands beside each layer's Mamba."""
+    layers = _layers(values, where)
+    listed = _list(values, where, layers, "layers_block_type", "layer_types", default=default)
+    return [kind in ("hybrid", "g") for kind in listed]
+
+
+def _shared_block(values: Values, where: str, hidden: int, width: int) -> Layer:
+    """Zamba's block, whose attention takes a layer's input and the embedding: twice the columns in."""
+    heads = whole_number(values, where, "num_attention_heads")
+    wide = _product(hidden, 3 * 2 * hidden, mixes=True, split=True)
+    return {"heads": heads, "head_dim": 2 * hidden // heads, "ffn_hidden": width, "adjoined": [wide]}
+
+
+def _zamba(values: Values, where: str, _: int) -> list[Layer]:
+    """Zamba: Mamba-1, and beside every sixth layer one block of attention and feed-forward part, always the same."""
+    hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
+    inner = hidden * whole_number(values, where, "mamba_expand", usual=2)
+    state, taps = whole_number(values, where, "mamba_d_state"), whole_number(values, where, "mamba_d_conv")
+    mamba = _mamba1(inner, state, _rank(values, hidden, "mamba_dt_rank"), taps)
+    period, offset = values.get("attn_layer_period") or 6, values.get("attn_layer_offset") or 4
+    rest = ["hybrid" if at % period == offset else "linear_attention" for at in range(3, layers)]
+    default = ["linear_attention", "linear_attention", "hybrid", *rest][:layers]
+    block = _shared_block(values, where, hidden, whole_number(values, where, "intermediate_size"))
+    used = False
+    for hybrid in _zamba_kinds(values, where, default):
+        layer = {"kind": "mamba", "only": "attention", **mamba}
+        if hybrid:
+            layer["adjoined"] = [*mamba["adjoined"], _product(hidden, hidden)]
+            layer |= {"kind": f"hybrid{'-again' if used else ''}", "beside": {**block, "reused": used}}
+            used = True
+        found.append(layer)
+    return found
+
+
+def _zamba2(values: Values, where: str, _: int) -> list[Layer]:
+    """Zamba 2: Mamba-2, and beside some layers one of a few shared blocks, with adapters of the layer's own."""
+    hidden, layers = whole_number(values, where, "hidden_size"), _layers(values, where)
+    found: list[Layer] = []
+    inner = hidden * whole_number(values, where, "mamba_expand", usual=2)
+    heads = whole_number(values, where, "n_mamba_heads")
+    names = (("mamba_ngroups", 1), ("mamba_d_state", None), ("mamba_d_conv", None), ("chunk_size", 256))
+    sizes = (whole_number(values, where, name, usual=usual) for name, usual in names)
+    mamba = _mamba2(heads, inner // heads, *sizes)
+    width = values.get("intermediate_size") or 4 * hidden
+    block, rank = _shared_block(values, where, hidden, width), whole_number(values, where, "adapter_rank", usual=128)
+    adapters = [_product(hidden, rank), _product(rank, 2 * width, split=True)]
+    if values.get("use_shared_attention_adapter"):
+        own = [_product(2 * hidden, rank, mixes=True), _product(rank, 2 * hidden, mixes=True, split=True)]
+        adapters += 3 * own
+    ids, number = values.get("hybrid_layer_ids") or [], values.get("num_mem_blocks") or 1
+    default = ["hybrid" if at in ids else "linear_attention" for at in range(layers)]
+    for hybrid in _zamba_kinds(values, where, default):
+        layer = {"kind": "mamba", "only": "attention", **mamba}
+        if hybrid:
+            used = sum("beside" in each for each in found)
+            again = used >= number
+            layer["adjoined"] = [_product(hidden, hidden), *adapters]
+            layer |= {"kind": f"hybrid{'-again' if again else ''}", "beside": {**block, "reused": again}}
+        found.append(layer)
+    return found
+
+
+def _recurrent_gemma(values: Values, where: str, tokens: int) -> list[Layer]:
+    """Griffin: two layers with a gated linear recurrence, one with attention to a window."""
+    hidden, heads = whole_number(values, where, "hidden_size"), whole_number(values, where, "num_attention_heads")
+    width, layers = values.get("lru_width") or hidden, _layers(values, where)
+    sizes = {"key_dim": 1, "value_dim": width // heads, "made": 2 * width, "convolved": width, "scanned": 1}
+    gate = _product(width // heads, width, mixes=True, split=True)
+    taps = whole_number(values, where, "conv1d_width", usual=4)
+    recurrent = {"heads": heads, "mixer": {**sizes, "taps": taps}, "adjoined": [gate, gate]}
+    window = whole_number(values, where, "attention_window_size", usual=2048)
+    attention = _attention(values, where, **({"attention_window": window} if window < tokens else {}))
+    types = values.get("block_types") or values.get("_block_types") or ["recurrent", "recurrent", "attention"]
+    dense = {"ffn_hidden": whole_number(values, where, "intermediate_size") // 2}
+    kinds = [types[layer % len(types)] for layer in range(layers)]
+    return [{"kind": kind, **(attention if kind == "attention" else recurrent), **dense} for kind in kinds]
+
+
+def _xlstm(values: Values, where: str, _: int) -> list[Layer]:
+    """xLSTM: matrix memories, and a gated feed-forward part."""
+    hidden, heads = (
+        whole_number(values, where, "hidden_size", "embedding_dim"),
+        whole_number(values, where, "num_heads"),
+    )
+    keys, width = (
+        int(hidden * (values.get(name) or usual)) for name, usual in (("qk_dim_factor", 0.5), ("v_dim_factor", 1.0))
+    )
+    rounded = whole_number(values, where, "ffn_round_up_to_multiple_of", usual=64)
+    wide = rounded * -(-int(hidden * (values.get("ffn_proj_factor") or 2.667)) // rounded)
+    sizes = {"key_dim": keys // heads, "value_dim": width // heads, "made": 2 * keys + 2 * width + 2 * heads}
+    mixer = {**sizes, "chunk": whole_number(values, where, "chunk_size", usual=64)}
+    layers = whole_number(values, where, "num_hidden_layers", "num_blocks")
+    return [{"kind": "mlstm", "heads": heads, "mixer": mixer, "ffn_hidden": wide}] * layers
+
+
+def _rwkv(values: Values, where: str, _: int) -> list[Layer]:
+    """RWKV-4: decays by channel, and a feed-forward part with a gate of its output."""
+    hidden = whole_number(values, where, "hidden_size")
+    width, wide = values.get("attention_hidden_size") or hidden, values.get("intermediate_size") or 4 * hidden
+    each = next(size for size in (64, 32, 16, 8, 4, 2, 1) if width % size == 0)
+    mixer = {"key_dim": 1, "value_dim": each, "made": 3 * width, "scanned": 1}
+    layer = {"kind": "rwkv", "heads": width // each, "mixer": mixer, "ffn_hidden": wide, "gated_mlp": False}
+    return [{**layer, "adjoined": [_product(hidden, hidden)]}] * _layers(values, where)
+
+
+def _windowed(values: Values, tokens: int, sliding: bool, *names: str) -> Layer:
+    """The window of a layer that has one."""
+    window = next((values[name] for name in names if values.get(name)), None)
+    return {"attention_window": window} if sliding and isinstance(window, int) and 0 < window < tokens else {}
+
+
+def _gemma3n(values: Values, where: str, tokens: int) -> list[Layer]:
+    """Gemma 3n: four streams (AltUp), low-rank sums (Laurel), an embedding for every layer, keys of earlier layers."""
+    hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
+    each, rank = values.get("hidden_size_per_layer_input") or 0, whole_number(values, where, "laurel_rank", usual=64)
+    streams, shared = values.get("altup_num_inputs") or 4, values.get("num_kv_shared_layers") or 0
+    widths = values.get("intermediate_size")
+    widths = widths if isinstance(widths, list) else [widths] * layers
+    usual = ["full_attention" if (at + 1) % 5 == 0 else "sliding_attention" for at in range(layers)]
+    listed = _list(values, where, layers, "layer_types", default=usual)
+    own = [_product(hidden, rank), _product(rank, hidden), _product(hidden, streams), _product(streams, streams)]
+    own += [_product(streams, streams**2), *([_product(hidden, each), _product(each, hidden)] if each else [])]
+    for at, kind in enumerate(listed):
+        layer = {**_attention(values, where), "qk_norm": True, "streams": streams, "ffn_hidden": widths[at]}
+        layer |= _windowed(values, tokens, kind == "sliding_attention", "sliding_window")
+        layer["kv_matrices"] = 0 if at >= layers - shared > 0 else 2
+        layer["adjoined"] = own + _ends(hidden, at, layers, each * layers, streams - 1)
+        found.append({"kind": _kind(kind, layer["kv_matrices"]), **layer})
+    return found
+
+
+def _ends(hidden: int, at: int, layers: int, inputs: int, streams: int) -> list[Layer]:
+    """Products of the first layer, for every layer's input and further streams, and of the last, which joins these."""
+    edge = [_product(hidden, hidden)] * streams * ((at == 0) + (at == layers - 1))
+    return edge + ([_product(hidden, inputs)] if at == 0 and inputs else [])
+
+
+def _kind(kind: str, matrices: int) -> str:
+    return f"{'window' if kind == 'sliding_attention' else 'full'}{'' if matrices else '-shared'}"
+
+
+def _gemma4(values: Values, where: str, tokens: int) -> list[Layer]:
+    """Gemma 4: wider heads where attention is full, keys that are values or earlier layers', inputs for every layer."""
+    hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
+    each, shared = values.get("hidden_size_per_layer_input") or 0, values.get("num_kv_shared_layers") or 0
+    usual = ["full_attention" if (at + 1) % 6 == 0 else "sliding_attention" for at in range(layers)]
+    listed = [*_list(values, where, layers, "layer_types", default=usual)[:-1], "full_attention"]
+    stated, alike = values.get("per_layer_config"), values.get("attention_k_eq_v")
+    unified = str(values.get("model_type")).startswith("gemma4_unified")
+    further = [_product(hidden, each), _product(each, hidden)] if each else []
+    assistant = values.get("backbone_hidden_size")
+    for at, kind in enumerate(listed):
+        is_full = kind == "full_attention"
+        apart = {"head_dim": values.get("global_head_dim") or 512} if is_full else {}
+        heads = values.get("num_global_key_value_heads")
+        apart |= {"kv_heads": heads} if is_full and heads and (alike or unified) else {}
+        if isinstance(stated, dict):
+            own = _apart(stated, at)
+            apart = {"head_dim": own["head_dim"]} if "head_dim" in own else {}
+            apart |= {"kv_heads": own["num_key_value_heads"]} if "num_key_value_heads" in own else {}
+        reused = at >= layers - shared
+        layer = {**_attention(values, where), **apart, "qk_norm": True}
+        layer["kv_matrices"] = 0 if reused else 1 if is_full and alike and not unified else 2
+        layer |= _windowed(values, tokens, not is_full, "sliding_window")
+        wide = whole_number(values, where, "intermediate_size") * (
+            2 if reused and values.get("use_double_wide_mlp") else 1
+        )
+        layer["adjoined"] = further + _ends(hidden, at, layers, each * layers, 0)
+        if assistant and at in (0, layers - 1):
+            layer["adjoined"] += [_product(*pair) for pair in _assisted(hidden, assistant, at, layers)]
+        if values.get("enable_moe_block"):
+            layer |= {**_experts(values, where), "beside": {"only": "feed_forward", "heads": 1, "ffn_hidden": wide}}
+        else:
+            layer["ffn_hidden"] = wide
+        found.append({"kind": _kind(kind, layer["kv_matrices"]), **layer})
+    return found
+
+
+def _apart(stated: Mapping[str, Any], layer: int) -> dict[str, Any]:
+    """What a file says of one layer by itself."""
+    found = stated.get(f"{layer:02}", stated.get(str(layer)))
+    return found if isinstance(found, dict) else {}
+
+
+def _assisted(hidden: int, backbone: int, at: int, layers: int) -> list[tuple[int, int]]:
+    """Products by which a drafting model takes its backbone's output and embedding, and gives its own."""
+    return [(2 * backbone, hidden)] * (at == 0) + [(hidden, backbone)] * (at == layers - 1)
+
+
+def _latent(values: Values, own: Values | None = None) -> Layer:
+    """Latent attention as most files state it; ``own``: what a layer states otherwise."""
+    stated = {**values, **(own or {})}
+    names = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    return {name: first(stated, name) for name in names if first(stated, name) is not None}
+
+
+def _indexer(values: Values) -> Layer:
+    return {"index_heads": values.get("index_n_heads") or 0, "index_dim": values.get("index_head_dim") or 0}
+
+
+def _routed(values: Values, where: str, layers: int) -> list[bool]:
+    """Whether each layer has experts, where a list names them or the first ones are dense."""
+    dense = first(values, "dense_layers")
+    usual = ["dense" if at < (1 if dense is None else dense) else "sparse" for at in range(layers)]
+    listed = _list(values, where, layers, "mlp_layer_types", default=usual)
+    return [kind not in ("dense", "mlp") for kind in listed]
+
+
+def _shared_width(values: Values, where: str) -> int:
+    stated = first(values, "shared_width")
+    number = first(values, "shared") or 0
+    return stated if isinstance(stated, int) else number * whole_number(values, where, "moe_intermediate_size")
+
+
+def _longcat(values: Values, where: str, _: int) -> list[Layer]:
+    """LongCat: two latent attentions and dense parts a layer, and experts, some without work, beside the second."""
+    hidden, heads = whole_number(values, where, "hidden_size"), whole_number(values, where, "num_attention_heads")
+    count, zero = whole_number(values, where, "n_routed_experts"), values.get("zero_expert_num") or 0
+    chosen = max(round(whole_number(values, where, "moe_topk", "num_experts_per_tok") * count / (count + zero)), 1)
+    routed = _experts(values, where)["experts"] | {"num_experts": count, "experts_per_token": chosen}
+    dense = {"ffn_hidden": whole_number(values, where, "ffn_hidden_size", "intermediate_size")}
+    second = {
+        "heads": heads,
+        "latent": _latent(values),
+        **dense,
+        "beside": {"only": "feed_forward", "heads": 1, **dense},
+    }
+    layer = {"kind": "block", "heads": heads, "latent": _latent(values), "experts": routed, "beside": second}
+    return [layer | ({"adjoined": [_product(hidden, zero)]} if zero else {})] * _layers(values, where)
+
+
+def _mimo(values: Values, where: str, tokens: int) -> list[Layer]:
+    """MiMo-V2: values narrower than keys, more key heads in layers with a window, experts behind a dense layer."""
+    layers, found = _layers(values, where), []
+    marks = values.get("hybrid_layer_pattern")
+    if isinstance(marks, list) and not values.get("layer_types"):
+        usual = ["sliding_attention" if mark else "full_attention" for mark in marks]
+    else:
+        usual = ["full_attention" if at == 0 or (at + 1) % 6 == 0 else "sliding_attention" for at in range(layers)]
+    listed = _list(values, where, layers, "layer_types", default=usual)
+    freq = values.get("moe_layer_freq")
+    routed = [bool(each) for each in freq] if isinstance(freq, list) else _routed(values, where, layers)
+    shared = (first(values, "shared") or 0) * whole_number(values, where, "moe_intermediate_size")
+    for kind, routes in zip(listed, routed, strict=True):
+        sliding = kind == "sliding_attention"
+        layer = _attention(values, where, value_head_dim=values.get("v_head_dim"))
+        if sliding:
+            kv_heads = values.get("swa_num_key_value_heads") or 2 * layer["kv_heads"]
+            layer |= {"kv_heads": kv_heads, "heads": values.get("swa_num_attention_heads") or layer["heads"]}
+            layer |= {"head_dim": values.get("swa_head_dim") or layer["head_dim"]}
+            layer |= {"value_head_dim": values.get("swa_v_head_dim") or layer["value_head_dim"]}
+        layer |= _windowed(values, tokens, sliding, "sliding_window", "sliding_window_size")
+        layer |= _experts(values, where, shared=shared) if routes else _dense(values, where)
+        found.append({"kind": f"{'experts' if routes else 'dense'}{'-window' if sliding else ''}", **layer})
+    return found
+
+
+def _streams(hidden: int, number: int, columns: int, last: bool) -> list[Layer]:
+    """Products that mix streams before attention and before the feed-forward part, and behind the last layer."""
+    mixing = [_product(number * hidden, columns)] * 2
+    return mixing + ([_product(number * hidden, number)] if last else [])
+
+
+def _deepseek_v4(values: Values, where: str, tokens: int) -> list[Layer]:
+    """
+    DeepSeek-V4: one key that is its value, of a window and of compressed tokens, and outputs of low rank by groups.
+
+    Heavily compressed layers attend to every compressed token, sparse ones to those that an indexer chooses.
+    """
+    hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
+    heads, each = whole_number(values, where, "num_attention_heads"), whole_number(values, where, "head_dim")
+    rank, low = whole_number(values, where, "q_lora_rank"), whole_number(values, where, "o_lora_rank")
+    groups, window = whole_number(values, where, "o_groups"), whole_number(values, where, "sliding_window")
+    scorers, scored = whole_number(values, where, "index_n_heads"), whole_number(values, where, "index_head_dim")
+    rates = values.get("compress_rates") or {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
+    ratios, names = values.get("compress_ratios"), {0: "sliding_attention", 4: "compressed_sparse_attention"}
+    usual = ["heavily_compressed_attention", "compressed_sparse_attention"]
+    default = [usual[0] if at < 2 else usual[at % 2] for at in range(layers)]
+    if isinstance(ratios, list):
+        default = [names.get(ratio, "heavily_compressed_attention") for ratio in ratios[:layers]]
+    streams, shared = values.get("hc_mult") or 4, whole_number(values, where, "moe_intermediate_size")
+    for at, kind in enumerate(_list(values, where, layers, "layer_types", default=default)):
+        own = [_product(hidden, rank, mixes=True), _product(rank, heads * each, mixes=True, split=True)]
+        own += [_product(heads * each // groups, groups * low, mixes=True, split=True)]
+        own += [_product(groups * low, hidden, mixes=True, split=True)]
+        attended = float(min(window, tokens))
+        rate = rates.get(kind, 0)
+        if kind == "heavily_compressed_attention":
+            own += [_product(hidden, 2 * each, mixes=True)]
+            attended += tokens / rate
+        elif kind == "compressed_sparse_attention":
+            own += [_product(hidden, 4 * each + 4 * scored + scorers, mixes=True)]
+            own += [_product(rank, scorers * scored, mixes=True)]
+            compressed = tokens / rate
+            attended += min(compressed, whole_number(values, where, "index_topk"))
+            attended += compressed * scorers * scored / (2 * heads * each)
+        elif kind != "sliding_attention":
+            raise DataError(f"{where}: layer_types names {shorten(kind)}, expected attention of DeepSeek-V4")
+        sizes = {"key_dim": each, "value_dim": each, "made": each, "attends": max(round(attended), 1)}
+        layer = {"kind": kind.partition("_")[0], "heads": heads, "mixer": {**sizes, "output": False}}
+        layer |= {"streams": streams, **_experts(values, where, shared=shared)}
+        own += _streams(hidden, streams, 2 * streams + streams**2, last=at == layers - 1)
+        found.append({**layer, "adjoined": own})
+    return found
+
+
+def _hy_v4(values: Values, where: str, _: int) -> list[Layer]:
+    """Hunyuan 4: gated latent attention, indexers in every fourth layer, and hyper-connections."""
+    hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
+    heads, streams = whole_number(values, where, "num_attention_heads"), values.get("hc_mult") or 4
+    usual = ["full" if at == 0 or (at - 1) % 4 == 0 else "shared" for at in range(layers)]
+    indexed = _list(values, where, layers, "indexer_types", default=usual)
+    for at, routes in enumerate(_routed(values, where, layers)):
+        latent = _latent(values) | (_indexer(values) if indexed[at] == "full" else {})
+        gate = heads * whole_number(values, where, "v_head_dim")
+        layer = {"heads": heads, "latent": latent, "attention_gate": gate, "streams": streams}
+        layer["adjoined"] = _streams(hidden, streams, 2 * streams, last=at == layers - 1)
+        routed = _experts(values, where, shared=_shared_width(values, where)) if routes else _dense(values, where)
+        kind = f"{'experts' if routes else 'dense'}{'-indexed' if indexed[at] == 'full' else ''}"
+        found.append({"kind": kind, **layer, **routed})
+    return found
+
+
+def _axk2(values: Values, where: str, _: int) -> list[Layer]:
+    """A.X-K2: latent attention with an indexer, a gate made with the queries, and gated norms."""
+    hidden, heads = whole_number(values, where, "hidden_size"), whole_number(values, where, "num_attention_heads")
+    rank, gated = whole_number(values, where, "q_lora_rank"), values.get("gated_norm_rank") or 0
+    latent, found, layers = _latent(values) | _indexer(values), [], _layers(values, where)
+    key = latent["qk_nope_head_dim"] + latent["qk_rope_head_dim"]
+    # Queries and gate are made of the rank's channels and as many more; the queries' own share stands with the rest.
+    made = 2 * (heads * (key + latent["v_head_dim"])) - heads * key
+    for routes in _routed(values, where, layers):
+        norms = [_product(hidden, gated), _product(gated, hidden)] * (2 if routes else 1) if gated else []
+        layer = {"heads": heads, "latent": latent, "adjoined": [_product(rank, made, mixes=True, split=True), *norms]}
+        layer |= _experts(values, where, shared=_shared_width(values, where)) if routes else _dense(values, where)
+        found.append({"kind": "experts" if routes else "dense", **layer})
+    return found
+
+
+def _dots3(values: Values, where: str, tokens: int) -> list[Layer]:
+    """Dots 3: latent attention of two shapes, with an indexer or a window, and a gate for every head."""
+    layers, found, stated = _layers(values, where), [], values.get("per_layer_config")
+    listed = _list(values, where, layers, "layer_types")
+    for at, routes in enumerate(_routed(values, where, layers)):
+        apart = _apart(stated, at) if isinstance(stated, dict) else {}
+        own, indexed = {**values, **apart}, listed[at] == "indexed_attention"
+        heads = whole_number(own, where, "num_attention_heads")
+        latent = _latent(own) | (_indexer(values) if indexed else {})
+        layer = {"heads": heads, "latent": latent, "attention_gate": heads}
+        layer |= _windowed(own, tokens, listed[at] == "sliding_attention", "sliding_window")
+        layer |= _experts(values, where, shared=_shared_width(values, where)) if routes else _dense(values, where)
+        found.append({"kind": f"{'experts' if routes else 'dense'}-{listed[at].partition('_')[0]}", **layer})
+    return found
+
+
+def _inkling(values: Values, where: str, tokens: int) -> list[Layer]:
+    """Inkling: learned relative positions, short convolutions, and more key heads in layers with a window."""
+    hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
+    if values.get("unpadded_vocab_size") not in (None, values.get("vocab_size")):
+        words = f"expected vocab_size ({values.get('vocab_size')}), as of the embedding"
+        raise DataError(f"{where}: unpadded_vocab_size is {values['unpadded_vocab_size']}, {words}")
+    local = values.get("local_layer_ids")
+    local = [at for at in range(layers) if (at + 1) % 6] if local is None else local
+    usual = ["hybrid_sliding" if at in local else "hybrid" for at in range(layers)]
+    listed = _list(values, where, layers, "layer_types", default=usual)
+    named = values.get("mlp_layer_types") or ["sparse"] * layers
+    taps = whole_number(values, where, "conv_kernel_size", "sconv_kernel_size", usual=4)
+    for kind, part in zip(listed, named, strict=True):
+        sliding = kind == "hybrid_sliding"
+        layer = _attention(values, where, qk_norm=True)
+        if sliding:
+            names = (
+                ("heads", "swa_num_attention_heads"),
+                ("kv_heads", "swa_num_key_value_heads"),
+                ("head_dim", "swa_head_dim"),
+            )
+            layer |= {ours: values[name] for ours, name in names if values.get(name)}
+        reach = whole_number(values, where, "sliding_window_size") if sliding else values.get("rel_extent") or 1024
+        relative = whole_number(values, where, "d_rel", usual=16)
+        convolved = 2 * layer["kv_heads"] * (layer["head_dim"] or hidden // layer["heads"])
+        own = [
+            _product(hidden, layer["heads"] * relative, mixes=True, split=True),
+            _product(relative, reach, mixes=True),
+        ]
+        own += [_product(taps, convolved, mixes=True, split=True), _product(taps, 2 * hidden)]
+        layer |= _windowed(values, tokens, sliding, "sliding_window_size")
+        routes = part != "dense"
+        layer |= _experts(values, where, shared=_shared_width(values, where)) if routes else _dense(values, where)
+        found.append(
+            {"kind": f"{'experts' if routes else 'dense'}{'-window' if sliding else ''}", **layer, "adjoined": own}
+        )
+    return found
+
+
+def _dory(values: Values, where: str, tokens: int) -> list[Layer]:
+    """Dory: gated attention, and a middle of layers that runs several times with the same weights."""
+    counts = [whole_number(values, where, f"n_{part}_layers") for part in ("input", "output")]
+    layers, listed = _layers(values, where), values.get("layer_types")
+    if isinstance(listed, list) and "mlp" in listed:
+        listed, layers, counts = listed[::2], layers // 2, [count // 2 for count in counts]
+    listed = _list({"layer_types": listed}, where, layers, "layer_types")
+    plain = _attention(values, where)
+    plain |= {"attention_gate": plain["heads"] * (plain["head_dim"] or values["hidden_size"] // plain["heads"])}
+
+    def run(first_layer: int, end: int, again: bool) -> list[Layer]:
+        found = []
+        for kind in listed[first_layer:end]:
+            sliding = kind == "sliding_attention"
+            own = plain | _dense(values, where) | _windowed(values, tokens, sliding, "sliding_window")
+            found.append(
+                {"kind": f"{'window' if sliding else 'full'}{'-again' if again else ''}", **own, "reused": again}
+            )
+        return found
+
+    if sum(counts) > layers:
+        raise DataError(f"{where}: n_input_layers and n_output_layers are {sum(counts)}, expected at most {layers}")
+    loops, end = whole_number(values, where, "n_recurrent_loops", usual=1), layers - counts[1]
+    repeats = [layer for loop in range(loops) for layer in run(counts[0], end, loop > 0)]
+    return [*run(0, counts[0], False), *repeats, *run(end, layers, False)]
+
+
+def _doge(values: Values, where: str, _: int) -> list[Layer]:
+    """Doge: attention whose mask is made of the values."""
+    if values.get("is_moe"):
+        raise DataError(f"{where}: is_moe is true, a model of experts without matrices, expected dense layers")
+    plain = _attention(values, where, qk_norm=True)
+    each = plain["head_dim"] or values["hidden_size"] // plain["heads"]
+    mask = _product(plain["kv_heads"] * each, plain["kv_heads"], mixes=True)
+    layer = {"kind": "block", **plain, **_dense(values, where), "adjoined": [mask]}
+    return [layer] * _layers(values, where)
+
+
+def _zaya(values: Values, where: str, tokens: int) -> list[Layer]:
+    """ZAYA: attention in compressed channels with convolutions of queries and keys, and a router of several layers."""
+    hidden, layers = whole_number(values, where, "hidden_size"), _layers(values, where)
+    plain, rank = _attention(values, where), whole_number(values, where, "router_hidden_size", usual=256)
+    each = plain["head_dim"] or hidden // plain["heads"]
+    width, times = (plain["heads"] + plain["kv_heads"]) * each, [values.get(f"cca_time{at}") or 2 for at in (0, 1)]
+    routed = _experts(values, where)
+    outputs = first(values, "experts") + 1
+    own = [_product(times[0] + each * times[1], width, mixes=True, split=True)]
+    own += [_product(hidden, rank), _product(rank, 2 * rank + outputs)]
+    listed = _list(values, where, layers, "layer_types", default=["hybrid"] * layers)
+    found = []
+    for kind in listed:
+        reach = _windowed(values, tokens, kind == "hybrid_sliding", "sliding_window")
+        found.append({"kind": "window" if reach else "block", **plain, **routed, **reach, "adjoined": own})
+    return found
+
+
+def _modernbert(values: Values, where: str, tokens: int) -> list[Layer]:
+    """ModernBERT as a decoder: a window in two of three layers, and a product before the head."""
+    hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
+    for name in ("attention_bias", "mlp_bias"):
+        if values.get(name):
+            raise DataError(f"{where}: {name} is true, expected products without biases")
+    period = values.get("global_attn_every_n_layers") or 3
+    usual = ["full_attention" if at % period == 0 else "sliding_attention" for at in range(layers)]
+    for at, kind in enumerate(_list(values, where, layers, "layer_types", default=usual)):
+        layer = {**_attention(values, where), **_dense(values, where)}
+        layer |= _windowed(values, tokens, kind == "sliding_attention", "sliding_window", "local_attention")
+        layer["adjoined"] = [_product(hidden, hidden)] if at == layers - 1 else []
+        found.append({"kind": _kind(kind, 2), **layer})
+    return found
+
+
+Reader = Callable[[Values, str, int], list[Layer]]
+PARTS: dict[str, Reader] = {
+    "nemotron_h": _nemotron_h,
+    "falcon_h1": _falcon_h1,
+    "jamba": _jamba,
+    **dict.fromkeys(("mamba", "falcon_mamba"), _mamba),
+    "mamba2": _mamba_2,
+    "zamba": _zamba,
+    "zamba2": _zamba2,
+    "recurrent_gemma": _recurrent_gemma,
+    "xlstm": _xlstm,
+    "rwkv": _rwkv,
+    "gemma3n_text": _gemma3n,
+    **dict.fromkeys(("gemma4_text", "gemma4_unified_text"), _gemma4),
+    "longcat_flash": _longcat,
+    "mimo_v2_flash": _mimo,
+    "deepseek_v4": _deepseek_v4,
+    "hy_v4": _hy_v4,
+    "axk2": _axk2,
+    "dots3_note_text": _dots3,
+    "inkling_text": _inkling,
+    "dory": _dory,
+    "doge": _doge,
+    "zaya": _zaya,
+    "modernbert-decoder": _modernbert,
+}
+"""Readers of layers by type."""
+_UNGATED = ("nemotron_h", "rwkv")
+
+
+def layers_of_parts(values: Values, where: str, tokens: int) -> dict[str, Any]:
+    """
+    Fields of ``ModelSpec`` of a type in ``PARTS``: its layers, and a table beside the embedding.
+
+    ``tokens``: tokens of a sequence. Raises ``DataError`` where a size is missing or a list names something else.
+    """
+    family, hidden = str(values["model_type"]), whole_number(values, where, "hidden_size", "d_model", "embedding_dim")
+    base = {"hidden": hidden, "seq": tokens, "gated_mlp": family not in _UNGATED}
+    found: list[Layer] = []
+    kinds: dict[str, Layer] = {}
+    for layer in PARTS[family](values, where, tokens):
+        shape = {**base, **{name: value for name, value in layer.items() if value is not None and name != "kind"}}
+        if "beside" in shape:
+            shape["beside"] = _with_base(shape["beside"], base)
+        name, number = layer["kind"], 1
+        while kinds.setdefault(name, shape) != shape:
+            number += 1
+            name = f"{layer['kind']}-{number}"
+        if found and found[-1]["kind"] == name:
+            found[-1]["count"] += 1
+        else:
+            found.append({"kind": name, "count": 1, **shape})
+    own: dict[str, Any] = {"layers": found, "gated_mlp": base["gated_mlp"]}
+    if each := family.startswith("gemma") and values.get("hidden_size_per_layer_input"):
+        rows = whole_number(values, where, "vocab_size_per_layer_input", "vocab_size")
+        own["further_embedding"] = rows * each * sum(layer["count"] for layer in found)
+    return own
+
+
+def _with_base(layer: Layer, base: Layer) -> Layer:
+    """A layer beside another one, with the sizes that both have."""
+    found = {**base, **{name: value for name, value in layer.items() if value is not None}}
+    if "beside" in found:
+        found["beside"] = _with_base(found["beside"], base)
+    return found

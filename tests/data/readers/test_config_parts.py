@@ -1,0 +1,114 @@
+"""Published files of models whose layers have parts of their own: their parameters, layers and refusals."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taut.data.model import ModelSpec
+from taut.data.readers.huggingface import read_config
+from taut.errors import DataError
+
+NEMOTRON3: dict[str, Any] = {
+    **{"model_type": "nemotron_h", "hidden_size": 2688, "num_hidden_layers": 52, "vocab_size": 131072},
+    **{"hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", "num_attention_heads": 32},
+    **{"num_key_value_heads": 2, "head_dim": 128, "mamba_num_heads": 64, "mamba_head_dim": 64, "n_groups": 8},
+    **{"ssm_state_size": 128, "conv_kernel": 4, "chunk_size": 128, "n_routed_experts": 128, "num_experts_per_tok": 6},
+    **{"moe_intermediate_size": 1856, "moe_shared_expert_intermediate_size": 3712, "n_shared_experts": 1},
+    **{"intermediate_size": 1856, "mlp_hidden_act": "relu2", "max_position_embeddings": 262144, "expand": 2},
+    **{"tie_word_embeddings": False, "mamba_hidden_act": "silu", "use_conv_bias": True, "n_group": 1, "topk_group": 1},
+}
+NEMOTRON_H: dict[str, Any] = {
+    **{"model_type": "nemotron_h", "hidden_size": 4096, "num_hidden_layers": 52, "vocab_size": 131072},
+    **{"hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-", "num_attention_heads": 32},
+    **{"num_key_value_heads": 8, "attention_head_dim": 128, "mamba_num_heads": 128, "mamba_head_dim": 64},
+    **{"n_groups": 8, "ssm_state_size": 128, "intermediate_size": 21504, "max_position_embeddings": 8192},
+}
+FALCON_H1: dict[str, Any] = {
+    **{"model_type": "falcon_h1", "hidden_size": 5120, "num_hidden_layers": 72, "vocab_size": 261120},
+    **{"num_attention_heads": 20, "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 21504},
+    **{"mamba_d_ssm": 4096, "mamba_n_heads": 32, "mamba_d_head": 128, "mamba_n_groups": 2, "mamba_d_state": 256},
+    **{"mamba_d_conv": 4, "mamba_chunk_size": 128, "max_position_embeddings": 262144, "tie_word_embeddings": False},
+}
+JAMBA: dict[str, Any] = {
+    **{"model_type": "jamba", "hidden_size": 8192, "num_hidden_layers": 72, "vocab_size": 65536},
+    **{"num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 24576, "num_experts": 16},
+    **{"num_experts_per_tok": 2, "mamba_dt_rank": 512, "max_position_embeddings": 262144},
+}
+MIMO: dict[str, Any] = {
+    **{"model_type": "mimo_v2_flash", "hidden_size": 4096, "num_hidden_layers": 48, "vocab_size": 152576},
+    **{"num_attention_heads": 64, "num_key_value_heads": 4, "swa_num_key_value_heads": 8, "head_dim": 192},
+    **{"v_head_dim": 128, "swa_head_dim": 192, "swa_v_head_dim": 128, "intermediate_size": 16384},
+    **{"moe_intermediate_size": 2048, "n_routed_experts": 256, "num_experts_per_tok": 8, "sliding_window": 128},
+    **{"hybrid_layer_pattern": [0, 1, 1, 1, 1, *[0, 1, 1, 1, 1, 1] * 7, 0], "moe_layer_freq": [0, *[1] * 47]},
+    **{"max_position_embeddings": 262144, "tie_word_embeddings": False, "hidden_act": "silu"},
+}
+FALCON_MAMBA = {
+    **{"model_type": "falcon_mamba", "hidden_size": 4096, "num_hidden_layers": 64, "state_size": 16},
+    **{"intermediate_size": 8192, "vocab_size": 65024, "tie_word_embeddings": False, "time_step_rank": 256},
+}
+LONGCAT: dict[str, Any] = {
+    **{"model_type": "longcat_flash", "hidden_size": 6144, "num_layers": 28, "vocab_size": 131072},
+    **{"num_attention_heads": 64, "ffn_hidden_size": 12288, "expert_ffn_hidden_size": 2048, "moe_topk": 12},
+    **{"n_routed_experts": 512, "zero_expert_num": 256, "zero_expert_type": "identity", "q_lora_rank": 1536},
+    **{"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128},
+    **{"max_position_embeddings": 131072, "attention_method": "MLA"},
+}
+ZAMBA2: dict[str, Any] = {
+    **{"model_type": "zamba2", "hidden_size": 3584, "num_hidden_layers": 81, "vocab_size": 32000},
+    **{"num_attention_heads": 32, "num_key_value_heads": 32, "intermediate_size": 14336, "num_mem_blocks": 2},
+    **{"mamba_d_state": 64, "mamba_expand": 2, "mamba_ngroups": 2, "n_mamba_heads": 112, "adapter_rank": 128},
+    **{"hybrid_layer_ids": [6, 11, 17, 23, 29, 35, 41, 47, 53, 59, 65, 71, 77], "max_position_embeddings": 4096},
+    **{"use_shared_attention_adapter": False},
+}
+BASES: dict[str, dict[str, Any]] = {
+    **{"nemotron-3-nano": NEMOTRON3, "nemotron-h-8b": NEMOTRON_H, "falcon-h1-34b": FALCON_H1, "jamba-large": JAMBA},
+    **{"mimo-v2-flash": MIMO, "falcon-mamba-7b": FALCON_MAMBA, "longcat-flash": LONGCAT, "zamba2-7b": ZAMBA2},
+}
+
+
+def read(folder: Path, values: dict[str, Any], tokens: int = 4096) -> ModelSpec:
+    path = folder / "config.json"
+    path.write_text(json.dumps(values), encoding="utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return read_config(path, seq=tokens)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions", "active"),
+    [
+        ("nemotron-3-nano", 31.6, 3.6),
+        ("nemotron-h-8b", 8.1, 8.1),
+        ("falcon-h1-34b", 33.6, 33.6),
+        ("jamba-large", 398.6, 94.0),
+        ("mimo-v2-flash", 309.0, 15.0),
+        ("falcon-mamba-7b", 7.27, 7.27),
+        ("longcat-flash", 560.0, 27.0),
+        ("zamba2-7b", 7.36, 7.36),
+    ],
+)
+def test_parameters_are_those_that_were_published(tmp_path: Path, name: str, billions: float, active: float) -> None:
+    """In all within 1 %, and those of a token within 8 %, which publishers round."""
+    model = read(tmp_path, BASES[name])
+    assert model.parameters() / 1e9 == pytest.approx(billions, rel=0.01)
+    assert model.active_parameters() / 1e9 == pytest.approx(active, rel=0.08)
+
+
+def test_layers_are_those_of_the_pattern(tmp_path: Path) -> None:
+    """Nemotron 3 Nano has 23 layers of Mamba-2, 23 of experts and 6 of attention, each alone."""
+    found = [layer.kind for layer in read(tmp_path, NEMOTRON3).blocks]
+    assert [found.count(kind) for kind in ("mamba", "experts", "attention")] == [23, 23, 6]
+
+
+def test_a_model_without_experts_of_the_fields_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="layers_block_type names 'X'"):
+        read(tmp_path, {**NEMOTRON_H, "hybrid_override_pattern": "MX"})
+
+
+def test_a_field_that_no_rule_of_the_type_reads_is_refused(tmp_path: Path) -> None:
+    """Fields of other families are not known to a type's own rules."""
+    with pytest.raises(DataError, match="altup_num_inputs is 4, which may change the model's shape"):
+        read(tmp_path, {**JAMBA, "altup_num_inputs": 4})
