@@ -78,10 +78,17 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // d for d in small)})
 
 
-def tensor_degrees(model: ModelSpec, cluster: ClusterSpec, max_tp: int) -> list[int]:
-    """Tensor degrees that divide the devices, the layers and the nodes, (3)."""
+def tensor_degrees(model: ModelSpec, cluster: ClusterSpec, max_tp: int, *, replicated_kv: bool = True) -> list[int]:
+    """Tensor degrees that divide the devices, the layers and the nodes, (3), and key-value heads unless replicated."""
     sizes = {group.gpus_per_node for group in cluster.nodes}
-    return [tp for tp in divisors(cluster.num_devices) if tp <= max_tp and model.splits(tp) and _fits_nodes(tp, sizes)]
+    every = [tp for tp in divisors(cluster.num_devices) if tp <= max_tp and model.splits(tp) and _fits_nodes(tp, sizes)]
+    return [tp for tp in every if replicated_kv or divides_kv(model, tp)]
+
+
+def divides_kv(model: ModelSpec, tp: int) -> bool:
+    """Whether each of ``tp`` tensor ranks has key-value heads of its own in every layer that mixes tokens."""
+    layers = (layer for each in model.kinds.values() for layer in (each.together if each.beside else [each]))
+    return all(layer.key_value_heads % tp == 0 for layer in layers if layer.mixes)
 
 
 def context_degrees(model: ModelSpec, cluster: ClusterSpec, tp: int, max_cp: int) -> list[int]:

@@ -392,6 +392,7 @@ class StrategySpace(Spec):
     max_vpp: Annotated[int, pydantic.Field(gt=0)] = 4
     max_even_vpp: Annotated[int, pydantic.Field(ge=0)] = 0
     zero: list[ZeroStage] = [0, 1]
+    replicated_kv: Annotated[bool, SELDOM_WRITTEN] = True
     sequence_parallel: list[bool] = [False, True]
     pipeline_zero: list[ZeroStage] | None = None
     expert_zero: Annotated[list[ZeroStage] | None, SELDOM_WRITTEN] = None

@@ -55,6 +55,8 @@ def held(space: Mapping[str, Any], *, mechanisms: bool = True) -> str:
     ]
     if ANY_DIVISION not in (forms := space.get("divisions", [ANY_DIVISION])):
         parts.append(f"layers divided {_listed(forms)}")
+    if not space.get("replicated_kv", True):
+        parts.append("tensor degrees that divide the key-value heads")
     if dispatch := space.get("dispatch"):
         parts.append(f"exchanges of experts {_dispatched(dispatch)}")
     return f"the space is what {space.get('stack') or 'taut'} runs: {'; '.join(parts)}"

@@ -4,8 +4,9 @@ Candidates of a strategy space, enumerated from its definition.
 With D devices, global batch g and L layers, a candidate has
 
 (1) degrees with pp tp cp dp = D, pp <= L and g = dp micro_batch m;
-(2) a tensor degree that divides heads and feed-forward width of every layer, and divides the key-value heads or is a
-    multiple of them. It divides the size of every node, or is a multiple of the size if all nodes have the same;
+(2) a tensor degree that divides heads and feed-forward width of every layer, and divides the key-value heads or, with
+    ``replicated_kv``, is a multiple of them. It divides the size of every node, or is a multiple of the size if all
+    nodes have the same;
 (3) a cost without recompute for every layer on every device type;
 (4) a schedule of the space; a single stage runs 1F1B. A schedule that is priced by its order needs the latency model
     ``step`` or ``pipette``, memory that is a sum of terms, and a layer for each chunk. Interleaved 1F1B needs m to be a
@@ -304,11 +305,15 @@ def _widths(layer: LayerSpec) -> list[int]:
 
 def _splits(case: Case, tp: int) -> bool:
     """Whether the layers and the nodes suit a tensor degree, (2)."""
+    shared = case.space.get("replicated_kv", True)
     layers = all(
         all(width % tp == 0 for width in _widths(layer))
         and (
             layer.only == "feed_forward"
-            or (layer.heads % tp == 0 and (layer.key_value_heads % tp == 0 or tp % layer.key_value_heads == 0))
+            or (
+                layer.heads % tp == 0
+                and (layer.key_value_heads % tp == 0 or (shared and tp % layer.key_value_heads == 0))
+            )
         )
         for block in case.model.blocks
         for layer in alone(block)

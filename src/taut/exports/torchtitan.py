@@ -17,6 +17,7 @@ import numpy as np
 
 from taut.exports.architecture import NODE
 from taut.exports.job import ExportError, Job
+from taut.formulations.degrees import divides_kv
 from taut.formulations.schedules.plan_orders import ON_V, passes_of
 from taut.quoting import plain_word, python_literal
 from taut.schedules.torch_csv import orders_csv
@@ -137,6 +138,12 @@ def _check(job: Job) -> None:
         raise ExportError(
             f"{source}: activations in the host's memory, which the export to torchtitan has not; plan without "
             "--activation-offload-fraction"
+        )
+    if not divides_kv(job.model, chosen.tp):
+        heads = min(layer.key_value_heads for layer in job.model.kinds.values() if layer.mixes)
+        raise ExportError(
+            f"{source}: {chosen.tp} tensor ranks share {heads} key-value heads, which torchtitan refuses; plan with "
+            "--stack torchtitan"
         )
     if chosen.zero == 1:
         raise ExportError(f"{source}: ZeRO-1, which torchtitan has not; plan with --stack torchtitan, or --fix zero=2")

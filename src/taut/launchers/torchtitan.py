@@ -13,9 +13,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from taut.data.model import ModelSpec
 from taut.errors import DataError
 from taut.exports.torchtitan import NAMES
-from taut.launchers.settings import Launch, Run
+from taut.launchers.settings import Launch, Run, nearest
 
 DEGREES = {
     "tp": "parallelism.tensor_parallel_degree",
@@ -214,6 +215,8 @@ def _batch(fields: Mapping[str, Any], values: Mapping[str, Any], run: Run) -> di
 
 def _check(fields: Mapping[str, Any], values: Mapping[str, Any], run: Run) -> None:
     """Refuse degrees whose product is not the devices, and batches that steps of all replicas do not divide."""
+    if run.model is not None:
+        _check_model(run.model, values)
     if not run.devices:
         return
     degrees = values["tp"] * values["pp"] * values["cp"]
@@ -229,6 +232,26 @@ def _check(fields: Mapping[str, Any], values: Mapping[str, Any], run: Run) -> No
         raise DataError(
             f"torchtitan refuses it: {DEGREES['ep']} {values['ep']}: expected a divisor of shards x cp x tp = {region}"
         )
+
+
+def _check_model(model: ModelSpec, values: Mapping[str, Any]) -> None:
+    """Refuse tensor ranks that share heads, expert ranks that share experts, and tied embeddings in pipelines."""
+    tp, ep = values["tp"], values["ep"]
+    for layer in model.kinds.values():
+        for count, what in ((layer.heads, "heads"), (layer.key_value_heads, "key-value heads")):
+            if layer.mixes and count % tp:
+                raise DataError(
+                    f"torchtitan refuses it: {DEGREES['tp']} {tp} does not divide {count} {what}, expected "
+                    f"{nearest(count, tp)}"
+                )
+        if layer.experts is not None and layer.experts.num_experts % ep:
+            count = layer.experts.num_experts
+            raise DataError(
+                f"torchtitan refuses it: {DEGREES['ep']} {ep} does not divide {count} experts, expected "
+                f"{nearest(count, ep)}"
+            )
+    if model.tied_embedding and values["pp"] > 1:
+        raise DataError(f"torchtitan refuses it: {DEGREES['pp']} {values['pp']} with a tied embedding, expected 1")
 
 
 def _named(fields: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[str]:

@@ -31,6 +31,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIELDS, FIXES, StrategySpace
 from taut.planning.choices import CHECKS, check_fixed
 from taut.planning.offload import beside_offload, states_of_all, with_activations
+from taut.planning.refusals import broken_rule
 from taut.planning.request import PlanRequest
 from taut.planning.stack import (
     at_risk,
@@ -245,7 +246,8 @@ def _no_candidate(problem: PlanningProblem, request: PlanRequest) -> DataError:
         rule += f"; every field is within the runs of {problem.calibration.name}"
     if space.fixed:
         fixed = ",".join(f"{field}={value}" for field, value in space.fixed.items())
-        return FieldError("fix", fixed, f"no candidate has these values, expected {rule}")
+        broken = f"; broken: {words}" if (words := broken_rule(problem)) else ""
+        return FieldError("fix", fixed, f"no candidate has these values, expected {rule}{broken}")
     if request.profile is not None:
         lacks = "prices no candidate, expected costs for every layer kind at one (tp, micro_batch)"
         return DataError(f"{problem.costs.name}: {lacks}")

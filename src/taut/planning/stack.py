@@ -157,6 +157,7 @@ def space_of(
         pipeline_zero=stack.pipeline_zero,
         expert_zero=stack.expert_zero if model.has_experts else None,
         expert_tensor=stack.expert_tensor or not model.has_experts,
+        replicated_kv=stack.replicated_kv or not _has_groups(model),
         sequence_parallel=stack.sequence_parallel,
         # Elsewhere bounds of hybrid sharding leave some per cent, so that it takes part only where it is asked for.
         hybrid_sharding=cluster.is_uniform,
@@ -171,6 +172,11 @@ def space_of(
         fixed=fixed,
     )
     return space.model_copy(update={"max_vpp": max(space.max_vpp, request.fix.get("vpp", 1))})
+
+
+def _has_groups(model: ModelSpec) -> bool:
+    """Whether some layer has fewer key-value heads than heads."""
+    return any(layer.key_value_heads < layer.heads for layer in model.kinds.values())
 
 
 def at_risk(

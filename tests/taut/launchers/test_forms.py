@@ -139,6 +139,7 @@ WRONG = {
         "torchtitan refuses it: tp 2 x pp 1 x cp 1 x copies 1 x shards 4 = 8 is not 16 devices",
     ),
     "experts.toml": ("[parallelism]\nexpert_parallel_degree = 12", "expected a divisor of shards x cp x tp = 16"),
+    "heads.toml": ("[parallelism]\ntensor_parallel_degree = 3", "3 does not divide 32 heads, expected 2 or 4"),
     "weights.sh": ("--micro-batch-size 1 --cpu-offloading-weights", "weights in the host"),
     "two.yaml": (
         "a: {tensor_model_parallel_size: 2}\nb: {tensor_model_parallel_size: 4}\n",

@@ -1,0 +1,60 @@
+"""Refusals of fixed values: the rule that is broken, and the nearest values that keep it."""
+
+from typing import Any
+
+import pytest
+
+import taut
+from taut.errors import DataError
+from taut.formulations.degrees import divides_kv, tensor_degrees
+from tests.support.launches import small_cluster
+
+SHAPE: dict[str, Any] = {"layers": 12, "hidden": 768, "heads": 12, "ffn_hidden": 3072, "seq": 256, "vocab": 1024}
+MODEL = taut.ModelSpec.parse({"name": "grouped", **SHAPE, "kv_heads": 2}, "grouped")
+CASES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("product", {"pp": 4, "tp": 4}, {}, "pp 4 x tp 4 = 16 is no part of 8 devices: a product of 8 is"),
+    ("heads", {"tp": 8}, {"max_tp": 8}, "tp 8 does not divide 12 heads; the nearest: tp=4"),
+    ("batch", {"pp": 1, "tp": 1, "cp": 1}, {"global_batch": 12}, "8 replicas do not divide a global batch of 12"),
+    (
+        "micro",
+        {"dp": 4, "micro_batch": 8},
+        {},
+        "micro-batch 8 does not divide the 4 sequences of a replica: micro_batch=4",
+    ),
+    (
+        "keys",
+        {"tp": 4},
+        {"stack": "torchtitan"},
+        "tp 4 does not divide 2 key-value heads, which no ranks of torchtitan",
+    ),
+    ("zero", {"pp": 4, "zero": 2}, {"stack": "deepspeed"}, "deepspeed has ZeRO-0 and ZeRO-1 in pipelines, not ZeRO-2"),
+    (
+        "interleaved",
+        {"pp": 4, "tp": 1, "dp": 2, "vpp": 3, "micro_batch": 1, "schedule": "interleaved-1f1b"},
+        {"global_batch": 12},
+        "6 micro-batches are no multiple of 4 stages, which interleaved-1f1b needs: a global batch of 8 or 16 has one",
+    ),
+    ("chunks", {"vpp": 2, "schedule": "1f1b", "pp": 2}, {}, "schedule 1f1b has one chunk a device, not vpp 2"),
+]
+
+
+@pytest.mark.parametrize(("fix", "options", "words"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_the_broken_rule_is_named(fix: dict[str, Any], options: dict[str, Any], words: str) -> None:
+    """One of nine rules, with what keeps it."""
+    with pytest.raises(DataError) as refusal:
+        taut.plan(MODEL, small_cluster(), **{"global_batch": 16, "fix": fix, "precision": "bf16", **options})
+    assert words in str(refusal.value), str(refusal.value)
+
+
+def test_no_ranks_of_torchtitan_share_key_value_heads() -> None:
+    """Two key-value heads: two tensor ranks at most, in the space, its check, and the plan; Megatron-LM has four."""
+    cluster = small_cluster()
+    assert tensor_degrees(MODEL, cluster, 4) == [1, 2, 4]
+    assert tensor_degrees(MODEL, cluster, 4, replicated_kv=False) == [1, 2]
+    assert divides_kv(MODEL, 2) and not divides_kv(MODEL, 4)
+    plan = taut.plan(MODEL, cluster, global_batch=2, stack="torchtitan", max_cp=1, precision="bf16", time_limit=20)
+    assert plan.strategy.tp <= 2
+    assert not plan.document["certificate"]["space"]["replicated_kv"]
+    assert taut.verify(plan).holds
+    widest = taut.plan(MODEL, cluster, global_batch=2, max_cp=1, precision="bf16", time_limit=20, fix={"tp": 4})
+    assert "replicated_kv" not in widest.document["certificate"]["space"]
