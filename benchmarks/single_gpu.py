@@ -154,8 +154,8 @@ def measure(folder: Path, name: str, runs: tuple[Run, ...] = RUNS) -> None:
     import torch
 
     from taut.data.catalog.devices import catalog_devices
+    from taut.profiling.collect import device_name
     from taut.profiling.layers import free
-    from taut.profiling.origin import device_name
 
     device = torch.device(name)
     gpu = device_name(device, catalog_devices())

@@ -1,5 +1,5 @@
 r"""
-Figures of a plan that writing computes and checking computes again.
+Figures of a plan, and its bounds, that writing computes and checking computes again.
 
 (1) communication gap = min(1, (objective - lower bound) / (objective - compute)), compute being what every placement
     of this strategy pays: its computation and tensor-parallel all-reduces, and the optimizer; the bound on the rest is
@@ -8,10 +8,13 @@ Figures of a plan that writing computes and checking computes again.
 Two figures are the same but for rounding if
 
 .. math:: |x - x'| \le 10^{-9} \max(|x|, |x'|). \tag{2}
+
+A bound is derived again by the deterministic algorithm that its source names (``taut.solver.bounds.checks``). Neither
+the branch and bound, nor annealing, nor any external solver takes part.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,8 +24,36 @@ from taut.data.units import KIB
 from taut.formulations.latency import StepTime, memory_bytes
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import device_of_chunk
+from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-from taut.solver.result import OPTIMALITY_GAP, Incumbent, Status
+from taut.solver.bounds.checks import Proof, derived_bound, derived_margin_free
+from taut.solver.bounds.ladder import Ladder
+from taut.solver.certificate.document import BoundSection, CandidateSection, ProofSection
+from taut.solver.result import OPTIMALITY_GAP, Incumbent, Source, Status
+
+
+class Derivation:
+    """Derives the bounds of a problem again."""
+
+    def __init__(self, problem: PlanningProblem) -> None:
+        self._ladder = Ladder(problem)
+
+    def prepare(self, candidates: Sequence[Candidate], entries: Sequence[CandidateSection]) -> None:
+        """Relax the candidates whose bound is ``relaxation``, alike ones in a row."""
+        relaxed = str(Source.RELAXATION)
+        self._ladder.relax([c for c, entry in zip(candidates, entries, strict=True) if entry.source == relaxed])
+
+    def derive(self, candidate: Candidate, entry: BoundSection) -> float:
+        """The bound of a candidate that its entry's source and witness yield, in seconds."""
+        return derived_bound(self._ladder, candidate, entry.source, entry.witness)
+
+    def margin_free(self, entries: Sequence[ProofSection]) -> float:
+        """The global bound without a memory margin that its proofs yield, in seconds."""
+        return derived_margin_free(
+            self._ladder,
+            [Proof(candidate=entry.candidate, source=entry.source, witness=entry.witness) for entry in entries],
+        )
+
 
 ROUNDING = 1e-12
 """Relative seconds of communication below which they are rounding: two evaluators add their terms in other orders."""

@@ -29,8 +29,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.certificate.document import CandidateSection, InputSection, PlanDocument, Section, problem_of
 from taut.solver.certificate.examined import case_of
-from taut.solver.certificate.figures import is_close, is_close_or_small
-from taut.solver.certificate.rederive import Derivation
+from taut.solver.certificate.figures import Derivation, is_close, is_close_or_small
 from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.result import relative_gap
 

@@ -25,8 +25,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.certificate.document import PlainerSection, check_stages, devices_of
 from taut.solver.certificate.examined import Examined, case_of
-from taut.solver.certificate.figures import TOLERANCE, is_close
-from taut.solver.certificate.rederive import Derivation
+from taut.solver.certificate.figures import TOLERANCE, Derivation, is_close
 from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.certificate.reference.plainer import candidates_of, divisions_of, is_known, recompute_of, whole
 from taut.solver.certificate.reference.space import Choice

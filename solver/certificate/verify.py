@@ -3,7 +3,7 @@ Checking a plan without trusting the search that made it.
 
 Everything is read from the document. The check prices the plan, adds up its memory and enumerates the candidates of the
 stated space with an evaluator of its own (``taut.solver.certificate.reference``), and derives every bound again by the
-deterministic algorithm that its source names (``taut.solver.certificate.rederive``). Those algorithms share their
+deterministic algorithm that its source names (``taut.solver.certificate.figures``). Those algorithms share their
 prices with the search, so bounds are attacked too: no bound of the plan's own candidate may exceed J, and sampled
 plans, priced by the reference evaluator, may undercut none (``taut.solver.certificate.sampling``).
 
@@ -55,6 +55,7 @@ from taut.solver.certificate.document import (
 from taut.solver.certificate.examined import Examined, case_of
 from taut.solver.certificate.figures import (
     TOLERANCE,
+    Derivation,
     communication_gap,
     differences,
     is_close,
@@ -65,7 +66,6 @@ from taut.solver.certificate.meshes import MeshCheck
 from taut.solver.certificate.narrowed import held, narrowed, unsearched
 from taut.solver.certificate.node_counts import OverNodes, check_node_counts
 from taut.solver.certificate.plainer import plainer_faults
-from taut.solver.certificate.rederive import Derivation
 from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.certificate.reference.runs import beyond
 from taut.solver.certificate.reference.space import Choice

@@ -26,8 +26,8 @@ from taut.formulations.schedules.plan_orders import as_schedule, order_of
 from taut.formulations.schedules.schedule import ScheduleProblem, timetable
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
-from taut.solver.schedules.canonical import canonical_schedule
 from taut.solver.schedules.construct.multi_start import Effort, effort, multi_start
+from taut.solver.schedules.improve.exact import canonical_schedule
 
 SHORT = 8
 """Factor from the effort of the short search to that of the long one."""

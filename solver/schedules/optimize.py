@@ -8,9 +8,8 @@ schedule found, L a lower bound on T:
     (``taut.solver.schedules.construct.kinds``).
 (2) *Bound.* L is a destructive bound (``taut.solver.schedules.bound.destructive_bound``), with U as its first target:
     if U is refuted as a target, the start is proven best.
-(3) *Improve.* Rounds of large-neighbourhood search with CP-SAT
-    (``taut.solver.schedules.improve.large_neighbourhood``) alternate, three to one, with local search along critical
-    paths (``taut.solver.schedules.improve.critical_path``), which alone is used for very many passes.
+(3) *Improve.* Rounds of large-neighbourhood search with CP-SAT alternate, three to one, with local search along
+    critical paths (``taut.solver.schedules.improve.critical_path``), which alone is used for very many passes.
 (4) *Solve.* Where many rounds have not improved a schedule of few passes, CP-SAT solves the whole, and may claim a
     larger L.
 
@@ -18,6 +17,17 @@ The search ends when :math:`(U - L) / U` is small enough, on Ctrl-C or at a limi
 the machine, so a limit of work alone gives the same schedule and bound everywhere (5). Where a schedule of another
 placement is known, bounds are tried with its makespan if that is less, and the search ends once they reach it (6).
 Compiled loops are loaded before any time limit begins.
+
+A neighbourhood [1]_ frees the passes of one part (``taut.solver.schedules.improve.exact``, (7)) and keeps the order of
+all others. A part is a *time window*, all passes that start in an interval of time, or a *band*, all passes of
+some neighbouring devices in such an interval. Intervals begin anywhere and hold about a given number of passes; the
+number grows by 15 % when a part is solved to optimality and shrinks by 10 % when it is not (7). The choice follows from
+the seed and the round alone, and so does the outcome as long as only the solver's own measure of work ends a round (8).
+
+References
+----------
+.. [1] Shaw, P. (1998). Using constraint programming and local search methods to solve vehicle routing problems.
+       Principles and Practice of Constraint Programming (CP): 417-431.
 """
 
 import math
@@ -29,6 +39,7 @@ from typing import Any
 
 import numpy as np
 
+from taut.data.arrays import Flags, Floats
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Timetable, timetable, v_shape
 from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.branch_and_bound.stop import interrupt_requested
@@ -39,9 +50,75 @@ from taut.solver.schedules.bound.destructive_bound import WORK_LIMIT, lower_boun
 from taut.solver.schedules.construct.kinds import fastest_kind
 from taut.solver.schedules.construct.multi_start import Effort, require_memory
 from taut.solver.schedules.improve.critical_path import improve
-from taut.solver.schedules.improve.exact import solve
-from taut.solver.schedules.improve.large_neighbourhood import LargeNeighbourhood
+from taut.solver.schedules.improve.exact import Solved, canonical_starts, solve
 from taut.solver.schedules.longest_path import DisjunctiveGraph, disjunctive_graph, flat_order, schedule_of
+
+_SMALLEST, _LARGEST = 24, 400
+"""Passes of a part, (7): below, moves along critical paths find as much; above, CP-SAT seldom ends within its work."""
+_WORK = 0.6
+"""The solver's measure of work for one part: about half a second."""
+
+
+@dataclass
+class LargeNeighbourhood:
+    """
+    Large-neighbourhood search on one pipeline.
+
+    ``problem``: the pipeline; ``seed``: of the parts chosen; ``passes``: number of passes that a part holds now, (7);
+    ``round``: number of parts solved so far.
+    """
+
+    problem: ScheduleProblem
+    seed: int = 0
+    passes: int = 64
+    round: int = 0
+
+    def improve(
+        self,
+        schedule: Schedule,
+        *,
+        lower_bound: float = 0.0,
+        time_limit: float = 60.0,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Solved:
+        """
+        Solve one part of a schedule.
+
+        ``lower_bound``: seconds that no schedule is shorter than; ``time_limit``: seconds; ``stop``: asked several
+        times a second; if true, the search ends. Returns a schedule that is not longer.
+        """
+        draw = np.random.default_rng((self.seed, self.round))
+        self.round += 1
+        free = self._part(canonical_starts(self.problem, schedule), draw)
+        solved = solve(
+            self.problem,
+            schedule,
+            free=free,
+            lower_bound=lower_bound,
+            time_limit=time_limit,
+            work_limit=_WORK,
+            seed=self.round,
+            stop=stop,
+        )
+        factor = 1.15 if solved.is_complete else 0.9
+        self.passes = int(np.clip(factor * self.passes, _SMALLEST, _LARGEST))
+        return solved
+
+    def _part(self, begin: Floats, draw: np.random.Generator) -> Flags:
+        """Passes of some devices that start in an interval; all if they are few."""
+        problem = self.problem
+        if begin.size <= self.passes:
+            return np.ones(begin.shape, dtype=bool)
+        wide = draw.random() < 0.5
+        count = problem.num_devices if wide else int(draw.integers(1, max(problem.num_devices, 2)))
+        first = int(draw.integers(problem.num_devices - count + 1))
+        chosen = (problem.device >= first) & (problem.device < first + count)
+        inside = np.broadcast_to(chosen[None, :, None], begin.shape)
+        times = np.sort(begin[inside])
+        at = int(draw.integers(-self.passes // 2, max(len(times) - self.passes // 2, 1)))
+        low, high = times[max(at, 0)], times[min(at + self.passes, len(times) - 1)]
+        return np.asarray(inside & (begin >= low) & (begin <= high))
+
 
 _loaded = threading.Event()
 LOADING = "loading loops, compiled in a first run"

@@ -98,7 +98,7 @@ if TYPE_CHECKING:
     from taut.reports.page.page import plan_page as plan_page
     from taut.schedules.portfolio import ScheduleSearch as ScheduleSearch
     from taut.schedules.portfolio import best_schedule as best_schedule
-    from taut.schedules.published import published_schedule as published_schedule
+    from taut.schedules.portfolio import published_schedule as published_schedule
     from taut.sensitivity.box import regret as regret
     from taut.sensitivity.break_even import break_even as break_even
     from taut.sharing.jobs import jobs as jobs
@@ -172,8 +172,7 @@ _HOMES = {
     "taut.reports.page.page": ("plan_page",),
     "taut.planning.request": ("PlanRequest",),
     "taut.planning.resolve": ("planning_problem",),
-    "taut.schedules.portfolio": ("ScheduleSearch", "best_schedule"),
-    "taut.schedules.published": ("published_schedule",),
+    "taut.schedules.portfolio": ("ScheduleSearch", "best_schedule", "published_schedule"),
     "taut.simulation.meshes": ("MeshSimulation",),
     "taut.simulation.result": ("Simulation",),
     "taut.simulation.simulate": ("simulate", "simulate_strategy"),

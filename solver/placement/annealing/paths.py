@@ -60,9 +60,8 @@ from taut.solver.placement.annealing.path_prices import (
     slowest_tie,
     stage_wait,
 )
-from taut.solver.placement.clusters import fast_link_sets, linkage_order
 from taut.solver.placement.path_cover.racks import fast_clusters
-from taut.solver.placement.slots import SlotGraph
+from taut.solver.placement.slots import SlotGraph, fast_link_sets, linkage_order
 
 
 @jit

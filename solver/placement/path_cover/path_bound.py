@@ -15,7 +15,7 @@ With the sets, routes, prices and certificate of ``taut.solver.placement.path_co
 (4) The next threshold halves what lies between the proven seconds and the goal.
 
 The cut pool says which rounded capacity and mixed-integer-rounding cuts are tried. Cuts are separated by enumeration
-over the clusters of near nodes (``taut.solver.placement.clusters``), and over those clusters without the start nodes of
+over the clusters of near nodes (``taut.solver.placement.slots``), and over those clusters without the start nodes of
 the branch at hand. A cut that one branch violated is likely to matter to the others, so all branches of a search share
 one pool.
 
@@ -34,7 +34,6 @@ from enum import Enum
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints, Ints32
-from taut.solver.placement.clusters import clusters
 from taut.solver.placement.path_cover.capacity_cuts import Cut
 from taut.solver.placement.path_cover.cases import PathProof
 from taut.solver.placement.path_cover.certificate import (
@@ -45,7 +44,7 @@ from taut.solver.placement.path_cover.certificate import (
 )
 from taut.solver.placement.path_cover.pricing import UNREACHED
 from taut.solver.placement.path_cover.racks import crosses
-from taut.solver.placement.slots import SlotGraph
+from taut.solver.placement.slots import SlotGraph, clusters
 
 
 class CutPool:

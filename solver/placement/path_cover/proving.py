@@ -45,12 +45,11 @@ from taut.solver.placement.annealing.paths import (
     phases,
     stagewise,
 )
-from taut.solver.placement.clusters import linkage_order
 from taut.solver.placement.path_cover.bound import Covered, CoveredSeconds
 from taut.solver.placement.path_cover.build import CaseSearch
 from taut.solver.placement.path_cover.racks import WHOLE, RackCase, Racks, racks_of
 from taut.solver.placement.path_cover.witness import Certificates, witness_of
-from taut.solver.placement.slots import SlotGraph, slot_graph
+from taut.solver.placement.slots import SlotGraph, linkage_order, slot_graph
 
 MOST_APART = 6
 """Stages that are told apart at most, each with proofs of its own; later ones have the most slack."""

@@ -1,7 +1,7 @@
 r"""
 Lower bounds in closed form on the makespan of every schedule of a pipeline.
 
-Data are whole numbers, ``taut.solver.schedules.bound.rounded_problem``, with heads h and tails q
+Data are whole numbers, ``taut.solver.schedules.bound.single_device``, with heads h and tails q
 (``taut.solver.schedules.bound.heads_tails``). For every device d with first chunk :math:`c_0`,
 
 .. math::
@@ -35,9 +35,8 @@ from taut.data.arrays import Ints
 from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from taut.formulations.schedules.schedule import ScheduleProblem
 from taut.solver.schedules.bound.heads_tails import heads, tails
-from taut.solver.schedules.bound.rounded_problem import RoundedProblem, rounded_down
-from taut.solver.schedules.bound.single_device import single_device
-from taut.solver.schedules.bound.states import OneMachine
+from taut.solver.schedules.bound.single_device import RoundedProblem, rounded_down, single_device
+from taut.solver.schedules.bound.sweep import OneMachine
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ from taut.solver.schedules.bound.closed_form_bounds import (
 )
 from taut.solver.schedules.bound.heads_tails import refute_by_propagation
 from taut.solver.schedules.bound.single_device import WIDTHS, refute
-from taut.solver.schedules.bound.states import OneMachine
+from taut.solver.schedules.bound.sweep import OneMachine
 
 WORK_LIMIT = 1_500_000_000
 """Values of labels to extend for one bound unless said otherwise: ten seconds or so, spent on large pipelines alone."""

@@ -1,7 +1,7 @@
 r"""
 Heads and tails of passes: how early each can start, and how much time must follow its end.
 
-Data are whole numbers, ``taut.solver.schedules.bound.rounded_problem``; micro-batches run in order in every (chunk,
+Data are whole numbers, ``taut.solver.schedules.bound.single_device``; micro-batches run in order in every (chunk,
 kind). A head is a lower bound on a start, a tail one on the time units from an end until the last pass of all ends
 [1]_:
 
@@ -47,10 +47,8 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
-from taut.solver.schedules.bound.rounded_problem import RoundedProblem
-from taut.solver.schedules.bound.single_device import refute, single_device
-from taut.solver.schedules.bound.states import RADIX, SECONDS, SIZE, OneMachine
-from taut.solver.schedules.bound.sweep import SweptStates
+from taut.solver.schedules.bound.single_device import RoundedProblem, refute, single_device
+from taut.solver.schedules.bound.sweep import RADIX, SECONDS, SIZE, OneMachine, SweptStates
 
 
 def heads(rounded: RoundedProblem, known: Ints | None = None) -> Ints:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taut.commands.idle import refuse_idle
-from taut.commands.options import JsonFlag, QuietFlag, check_file, parse_seconds
+from taut.commands.options import JsonFlag, QuietFlag, check_file, parse_seconds, refuse_idle
 from taut.commands.request_options import takes_options
 from taut.errors import DataError
 

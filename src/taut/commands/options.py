@@ -1,9 +1,14 @@
-"""What several commands share: common flags, files and pictures to write, fixed values as text, width of a report."""
+"""
+What several commands share: common flags, files and pictures to write, fixed values as text, width of a report.
+
+Options without an effect beside others are refused by name, by one rule for all verbs. An option that does nothing
+would let its user believe in a figure that nobody computed. What has its default is not given, so it is never refused.
+"""
 
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from io import BytesIO
@@ -12,7 +17,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taut.errors import DataError, InfeasibleError
+from taut.errors import DataError, FieldError, InfeasibleError
+
+
+def refuse_idle(given: Mapping[str, tuple[object, object]], beside: str) -> None:
+    """
+    Refuse options that have no effect.
+
+    ``given``: values with their defaults, by option; ``beside``: what takes their effect away, such as ``policy cbc``.
+    Raises ``FieldError`` for the first whose value is not its default.
+    """
+    for name, (value, usual) in given.items():
+        if value != usual:
+            shown = str(value).lower() if isinstance(value, bool) else str(value)
+            raise FieldError(name, shown, f"has no effect with {beside}, expected none")
+
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

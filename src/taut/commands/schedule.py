@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taut.commands.idle import refuse_idle
-from taut.commands.options import JsonFlag, QuietFlag, check_file
+from taut.commands.options import JsonFlag, QuietFlag, check_file, refuse_idle
 from taut.errors import DataError
 
 if TYPE_CHECKING:
@@ -75,8 +74,8 @@ def schedule_command(
     """Best pipeline schedule under a memory limit, with its bound. Ctrl-C keeps the best so far."""
     from taut.commands.progress import progress_lines
     from taut.planning.request import check_search
+    from taut.schedules.found import summary
     from taut.schedules.portfolio import ScheduleSearch
-    from taut.schedules.summary import summary
 
     check_search(time_limit=time_limit, gap=gap, seed=seed, workers=workers)
     for path in (out, torch_csv, plot):
@@ -106,7 +105,7 @@ def schedule_command(
 
 def _priced(read: Path, search: "ScheduleSearch") -> "FoundSchedule":
     """The orders of a file that holds its own figures, bounded."""
-    from taut.schedules.published import bounded
+    from taut.schedules.portfolio import bounded
     from taut.schedules.reading import given_json
 
     return bounded(given_json(read), search)
@@ -121,8 +120,7 @@ def _scheduled(
     chunks: int | None,
 ) -> "FoundSchedule":
     """The orders of a file, a kind as it is published, or the best schedule."""
-    from taut.schedules.portfolio import best_schedule
-    from taut.schedules.published import bounded, published_schedule
+    from taut.schedules.portfolio import best_schedule, bounded, published_schedule
     from taut.schedules.reading import given_csv
 
     if read is not None:
@@ -197,7 +195,7 @@ def _check_plot(path: Path | None) -> None:
 def _write(found: "FoundSchedule", out: Path | None, torch_csv: Path | None, plot: Path | None) -> None:
     """Write what is asked for, each file whole or not at all."""
     from taut.files import write_atomically
-    from taut.schedules.torch_csv import torch_csv as text_of
+    from taut.schedules.reading import torch_csv as text_of
 
     if out is not None:
         write_atomically(out, json.dumps(found.document, allow_nan=False) + "\n")

@@ -37,7 +37,7 @@ def simulate_command(
     from taut.files import write_atomically
     from taut.reports.simulation import summary
     from taut.simulation.meshes import MeshSimulation
-    from taut.simulation.trace import write_trace
+    from taut.simulation.result import write_trace
 
     check_file(trace)
     _check_picture(picture)

@@ -5,7 +5,7 @@ Chunks are lists of module names, which no flag takes: ``tok_embeddings``, ``lay
 ``lm_head``. Weights are sharded over ``data_parallel_shard_degree`` replicas times the context ranks; under ZeRO-3 they
 are gathered again for the backward pass (``fsdp_reshard_after_forward``), under ZeRO-2 they are kept. Schedules that
 torchtitan does not build itself are read from ``schedule.csv``, the CSV of ``torch.distributed.pipelining``
-(``taut.schedules.torch_csv``).
+(``taut.schedules.reading``).
 
 Sources: torchtitan/config/configs.py and distributed/pipeline_parallel.py of August 2026, and the package of version
 0.3.0.
@@ -20,7 +20,7 @@ from taut.exports.job import ExportError, Job
 from taut.formulations.degrees import divides_kv
 from taut.formulations.schedules.plan_orders import ON_V, passes_of
 from taut.quoting import plain_word, python_literal
-from taut.schedules.torch_csv import orders_csv
+from taut.schedules.reading import orders_csv
 from taut.solver.certificate.document import strategy_of
 
 

@@ -30,7 +30,7 @@ from taut.plots.schedule_bars import (
     shades,
     strip_bottom,
 )
-from taut.schedules.summary import chunk_words, head_line, proof_line, time_axis
+from taut.schedules.found import chunk_words, head_line, proof_line, time_axis
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

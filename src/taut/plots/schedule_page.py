@@ -32,7 +32,7 @@ from taut.plots.schedule_bars import (
     strip_bottom,
 )
 from taut.quoting import html_text
-from taut.schedules.summary import head_line, proof_line, time_axis
+from taut.schedules.found import head_line, proof_line, time_axis
 
 if TYPE_CHECKING:
     from taut.schedules.found import FoundSchedule

@@ -39,8 +39,7 @@ from taut.formulations.space import BESIDE, FIXES, Candidate, StrategySpace
 from taut.formulations.strategy import Strategy, division_of_layers
 from taut.formulations.violation import Rule
 from taut.planning.stack import not_hidden_twice
-from taut.prediction.hosts import activations_on_hosts, check_room
-from taut.prediction.settings import Setting
+from taut.prediction.settings import Setting, activations_on_hosts, check_room
 from taut.solver.simple_plans import rank_order
 
 

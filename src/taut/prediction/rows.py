@@ -22,11 +22,9 @@ from taut.errors import DataError, ExtrapolationWarning
 from taut.formulations.batch.configurations import Configurations
 from taut.formulations.batch.memory import memory_bytes
 from taut.formulations.batch.step_time import step_form
-from taut.prediction.columns import columns_of, refusal
+from taut.prediction.columns import columns_of, network_features, refusal
 from taut.prediction.experts import division_of, priced_alone
-from taut.prediction.hosts import lacks_on_hosts
-from taut.prediction.network_features import network_features
-from taut.prediction.settings import Given, Setting, setting_of, within_domain
+from taut.prediction.settings import Given, Setting, lacks_on_hosts, setting_of, within_domain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

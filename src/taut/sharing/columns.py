@@ -33,10 +33,10 @@ from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.processes import cores
 from taut.solver.certificate.document import claim_of, inputs_of
+from taut.sweeping.executors import run_here
 from taut.sweeping.journal import Journal
 from taut.sweeping.point import LOADERS, Point
 from taut.sweeping.row import LOST, Row
-from taut.sweeping.tasks import run_here
 
 Plans = Literal["best", "data-parallel"]
 PLANS: tuple[Plans, ...] = ("best", "data-parallel")

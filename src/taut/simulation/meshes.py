@@ -20,7 +20,7 @@ from taut.formulations.meshes.timeline import MeshTimeline, mesh_timeline
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.schedule import FORWARD
 from taut.planning.plan import Plan
-from taut.simulation.trace import named
+from taut.simulation.result import named
 from taut.solver.certificate.document import mesh_plan_of, problem_of
 
 

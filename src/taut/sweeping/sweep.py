@@ -26,11 +26,11 @@ from taut.data.spec import Spec
 from taut.errors import DataError, NothingFoundError
 from taut.files import write_atomically
 from taut.processes import cores
+from taut.sweeping.executors import run_here, run_on
 from taut.sweeping.journal import Journal, journal_path
 from taut.sweeping.point import Point, points_of
 from taut.sweeping.row import LOST, RESULTS, Row
 from taut.sweeping.spec import SweepInput, expanded, read_spec
-from taut.sweeping.tasks import run_here, run_on
 
 PARQUET = (".parquet", ".pq")
 ENDS = (".csv", *PARQUET)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from taut.solver.placement.clusters import fast_link_sets, linkage_order
+from taut.solver.placement.slots import fast_link_sets, linkage_order
 
 
 def _tree(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -16,8 +16,7 @@ from taut.solver.branch_and_bound.progress import Progress
 from taut.solver.result import Status
 from taut.solver.schedules.bound.certificate import complaints
 from taut.solver.schedules.improve.exact import Solved, solve
-from taut.solver.schedules.improve.large_neighbourhood import LargeNeighbourhood
-from taut.solver.schedules.optimize import load, optimize
+from taut.solver.schedules.optimize import LargeNeighbourhood, load, optimize
 from tests.solver.schedules.bound.test_destructive_bound import REAL
 from tests.support.schedule_pipelines import device_map, one_by_one, unlike
 

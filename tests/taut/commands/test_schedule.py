@@ -9,7 +9,7 @@ import pytest
 
 from taut.solver.branch_and_bound.progress import Progress
 from taut.solver.schedules.construct.kinds import KINDS
-from taut.solver.schedules.improve.large_neighbourhood import LargeNeighbourhood
+from taut.solver.schedules.optimize import LargeNeighbourhood
 from tests.taut.conftest import Outcome, Run, refused
 
 pytestmark = pytest.mark.proof

@@ -24,7 +24,7 @@ from taut.launchers.modules import module_fields
 from taut.launchers.read import launch_of_file, launch_of_text
 from taut.launchers.settings import Run
 from taut.launchers.torchtitan import torchtitan_launch
-from taut.schedules.torch_csv import read_torch_csv
+from taut.schedules.reading import read_torch_csv
 from taut.solver.certificate.document import strategy_of
 from tests.support.launches import (
     MODEL,

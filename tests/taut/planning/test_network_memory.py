@@ -13,7 +13,7 @@ from taut.formulations.tables.learned_memory import candidate_features, network_
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.planning.solve import plan
-from taut.prediction.network_features import network_features
+from taut.prediction.columns import network_features
 from taut.prediction.rows import predict_rows
 from taut.prediction.settings import Given
 from taut.solver.calibration.memory_network import fit_network

@@ -8,7 +8,7 @@ import pytest
 
 from taut.errors import DataError
 from taut.formulations.schedules.schedule import timetable, violations
-from taut.schedules.torch_csv import fused, read_torch_csv, torch_csv
+from taut.schedules.reading import fused, read_torch_csv, torch_csv
 from tests.support.pipelines import SPLIT, WHOLE, placed, schedule
 
 

@@ -14,7 +14,7 @@ from taut.formulations.simulation.graph import operator_graph
 from taut.formulations.simulation.operator_graph import OperatorGraph
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
-from taut.schedules.torch_csv import torch_csv
+from taut.schedules.reading import torch_csv
 from tests.support.small import cluster, model, problem
 
 pytestmark = pytest.mark.proof

@@ -11,7 +11,7 @@ import taut
 from taut.errors import DataError, FieldError
 from taut.formulations.simulation.operators import STREAMS
 from taut.reports.simulation import summary
-from taut.simulation.trace import trace_events, write_trace
+from taut.simulation.result import trace_events, write_trace
 from tests.support.launches import model_with_experts, small_cluster
 from tests.taut.conftest import Run, refused
 

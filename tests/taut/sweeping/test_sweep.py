@@ -12,7 +12,7 @@ import pytest
 
 import taut
 from taut.errors import DataError, NothingFoundError, SolverError
-from taut.sweeping import tasks
+from taut.sweeping import executors
 from taut.sweeping.journal import Journal, journal_path
 from taut.sweeping.point import Point
 from taut.sweeping.row import INTERRUPTED, lost
@@ -86,7 +86,7 @@ def test_a_second_run_reads_what_the_first_has_kept(tmp_path: Path, monkeypatch:
         solved.append(point)
         return lost("not solved here")
 
-    monkeypatch.setattr(tasks, "solved", solve)
+    monkeypatch.setattr(executors, "solved", solve)
     rows = sweep({**PREDICTIONS, "points": [{}, {"layers": 48}]}, out=out)
     assert len(rows) == 9 and [point.given["layers"] for point in solved] == [48] * 3
     assert [row["status"] for row in rows] == ["predicted", "predicted", "error", *["lost"] * 6]
@@ -154,7 +154,7 @@ def test_a_point_that_kills_its_process_is_a_row_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of three points the second ends its process whenever it runs; it is not kept, so that another run tries again."""
-    monkeypatch.setattr(tasks, "solved", die)
+    monkeypatch.setattr(executors, "solved", die)
     rows = taut.sweep({**PREDICTIONS, "layers": 24}, out=tmp_path / "out.csv", jobs=2)
     assert [row["status"] for row in rows] == ["predicted", "lost", "predicted"]
     assert "killed or out of memory" in rows[1]["error"]
@@ -186,7 +186,7 @@ def test_a_broken_executor_ends_the_sweep_and_keeps_what_is_done(tmp_path: Path)
 
 def test_an_interrupted_search_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in a worker ends the sweep without the plan that it had so far."""
-    monkeypatch.setattr(tasks, "solved", lambda point: lost("") | {"status": INTERRUPTED})
+    monkeypatch.setattr(executors, "solved", lambda point: lost("") | {"status": INTERRUPTED})
     with pytest.raises(NothingFoundError, match=r"interrupted after 0 of 6 points, kept in .*out\.csv\.journal"):
         sweep(PREDICTIONS, out=tmp_path / "out.csv")
     assert len(journal_path(tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()) == 1

@@ -182,7 +182,7 @@ def _device(device: str) -> "torch.device":
 
 def _named(device: "torch.device") -> str:
     from taut.data.catalog.devices import catalog_devices
-    from taut.profiling.origin import device_name
+    from taut.profiling.collect import device_name
 
     return device_name(device, catalog_devices())
 

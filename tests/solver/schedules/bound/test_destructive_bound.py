@@ -11,8 +11,7 @@ from taut.formulations.schedules.schedule import ScheduleProblem, sequential, v_
 from taut.solver.schedules.bound.closed_form_bounds import closed_form_bound, is_feasible
 from taut.solver.schedules.bound.destructive_bound import lower_bound
 from taut.solver.schedules.bound.heads_tails import heads, refute_by_propagation, tails
-from taut.solver.schedules.bound.rounded_problem import rounded_down
-from taut.solver.schedules.bound.single_device import WIDTHS, refute, single_device
+from taut.solver.schedules.bound.single_device import WIDTHS, refute, rounded_down, single_device
 from taut.solver.schedules.improve.exact import solve
 from tests.support.schedule_pipelines import device_map, least_makespan, one_by_one, unlike
 

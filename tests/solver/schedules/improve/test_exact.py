@@ -7,9 +7,8 @@ import pytest
 
 from benchmarks.schedules import even
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, sequential, timetable, v_shape, violations
-from taut.solver.schedules.canonical import canonical_schedule, canonical_starts
-from taut.solver.schedules.improve.exact import solve
-from taut.solver.schedules.improve.large_neighbourhood import LargeNeighbourhood
+from taut.solver.schedules.improve.exact import canonical_schedule, canonical_starts, solve
+from taut.solver.schedules.optimize import LargeNeighbourhood
 from tests.support.schedule_pipelines import least_makespan, one_by_one, unlike
 
 pytestmark = pytest.mark.proof
