@@ -125,9 +125,15 @@ def _fixed(terms: Floats) -> TermsAt:
 
 
 def calibrations_of(fitted: Fitted, errors: Floats) -> list[Calibration]:
-    """The calibration of a campaign, once for each of its devices, with the errors of its unseen runs."""
+    """
+    The calibration of a campaign, once for each of its devices, with errors of unseen runs.
+
+    Its samples are all runs of these machines in this precision, which tell of their kernels and links, waits or not;
+    ``errors`` are those of all of them.
+    """
     campaign, rows = fitted.campaign, [run.row for run in fitted.campaign.runs]
-    devices = list({row.gpu: find_device(row.gpu) for row in rows}.values())
+    every = [*rows, *(run.row for run in campaign.beside)]
+    devices = list({row.gpu: find_device(row.gpu) for row in every}.values())
     several = len(devices) > 1
     posterior = fitted.posterior
     triangle = [row[: k + 1].tolist() for k, row in enumerate(posterior.covariance)]
@@ -145,10 +151,10 @@ def calibrations_of(fitted: Fitted, errors: Floats) -> list[Calibration]:
                 "coefficients": dict(zip(EXPERT_TERMS, posterior.coefficients.tolist(), strict=True)),
                 "covariance": triangle,
                 "noise": posterior.noise,
-                "samples": len(rows),
+                "samples": len(every),
                 "mape": float(np.abs(errors).mean()),
                 "residuals": {str(q): outer_quantile(errors, q) for q in QUANTILES},
-                "seen": seen_of(rows),
+                "seen": seen_of(every),
                 "release": RELEASE,
                 "features": [*campaign.features],
             }

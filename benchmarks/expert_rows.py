@@ -45,6 +45,8 @@ WHOLE_GRAPHS = (26, 6)
 """First container whose recipes record whole steps as CUDA graphs."""
 
 
+QUICK_DISPATCH = (26, 4)
+"""First container whose recipes exchange tokens by HybridEP or DeepEP, and record parts of a step as CUDA graphs."""
 NEWEST = (26, 4)
 """First container of the newest release: coefficients stand for it, and runs before say less."""
 
@@ -71,7 +73,7 @@ def expert_runs(folder: Path, *, every_release: bool = False) -> list[ExpertRun]
     its layer for prediction of further tokens as one layer more where the run has it. Runs that NVIDIA marks with a
     known regression are left out.
     """
-    graphs, hidden = _whole_graphs(folder / RECIPES), _hidden(folder / RECIPES)
+    graphs, hidden, quick = (of(folder / RECIPES) for of in (_whole_graphs, _hidden, _quick_dispatch))
     found: list[ExpertRun] = []
     seen: list[ConfigurationRow] = []
     for line in lines_of(folder / RUNS):
@@ -87,9 +89,12 @@ def expert_runs(folder: Path, *, every_release: bool = False) -> list[ExpertRun]
             values["overlap_moe_expert_parallel_comm"] = True
         if values["gpu"].startswith("gb") and not values["cuda_graphs"]:
             values["stack"] = "megatron-experts-rack"
+        place = MODELS[line["model"]], values["gpu"], int(values["pp"]), int(values["ep"])
+        if values["gpu"] in ("b200", "b300") and (release < QUICK_DISPATCH or place not in quick):
+            values["stack"] = "megatron-experts-eager"
         rows, _ = accepted([values])
         for row in rows:
-            of = row.model_copy(update={"measured_s": None})
+            of = row.model_copy(update={"measured_s": None, "stack": ""})
             if every_release or of not in seen:
                 found.append(ExpertRun(MODELS[line["model"]], line["container"], row))
                 seen.append(of)
@@ -160,19 +165,24 @@ class ExpertCampaign(NamedTuple):
     Runs of one kind of recipe in one precision on GPUs of one kind.
 
     ``about``: what a calibration from them says of itself; ``generation``: of the GPUs; ``launch_us``: microseconds
-    that the host takes for a pass.
+    that the host takes for a pass; ``beside``: runs of the same kernels on the same machines whose launches alone
+    differ, which belong to what was seen.
     """
 
     about: dict[str, Any]
     generation: str
     launch_us: float
     runs: list[ExpertRun]
+    beside: tuple[ExpertRun, ...] = ()
 
     @property
     def features(self) -> tuple[str, ...]:
         """What the recipes of the newest release switch on."""
+        fused = ("fused-router", "fused-permutation", "grouped-products")
+        if "eager" in self.about["name"]:
+            return fused
         graphs = ("whole-step-graphs", "fused-activation") if self.launch_us == 0 else ("part-graphs",)
-        return (*graphs, "fused-router", "fused-permutation", "grouped-products", "hybrid-ep")
+        return (*graphs, *fused, "hybrid-ep")
 
 
 def campaigns(runs: list[ExpertRun]) -> list[ExpertCampaign]:
@@ -182,23 +192,28 @@ def campaigns(runs: list[ExpertRun]) -> list[ExpertCampaign]:
     Recipes that record whole steps as CUDA graphs also fuse the experts' activation, compute attention in fp8 and hide
     exchanges behind another micro-batch; they are one campaign, whatever the GPU. The others are one on machines of
     eight GPUs, whose hosts launch kernels more slowly than Grace, for each generation of GPUs, and one on racks; each
-    in half precision and in narrower formats. Of launches of 400, 800, 1600 and 3000 us the one of least error was
-    taken for each kind of host.
+    in half precision and in narrower formats. On machines of eight B200 or B300, plain all-to-alls without graphs are a
+    campaign of their own, ``eager``: the host waits in every layer for the number of rows that it gets, and launches
+    what follows only then. Qwen3-30B took half the time with a fixed number of rows (25.09, tokens dropped). Of
+    launches of 400, 800, 1600, 2400 and 3000 us one was taken for each kind of host by the least error.
     """
     taken = [run for run in runs if not left_out(run)]
     graphs = [run for run in taken if run.row.cuda_graphs]
     parts = [run for run in taken if not run.row.cuda_graphs]
     places: list[tuple[str, str, float, tuple[str, ...]]] = [
         ("h100", "hopper", 1600.0, ("h100",)),
-        ("hgx", "blackwell", 1600.0, ("b200", "b300")),
+        ("eager", "blackwell", 2400.0, ("b200", "b300")),
+        ("hgx", "blackwell", 800.0, ("b200", "b300")),
         ("rack", "blackwell", 400.0, ("gb200", "gb300")),
     ]
     found = [_campaign("graphs", "mxfp8", "blackwell", 0.0, graphs)]
     for name, generation, launch_us, gpus in places:
         for narrow in (False, True):
             some = [run for run in parts if run.row.gpu in gpus and (run.row.precision != "bf16") == narrow]
+            own = [run for run in some if ("eager" in run.row.stack) == (name == "eager")]
             precision = ("fp8" if generation == "hopper" else "mxfp8") if narrow else "bf16"
-            found.append(_campaign(name, precision, generation, launch_us, some))
+            beside = tuple(run for run in some if run not in own)
+            found.append(_campaign(name, precision, generation, launch_us, own)._replace(beside=beside))
     return found
 
 
@@ -242,6 +257,22 @@ def _hidden(path: Path) -> set[tuple[Any, ...]]:
         if line["model"] in RECIPE_MODELS and line["task"] == "pretrain" and line["gpu"] == "b200"
         if line["overlap_moe_expert_parallel_comm"] == "True"
         for tag in TAGS.get(line["precision_tag"], ())
+    }
+
+
+def _quick_dispatch(path: Path) -> set[tuple[Any, ...]]:
+    """
+    Model, GPU, stages and expert ranks of recipes on machines of eight whose hosts do not wait for every exchange.
+
+    They exchange by HybridEP or DeepEP, or record router and permutation as CUDA graphs. Recipes that record whole
+    steps say nothing of the releases before.
+    """
+    return {
+        (RECIPE_MODELS[line["model"]], line["gpu"], *(int(line[name] or 1) for name in (PLAN[0], PLAN[2])))
+        for line in lines_of(path)
+        if line["model"] in RECIPE_MODELS and line["task"] == "pretrain" and line["gpu"] in ("b200", "b300")
+        if "full_iter" not in line["helpers"]
+        if line["moe_flex_dispatcher_backend"] or "graph" in line["helpers"] or line["cuda_graph_impl"]
     }
 
 

@@ -86,7 +86,13 @@ def fit(runs: list[ExpertRun]) -> list[Calibration]:
     print("\n" + as_table(lines))
     together = 100 * np.abs(np.concatenate(errors)).mean()
     print(f"together: {len(apart)} runs, ten folds {together:.1f} %, other models {100 * np.abs(apart).mean():.1f} %")
-    return [one for each, error in zip(fitted, errors, strict=True) for one in calibrations_of(each, error)]
+    return [one for each in fitted for one in calibrations_of(each, of_machines(each, fitted, errors))]
+
+
+def of_machines(each: Fitted, fitted: list[Fitted], errors: list[Floats]) -> Floats:
+    """Errors of all runs on the machines of a campaign in its precision, whether their hosts wait or not."""
+    alike = [list(each.campaign.runs), list(each.campaign.beside)]
+    return np.concatenate([error for one, error in zip(fitted, errors, strict=True) if one.campaign.runs in alike])
 
 
 def by_model(fitted: list[Fitted]) -> Floats:

@@ -7,7 +7,7 @@ import pytest
 
 import taut
 from benchmarks.expert_fitting import PRIOR, calibrations_of, expert_terms, fit_experts
-from benchmarks.expert_rows import ExpertCampaign, ExpertRun
+from benchmarks.expert_rows import ExpertCampaign, ExpertRun, campaigns
 from taut.data.calibration import EXPERT_TERMS, uncalibrated
 from taut.data.catalog.builtin import catalog_calibrations
 from taut.data.load import load_stack
@@ -117,3 +117,20 @@ def test_terms_add_up_to_the_step() -> None:
     found = expert_terms(row)
     assert sum(found.values()) == pytest.approx(taut.predict([{**ROW, **degrees}])[0]["step_time_s"], rel=1e-6)
     assert all(found[term] > 0 for term in ("gemm", "tensor_parallel", "pipeline", "data_parallel", "exchange"))
+
+
+def test_runs_whose_hosts_wait_are_a_campaign_of_their_own() -> None:
+    """On B200 by the stack of their rows; what was seen is of both, and only the others promise HybridEP and graphs."""
+    quick, slow = (
+        ExpertRun("made", "26.08", row(64, 2, 16, 1, "b200").model_copy(update={"precision": "mxfp8", "stack": stack}))
+        for stack in ("", "megatron-experts-eager")
+    )
+    found = {each.about["name"]: each for each in campaigns([quick, slow])}
+    waiting, others = (found[f"megatron-experts-{name}-mxfp8"] for name in ("eager", "hgx"))
+    assert (waiting.runs, [*waiting.beside]) == ([slow], [quick])
+    assert (others.runs, [*others.beside]) == ([quick], [slow])
+    assert waiting.launch_us > others.launch_us
+    assert "hybrid-ep" in others.features and "part-graphs" in others.features
+    assert waiting.features == ("fused-router", "fused-permutation", "grouped-products")
+    said, taken = predict_rows([slow.row, quick.row])
+    assert said.error == "" and (said.step_time_s or 0) > (taken.step_time_s or 0)
