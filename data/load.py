@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from taut.data.calibration import Calibration
 from taut.data.catalog.builtin import (
     catalog_calibration,
@@ -24,9 +26,10 @@ from taut.data.catalog.builtin import (
     catalog_stack,
     profile_names,
 )
-from taut.data.catalog.devices import catalog_section
+from taut.data.catalog.devices import catalog_section, device_named
 from taut.data.cluster import MOST_NODES, ClusterSpec
 from taut.data.costs import CostTable
+from taut.data.device import DeviceSpec
 from taut.data.known_hardware import warn_of_units
 from taut.data.memory import MemoryModel
 from taut.data.memory_network import read_memory_network
@@ -243,6 +246,28 @@ def _with_matrix(values: dict[str, Any], path: Path) -> dict[str, Any]:
     if unit is None:
         raise DataError(f"{path}: bandwidth_unit: missing, expected the unit of {matrix}")
     return {**values, "bandwidth_matrix": {"unit": unit, "rows": read_matrix(path.parent / matrix)}}
+
+
+def load_device(name: str, where: str) -> DeviceSpec:
+    """
+    The device that a user names: of the catalog, or one that a YAML file describes.
+
+    ``name``: the name, the file, or its content in braces; ``where``: option or field, for the message. Raises
+    ``DataError`` if there is no such device or file, or it is wrong.
+    """
+    text = str(name)
+    if text.lstrip().startswith("{"):
+        try:
+            values = yaml.safe_load(text)
+        except (yaml.YAMLError, ValueError, RecursionError):
+            raise DataError(f"{where}: {text:.60} is no YAML, expected a device such as {{name: a, ...}}") from None
+        return DeviceSpec.parse(values, where)
+    if not text.endswith((".yaml", ".yml")):
+        return device_named(text, where)
+    path = Path(text)
+    values = read_yaml(path, "a device's description")
+    values = values["device"] if isinstance(values.get("device"), dict) else values
+    return DeviceSpec.parse({"name": name_of_file(path.stem), **values}, text)
 
 
 def load_memory_model(name: Name) -> MemoryModel:

@@ -12,9 +12,16 @@ A cluster follows from a run of n ranks, of which the slowest link bounds the bu
 (2) latency :math:`t(m_{\min}) / s` of the smallest, with s = 2(n - 1) for all_reduce, n - 1 for all_gather and
     reduce_scatter, and 1 for sendrecv.
 
+The smallest message gives a latency only up to ``SMALL`` bytes; without such a one the latency is the usual one.
+
 A run inside one host speaks for the links inside a node, one over several hosts for the network. There a collective
-keeps all cards of a host busy, so (1) is also the sum of a node's cards; sendrecv has one sender a host and says
-nothing of that sum. Where the cluster is stated to be one node, as a rack of hosts in one NVLink domain, the run lies
+keeps all cards of a host busy, so (1) is the sum of a node's cards, of which one pair of devices has
+
+(3) no more than that sum over the devices of a node.
+
+sendrecv has one sender a host: (1) is one pair's, and says nothing of that sum. A text may hold several runs: the one
+over the most hosts speaks for the network, the largest inside one host for the node, and repeats of one run have the
+median of every size. Where the cluster is stated to be one node, as a rack of hosts in one NVLink domain, the run lies
 inside it. The library may use other algorithms than a ring, so (2) is what a ring would have needed.
 """
 
@@ -22,13 +29,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from taut.data.cluster import ClusterSpec
 from taut.data.device import DeviceSpec
 from taut.data.read import read_json, read_text
+from taut.data.readers.log_lines import plain_lines
 from taut.data.spec import shorten
 from taut.data.units import GIGABIT, GIGABYTE
 from taut.errors import DataError
@@ -38,6 +46,7 @@ EXPECTED = "nccl-tests output"
 _RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s.*?\son\s+(\S+)\s+device\s")
 _GROUP = re.compile(r"\sGroup\s+(\d{1,9})\s")
 _START = re.compile(r"#\s*Collective test starting:\s*(\S+)")
+_FIGURES = re.compile(r"\s*\d+\s+\d+\s")
 _TIMESTAMP = re.compile(r"\s\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*$")
 
 
@@ -58,6 +67,8 @@ class NcclRun:
     collective: str
     hosts: tuple[str, ...]
     rows: tuple[NcclRow, ...]
+    inside: "NcclRun | None" = None
+    """A run inside one host that the same file holds, beside one over several."""
 
     @property
     def ranks_per_host(self) -> dict[str, int]:
@@ -78,12 +89,62 @@ def read_nccltests(path: Path, collective: str = "") -> NcclRun:
         report = read_json(path, EXPECTED)
         named, hosts, rows = _named(report), _hosts_json(report, path), _rows_json(report, path)
     else:
-        lines = text.splitlines()
-        named, hosts, rows = _named_text(lines), _hosts_text(lines, path), _rows_text(lines, path)
-    rows = tuple(row for row in rows if row.size > 0)
-    if not rows:
+        return _joined([_run_text(lines, collective, path) for lines in _runs(plain_lines(text))], path)
+    return _run(named, collective, hosts, rows, path)
+
+
+def _run(named: set[str], collective: str, hosts: tuple[str, ...], rows: tuple[NcclRow, ...], path: Path) -> NcclRun:
+    """A run with its rows of messages that are not empty, the repeats of one size as their median."""
+    sizes: dict[int, list[NcclRow]] = {}
+    for row in rows:
+        if row.size > 0:
+            sizes.setdefault(row.size, []).append(row)
+    if not sizes:
         raise DataError(f"{path}: has no row of figures, expected {EXPECTED}")
-    return NcclRun(collective=_agreed(named, collective, path), hosts=hosts, rows=rows)
+    medians = tuple(sorted(each, key=lambda row: row.time_us)[(len(each) - 1) // 2] for each in sizes.values())
+    return NcclRun(collective=_agreed(named, collective, path), hosts=hosts, rows=medians)
+
+
+def _runs(lines: list[str]) -> list[list[tuple[int, str]]]:
+    """Numbered lines of every run: one begins where ranks are listed again after rows."""
+    found: list[list[tuple[int, str]]] = [[]]
+    remarks: list[tuple[int, str]] = []
+    had_rows = False
+    for number, line in enumerate(lines, start=1):
+        if line.startswith("#"):
+            remarks.append((number, line))
+            if had_rows and _RANK.match(line):
+                found.append([])
+                had_rows = False
+            continue
+        found[-1] += remarks
+        remarks = []
+        found[-1].append((number, line))
+        had_rows = had_rows or _FIGURES.match(line) is not None
+    found[-1] += remarks
+    return found
+
+
+def _run_text(lines: list[tuple[int, str]], collective: str, path: Path) -> NcclRun:
+    texts = [line for _, line in lines]
+    return _run(_named_text(texts), collective, _hosts_text(texts, path), _rows_text(lines, path), path)
+
+
+def _joined(runs: list[NcclRun], path: Path) -> NcclRun:
+    """
+    The run over the most hosts and ranks, with the largest one inside a host beside it; repeats are one run.
+
+    Raises ``DataError`` if the runs are of several collectives.
+    """
+    if len(names := {run.collective for run in runs}) > 1:
+        raise DataError(f"{path}: has the collectives {', '.join(sorted(names))}, expected one in a file")
+    widest = max(runs, key=lambda run: (len(run.ranks_per_host), len(run.hosts)))
+    alike = [row for run in runs if run.hosts == widest.hosts for row in run.rows]
+    inside = [run for run in runs if len(run.ranks_per_host) == 1 and len(run.hosts) > 1]
+    joined = _run({widest.collective}, "", widest.hosts, tuple(alike), path)
+    if len(widest.ranks_per_host) > 1 and inside:
+        return replace(joined, inside=max(inside, key=lambda run: len(run.hosts)))
+    return joined
 
 
 def _agreed(named: set[str], stated: str, path: Path) -> str:
@@ -114,11 +175,11 @@ def _hosts_text(lines: list[str], path: Path) -> tuple[str, ...]:
     return _in_order({int(match[1]): match[2] for match, _ in found}, groups, path)
 
 
-def _rows_text(lines: list[str], path: Path) -> tuple[NcclRow, ...]:
+def _rows_text(lines: list[tuple[int, str]], path: Path) -> tuple[NcclRow, ...]:
     """Rows under the header that names their columns; what stands before and between is not read."""
     header: list[str] = []
     rows = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in lines:
         words = _TIMESTAMP.sub("", line).lstrip("# ").split()
         if line.startswith("#"):
             header = _header(words) or header
@@ -223,7 +284,18 @@ def _row_json(entry: object, where: str) -> NcclRow:
 
 INTRA_LATENCY_US = 3.0
 LATENCY_US = 5.0
+SMALL = 16 * 1024
+"""Bytes of a message up to which its time is latency."""
 """Latencies inside a node and between nodes, assumed where the run does not measure them."""
+
+
+def latency_assumed(run: NcclRun) -> str:
+    """Why a run gives no latency, in words; empty where it gives one."""
+    least = min(row.size for row in run.rows)
+    if least <= SMALL:
+        return ""
+    usual = f"{INTRA_LATENCY_US:g} us inside a node and {LATENCY_US:g} us between nodes"
+    return f"the smallest message has {least} bytes, which tell no latency: {usual} are taken where none is stated"
 
 
 def cluster_from_nccltests(
@@ -251,22 +323,31 @@ def cluster_from_nccltests(
     missing or wrong.
     """
     measured, latency = _bandwidth_gbps(run, name), _latency_us(run, name)
+    if run.inside is not None and nodes != 1:
+        own = run.inside
+        intra_bandwidth_gbps = _stated(intra_bandwidth_gbps, _bandwidth_gbps(own, name))
+        intra_latency_us = _stated(intra_latency_us, _latency_us(own, name))
     inside = nodes == 1 or len(run.ranks_per_host) == 1
     if not inside and intra_bandwidth_gbps is None:
         hosts = len(run.ranks_per_host)
         raise DataError(f"{name}: intra_bandwidth_gbps: missing, expected with a run over {hosts} hosts")
     cards = None if inside or run.collective == "sendrecv" else measured
+    devices = _gpus(run, name, inside) if gpus_per_node is None else gpus_per_node
+    whole = _stated(nic_bandwidth_gbps, cards)
+    pair = measured if whole is None or run.collective == "sendrecv" else min(measured, whole / devices)
     node = {
         "count": len(run.ranks_per_host) if nodes is None else nodes,
         "device": device,
-        "gpus_per_node": _gpus(run, name, inside) if gpus_per_node is None else gpus_per_node,
+        "gpus_per_node": devices,
         "intra_bandwidth_gbps": _stated(intra_bandwidth_gbps, measured),
-        "intra_latency_us": _stated(intra_latency_us, latency if inside else INTRA_LATENCY_US),
-        "nic_bandwidth_gbps": _stated(nic_bandwidth_gbps, cards),
+        "intra_latency_us": _stated(
+            intra_latency_us, _stated(latency, INTRA_LATENCY_US) if inside else INTRA_LATENCY_US
+        ),
+        "nic_bandwidth_gbps": whole,
     }
     network = {
-        "bandwidth_gbps": _stated(bandwidth_gbps, None if inside else measured),
-        "latency_us": _stated(latency_us, LATENCY_US if inside else latency),
+        "bandwidth_gbps": _stated(bandwidth_gbps, None if inside else pair),
+        "latency_us": _stated(latency_us, _stated(None if inside else latency, LATENCY_US)),
     }
     return ClusterSpec.parse({"name": name, "nodes": [node], "network": network, "source": _source(run, inside)}, name)
 
@@ -290,8 +371,8 @@ def _bandwidth_gbps(run: NcclRun, name: str) -> float:
     return largest.busbw * GIGABYTE / GIGABIT
 
 
-def _latency_us(run: NcclRun, name: str) -> float:
-    """Microseconds of one step of the smallest message, eq. (2)."""
+def _latency_us(run: NcclRun, name: str) -> float | None:
+    """Microseconds of one step of the smallest message, eq. (2); None where no message is small."""
     ring = len(run.hosts) - 1
     steps = {"all_reduce": 2 * ring, "all_gather": ring, "reduce_scatter": ring, "sendrecv": 1}
     if run.collective not in steps:
@@ -299,13 +380,15 @@ def _latency_us(run: NcclRun, name: str) -> float:
     if ring == 0:
         raise DataError(f"{name}: the run has one rank, expected at least two")
     smallest = min(run.rows, key=lambda row: (row.size, row.time_us))
-    return smallest.time_us / steps[run.collective]
+    return smallest.time_us / steps[run.collective] if smallest.size <= SMALL else None
 
 
 def _source(run: NcclRun, inside: bool) -> str:
     hosts = len(run.ranks_per_host)
-    what = "links inside a node" if inside else "network"
+    what = "links inside a node" if inside else "network" if run.inside is None else "network and nodes"
+    least = min(row.size for row in run.rows)
+    latency = "time of the smallest per ring step" if least <= SMALL else f"latency assumed, as {least} bytes tell none"
     return (
         f"nccl-tests {run.collective}, {len(run.hosts)} ranks on {hosts} host{'s' * (hosts > 1)}: {what} measured "
-        "where not stated (bus bandwidth of the largest message, time of the smallest per ring step), the rest assumed"
+        f"where not stated (bus bandwidth of the largest message, {latency}), the rest assumed"
     )

@@ -1,26 +1,35 @@
 """
-Measured bandwidth between the devices of one node, from nvbandwidth's JSON (``nvbandwidth -j``).
+Measured bandwidth between the devices of one node, from nvbandwidth's JSON (``nvbandwidth -j``) or its text.
 
 Everything stands under the key ``nvbandwidth``; a test case that ran has ``status`` Passed and a
 ``bandwidth_matrix`` in GB/s whose cells are strings, with "N/A" where nothing was measured. A test that did not run
 may stand there without a matrix, and the name of a test may stand twice.
+
+The text has, of every test that ran, a line with the description, a line of columns, and a row for each device; a line
+``Waiving NAME.`` names a test that did not run, as those between devices without peer access.
 
 The direction is the one that the test's description states: after ``GPU(row) -> GPU(column)`` the row sends to the
 column, after ``GPU(row) <- GPU(column)`` the matrix is turned over. The diagonal is ignored.
 """
 
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from taut.data.cluster import ClusterSpec
 from taut.data.device import DeviceSpec
-from taut.data.read import read_json
+from taut.data.read import read_json, read_text
+from taut.data.readers.log_lines import plain_lines
 from taut.data.readers.single_node import one_node
 from taut.data.spec import shorten
 from taut.errors import DataError
 
+EXPECTED = "the JSON of nvbandwidth -j or its text"
+_WAIVED = re.compile(r"\s*Waiving (\w+)")
+_RUNNING = re.compile(r"\s*Running (\w+)")
+_SUM = re.compile(r"\s*SUM (\w+)")
 PREFERRED = tuple(f"device_to_device_memcpy_{way}_{engine}" for engine in ("ce", "sm") for way in ("read", "write"))
 """Tests that are looked for, in this order, when none is named: copy engine before kernel, read before write."""
 
@@ -43,7 +52,14 @@ def read_nvbandwidth(path: Path, test: str = "") -> DeviceBandwidth:
     passed. Returns the test and its matrix, GB/s from row to column. Raises ``DataError`` if the test is not there or
     did not pass, or its matrix is not one of GB/s > 0 between devices, one way.
     """
-    case = _chosen(_cases(path), test, path)
+    text = read_text(path, EXPECTED)
+    is_json = text.lstrip().startswith("{")
+    cases = _cases(path) if is_json else _cases_text(plain_lines(text))
+    if not (cases or is_json):
+        raise DataError(
+            f"{path} line 1: has no matrix between devices, expected the JSON of nvbandwidth -j or its text"
+        )
+    case = _chosen(cases, test, path)
     where = f"{path}: {case['name']}"
     words = str(case.get("bandwidth_description", ""))
     if "(GB/s)" not in words or not (SENDS in words or RECEIVES in words):
@@ -64,12 +80,40 @@ def _cases(path: Path) -> list[dict[str, Any]]:
     return [case for case in cases if isinstance(case, dict) and isinstance(case.get("name"), str)]
 
 
+def _cases_text(lines: list[str]) -> list[dict[str, Any]]:
+    """Test cases of the text, as the JSON has them."""
+    cases: list[dict[str, Any]] = []
+    running, description, rows = "", "", list[list[str]]()
+    for line in lines:
+        words = line.split()
+        if waived := _WAIVED.match(line):
+            cases.append({"name": waived[1], "status": "Waived"})
+        elif match := _RUNNING.match(line):
+            running, description, rows = match[1], "", []
+        elif "bandwidth (GB/s)" in line:
+            description, rows = line.strip(), []
+        elif description and len(words) > 1 and words[0].isdigit() and not all(word.isdigit() for word in words):
+            rows.append(words[1:])
+        elif rows and (total := _SUM.match(line)):
+            name = running or total[1]
+            own = {"bandwidth_description": description, "bandwidth_matrix": rows}
+            cases.append({"name": name, "status": "Passed", **own})
+            running, description, rows = "", "", []
+    return cases
+
+
 def _chosen(cases: list[dict[str, Any]], test: str, path: Path) -> dict[str, Any]:
     wanted = (test,) if test else PREFERRED
     for name in wanted:
         for case in cases:
             if case["name"] == name and case.get("status") == "Passed" and "bandwidth_matrix" in case:
                 return case
+    waived = [case["name"] for case in cases if case.get("status") == "Waived" and case["name"] in wanted]
+    if waived:
+        raise DataError(
+            f"{path}: {waived[0]} is Waived, as there is no peer access between these devices, expected Passed with a "
+            "bandwidth_matrix; their traffic goes through the host"
+        )
     states = {case["name"]: str(case.get("status")) for case in cases}
     found = ", ".join(f"{name} is {states.get(name, 'missing')}" for name in wanted)
     raise DataError(f"{path}: {found}, expected Passed with a bandwidth_matrix")

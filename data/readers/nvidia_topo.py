@@ -1,5 +1,5 @@
 r"""
-Bandwidth between the devices of one node, from the link kinds of ``nvidia-smi topo -m``.
+Bandwidth between the devices of one node, from the link kinds of ``nvidia-smi topo -m`` or ``rocm-smi --showtopo``.
 
 The table has a row and a column per device. A cell names the kind of link :math:`k_{ij}`, and the rate is stated, not
 measured: for a bond of m NVLinks at rate :math:`v` each, and the other kinds at their rates :math:`P_k`,
@@ -11,28 +11,39 @@ before the table are ignored.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from taut.data.cluster import ClusterSpec
 from taut.data.device import DeviceSpec
 from taut.data.read import read_text
+from taut.data.readers.log_lines import plain_lines
 from taut.data.readers.single_node import one_node
+from taut.data.units import GIGABIT, GIGABYTE
 from taut.errors import DataError
 
-PCIE_GBPS = {"PIX": 252.0, "PXB": 252.0, "PHB": 210.0, "NODE": 210.0, "SYS": 176.0}
+PCIE_GBPS = {"PIX": 252.0, "PXB": 252.0, "PHB": 210.0, "NODE": 210.0, "SYS": 176.0, "PCIE": 210.0}
 """
 Assumed Gb/s in one direction over PCI Express, :math:`P_k` in (1).
 
 PIX, PXB (switches alone): PCI Express 4.0 x16, 16 lanes of 16 GT/s in 128b/130b code: 252. PHB, NODE (through a host
 bridge): 252 / 1.2, the overhead that NCCL's ``src/graph/topo.h`` assumes for traffic between devices through an Intel
-processor. SYS (between sockets): the 22 GB/s that the same file assumes for the links of Sapphire Rapids.
+processor. SYS (between sockets): the 22 GB/s that the same file assumes for the links of Sapphire Rapids. PCIE: what
+ROCm's tools call any of these. Cards of another generation have its rate, 126 of PCI Express 3.0 and 504 of 5.0, by the
+device's link to its host.
 """
 
 NVLINK_GBPS = 200.0
 """One NVLink in one direction: 25 GB/s in generations 2 to 4 (NVIDIA's V100, A100 and H100); generation 5 has 400."""
 
+PCIE_4, PCIE_5 = 31.5, 63.0
+"""GB/s of 16 lanes of PCI Express in one direction, where a device states no link to its host, and at most."""
+XGMI_GBPS = 512.0
+"""One link of AMD's Infinity Fabric in one direction: 64 GB/s (MI300X)."""
+
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+_LINK_TYPES = "Link Type between two GPUs"
 _DEVICE = re.compile(r"GPU\d+")
 _NVLINKS = re.compile(r"NV([1-9]\d{0,3})")
 
@@ -52,7 +63,10 @@ def read_topology(path: Path) -> Topology:
     ``path``: the table as text. Returns devices and the kinds of their links. Raises ``DataError`` if there is no
     table, its rows do not match its columns, or a link kind is unknown.
     """
-    lines = enumerate(_ESCAPE.sub("", read_text(path, "nvidia-smi topo -m output")).splitlines(), start=1)
+    text = _ESCAPE.sub("", read_text(path, "nvidia-smi topo -m output"))
+    if _LINK_TYPES in text:
+        return _rocm(text, path)
+    lines = enumerate(plain_lines(text), start=1)
     table = [(number, words) for number, line in lines if (words := line.split()) and _DEVICE.fullmatch(words[0])]
     if not table:
         raise DataError(f"{path}: has no table of devices, expected nvidia-smi topo -m output")
@@ -65,6 +79,23 @@ def read_topology(path: Path) -> Topology:
         raise DataError(f"{path}: the rows of devices are {found}, expected {', '.join(devices)} as the columns are")
     kinds = (_kinds(words, columns, i, f"{path} line {number}") for i, (number, words) in enumerate(rows))
     return Topology(devices, tuple(kinds))
+
+
+def _rocm(text: str, path: Path) -> Topology:
+    """The table of link types of ``rocm-smi --showtopo``, whose diagonal is 0."""
+    table = []
+    for line in text.partition(_LINK_TYPES)[2].splitlines()[1:]:
+        words = line.split()
+        if words and not _DEVICE.fullmatch(words[0]):
+            break
+        table += [words] if words else []
+    header, rows = (table[0], table[1:]) if table else ([], [])
+    if not rows or [row[0] for row in rows] != header or any(len(row) != len(header) + 1 for row in rows):
+        raise DataError(f"{path}: has no square table of link types, expected rocm-smi --showtopo output")
+    kinds = tuple(tuple("X" if i == j else kind for j, kind in enumerate(row[1:])) for i, row in enumerate(rows))
+    if unknown := {kind for row in kinds for kind in row} - {"X", "XGMI", "PCIE"}:
+        raise DataError(f"{path}: has a link of type {min(unknown)!r}, expected XGMI or PCIE")
+    return Topology(tuple(header), kinds)
 
 
 def _kinds(words: list[str], columns: list[int], own: int, where: str) -> tuple[str, ...]:
@@ -85,25 +116,44 @@ def cluster_from_topology(
     *,
     name: str,
     device: DeviceSpec,
-    nvlink_gbps: float = NVLINK_GBPS,
+    nvlink_gbps: float | None = None,
     intra_latency_us: float = 3.0,
 ) -> ClusterSpec:
     """
     Cluster of one node with the stated rate of every link, eq. (1).
 
-    ``topology``: the kinds of links; ``nvlink_gbps``: Gb/s of one NVLink in one direction; ``name``, ``device``,
+    ``topology``: the kinds of links; ``nvlink_gbps``: Gb/s of one link in one direction, by
+    default the device's; ``name``, ``device``,
     ``intra_latency_us``: what the table does not say; the latency is an assumption unless the caller knows better.
     Returns one node with a device-by-device matrix. Raises ``DataError`` if there are fewer than two devices or a
     figure is out of range.
     """
-    rows = [[_rate(kind, nvlink_gbps) for kind in row] for row in topology.kinds]
+    nvlink_gbps = link_gbps(device) if nvlink_gbps is None else nvlink_gbps
+    pcie = pcie_rates(device)
+    rows = [[_rate(kind, nvlink_gbps, pcie) for kind in row] for row in topology.kinds]
     used = sorted({kind for row in topology.kinds for kind in row} & PCIE_GBPS.keys())
-    stated = [f"{nvlink_gbps:g} Gb/s an NVLink", *(f"{kind} {PCIE_GBPS[kind]:g} Gb/s" for kind in used)]
+    stated = [f"{nvlink_gbps:g} Gb/s a link", *(f"{kind} {pcie[kind]:g} Gb/s" for kind in used)]
     source = f"nvidia-smi topo -m; rates and latency assumed, not measured: {', '.join(stated)}"
     return one_node(rows, "Gb/s", name=name, device=device, intra_latency_us=intra_latency_us, source=source)
 
 
-def _rate(kind: str, nvlink_gbps: float) -> float:
+def pcie_rates(device: DeviceSpec) -> dict[str, float]:
+    """Gb/s of every kind of link over PCI Express, by the generation of a card."""
+    whole = min(device.host_link_gbytes or PCIE_4, PCIE_5) * GIGABYTE / GIGABIT
+    bridge = whole / 1.2
+    sockets = min(PCIE_GBPS["SYS"], bridge)
+    return {"PIX": whole, "PXB": whole, "PHB": bridge, "NODE": bridge, "SYS": sockets, "PCIE": bridge}
+
+
+def link_gbps(device: DeviceSpec) -> float:
+    """Gb/s of one NVLink, or of one link of AMD's, in one direction."""
+    name = device.name.lower()
+    if name.startswith(("b100", "b200", "b300", "gb200", "gb300")):
+        return 2 * NVLINK_GBPS
+    return XGMI_GBPS if name.startswith("mi") else NVLINK_GBPS
+
+
+def _rate(kind: str, nvlink_gbps: float, pcie: Mapping[str, float]) -> float:
     """Gb/s of a link kind, eq. (1); 0 on the diagonal."""
     bond = _NVLINKS.fullmatch(kind)
-    return int(bond[1]) * nvlink_gbps if bond else PCIE_GBPS.get(kind, 0.0)
+    return int(bond[1]) * nvlink_gbps if bond else nvlink_gbps if kind == "XGMI" else pcie.get(kind, 0.0)

@@ -1,5 +1,6 @@
 """``taut import``: cluster files from what other tools print. One command a tool; the readers are in ``taut.data``."""
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
 
 importer = typer.Typer(help="Build a cluster file or a cost table from another tool's output.", no_args_is_help=True)
 
-DeviceOption = Annotated[str, typer.Option(help="Device type of every node, from the catalog.")]
+DeviceOption = Annotated[str, typer.Option(help="Device type of every node: of the catalog, or a YAML file of one.")]
 OutOption = Annotated[Path, typer.Option(help="Cluster file to write.")]
 NameOption = Annotated[str, typer.Option(help="Name of the cluster; default: the file's.")]
 
@@ -27,13 +28,13 @@ def mpigraph(
     name: NameOption = "",
 ) -> None:
     """Build a cluster from mpiGraph output."""
-    from taut.data.catalog.devices import device_named
+    from taut.data.load import load_device
     from taut.data.readers.mpigraph import cluster_from_mpigraph, read_mpigraph
 
     cluster = cluster_from_mpigraph(
         read_mpigraph(path),
         name=name or path.stem,
-        device=device_named(device, "--device"),
+        device=load_device(device, "--device"),
         gpus_per_node=gpus_per_node,
         intra_bandwidth_gbps=intra_bandwidth_gbps,
         intra_latency_us=intra_latency_us,
@@ -70,13 +71,16 @@ def nccl_tests(
     name: NameOption = "",
 ) -> None:
     """Build a cluster from an all_reduce, all_gather, reduce_scatter or sendrecv run of nccl-tests."""
-    from taut.data.catalog.devices import device_named
-    from taut.data.readers.nccl_tests import cluster_from_nccltests, read_nccltests
+    from taut.data.load import load_device
+    from taut.data.readers.nccl_tests import cluster_from_nccltests, latency_assumed, read_nccltests
 
+    run = read_nccltests(path, collective)
+    if words := latency_assumed(run):
+        warnings.warn(f"{path}: {words}", UserWarning, stacklevel=2)
     cluster = cluster_from_nccltests(
-        read_nccltests(path, collective),
+        run,
         name=name or path.stem,
-        device=device_named(device, "--device"),
+        device=load_device(device, "--device"),
         nodes=nodes,
         gpus_per_node=gpus_per_node,
         intra_bandwidth_gbps=intra_bandwidth_gbps,
@@ -90,7 +94,7 @@ def nccl_tests(
 
 @importer.command()
 def nvbandwidth(
-    path: Annotated[Path, typer.Argument(help="What nvbandwidth -j printed on one node.")],
+    path: Annotated[Path, typer.Argument(help="What nvbandwidth printed on one node, as text or JSON (-j).")],
     device: DeviceOption,
     out: OutOption,
     test: Annotated[str, typer.Option(help="Test to read; default: device_to_device_memcpy_read_ce or its like.")] = "",
@@ -98,13 +102,13 @@ def nvbandwidth(
     name: NameOption = "",
 ) -> None:
     """Build a cluster of one node from nvbandwidth's matrix between its devices."""
-    from taut.data.catalog.devices import device_named
+    from taut.data.load import load_device
     from taut.data.readers.nvbandwidth import cluster_from_nvbandwidth, read_nvbandwidth
 
     cluster = cluster_from_nvbandwidth(
         read_nvbandwidth(path, test),
         name=name or path.stem,
-        device=device_named(device, "--device"),
+        device=load_device(device, "--device"),
         intra_latency_us=intra_latency_us,
     )
     _write_cluster(cluster, out)
@@ -112,21 +116,23 @@ def nvbandwidth(
 
 @importer.command()
 def topo(
-    path: Annotated[Path, typer.Argument(help="What nvidia-smi topo -m printed.")],
+    path: Annotated[Path, typer.Argument(help="What nvidia-smi topo -m or rocm-smi --showtopo printed.")],
     device: DeviceOption,
     out: OutOption,
-    nvlink_gbps: Annotated[float, typer.Option(help="Gb/s of one NVLink, one way: 200; Blackwell 400.")] = 200.0,
+    nvlink_gbps: Annotated[
+        float | None, typer.Option(help="Gb/s of one link, one way; default: NVLink 200, Blackwell's 400, AMD's 512.")
+    ] = None,
     intra_latency_us: Annotated[float, typer.Option(help="Latency inside the node (assumed).")] = 3.0,
     name: NameOption = "",
 ) -> None:
     """Build a cluster of one node from its link kinds, at stated rates."""
-    from taut.data.catalog.devices import device_named
+    from taut.data.load import load_device
     from taut.data.readers.nvidia_topo import cluster_from_topology, read_topology
 
     cluster = cluster_from_topology(
         read_topology(path),
         name=name or path.stem,
-        device=device_named(device, "--device"),
+        device=load_device(device, "--device"),
         nvlink_gbps=nvlink_gbps,
         intra_latency_us=intra_latency_us,
     )

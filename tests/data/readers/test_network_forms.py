@@ -1,0 +1,191 @@
+"""Forms in which tools' figures of links reach a user: prefixes, several runs, text and JSON, generations of cards."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taut.data.catalog.devices import catalog_devices
+from taut.data.load import load_device
+from taut.data.readers.log_lines import plain_lines
+from taut.data.readers.nccl_tests import NcclRun, cluster_from_nccltests, latency_assumed, read_nccltests
+from taut.data.readers.nvbandwidth import read_nvbandwidth
+from taut.data.readers.nvidia_topo import cluster_from_topology, read_topology
+from taut.errors import DataError
+
+HEADER = "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
+
+
+def run(hosts: dict[str, int], rows: list[tuple[int, float, float]]) -> str:
+    """What all_reduce_perf prints of some ranks on every host, with bytes, microseconds and GB/s of bus bandwidth."""
+    names = [name for name, count in hosts.items() for _ in range(count)]
+    ranks = "".join(f"#  Rank {i:2d} Group  0 Pid 1 on {name} device  0 [0x18] GPU\n" for i, name in enumerate(names))
+    figures = "".join(f"  {size}  256  float  sum  -1  {time}  1.0  {bus}  0\n" for size, time, bus in rows)
+    return (
+        f"# Collective test starting: all_reduce_perf\n# nThread 1\n{ranks}{HEADER}{figures}# Avg bus bandwidth : 1\n"
+    )
+
+
+def read(folder: Path, text: str) -> NcclRun:
+    (folder / "run.txt").write_text(text)
+    return read_nccltests(folder / "run.txt")
+
+
+PLAIN = run({"a": 2, "b": 2}, [(1024, 60.0, 0.1), (2**30, 9000.0, 100.0)])
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "[1,0]<stdout>:",
+        "[1,0]<stdout>: ",
+        "[prterun-host-1@1,0]<stdout>: ",
+        " 0: ",
+        "12: ",
+        "host-0: ",
+        "worker.local| ",
+        "2025-11-27T10:11:12.123456Z ",
+        "[2025-11-27 10:11:12] ",
+        "2025-11-27T10:11:12.123Z stdout F ",
+        "Nov 27 10:11:12 host-0 nccl[123]: ",
+        "[rank0]: ",
+        "[pod/nccl-launcher/main] ",
+        "\x1b[32m[1,0]<stdout>:\x1b[0m",
+        "10:11:12.5 ",
+    ],
+)
+def test_prefixes_of_launchers_go(tmp_path: Path, prefix: str) -> None:
+    """The same run with something before every line."""
+    if "host-0 nccl" in prefix:
+        prefix = prefix.replace("host-0 ", "")
+    with_it = "".join(f"{prefix}{line}\n" for line in PLAIN.splitlines())
+    assert read(tmp_path, with_it) == read(tmp_path, PLAIN)
+
+
+def test_lines_of_tables_stay() -> None:
+    """Rows and remarks have no prefix."""
+    for line in ("  1024 256 float", "#  Rank  0 on a", " 0   N/A  26.3", "GPU0\tX", "memcpy CE GPU(row)", "a: b"):
+        assert plain_lines(line) == [line]
+
+
+def test_latency_is_of_small_messages_alone(tmp_path: Path) -> None:
+    """Sixty microseconds over six steps; of half a gibibyte the usual latencies, and a line that says so."""
+    device = catalog_devices()["h100-80gb"]
+    found = cluster_from_nccltests(read(tmp_path, PLAIN), name="c", device=device, intra_bandwidth_gbps=3600.0)
+    assert found.network.latency_us == pytest.approx(10.0)
+    large = read(tmp_path, run({"a": 2, "b": 2}, [(2**29, 2000.0, 100.0), (2**30, 4000.0, 110.0)]))
+    found = cluster_from_nccltests(large, name="c", device=device, intra_bandwidth_gbps=3600.0)
+    assert found.network.latency_us == 5.0
+    assert "536870912 bytes" in latency_assumed(large) and not latency_assumed(read(tmp_path, PLAIN))
+    inside = read(tmp_path, run({"a": 8}, [(2**29, 2000.0, 400.0)]))
+    assert cluster_from_nccltests(inside, name="c", device=device).nodes[0].intra_latency_us == 3.0
+
+
+def test_one_pair_has_its_share_of_the_cards(tmp_path: Path) -> None:
+    """488 GB/s over eight devices are 61 for one pair; stated cards of 3200 Gb/s are 400 each."""
+    device = catalog_devices()["h100-80gb"]
+    text = run({"a": 8, "b": 8}, [(1024, 60.0, 0.1), (2**33, 33000.0, 488.0)])
+    found = cluster_from_nccltests(read(tmp_path, text), name="c", device=device, intra_bandwidth_gbps=3600.0)
+    assert (found.network.bandwidth_gbps, found.nodes[0].nic_bandwidth_gbps) == (488.0, 3904.0)
+    stated: dict[str, Any] = {"intra_bandwidth_gbps": 3600.0, "nic_bandwidth_gbps": 3200.0}
+    found = cluster_from_nccltests(read(tmp_path, text), name="c", device=device, **stated)
+    assert (found.network.bandwidth_gbps, found.nodes[0].nic_bandwidth_gbps) == (400.0, 3200.0)
+
+
+def test_several_runs_are_one_cluster(tmp_path: Path) -> None:
+    """A run inside a host gives the node, one over two the network; of three repeats the median counts."""
+    device = catalog_devices()["a100-80gb"]
+    node = run({"a": 4}, [(1024, 18.0, 0.1), (2**30, 8000.0, 230.0)])
+    wide = [run({"a": 4, "b": 4}, [(1024, 70.0, 0.1), (2**30, time, bus)]) for time, bus in ((1, 9), (2, 12), (3, 8))]
+    found = cluster_from_nccltests(read(tmp_path, node + "".join(wide)), name="c", device=device)
+    assert (found.num_nodes, found.nodes[0].gpus_per_node) == (2, 4)
+    assert (found.nodes[0].intra_bandwidth_gbps, found.nodes[0].intra_latency_us) == (1840.0, 3.0)
+    assert (found.nodes[0].nic_bandwidth_gbps, found.network.bandwidth_gbps) == (96.0, 24.0)
+    other = PLAIN.replace("all_reduce_perf", "all_gather_perf")
+    with pytest.raises(DataError, match="has the collectives all_gather, all_reduce, expected one in a file"):
+        read(tmp_path, PLAIN + other)
+
+
+MATRIX = (
+    "memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)\n           0         1\n 0       N/A     26.34\n"
+    " 1     25.35       N/A\nSUM device_to_device_memcpy_read_ce 51.69\n"
+)
+
+
+@pytest.mark.parametrize("before", ["", "nvbandwidth Version: v0.8\nRunning device_to_device_memcpy_read_ce.\n"])
+@pytest.mark.parametrize("prefix", ["", "0: ", "[1,0]<stdout>:"])
+def test_text_of_nvbandwidth(tmp_path: Path, before: str, prefix: str) -> None:
+    """The matrix under its description, with and without the line that names the test."""
+    path = tmp_path / "a.txt"
+    path.write_text("".join(f"{prefix}{line}\n" for line in (before + MATRIX).splitlines()))
+    found = read_nvbandwidth(path)
+    assert (found.test, found.rows) == ("device_to_device_memcpy_read_ce", ((0.0, 26.34), (25.35, 0.0)))
+    path.write_text((before + MATRIX).replace("->", "<-"))
+    assert read_nvbandwidth(path).rows == ((0.0, 25.35), (26.34, 0.0))
+
+
+def test_devices_without_peer_access_are_named(tmp_path: Path) -> None:
+    """Tests between devices are waived, and those to the host are there."""
+    path = tmp_path / "a.txt"
+    path.write_text(
+        "Running host_to_device_memcpy_ce.\nmemcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)\n  0  1\n0  25.5  24.2\n"
+        "SUM host_to_device_memcpy_ce 49.7\nWaiving device_to_device_memcpy_read_ce.\n"
+    )
+    with pytest.raises(DataError, match="read_ce is Waived, as there is no peer access between these devices"):
+        read_nvbandwidth(path)
+    path.write_text("Running host_to_device_memcpy_ce.\n")
+    with pytest.raises(DataError, match="has no matrix between devices"):
+        read_nvbandwidth(path)
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "gbps"),
+    [
+        ("v100-16gb", "PIX", 126.0),
+        ("v100-16gb", "PHB", 105.0),
+        ("v100-16gb", "SYS", 105.0),
+        ("a100-80gb", "PIX", 252.0),
+        ("a100-80gb", "SYS", 176.0),
+        ("h100-80gb", "PIX", 504.0),
+        ("h100-80gb", "NODE", 420.0),
+        ("gh200-96gb", "PIX", 504.0),
+        ("a100-80gb", "NV12", 2400.0),
+        ("b200-180gb", "NV18", 7200.0),
+    ],
+)
+def test_rates_are_of_the_cards_generation(tmp_path: Path, device: str, kind: str, gbps: float) -> None:
+    """PCI Express 3.0, 4.0 and 5.0, and NVLink by its generation."""
+    path = tmp_path / "topo.txt"
+    path.write_text(f"\tGPU0\tGPU1\nGPU0\t X \t{kind}\nGPU1\t{kind}\t X \n")
+    found = cluster_from_topology(read_topology(path), name="n", device=catalog_devices()[device])
+    assert found.nodes[0].intra_bandwidth_gbps == pytest.approx(gbps)
+
+
+def test_amds_tool(tmp_path: Path) -> None:
+    """Link types of rocm-smi, of a device that is described in place."""
+    path = tmp_path / "topo.txt"
+    path.write_text(
+        "==== Hops between two GPUs ====\n       GPU0         GPU1\nGPU0   0            1\nGPU1   1            0\n"
+        "==== Link Type between two GPUs ====\n       GPU0         GPU1         GPU2\n"
+        "GPU0   0            XGMI         PCIE\nGPU1   XGMI         0            XGMI\nGPU2   PCIE  XGMI  0\n"
+        "==== Numa Nodes ====\nGPU[0] : (Topology) Numa Node: 0\n"
+    )
+    text = "{name: mi300x, memory_gib: 192, peak_tflops: {bf16: 1307}, memory_bandwidth_gbytes: 5300}"
+    found = cluster_from_topology(read_topology(path), name="n", device=load_device(text, "--device"))
+    assert found.bandwidth_matrix is not None
+    assert found.bandwidth_matrix.rows == [[0, 512, 210], [512, 0, 512], [210, 512, 0]]
+    path.write_text("==== Link Type between two GPUs ====\n  GPU0  GPU1\nGPU0  0  ABC\nGPU1  ABC  0\n")
+    with pytest.raises(DataError, match="a link of type 'ABC', expected XGMI or PCIE"):
+        read_topology(path)
+
+
+def test_devices_in_place(tmp_path: Path) -> None:
+    """A file of a device, one with its section, and wrong ones."""
+    path = tmp_path / "gb10.yaml"
+    path.write_text("memory_gib: 119\npeak_tflops: {bf16: 125}\nmemory_bandwidth_gbytes: 273\n")
+    assert load_device(str(path), "--device").name == "gb10"
+    path.write_text("device: {name: own, memory_gib: 119, peak_tflops: {bf16: 125}, memory_bandwidth_gbytes: 273}\n")
+    assert load_device(str(path), "--device").name == "own"
+    for wrong, words in (("{a", "is no YAML"), ("{name: a}", "missing"), ("b999", "expected one of")):
+        with pytest.raises(DataError, match=words):
+            load_device(wrong, "--device")
