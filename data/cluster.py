@@ -38,6 +38,9 @@ class NodeSpec(Spec):
     """
     ``count`` equal nodes: devices of one type (described, or a catalog name) and the links inside.
 
+    A node is what NVLink or a PCIe switch spans. It is one machine, unless ``gpus_per_machine`` says that it is
+    several: 4 GPUs are in each of the 18 machines of an NVL72. Processes are started machine by machine.
+
     Rates are Gb/s (1e9 bits per second) in one direction: an eighth of the figure is GB/s, and data sheets often state
     both directions together.
     """
@@ -45,6 +48,10 @@ class NodeSpec(Spec):
     count: NodeCount = 1
     device: DeviceSpec
     gpus_per_node: Annotated[int, Field(gt=0, le=1024, strict=True)]
+    gpus_per_machine: Annotated[
+        int | None,
+        Field(gt=0, le=1024, strict=True, description="GPUs of one machine of a node that spans several"),
+    ] = None
     intra_bandwidth_gbps: Annotated[
         Positive,
         Field(description="Gb/s in one direction from one GPU of the node to another; 2400 for an A100's NVLink"),
@@ -66,7 +73,26 @@ class NodeSpec(Spec):
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "host_memory_gbytes", "host_memory_efficiency", "host_memory_gib")
+        hosts = "host_memory_gbytes", "host_memory_efficiency", "host_memory_gib"
+        return self.dumped(handler(self), "gpus_per_machine", *hosts)
+
+    @model_validator(mode="after")
+    def _whole_machines(self) -> "NodeSpec":
+        if self.gpus_per_node % self.machine_size:
+            raise ValueError(
+                f"gpus_per_machine: is {self.machine_size}, expected a divisor of gpus_per_node = {self.gpus_per_node}"
+            )
+        return self
+
+    @property
+    def machine_size(self) -> int:
+        """GPUs of a machine: of the whole node unless it spans several."""
+        return self.gpus_per_machine or self.gpus_per_node
+
+    @property
+    def machines(self) -> int:
+        """Machines of a node."""
+        return self.gpus_per_node // self.machine_size
 
     @property
     def host_update(self) -> float | None:
@@ -229,6 +255,11 @@ class ClusterSpec(Spec):
     def num_devices(self) -> int:
         """Devices in the cluster."""
         return sum(group.count * group.gpus_per_node for group in self.nodes)
+
+    @property
+    def machine_list(self) -> list[NodeSpec]:
+        """The group of every machine, in the order of its devices."""
+        return [group for group in self.node_list for _ in range(group.machines)]
 
     @property
     def is_uniform(self) -> bool:

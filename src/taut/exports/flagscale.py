@@ -43,7 +43,7 @@ def stage_types(job: Job) -> list[str]:
 
     Raises ``ExportError`` if a stage has devices of several types.
     """
-    names = [node.device.name for node in job.cluster.node_list]
+    names = [node.device.name for node in job.machines]
     stages = job.nodes.reshape(job.strategy.pp, -1)
     kinds = [sorted({names[node] for node in stage}) for stage in stages.tolist()]
     if mixed := [x for x, kind in enumerate(kinds) if len(kind) > 1]:
@@ -154,7 +154,7 @@ def flagscale_files(job: Job) -> dict[str, str]:
     files = {"train.yaml": yaml_text(flagscale_config(job))}
     if not is_in_order(job):
         return files
-    nodes = job.cluster.node_list
+    nodes = job.machines
     counts = {node: int((job.nodes == node).sum()) for node in job.node_order()}
     hosts = [(job.host_names[node], count, nodes[node].device.name) for node, count in counts.items()]
     return files | {
@@ -171,7 +171,7 @@ def mesh_files(plan: Plan, hosts: Sequence[str] = ()) -> dict[str, str]:
     """
     Texts by file name.
 
-    ``hosts``: names of the cluster's nodes in its order; ``node-0`` and so on where none are known. Raises
+    ``hosts``: names of the cluster's machines in its order; ``node-0`` and so on where none are known. Raises
     ``DataError`` if FlagScale cannot run the plan, or the hosts are not those of the cluster.
     """
     job = Job(_first_mesh(plan), tuple(hosts))
@@ -180,11 +180,11 @@ def mesh_files(plan: Plan, hosts: Sequence[str] = ()) -> dict[str, str]:
     flags = with_meshes(flags, job.layers, meshes)
     if strategy.rank_order != ORDERS[0]:
         flags[REPLICA_MAJOR] = True
-    nodes = [(job.host_names[node], job.cluster.node_list[node]) for node in _hosts_in_order(plan)]
+    nodes = [(job.host_names[node], job.machines[node]) for node in _hosts_in_order(plan)]
     return {
         "train.yaml": yaml_text(sections(flags)),
         "hostfile": "".join(
-            f"{name} slots={node.gpus_per_node} type={_type_word(node.device.name)}\n" for name, node in nodes
+            f"{name} slots={node.machine_size} type={_type_word(node.device.name)}\n" for name, node in nodes
         ),
         "plan.json": json_text(plan.document),
         "launch.md": _notes(plan),
@@ -193,12 +193,12 @@ def mesh_files(plan: Plan, hosts: Sequence[str] = ()) -> dict[str, str]:
 
 def _hosts_in_order(plan: Plan) -> list[int]:
     """
-    Nodes of the cluster as the hostfile lists them: those of a type in the order of their ranks, else as they stand.
+    Machines of the cluster as the hostfile lists them: those of a type in the order of their ranks, else as they stand.
 
     Raises ``ExportError`` if the devices of a mesh are not in the plan's order of ranks over some order of nodes.
     """
-    cluster = plan.cluster_spec.node_list
-    node_of = np.repeat(np.arange(len(cluster)), [node.gpus_per_node for node in cluster])
+    cluster = plan.cluster_spec.machine_list
+    node_of = np.repeat(np.arange(len(cluster)), [node.machine_size for node in cluster])
     found, by_stage = list(range(len(cluster))), plan.meshed.strategy.rank_order == ORDERS[0]
     for devices in plan.meshed.mesh_devices(plan.source):
         ranks = (devices if by_stage else devices.swapaxes(0, 1)).ravel()

@@ -7,7 +7,8 @@ Of pp stages, dp replicas, cp context ranks and tp tensor ranks, process
 
 is tensor rank t and context rank c of replica z on stage x. This is the order in which Megatron-LM
 (``tp-cp-ep-dp-pp``), torchtitan and DeepSpeed number their groups, so that a placement is one permutation: device
-:math:`\pi(r)` of process r. Device d is GPU d minus the devices of earlier nodes, on its node.
+:math:`\pi(r)` of process r. Device d is GPU d minus the devices of earlier machines, on its machine. A node of
+a cluster, which is what NVLink spans, is one machine or several (``taut.data.cluster``).
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.data.calibration import features_of
-from taut.data.cluster import ClusterSpec
+from taut.data.cluster import ClusterSpec, NodeSpec
 from taut.data.layers.dispatch import DispatchSpec
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
@@ -40,8 +41,9 @@ class Job:
     """
     A plan with the names of its hosts.
 
-    ``plan``: the plan; ``hosts``: names of the cluster's nodes in its order; ``node-0`` and so on where none are known.
-    Raises ``DataError`` if there are fewer names than nodes, one is no name of a host, or one stands twice.
+    ``plan``: the plan; ``hosts``: names of the cluster's machines in the order of its devices; ``node-0`` and so on
+    where none are known. Raises ``DataError`` if there are fewer names than machines, one is no name of a host, or one
+    stands twice.
     """
 
     plan: Plan
@@ -52,8 +54,9 @@ class Job:
             return
         for number, name in enumerate(self.hosts, start=1):
             host_name(name, f"hosts: name {number}")
-        if len(self.hosts) != self.cluster.num_nodes:
-            raise DataError(f"hosts: {len(self.hosts)} names, expected one for each of {self.cluster.num_nodes} nodes")
+        if len(self.hosts) != (count := len(self.machines)):
+            each = "nodes" if count == self.cluster.num_nodes else "machines"
+            raise DataError(f"hosts: {len(self.hosts)} names, expected one for each of {count} {each}")
         if twice := [name for name in self.hosts if self.hosts.count(name) > 1]:
             raise DataError(f"hosts: {twice[0]} stands twice, expected every name once")
 
@@ -61,6 +64,11 @@ class Job:
     def cluster(self) -> ClusterSpec:
         """The cluster that the plan describes."""
         return described_cluster(self.plan.typed)
+
+    @cached_property
+    def machines(self) -> list[NodeSpec]:
+        """The group of every machine on which processes start: a rack of an NVLink domain has several."""
+        return self.cluster.machine_list
 
     @cached_property
     def model(self) -> ModelSpec:
@@ -84,24 +92,24 @@ class Job:
 
     @cached_property
     def _first(self) -> Ints:
-        """First device of every node, and the number of devices at last."""
-        sizes = [node.gpus_per_node for node in self.cluster.node_list]
+        """First device of every machine, and the number of devices at last."""
+        sizes = [node.machine_size for node in self.machines]
         return np.concatenate(([0], np.cumsum(sizes)))
 
     @cached_property
     def nodes(self) -> Ints:
-        """Node of every process (processes,)."""
+        """Machine of every process (processes,), which launchers call a node."""
         return np.searchsorted(self._first, self.devices, side="right") - 1
 
     @cached_property
     def gpus(self) -> Ints:
-        """GPU of every process on its node (processes,)."""
+        """GPU of every process on its machine (processes,)."""
         return self.devices - self._first[self.nodes]
 
     @cached_property
     def host_names(self) -> tuple[str, ...]:
-        """Names of all nodes."""
-        return self.hosts or tuple(f"node-{number}" for number in range(self.cluster.num_nodes))
+        """Names of all machines."""
+        return self.hosts or tuple(f"node-{number}" for number in range(len(self.machines)))
 
     @property
     def global_batch(self) -> int:
@@ -140,12 +148,12 @@ class Job:
 
     @cached_property
     def is_node_major(self) -> bool:
-        """Whether the processes of every node have consecutive numbers."""
+        """Whether the processes of every machine have consecutive numbers."""
         changes = int(np.count_nonzero(np.diff(self.nodes)))
         return changes + 1 == len(set(self.nodes.tolist()))
 
     def node_order(self) -> list[int]:
-        """Nodes in the order of their first processes."""
+        """Machines in the order of their first processes."""
         return list(dict.fromkeys(self.nodes.tolist()))
 
     def recompute(self, launcher: str) -> str:

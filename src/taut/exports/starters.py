@@ -180,7 +180,7 @@ def slurm_files(job: Job) -> dict[str, str]:
     script = SLURM_SCRIPT.format(
         nodes=len(used),
         processes=len(job.devices),
-        gpus=max(job.cluster.node_list[node].gpus_per_node for node in used),
+        gpus=max(job.machines[node].machine_size for node in used),
         nodelist=f"#SBATCH --nodelist={','.join(job.host_names[node] for node in used)}\n" if job.hosts else "",
         hosts=KNOWN if job.hosts else ALLOCATED,
     )
