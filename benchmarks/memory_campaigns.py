@@ -35,6 +35,34 @@ STATED = [
         fused_logit_bytes=2,
     )
     for device in ("a100", "h100")
+] + [
+    MemoryModel(
+        name="megatron-core",
+        stack="megatron-core",
+        source="Megatron-LM main of August 2026 with Transformer Engine, counted by their sources: a loss over logits "
+        "in fp32 beside their copy in half precision (core/tensor_parallel/cross_entropy.py), cached stand-ins of "
+        "gradients; CUDA's context and the buffers of NCCL's groups assumed",
+        whole_logit_bytes=2,
+        shared_logit_bytes=2,
+        transformer_engine="2.10",
+        passing_gradients=True,
+        overhead_gib=0.5,
+        group_overhead_gib=0.25,
+    ),
+    MemoryModel(
+        name="torchtitan",
+        stack="torchtitan",
+        source="pytorch/torchtitan main of August 2026: FSDP's 16 bytes a parameter, a compiled loss of 4 bytes an "
+        "entry (12 in December 2024, as the run on H200 of June 2025 shows, which takes 14 GiB less), that of ranks "
+        "which share the vocabulary as torchtitan-h100 has it; overheads by three runs of 2025 (#1789, #1690, H200)",
+        **FSDP,
+        sequence_parallel=True,
+        selective_products=True,
+        whole_logit_bytes=0,
+        shared_logit_bytes=LOSS_PARALLEL_BYTES,
+        overhead_gib=1.5,
+        group_overhead_gib=1.0,
+    ),
 ]
 """Memory models of stacks whose formats are known and whose memory is not."""
 
@@ -53,6 +81,7 @@ class MemoryCampaign:
     sequence_parallel: bool = False
     fused_attention: bool = True
     half_gradients: bool = False
+    weight_remainders: bool = False
     selective_products: bool = False
     shared_logit_bytes: int = LOGIT_BYTES
 
@@ -60,7 +89,7 @@ class MemoryCampaign:
     def about(self) -> dict[str, Any]:
         """What a memory model from these runs says of itself."""
         names = ["name", "stack", "source", "sequence_parallel", "fused_attention", "half_gradients"]
-        names += ["selective_products", "shared_logit_bytes"]
+        names += ["weight_remainders", "selective_products", "shared_logit_bytes"]
         return {name: getattr(self, name) for name in names}
 
 
@@ -114,7 +143,7 @@ def torchtitan(path: Path) -> MemoryCampaign:
             rows.append({**values, "precision": "bf16", "measured_s": "", **measured})
     kept, left_out = accepted(rows)
     source = "pytorch/torchtitan benchmarks, December 2024"
-    stack = {"sequence_parallel": True, "selective_products": True, "shared_logit_bytes": LOSS_PARALLEL_BYTES}
+    stack = {"sequence_parallel": True, "selective_products": True, "shared_logit_bytes": LOSS_PARALLEL_BYTES, **FSDP}
     return _campaign("torchtitan-h100", source, kept, left_out, device="h100-96gb", **stack)
 
 

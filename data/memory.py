@@ -52,6 +52,8 @@ REMAINDER_BYTES = 2
 """Bytes of an fp32 weight beyond those that it shares with its bf16 copy."""
 MOMENTS_SAVED, MOMENTS_CAST = 4, 8
 """Bytes of a parameter that moments in half precision save, and take in single precision while they are updated."""
+STAND_INS, BOTH_OUTPUTS, GROUPED_STAND_INS = (2, 3), (2, 8), (2, 10)
+"""Releases of Transformer Engine from which stand-ins of gradients, two outputs, and stand-ins of experts are kept."""
 Coefficient = Annotated[float, Field(ge=0, le=1000)]
 OffloadFraction = Annotated[float, Field(ge=0, le=1)]
 
@@ -116,8 +118,15 @@ class MemoryModel(Spec):
     ``pytorch/optimizers/fused_adam.py``). The share ``optimizer_offload_fraction`` of the states is in the host's
     memory, and the host updates their weights (``taut.formulations.mechanisms.offload``).
 
-    Logits: ``shared_logit_bytes`` are the bytes of an entry in temporary copies of the logits, if tensor ranks share
-    the vocabulary. ``fused_logit_bytes`` are the bytes of a fused loss that keeps its gradient next to the logits.
+    Logits: ``whole_logit_bytes`` are the bytes of an entry in temporary copies of the logits, and
+    ``shared_logit_bytes`` the same if tensor ranks share the vocabulary. ``fused_logit_bytes`` are the bytes of a fused
+    loss that keeps its gradient next to the logits.
+
+    Products: ``transformer_engine`` is the release of Transformer Engine, such as ``2.10``, or empty where the stack
+    has none. Releases from 2.3 on keep a stand-in for the gradient of every weight shape
+    (``taut.data.layers.weight_shapes``), and from 2.8 on the attention's output before and behind an all-to-all of
+    context ranks (``AttnFuncWithCPAndQKVOA2A`` in ``context_parallel.py``). With ``passing_gradients`` the gradients of
+    activations count that pass in a layer's backward pass; a fitted model has them in its coefficients.
 
     Overhead and margin: ``overhead_gib`` is what CUDA, NCCL and the framework hold on every device.
     ``group_overhead_gib`` is what communicators and their buffers add, once for several stages and once for several
@@ -141,8 +150,11 @@ class MemoryModel(Spec):
     weight_remainders: bool = False
     half_moments: bool = False
     optimizer_offload_fraction: OffloadFraction = 0.0
+    whole_logit_bytes: Annotated[int, Field(ge=0, le=64)] = LOGIT_BYTES
     shared_logit_bytes: Annotated[int, Field(ge=1, le=64)] = LOGIT_BYTES
     fused_logit_bytes: Annotated[int, Field(ge=0, le=64)] = 0
+    transformer_engine: Annotated[str, Field(pattern=r"^([0-9]{1,3}\.[0-9]{1,3})?$")] = ""
+    passing_gradients: bool = False
     overhead_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 2.0
     group_overhead_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 0.0
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.05
@@ -165,9 +177,8 @@ class MemoryModel(Spec):
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(
-            handler(self), "fused_loss", "fused_logit_bytes", "half_moments", "optimizer_offload_fraction"
-        )
+        usual = "fused_loss", "fused_logit_bytes", "whole_logit_bytes", "half_moments", "optimizer_offload_fraction"
+        return self.dumped(handler(self), *usual, "transformer_engine", "passing_gradients")
 
     @model_validator(mode="after")
     def _known_terms(self) -> "MemoryModel":
@@ -206,7 +217,22 @@ class MemoryModel(Spec):
 
     def logit_bytes(self, tp: int, fused_loss: bool) -> int:
         """Bytes of an entry of the logits' passing copies on one of so many tensor ranks, or of a fused loss."""
-        return self.fused_logit_bytes if fused_loss else self.shared_logit_bytes if tp > 1 else LOGIT_BYTES
+        return self.fused_logit_bytes if fused_loss else self.shared_logit_bytes if tp > 1 else self.whole_logit_bytes
+
+    @property
+    def engine(self) -> tuple[int, int]:
+        """Release of Transformer Engine as two numbers, (0, 0) without it."""
+        first, _, second = self.transformer_engine.partition(".")
+        return (int(first), int(second)) if first else (0, 0)
+
+    def caches(self, *, grouped: bool) -> bool:
+        """Whether a stand-in for the gradient of a weight stays, one of many in a kernel or not."""
+        return self.engine >= (GROUPED_STAND_INS if grouped else STAND_INS)
+
+    @property
+    def saves_both_outputs(self) -> bool:
+        """Whether attention keeps its output before and behind an all-to-all of context ranks."""
+        return self.engine >= BOTH_OUTPUTS
 
     @property
     def kept(self) -> dict[str, bool]:

@@ -40,6 +40,8 @@ grad_precision         number formats in which it keeps and sums gradients
 overlap_grad_reduce    whether gradients are reduced during the last backward pass unless a user says otherwise
 overlap_in_pipelines   whether this is possible in pipelines
 fused_attention        whether attention is one kernel; by default as in the runs of the calibration
+fused_loss             whether the loss overwrites the logits with their gradient unless a user says otherwise; by
+                       default as in the runs of the calibration
 calibrations           fitted coefficients of its step time, catalog names or files, in the order of preference
 memory_models          fitted models of its memory, catalog names or files, in the order of preference
 rules                  the limits in words, each with its source
@@ -131,6 +133,7 @@ class Stack(Spec):
     overlap_grad_reduce: bool = False
     overlap_in_pipelines: bool = True
     fused_attention: bool | None = None
+    fused_loss: bool | None = None
     calibrations: list[str] = []
     memory_models: list[str] = []
     rules: list[Rule] = []

@@ -234,7 +234,8 @@ class PlanningProblem:
                 single_stage=candidate.pp == 1,
                 shared_head=_shares_head(candidate),
                 traffic=self.traffic(candidate),
-                logit_bytes=self.memory.logit_bytes(candidate.tp, fused),
+                memory=self.memory,
+                fused_loss=fused,
             ),
         )
 

@@ -70,11 +70,18 @@ def is_plain(layer: LayerSpec) -> bool:
 
 
 def kept_of(
-    layer: LayerSpec, recompute: str, tokens: int, rates: Rates, share: float, modules: tuple[Module, ...]
+    layer: LayerSpec,
+    recompute: str,
+    tokens: int,
+    rates: Rates,
+    share: float,
+    modules: tuple[Module, ...],
+    *,
+    exchanged: bool = False,
 ) -> Kept:
-    """Bytes that a layer keeps, of whose experts' inputs a rank has a share."""
+    """Bytes that a layer keeps, of whose experts' inputs a rank has a share, and which ranks exchange or not."""
     if layer.beside and recompute != "full":
-        each = [kept_of(part, recompute, tokens, rates, share, modules) for part in layer.together]
+        each = [kept_of(part, recompute, tokens, rates, share, modules, exchanged=exchanged) for part in layer.together]
         return Kept(*(sum(bytes_) for bytes_ in zip(*each, strict=True)))
     if recompute == "selective" and modules:
         scores = "selective" if "core_attn" in modules else "none"
@@ -84,7 +91,7 @@ def kept_of(
     elif is_plain(layer):
         return Kept(*kept_bytes(layer, recompute, tokens, rates), 0)
     else:
-        kept = routed_kept(layer, recompute, tokens, rates)
+        kept = routed_kept(layer, recompute, tokens, rates, exchanged=exchanged)
     return kept if share == 1.0 else kept._replace(whole=math.ceil(kept.whole * share))
 
 
@@ -320,7 +327,7 @@ def _rows(
             if own.fastest is not None:
                 quickest = _passes(layer, shape, tp, replace(own.fastest, imbalance=own.imbalance), ranks, modules)
             for recompute in RECOMPUTE:
-                kept = kept_of(layer, recompute, tokens, own, ranks.share(tp), modules)
+                kept = kept_of(layer, recompute, tokens, own, ranks.share(tp), modules, exchanged=ranks.ep > 1)
                 moved = offloaded(layer, away, recompute, modules, tokens, own, ranks.share(tp))
                 key = Key(device, layer.kind, tp, batch, layer.seq, recompute, cp, *ranks)
                 floors = None if quickest is None else recomputed(quickest[0], recompute, quickest[1])

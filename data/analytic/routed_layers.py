@@ -235,15 +235,18 @@ def _up_and_down(
     return [Product(rows, shape.up * width, taken, groups), Product(rows, taken, width, groups)]
 
 
-def routed_kept(layer: LayerSpec, recompute: str, tokens: int, rates: Rates) -> Kept:
+def routed_kept(layer: LayerSpec, recompute: str, tokens: int, rates: Rates, *, exchanged: bool = False) -> Kept:
     """
     Bytes that a layer with experts, latent attention or normed queries keeps of a micro-batch, (4).
 
     Under full recompute that is its input; where selective recompute keeps every second product's output
-    (``taut.data.analytic.layer_costs`` (3)), those of queries, values and the parts' first products, the
-    attention's output, the layer's input and, gated, the last products' outputs.
+    (``taut.data.analytic.layer_costs`` (3)), those of queries, values and the feed-forward part's first product, the
+    attention's output, the layer's input and, gated, the last product's output. Grouped products of experts are none of
+    these, so that what lies within experts is computed again; the rows that ranks exchange are kept before the experts
+    and behind them (torchtitan/distributed/activation_checkpoint.py, ``_get_default_save_ops``).
 
-    ``recompute``: ``none``, ``selective`` or ``full``; ``tokens``: tokens of a micro-batch on a context rank.
+    ``recompute``: ``none``, ``selective`` or ``full``; ``tokens``: tokens of a micro-batch on a context rank;
+    ``exchanged``: whether experts have ranks of their own.
     """
     element, hidden = rates.element, layer.hidden
     chosen = layer.experts.experts_per_token if layer.experts else 0
@@ -251,12 +254,14 @@ def routed_kept(layer: LayerSpec, recompute: str, tokens: int, rates: Rates) -> 
         return Kept(element * tokens * layer.streams * hidden, 0, 0)
     queries, keys, values = widths_of(layer)
     if recompute == "selective" and rates.selective_products:
-        last = hidden * layer.gated_mlp
-        whole, replicated = (chosen * layer.row * layer.gated_mlp, hidden) if layer.experts else (0, hidden + last)
-        replicated = replicated * layer.streams + sum(each.columns for each in layer.adjoined if not each.split)
-        split = queries + values + layer.query_hidden + layer.used_ffn
+        width = layer.experts.shared_ffn_hidden if layer.experts else layer.ffn
+        unfolded = layer.heads * layer.latent.qk_nope_head_dim if layer.latent else 0
+        replicated = hidden * (1 + (layer.gated_mlp and width > 0)) * layer.streams
+        replicated += sum(each.columns for each in layer.adjoined if not each.split)
+        split = queries + unfolded + values + layer.query_hidden + width
         split += sum(each.columns for each in layer.adjoined if each.split)
-        return Kept(*(element * tokens * width for width in (replicated, split, whole)))
+        rows = math.ceil(rates.imbalance * 2 * element * tokens * chosen * layer.row) if exchanged else 0
+        return Kept(element * tokens * replicated, element * tokens * split, rows)
     compressed, normed = (layer.latent.compressed, layer.latent.normed) if layer.latent else (0, 0)
     if layer.latent and layer.latent.index_heads:
         compressed += layer.latent.indexed + layer.latent.index_heads * layer.latent.index_dim

@@ -28,6 +28,7 @@ from taut.formulations.batch.configurations import (
     layer_parameters,
     local_tokens,
     padded_vocabulary,
+    stage_of,
     table_parameters,
 )
 from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
@@ -36,6 +37,7 @@ from taut.formulations.terms import MOMENTS, MemoryTerm, device_bytes
 MOST = 2.0**62
 """Bytes, beyond which a whole number of 64 bits would turn negative."""
 GRADIENTS, LOGITS = (MEMORY_TERMS.index(term) for term in ("gradients", "logits"))
+ALL_TO_ALL = CONTEXT_KINDS.index("a2a")
 
 
 def memory_bytes(c: Configurations, rates: Rates, model: MemoryModel) -> Ints:
@@ -69,6 +71,10 @@ def stage_bytes(
     found = [MemoryTerm(name, moment, figure) for (name, moment), figure in each]
     unsummed = np.ceil(weights["gradients"] * unsummed_bytes(c, stage, per_parameter))
     found.append(MemoryTerm("gradients", "reduction", unsummed))
+    stand_ins = per_parameter.weight * _stand_ins(c, stage, model)
+    found.append(MemoryTerm("gradients", "always", np.ceil(weights["gradients"] * stand_ins)))
+    backward = np.ceil(weights["workspace"] * _backward(c, stage, rates, model))
+    found.append(MemoryTerm("workspace", "reduction", backward))
     if model.half_moments:
         own = device_parameters(c)[np.arange(len(c)), stage]
         cast = -(-own * MOMENTS_CAST // np.where(c.zero > 0, c.dp * c.cp, 1))
@@ -98,14 +104,15 @@ def memory_terms(
     coefficients that multiply what stays of a micro-batch, without and with full recompute; ``model``: what says how
     the loss keeps the logits; the analytic model by default.
     """
-    first, last = stage == 0, stage == np.where(FOLDED[c.schedule], 0, c.pp - 1)
-    full, plain = c.recompute == 2, _activation(c, rates, np.zeros_like(c.recompute))
-    left = _activation(c, rates, c.recompute)
+    last = stage == np.where(FOLDED[c.schedule], 0, c.pp - 1)
+    model = model or MemoryModel()
+    full, plain = c.recompute == 2, _activation(c, rates, np.zeros_like(c.recompute), model)
+    left = _activation(c, rates, c.recompute, model)
     at_once = _at_once(c, stage, rates, left, np.where(full, kept[1], kept[0]))
-    alone, shared = ((model or MemoryModel()).logit_bytes(tp, rates.fused_loss) for tp in (1, 2))
+    alone, shared = (model.logit_bytes(tp, rates.fused_loss) for tp in (1, 2))
     entries = local_tokens(c) * (padded_vocabulary(c) // c.tp)
     logits = np.where(last, np.where(c.tp > 1, shared, alone) * entries, 0)
-    held = _held(c, device_parameters(c)[np.arange(len(c)), stage], first, per_parameter)
+    held = _held(c, device_parameters(c)[np.arange(len(c)), stage], _largest(c, stage), per_parameter)
     layered = _has_layers(c, stage)
     again = np.where(layered, np.maximum(plain - left, 0), 0)
     passing = (again, logits, _buffers(c, rates.element, layered))
@@ -143,7 +150,7 @@ def _chunk_activation(c: Configurations, chunk: Ints, rates: Rates, layer: Float
     return np.asarray(layers * layer + np.where(chunk == 0, mask, 0) + np.where(chunk == c.pp * c.vpp - 1, head, 0))
 
 
-def _held(c: Configurations, parameters: Ints, first: Flags, per_parameter: ParameterBytes) -> tuple[Ints, Ints, Ints]:
+def _held(c: Configurations, parameters: Ints, largest: Ints, per_parameter: ParameterBytes) -> tuple[Ints, Ints, Ints]:
     """Bytes of weights, gradients and optimizer states, as ``taut.formulations.tables.memory.held_bytes``."""
     replicas = c.dp * c.cp
     by_stage = (np.where(c.zero >= stage, replicas, 1) for stage in (1, 2, 3))
@@ -151,7 +158,6 @@ def _held(c: Configurations, parameters: Ints, first: Flags, per_parameter: Para
     states, gradients, weights = (
         -(-figure // shards) for figure, shards in zip((state, gradient, weight), by_stage, strict=True)
     )
-    largest = _largest(c, first)
     gathers, piped = (c.zero == 3) & (replicas > 1), c.pp > 1
     weights = weights + np.where(gathers, np.where(piped, weight, 2 * largest * per_parameter.weight), 0)
     return np.asarray(weights), np.asarray(gradients + np.where(gathers & piped, gradient, 0)), np.asarray(states)
@@ -161,12 +167,13 @@ def unsummed_bytes(c: Configurations, stage: Ints, per_parameter: ParameterBytes
     """Bytes of a layer's gradients before they are summed, as ``taut.formulations.mechanisms.shards`` (3)."""
     scatters, piped = (c.zero >= 2) & (c.dp * c.cp > 1), (c.zero == 3) & (c.pp > 1)
     each = per_parameter.weight + np.where(piped, 0, per_parameter.gradient)
-    return np.asarray(np.where(scatters, _largest(c, stage == 0) * each, 0))
+    return np.asarray(np.where(scatters, _largest(c, stage) * each, 0))
 
 
-def _largest(c: Configurations, first: Flags) -> Ints:
+def _largest(c: Configurations, stage: Ints) -> Ints:
     """Parameters of the largest layer of a stage, or of its embedding."""
-    return np.asarray(np.maximum(layer_parameters(c), np.where(first, table_parameters(c), 0)))
+    layer = np.where(_has_layers(c, stage), layer_parameters(c), 0)
+    return np.asarray(np.maximum(layer, np.where(stage == 0, table_parameters(c), 0)))
 
 
 def _buffers(c: Configurations, element: int, layered: Flags) -> Ints:
@@ -180,7 +187,41 @@ def _buffers(c: Configurations, element: int, layered: Flags) -> Ints:
     return np.asarray(np.where(sharded, output, 0) + np.where(c.pp > 1, 2 * message, 0) + gathered)
 
 
-def _activation(c: Configurations, rates: Rates, recompute: Ints) -> Floats:
+def _stand_ins(c: Configurations, stage: Ints, model: MemoryModel) -> Ints:
+    """Parameters of every shape of weights on a stage, once (``taut.data.layers.weight_shapes``)."""
+    if not model.caches(grouped=False):
+        return np.zeros_like(c.hidden)
+    kv_width = c.hidden // c.heads * c.kv_heads // np.minimum(c.tp, c.kv_heads)
+    width, gates = c.ffn_hidden // c.tp, np.where(c.gated == 1, 2, 1)
+    shapes = [(c.hidden // c.tp + 2 * kv_width, c.hidden), (c.hidden, c.hidden // c.tp)]
+    shapes += [(gates * width, c.hidden), (c.hidden, width), (padded_vocabulary(c) // c.tp, c.hidden)]
+    layered, last = _has_layers(c, stage), stage == np.where(FOLDED[c.schedule], 0, c.pp - 1)
+    held: list[tuple[Ints, Ints, Flags]] = []
+    found = np.zeros_like(c.hidden)
+    for number, (rows, columns) in enumerate(shapes):
+        here = layered if number < 4 else last & (c.vocab > 0)
+        known = [(rows == a) & (columns == b) & there for a, b, there in held]
+        new = here & ~np.any([np.zeros(len(c), dtype=bool), *known], axis=0)
+        found = found + np.where(new, rows * columns, 0)
+        held.append((rows, columns, here))
+    return np.asarray(found)
+
+
+def _backward(c: Configurations, stage: Ints, rates: Rates, model: MemoryModel) -> Floats:
+    """Bytes of gradients that pass in a layer's backward pass, as ``taut.formulations.tables.stage_tables`` (4)."""
+    if not model.passing_gradients:
+        return np.zeros(len(c))
+    each = rates.element * local_tokens(c) * np.where(c.gated == 1, 3, 2) * c.ffn_hidden // c.tp
+    chunks, rows, found = c.pp * c.vpp, np.arange(len(c)), np.zeros(len(c))
+    head, _ = _edge_activation(c, rates)
+    for chunk in range(c.division.shape[1]):
+        here = (stage_of(c, chunk) == stage) & (chunk < chunks) & (c.division[rows, chunk] > 0)
+        beyond = np.maximum(each - np.where(chunk == chunks - 1, head, 0), 0)
+        found = np.maximum(found, np.where(here, beyond, 0))
+    return found
+
+
+def _activation(c: Configurations, rates: Rates, recompute: Ints, model: MemoryModel) -> Floats:
     """Bytes that one layer keeps for one micro-batch on one tensor rank."""
     tokens, element = local_tokens(c), rates.element
     kv_hidden = c.hidden // c.heads * c.kv_heads
@@ -195,6 +236,8 @@ def _activation(c: Configurations, rates: Rates, recompute: Ints) -> Floats:
         whole, part = c.hidden * (1 + c.gated), 2 * c.hidden + kv_hidden + c.ffn_hidden
         replicated = np.where(recompute == 1, element * tokens * whole, replicated)
         split = np.where(recompute == 1, element * tokens * part, split)
+    if model.saves_both_outputs:
+        split = split + np.where((c.cp > 1) & (c.cp_comm == ALL_TO_ALL), tokens * element * c.hidden, 0)
     full = recompute == 2
     replicated, split = np.where(full, element * tokens * c.hidden, replicated), np.where(full, 0, split)
     sharded = -(-(replicated + split) // c.tp)

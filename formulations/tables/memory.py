@@ -44,6 +44,10 @@ Lower bounds for devices with several chunks, as sums over their chunks (``taut.
      largest part, and a device those of its largest chunk. Take the least figure of a chunk's parts, the largest over
      the chunks of a device, and the least over devices: no device has less;
 (11) each parameter takes the bytes of ``taut.formulations.mechanisms.shards``, less than rounding adds.
+
+(12) A device keeps a stand-in for the gradient of every shape of weights that it has, in the weights' format, where the
+     framework caches them (``taut.data.layers.weight_shapes``); of several chunks the shapes of all, each once. Bounds
+     count those of its largest chunk, as (10).
 """
 
 from dataclasses import dataclass
@@ -76,12 +80,17 @@ class Figures(NamedTuple):
     workspace: Ints
     logits: Ints
     buffers: Ints
+    backward: Ints
+    cached: Ints
 
 
 def memory_terms(figures: Figures, model: MemoryModel, candidate: Candidate) -> list[MemoryTerm]:
-    """Memory terms of a candidate but those of activations: (1), (3), (7) and the overhead of (4)."""
-    parameters, experts, largest, *passing = figures
+    """Memory terms of a candidate but those of activations: (1), (3), (7), (12) and the overhead of (4)."""
+    parameters, experts, largest, *passing, backward, cached = figures
     found = shard_memory(parameters, largest, experts, model, candidate)
+    stand_ins = model.held_parameter_bytes.weight * cached
+    found.append(MemoryTerm("gradients", "always", model.weigh("gradients", stand_ins)))
+    found.append(MemoryTerm("workspace", "reduction", model.weigh("workspace", backward)))
     found.append(MemoryTerm("overhead", "always", overhead(model, candidate)))
     for name, figure in zip(PASSING, passing, strict=True):
         found.append(MemoryTerm(name, MOMENTS[name], model.weigh(name, figure)))
@@ -144,7 +153,7 @@ def stage_memory(
     bytes of every recompute and range, (recompute, L+1, L+1), micro-batches in flight (pp,), budgets (types,).
     """
     figures = tables.parameters, tables.experts, tables.largest, tables.workspace, tables.logits, tables.buffers
-    terms = memory_terms(Figures(*figures), model, candidate)
+    terms = memory_terms(Figures(*figures, tables.backward, tables.cached.sum(axis=0)), model, candidate)
     every = np.arange(len(RECOMPUTE))[:, None, None]
     if ahead:
         terms.append(MemoryTerm("activations", "passes", weigh_kept(model, every, tables.layer_activation)))
@@ -173,7 +182,8 @@ def bytes_of_stages(
     at, flight = (recompute, first, end), in_flight(candidate)
     parameters, experts, largest = (each[first, end] for each in (tables.parameters, tables.experts, tables.largest))
     passing = tables.workspace[at], tables.logits[first, end], tables.buffers[first, end]
-    terms = memory_terms(Figures(parameters, experts, largest, *passing), model, candidate)
+    beside = tables.backward[first, end], tables.cached[:, first, end].sum(axis=0)
+    terms = memory_terms(Figures(parameters, experts, largest, *passing, *beside), model, candidate)
     if ahead:
         terms.append(MemoryTerm("activations", "passes", weigh_kept(model, recompute, tables.layer_activation[at])))
     kept = np.minimum(weigh_kept(model, recompute, tables.activation[at]), SATURATED_BYTES // int(flight.max()))
@@ -212,6 +222,8 @@ class DeviceMemory:
             workspace=tables.workspace[at].max(axis=1),
             logits=tables.logits[first, end].sum(axis=1),
             buffers=tables.buffers[first, end].max(axis=1),
+            backward=tables.backward[first, end].max(axis=1),
+            cached=tables.cached[:, first, end].max(axis=2).sum(axis=0),
         )
         terms = memory_terms(figures, model, self.candidate)
         kept = weigh_kept(model, recompute, tables.activation[at])
@@ -252,21 +264,23 @@ def _one_more(counts: Ints) -> Ints:
 
 def least_passing(tables: StageTables, memory: MemoryModel, allowed: list[int], device: Ints) -> float:
     """
-    Bytes of workspace and buffers that every device holds for a moment at least, (10).
+    Bytes of workspace and buffers that every device holds for a moment at least, and of stand-ins, (10) and (12).
 
     ``tables``, ``memory``: bytes of every range, and their coefficients; ``allowed``: indices of the recomputes that a
     chunk may choose; ``device``: device of every chunk (C,).
     """
-    parts = np.stack((np.diagonal(tables.workspace[allowed].min(axis=0), 1), np.diagonal(tables.buffers, 1)))
+    figures = tables.workspace[allowed].min(axis=0), tables.buffers, tables.cached.sum(axis=0)
+    parts = np.stack([np.diagonal(figure, 1) for figure in figures])
     # A chunk has at least one of so many parts, from its number on; their least is found by doubling.
     chunks, window, width = len(device), parts.shape[1] - len(device) + 1, 1
     while 2 * width <= window:
         parts, width = np.minimum(parts[:, :-width], parts[:, width:]), 2 * width
     least = np.minimum(parts[:, :chunks], parts[:, window - width : window - width + chunks])
-    most = np.zeros((2, int(device.max()) + 1))
+    most = np.zeros((3, int(device.max()) + 1))
     np.maximum.at(most.T, device, least.T)
-    workspace, buffers = most.min(axis=1).tolist()
-    return float(memory.coefficient("workspace") * workspace + memory.coefficient("buffers") * buffers)
+    workspace, buffers, cached = most.min(axis=1).tolist()
+    stand_ins = memory.coefficient("gradients") * memory.held_parameter_bytes.weight * cached
+    return float(memory.coefficient("workspace") * workspace + memory.coefficient("buffers") * buffers + stand_ins)
 
 
 def bytes_per_parameter(memory: MemoryModel, candidate: Candidate) -> tuple[float, float]:

@@ -21,6 +21,12 @@ For every range, at the degrees of a block and one (micro_batch, sequence_parall
       if context ranks gather keys, of all keys and values with their gradients; if expert ranks gather tokens, of all
       tokens of an expert group with their scores, and of their outputs or gradients, also in the wider format in which
       they are summed;
+    - backward[i, j]: bytes of the gradients of activations that pass in a layer's backward pass, where the memory model
+      counts them. The widest are those of the feed-forward part's function, its input's and its output's, g + 1 times
+      the width f / t, or of a row of experts, of h channels and width :math:`f_e`, :math:`\max((g + 1) f_e, h + g
+      f_e)`. The head's activations are gone by then, so the range that holds it counts what is beyond them;
+    - cached[s, i, j]: parameters of every shape s of weights in a range for whose gradients stand-ins are kept
+      (``taut.data.layers.weight_shapes``), once whatever their number;
     - largest[i, j]: parameters of the largest layer;
 (5) message[j]: bytes from a stage that ends before layer j to the next stage, on one tensor rank.
 
@@ -28,6 +34,7 @@ A range's figures are sums over layer kinds (``taut.formulations.tables.priced_l
 floats.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,11 +44,15 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE, LayerCost, Recompute
 from taut.data.layers.layer import LayerSpec
-from taut.data.memory import LOGIT_BYTES
+from taut.data.layers.weight_shapes import WeightShape, weight_shapes
+from taut.data.memory import MemoryModel
 from taut.formulations.tables.block_traffic import Traffic
 from taut.formulations.tables.priced_layers import PricedLayers
 from taut.formulations.tables.traffic_tables import traffic_tables
 from taut.formulations.terms import Load
+
+ANALYTIC = MemoryModel()
+"""The memory model of no framework."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +63,8 @@ class StageTables:
     ``seconds``: seconds (1), (types, recompute, L+1, L+1); ``traffic``, ``forward``: traffic (2) of both passes,
     (recompute, L+1, L+1), and of the forward pass, (L+1, L+1); ``parameters``, ``experts``: parameters (3), (L+1, L+1);
     ``activation``, ``layer_activation``, ``workspace``: bytes of (4), (recompute, L+1, L+1); ``logits``, ``buffers``,
-    ``largest``: bytes and parameters of (4), (L+1, L+1); ``message``: bytes (5), (L+1,); ``moved``: bytes of a
+    ``backward``, ``largest``: bytes and parameters of (4), (L+1, L+1); ``cached``: parameters of (4), (shapes, L+1,
+    L+1); ``message``: bytes (5), (L+1,); ``moved``: bytes of a
     micro-batch on the host, (recompute, L+1, L+1), where a share of the activations is there.
     """
 
@@ -66,6 +78,8 @@ class StageTables:
     workspace: Ints
     logits: Ints
     buffers: Ints
+    backward: Ints
+    cached: Ints
     largest: Ints
     message: Floats
     moved: Ints | None = None
@@ -98,7 +112,8 @@ def stage_tables(
     single_stage: bool,
     shared_head: bool | None = None,
     traffic: tuple[Traffic, Traffic] | None = None,
-    logit_bytes: int = LOGIT_BYTES,
+    memory: MemoryModel = ANALYTIC,
+    fused_loss: bool = False,
 ) -> StageTables:
     """
     Figures of every range of layers.
@@ -107,15 +122,18 @@ def stage_tables(
     share what lies between their parts of a layer; ``single_stage``: whether there is one stage, which sends no
     messages; ``shared_head``: whether embedding and head share a device: a tied head then adds no parameters. By
     default as ``single_stage``; ``traffic``: traffic of both passes and of the forward pass, where a calibration
-    multiplies it or it is known already; ``logit_bytes``: bytes for an entry of the logits' passing copies. Returns
-    figures by range, each (..., L+1, L+1); messages (L+1,). Raises ``MissingProfileError`` if a cost is neither in the
-    table nor between two entries.
+    multiplies it or it is known already; ``memory``: what says which bytes the framework has for a moment or caches;
+    ``fused_loss``: whether the loss writes the logits' gradient in their place. Returns figures by range, each (...,
+    L+1, L+1); messages (L+1,). Raises ``MissingProfileError`` if a cost is neither in the table nor between two
+    entries.
     """
     model, tp, kinds, count, ranges = priced.model, priced.tp, priced.kinds, priced.count, priced.sums
     output = [float(priced.output_bytes(layer)) for layer in kinds]
     both, forward = traffic or traffic_tables(priced)
     kept = {r: _most([priced.prices(d, r) for d in priced.device_types], sequence_parallel) for r in RECOMPUTE}
     plain = kept if priced.hosts is None else _plain(priced, sequence_parallel)
+    if memory.saves_both_outputs:
+        kept, plain = (_with_both_outputs(priced, each) for each in (kept, plain))
     away = {r: priced.moved(r) for r in RECOMPUTE}
     at_edges = _most([priced.edges(device) for device in priced.device_types], sequence_parallel)
     parameters = ranges(
@@ -132,7 +150,7 @@ def stage_tables(
         activation=np.array([ranges(kept[r], *at_edges) for r in RECOMPUTE]).astype(np.int64),
         layer_activation=np.array([_largest(kept[r], count) for r in RECOMPUTE]),
         workspace=np.array([_largest(_passing(plain["none"], plain[r], away[r]), count) for r in RECOMPUTE]),
-        logits=(logit_bytes * _logits(priced) * priced.last).astype(np.int64),
+        logits=(memory.logit_bytes(tp, fused_loss) * _logits(priced) * priced.last).astype(np.int64),
         buffers=_largest(
             [
                 _buffers(int(out), tp, sequence_parallel, single_stage)
@@ -143,6 +161,8 @@ def stage_tables(
             count,
             _at_ends(priced, [_buffers(int(out), tp, sequence_parallel, single_stage) for out in output]),
         ),
+        backward=_backward(priced, memory, at_edges[1]),
+        cached=_cached(priced, memory),
         largest=np.maximum(
             _largest([priced.parameters(layer) for layer in kinds], count),
             (model.embedding_parameters(tp) * priced.first).astype(np.int64),
@@ -152,10 +172,63 @@ def stage_tables(
     )
 
 
-def _plain(priced: PricedLayers, sequence_parallel: bool) -> dict[str, list[int]]:
+def _plain(priced: PricedLayers, sequence_parallel: bool) -> dict[Recompute, list[int]]:
     """Activation bytes by recompute and layer where none are on hosts."""
     types = priced.device_types
     return {r: _most([priced.plain_prices(device, r) for device in types], sequence_parallel) for r in RECOMPUTE}
+
+
+def _with_both_outputs(priced: PricedLayers, kept: Mapping[Recompute, list[int]]) -> dict[Recompute, list[int]]:
+    """Activation bytes by recompute and layer with the attention's second output, where heads go all to all."""
+    if priced.cp == 1 or priced.block.cp_comm != "a2a":
+        return dict(kept)
+    widths = [sum(part.output(priced.tp) for part in layer.together) for layer in priced.kinds]
+    own = [_number_bytes(priced, layer) * width for layer, width in zip(priced.kinds, widths, strict=True)]
+    more = {r: own if r != "full" else [0] * len(own) for r in RECOMPUTE}
+    return {r: [a + b for a, b in zip(each, more[r], strict=True)] for r, each in kept.items()}
+
+
+def _backward(priced: PricedLayers, memory: MemoryModel, head: int) -> Ints:
+    """Bytes of gradients that pass in a backward pass beyond the bytes of the head, which are gone, (4)."""
+    if not memory.passing_gradients:
+        return np.zeros(priced.first.shape, dtype=np.int64)
+    found = _largest([_passing_gradients(priced, layer) for layer in priced.kinds], priced.count)
+    return np.maximum(found - (head * priced.last).astype(np.int64), 0)
+
+
+def _number_bytes(priced: PricedLayers, layer: LayerSpec) -> int:
+    """Bytes of one number for each of a micro-batch's tokens on one context rank."""
+    return priced.element * priced.micro_batch * layer.seq // priced.cp
+
+
+def _passing_gradients(priced: PricedLayers, layer: LayerSpec) -> int:
+    """Bytes of the gradients of activations in the feed-forward part of a layer, (4)."""
+    if layer.beside:
+        return max(_passing_gradients(priced, part) for part in layer.together)
+    number, tp, parts = _number_bytes(priced, layer), priced.tp, layer.ffn_matrices
+    if layer.experts is None:
+        return number * parts * layer.ffn // tp
+    etp, each = (priced.block.etp, priced.dispatch.imbalance) if priced.block.ep > 1 else (tp, 1.0)
+    width, rows = layer.experts.expert_ffn_hidden // etp, each * layer.experts.experts_per_token * number * etp / tp
+    of_experts = math.ceil(rows * max(parts * width, layer.row + (parts - 1) * width))
+    return max(number * parts * layer.experts.shared_ffn_hidden // tp, of_experts)
+
+
+def _cached(priced: PricedLayers, memory: MemoryModel) -> Ints:
+    """Parameters of every shape of weights with a stand-in that a range has, (shapes, L+1, L+1), (4)."""
+    held: dict[WeightShape, Floats] = {}
+    expert_tp = priced.block.etp if priced.block.ep > 1 else priced.tp
+    for layer, count in zip(priced.kinds, priced.count, strict=True):
+        for shape in weight_shapes(layer, priced.tp, expert_tp):
+            if memory.caches(grouped=shape.grouped):
+                each = shape._replace(grouped=False)
+                held[each] = np.maximum(held.get(each, 0.0), count > 0)
+    if priced.model.vocab and memory.caches(grouped=False):
+        head = WeightShape(priced.model.padded_vocab(priced.tp) // priced.tp, priced.model.blocks[-1].hidden)
+        held[head] = np.maximum(held.get(head, 0.0), priced.last)
+    if not held:
+        return np.zeros((1, *priced.first.shape), dtype=np.int64)
+    return np.array([shape.size * held[shape] for shape in sorted(held)], dtype=np.int64)
 
 
 def _moved(priced: PricedLayers, away: Mapping[Recompute, list[int]]) -> Ints:

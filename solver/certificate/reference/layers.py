@@ -28,8 +28,17 @@ What every layer costs at the degrees of a candidate, read from the cost table.
 (6) Of further tokens that are predicted each adds to the head a layer like the last one, three norms, 2 h^2 parameters
     of a product, the head's seconds times 1 + 2 h over its padded words without tensor ranks, and the head's bytes with
     4 outputs of a layer. Where embedding and head lie apart, the latter's device has a copy of the embedding.
+(9) With a release of Transformer Engine from 2.3 on a rank has a stand-in for the gradient of every shape of the
+    weights of layers and head, once however many weights have it: queries, keys and values together; the output's;
+    gates with what goes up; what goes down; what compresses in latent attention, and what unfolds this; from 2.10 on
+    one expert's two. From 2.8 on an all-to-all of context ranks leaves attention's output twice, but for full
+    recompute.
+(10) In the backward pass gradients pass as wide as the feed-forward part's function takes and gives together, or, of
+    experts, as a row and what the function takes. Where they are counted, the head's device counts what they take
+    beyond the head's activations.
 """
 
+import math
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -43,9 +52,6 @@ from taut.solver.certificate.reference.space import ON_V, Case, Choice
 
 RECOMPUTE = ("none", "selective", "full")
 NUMBER_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 2, "fp8-blockwise": 2, "mxfp8": 2, "nvfp4": 2}
-LOGIT_BYTES = 8
-"""Bytes that the loss holds for an entry of the logits: two copies in half precision and the fp32 gradient;
-where tensor ranks share it, what the memory model says, and none where the gradient takes their place."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,9 @@ class Layers:
     head, and those that recomputing brings back. ``output`` (l,) are bytes of the
     layers' outputs, ``keys`` (l,) those of keys and values, ``moved`` and ``core`` (l,) as in (4), ``parameters`` (l,)
     those of one rank, ``gathered`` (l,) those that the largest gather takes; ``experts`` (l,) those of experts where
-    fewer devices hold them than the rest; ``embedding`` are those of the token embedding alone. ``hiding`` are the
+    fewer devices hold them than the rest; ``embedding`` are those of the token embedding alone. ``stand_ins`` (s, l)
+    are the parameters of every shape of (9) in the layers that have it, and ``passing`` (l,) the bytes of (10) of the
+    layers, of which the head's device counts those beyond ``of_head``. ``hiding`` are the
     least seconds of all passes of a layer with experts, without recompute.
     """
 
@@ -76,6 +84,9 @@ class Layers:
     experts: Ints
     embedding: int
     logits: int
+    stand_ins: Ints
+    passing: Ints
+    of_head: int
     hiding: float
 
 
@@ -83,7 +94,7 @@ def layers_of(case: Case, choice: Choice) -> Layers:
     """Figures of all layers at the degrees of a candidate."""
     shared = choice.pp == 1 or choice.schedule in ON_V
     degrees = choice.tp, choice.cp, choice.ep, choice.etp, choice.micro_batch, choice.sequence_parallel
-    key = "layers", *degrees, choice.activation_offload, choice.empty_ends, shared
+    key = "layers", *degrees, choice.cp_comm, choice.activation_offload, choice.empty_ends, shared
     if key not in case.kept:
         case.kept[key] = _layers(case, choice, shared)
     found: Layers = case.kept[key]
@@ -101,8 +112,11 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     routed = np.array([layer.experts is not None for layer in blocks])
     hiding = float(costs[:, 0, routed, :3].sum(axis=-1).min(initial=np.inf))
     whole = costs[..., 4 if choice.sequence_parallel else 3]
+    outputs = np.array([_second_output(case, choice, layer) for layer in blocks])
+    whole = whole + outputs * (np.arange(len(RECOMPUTE)) < 2)[:, None]
     named = costs[..., 6 if choice.sequence_parallel else 5]
-    away = np.floor(choice.activation_offload * (named if case.space.get("offload_modules") else whole))
+    given = costs[..., 4 if choice.sequence_parallel else 3]
+    away = np.floor(choice.activation_offload * (named if case.space.get("offload_modules") else given))
     passes, kept = _beside_transfers(case, costs[..., :3], away), (whole - away).max(axis=0)
     moved_away = away.max(axis=0)
     of_layer = kept
@@ -116,6 +130,7 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     )
     brought_back, of_layer = ((numbers > 0) * _with_ends(figures, choice) for figures in (brought_back, of_layer))
     gathered, embedding, further = (parameters // np.maximum(numbers, 1)), 0, case.model.mtp_layers
+    of_head = 0
     if case.model.vocab:
         for name, at in (("embedding", 0), ("head", -1)):
             where = tp, batch, blocks[at].seq, "none", choice.cp
@@ -125,9 +140,8 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
             passes[..., at] += times * edge[:, :3].T[:, :, None]
             inputs = 4 * number_bytes_of(case, choice, blocks[-1])
             edge[:, 3:5] = (1 + more) * edge[:, 3:5] + more * np.array([inputs, -(-inputs // tp)])
-            kept = kept + edge[:, 4 if choice.sequence_parallel else 3].max() * (
-                np.arange(kept.shape[1]) == at % kept.shape[1]
-            )
+            of_head = edge[:, 4 if choice.sequence_parallel else 3].max()
+            kept = kept + of_head * (np.arange(kept.shape[1]) == at % kept.shape[1])
         embedding, head = (vocabulary * blocks[at].hidden for at in (0, -1))
         parameters[0] += embedding + case.model.position_rows * blocks[0].hidden + case.model.further_embedding
         norm = (1 if case.model.gated_mlp else 2) * blocks[-1].hidden
@@ -143,12 +157,116 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     output, keys, moved, core = (_with_ends(figures, choice) for figures in (output, keys, moved, core))
     passing = brought_back.astype(int), moved_away.astype(int)
     held = kept.astype(int), of_layer.astype(int), *passing, output, keys, moved, core
-    entry = case.memory.shared_logit_bytes if tp > 1 else LOGIT_BYTES
+    entry = case.memory.shared_logit_bytes if tp > 1 else case.memory.whole_logit_bytes
     if (case.calibration or case.memory).fused_loss:
         entry = case.memory.fused_logit_bytes
     apart = experts if choice.expert_group > tp else 0 * experts
     edges = embedding, entry * tokens[-1] * vocabulary
-    return Layers(passes, *held, parameters, gathered, apart, *edges, hiding if routed.any() else 0.0)
+    stand_ins = _stand_ins(case, choice, vocabulary)
+    backward = np.array([_passing(case, choice, layer) for layer in blocks])
+    backward = (numbers > 0) * _with_ends(backward, choice)
+    own = stand_ins, backward, int(of_head)
+    return Layers(passes, *held, parameters, gathered, apart, *edges, *own, hiding if routed.any() else 0.0)
+
+
+def _release(case: Case) -> tuple[int, ...]:
+    """Release of Transformer Engine; (0,) without it."""
+    return tuple(map(int, case.memory.transformer_engine.split("."))) if case.memory.transformer_engine else (0,)
+
+
+def _second_output(case: Case, choice: Choice, layer: LayerSpec) -> int:
+    """Bytes of attention's second output on one rank, (9)."""
+    if choice.cp == 1 or choice.cp_comm != "a2a" or _release(case) < (2, 8):
+        return 0
+    tokens = choice.micro_batch * layer.seq // choice.cp
+    widths = (one.heads * _value_width(one) // choice.tp for one in alone(layer))
+    return NUMBER_BYTES[case.memory.precision] * tokens * sum(widths)
+
+
+def _value_width(layer: LayerSpec) -> int:
+    """Channels of a head of attention's output."""
+    if layer.only == "feed_forward":
+        return 0
+    if layer.value_head_dim is not None:
+        return layer.value_head_dim
+    if layer.mixer is not None:
+        return layer.mixer.value_dim
+    return layer.latent.v_head_dim if layer.latent else layer.head_dim or layer.hidden // layer.heads
+
+
+def _passing(case: Case, choice: Choice, layer: LayerSpec) -> int:
+    """Bytes of gradients that pass in a layer's backward pass, (10)."""
+    if not case.memory.passing_gradients:
+        return 0
+    if layer.beside is not None:
+        return max(_passing(case, choice, one) for one in alone(layer))
+    tokens, gates = choice.micro_batch * layer.seq // choice.cp, 2 if layer.gated_mlp else 1
+    number = NUMBER_BYTES[case.memory.precision] * tokens
+    if layer.experts is None:
+        return 0 if layer.only == "attention" else number * (gates + 1) * layer.ffn // choice.tp
+    ranks = choice.etp if choice.ep > 1 else choice.tp
+    uneven = (case.dispatch.imbalance if choice.ep > 1 else 1.0) * layer.experts.experts_per_token
+    width = layer.experts.expert_ffn_hidden // ranks
+    row = max((gates + 1) * width, expert_row(layer) + gates * width)
+    shared = number * (gates + 1) * layer.experts.shared_ffn_hidden // choice.tp
+    return max(shared, math.ceil(uneven * number * ranks / choice.tp * row))
+
+
+def _stand_ins(case: Case, choice: Choice, words: int) -> Ints:
+    """Parameters of every shape of weights in the parts that have it (s, l), (9)."""
+    release, parts = _release(case), layers_with_ends(case, choice)
+    numbers = numbers_of_layers(case, choice)
+    found: dict[tuple[int, int], Ints] = {}
+    for at, layer in enumerate(parts):
+        shapes = _shapes(layer, choice, release) if numbers[at] else set()
+        if at == len(parts) - 1 and case.model.vocab and release >= (2, 3):
+            shapes = shapes | {(words, layer.hidden)}
+        for shape in shapes:
+            found.setdefault(shape, np.zeros(len(parts), dtype=int))[at] = shape[0] * shape[1]
+    return np.array(list(found.values())) if found else np.zeros((1, len(parts)), dtype=int)
+
+
+def _shapes(layer: LayerSpec, choice: Choice, release: tuple[int, ...]) -> set[tuple[int, int]]:
+    """Rows and columns of a layer's weights that have a stand-in, (9)."""
+    if release < (2, 3):
+        return set()
+    if layer.beside is not None:
+        return {shape for one in alone(layer) for shape in _shapes(one, choice, release)}
+    hidden, tp, gates = layer.hidden, choice.tp, 2 if layer.gated_mlp else 1
+    found = {(each.columns // (tp if each.split else 1), each.sums) for each in layer.adjoined}
+    if layer.only != "feed_forward":
+        found |= {(hidden, layer.heads * _value_width(layer) // tp), *_mixing_shapes(layer, tp)}
+    if layer.only == "attention":
+        return found
+    parts = [(hidden, layer.ffn // tp)]
+    if layer.experts is not None:
+        parts = [(hidden, layer.experts.shared_ffn_hidden // tp)] if layer.experts.shared_ffn_hidden else []
+        if release >= (2, 10):
+            own = layer.experts.expert_ffn_hidden // (choice.etp if choice.ep > 1 else tp)
+            parts.append((expert_row(layer), own))
+    for row, width in parts:
+        found |= {(gates * width, row), (row, width)}
+    return found
+
+
+def _mixing_shapes(layer: LayerSpec, tp: int) -> set[tuple[int, int]]:
+    """Rows and columns of what makes queries, keys and values, or a mixer's columns, (9)."""
+    hidden, latent = layer.hidden, layer.latent
+    if layer.mixer is not None:
+        return {(layer.mixer.made // tp + layer.mixer.made_whole, hidden)}
+    if latent is None:
+        key = layer.head_dim or hidden // layer.heads
+        made = _keys(layer, tp)
+        if layer.kv_matrices < 2:
+            made = layer.kv_matrices * (key * layer.key_value_heads // min(tp, layer.key_value_heads))
+        return {(layer.heads * key // tp + made + (layer.attention_gate or 0) // tp, hidden)}
+    key = latent.qk_nope_head_dim + latent.qk_rope_head_dim
+    found = {
+        (latent.kv_lora_rank + latent.qk_rope_head_dim, hidden),
+        (layer.heads * (latent.qk_nope_head_dim + latent.v_head_dim) // tp, latent.kv_lora_rank),
+        (layer.heads * key // tp, latent.q_lora_rank or hidden),
+    }
+    return found | ({(latent.q_lora_rank, hidden)} if latent.q_lora_rank else set())
 
 
 def _beside_transfers(case: Case, costs: Floats, away: Floats) -> Floats:

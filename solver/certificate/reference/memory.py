@@ -15,7 +15,9 @@ What a device of each pipeline rank holds, and which plans break a rule.
     gathered input under sequence parallelism; all keys and values with their gradients, if context ranks gather them;
     all that an expert group gathers and sums, if its ranks do so; and the larger of the loss's logits and, under ZeRO-2
     and 3, the gradients of the largest layer before they are scattered. These are in the weights' format and, except
-    for ZeRO-3 in a pipeline, also in the format of the sum.
+    for ZeRO-3 in a pipeline, also in the format of the sum. Gradients of activations that pass in a backward pass
+    (``taut.solver.certificate.reference.layers`` (10)) stand beside them, and weigh as what recomputation brings back.
+    A stand-in for the gradient of every shape of weights on the device stays always.
 (4) Bytes are the terms times their coefficients, each rounded up, plus the overhead, plus the overhead of groups: once
     for several stages, and once for several replicas or context ranks. A network predicts the bytes instead, for stages
     whose layers differ by one at most.
@@ -96,6 +98,9 @@ def memory_bytes(
     kept = np.where(full, _times(memory, "checkpoints", kept), _times(memory, "activations", kept))
     weighed = {term: _times(memory, term, figure) for term, figure in terms.items()}
     unsummed = _times(memory, "gradients", _unsummed(memory, choice, largest(widest)))
+    backward = np.maximum.reduceat(layers.passing, first)
+    backward = np.maximum(backward - np.where(last == len(row) - 1, layers.of_head, 0), 0)
+    unsummed = unsummed + _times(memory, "workspace", largest(backward))
     weighed["logits"] = np.maximum(weighed["logits"], unsummed)
     held = sum(weighed.pop(term) for term in ("weights", "gradients", "states"))
     passes = sum(weighed.values()) + _at_once(case, choice, kept, order)
@@ -108,6 +113,9 @@ def memory_bytes(
         passes = np.maximum(passes, _cast(choice, parameters, added(np.add.reduceat(layers.experts, first))))
     groups = (choice.pp > 1) + (choice.dp * choice.cp > 1)
     overhead = round(memory.overhead_gib * GIB) + groups * round(memory.group_overhead_gib * GIB)
+    shapes = np.array([largest(each) for each in np.maximum.reduceat(layers.stand_ins, first, axis=1)])
+    stand_ins = _times(memory, "gradients", PARAMETER_BYTES[memory.precision][0] * shapes.sum(axis=0))
+    held = held + stand_ins
     found: list[int] = np.asarray(held + passes + overhead).tolist()
     return found
 

@@ -117,7 +117,7 @@ def _checks(job: Job, framework: str) -> list[str]:
         *([CHECKS[framework]] if framework in CHECKS else []),
         *([_loss(job)] if framework == "megatron" and job.fused_loss else []),
         f"hosts are {hosts}; ranks.csv says which process is on which GPU, and env.sh what is exported",
-        f"the placement counts on links as in the plan: node i of {markdown_text(job.plan.cluster)} is host i",
+        f"the placement counts on links as in the plan: {_each(job)} i of {markdown_text(job.plan.cluster)} is host i",
         f"the fullest device is predicted to hold {fullest:.1f} GiB; precision {job.memory.precision}",
         *(["memory counts on a fused loss as Transformer Engine's; Megatron-LM's own may keep more"] * fused),
         f"batch {job.global_batch} of {job.sequence} tokens: {chosen.dp} replicas, "
@@ -129,10 +129,15 @@ def _checks(job: Job, framework: str) -> list[str]:
     ]
 
 
+def _each(job: Job) -> str:
+    """What a host is in the cluster: a node, or one machine of several that an NVLink domain spans."""
+    return "node" if len(job.machines) == job.cluster.num_nodes else "machine"
+
+
 def _loss(job: Job) -> str:
-    """What Megatron-LM's own fused loss keeps beyond Transformer Engine's: single precision, 2 bytes more."""
+    """What Megatron-LM's own fused loss keeps beyond Transformer Engine's: 4 bytes, single precision and a copy."""
     tokens = job.strategy.micro_batch * job.sequence // job.strategy.cp
-    more = 2 * tokens * job.model.padded_vocab(job.strategy.tp) / job.strategy.tp / 2**30
+    more = 4 * tokens * job.model.padded_vocab(job.strategy.tp) / job.strategy.tp / 2**30
     return (
         "the loss keeps its logits in fp32 on the last stage (`--cross-entropy-fusion-impl native`), "
         f"{more:.1f} GiB more than predicted with Transformer Engine's, which Megatron-LM refuses from June 2026 on"

@@ -159,6 +159,14 @@ class PlanOptions(TypedDict, total=False):
             verbs=("compare", "simulate"),
         ),
     ]
+    fused_loss: Annotated[
+        bool | None,
+        Option(
+            "Whether the loss writes the logits' gradient in their place; default: as the stack has it.",
+            "Transformer Engine's does so and keeps 2 bytes an entry; others keep single precision beside a copy.",
+            verbs=("compare", "simulate"),
+        ),
+    ]
     optimizer_offload_fraction: Annotated[
         float | str | Iterable[float] | None,
         Option(
@@ -252,7 +260,7 @@ DEFAULTS = {name: OPTIONS[name].default for name in OPTIONS if name in PlanOptio
 """Defaults of the options that may be left out."""
 CURRENT = tuple(name for name, option in OPTIONS.items() if option.is_current)
 """Options that are a part of what runs today."""
-PLAIN = (int, float, bool, str, int | None, float | None)
+PLAIN = (int, float, bool, str, int | None, float | None, bool | None)
 """Types that the command line reads as they are; it reads others as text."""
 
 

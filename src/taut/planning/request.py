@@ -210,6 +210,7 @@ class PlanRequest(BaseModel):
     stack: Annotated[Stack | str | None, optional(_spec(Stack, "stack"))]
     precision: Annotated[Precision | None, optional(one_of_names(get_args(Precision)))]
     grad_precision: Annotated[GradPrecision | None, optional(one_of_names(get_args(GradPrecision)))]
+    fused_loss: Annotated[bool | None, optional(flag)]
     optimizer_offload_fraction: Annotated[float | tuple[float, ...] | None, optional(_shares)]
     activation_offload_fraction: Annotated[float | tuple[float, ...] | None, optional(_shares)]
     fix: Annotated[dict[str, Any], BeforeValidator(_fixed)]

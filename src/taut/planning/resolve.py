@@ -39,9 +39,12 @@ from taut.planning.stack import (
     memory_model_for,
     not_hidden_twice,
     overlaps,
+    refuse_idle_logits,
     refuse_unlike_kept,
     space_of,
     stack_of,
+    stated_loss,
+    with_loss,
     within_runs,
 )
 
@@ -83,6 +86,9 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
         calibration = not_hidden_twice(calibration)
     calibration = at_risk(request, calibration, model, cluster)
     memory = _memory_model(request, cluster, stack, calibration)
+    said = (request.fused_loss, stated_loss(_given_memory(request)), stack.fused_loss)
+    calibration, memory = with_loss(calibration, memory, next((each for each in said if each is not None), None))
+    refuse_idle_logits(_given_memory(request), calibration)
     check_fixed(request.fix, request.global_batch, cluster)
     space = within_runs(request, space_of(request, model, cluster, stack, memory), calibration)
     space = beside_offload(request, space, stack, memory)

@@ -98,9 +98,42 @@ def not_hidden_twice(calibration: Calibration) -> Calibration:
 
 
 def memory_model_for(stack: Stack, devices: Iterable[str]) -> MemoryModel | None:
-    """The first memory model of a stack that was fitted on one of the devices."""
-    types, known = set(devices), map(load_memory_model, stack.memory_models)
+    """The first memory model of a stack that was fitted on one of the devices, or speaks for any."""
+    types, known = {"", *devices}, map(load_memory_model, stack.memory_models)
     return next((model for model in known if model.device in types), None)
+
+
+def stated_loss(memory: MemoryModel | None) -> bool | None:
+    """Whether a memory model as it was given says that the loss is fused; None where it says nothing."""
+    if memory is None or "fused_loss" not in memory.model_fields_set:
+        return None
+    # A model that was written out in full states nothing by fields that have their defaults.
+    whole = memory.model_fields_set >= set(KEPT)
+    return None if whole and not memory.fused_loss else memory.fused_loss
+
+
+def with_loss(
+    calibration: Calibration | None, memory: MemoryModel, fused: bool | None
+) -> tuple[Calibration | None, MemoryModel]:
+    """Calibration and memory model with a fused or an unfused loss, or as they are where nobody says."""
+    if fused is None or (calibration or memory).fused_loss == fused:
+        return calibration, memory
+    update = {"fused_loss": fused}
+    return calibration and calibration.model_copy(update=update), memory.model_copy(update=update)
+
+
+def refuse_idle_logits(given: MemoryModel | None, calibration: Calibration | None) -> None:
+    """
+    Refuse bytes of a fused loss beside one that is not.
+
+    ``given``: the memory model as it was given; ``calibration``: as it was found, with the loss that counts. Raises
+    ``FieldError`` if the bytes have no effect.
+    """
+    if given is None or not given.fused_logit_bytes or given == catalog_memory_models().get(given.name):
+        return
+    if calibration is not None and not calibration.fused_loss:
+        reason = f"fused_logit_bytes has no effect, as calibration {calibration.name} has no fused_loss"
+        raise FieldError("memory_model", given.name, f"{reason}; expected 0, or fused_loss with it")
 
 
 def refuse_unlike_kept(memory: MemoryModel, calibration: Calibration | None) -> None:
@@ -116,15 +149,14 @@ def refuse_unlike_kept(memory: MemoryModel, calibration: Calibration | None) -> 
     whole = memory.model_fields_set >= set(KEPT)
     fields = MemoryModel.model_fields
     for name in KEPT:
+        if name == "fused_loss":
+            continue  # The loss is no part of the runs' prices, so that the memory model has it (``with_loss``).
         value, stands = getattr(memory, name), getattr(calibration, name)
         stated = name in memory.model_fields_set and not (whole and value == fields[name].default)
         if stated and value != stands:
             said, has = str(value).lower(), str(stands).lower()
             reason = f"{name} is {said}, calibration {calibration.name} has {has}, which counts"
             raise FieldError("memory_model", memory.name, f"{reason}; expected {has}, or another calibration")
-    if memory.fused_logit_bytes and not calibration.fused_loss:
-        reason = f"fused_logit_bytes has no effect, as calibration {calibration.name} has no fused_loss"
-        raise FieldError("memory_model", memory.name, f"{reason}; expected 0, or another calibration")
 
 
 def space_of(

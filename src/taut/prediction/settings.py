@@ -34,7 +34,14 @@ from taut.errors import DataError
 from taut.formulations.batch.unit_seconds import Machine
 from taut.formulations.degrees import divisors
 from taut.formulations.mechanisms.offload import ActivationOffload, exceeds_hosts
-from taut.planning.stack import DEFAULT_STACK, memory_model_for, refuse_unlike_kept
+from taut.planning.stack import (
+    DEFAULT_STACK,
+    memory_model_for,
+    refuse_idle_logits,
+    refuse_unlike_kept,
+    stated_loss,
+    with_loss,
+)
 
 
 def hosts_of(row: ConfigurationRow, node_of: Callable[[], NodeSpec]) -> dict[str, float]:
@@ -163,6 +170,9 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
         refuse_unlike_kept(given.memory_model, known)
     asked = {"precision": precision} | ({"grad_precision": row.grad_precision} if row.grad_precision else {})
     memory = with_states_on_hosts(row, memory.model_copy(update=asked), stack)
+    said = row.fused_loss, stated_loss(given.memory_model), stack.fused_loss if stack else None
+    known, memory = with_loss(known, memory, next((each for each in said if each is not None), None))
+    refuse_idle_logits(given.memory_model, known)
     chosen = known or uncalibrated(device)
     if known is None:
         chosen = chosen.model_copy(update=memory.kept)

@@ -121,3 +121,42 @@ def test_stages_and_replicas_hold_communicators(degrees: tuple[int, int, int], h
     pp, dp, cp = (np.array([degree]) for degree in degrees)
     c = replace(configuration("22b"), pp=pp, dp=dp, cp=cp)
     assert groups(c)[0] * MemoryModel(group_overhead_gib=2.0).group_bytes == held * GIB
+
+
+def test_stand_ins_and_passing_gradients_by_hand() -> None:
+    """Transformer Engine's stand-ins: four shapes of a layer and the head's; gradients pass on the stage without it."""
+    shape = {"hidden": 8192, "heads": 64, "kv_heads": 8, "ffn_hidden": 28672, "seq": 4096, "vocab": 128256}
+    values = {"gpu": "b200", "n_gpus": 8, "layers": 12, "tp": 2, "pp": 2, "dp": 2, "global_batch": 8, **shape}
+    c = columns_of([ConfigurationRow.parse(values, "row")], sequence_parallel=True)
+    rates = rates_of(catalog_devices()["b200-180gb"], "bf16", None, fused_loss=True)
+    plain, counted = MemoryModel(), MemoryModel(transformer_engine="2.3", passing_gradients=True)
+    layer = 2 * 8192 * (10240 + 8192 + 3 * 28672) // 2
+    head = 2 * 8192 * 128256 // 2
+    gradients = 2 * 4096 * 3 * 28672 // 2
+    for stage, more in ((0, layer + gradients), (1, layer + head)):
+        few, many = (
+            stage_bytes(c, np.array([stage]), rates, model, model.held_parameter_bytes)[0] for model in (plain, counted)
+        )
+        # The head's logits, 2 bytes an entry, are more than what passes in a layer.
+        assert many - few == more
+
+
+def test_heads_all_to_all_leave_two_outputs() -> None:
+    """From release 2.8 on attention keeps its output before and behind the exchange of heads, unless recomputed."""
+    values = {"gpu": "b200", "n_gpus": 4, "layers": 3, "hidden": 2048, "heads": 16, "seq": 8192, "cp": 4, "vocab": 0}
+    rates = rates_of(catalog_devices()["b200-180gb"], "bf16", None)
+    found = {}
+    for kind in ("a2a", "p2p"):
+        for recompute in ("none", "full"):
+            row = {**values, "cp_comm": kind, "recompute": recompute, "global_batch": 1}
+            c = columns_of([ConfigurationRow.parse(row, "row")])
+            old, new = (MemoryModel(transformer_engine=release) for release in ("2.7", "2.8"))
+            each = [stage_bytes(c, np.array([0]), rates, model, model.held_parameter_bytes)[0] for model in (old, new)]
+            found[kind, recompute] = int(each[1] - each[0])
+    output = 2 * 2048 * 2048
+    assert found == {
+        ("a2a", "none"): 3 * output,
+        ("a2a", "full"): output,
+        ("p2p", "none"): 0,
+        ("p2p", "full"): 0,
+    }

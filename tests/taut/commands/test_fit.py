@@ -29,7 +29,8 @@ def measured(path: Path, column: str) -> Path:
     plain = path.with_name("plain.csv")
     plain.write_text("\n".join(line.removesuffix(",mine") for line in rows(column)[0:1]) + "\n")
     text = rows(column)
-    plain.write_text("\n".join([HEAD, *(line.replace(",mine", ",") for line in text[1:])]) + "\n")
+    stack = "any" if column == "measured_bytes" else ""
+    plain.write_text("\n".join([HEAD, *(line.replace(",mine", f",{stack}") for line in text[1:])]) + "\n")
     found = predict_rows([line.row for line in read_samples(plain) if line.row is not None])
     values = [1.1 * (one.memory_bytes or 0) if column == "measured_bytes" else one.step_time_s for one in found]
     path.write_text("\n".join([text[0], *(f"{line},{value}" for line, value in zip(text[1:], values, strict=True))]))

@@ -75,9 +75,7 @@ def test_a_dense_row_has_no_columns_of_experts(said: dict[str, object]) -> None:
 FIXED: dict[str, int | str] = {"tp": 2, "pp": 1, "micro_batch": 4, "recompute": "none"}
 
 
-@pytest.mark.parametrize(
-    "kept", [{"fused_loss": True}, {"selective_products": True}, {"fp8_inputs": False}, {"fused_logit_bytes": 4}]
-)
+@pytest.mark.parametrize("kept", [{"selective_products": True}, {"fp8_inputs": False}])
 def test_a_memory_model_that_the_calibration_overrules_is_refused(kept: dict[str, object]) -> None:
     """By plan and by predict, with the name of the calibration whose value counts."""
     request = taut.PlanRequest("gpt2-345m", "dgx-h100", global_batch=32, fix=FIXED, memory_model=kept)
@@ -90,11 +88,57 @@ def test_a_memory_model_that_the_calibration_overrules_is_refused(kept: dict[str
     assert taut.planning_problem(free).calibration is None
 
 
+def test_a_memory_model_says_how_the_loss_keeps_logits() -> None:
+    """Whatever the stack and the calibration's runs had; a column and an option say it before the memory model does."""
+    row = {"gpu": "H100", "n_gpus": 8, "hidden": 2048, "layers": 24, "dp": 8, "global_batch": 64, "vocab": 51200}
+    entries = 2048 * 51200
+    fused, unfused = (taut.MemoryModel.parse({"name": "mine", "fused_loss": said}, "mine") for said in (True, False))
+    found = {}
+    for name, memory, said in (
+        ("fused", fused, None),
+        ("unfused", unfused, None),
+        ("column", unfused, True),
+        ("usual", None, None),
+        ("usual, unfused", None, False),
+    ):
+        (one,) = taut.predict([row | {"fused_loss": said}], memory_model=memory)
+        assert one["error"] == ""
+        found[name] = one["memory_bytes"]
+    # Single precision and 8 bytes for a moment by the analytic model, 2 by Megatron-Core's; half precision if fused.
+    assert found["unfused"] - found["fused"] == 10 * entries
+    assert found["column"] == found["fused"]
+    assert found["usual, unfused"] - found["usual"] == 4 * entries
+    for how, is_fused in (
+        ({}, True),
+        ({"fused_loss": False}, False),
+        ({"memory_model": {"fused_loss": False}}, False),
+        ({"memory_model": {"fused_loss": False}, "fused_loss": True}, True),
+        ({"stack": "torchtitan"}, False),
+    ):
+        request = taut.PlanRequest("gpt2-345m", "dgx-h100", global_batch=32, fix={"tp": 2, "pp": 1}, **how)
+        problem = taut.planning_problem(request)
+        assert problem.calibration is not None
+        assert problem.calibration.fused_loss is problem.memory.fused_loss is is_fused, how
+
+
+def test_bytes_of_a_fused_loss_need_one() -> None:
+    """Bytes beside a loss that is not fused are refused, and count beside one that is."""
+    memory = taut.MemoryModel.parse({"name": "mine", "fused_logit_bytes": 4}, "mine")
+    row = {"gpu": "H100", "n_gpus": 8, "hidden": 2048, "layers": 24, "dp": 8, "global_batch": 64, "vocab": 51200}
+    refused, counted = taut.predict([row | {"stack": "torchtitan"}, row], memory_model=memory)
+    assert "fused_logit_bytes has no effect" in refused["error"]
+    (plain,) = taut.predict([row], memory_model=taut.MemoryModel.parse({"name": "mine"}, "mine"))
+    assert counted["memory_bytes"] - plain["memory_bytes"] == 4 * 2048 * 51200
+
+
 def test_what_a_memory_model_says_of_formats_counts() -> None:
     """Gradients in ``predict`` as in ``plan``; a precision chooses the calibration however it is said."""
     row = {"gpu": "H100", "n_gpus": 8, "hidden": 2048, "layers": 24, "dp": 8, "global_batch": 64}
-    memory = taut.MemoryModel.parse({"name": "mine", "grad_precision": "bf16"}, "mine")
-    (said,), (written,) = taut.predict([row], memory_model=memory), taut.predict([row | {"grad_precision": "bf16"}])
+    plain, memory = (
+        taut.MemoryModel.parse({"name": "mine", **formats}, "mine") for formats in ({}, {"grad_precision": "bf16"})
+    )
+    (said,) = taut.predict([row], memory_model=memory)
+    (written,) = taut.predict([row | {"grad_precision": "bf16"}], memory_model=plain)
     assert said["memory_bytes"] == written["memory_bytes"] and said["step_time_s"] == written["step_time_s"]
     names = []
     for how in ({"precision": "fp8"}, {"memory_model": {"precision": "fp8"}}):

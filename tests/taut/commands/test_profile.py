@@ -194,7 +194,7 @@ def test_catalog_has_a_measured_profile(run: Run) -> None:
     assert "no GPU available" in table.basis
     outcome = run("plan", "gpt-tiny", "cpu-node", "--global-batch", 16, "--profile", "gpt-tiny-cpu", "--quiet")
     assert (outcome.code, outcome.err) == (0, "")
-    assert "model analytic: fp32" in outcome.out
+    assert "model megatron-core: fp32" in outcome.out
     assert "gpt-tiny-cpu" in run("catalog", "profiles").out
 
 
