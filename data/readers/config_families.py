@@ -33,7 +33,6 @@ REFUSED: dict[str, tuple[str, ...]] = {
     ),
     "a state-space model": ("mamba_ssm",),
     "a model with convolutions": ("stripedhyena",),
-    "a model with dense layers beside its experts": ("arctic",),
     "a model with experts in its attention": ("jetmoe",),
     "a model that runs its layers several times": ("hrm_text", "inkling2_loop_text"),
     "a model with attention of its own": ("inkling2_text", "qwen4_exp", "qwen4_exp_text"),
@@ -90,7 +89,8 @@ _OTHER_NAMES = {"RefinedWeb": "falcon", "RefinedWebModel": "falcon", "kimi_k2": 
 """Types of files that stand outside transformers, and the type there whose class they follow, if any."""
 _BEYOND = (
     *("grok-1", "hunyuan", "pangu_ultra_moe", "internlm2", "internlm", "baichuan", "deepseek", "xverse", "aquila"),
-    *("minicpm", "yi", "orion", "emu3_text_model", "kimi_k25", "step3_text", "bailing_moe", "bailing_moe_v2"),
+    *("minicpm", "yi", "orion", "emu3_text_model", "kimi_k25", "step3_text", "bailing_moe", "bailing_moe_v2", "mimo"),
+    "bailing_moe_linear",
     *(
         "minimax_text_01",
         "minimax_m1",
@@ -129,11 +129,11 @@ def refuse_others(values: Mapping[str, Any], where: str) -> None:
             raise DataError(f"{where}: model_type is {family!r}, {words}, {EXPECTED}")
     if values.get("is_encoder_decoder"):
         raise DataError(f"{where}: is_encoder_decoder is true, {EXPECTED}")
+    if family in PARTS:
+        return
     for name, words in _UNUSUAL.items():
         if values.get(name) is not None:
             raise DataError(f"{where}: {name} is {shorten(values[name])}, {words}, {EXPECTED}")
-    if family in PARTS:
-        return
     allowed = _ATTENTION + (_MIXED if family in MIXERS else ()) + (("indexed_attention",) if family in _INDEXED else ())
     for name in ("layer_types", "layers_block_type"):
         named = values.get(name)

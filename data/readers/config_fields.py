@@ -111,7 +111,7 @@ WITHOUT_EFFECT: dict[str, str] = {
     r"depth_decoder|adapter_config|use_lora|^merge|spatial_|media|dense_list",
     "attention to every token as it is priced, or where a layer's window ends": r"^attn_logit|attention_dropout|"
     r"attn_temperature|attention_sink|sinks?$|no_rope_layer|add_swa|add_full_attention_sink|pad_attn|"
-    r"attention_value_scale|query_pre_attn|^scale_attn|reorder_and|attention_softmax|attn_scale|prefix_dense_sliding|"
+    r"attention_value_scale|query_pre_attn|max_attn_value|^scale_attn|reorder_and|attention_softmax|attn_scale|prefix_dense_sliding|"
     r"order_of_interleaved|^layer_switch$|logn_attn|"
     r"floor_scale|lambda_std",
     "order of a layer's parts": r"use_parallel_residual|apply_residual_connection|parallel_block|parallel_attn|"

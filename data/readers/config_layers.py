@@ -171,6 +171,8 @@ def latent(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     if not first(values, "kv_lora_rank"):
         return {}
     sizes = {name: first(values, name) for name in _LATENT if first(values, name) is not None}
+    if "v_head_dim" not in sizes and values.get("model_type") == "minicpm3":
+        sizes["v_head_dim"] = values["hidden_size"] // values["num_attention_heads"]
     whole, parts = values.get("qk_head_dim"), [sizes.get(name) for name in ("qk_nope_head_dim", "qk_rope_head_dim")]
     if isinstance(whole, int) and all(isinstance(part, int) for part in parts) and whole != sum(filter(None, parts)):
         words = f"expected the sum of qk_nope_head_dim and qk_rope_head_dim ({sum(filter(None, parts))})"

@@ -95,7 +95,9 @@ MIXERS: dict[str, tuple[str, Sizes]] = {
     **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "lara_mini", "olmo_hybrid"), _DELTA),
     **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), _DELTA),
     **dict.fromkeys(("kimi_linear", "bailing_hybrid"), ("linear_attention", _kimi_delta)),
-    **dict.fromkeys(("minimax", "minimax_text_01", "minimax_m1"), ("linear_attention", _lightning)),
+    **dict.fromkeys(
+        ("minimax", "minimax_text_01", "minimax_m1", "bailing_moe_linear"), ("linear_attention", _lightning)
+    ),
     **dict.fromkeys(("granitemoehybrid", "bamba"), ("linear_attention", _mamba2)),
     **dict.fromkeys(("lfm2", "lfm2_moe", "lfm3"), ("conv", _convolution)),
 }
@@ -104,7 +106,16 @@ FIELDS = frozenset(
     (
         *("linear_num_value_heads", "linear_num_key_heads", "linear_key_head_dim", "linear_value_head_dim"),
         *("linear_conv_kernel_dim", "linear_num_heads", "linear_head_dim", "short_conv_kernel_size", "block_size"),
-        *("linear_attn_config", "full_attention_interval", "layer_group_size", "attn_layer_indices", "kda_safe_gate"),
+        *(
+            "group_norm_size",
+            "linear_silu",
+            "linear_use_gate",
+            "linear_attn_config",
+            "full_attention_interval",
+            "layer_group_size",
+            "attn_layer_indices",
+            "kda_safe_gate",
+        ),
         *("linear_a_log_max", "linear_allow_neg_eigval", "linear_dt_min", "linear_dt_max", "linear_a_log_min"),
         *("mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state", "mamba_d_conv", "mamba_expand"),
         *("mamba_chunk_size", "attn_output_gate", "conv_L_cache", "block_multiple_of", "block_ffn_dim_multiplier"),
@@ -153,6 +164,9 @@ def _is_mixing(values: Mapping[str, Any], layer: int, layers: int) -> bool:
         return layer % 4 in (1, 3) or layer == 0
     if family in ("lfm2", "lfm2_moe"):
         return False
+    if family == "bailing_moe_linear":
+        group = whole_number(values, family, "layer_group_size")
+        return (layer + 1) % group != 0 and layer < layers // group * group
     stated = values.get("layer_group_size" if family == "bailing_hybrid" else "full_attention_interval")
     interval = stated or _INTERVAL.get(family, 1)
     return isinstance(interval, int) and (layer + 1) % interval != 0

@@ -93,7 +93,10 @@ def _nemotron_h(values: Values, where: str, tokens: int) -> list[Layer]:
     listed = list(pattern) if isinstance(pattern, str) and not named else named
     kinds = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe", "linear_attention": "mamba"}
     kinds |= {"full_attention": "attention"} | {kind: kind for kind in ("mamba", "attention", "mlp", "moe")}
-    listed = listed or ["linear_attention", "moe", "full_attention", "mlp"]
+    listed, layers = listed or ["linear_attention", "moe", "full_attention", "mlp"], values.get("num_hidden_layers")
+    if layers is not None and layers != len(listed):
+        words = f"expected one for each of num_hidden_layers ({shorten(layers)})"
+        raise DataError(f"{where}: layers_block_type has {len(listed)} entries, {words}")
     if others := [kind for kind in listed if kind not in kinds]:
         raise DataError(f"{where}: layers_block_type names {shorten(others[0])}, expected one of {', '.join(kinds)}")
     hidden = whole_number(values, where, "hidden_size")
@@ -635,6 +638,76 @@ def _modernbert(values: Values, where: str, tokens: int) -> list[Layer]:
     return found
 
 
+def _hunyuan(values: Values, where: str, _: int) -> list[Layer]:
+    """Hunyuan-Large: experts with a shared one, and keys and values that every second layer takes from the first."""
+    layers, factor = _layers(values, where), 1
+    if values.get("use_cla"):
+        factor = whole_number(values, where, "cla_share_factor", usual=2)
+    shared = int(bool(values.get("use_mixed_mlp_moe"))) * (first(values, "shared") or 1)
+    width = whole_number(values, where, "moe_intermediate_size", "intermediate_size")
+    routes = (first(values, "experts") or 1) > 1
+    part = _experts(values, where, shared=shared * width) if routes else _dense(values, where)
+    plain = {**_attention(values, where), **part, "qk_norm": bool(values.get("use_qk_norm"))}
+    own, taken = {"kind": "block", **plain}, {"kind": "shared", **plain, "kv_matrices": 0}
+    return [taken if at % factor else own for at in range(layers)]
+
+
+def _arctic(values: Values, where: str, _: int) -> list[Layer]:
+    """Arctic: experts beside a dense part as wide as the model."""
+    hidden = whole_number(values, where, "hidden_size")
+    period, found = whole_number(values, where, "moe_layer_frequency", usual=1), []
+    for at in range(_layers(values, where)):
+        routes = (at + 1) % period == 0
+        dense = {"ffn_hidden": hidden} if values.get("parallel_attn_mlp_res", True) and routes else {}
+        part = _experts(values, where, shared=dense.get("ffn_hidden", 0)) if routes else _dense(values, where)
+        found.append({"kind": "experts" if routes else "dense", **_attention(values, where), **part})
+    return found
+
+
+def _listed_experts(values: Values, where: str, layers: int) -> list[bool]:
+    """Whether each layer has experts, by a text of numbers."""
+    stated = values.get("moe_layers_enum")
+    if stated is None:
+        raise DataError(f"{where}: moe_layers_enum: missing, expected the numbers of the layers with experts")
+    numbers = {int(each) for each in str(stated).strip("[]() ").split(",") if each.strip().isdigit()}
+    return [at in numbers for at in range(layers)]
+
+
+def _step3(values: Values, where: str, tokens: int) -> list[Layer]:
+    """Step-3: queries of low rank, one group of keys and values, experts with a shared one."""
+    hidden, heads = whole_number(values, where, "hidden_size"), whole_number(values, where, "num_attention_heads")
+    each, rank = whole_number(values, where, "head_dim"), whole_number(values, where, "share_q_dim")
+    groups = whole_number(values, where, "num_attention_groups", usual=1)
+    sizes = {"key_dim": each, "value_dim": each, "made": 2 * groups * each, "attends": tokens}
+    own = [_product(hidden, rank, mixes=True), _product(rank, heads * each, mixes=True, split=True)]
+    found = []
+    for routes in _listed_experts(values, where, _layers(values, where)):
+        shared = values.get("share_expert_dim") or 0
+        part = _experts(values, where, shared=shared) if routes else _dense(values, where)
+        layer = {"heads": heads, "mixer": sizes, "adjoined": own}
+        found.append({"kind": "experts" if routes else "dense", **layer, **part})
+    return found
+
+
+def _step35(values: Values, where: str, tokens: int) -> list[Layer]:
+    """Step-3.5: more heads in layers with a window, a gate for every head, experts with a shared one."""
+    layers, found = _layers(values, where), []
+    listed = _list({"layer_types": (values.get("layer_types") or [])[:layers]}, where, layers, "layer_types")
+    other = values.get("attention_other_setting")
+    for kind, routes in zip(listed, _listed_experts(values, where, layers), strict=True):
+        sliding = kind == "sliding_attention"
+        layer = _attention(values, where, qk_norm=bool(values.get("use_qk_norm", True)))
+        if sliding and isinstance(other, dict):
+            names = {"heads": "num_attention_heads", "kv_heads": "num_attention_groups", "head_dim": "head_dim"}
+            layer |= {ours: other[name] for ours, name in names.items() if other.get(name)}
+        layer |= {"attention_gate": layer["heads"]} if values.get("use_head_wise_attn_gate") else {}
+        layer |= _windowed(values, tokens, sliding, "sliding_window")
+        shared = first(values, "shared_width") or 0
+        layer |= _experts(values, where, shared=shared) if routes else _dense(values, where)
+        found.append({"kind": f"{'experts' if routes else 'dense'}{'-window' if sliding else ''}", **layer})
+    return found
+
+
 Reader = Callable[[Values, str, int], list[Layer]]
 PARTS: dict[str, Reader] = {
     "nemotron_h": _nemotron_h,
@@ -660,6 +733,10 @@ PARTS: dict[str, Reader] = {
     "doge": _doge,
     "zaya": _zaya,
     "modernbert-decoder": _modernbert,
+    "hunyuan": _hunyuan,
+    "arctic": _arctic,
+    "step3_text": _step3,
+    "step3p5": _step35,
 }
 """Readers of layers by type."""
 _UNGATED = ("nemotron_h", "rwkv")

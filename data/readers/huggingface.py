@@ -73,6 +73,11 @@ def read_config(path: Path, *, seq: int | None = None) -> ModelSpec:
                 "to_json_file(FILE, use_diff=False) of the loaded configuration writes it out"
             )
     refuse_mixed(values, shape, where)
+    if not is_known(values) and first(values, "activation") is None:
+        words = "taut does not know, expected a value, which says whether feed-forward parts are gated"
+        raise DataError(
+            f"{where}: hidden_act: missing, with a model_type ({shorten(values['model_type'])}) that {words}"
+        )
     rows = position_rows(values, shape["seq"])
     shape |= _lengths(shape["seq"], seq)
     reach, left_out = windows(values, shape["layers"], shape["seq"])
@@ -170,7 +175,7 @@ def _warn_of_approximations(values: Mapping[str, Any], model: ModelSpec, left_ou
         said.append("a stage that uses the same weights twice is priced as if it held them twice")
     if values.get("zero_expert_num"):
         said.append("of the chosen experts a token takes the share that works, zero_expert_num do nothing")
-    if any(part.mixer for layer in model.blocks for part in layer.together):
+    if any(part.mixer and not part.mixer.attends for layer in model.blocks for part in layer.together):
         said.append("layers without attention are priced by their work, no kernel of theirs was measured")
     if isinstance(values.get("vision_config"), dict):
         said.append("of a multimodal model the language model alone is priced")

@@ -63,8 +63,58 @@ ZAMBA2: dict[str, Any] = {
     **{"hybrid_layer_ids": [6, 11, 17, 23, 29, 35, 41, 47, 53, 59, 65, 71, 77], "max_position_embeddings": 4096},
     **{"use_shared_attention_adapter": False},
 }
+ARCTIC: dict[str, Any] = {
+    **{"model_type": "arctic", "hidden_size": 7168, "intermediate_size": 4864, "num_hidden_layers": 35},
+    **{"num_attention_heads": 56, "num_key_value_heads": 8, "vocab_size": 32000, "num_local_experts": 128},
+    **{"num_experts_per_tok": 2, "moe_layer_frequency": 1, "parallel_attn_mlp_res": True, "use_residual": True},
+    **{"max_position_embeddings": 4096, "hidden_act": "silu", "tie_word_embeddings": False},
+}
+STEP3: dict[str, Any] = {
+    **{"model_type": "step3_text", "hidden_size": 7168, "intermediate_size": 18432, "num_hidden_layers": 61},
+    **{"num_attention_heads": 64, "num_attention_groups": 1, "max_seq_len": 65536, "vocab_size": 128815},
+    **{"moe_num_experts": 48, "moe_top_k": 3, "moe_intermediate_size": 5120, "share_expert_dim": 5120},
+    **{"share_q_dim": 2048, "head_dim": 256, "moe_layers_enum": ",".join(map(str, range(4, 60)))},
+}
+STEP35: dict[str, Any] = {
+    **{"model_type": "step3p5", "hidden_size": 4096, "intermediate_size": 11264, "num_hidden_layers": 45},
+    **{"num_attention_heads": 64, "num_attention_groups": 8, "head_dim": 128, "vocab_size": 128896},
+    **{"moe_num_experts": 288, "moe_top_k": 8, "moe_intermediate_size": 1280, "share_expert_dim": 1280},
+    **{"moe_layers_enum": ",".join(map(str, range(3, 45))), "sliding_window": 512, "max_position_embeddings": 262144},
+    **{"layer_types": [*["full_attention", *["sliding_attention"] * 3] * 11, "full_attention"]},
+    **{"attention_other_setting": {"num_attention_heads": 96, "num_attention_groups": 8, "head_dim": 128}},
+    **{"use_head_wise_attn_gate": True, "tie_word_embeddings": False},
+}
+HUNYUAN: dict[str, Any] = {
+    **{"model_type": "hunyuan", "hidden_size": 6400, "intermediate_size": 18304, "num_hidden_layers": 64},
+    **{"num_attention_heads": 80, "num_key_value_heads": 8, "attention_head_dim": 128, "vocab_size": 129024},
+    **{"num_experts": 16, "moe_topk": 1, "num_shared_expert": 1, "use_mixed_mlp_moe": True, "use_cla": True},
+    **{"cla_share_factor": 2, "use_qk_norm": True, "tie_word_embeddings": True, "max_position_embeddings": 131072},
+}
+GEMMA4: dict[str, Any] = {
+    **{"model_type": "gemma4_text", "hidden_size": 2816, "intermediate_size": 2112, "moe_intermediate_size": 704},
+    **{"num_experts": 128, "top_k_experts": 8, "enable_moe_block": True, "num_hidden_layers": 30},
+    **{"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 256, "global_head_dim": 512},
+    **{"num_global_key_value_heads": 2, "attention_k_eq_v": True, "hidden_size_per_layer_input": 0},
+    **{"sliding_window": 1024, "vocab_size": 262144, "max_position_embeddings": 262144, "num_kv_shared_layers": 0},
+}
+RING: dict[str, Any] = {
+    **{"model_type": "bailing_moe_linear", "hidden_size": 2048, "intermediate_size": 5120, "layer_group_size": 5},
+    **{"moe_intermediate_size": 512, "num_hidden_layers": 20, "num_attention_heads": 16, "num_key_value_heads": 4},
+    **{"head_dim": 128, "num_experts": 256, "num_shared_experts": 1, "num_experts_per_tok": 8, "n_group": 8},
+    **{"topk_group": 4, "first_k_dense_replace": 1, "vocab_size": 157184, "max_position_embeddings": 131072},
+    **{"hidden_act": "silu", "group_norm_size": 4, "linear_silu": False, "tie_word_embeddings": False},
+}
+SUPER: dict[str, Any] = {
+    **NEMOTRON3,
+    **{"hidden_size": 4096, "num_hidden_layers": 88, "mamba_num_heads": 128, "n_routed_experts": 512},
+    **{"hybrid_override_pattern": "MEMEMEM*" + "EMEMEMEM*" * 2 + "EMEMEMEMEM*" * 4 + "EMEMEMEM*EMEMEMEME"},
+    **{"num_experts_per_tok": 22, "moe_intermediate_size": 2688, "moe_shared_expert_intermediate_size": 5376},
+    **{"moe_latent_size": 1024},
+}
 BASES: dict[str, dict[str, Any]] = {
     **{"nemotron-3-nano": NEMOTRON3, "nemotron-h-8b": NEMOTRON_H, "falcon-h1-34b": FALCON_H1, "jamba-large": JAMBA},
+    **{"arctic": ARCTIC, "step-3": STEP3, "step-3.5-flash": STEP35, "hunyuan-large": HUNYUAN},
+    **{"gemma-4-26b-a4b": GEMMA4, "ring-mini-linear": RING, "nemotron-3-super": SUPER},
     **{"mimo-v2-flash": MIMO, "falcon-mamba-7b": FALCON_MAMBA, "longcat-flash": LONGCAT, "zamba2-7b": ZAMBA2},
 }
 
@@ -88,6 +138,13 @@ def read(folder: Path, values: dict[str, Any], tokens: int = 4096) -> ModelSpec:
         ("falcon-mamba-7b", 7.27, 7.27),
         ("longcat-flash", 560.0, 27.0),
         ("zamba2-7b", 7.36, 7.36),
+        ("arctic", 480.0, 17.0),
+        ("step-3", 316.0, 38.0),
+        ("step-3.5-flash", 196.0, 11.5),
+        ("hunyuan-large", 389.0, 52.0),
+        ("gemma-4-26b-a4b", 25.2, 3.8),
+        ("ring-mini-linear", 16.4, 1.6),
+        ("nemotron-3-super", 120.6, 12.7),
     ],
 )
 def test_parameters_are_those_that_were_published(tmp_path: Path, name: str, billions: float, active: float) -> None:
@@ -103,9 +160,22 @@ def test_layers_are_those_of_the_pattern(tmp_path: Path) -> None:
     assert [found.count(kind) for kind in ("mamba", "experts", "attention")] == [23, 23, 6]
 
 
+def test_a_pattern_of_another_length_is_refused(tmp_path: Path) -> None:
+    """Transformers would build as many layers as the pattern, and four where a file has none."""
+    with pytest.raises(DataError, match="layers_block_type has 4 entries, expected one for each of num_hidden_layers"):
+        read(tmp_path, {name: value for name, value in NEMOTRON_H.items() if name != "hybrid_override_pattern"})
+
+
+def test_an_unknown_type_without_an_activation_is_refused(tmp_path: Path) -> None:
+    """Nothing says whether its feed-forward parts are gated."""
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 128, "seq_length": 64}
+    with pytest.raises(DataError, match="hidden_act: missing, with a model_type"):
+        read(tmp_path, {"model_type": "telechat", **sizes}, 64)
+
+
 def test_a_model_without_experts_of_the_fields_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="layers_block_type names 'X'"):
-        read(tmp_path, {**NEMOTRON_H, "hybrid_override_pattern": "MX"})
+        read(tmp_path, {**NEMOTRON_H, "hybrid_override_pattern": "MX", "num_hidden_layers": 2})
 
 
 def test_a_field_that_no_rule_of_the_type_reads_is_refused(tmp_path: Path) -> None:
