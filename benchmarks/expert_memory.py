@@ -20,6 +20,7 @@ import numpy as np
 from benchmarks.expert_rows import shape_of
 from benchmarks.runs import SHAPES, Line, lines_of
 from taut.data.calibration import uncalibrated
+from taut.data.load import load_memory_model
 from taut.data.memory import MemoryModel
 from taut.data.samples import ConfigurationRow
 from taut.prediction.rows import predict_rows
@@ -131,14 +132,16 @@ def predicted(run: MemoryRun) -> tuple[float, bool]:
     given = Given(memory_model=memory, calibration=uncalibrated(find_device(row.gpu)).model_copy(update=memory.kept))
     found = predict_rows([row], given)[0]
     assert found.memory_bytes is not None, found.error
-    return found.memory_bytes - memory.overhead_bytes, bool(found.fits)
+    groups = (row.pp > 1) + (row.dp * row.cp > 1)
+    return found.memory_bytes - memory.overhead_bytes - groups * memory.group_bytes, bool(found.fits)
 
 
 def formats_of(run: MemoryRun) -> tuple[MemoryModel, ConfigurationRow]:
     """The analytic memory model with the formats of a run's recipe, and the row with that of its gradients."""
     formats = {name: value for name, value in FORMATS[run.model].items() if name != "grad_precision"}
     row = run.row.model_copy(update={"grad_precision": FORMATS[run.model].get("grad_precision")})
-    return MemoryModel(**{"sequence_parallel": True, "fp8_inputs": True, "fused_loss": True, **formats}), row
+    stated = {"sequence_parallel": True, "fp8_inputs": True, "fused_loss": True, **formats}
+    return load_memory_model("megatron-core").model_copy(update=stated), row
 
 
 def described(row: ConfigurationRow) -> str:

@@ -11,6 +11,7 @@ Where a source leaves something open, a run is called fit if it is with one choi
 """
 
 import argparse
+import math
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -104,8 +105,8 @@ def needed(rows: Rows, model: MemoryModel) -> list[float]:
             warnings.simplefilter("ignore", ExtrapolationWarning)
             priced = predict_rows([rows[place] for place in places], Given(memory_model=model, calibration=calibration))
         for place, one in zip(places, priced, strict=True):
-            assert one.memory_bytes is not None, one.error
-            found[place] = one.memory_bytes
+            # No plan has some choices of what a source leaves open, such as full recompute beside overlap.
+            found[place] = math.inf if one.memory_bytes is None else one.memory_bytes
     return found
 
 
