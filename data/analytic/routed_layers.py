@@ -107,7 +107,7 @@ def routed_passes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ra
         moved = moved + rates.element * tokens * (
             4.0 * layer.latent.compressed + 2.0 * layer.heads * layer.latent.key_dim / tp
         )
-    shared = mixed_width(layer) + 2.0 * sum(each.columns for each in layer.adjoined if each.split)
+    shared = mixed_width(layer) + 2.0 * sum(each.columns for each in layer.worked if each.split)
     moved = moved + rates.element * tokens * shared / tp
     moved = moved + routing_bytes(layer, shape, tp, rates, ranks)
     biased = biased_bytes(layer, tokens, tp, rates, ranks)
@@ -118,7 +118,7 @@ def beside_width(layer: LayerSpec) -> float:
     """Numbers a token that norms, sums, further streams and what further products read and make move, on every rank."""
     streams = 3.0 * layer.parts * layer.streams if layer.streams > 1 else 0.0
     return (5.0 * layer.parts + streams) * layer.hidden + 2.0 * sum(
-        each.columns for each in layer.adjoined if not each.split
+        each.columns for each in layer.worked if not each.split
     )
 
 
@@ -167,7 +167,7 @@ def biased_bytes(layer: LayerSpec, tokens: Floats, tp: int, rates: Rates, ranks:
 
 def attention_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Floats) -> list[Product]:
     """Products of the attention but its core, (2), or of what takes its place; latent products are last."""
-    widths = ((product.columns / (tp if product.split else 1), float(product.sums)) for product in layer.adjoined)
+    widths = ((product.columns / (tp if product.split else 1), float(product.sums)) for product in layer.worked)
     further = [Product(tokens, np.asarray(columns), np.asarray(sums)) for columns, sums in widths]
     return further + (_mixing_products(layer, shape, tp, tokens) if layer.mixes else [])
 
@@ -257,9 +257,9 @@ def routed_kept(layer: LayerSpec, recompute: str, tokens: int, rates: Rates, *, 
         width = layer.experts.shared_ffn_hidden if layer.experts else layer.ffn
         unfolded = layer.heads * layer.latent.qk_nope_head_dim if layer.latent else 0
         replicated = hidden * (1 + (layer.gated_mlp and width > 0)) * layer.streams
-        replicated += sum(each.columns for each in layer.adjoined if not each.split)
+        replicated += sum(each.columns for each in layer.worked if not each.split)
         split = queries + unfolded + values + layer.query_hidden + width
-        split += sum(each.columns for each in layer.adjoined if each.split)
+        split += sum(each.columns for each in layer.worked if each.split)
         rows = math.ceil(rates.imbalance * 2 * element * tokens * chosen * layer.row) if exchanged else 0
         return Kept(element * tokens * replicated, element * tokens * split, rows)
     compressed, normed = (layer.latent.compressed, layer.latent.normed) if layer.latent else (0, 0)
@@ -267,13 +267,13 @@ def routed_kept(layer: LayerSpec, recompute: str, tokens: int, rates: Rates, *, 
         compressed += layer.latent.indexed + layer.latent.index_heads * layer.latent.index_dim
     scores = SCORE_BYTES * layer.experts.num_experts if layer.experts else 0
     inputs = cast_bytes(tokens * (layer.parts * hidden + normed), rates)
-    compressed += sum(each.columns for each in layer.adjoined if not each.split)
+    compressed += sum(each.columns for each in layer.worked if not each.split)
     outer = layer.parts * (2 * element * layer.streams + layer.masks) // 2
     replicated = tokens * (hidden * outer + element * compressed + scores) + inputs
     widths = (
         layer.normed_hidden + queries + keys + values + layer.query_hidden + (layer.ffn_matrices - 1) * layer.used_ffn
     )
-    widths += sum(each.columns for each in layer.adjoined if each.split)
+    widths += sum(each.columns for each in layer.worked if each.split)
     cast = layer.used_ffn + (layer.query_hidden if rates.casts else 0)
     split = element * tokens * widths + cast_bytes(tokens * cast, rates)
     if recompute == "none" and not rates.fused_attention and layer.mixer is None and layer.mixes:

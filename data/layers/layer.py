@@ -119,13 +119,19 @@ class ProductSpec(Spec):
     """
     A product beside a layer's parts, (12).
 
-    ``mixes``: whether it belongs to attention or to what takes its place; ``split``: whether tensor ranks share it.
+    ``mixes``: whether it belongs to attention or to what takes its place; ``split``: whether tensor ranks share it;
+    ``idle``: whether it is there for other tokens alone (experts of JetMoE's attention that a token does not choose).
     """
 
     sums: Count
     columns: Count
     mixes: bool = False
     split: bool = False
+    idle: bool = False
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return self.dumped(handler(self), "idle")
 
     def parameters(self, tp: int = 1) -> int:
         """Parameters of its matrix on one of ``tp`` tensor ranks."""
@@ -421,6 +427,11 @@ class LayerSpec(Spec):
         return (self.experts.latent_hidden if self.experts else None) or self.hidden
 
     @property
+    def worked(self) -> list[ProductSpec]:
+        """The products beside the layer's parts that a token passes, (12)."""
+        return [each for each in self.adjoined if not each.idle]
+
+    @property
     def own_parameters(self) -> int:
         """Parameters that no earlier layer has, (15)."""
         if not (self.beside or self.reused):
@@ -429,10 +440,11 @@ class LayerSpec(Spec):
 
     @property
     def unused_parameters(self) -> int:
-        """Parameters of the experts that do not take a token."""
+        """Parameters of the experts that do not take a token, and of idle products."""
+        idle = sum(each.parameters() for layer in self.together for each in layer.adjoined if each.idle)
         if self.experts is None:
-            return 0
-        return self.ffn_matrices * self.row * (self.experts.width - self.experts.used_width)
+            return idle
+        return idle + self.ffn_matrices * self.row * (self.experts.width - self.experts.used_width)
 
     def attention_flops(self) -> float:
         """FLOP of the attention core of one sample, forward, eq. (3)."""
@@ -442,7 +454,8 @@ class LayerSpec(Spec):
 
     def ffn_flops(self) -> float:
         """FLOP of the feed-forward part of one sample, forward, eq. (3)."""
-        return 2.0 * self.seq * (self.ffn_parameters() - self.unused_parameters)
+        idle = sum(each.parameters() for layer in self.together for each in layer.adjoined if each.idle)
+        return 2.0 * self.seq * (self.ffn_parameters() - self.unused_parameters + idle)
 
     def forward_flops(self) -> float:
         """FLOP of one sample, forward, eq. (3)."""

@@ -33,7 +33,6 @@ REFUSED: dict[str, tuple[str, ...]] = {
     ),
     "a state-space model": ("mamba_ssm",),
     "a model with convolutions": ("stripedhyena",),
-    "a model with experts in its attention": ("jetmoe",),
     "a model that runs its layers several times": ("hrm_text", "inkling2_loop_text"),
     "a model with attention of its own": ("inkling2_text", "qwen4_exp", "qwen4_exp_text"),
     "a model that transformers itself does not build": ("cohere_compass_text",),

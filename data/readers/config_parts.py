@@ -14,7 +14,7 @@ work, are 8.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from taut.data.readers.config_fields import first
+from taut.data.readers.config_fields import NAMES, first
 from taut.data.readers.config_mixers import whole_number
 from taut.data.spec import shorten
 from taut.errors import DataError
@@ -652,6 +652,18 @@ def _hunyuan(values: Values, where: str, _: int) -> list[Layer]:
     return [taken if at % factor else own for at in range(layers)]
 
 
+def _jetmoe(values: Values, where: str, _: int) -> list[Layer]:
+    """JetMoE: experts whose queries and outputs a token chooses, beside one set of keys and values; and experts."""
+    hidden, count = whole_number(values, where, "hidden_size"), whole_number(values, where, *NAMES["experts"])
+    chosen, kv_heads = whole_number(values, where, *NAMES["chosen"]), whole_number(values, where, "num_key_value_heads")
+    each = whole_number(values, where, "kv_channels")
+    own = {"num_experts": count, "experts_per_token": chosen}
+    own["expert_ffn_hidden"] = whole_number(values, where, "intermediate_size", "ffn_hidden_size")
+    others = {**_product(hidden, 2 * (count - chosen) * kv_heads * each, mixes=True, split=True), "idle": True}
+    layer = {"heads": chosen * kv_heads, "kv_heads": kv_heads, "head_dim": each, "experts": own}
+    return [{"kind": "block", **layer, "adjoined": [others]}] * _layers(values, where)
+
+
 def _arctic(values: Values, where: str, _: int) -> list[Layer]:
     """Arctic: experts beside a dense part as wide as the model."""
     hidden = whole_number(values, where, "hidden_size")
@@ -734,6 +746,7 @@ PARTS: dict[str, Reader] = {
     "zaya": _zaya,
     "modernbert-decoder": _modernbert,
     "hunyuan": _hunyuan,
+    "jetmoe": _jetmoe,
     "arctic": _arctic,
     "step3_text": _step3,
     "step3p5": _step35,

@@ -53,7 +53,7 @@ def _with_parts(values: dict[str, Any], rng: np.random.Generator) -> dict[str, A
             values["value_head_dim"] = int(rng.choice([4, 8]))
     if rng.random() < 0.25:
         product = {"sums": values["hidden"], "columns": 4 * int(rng.integers(1, 10)), "mixes": bool(chance < 0.5)}
-        values["adjoined"] = [product | {"split": bool(rng.random() < 0.5)}]
+        values["adjoined"] = [product | {"split": bool(rng.random() < 0.5), "idle": bool(rng.random() < 0.2)}]
     if values.get("experts") and rng.random() < 0.3:
         values["experts"] = values["experts"] | {"latent_hidden": int(rng.choice([8, 24]))}
     if rng.random() < 0.2:

@@ -29,7 +29,7 @@ _BESIDE = re.compile(r"vision|audio|image|img|visual|projector|vqmodel|codec|pat
 _NAMES = {
     "head": re.compile(r"^lm_head\.(?!dense)|^embed_out|^output_projection|^head\.|^decoder\.weight"),
     "shared": re.compile(r"shared_expert|shared_mlp|residual_mlp"),
-    "experts": re.compile(r"experts\.|moe\.(in|out)put_linear|block_sparse_moe\.(in|out)put_linear"),
+    "experts": re.compile(r"(?<!self_attention\.)experts\.|moe\.(in|out)put_linear|mlp\.(in|out)put_linear"),
     "embedding": re.compile(
         r"embed_tokens|wte|wpe|word_embeddings|embed_positions|tok_embeddings|input_embedding|segment_embedding|"
         r"embed_in|tokens_embed|positions_embed|transformer\.w\.weight|embeddings\.weight"

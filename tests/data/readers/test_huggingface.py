@@ -159,7 +159,7 @@ def test_names_of_falcon_bloom_mpt_are_known(tmp_path: Path, values: dict[str, A
         ({**LLAMA, "model_type": "bert"}, "model_type is 'bert', an encoder, expected a decoder-only transformer"),
         ({**LLAMA, "model_type": "roberta"}, "model_type is 'roberta', an encoder, expected"),
         ({"model_type": "mamba_ssm", "n_layer": 24}, "model_type is 'mamba_ssm', a state-space model, expected"),
-        ({**LLAMA, "model_type": "jetmoe"}, "model_type is 'jetmoe', a model with experts in its attention, expected"),
+        ({**LLAMA, "model_type": "stripedhyena"}, "model_type is 'stripedhyena', a model with convolutions, expected"),
         ({"model_type": "rwkv7", "hidden_size": 768}, "model_type is 'rwkv7', a recurrent model, expected"),
         ({"model_type": "vit", "hidden_size": 768}, "model_type is 'vit', a vision model, expected"),
         ({"model_type": "clip", "text_config": LLAMA}, "model_type is 'clip', a vision model, expected"),
