@@ -61,7 +61,10 @@ def test_usual_and_other_rates_are_silent(tmp_path: Path, intra: float, network:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"memory_gib": 640}, "device.memory_gib is 640, which looks like Gbit, or eight GPUs .* h100-80gb has 79.1 GiB"),
+        (
+            {"memory_gib": 640},
+            "device.memory_gib is 640, which looks like Gbit, or eight GPUs .* h100-80gb has 79.1 GiB",
+        ),
         (
             {"host_link_gbytes": 126},
             "host_link_gbytes is 126, which looks like GB/s of both directions: h100-80gb has 63",
