@@ -142,6 +142,9 @@ def _memory_model(
         device, precision = next(iter(cluster.devices.values())), _precision(request, cluster)
         of_runs = calibration.stack if calibration else ""
         memory = memory_model_for(stack, cluster.devices) or memory_model_of(of_runs, device, precision)
+        if request.optimizer_offload_fraction:
+            # States on hosts are fp32 and whole, where the stack has them at all.
+            memory = memory.model_copy(update={"weight_remainders": False})
     asked = {
         "precision": precision,
         "grad_precision": request.grad_precision,
