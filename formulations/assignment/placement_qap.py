@@ -46,6 +46,18 @@ def placement_assignment(given: PlacementProblem) -> QuadraticAssignment:
     return QuadraticAssignment(flow=group_flow(given), distance=slot_distance(given), name=name)
 
 
+def hop_flow(given: PlacementProblem) -> Floats:
+    """Bytes of a step between every stage and the next, one way, (pp - 1,), by (1)."""
+    weight = given.problem.transfer_weight(given.candidate)
+    return np.broadcast_to(np.asarray(weight * given.messages, dtype=float), (given.candidate.pp - 1,))
+
+
+def replica_flow(given: PlacementProblem) -> Floats:
+    """Bytes of a step from a replica of every stage to the next one, (pp,), by (2)."""
+    per_stage = ring_factor(given.candidate.pipelines) * np.asarray(given.gradients, dtype=float)
+    return np.broadcast_to(per_stage, (given.candidate.pp,))
+
+
 def group_flow(given: PlacementProblem) -> Floats:
     """Bytes of a step from every position to every other, (dp pp, dp pp), by (1) and (2)."""
     return trip_flow(given) + ring_flow(given)
@@ -54,8 +66,7 @@ def group_flow(given: PlacementProblem) -> Floats:
 def trip_flow(given: PlacementProblem) -> Floats:
     """Bytes of activations and gradients between stages, (dp pp, dp pp), by (1)."""
     flow, position = _empty(given)
-    weight = given.problem.transfer_weight(given.candidate)
-    hops = np.broadcast_to(weight * given.messages, (given.candidate.pipelines, given.candidate.pp - 1))
+    hops = np.broadcast_to(hop_flow(given), (given.candidate.pipelines, given.candidate.pp - 1))
     flow[position[:, :-1], position[:, 1:]] = flow[position[:, 1:], position[:, :-1]] = hops
     return flow
 
@@ -64,7 +75,7 @@ def ring_flow(given: PlacementProblem) -> Floats:
     """Bytes of the rings of gradients, (dp pp, dp pp), by (2)."""
     flow, position = _empty(given)
     if given.candidate.pipelines > 1:
-        flow[position, np.roll(position, -1, axis=0)] += ring_factor(given.candidate.pipelines) * given.gradients
+        flow[position, np.roll(position, -1, axis=0)] += replica_flow(given)
     return flow
 
 

@@ -23,6 +23,7 @@ J. N. Hooker and G. Ottosson, Logic-based Benders decomposition, Mathematical Pr
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
@@ -33,7 +34,7 @@ from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.methods.baselines.hethub import arranged, considered
 from taut.solver.methods.baselines.trials import quickest
 from taut.solver.methods.outcome import Outcome
-from taut.solver.methods.quadratic_placement import anneal_from, place_quadratic
+from taut.solver.methods.quadratic_placement import SolvedAssignment, anneal_from, assign, place_quadratic
 from taut.solver.methods.strategy_choice import (
     Backend,
     Choice,
@@ -52,6 +53,8 @@ PROGRAM_SHARE = 0.6
 """Of the time left, for one choice of a strategy; the rest is for its placement and for further rounds."""
 PLACING_SHARE, MOST_PLACING = 0.1, 5.0
 """Share of the time left, and most seconds, for the quadratic assignment of one candidate."""
+LAST_PLACING = 1.0
+"""Most seconds for the assignment of the best plan, where nothing is left to be found but its bound."""
 
 
 def by_program(
@@ -75,6 +78,7 @@ class _Rounds:
         self._loop = BestFirst(self, replace(limits, work_limit=None), progress)
         self._stop, self._best = self._loop.stop, Best(problem)
         self._proven, self._solver, self._is_done = math.inf, "", False
+        self._assignment: SolvedAssignment | None = None
 
     def run(self, name: str) -> Outcome:
         """Rounds until a limit, or until nothing better is left."""
@@ -140,8 +144,10 @@ class _Rounds:
         """Offer the placements of a strategy, (2)."""
         given, best = placement_problem(self._problem, strategy), self._best
         bound = CandidateBound(candidate=strategy.candidate, lower_bound=choice.seconds, source=Source.PARTITION)
-        start = best_start(given, choice.patterns)
+        start, before = best_start(given, choice.patterns), best.seconds
         best.offer(bound, given, start)
+        if best.seconds < before:
+            self._assignment = None
         if best.seconds - choice.seconds <= self._limits.gap * best.seconds or self._stop():
             return
         seconds = min(PLACING_SHARE * self._stop.left, MOST_PLACING)
@@ -149,8 +155,10 @@ class _Rounds:
         if found is None:
             best.offer(bound, given, anneal_from(given, [start], self._limits, self._stop))
             return
-        best.offer(bound, given, FoundPlacement(seconds=found.seconds, positions=given.slots[found.slots]))
+        best.offer(bound, given, FoundPlacement(seconds=found.seconds, positions=given.slots[found.assignment.slots]))
         best.offer(bound, given, found.placed)
+        if best.seconds < before:
+            self._assignment = found.assignment
 
     def _outcome(self, name: str, candidates: int) -> Outcome:
         """What was found; before the first choice the bound is that of the pool."""
@@ -163,4 +171,13 @@ class _Rounds:
             candidates=candidates,
             solver=self._solver,
             wall_s=self._stop.seconds,
+            figures=self._figures(),
         )
+
+    def _figures(self) -> dict[str, Any]:
+        """The quadratic assignment of the best plan, posed now where its placement was met without one."""
+        plan, found = self._best.incumbent, self._assignment
+        if plan is not None and found is None:
+            given = placement_problem(self._problem, plan.strategy)
+            found = assign(given, self._limits, min(PLACING_SHARE * max(self._stop.left, 0.0), LAST_PLACING))
+        return {} if found is None else {"assignment": found.figures}

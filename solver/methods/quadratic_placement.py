@@ -3,6 +3,7 @@ Placement of a strategy as a quadratic assignment, and annealing by the step tim
 
 (1) The strategy's blocks and slots become a problem of Koopmans and Beckmann
     (``taut.formulations.assignment.placement_qap``), whose permutation and bound come from ``taut.solver.qap``.
+    Chains and rings of blocks have a bound of their own (``taut.solver.qap.node_content``), with which that begins.
 (2) Where its tables are small enough CP-SAT solves a model of its own with that permutation as a hint and that bound,
     (4) to (7).
 (3) The quadratic cost is a sum where the step time has maxima, so its optimum is only a start: annealing goes on from
@@ -37,19 +38,21 @@ Rounding down keeps CP-SAT's bound valid after it is scaled back.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import combinations
+from typing import Any, NamedTuple
 
 import numpy as np
 from ortools.sat.python import cp_model
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.assignment.assignment import QuadraticAssignment
-from taut.formulations.assignment.placement_qap import placement_assignment
+from taut.formulations.assignment.placement_qap import hop_flow, placement_assignment, replica_flow
 from taut.formulations.placement import PlacementProblem
 from taut.solver.branch_and_bound.stop import Stopping, interrupt_requested, never
 from taut.solver.cp_sat import run
 from taut.solver.placement.annealing.anneal import anneal_restarts, best_start
 from taut.solver.placement.result import FoundPlacement
+from taut.solver.qap.node_content import ChainsAndRings, content_bound
 from taut.solver.qap.quadratic import place
 from taut.solver.result import Limits, relative_gap
 
@@ -144,30 +147,79 @@ MOST_POSITIONS = 256
 """Positions up to which the assignment is posed: searches of two matrices with more take longer than annealing."""
 SHARE = 0.5
 """Of the seconds for the quadratic assignment, those for ``taut.solver.qap``; the rest is CP-SAT's."""
+MOST_CUTS = 2
+"""Between segments of stages in (1): more of them are too many permutations for long pipelines."""
+SEARCHED = "annealing and tabu search"
+CP_SAT = "cp-sat of OR-Tools"
+CONTENTS = "contents of nodes, with glop of OR-Tools"
+"""Who found a permutation or proved a bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuadraticPlacement:
+class SolvedAssignment:
     """
-    A placement by (1) to (3), with the figures of its quadratic assignment.
+    The quadratic assignment of a strategy by (1) and (2).
 
     ``slots`` is the slot of every position in the best permutation; ``cost`` and ``lower_bound`` are of the quadratic
-    objective; ``seconds`` is the step time of that permutation, infinite where it breaks a rule; ``placed`` is the
-    best placement by the step time; ``solver`` says who found the permutation.
+    objective; ``permutation_by`` says who found the permutation, ``bound_by`` who proved the bound.
     """
 
     problem: QuadraticAssignment
     slots: Ints
     cost: float
     lower_bound: float
-    seconds: float
-    placed: FoundPlacement
-    solver: str
+    permutation_by: str
+    bound_by: str
 
     @property
     def gap(self) -> float | None:
         """Relative gap of the quadratic objective."""
         return relative_gap(self.cost, self.lower_bound)
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """What a document says of the assignment: objective and bound in seconds of all transfers one by one."""
+        return {
+            "positions": self.problem.size,
+            "objective": self.cost,
+            "lower_bound": self.lower_bound if np.isfinite(self.lower_bound) else None,
+            "gap": self.gap,
+            "permutation_by": self.permutation_by,
+            "bound_by": self.bound_by,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuadraticPlacement:
+    """
+    A placement by (1) to (3), with its quadratic assignment.
+
+    ``seconds`` is the step time of the assignment's permutation, infinite where it breaks a rule; ``placed`` is the
+    best placement by the step time.
+    """
+
+    assignment: SolvedAssignment
+    seconds: float
+    placed: FoundPlacement
+
+
+def chains_and_rings(given: PlacementProblem) -> ChainsAndRings:
+    """The flow of a strategy's assignment by stage."""
+    return ChainsAndRings(given.candidate.pipelines, hop_flow(given), replica_flow(given))
+
+
+def segmented_start(given: PlacementProblem, assignment: QuadraticAssignment) -> Ints:
+    """
+    The cheapest of simple permutations (n,): slots in order take segments of the stages one after the other.
+
+    Of a segment they take chain by chain. One segment keeps chains together, a segment of one stage its ring.
+    """
+    pp, dp = given.candidate.pp, given.candidate.pipelines
+    stage, chain = np.tile(np.arange(pp), dp), np.repeat(np.arange(dp), pp)
+    cuts = [each for count in range(MOST_CUTS + 1) for each in combinations(range(1, pp), count)]
+    segments = [np.searchsorted(np.array(each, dtype=int), stage, side="right") for each in cuts]
+    orders = [np.lexsort((stage, chain, segment)) for segment in [*segments, stage]]
+    return min((np.argsort(order) for order in orders), key=assignment.cost)
 
 
 def anneal_from(
@@ -178,6 +230,41 @@ def anneal_from(
         anneal_restarts(given, start, seed=limits.seed, workers=limits.workers, stopping=stopping) for start in starts
     ]
     return min(runs, key=lambda run: run.seconds)
+
+
+def assign(given: PlacementProblem, limits: Limits, seconds: float) -> SolvedAssignment | None:
+    """
+    Solve the quadratic assignment of a strategy, or None where there are too many positions, or only one.
+
+    ``given``: the strategy to place; ``seconds``: of the search and of CP-SAT together.
+    """
+    if not 1 < len(given.slots) <= MOST_POSITIONS:
+        return None
+    problem, sites = placement_assignment(given), given.slots[:, 0]
+    contents = content_bound(chains_and_rings(given), problem.distance, sites), CONTENTS
+    start = segmented_start(given, problem)
+    found = place(problem, seed=limits.seed, time_limit=SHARE * seconds, bound=contents, start=start)
+    slots, bound, permutation_by, bound_by = (
+        np.array(found.permutation),
+        found.lower_bound,
+        SEARCHED,
+        found.bound_source,
+    )
+    if found.status != "optimal" and rows_of(problem, sites) <= MOST_ROWS:
+        left = max((1 - SHARE) * seconds, 0.1)
+        answer = solve_placement(problem, sites, slots, bound=max(bound, 0.0), time_limit=left, seed=limits.seed)
+        if answer.lower_bound > bound:
+            bound, bound_by = answer.lower_bound, CP_SAT
+        if problem.cost(answer.slots) < problem.cost(slots):
+            slots, permutation_by = answer.slots, CP_SAT
+    return SolvedAssignment(
+        problem=problem,
+        slots=slots,
+        cost=problem.cost(slots),
+        lower_bound=bound,
+        permutation_by=permutation_by,
+        bound_by=bound_by,
+    )
 
 
 def place_quadratic(
@@ -195,28 +282,13 @@ def place_quadratic(
     quadratic assignment; annealing takes its own; ``known``: further placements that annealing starts from;
     ``stopping``: ends annealing early once it is true.
     """
-    if not 1 < len(given.slots) <= MOST_POSITIONS:
+    assignment = assign(given, limits, seconds)
+    if assignment is None:
         return None
-    assignment, start = placement_assignment(given), best_start(given, patterns)
-    found = place(assignment, seed=limits.seed, time_limit=SHARE * seconds)
-    slots, bound, solver = np.array(found.permutation), found.lower_bound, f"qap ({found.bound_source})"
-    sites = given.slots[:, 0]
-    if found.status != "optimal" and rows_of(assignment, sites) <= MOST_ROWS:
-        left = max((1 - SHARE) * seconds, 0.1)
-        answer = solve_placement(assignment, sites, slots, bound=max(bound, 0.0), time_limit=left, seed=limits.seed)
-        bound = max(bound, answer.lower_bound)
-        if assignment.cost(answer.slots) < assignment.cost(slots):
-            slots, solver = answer.slots, "cp-sat"
-    positions = given.slots[slots]
+    start, positions = best_start(given, patterns), given.slots[assignment.slots]
     allowed = not given.violations(positions)
     priced = FoundPlacement(seconds=given.cost(positions) if allowed else np.inf, positions=positions)
     starts = [start, *known, priced] if allowed else [start, *known]
     return QuadraticPlacement(
-        problem=assignment,
-        slots=slots,
-        cost=assignment.cost(slots),
-        lower_bound=bound,
-        seconds=priced.seconds,
-        placed=anneal_from(given, starts, limits, stopping),
-        solver=solver,
+        assignment=assignment, seconds=priced.seconds, placed=anneal_from(given, starts, limits, stopping)
     )

@@ -64,7 +64,7 @@ class AssignmentResult:
         Location of every item, counted from zero.
     bound_source
         ``"enumeration"``, ``"gilmore-lawler"``, ``"convex-quadratic"``, ``"hahn-grant"``, ``"branch-and-bound"``,
-        ``"forest-flow"``, ``"none"``, or ``"cp-sat (claimed)"`` if only CP-SAT says so.
+        ``"forest-flow"``, ``"none"``, that of ``bound``, or ``"cp-sat (claimed)"`` if only CP-SAT says so.
     wall_s
         Seconds that all of it took.
     """
@@ -79,7 +79,13 @@ class AssignmentResult:
 
 
 def place(
-    problem: QuadraticAssignment, *, seed: int = 0, time_limit: float = 10.0, progress: Listener | None = None
+    problem: QuadraticAssignment,
+    *,
+    seed: int = 0,
+    time_limit: float = 10.0,
+    progress: Listener | None = None,
+    bound: tuple[float, str] = (-math.inf, "none"),
+    start: Ints | None = None,
 ) -> AssignmentResult:
     """
     Find a cheap permutation, and bound how much cheaper any other can be.
@@ -90,13 +96,15 @@ def place(
     ``problem``: flow and distance (n, n); ``seed``: not negative. One seed gives one order of work; the time decides
     how much of it is done; ``time_limit``: seconds, the bound included, from when the compiled loops are loaded. One
     call of each kernel, below a second, is made in any case; ``progress``: called between kernel calls with the elapsed
-    seconds, the best objective, the lower bound and its source. Returns the best permutation found and the bound.
+    seconds, the best objective, the lower bound and its source; ``bound``: a lower bound that is known from elsewhere,
+    with its source; ``start``: a permutation (n,) to begin with; every item at the location of its number without it.
+    Returns the best permutation found and the bound.
     Raises ``FormulationError`` if the time limit is negative or not a number.
     """
     limit = _seconds(time_limit)
     _load()
     begin = perf_counter()
-    proof = PrimalDual(lower_bound=-math.inf, source="none", best=np.arange(problem.size))
+    proof = PrimalDual(lower_bound=bound[0], source=bound[1], best=np.arange(problem.size) if start is None else start)
     end = begin + limit
     with interrupt_requested() as asked:
         for known in _proofs(problem, proof, seed, end):
@@ -145,7 +153,8 @@ def _proofs(problem: QuadraticAssignment, proof: PrimalDual, seed: int, end: flo
         return
     for stage in (_bound, _search, _prove):
         for known in stage(problem, proof, seed, end):
-            proof = known
+            weaker = known.lower_bound < proof.lower_bound
+            proof = replace(proof, best=known.best) if weaker else known
             yield proof
         if _complete(problem, proof):
             return

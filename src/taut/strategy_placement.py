@@ -46,8 +46,8 @@ class StrategyPlacement:
         The quadratic assignment: bytes of a step between blocks, seconds per byte between slots.
     objective, lower_bound, gap
         Of the quadratic objective, in seconds.
-    solver
-        Who found the permutation.
+    solver, bound_by
+        Who found the permutation, and who proved the bound.
     permutation
         Slot of every block (replica by replica, stage by stage), from 0.
     step_s
@@ -68,6 +68,7 @@ class StrategyPlacement:
     lower_bound: float
     gap: float | None
     solver: str
+    bound_by: str
     permutation: tuple[int, ...]
     step_s: float
     annealed_s: float
@@ -92,6 +93,7 @@ class StrategyPlacement:
             "lower_bound": self.lower_bound,
             "gap": self.gap,
             "source": self.solver,
+            "bound_by": self.bound_by,
             "status": self.status,
             "permutation": list(self.permutation),
             "step_time_s": self.step_s if math.isfinite(self.step_s) else None,
@@ -163,12 +165,13 @@ def _result(
     candidate = given.candidate
     return StrategyPlacement(
         strategy=given.strategy,
-        instance=found.problem,
-        objective=found.cost,
-        lower_bound=found.lower_bound,
-        gap=found.gap,
-        solver=found.solver,
-        permutation=tuple(found.slots.tolist()),
+        instance=found.assignment.problem,
+        objective=found.assignment.cost,
+        lower_bound=found.assignment.lower_bound,
+        gap=found.assignment.gap,
+        solver=found.assignment.permutation_by,
+        bound_by=found.assignment.bound_by,
+        permutation=tuple(found.assignment.slots.tolist()),
         step_s=found.seconds,
         annealed_s=given.cost(found.placed.positions),
         devices=given.devices(found.placed.positions),

@@ -85,7 +85,8 @@ def _words(found: "StrategyPlacement") -> str:
         [
             f"{found.instance.name}: {found.strategy.candidate}, {count} blocks on {count} slots",
             f"quadratic assignment: objective {found.objective:.6g} s of transfers one after the other, "
-            f"lower bound {found.lower_bound:.6g} s, gap {percent(found.gap)}, {found.status} ({found.solver})",
+            f"lower bound {found.lower_bound:.6g} s, gap {percent(found.gap)}, {found.status}",
+            f"permutation by {found.solver}, bound by {found.bound_by}",
             f"step time: {before}the permutation {found.step_s:.6g} s, annealed {found.annealed_s:.6g} s; "
             f"no placement beats {bound}",
             f"permutation {' '.join(map(str, found.permutation))}",

@@ -275,7 +275,11 @@ def _method(plan: "PlanDocument") -> list[str]:
         count, every = method.get("candidates"), len(plan.certificate.candidates)
         known_to_it = "no plan" if count == every else f"none of the {count} candidates that it knows"
         claimed = f"by itself it claims that {known_to_it} is faster than {_seconds(own)}{distance}"
-    lines = [f"method      {method['name']}{f' ({by})' if by else ''}; {claimed}", *_simulated(method)]
+    lines = [
+        f"method      {method['name']}{f' ({by})' if by else ''}; {claimed}",
+        *_simulated(method),
+        *_assignment(method),
+    ]
     objective = plan.certificate.objective_s
     if best is not None and best < objective * (1 - 1e-9):
         lines.append(f"            the search found a plan of {best:.6g} s, {percent(1 - best / objective)} less")
@@ -290,6 +294,21 @@ def _simulated(method: dict[str, Any]) -> list[str]:
     count, bound, gap = method.get("candidates"), _figure(found.get("lower_bound_s")), _figure(found.get("gap"))
     known = "" if bound is None else f"; no plan of the space simulates faster than {bound:.6g} s, gap {percent(gap)}"
     return [f"            simulated {step:.6g} s, the least of {count} plans{known}"]
+
+
+def _assignment(method: dict[str, Any]) -> list[str]:
+    """The placement as a quadratic assignment: objective, bound and gap, and who solved which part."""
+    found = method.get("assignment")
+    if not isinstance(found, dict) or (objective := _figure(found.get("objective"))) is None:
+        return []
+    bound = _figure(found.get("lower_bound"))
+    proven = (
+        "no lower bound" if bound is None else f"lower bound {bound:.6g} s, gap {percent(_figure(found.get('gap')))}"
+    )
+    return [
+        f"            quadratic assignment of {found.get('positions')} positions: {objective:.6g} s, {proven}",
+        f"            permutation by {found.get('permutation_by')}, bound by {found.get('bound_by')}",
+    ]
 
 
 def _figure(value: object) -> float | None:

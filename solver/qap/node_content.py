@@ -1,0 +1,156 @@
+r"""
+Lower bound on the quadratic assignment of a strategy's chains and rings on nodes of several slots.
+
+Sets
+    Stages x of every chain, dp chains; nodes k, each with room for :math:`c_k` positions; two slots of one node are at
+    distance :math:`e`, or more, and slots of node k at :math:`e + \delta_k`, or more, from those of other nodes.
+
+Data
+    Hops :math:`a_x` between stages x and x + 1, both ways; rings :math:`g_x` of the dp positions of stage x.
+
+Variables
+    The content n of a node: how many positions of every stage it has. Chains and rings leave it at a cost of at least
+
+    .. math:: h(n) = \sum_x a_x |n_x - n_{x+1}| + \sum_x g_x [0 < n_x < dp], \tag{1}
+
+    half of the flow across its border: a chain that goes on inside crosses no border, and a ring that is neither whole
+    nor absent crosses it twice.
+
+With F the sum of all flow, every permutation costs at least
+
+.. math:: e F + \min \sum_k \delta_k h(n_k), \quad \sum_k n_{kx} = dp, \quad \sum_x n_{kx} = c_k. \tag{2}
+
+The minimum over convex combinations of contents is a linear program with one column a content and class of nodes of
+equal :math:`c` and :math:`\delta`. Its dual bounds (2) for any prices y of stages:
+
+.. math:: \sum_x dp \, y_x + \sum_k \min_n \left( \delta_k h(n) - \sum_x y_x n_x \right). \tag{3}
+
+The inner minimum is a shortest path over stages with the positions of the last stage and of all stages so far as state,
+so column generation needs no list of contents, and every round has a valid bound (3).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.formulations.compiled import jit
+from taut.solver.linear_program import LinearProgram, linear_program
+
+ROUNDS = 200
+"""Of column generation; some twenty are needed."""
+ENOUGH = 1e-6
+"""Relative distance of (3) from the linear program at which more columns change no digit that is shown."""
+DEAR = 1e3
+"""Cost of a row that no content covers, in the largest flow across a border."""
+ROUNDED = 1e-9
+"""Relative error of the sums of floats, which is taken off the bound."""
+
+
+class ChainsAndRings(NamedTuple):
+    """Flow of ``chains`` replicas: ``hops`` (pp - 1,) there and back each, ``rings`` (pp,) from one to the next."""
+
+    chains: int
+    hops: Floats
+    rings: Floats
+
+    @property
+    def total(self) -> float:
+        """All flow, F."""
+        rings = self.rings.sum() if self.chains > 1 else 0.0
+        return float(self.chains * (2.0 * self.hops.sum() + rings))
+
+
+def content_bound(flow: ChainsAndRings, distance: Floats, node_of: Ints) -> float:
+    """
+    The bound (2), in the unit of flow times distance.
+
+    ``distance``: from every slot to every other (n, n), zero on the diagonal; ``node_of``: node of every slot (n,).
+    """
+    inside, classes = node_classes(distance, node_of)
+    rooms, deltas, counts = (np.array(column) for column in zip(*classes, strict=True))
+    return inside * flow.total + _least_cut(flow, rooms.astype(np.int64), deltas.astype(float), counts.astype(float))
+
+
+def node_classes(distance: Floats, node_of: Ints) -> tuple[float, list[tuple[int, float, int]]]:
+    """The least distance inside a node, e, and (room, delta, how many) of every class of nodes."""
+    nodes, room = np.unique(node_of, return_counts=True)
+    same = node_of[:, None] == node_of[None, :]
+    apart = np.where(same, np.inf, np.minimum(distance, distance.T)).min(axis=1)
+    away = np.array([apart[node_of == node].min() for node in nodes])
+    within = np.where(same & ~np.eye(len(node_of), dtype=bool), distance, np.inf).min()
+    inside = float(min(within, away.min()))
+    found: dict[tuple[int, float], int] = {}
+    for slots, far in zip(room.tolist(), (away - inside).tolist(), strict=True):
+        key = (slots, 0.0 if not np.isfinite(far) else far)
+        found[key] = found.get(key, 0) + 1
+    return inside, [(slots, far, count) for (slots, far), count in found.items()]
+
+
+def _least_cut(flow: ChainsAndRings, rooms: Ints, deltas: Floats, counts: Floats) -> float:
+    """The sum of (2) by column generation, from below by (3)."""
+    stages, classes = len(flow.rings), len(rooms)
+    rings = flow.rings if flow.chains > 1 else np.zeros(stages)
+    unit = float((flow.hops.max(initial=0.0) + rings.max(initial=0.0)) * deltas.max(initial=0.0))
+    if unit <= 0.0:
+        return 0.0
+    need = np.append(np.full(stages, float(flow.chains)), counts)
+    program = linear_program("glop")
+    program.add_rows(np.zeros((len(need), 0)), need, need)
+    # What no content covers yet costs more than any content could save.
+    _add(program, np.full(len(need), DEAR), np.eye(len(need)))
+    _add(program, np.full(len(need), DEAR), -np.eye(len(need)))
+    prices, known, best = np.zeros(stages), set[tuple[int, ...]](), 0.0
+    for _ in range(ROUNDS):
+        value, added = flow.chains * float(prices.sum()), False
+        for each in range(classes):
+            share = deltas[each] / unit
+            content = _content(flow.hops * share, rings * share, prices, int(rooms[each]), flow.chains)
+            cost = share * _border(flow.hops, rings, content, flow.chains)
+            value += counts[each] * (cost - float(prices @ content))
+            if (key := (each, *content.tolist())) not in known:
+                known.add(key)
+                added = True
+                column = np.append(content.astype(float), np.arange(classes) == each)
+                _add(program, np.array([cost]), column[:, None])
+        best = max(best, value)
+        found = program.solve() if added else None
+        if found is None or found.value - best <= ENOUGH * abs(found.value):
+            break
+        prices = found.duals[:stages]
+    return best * unit * (1 - ROUNDED)
+
+
+def _add(program: LinearProgram, costs: Floats, columns: Floats) -> None:
+    """Add columns of any amount from 0 on."""
+    program.add_columns(costs, np.zeros(len(costs)), np.full(len(costs), np.inf), columns)
+
+
+def _border(hops: Floats, rings: Floats, content: Ints, chains: int) -> float:
+    """Half of the flow across the border of a content, (1)."""
+    split = (content > 0) & (content < chains)
+    return float(hops @ np.abs(np.diff(content)) + rings @ split)
+
+
+@jit
+def _content(hops: Floats, rings: Floats, prices: Floats, room: int, chains: int) -> Ints:
+    """The content of so much room that minimises (1) less the prices, by the shortest path of (3)."""
+    stages, most = len(rings), min(room, chains)
+    least = np.full((stages, most + 1, room + 1), np.inf)
+    before = np.zeros((stages, most + 1, room + 1), dtype=np.int64)
+    for n in range(most + 1):
+        least[0, n, n] = (rings[0] if 0 < n < chains else 0.0) - prices[0] * n
+    for x in range(1, stages):
+        for n in range(most + 1):
+            own = (rings[x] if 0 < n < chains else 0.0) - prices[x] * n
+            for total in range(n, room + 1):
+                for last in range(most + 1):
+                    value = least[x - 1, last, total - n] + hops[x - 1] * abs(n - last) + own
+                    if value < least[x, n, total]:
+                        least[x, n, total], before[x, n, total] = value, last
+    content, total = np.zeros(stages, dtype=np.int64), room
+    n = int(np.argmin(least[stages - 1, :, room]))
+    for x in range(stages - 1, -1, -1):
+        content[x] = n
+        n, total = before[x, n, total], total - n
+    return content
