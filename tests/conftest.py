@@ -1,4 +1,4 @@
-"""Random tests have no deadline: the first call of a compiled loop takes seconds. PyTorch can be put on one thread."""
+"""Random tests have no deadline, as the first call of a compiled loop takes seconds; the longest tests are first."""
 
 import gc
 from collections.abc import Iterator
@@ -12,6 +12,15 @@ settings.load_profile("compiled")
 
 # Imported modules and collected tests stay to the end: garbage among them costs a third of the time of collecting.
 gc.disable()
+
+
+LONGEST = {"test_docs.py", "test_notebook.py"}
+"""Tests of which one takes as long as a hundred others."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run pages and notebooks first: short tests are left at the end, so that no core waits for a long one."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 def pytest_collection_finish() -> None:

@@ -1,16 +1,22 @@
 """The notebooks: run from top to bottom, stored with their outputs and pictures, and small."""
 
 import ast
+from importlib import import_module
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
+import taut
+
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 IMPORTS = {"json", "matplotlib.pyplot", "pathlib", "tempfile"}
 MOST_LINES = 5
+
+PAPERS = {"amp", "hethub", "pipette", "vtrain"}
+"""Notebooks of reproductions, whose tables the tests of ``taut.papers`` make in every run."""
 
 by_name = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
@@ -54,8 +60,22 @@ def test_notebook_leaves_the_work_to_the_library(path: Path) -> None:
             assert (part.end_lineno or part.lineno) - part.lineno < MOST_LINES
 
 
-@pytest.mark.proof
 @by_name
+def test_notebook_names_what_there_is(path: Path) -> None:
+    """All that a notebook imports is there, and so is all that it takes from ``taut``."""
+    source = "\n".join(cell.source for cell in read(path).cells if cell.cell_type == "code")
+    for part in ast.walk(ast.parse(source)):
+        if isinstance(part, ast.ImportFrom):
+            assert all(hasattr(import_module(str(part.module)), name.name) for name in part.names)
+        if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "taut":
+            assert hasattr(taut, part.attr)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=getattr(pytest.mark, "long" if path.stem in PAPERS else "proof")) for path in NOTEBOOKS],
+    ids=lambda path: path.stem,
+)
 def test_notebook_runs(path: Path, tmp_path: Path) -> None:
     """Every cell, and so every claim that is asserted in one, holds; no file beside the notebook is needed."""
     notebook = read(path)

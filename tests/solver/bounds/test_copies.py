@@ -37,10 +37,10 @@ def several_copies(seed: int, tp: int = 1) -> PlanningProblem:
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("first", range(0, 120, 20))
-def test_no_bound_of_copies_is_above_the_optimum(first: int) -> None:
+@pytest.mark.parametrize("block", blocks(6, first=2))
+def test_no_bound_of_copies_is_above_the_optimum(block: int) -> None:
     """Of twenty random problems the bound of the first candidate with copies is no larger than its best placement."""
-    for seed in range(first, first + 20):
+    for seed in range(20 * block, 20 * block + 20):
         given = several_copies(seed)
         for candidate in [choice for choice in given.candidates if choice.dp_shard][:1]:
             best = enumerate_candidate(given, candidate).seconds
@@ -74,10 +74,10 @@ def stages_with_shards(seed: int) -> PlanningProblem:
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("first", range(0, 120, 20))
-def test_no_bound_of_sharded_stages_is_above_the_optimum(first: int) -> None:
+@pytest.mark.parametrize("block", blocks(6, first=2))
+def test_no_bound_of_sharded_stages_is_above_the_optimum(block: int) -> None:
     """Of twenty random problems the bounds of a candidate with stages and shards are below its best placement."""
-    for seed in range(first, first + 20):
+    for seed in range(20 * block, 20 * block + 20):
         given = stages_with_shards(seed)
         several = [choice for choice in given.candidates if choice.pp > 1 and has_cases(given, choice)]
         several.sort(key=lambda choice: not choice.dp_shard)
@@ -119,7 +119,9 @@ def test_no_placement_has_quicker_rings_of_copies_than_the_least_case(block: int
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("seed", [128, 209, 304, 358, 376, 377, 394])
+@pytest.mark.parametrize(
+    "seed", [209, 394, *(pytest.param(seed, marks=pytest.mark.long) for seed in (128, 304, 358, 376, 377))]
+)
 def test_no_bound_of_an_order_with_copies_is_above_the_optimum(seed: int) -> None:
     """Where the rings of copies take more together than each asks for alone, on eight devices."""
     given = orders_with_copies(seed)

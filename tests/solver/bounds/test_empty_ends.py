@@ -34,11 +34,11 @@ def with_empty_ends(seed: int) -> PlanningProblem:
     return all_context_kinds(given, seed)
 
 
-@pytest.mark.parametrize("block", blocks(10))
+@pytest.mark.parametrize("block", blocks(20))
 def test_no_bound_with_empty_ends_is_above_the_optimum(block: int) -> None:
-    """A thousand candidates, a hundred a block: every schedule, context ranks in some, every ZeRO stage."""
+    """A thousand candidates, fifty a block: every schedule, context ranks in some, every ZeRO stage."""
     checked, empty, seed = 0, 0, 10_000 * block
-    while checked < 100:
+    while checked < 50:
         given = with_empty_ends(seed)
         if given.cluster.num_devices <= MOST_DEVICES:
             chosen = [each for each in given.candidates if each.empty_ends]

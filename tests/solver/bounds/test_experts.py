@@ -21,11 +21,11 @@ def with_experts(seed: int) -> PlanningProblem:
     return replace(given, space=space, latency_model="step", overlap_grad_reduce=seed % 4 == 0)
 
 
-@pytest.mark.parametrize("block", blocks(10))
+@pytest.mark.parametrize("block", blocks(20))
 def test_no_bound_with_experts_is_above_the_optimum(block: int) -> None:
-    """A thousand candidates, a hundred a block, infeasible ones included."""
+    """A thousand candidates, fifty a block, infeasible ones included."""
     checked, seed = 0, 10_000 * block
-    while checked < 100:
+    while checked < 50:
         given = with_experts(seed)
         checked += given.model.has_experts and len(check_candidates(given, given.candidates, seed, 4))
         seed += 1

@@ -33,11 +33,11 @@ def offloaded(seed: int) -> PlanningProblem:
     return with_offload(seed, replace(given, space=space, overlap_grad_reduce=seed % 4 == 0))
 
 
-@pytest.mark.parametrize("block", blocks(6))
+@pytest.mark.parametrize("block", blocks(12))
 def test_no_bound_with_states_on_hosts_is_above_the_optimum(block: int) -> None:
-    """Six hundred candidates, a hundred a block, infeasible ones included."""
+    """Six hundred candidates, fifty a block, infeasible ones included."""
     checked, seed = 0, 10_000 * block
-    while checked < 100:
+    while checked < 50:
         given = offloaded(seed)
         checked += len(check_candidates(given, given.candidates, seed, 4))
         seed += 1
@@ -89,11 +89,11 @@ def test_searches_choose_the_share(block: int) -> None:
     assert chosen
 
 
-@pytest.mark.parametrize("block", blocks(12))
+@pytest.mark.parametrize("block", blocks(20))
 def test_searches_enclose_the_optimum_with_and_without_states_on_hosts(block: int) -> None:
     """The enumerated optimum lies between bound and plan, infinite where none is found, and the certificate holds."""
     ended = []
-    for seed in range(8 * block, 8 * (block + 1)):
+    for seed in range(5 * block, 5 * (block + 1)):
         away = offloaded(seed)
         plain = replace(away, memory=away.memory.model_copy(update={"optimizer_offload_fraction": 0.0}))
         for given in (away, plain):

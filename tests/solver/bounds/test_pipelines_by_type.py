@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from taut.solver.bounds.pipelines_by_type import _least
+from tests.support.blocks import blocks
 from tests.support.ladder import check_candidates
 from tests.support.uneven import uneven_candidates, uneven_problem
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", blocks(10, first=2))
 def test_no_bound_on_uneven_batches_is_above_the_optimum(block: int) -> None:
     """Five hundred candidates, fifty a block: two types and three, one stage and several, infeasible ones too."""
     checked, three, staged, seed = 0, 0, 0, 50_000 * block

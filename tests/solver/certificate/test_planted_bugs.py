@@ -1,6 +1,8 @@
 """Bugs planted in what search and check share: nearly every false certificate is refused."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -113,6 +115,12 @@ def alike_nodes(count: int) -> list[PlanningProblem]:
     return found
 
 
+@cache
+def known(problems: Callable[..., list[PlanningProblem]], count: int, **options: bool) -> list[Instance]:
+    """The first problems with their truth, which is enumerated once for all bugs."""
+    return [Instance(each) for each in problems(count, **options)]
+
+
 @pytest.fixture(scope="module")
 def small() -> list[Instance]:
     """Ten small problems with their truth, so that each of the bugs makes a certificate false."""
@@ -127,15 +135,20 @@ def test_a_planted_bug_is_refused(bug: str, small: list[Instance]) -> None:
     assert found.refused == found.false
 
 
-@pytest.mark.parametrize("bug", ["gathers hidden altogether", "gathers of bounds doubled"])
-def test_a_planted_bug_of_gathers_is_refused(bug: str, small: list[Instance]) -> None:
-    """The same where weights and gradients are sharded in every candidate with replicas."""
+@pytest.fixture(scope="module")
+def gathered(small: list[Instance]) -> list[Instance]:
+    """The same problems with weights and gradients sharded in every candidate with replicas."""
     spaces = [each.problem.space.model_copy(update={"zero": [2, 3]}) for each in small]
-    given = [
+    return [
         Instance(replace(each.problem, space=space, latency_model="step"))
         for each, space in zip(small, spaces, strict=True)
     ]
-    found = tally(bug, given)
+
+
+@pytest.mark.parametrize("bug", ["gathers hidden altogether", "gathers of bounds doubled"])
+def test_a_planted_bug_of_gathers_is_refused(bug: str, gathered: list[Instance]) -> None:
+    """The same where gathers show."""
+    found = tally(bug, gathered)
     assert found.false > 0
     assert found.refused == found.false
 
@@ -159,21 +172,21 @@ def test_a_planted_bug_of_copies_is_refused(bug: str) -> None:
 )
 def test_a_planted_bug_of_two_classes_is_refused(bug: str) -> None:
     """The same on two types of device with slow links between, in two stages or more."""
-    found = tally(bug, [Instance(each) for each in two_classes(10)])
+    found = tally(bug, known(two_classes, 10))
     assert found.false > 0
     assert found.refused == found.false
 
 
 def test_a_planted_bug_of_filled_nodes_is_refused() -> None:
     """The same on two nodes of two devices, where stage 0 fills one of them or is on both."""
-    found = tally("ten more hops where stage 0 fills its nodes", [Instance(each) for each in filled_nodes(12)])
+    found = tally("ten more hops where stage 0 fills its nodes", known(filled_nodes, 12))
     assert found.false > 0
     assert found.refused == found.false
 
 
 def test_a_planted_bug_of_whole_hops_is_refused() -> None:
     """The same on two alike nodes of two devices, where replicas of a stage leave their nodes together."""
-    found = tally("hops between alike nodes ten times as long", [Instance(each) for each in alike_nodes(12)])
+    found = tally("hops between alike nodes ten times as long", known(alike_nodes, 12))
     assert found.false > 0
     assert found.refused == found.false
 
@@ -184,7 +197,7 @@ def test_a_planted_bug_of_whole_hops_is_refused() -> None:
 )
 def test_a_planted_bug_of_contexts_is_refused(bug: str) -> None:
     """The same where every block has two context ranks."""
-    found = tally(bug, [Instance(each) for each in two_contexts(6)])
+    found = tally(bug, known(two_contexts, 6))
     assert found.false > 0
     assert found.refused == found.false
 
@@ -192,7 +205,7 @@ def test_a_planted_bug_of_contexts_is_refused(bug: str) -> None:
 @pytest.mark.parametrize("bug", ["copies never summed", "cases of copies +30 %"])
 def test_a_planted_bug_of_copies_beside_expert_ranks_is_refused(bug: str) -> None:
     """The same where candidates with and without expert ranks have two replicas to a copy."""
-    found = tally(bug, [Instance(each) for each in sharded_experts(8, copies=True)])
+    found = tally(bug, known(sharded_experts, 8, copies=True))
     assert found.false > 0
     assert found.refused == found.false
 
@@ -203,7 +216,7 @@ def test_a_planted_bug_of_copies_beside_expert_ranks_is_refused(bug: str) -> Non
 )
 def test_a_planted_bug_of_sharded_experts_is_refused(bug: str) -> None:
     """The same where gradients are sharded everywhere, some weights as well, and experts over fewer devices."""
-    found = tally(bug, [Instance(each) for each in sharded_experts(16)])
+    found = tally(bug, known(sharded_experts, 16))
     assert found.false > 0
     assert found.refused == found.false
 

@@ -10,6 +10,7 @@ from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages, PartitionProblem
 from taut.solver.layer_division.divide import Passed, solve_partition
 from taut.solver.layer_division.memory_excess import least_excess
+from tests.support.blocks import blocks
 from tests.support.small import candidate, cluster, costs, model, problem
 
 pytestmark = pytest.mark.proof
@@ -107,7 +108,7 @@ def _feasible(
     return any(least <= n <= most for n in range(given.slow_groups, given.slow_groups + given.more_slow_groups + 1))
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", blocks(10, first=4))
 def test_partition_is_exact_on_random_instances(block: int) -> None:
     """Dynamic programming equals enumeration, infeasible instances included, and its choice attains its value."""
     for seed in range(block * 20, block * 20 + 20):
@@ -216,7 +217,7 @@ def _longest_wait(
     return float(max(waits))
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", blocks(10, first=4))
 def test_partition_that_waits_for_every_stage_is_exact(block: int) -> None:
     """With reductions of later stages, their overlap and the largest optimizer it equals enumeration as well."""
     for seed in range(block * 40, block * 40 + 40):

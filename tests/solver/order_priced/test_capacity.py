@@ -17,6 +17,7 @@ from taut.solver.order_priced.capacity import capacity_bound, is_lower_bound, is
 from taut.solver.order_priced.device_chain import DeviceChain
 from taut.solver.order_priced.master_rows import MasterRows, least_makespan
 from tests.solver.order_priced.test_bound import enumerable, random_orders
+from tests.support.blocks import blocks
 from tests.support.small import cluster, model, problem
 
 pytestmark = pytest.mark.proof
@@ -61,7 +62,7 @@ def excess(given: ChunkProblem, division: Division) -> float:
     return max(worst) + given.always - given.budget
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", blocks(10, first=3))
 def test_bounds_are_below_every_division(block: int) -> None:
     """Seconds, costs under random shares, and missing memory: none above the least over all divisions."""
     rng = np.random.default_rng(block)

@@ -20,6 +20,7 @@ from taut.solver.program.cbc import solve_cbc
 from taut.solver.program.checked import ProgramResult
 from taut.solver.program.cp_sat import solve_cpsat
 from taut.solver.result import Status
+from tests.support.blocks import blocks
 from tests.support.instances import random_problem
 
 pytestmark = pytest.mark.proof
@@ -96,7 +97,7 @@ def check_result(program: StrategyProgram, result: ProgramResult, best: float, s
 
 
 @pytest.mark.parametrize("share", MEMORY)
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", blocks(10, first=5))
 def test_backends_agree_with_the_fast_search_of_every_candidate(block: int, share: float) -> None:
     """CP-SAT and CBC prove the least partition over all candidates, or that none has room."""
     for seed, _, program in small_programs(SEEDS[block * 20 : block * 20 + 20], share):

@@ -18,12 +18,13 @@ from taut.solver.schedules.bound.certificate import complaints
 from taut.solver.schedules.improve.exact import Solved, solve
 from taut.solver.schedules.optimize import LargeNeighbourhood, load, optimize
 from tests.solver.schedules.bound.test_destructive_bound import REAL
+from tests.support.blocks import blocks
 from tests.support.schedule_pipelines import device_map, one_by_one, unlike
 
 pytestmark = pytest.mark.proof
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", blocks(12, first=6))
 def test_result_is_feasible_certified_and_at_the_optimum(seed: int) -> None:
     """Oracle: CP-SAT's optimum lies between bound and makespan, and four rounds reach it on pipelines this small."""
     draw = np.random.default_rng(500 + seed)

@@ -13,6 +13,7 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.solver.result import Limits
 from taut.solver.search.search import search
+from tests.support.blocks import blocks
 from tests.support.instances import random_problem
 
 pytestmark = pytest.mark.proof
@@ -44,7 +45,7 @@ def in_order(candidate: Candidate) -> list[Ints]:
     return [every.reshape(pp, dp, tp), every.reshape(dp, pp, tp).swapaxes(0, 1)]
 
 
-@pytest.mark.parametrize("block", range(2))
+@pytest.mark.parametrize("block", blocks(2))
 def test_no_plain_plan_is_faster(block: int) -> None:
     """Ten random jobs, five a block: data parallelism alone, FSDP, several copies and even pipelines are no faster."""
     checked, seed = 0, 100 * block

@@ -22,6 +22,7 @@ from taut.solver.certificate.write import plan_document
 from taut.solver.result import Limits, Status
 from taut.solver.search.search import search
 from taut.solver.search.uneven_plans import divide_batch
+from tests.support.blocks import blocks
 from tests.support.oracle import batches, enumerate_all, enumerate_candidate
 from tests.support.uneven import uneven_candidates, uneven_problem
 
@@ -91,7 +92,7 @@ def test_the_reference_evaluator_agrees() -> None:
     assert checked > 20
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", blocks(4))
 def test_searches_bracket_the_optimum(block: int) -> None:
     """Bound and plan enclose the enumerated optimum of all candidates, or both find nothing; certificates hold."""
     for given in problems(10_000 * (block + 1), 8, fixed=block % 2 == 0):

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from dataclasses import replace
+from functools import cache
 from io import StringIO
 from itertools import combinations
 from pathlib import Path
@@ -234,11 +235,16 @@ def test_points_say_what_holds_between_them(found: Frontier, whole: Frontier) ->
     assert max(gaps) <= found.widest_gap
 
 
+@cache
+def every_plan(seed: int) -> Frontier:
+    """The whole frontier of a random problem."""
+    return frontier_of(random_problem(seed), Limits(), points=None)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_frontiers_against_enumeration(seed: int) -> None:
     """On any kind of small problem the optimum by enumeration lies within the whole frontier, at any limit."""
-    asked = random_problem(seed)
-    frontier = frontier_of(asked, Limits(), points=None)
+    asked, frontier = random_problem(seed), every_plan(seed)
     assert monotone(frontier)
     # No plan stands at two limits, so the step time falls strictly where it is proven.
     for smaller, larger in zip(frontier.points, frontier.points[1:], strict=False):
@@ -259,8 +265,7 @@ def test_random_frontiers_against_enumeration(seed: int) -> None:
 @pytest.mark.parametrize("seed", [3, 4, 8, 32, 34])
 def test_curve_is_monotone_whatever_stops_the_searches(seed: int, work: int) -> None:
     """Searches that stop early give weaker figures, still monotone, valid and certified."""
-    asked = random_problem(seed)
-    full = frontier_of(asked, Limits(), points=None)
+    asked, full = random_problem(seed), every_plan(seed)
     given = [*(point.limit_gib for point in full.points), full.least_gib / 2]
     try:
         frontier = frontier_of(asked, Limits(work_limit=work), memory_limits=given)

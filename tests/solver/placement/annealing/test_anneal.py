@@ -17,6 +17,7 @@ from taut.solver.placement.annealing.anneal import anneal, best_start
 from taut.solver.placement.annealing.starts import starts
 from taut.solver.placement.result import FoundPlacement
 from tests.solver.bounds.test_sharding import eight_devices, sharded
+from tests.support.blocks import blocks
 from tests.support.expert_ranks import with_copies_of_states
 from tests.support.instances import random_problem
 from tests.support.oracle import enumerate_candidate
@@ -39,7 +40,7 @@ def random_placement(seed: int) -> tuple[PlacementProblem, Partition] | None:
     return placement_problem(given, Strategy(candidate=choice, division=found.division)), found
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", blocks(8, first=3))
 def test_annealed_seconds_are_the_evaluators(block: int) -> None:
     """Start and result cost what the evaluator says (optimizer and constant apart), and keep every rule."""
     for seed in range(block * 25, block * 25 + 25):
@@ -59,7 +60,7 @@ def test_annealed_seconds_are_the_evaluators(block: int) -> None:
             assert done.seconds == pytest.approx(wanted, rel=1e-12), seed
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", blocks(4))
 def test_annealed_seconds_are_the_evaluators_where_weights_are_sharded(block: int) -> None:
     """The same under ZeRO-2 and 3, with gathers that show, in one copy or several; or several copies of states."""
     checked = 0

@@ -108,11 +108,11 @@ def test_a_stage_that_spans_racks_is_as_slow_as_stated(block: int) -> None:
     assert met > 20
 
 
-@pytest.mark.parametrize("block", blocks(20))
+@pytest.mark.parametrize("block", blocks(40))
 def test_no_bound_of_a_case_is_above_its_optimum(block: int) -> None:
     """Longest path, ring, crossings and refined cases: at most the least over the placements of the case."""
     shares = []
-    for seed in range(20 * block, 20 * block + 20):
+    for seed in range(10 * block, 10 * block + 10):
         given = found(seed)
         if given is None:
             continue
