@@ -34,8 +34,7 @@ import numpy as np
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
-from taut.formulations.least_reduction import least_reduction
-from taut.formulations.least_traffic import seconds_of_best
+from taut.formulations.least_reduction import least_reduction, seconds_of_best
 from taut.formulations.mechanisms.offload import memory_key
 from taut.formulations.mechanisms.shards import optimizer_shards
 from taut.formulations.order_times import candidate_order

@@ -25,7 +25,7 @@ from typing import Protocol
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.formulations.device_classes import slowest_type
+from taut.formulations.candidate_partition import slowest_type
 from taut.formulations.links import Links
 from taut.formulations.partition import NO_CROSSING, Crossing
 from taut.formulations.problem import PlanningProblem

@@ -42,7 +42,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Flags, Floats
-from taut.formulations.device_classes import slowest_type
+from taut.formulations.candidate_partition import slowest_type
 from taut.formulations.gradient_reductions import tied_bytes
 from taut.formulations.links import Links
 from taut.formulations.mechanisms.shards import holders

@@ -28,7 +28,7 @@ import numpy as np
 
 from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE
-from taut.formulations.least_traffic import least_within
+from taut.formulations.least_reduction import least_within
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V, SPLIT
 from taut.formulations.sharding import NO_GATHERS, GatherRates, gather_slowdown, pass_seconds

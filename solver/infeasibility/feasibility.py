@@ -30,8 +30,7 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
-from taut.formulations.candidate_partition import partition_problem
-from taut.formulations.device_classes import slowest_type
+from taut.formulations.candidate_partition import partition_problem, slowest_type
 from taut.formulations.divisions import stated_ranges
 from taut.formulations.order_division import chunk_problem
 from taut.formulations.partition import PartitionProblem

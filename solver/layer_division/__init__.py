@@ -2,7 +2,6 @@
 Exact division of layers into stages, under memory and recompute, with what later stages wait for.
 
 Begin with ``divide``, which solves the problem of ``taut.formulations.partition``. ``labels`` is the one kernel, over
-graphs of states. ``divide`` and ``pairs`` bound two classes of device by single pipelines.
-``best_divisions`` lists divisions by their bounds, ``known_devices`` divides if each stage's devices are known, and
-``memory_excess`` says how many bytes are missing if nothing fits.
+graphs of states. ``divide`` and ``pairs`` bound two classes of device by single pipelines. ``known_devices`` divides if
+each stage's devices are known, and ``memory_excess`` says how many bytes are missing if nothing fits.
 """

@@ -99,8 +99,8 @@ if TYPE_CHECKING:
     from taut.schedules.portfolio import ScheduleSearch as ScheduleSearch
     from taut.schedules.portfolio import best_schedule as best_schedule
     from taut.schedules.portfolio import published_schedule as published_schedule
+    from taut.sensitivity.box import break_even as break_even
     from taut.sensitivity.box import regret as regret
-    from taut.sensitivity.break_even import break_even as break_even
     from taut.sharing.jobs import jobs as jobs
     from taut.sharing.result import JobsSchedule as JobsSchedule
     from taut.simulation.meshes import MeshSimulation as MeshSimulation
@@ -176,8 +176,7 @@ _HOMES = {
     "taut.simulation.meshes": ("MeshSimulation",),
     "taut.simulation.result": ("Simulation",),
     "taut.simulation.simulate": ("simulate", "simulate_strategy"),
-    "taut.sensitivity.box": ("regret",),
-    "taut.sensitivity.break_even": ("break_even",),
+    "taut.sensitivity.box": ("break_even", "regret"),
     "taut.sharing.jobs": ("jobs",),
     "taut.sharing.result": ("JobsSchedule",),
     "taut.plots.jobs": ("plot_jobs",),

@@ -32,7 +32,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.latency import step_time
-from taut.formulations.least_traffic import seconds_of_best
+from taut.formulations.least_reduction import seconds_of_best
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy

@@ -18,7 +18,7 @@ weighted; :math:`\rho(S)` seconds per byte of a ring on S. Variables: division D
     is its seconds. Where more than ``MOST_LABELS`` are left the step is quartered, and after ``RETRIES`` of that v(D)
     is the last T that was refuted.
 (3) Divisions D are taken in the order of their bounds b(D) with the least hops and rings
-    (``taut.solver.layer_division.best_divisions``), until the next b is no less than the best v, or
+    (``taut.solver.layer_division.divide``), until the next b is no less than the best v, or
     ``MOST_DIVISIONS`` were taken. The bound is the least of these v and the next b.
 (4) With different messages hops are priced at the smallest one, and a cut adds its further bytes at the fastest link.
     Of a tied embedding nothing is known here.
@@ -72,7 +72,7 @@ from taut.formulations.strategy import Division, Strategy
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
-from taut.solver.layer_division.best_divisions import BestDivisions
+from taut.solver.layer_division.divide import BestDivisions
 from taut.solver.placement.exact.joint import Joint, has_joint, linked, solve_joint
 from taut.solver.placement.exact.subset_cache import SubsetCache
 

@@ -36,8 +36,7 @@ from scipy.sparse import csr_matrix, vstack
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.solver.linear_program import linear_program
-from taut.solver.placement.path_cover.capacity_cuts import Cut, cut_arrays
-from taut.solver.placement.path_cover.certificate import DualPrices
+from taut.solver.placement.path_cover.certificate import Cut, DualPrices, cut_arrays
 from taut.solver.placement.path_cover.path_bound import CutPool
 from taut.solver.placement.path_cover.pricing import MAX_SUM, cheapest_patterns
 from taut.solver.placement.slots import SlotGraph

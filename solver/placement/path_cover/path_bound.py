@@ -34,10 +34,10 @@ from enum import Enum
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints, Ints32
-from taut.solver.placement.path_cover.capacity_cuts import Cut
 from taut.solver.placement.path_cover.cases import PathProof
 from taut.solver.placement.path_cover.certificate import (
     MAX_RESOURCE,
+    Cut,
     DualCertificate,
     DualPrices,
     resource_consumption,

@@ -34,7 +34,6 @@ from taut.data.spec import digest
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.placement.path_cover.bound import Covered
-from taut.solver.placement.path_cover.capacity_cuts import Cut
 from taut.solver.placement.path_cover.cases import (
     Case,
     CaseCertificate,
@@ -44,7 +43,7 @@ from taut.solver.placement.path_cover.cases import (
     Tree,
     certified_bound,
 )
-from taut.solver.placement.path_cover.certificate import DualCertificate
+from taut.solver.placement.path_cover.certificate import Cut, DualCertificate
 from taut.solver.placement.path_cover.forest import NodeMultipliers
 from taut.solver.placement.path_cover.racks import RackCase, has_racks, is_whole, known_racks
 from taut.solver.placement.slots import Box, SlotGraph, slot_graph

@@ -94,8 +94,7 @@ def _searched(
     """Name, words and values of what searches at other prices say."""
     from taut.commands.progress import live_lines
     from taut.reports.sensitivity import box_text, break_even_text
-    from taut.sensitivity.box import box_regret
-    from taut.sensitivity.break_even import break_even_rows
+    from taut.sensitivity.box import box_regret, break_even_rows
     from taut.sensitivity.points import Points
 
     with live_lines(quiet) as say:

@@ -10,8 +10,7 @@ from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.solver.bounds.communication import communication
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.layer_division.best_divisions import BestDivisions
-from taut.solver.layer_division.divide import solve_partition
+from taut.solver.layer_division.divide import BestDivisions, solve_partition
 from tests.support.small import cluster, costs, model, problem
 
 

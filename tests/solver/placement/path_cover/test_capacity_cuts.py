@@ -13,9 +13,8 @@ from taut.data.spec import digest
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.placement.path_cover.build import CaseSearch
-from taut.solver.placement.path_cover.capacity_cuts import Cut, CutArrays, cut_arrays
 from taut.solver.placement.path_cover.cases import certified_bound
-from taut.solver.placement.path_cover.certificate import DualCertificate, certified_seconds
+from taut.solver.placement.path_cover.certificate import Cut, CutArrays, DualCertificate, certified_seconds, cut_arrays
 from taut.solver.placement.path_cover.master import RestrictedMaster
 from taut.solver.placement.path_cover.path_bound import CutPool
 from taut.solver.placement.slots import SlotGraph
