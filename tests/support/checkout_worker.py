@@ -56,6 +56,20 @@ def _parsed(words: list[str], environment: dict[str, str], before: Callable[[Any
         return args, arguments.core_transformer_config_from_args(args)
 
 
+def megatron_rules(case: dict[str, Any]) -> dict[str, Any]:
+    """What a Megatron-LM checkout says of a line: parser, configuration, layers of the chunks, and micro-batches."""
+    set_up = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(case["world"]), "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    checkout = os.environ["TAUT_MEGATRON_LM"]
+    said = megatron_arguments({"checkout": checkout, "words": case["words"], "environment": set_up, "read": BATCH})
+    from megatron.core.num_microbatches_calculator import ConstantNumMicroBatchesCalculator
+
+    ConstantNumMicroBatchesCalculator(*(said[name] for name in BATCH), False, 0)
+    return {}
+
+
+BATCH = ["global_batch_size", "micro_batch_size", "data_parallel_size"]
+
+
 def flagscale(case: dict[str, Any]) -> dict[str, Any]:
     """What FlagScale's runner and its Megatron-LM make of a configuration and a hostfile, as its last process."""
     checkout = case["checkout"]
@@ -147,6 +161,6 @@ def torchtitan_main(case: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("checkout", choices=["megatron_arguments", "flagscale", "torchtitan_main"])
+    parser.add_argument("checkout", choices=["megatron_arguments", "megatron_rules", "flagscale", "torchtitan_main"])
     ask = globals()[parser.parse_args().checkout]
     print("\n" + json.dumps([refused(ask, case) for case in json.load(sys.stdin)]))

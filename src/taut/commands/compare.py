@@ -68,7 +68,10 @@ def _settings(current: str, model: str, cluster: str) -> tuple[dict[str, Any], d
     from taut.launchers.read import launch_of_file, launch_of_text
     from taut.launchers.settings import Run
 
-    run = Run(load_model(model), load_cluster(cluster).num_devices)
+    with warnings.catch_warnings():
+        # The request that is priced loads both again, and warns.
+        warnings.simplefilter("ignore")
+        run = Run(load_model(model), load_cluster(cluster).num_devices)
     if is_text:
         return launch_of_text(current, run)
     beside = parse_fix([more], "--current")

@@ -310,7 +310,7 @@ def _other_shape(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
         own["ffn"] = last.ffn
     for flag, name in SHAPE.items():
         value = flags.get(flag)
-        if value and value.isdecimal() and name in own and own[name] and int(value) != own[name]:
+        if value and value.isdecimal() and name in own and int(value) != own[name]:
             yield f"{flag} {value}: {run.model.name} has {own[name]}, which is priced"
 
 

@@ -82,10 +82,9 @@ def _batch(flags: Stated, run: Run, ranks: int) -> Iterator[str]:
     if whole % (each * dp):
         below, above = whole // (each * dp) * each * dp, (whole // (each * dp) + 1) * each * dp
         near = f"{below} or {above}" if below else str(above)
-        yield (
-            f"--global-batch-size {whole} is no multiple of micro-batch {each} x {dp} replicas, expected {near}, or a "
-            f"micro-batch of {nearest(whole // dp, each) if whole % dp == 0 else 'another cluster'}"
-        )
+        other = f", or a micro-batch of {nearest(whole // dp, each)}" if whole % dp == 0 else ""
+        what = f"micro-batch {each} x {dp} replicas"
+        yield f"--global-batch-size {whole} is no multiple of {what}, expected {near}{other}"
 
 
 def _division(flags: Stated, total: int, pp: int) -> Iterator[str]:
