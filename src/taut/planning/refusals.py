@@ -24,7 +24,7 @@ CHUNKED = "interleaved-1f1b"
 
 def broken_rule(problem: PlanningProblem) -> str:
     """The rule that a problem's fixed values break, (1) or (2), in words; empty where none of them is to blame."""
-    rules = (_product, _tensor, _pipeline, _batch, _sharding, _schedule, _division)
+    rules = (_product, _tensor, _context, _pipeline, _batch, _sharding, _schedule, _division)
     words = (word for rule in rules for word in rule(problem))
     return next(words, "") or _one_let_go(problem)
 
@@ -58,6 +58,18 @@ def _product(problem: PlanningProblem) -> Iterator[str]:
         shown = " x ".join(f"{name} {value}" for name, value in given.items())
         what = f"{devices}" if exact else near(_divisors(devices), whole)
         yield f"{shown} = {whole} is no part of {devices} devices: a product of {what} is"
+
+
+def _context(problem: PlanningProblem) -> Iterator[str]:
+    """Context ranks share attention, whose keys and values are passed; nothing else that mixes tokens is priced."""
+    cp = _fixed(problem, "cp")
+    if cp is None or cp == 1:
+        return
+    for layer in problem.model.kinds.values():
+        if layer.mixer or not layer.is_usual:
+            part = "no attention" if layer.mixer or not layer.mixes else "parts beside plain attention"
+            yield f"cp {cp}: layers {layer.kind!r} have {part}, which taut prices without context ranks: cp 1"
+            return
 
 
 def _tensor(problem: PlanningProblem) -> Iterator[str]:

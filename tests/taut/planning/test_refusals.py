@@ -58,3 +58,13 @@ def test_no_ranks_of_torchtitan_share_key_value_heads() -> None:
     assert taut.verify(plan).holds
     widest = taut.plan(MODEL, cluster, global_batch=2, max_cp=1, precision="bf16", time_limit=20, fix={"tp": 4})
     assert "replicated_kv" not in widest.document["certificate"]["space"]
+
+
+def test_context_ranks_beside_layers_without_attention_are_refused_by_name() -> None:
+    """A layer of a mixer alone, or of a feed-forward part alone, is named, with the degree that is left."""
+    sizes = {"hidden": 768, "heads": 12, "ffn_hidden": 3072, "seq": 256}
+    mixer = {"key_dim": 16, "value_dim": 64, "made": 1600, "chunk": 64}
+    layers = [{"kind": "mamba", "mixer": mixer, **sizes}, {"kind": "plain", **sizes}] * 2
+    model = taut.ModelSpec.parse({"name": "mixed", "vocab": 1024, "layers": layers}, "mixed")
+    with pytest.raises(DataError, match=r"cp 2: layers 'mamba' have no attention, .* without context ranks: cp 1"):
+        taut.plan(model, small_cluster(), global_batch=16, fix={"cp": 2}, precision="bf16")
