@@ -195,6 +195,15 @@ def step_flops(shape: Shape, global_batch: int) -> float:
     return 72.0 * global_batch * SEQ * layers * hidden**2 * (1 + rest)
 
 
+GPT_3, GPT_3_TOKENS, GPT_3_GPUS = Shape(96, 12288, 96), 300e9, 1024
+"""Of figure 1. The paper states no tokens; GPT-3 was trained on these."""
+
+
+def gpt3_days(utilisation: float) -> float:
+    """Days of GPT-3 175B at a share of the GPUs' peak, figure 1."""
+    return step_flops(GPT_3, 1) / SEQ * GPT_3_TOKENS / (GPT_3_GPUS * PEAK_FLOPS * utilisation) / 86_400
+
+
 def fitted(lines: Sequence[Published]) -> float:
     """The mean of the scalars at which each line takes its published time."""
     return sum(_scalar(line) for line in lines) / len(lines)

@@ -49,6 +49,8 @@ class Study:
             f"table I: {row.published.whose} {degrees(row.published.plan)}": f"{row.rules_s:.2f} s"
             for row in self.table_one
         }
+        slow, fast = (plans.gpt3_days(share) for share in (0.3, 0.6))
+        plans_of["figure 1: days of GPT-3 at 30 to 60 %"] = f"{slow:.1f} to {fast:.1f} days"
         if self.table_three:
             first, most = self.table_three[0], sizes.largest(list(self.table_three))
             plans_of["table III: by its rules, 145.61 billion"] = f"{first.days(first.rules_s):.1f} days"

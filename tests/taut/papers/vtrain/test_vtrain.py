@@ -176,3 +176,9 @@ def test_the_best_plan_of_a_number_of_gpus_is_bounded() -> None:
     assert best.step_s is not None and best.lower_bound_s is not None and best.gap is not None
     assert best.lower_bound_s <= best.step_s <= published.step_s and best.gap <= 0.0101
     assert space.best_plan(56, space.WORK).why_not == "none fits the memory"
+
+
+def test_days_of_gpt3_are_six_operations_a_weight_and_token() -> None:
+    """Figure 1: days fall with the utilisation, and are those of 6 N T operations up to attention and head."""
+    assert plans.gpt3_days(0.3) == pytest.approx(2 * plans.gpt3_days(0.6))
+    assert plans.gpt3_days(0.3) * 86_400 * 1024 * 312e12 * 0.3 == pytest.approx(6 * 175e9 * 300e9, rel=0.05)
