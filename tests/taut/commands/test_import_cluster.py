@@ -93,3 +93,15 @@ def test_unknown_device_and_missing_file_are_refused(tmp_path: Path, run: Run, v
     outcome = run("import", verb, tmp_path / "none", "--device", "t4-16gb", "--out", tmp_path / "cluster.yaml")
     assert outcome.code == 2
     assert "none: No such file or directory, expected" in outcome.err
+
+
+def test_racks_of_slurm(tmp_path: Path, run: Run) -> None:
+    """Two leaf switches of two and three nodes, at stated rates, on a device that is described in place."""
+    path, out = tmp_path / "topology.conf", tmp_path / "c.yaml"
+    path.write_text("SwitchName=s1 Nodes=n[0-1]\nSwitchName=s2 Nodes=n[2-3],m\nSwitchName=top Switches=s[1-2]\n")
+    device = "{name: own, memory_gib: 80, peak_tflops: {bf16: 300}, memory_bandwidth_gbytes: 2000}"
+    options = ("--device", device, "--gpus-per-node", 8, "--intra-bandwidth-gbps", 2400, "--bandwidth-gbps", 100)
+    assert run("import", "slurm", path, *options, "--rack-bandwidth-gbps", 200, "--out", out).code == 0
+    found = load_cluster(str(out))
+    assert (found.num_nodes, found.num_devices, found.network.bandwidth_gbps) == (5, 40, 100.0)
+    assert [(rack.nodes, rack.bandwidth_gbps) for rack in found.network.racks] == [([0, 1], 200.0), ([2, 3, 4], 200.0)]

@@ -139,6 +139,41 @@ def topo(
     _write_cluster(cluster, out)
 
 
+@importer.command()
+def slurm(
+    path: Annotated[Path, typer.Argument(help="Slurm's topology.conf or topology.yaml, a tree or blocks.")],
+    device: DeviceOption,
+    gpus_per_node: Annotated[int, typer.Option(help="Devices of every node.")],
+    intra_bandwidth_gbps: Annotated[float, typer.Option(help="Gb/s of one device to another of its node, one way.")],
+    bandwidth_gbps: Annotated[float, typer.Option(help="Gb/s of one pair of devices between racks, one way.")],
+    out: OutOption,
+    rack_bandwidth_gbps: Annotated[
+        float | None, typer.Option(help="The same behind one leaf switch or in one block; default: as between racks.")
+    ] = None,
+    nic_bandwidth_gbps: Annotated[float | None, typer.Option(help="Gb/s of all network cards of a node.")] = None,
+    intra_latency_us: Annotated[float, typer.Option(help="Latency inside a node (assumed).")] = 3.0,
+    latency_us: Annotated[float, typer.Option(help="Latency between nodes (assumed).")] = 5.0,
+    name: NameOption = "",
+) -> None:
+    """Build a cluster of racks from Slurm's topology, at stated rates."""
+    from taut.data.load import load_device
+    from taut.data.readers.slurm_topology import cluster_from_slurm, read_slurm_topology
+
+    cluster = cluster_from_slurm(
+        read_slurm_topology(path),
+        name=name or path.stem,
+        device=load_device(device, "--device"),
+        gpus_per_node=gpus_per_node,
+        intra_bandwidth_gbps=intra_bandwidth_gbps,
+        bandwidth_gbps=bandwidth_gbps,
+        rack_bandwidth_gbps=rack_bandwidth_gbps,
+        nic_bandwidth_gbps=nic_bandwidth_gbps,
+        intra_latency_us=intra_latency_us,
+        latency_us=latency_us,
+    )
+    _write_cluster(cluster, out)
+
+
 def _write_cluster(cluster: "ClusterSpec", out: Path) -> None:
     from taut.data.known_hardware import warn_of_units
     from taut.files import write_atomically

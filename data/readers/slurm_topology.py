@@ -1,0 +1,135 @@
+"""
+Which nodes lie behind which switch, from Slurm's ``topology.conf`` or ``topology.yaml``, trees and blocks.
+
+``SwitchName=s1 Nodes=node[0-15]`` and ``BlockName=b1 Nodes=...`` name nodes; a switch of switches names none. In YAML
+the same stands under ``tree.switches`` (``switch``, ``nodes``, ``children``) or ``block.blocks`` (``block``,
+``nodes``), as NVIDIA's Topograph writes it. A leaf switch or a block is a rack. Source: Slurm's manuals of
+topology.conf and topology.yaml.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from taut.data.cluster import ClusterSpec
+from taut.data.device import DeviceSpec
+from taut.data.read import read_text
+from taut.errors import DataError
+
+EXPECTED = "Slurm's topology.conf or topology.yaml"
+MOST_HOSTS = 100_000
+_LINE = re.compile(r"^\s*(?:SwitchName|BlockName)=(\S+)(.*)$", re.IGNORECASE | re.MULTILINE)
+_NODES = re.compile(r"\bNodes=(\S+)", re.IGNORECASE)
+_RANGE = re.compile(r"([^,\[\]]*)\[([^\]]+)\]([^,\[\]]*)|([^,\[\]]+)")
+
+
+def hosts_of(text: str) -> list[str]:
+    """
+    Names of hosts in Slurm's short form.
+
+    Examples
+    --------
+    >>> hosts_of("a[08-10,12],b")
+    ['a08', 'a09', 'a10', 'a12', 'b']
+    """
+    found: list[str] = []
+    for before, numbers, after, alone in _RANGE.findall(text):
+        found += [alone] if alone else [f"{before}{number}{after}" for number in _numbers(numbers)]
+        if len(found) > MOST_HOSTS:
+            raise DataError(f"nodes {text[:40]!r}: more than {MOST_HOSTS} hosts, expected a cluster")
+    return found
+
+
+def _numbers(text: str) -> Iterator[str]:
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal() or int(last or first) - int(first) > MOST_HOSTS:
+            raise DataError(f"nodes [{text[:40]}]: expected numbers and ranges such as 0-15")
+        yield from (str(number).zfill(len(first)) for number in range(int(first), int(last or first) + 1))
+
+
+def read_slurm_topology(path: Path) -> dict[str, list[str]]:
+    """
+    Hosts by leaf switch or block.
+
+    Raises ``DataError`` if the file names none, or a host lies behind two.
+    """
+    text = read_text(path, EXPECTED)
+    racks = _of_yaml(text, path) if path.suffix in (".yaml", ".yml") else _of_conf(text)
+    if not racks:
+        raise DataError(f"{path}: names no switch and no block with nodes, expected {EXPECTED}")
+    seen: dict[str, str] = {}
+    for rack, hosts in racks.items():
+        for host in hosts:
+            if host in seen:
+                raise DataError(f"{path}: {host} lies behind {seen[host]} and {rack}, expected one switch or block")
+            seen[host] = rack
+    return racks
+
+
+def _of_conf(text: str) -> dict[str, list[str]]:
+    lines = "\n".join(line.partition("#")[0] for line in text.splitlines())
+    named = ((name, _NODES.search(rest)) for name, rest in _LINE.findall(lines))
+    return {name: hosts_of(nodes[1]) for name, nodes in named if nodes is not None}
+
+
+def _of_yaml(text: str, path: Path) -> dict[str, list[str]]:
+    try:
+        values: Any = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise DataError(f"{path}: is no YAML, expected {EXPECTED}") from None
+    found: dict[str, list[str]] = {}
+    for topology in values if isinstance(values, list) else [values]:
+        for section, listed, name in (("tree", "switches", "switch"), ("block", "blocks", "block")):
+            part = topology.get(section) if isinstance(topology, dict) else None
+            entries = part.get(listed) if isinstance(part, dict) else None
+            for entry in entries if isinstance(entries, list) else []:
+                if isinstance(entry, dict) and isinstance(entry.get("nodes"), str):
+                    found[str(entry.get(name))] = hosts_of(entry["nodes"])
+        if found:
+            break
+    return found
+
+
+def cluster_from_slurm(
+    racks: dict[str, list[str]],
+    *,
+    name: str,
+    device: DeviceSpec,
+    gpus_per_node: int,
+    intra_bandwidth_gbps: float,
+    bandwidth_gbps: float,
+    rack_bandwidth_gbps: float | None = None,
+    nic_bandwidth_gbps: float | None = None,
+    intra_latency_us: float = 3.0,
+    latency_us: float = 5.0,
+) -> ClusterSpec:
+    """
+    Cluster whose racks are leaf switches or blocks.
+
+    ``racks``: hosts by rack; ``bandwidth_gbps``, ``rack_bandwidth_gbps``: Gb/s of one pair of devices between racks,
+    and in one, by default the same; the others: what the file does not say. Raises ``DataError`` if a figure is out of
+    range.
+    """
+    count = sum(map(len, racks.values()))
+    node = {
+        "count": count,
+        "device": device,
+        "gpus_per_node": gpus_per_node,
+        "intra_bandwidth_gbps": intra_bandwidth_gbps,
+        "intra_latency_us": intra_latency_us,
+        "nic_bandwidth_gbps": nic_bandwidth_gbps,
+    }
+    network: dict[str, Any] = {"bandwidth_gbps": bandwidth_gbps, "latency_us": latency_us}
+    if len(racks) > 1:
+        inside = bandwidth_gbps if rack_bandwidth_gbps is None else rack_bandwidth_gbps
+        network["racks"], first = [], 0
+        for hosts in racks.values():
+            nodes = list(range(first, first + len(hosts)))
+            network["racks"].append({"nodes": nodes, "bandwidth_gbps": inside, "latency_us": latency_us})
+            first += len(hosts)
+    source = f"Slurm's topology: {len(racks)} switches or blocks of {count} nodes; rates and latencies stated"
+    return ClusterSpec.parse({"name": name, "nodes": [node], "network": network, "source": source}, name)

@@ -1,0 +1,57 @@
+"""Racks from Slurm's topology files: trees and blocks, and what is wrong with some."""
+
+from pathlib import Path
+
+import pytest
+
+from taut.data.readers.slurm_topology import hosts_of, read_slurm_topology
+from taut.errors import DataError
+
+TREE = "# fat tree\nSwitchName=s1 Nodes=n[0-1]  # left\nSwitchName=s2 Nodes=n[2-3],m\nSwitchName=top Switches=s[1-2]\n"
+BLOCKS = "BlockName=b1 Nodes=n[00-01]\nBlockName=b2 Nodes=n[02-03]\nBlockSizes=2\n"
+TREE_YAML = (
+    "---\n- topology: default\n  cluster_default: true\n  tree:\n    switches:\n      - switch: top\n"
+    "        children: s[1-2]\n      - switch: s1\n        nodes: n[0-1]\n      - switch: s2\n        nodes: n[2-3],m\n"
+)
+BLOCK_YAML = (
+    "- topology: b\n  block:\n    block_sizes: [2]\n    blocks:\n      - block: b1\n        nodes: n[00-01]\n"
+    "      - block: b2\n        nodes: n[02-03]\n"
+)
+WANTED = {"s1": ["n0", "n1"], "s2": ["n2", "n3", "m"]}
+OF_BLOCKS = {"b1": ["n00", "n01"], "b2": ["n02", "n03"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    [
+        ("topology.conf", TREE, WANTED),
+        ("topology.conf", BLOCKS, OF_BLOCKS),
+        ("topology.yaml", TREE_YAML, WANTED),
+        ("topology.yaml", BLOCK_YAML, OF_BLOCKS),
+    ],
+)
+def test_racks_are_leaf_switches_and_blocks(tmp_path: Path, name: str, text: str, wanted: dict[str, list[str]]) -> None:
+    """Hosts by rack."""
+    (tmp_path / name).write_text(text)
+    assert read_slurm_topology(tmp_path / name) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SwitchName=top Switches=a\n", "names no switch and no block with nodes"),
+        ("SwitchName=a Nodes=n[0-1]\nSwitchName=b Nodes=n1\n", "n1 lies behind a and b"),
+        ("SwitchName=a Nodes=n[0-x]\n", "expected numbers and ranges"),
+        ("SwitchName=a Nodes=n[0-9999999]\n", "expected numbers and ranges"),
+    ],
+)
+def test_wrong_files_are_one_line(tmp_path: Path, text: str, words: str) -> None:
+    """What is missing, twice there, or no list of hosts."""
+    (tmp_path / "topology.conf").write_text(text)
+    with pytest.raises(DataError, match=words):
+        read_slurm_topology(tmp_path / "topology.conf")
+
+
+def test_short_forms_of_hosts() -> None:
+    """Zeros before numbers stay, and names may go on behind the bracket."""
+    assert hosts_of("a[8-10]x,b") == ["a8x", "a9x", "a10x", "b"]
