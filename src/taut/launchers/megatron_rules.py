@@ -21,7 +21,8 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from math import prod
 
-from taut.exports.division import CHUNK, CHUNKS, EMBEDDING, FIRST, LAST, LAYOUT, LOSS, count, layers_of
+from taut.errors import DataError
+from taut.exports.division import CHUNK, CHUNKS, EMBEDDING, FIRST, LAST, LAYOUT, LOSS, count, layers_of, stated_division
 from taut.launchers.settings import Run, nearest
 
 WORLD, PIPELINE = "--world-size", "--pipeline-model-parallel-size"
@@ -106,7 +107,12 @@ def _division(flags: Stated, total: int, pp: int) -> Iterator[str]:
             yield f"{LAYOUT} {layout}: {sum(layers)} layers, expected {total}"
     elif ends and CHUNK in flags:
         yield f"{CHUNK} with {ends[0]}: expected {CHUNKS}"
-    elif total and not ends:
+    elif total and ends:
+        try:
+            stated_division({**flags, "--num-layers": str(total)}, pp)
+        except DataError as error:
+            yield str(error)
+    elif total:
         yield from _even(flags, total + len(counted), pp, f"{total} layers" + _counted(counted))
 
 
@@ -211,8 +217,8 @@ def _experts(flags: Stated, run: Run, tp: int, pp: int) -> Iterator[str]:
     """(1) and (7) of expert ranks."""
     ep, etp = count(flags, EXPERT_RANKS), count(flags, "--expert-tensor-parallel-size", tp)
     experts = count(flags, EXPERTS) if flags.get(EXPERTS) not in (None, "0") else _experts_of(run)
-    if run.model is not None and ep > 1 and not experts:
-        yield f"{EXPERT_RANKS} {ep}: {run.model.name} has no experts, expected 1"
+    if ep > 1 and not experts:
+        yield f"{EXPERT_RANKS} {ep}: {run.model.name if run.model else 'the line'} has no experts, expected 1"
     elif experts and experts % ep:
         yield f"{EXPERT_RANKS} {ep} does not divide {experts} experts, expected {nearest(experts, ep)}"
     if run.devices and experts and run.devices % (etp * ep * pp):

@@ -133,7 +133,7 @@ SECTIONS: dict[str, object] = {
 @pytest.mark.parametrize("name", sorted(deepspeed.READ))
 def test_every_section_of_deepspeed_says_something(name: str, tmp_path: Path) -> None:
     """Sections that are read, and ZeRO's own fields that decide memory."""
-    base = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1}
+    base: dict[str, object] = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1}
 
     def read(values: dict[str, object]) -> Launch:
         (tmp_path / "ds.json").write_text(json.dumps(values))
