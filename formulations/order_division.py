@@ -230,11 +230,12 @@ class ChunkBytes(NamedTuple):
 
 def chunk_bytes(problem: PlanningProblem, candidate: Candidate, device: Ints, *, margin: bool) -> ChunkBytes:
     """Bytes of (2) of a candidate with chunks on devices (C,), the memory margin kept free or not."""
-    tables, memory = problem.tables(candidate), problem.memory_of(candidate)
+    memory = problem.memory_of(candidate)
     held, of_expert = problem.alike(candidate, "held", lambda: bytes_per_parameter(memory, candidate))
     allowed = [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
     key = "least passing", memory_key(candidate), *candidate.order_key[:3]
-    passing = problem.shared(candidate, key, lambda: least_passing(tables, memory, allowed, device))
+    # The tables are made where the least is not known: few of the candidates that are asked for need them otherwise.
+    passing = problem.shared(candidate, key, lambda: least_passing(problem.tables(candidate), memory, allowed, device))
     return ChunkBytes(
         held=held,
         # Fewer devices share what is held of an expert's parameter than of others.

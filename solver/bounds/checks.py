@@ -157,7 +157,7 @@ def _order(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
 def _order_memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
     """Infinity if the witness proves the missing bytes that it names; minus infinity otherwise."""
     named = witness.get("missing")
-    if isinstance(named, int) and 0 < named <= ladder.missing_of_chunks(candidate):
+    if isinstance(named, int) and named > 0 and ladder.lacks(candidate, named):
         # In closed form, or derived before with another margin.
         return math.inf if witness == {"missing": named, "missing_kib": -(-named // KIB)} else -math.inf
     missing = missing_bytes(chunked(ladder.problem, candidate, ladder.links, margin=ladder.margin), witness)

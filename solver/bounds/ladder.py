@@ -178,6 +178,15 @@ class Ladder:
             self._lacking[candidate] = self._room(candidate) + missing if missing else 0
         return self._lacking[candidate] - self._room(candidate)
 
+    def lacks(self, candidate: Candidate, missing: int) -> bool:
+        """Whether devices lack so many bytes with all their chunks, as far as is kept or the closed form shows."""
+        if candidate not in self._lacking:
+            found = memory_of_chunks(self.problem, candidate, margin=self.margin)
+            if found is None or not found.lacks(missing):
+                return False
+            self.note_missing(candidate, missing)
+        return missing <= self._lacking[candidate] - self._room(candidate)
+
     def turns(self, candidates: Sequence[Candidate]) -> Iterator[int]:
         """Places of candidates, those with common tables in a row, and the rows by their least bound ``balance``."""
         rows: dict[LayersKey, list[int]] = {}

@@ -26,6 +26,8 @@ from taut.formulations.space import Candidate
 
 FORBIDDEN = np.iinfo(np.int64).max // 4
 """Bytes of a recompute that is not allowed."""
+NEVER = np.iinfo(np.int64).max // 2
+"""Bytes of a division that does not exist: more than what is forbidden needs."""
 
 
 class Need(NamedTuple):
@@ -74,6 +76,8 @@ def _need(
     step = np.zeros_like(held[0]) if update is None else update
     # Of a schedule with several chunks a device, chunks take the place of stages here.
     free = np.array([[[1, layers]] * len(in_flight)])
+    # As families are, since the loop would be compiled again for an array of another type.
+    free.setflags(write=False)
     each = (_least_need(held, activation, step, in_flight, sizes) for sizes in (free if families is None else families))
     need, stage = min(each, key=lambda found: found[0])
     return Need(int(need), int(stage))
@@ -83,16 +87,15 @@ def _need(
 def _least_need(held: Ints, activation: Ints, update: Ints, in_flight: Ints, sizes: Ints) -> tuple[int, int]:
     """Least worst need (1) in bytes, and the stage that has it."""
     pp, size = len(in_flight), held.shape[1]
-    big = np.iinfo(np.int64).max // 2
-    worst = np.full((pp + 1, size), big)
+    worst = np.full((pp + 1, size), NEVER)
     at = np.full((pp + 1, size), -1)
     worst[pp, size - 1] = 0
     for x in range(pp - 1, -1, -1):
         for i in range(size - 1):
             for j in range(i + sizes[x, 0], min(i + sizes[x, 1], size - 1) + 1):
-                if worst[x + 1, j] == big:
+                if worst[x + 1, j] == NEVER:
                     continue
-                least = big
+                least = NEVER
                 for r in range(held.shape[0]):
                     least = min(least, held[r, i, j] + in_flight[x] * activation[r, i, j])
                 least = max(least, update[i, j])

@@ -17,7 +17,6 @@ It needs no prices, and it can only refute. Parameters count at slightly fewer b
 (``taut.formulations.tables.memory`` (11)), which is more than sums in floating point may be off.
 """
 
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -26,7 +25,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import MOST_BYTES
-from taut.formulations.order_division import ChunkBytes, chunk_bytes
+from taut.formulations.order_division import chunk_bytes
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V, device_of_chunk
 from taut.formulations.space import Candidate, OrderKey
@@ -74,6 +73,10 @@ class MemoryOfChunks(NamedTuple):
         most = np.minimum(np.minimum.reduceat(taken, self.rows.first, axis=2), self.layers).sum(axis=2)
         return [bool(each) for each in (most < self.layers).all(axis=1)]
 
+    def lacks(self, missing: int) -> bool:
+        """Whether some device lacks so many bytes in every division."""
+        return self.refutes(np.array([float(missing - 1)]))[0]
+
     def missing(self) -> int:
         """Bytes that some device lacks in every division, within a part of ``STEPS`` of the most proven; 0 for none."""
         if not self.refutes(np.zeros(1))[0]:
@@ -96,14 +99,20 @@ def memory_of_chunks(problem: PlanningProblem, candidate: Candidate, *, margin: 
     if lines is None or lines.single.shape[1] < max(len(device), 3):
         return None
     rows = _rows(candidate.order_key, problem.hides_exchange(candidate))
+    asked = problem.shared(candidate, ("bytes of rows", candidate.order_key), lambda: _asked(lines, rows))
     each = chunk_bytes(problem, candidate, device, margin=margin)
-    figures = _weighed(lines.single, each, each.kept[kinds[0]])
-    asked, further, least = zip(*_asked(figures, lines.differing, rows, each), strict=True)
-    return MemoryOfChunks(rows, np.array(asked), np.array(further), np.array(least), lines.single.shape[1])
+    weights = np.array([each.held, each.of_experts, each.logits, each.kept[kinds[0]]])
+    return MemoryOfChunks(
+        rows,
+        np.tensordot(weights, asked.bytes_of, 1) - (each.budget - each.always),
+        np.maximum(weights @ asked.further, 1e-300),
+        asked.least,
+        lines.single.shape[1],
+    )
 
 
 class _Lines(NamedTuple):
-    """Parameters, experts' ones, bytes of a micro-batch and of logits of layers (4, L); the last that differs."""
+    """Parameters, experts' ones, bytes of logits and of a micro-batch of layers (4, L); the last that differs."""
 
     single: Floats
     differing: int
@@ -112,7 +121,7 @@ class _Lines(NamedTuple):
 def _lines(problem: PlanningProblem, candidate: Candidate, recompute: int) -> _Lines | None:
     """Figures of layers, where those of ranges are their sums, and few layers behind the first one differ."""
     tables = problem.tables(candidate)
-    every = np.stack((tables.parameters, tables.experts, tables.activation[recompute], tables.logits)).astype(float)
+    every = np.stack((tables.parameters, tables.experts, tables.logits, tables.activation[recompute])).astype(float)
     single = np.diagonal(every, 1, 1, 2)
     until = np.concatenate((np.zeros((len(every), 1)), single.cumsum(axis=1)), axis=1)
     within = ALIKE * until[:, -1:]
@@ -124,28 +133,39 @@ def _lines(problem: PlanningProblem, candidate: Candidate, recompute: int) -> _L
     return _Lines(single, last) if last <= MOST_DIFFERING else None
 
 
-def _weighed(single: Floats, each: ChunkBytes, kept: float) -> Floats:
-    """Bytes of layers (2, L): those that are there once, and those for a micro-batch in flight."""
-    parameters, experts, activation, logits = single
-    still = each.held * parameters + each.of_experts * experts + each.logits * logits
-    return np.stack((still, kept * activation))
+class _Asked(NamedTuple):
+    """
+    What rows ask for, by figure of layers, which a candidate's bytes of each figure weigh.
+
+    ``bytes_of`` (4, cases, rows) with the least layers of their devices, ``further`` (4, rows) with each further layer,
+    and ``least`` (cases, rows), these layers.
+    """
+
+    bytes_of: Floats
+    further: Floats
+    least: Floats
 
 
-def _asked(
-    figures: Floats, differing: int, rows: CountRows, each: ChunkBytes
-) -> Iterator[tuple[Floats, Floats, Floats]]:
-    """Bytes that rows ask for, for each further layer, and the least layers of their devices, by case."""
-    one, chunks = figures[:, -2], rows.hosts.shape[1]
-    further = np.maximum(one[0] + rows.fewest * one[1], 1e-300)
-    for case in cases_of(differing, chunks):
-        least, none = np.ones(chunks), np.zeros((2, chunks))
-        none[:, 0], none[:, -1], start = figures[:, 0] - one, figures[:, -1] - one, 1
-        for chunk, layers in enumerate(case):
-            least[chunk] = max(layers + (chunk == 0), 1)
-            none[:, chunk] += (figures[:, start : start + layers] - one[:, None]).sum(axis=1)
-            start += layers
-        still, kept = none + one[:, None] * least
-        yield rows.hosts @ still + rows.counts @ kept - (each.budget - each.always), further, rows.hosts @ least
+def _asked(lines: _Lines, rows: CountRows) -> _Asked:
+    """The figures of rows in every case: those that a device holds once, and that of each micro-batch in flight."""
+    figures, one, chunks = lines.single, lines.single[:, -2], rows.hosts.shape[1]
+    cases = [_case(figures, case, chunks) for case in cases_of(lines.differing, chunks)]
+    every, least = np.stack([each for each, _ in cases], axis=1), np.stack([layers for _, layers in cases])
+    bytes_of = np.concatenate((every[:-1] @ rows.hosts.T, every[-1:] @ rows.counts.T))
+    further = np.concatenate((np.repeat(one[:-1, None], len(rows.fewest), axis=1), one[-1:, None] * rows.fewest))
+    return _Asked(bytes_of, further, least @ rows.hosts.T)
+
+
+def _case(figures: Floats, case: tuple[int, ...], chunks: int) -> tuple[Floats, Floats]:
+    """Figures of chunks (4, C) with the least layers that a case leaves them, and these layers (C,)."""
+    one, least, start = figures[:, -2], np.ones(chunks), 1
+    none = np.zeros((len(figures), chunks))
+    none[:, 0], none[:, -1] = figures[:, 0] - one, figures[:, -1] - one
+    for chunk, layers in enumerate(case):
+        least[chunk] = max(layers + (chunk == 0), 1)
+        none[:, chunk] += (figures[:, start : start + layers] - one[:, None]).sum(axis=1)
+        start += layers
+    return none + one[:, None] * least, least
 
 
 @lru_cache(maxsize=1024)
