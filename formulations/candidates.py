@@ -31,6 +31,8 @@ from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_
 from taut.formulations.space import FIELDS, Candidate, StrategySpace, Workload, fixable_value
 
 Expander = Callable[[Workload, Candidate], Iterator[Candidate]]
+Degrees = tuple[int, int, int, int]
+"""Tensor, context and expert degree, and micro-batch."""
 
 
 def candidates(
@@ -161,6 +163,19 @@ def _priced(workload: Workload, costs: CostTable, every: Iterable[Candidate]) ->
             known[key] = priced(workload.model, workload.cluster, costs, candidate)
         if known[key]:
             yield candidate
+
+
+def unpriced_degrees(workload: Workload, costs: CostTable) -> tuple[set[Degrees], set[Degrees]]:
+    """Degrees of the space without a price, (4), and those with one, before a schedule is chosen."""
+    space, model, cluster = workload.space, workload.model, workload.cluster
+    every = _having(space.fixed, DEGREES, _degrees(workload, ContextKinds(space, model, cluster)))
+    for expand in (with_zero, with_sequence_parallel, with_expert_ranks):
+        every = _expanded(expand, workload, every)
+    without, having = set[Degrees](), set[Degrees]()
+    for block, each in {(each.block, each.micro_batch): each for each in every}.items():
+        ranks = each.tp, each.cp, each.ep, block[1]
+        (having if priced(model, cluster, costs, each) else without).add(ranks)
+    return without - having, having
 
 
 def priced(model: ModelSpec, cluster: ClusterSpec, costs: CostTable, candidate: Candidate) -> bool:

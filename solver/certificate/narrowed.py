@@ -1,40 +1,74 @@
 """
 What a strategy space holds and leaves out, measured against what its stack runs.
 
-A bound is a claim about its space alone. By default the space holds every strategy that the stack runs: its schedules,
-ZeRO stages, kinds of recompute and divisions, tensor groups up to the largest node, and nothing is fixed. ``held`` says
-so in a line. ``narrowed`` names what a user took away. ``unsearched`` names what no plan of a stack considers, such as
-many unequal chunks a device. The papers' latency models have closed-form schedules and ZeRO stages 0 and 1. A stack
-from a file of a user is not known here, so its space counts as what it runs.
+A bound is a claim about its space alone. By default the space holds every strategy that the stack runs on the model and
+the cluster (``taut.formulations.stack_space``), and nothing is fixed. ``held`` says so in a line. ``narrowed`` names
+what was taken away: choices, degrees, chunks, empty ends and shards. ``unpriced`` names degrees that are in the space
+and have no candidates, since the cost table has no rows of them. ``unsearched`` names what no plan of a stack
+considers, such as many unequal chunks a device. The papers' latency models have closed-form schedules and ZeRO stages 0
+and 1. A stack that the catalog does not have is not known here: its space counts as what it runs, and ``held`` says so.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from taut.data.catalog.builtin import catalog_stack
 from taut.data.catalog.devices import catalog_section
 from taut.data.cluster import ClusterSpec
+from taut.data.costs import CostTable
+from taut.data.load import load_cluster, load_model
+from taut.data.model import ModelSpec
+from taut.data.spec import Spec
 from taut.data.stack import ANY_DIVISION
+from taut.formulations.candidates import unpriced_degrees
 from taut.formulations.mechanisms import offload
-from taut.formulations.space import StrategySpace
+from taut.formulations.space import StrategySpace, Workload
+from taut.formulations.stack_space import WHOLE_SPACE, stack_space
+from taut.solver.certificate.document import DocumentFrame, PlanDocument
 
-CHOICES = ("schedules", "zero", "sequence_parallel", "recompute")
-CHUNKED = "interleaved-1f1b"
+CHOICES = ("schedules", "zero", "sequence_parallel", "recompute", "cp_comm")
+"""Lists of a space of which every value is a choice."""
+STAGES = {"pipeline_zero": "in pipelines", "expert_zero": "beside expert ranks"}
+"""Lists of ZeRO stages, none of which means all, and what they are for."""
+LARGEST = {"max_tp": "", "max_cp": "cp", "max_ep": "ep", "max_vpp": "", "max_even_vpp": "vpp"}
+"""Largest degrees of a space, and the degree whose fixed value they follow from."""
+SWITCHES = ("expert_tensor", "replicated_kv", "hybrid_sharding", "recompute_by_stage", "empty_ends", "uneven_batch")
+"""Mechanisms that a space has or has not."""
+CHUNKED, CHUNKS = "interleaved-1f1b", ("max_vpp", "max_even_vpp")
+"""The schedule with chunks, and the largest degrees that are of it alone."""
+MOST_NAMED = 8
+"""Degrees without costs that are named one by one."""
 
 
-def _run(space: Mapping[str, Any], *, mechanisms: bool) -> dict[str, list[Any]]:
-    """The choices that the space's stack has, with mechanisms or at the prices of a paper, by their names."""
-    default = StrategySpace(global_batch=1, max_tp=1)
-    every = {name: list(getattr(default, name)) for name in CHOICES}
-    name = space.get("stack") or "any"
-    if name not in catalog_section("stacks"):
-        return {choice: list(space.get(choice, every[choice])) for choice in CHOICES}
-    stack = catalog_stack(name)
-    known: dict[str, list[Any]] = {choice: list(getattr(stack, choice)) for choice in CHOICES}
-    if mechanisms:
-        return known
-    closed = {choice: [value for value in every[choice] if value in known[choice]] for choice in ("schedules", "zero")}
-    return {**known, **closed}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceInWords:
+    """What a plan's space holds, what was taken away, what no plan considers, and inputs that are not what they say."""
+
+    held: str
+    narrowed: tuple[str, ...] = ()
+    unsearched: tuple[str, ...] = ()
+    renamed: tuple[str, ...] = ()
+
+
+def space_in_words(
+    document: DocumentFrame, model: ModelSpec, cluster: ClusterSpec, costs: CostTable | None
+) -> SpaceInWords:
+    """
+    What the bound of a document is about.
+
+    ``document``: of one degree for all stages, or of meshes, whose spaces have schedules and stages alone; ``model``,
+    ``cluster``, ``costs``: its inputs, without costs where these cannot be read.
+    """
+    space, known = document.certificate.space, document.certificate.prices_mechanisms
+    lost = [*narrowed(space, model, cluster, mechanisms=known, meshes=not isinstance(document, PlanDocument))]
+    lost += unpriced(space, model, cluster, costs) if costs and isinstance(document, PlanDocument) else []
+    return SpaceInWords(
+        held=held(space, mechanisms=known),
+        narrowed=tuple(lost),
+        unsearched=tuple(unsearched(space, layers=len(model.blocks), experts=model.has_experts)),
+        renamed=tuple(renamed(document.inputs["model"].name, model, document.inputs["cluster"].name, cluster)),
+    )
 
 
 def held(space: Mapping[str, Any], *, mechanisms: bool = True) -> str:
@@ -44,7 +78,7 @@ def held(space: Mapping[str, Any], *, mechanisms: bool = True) -> str:
     ``space``: fields of a ``StrategySpace`` as plain values; what is missing has its default; ``mechanisms``: whether
     the prices are of what frameworks have, not those of a paper.
     """
-    runs = _run(space, mechanisms=mechanisms)
+    runs = _held(space, mechanisms=mechanisms)
     pipelines = space.get("pipeline_zero")
     in_pipelines = f" (in pipelines {_listed(pipelines)})" if pipelines is not None else ""
     recompute = _listed(runs["recompute"]) + ("" if space.get("recompute_by_stage", True) else ", one for all stages")
@@ -59,35 +93,144 @@ def held(space: Mapping[str, Any], *, mechanisms: bool = True) -> str:
         parts.append("tensor degrees that divide the key-value heads")
     if dispatch := space.get("dispatch"):
         parts.append(f"exchanges of experts {_dispatched(dispatch)}")
-    return f"the space is what {space.get('stack') or 'taut'} runs: {'; '.join(parts)}"
+    name = space.get("stack") or "taut"
+    unknown = "" if _is_known(space) else ", by the plan alone, as the catalog has no such stack"
+    return f"the space is what {name} runs{unknown}: {'; '.join(parts)}"
 
 
 def narrowed(
-    space: Mapping[str, Any], cluster: ClusterSpec, *, experts: bool = False, mechanisms: bool = True
+    space: Mapping[str, Any], model: ModelSpec, cluster: ClusterSpec, *, mechanisms: bool = True, meshes: bool = False
 ) -> Iterator[str]:
     """
-    Name every choice that a user took away from the space, one in words each.
+    Name every choice that was taken away from the space, one in words each.
 
-    ``space``: fields of a ``StrategySpace`` as plain values; what is missing has its default; ``cluster``: the cluster,
-    whose largest node is the default's largest tensor group; ``experts``: whether the model has experts;
-    ``mechanisms``: whether the prices are of what frameworks have.
+    ``space``: fields of a ``StrategySpace`` as plain values; what is missing has its default; ``model``, ``cluster``:
+    what is planned; ``mechanisms``: whether the prices are of what frameworks have; ``meshes``: whether the space is of
+    degrees by type of device, which knows the first choices and the largest tensor degree alone.
     """
-    default = StrategySpace(global_batch=1, max_tp=max(node.gpus_per_node for node in cluster.nodes))
-    for name, every in _run(space, mechanisms=mechanisms).items():
-        kept = space.get(name, every)
-        left_out = [_word(value) for value in every if value not in kept]
-        if left_out:
-            yield f"{name}: {', '.join(map(_word, kept)) or 'nothing'} (left out: {', '.join(left_out)})"
-    for name in ("max_tp", "max_vpp"):
-        most, usual = space.get(name, getattr(default, name)), getattr(default, name)
-        if most < usual and (name == "max_tp" or CHUNKED in space.get("schedules", [])):
-            yield f"{name}: at most {most}, not {usual}"
-    if experts and space.get("max_ep", 1) == 1:
+    given = _read(space)
+    usual, fixed = given, given.fixed
+    if _is_known(space):
+        stack = catalog_stack(given.stack or WHOLE_SPACE)
+        usual = stack_space(stack, model, cluster, given.global_batch, mechanisms=mechanisms)
+    yield from _choices(given, usual, CHOICES[:-1] if meshes else CHOICES)
+    yield from () if meshes else _stages(given, usual)
+    if model.has_experts and given.max_ep == 1:
         yield "experts: split over tensor ranks, all on every replica (left out: expert parallelism, ep > 1)"
-    if space.get("seen"):
+    yield from _degrees(given, usual, ["max_tp"] if meshes else [*LARGEST])
+    for switch in () if meshes else SWITCHES:
+        if getattr(usual, switch) and not getattr(given, switch) and _matters(switch, given):
+            yield f"{switch}: false, not true"
+    fewer = [form for form in usual.divisions if form not in given.divisions]
+    if fewer and ANY_DIVISION not in given.divisions:
+        yield f"divisions: {_listed(given.divisions)} (left out: {', '.join(fewer)})"
+    if given.seen:
         yield "seen: plans within all runs of the calibration (left out: what lies beyond them)"
-    if space.get("fixed"):
-        yield "fixed: " + ", ".join(f"{name}={_word(value)}" for name, value in space["fixed"].items())
+    if fixed:
+        yield "fixed: " + ", ".join(f"{name}={_word(value)}" for name, value in fixed.items())
+
+
+def _choices(given: StrategySpace, usual: StrategySpace, names: Iterable[str]) -> Iterator[str]:
+    """Values that lists of a space lack."""
+    for name in names:
+        kept, every = getattr(given, name), getattr(usual, name)
+        left_out = [_word(value) for value in every if value not in kept]
+        if left_out and not (name == "cp_comm" and given.max_cp == 1):
+            yield f"{name}: {', '.join(map(_word, kept)) or 'nothing'} (left out: {', '.join(left_out)})"
+
+
+def _stages(given: StrategySpace, usual: StrategySpace) -> Iterator[str]:
+    """ZeRO stages that a space has, and lacks in pipelines or beside expert ranks."""
+    for name, where in STAGES.items():
+        kept, every = getattr(given, name), getattr(usual, name) or usual.zero
+        left_out = [_word(zero) for zero in every if kept is not None and zero in given.zero and zero not in kept]
+        if left_out and (name != "expert_zero" or given.max_ep > 1):
+            yield f"zero {where}: {_listed(kept) or 'none'} (left out: {', '.join(left_out)})"
+
+
+def _degrees(given: StrategySpace, usual: StrategySpace, names: Iterable[str]) -> Iterator[str]:
+    """Largest degrees of a space that are less than usual, unless fixed values say more of them."""
+    for name in names:
+        most, every, degree = getattr(given, name), getattr(usual, name), LARGEST[name]
+        if most >= every or degree in given.fixed or (name in CHUNKS and CHUNKED not in given.schedules):
+            continue
+        if name != "max_ep" or most > 1:
+            yield f"{name}: at most {most}, not {every}"
+
+
+def unpriced(space: Mapping[str, Any], model: ModelSpec, cluster: ClusterSpec, costs: CostTable) -> Iterator[str]:
+    """
+    Name the degrees of the space that have no costs, and so no candidates, in a line; nothing where all have some.
+
+    ``space``, ``model``, ``cluster``: as in ``narrowed``; ``costs``: the cost table.
+    """
+    lacking, priced = unpriced_degrees(Workload(_read(space), model, cluster), costs)
+    named = list[str]()
+    for place, name in enumerate(("tp", "cp", "ep", "micro_batch")):
+        some = {each[place] for each in priced}
+        without = sorted({each[place] for each in lacking} - some)
+        named += [f"{name} {', '.join(map(str, without))}"] if without else []
+        # What is missing on account of this degree is not said again.
+        lacking = {each for each in lacking if each[place] in some}
+    words = [f"tp {tp} cp {cp} ep {ep} micro_batch {size}" for tp, cp, ep, size in sorted(lacking)]
+    more = [f"{len(words) - MOST_NAMED} others"] if len(words) > MOST_NAMED else []
+    if named or words:
+        yield f"costs: no rows of {'; '.join([*named, *words[:MOST_NAMED], *more])}, which have no candidates"
+
+
+def _read(space: Mapping[str, Any]) -> StrategySpace:
+    """A space from its plain values, of which a plan of meshes or an older one has only some."""
+    return StrategySpace.model_validate({"global_batch": 1, "max_tp": 1, **space})
+
+
+def _is_known(space: Mapping[str, Any]) -> bool:
+    """Whether the catalog has the space's stack."""
+    return (space.get("stack") or WHOLE_SPACE) in catalog_section("stacks")
+
+
+def _held(space: Mapping[str, Any], *, mechanisms: bool) -> dict[str, list[Any]]:
+    """The choices that the space's stack has, with mechanisms or at the prices of a paper, by their names."""
+    given = _read(space)
+    if not _is_known(space):
+        return {choice: getattr(given, choice) for choice in CHOICES}
+    stack = catalog_stack(given.stack or WHOLE_SPACE)
+    every = StrategySpace(global_batch=1, max_tp=1)
+    known: dict[str, list[Any]] = {choice: list(getattr(stack, choice)) for choice in CHOICES}
+    if mechanisms:
+        return known
+    closed = {c: [value for value in getattr(every, c) if value in known[c]] for c in ("schedules", "zero")}
+    return {**known, **closed}
+
+
+def _matters(switch: str, given: StrategySpace) -> bool:
+    """Whether a mechanism would add candidates to a space."""
+    if switch == "expert_tensor":
+        return given.max_ep > 1
+    if switch == "hybrid_sharding":
+        return not {*given.zero} <= {0, 1}
+    if switch == "recompute_by_stage":
+        return len(given.recompute) > 1
+    return switch != "empty_ends" or CHUNKED in given.schedules
+
+
+def renamed(name: str, model: ModelSpec, of_cluster: str, cluster: ClusterSpec) -> Iterator[str]:
+    """
+    Name inputs that have a name of the catalog and differ from the catalog's, but for the length of sequences.
+
+    ``name``, ``model``, ``of_cluster``, ``cluster``: the model and the cluster of a plan, with their names.
+    """
+    if name in catalog_section("models"):
+        lengths = {layer.seq for layer in model.kinds.values()}
+        yield from _apart("model", name, model, load_model(name, seq=lengths.pop() if len(lengths) == 1 else None))
+    if of_cluster.partition(":")[0] in catalog_section("clusters"):
+        yield from _apart("cluster", of_cluster, cluster, load_cluster(of_cluster))
+
+
+def _apart(kind: str, name: str, given: Spec, own: Spec) -> Iterator[str]:
+    """Fields in which an input differs from the catalog's of its name."""
+    fields = [field for field in type(own).model_fields if getattr(own, field) != getattr(given, field)]
+    if fields:
+        yield f"its {kind} {name} is not the catalog's: {', '.join(fields)} differ{'s' * (len(fields) == 1)}"
 
 
 def unsearched(space: Mapping[str, Any], *, layers: int, experts: bool = False) -> Iterator[str]:

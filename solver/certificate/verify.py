@@ -63,7 +63,7 @@ from taut.solver.certificate.figures import (
     status_of,
 )
 from taut.solver.certificate.meshes import MeshCheck
-from taut.solver.certificate.narrowed import held, narrowed, unsearched
+from taut.solver.certificate.narrowed import space_in_words
 from taut.solver.certificate.node_counts import OverNodes, check_node_counts
 from taut.solver.certificate.plainer import plainer_faults
 from taut.solver.certificate.reference.candidates import candidates
@@ -176,8 +176,8 @@ class Verification:
     ``candidates`` counts the candidates of the space, or the choices of meshes. ``claimed`` are figures of the
     certificate without a proof, which were not derived. ``sampled`` plans were priced against the bounds of their
     candidates; ``feasible_samples`` of them break no rule. ``space`` says what the plan's stack runs, ``narrowed``
-    names what was taken away from it, and ``unsearched`` what no plan considers. ``over_nodes`` is the bound over all
-    numbers of nodes.
+    names what was taken away from it, and ``unsearched`` what no plan considers. ``renamed`` names inputs that have a
+    name of the catalog and differ from it. ``over_nodes`` is the bound over all numbers of nodes.
     """
 
     faults: tuple[str, ...]
@@ -190,6 +190,7 @@ class Verification:
     space: str = ""
     narrowed: tuple[str, ...] = ()
     unsearched: tuple[str, ...] = ()
+    renamed: tuple[str, ...] = ()
     over_nodes: OverNodes | None = None
 
     @property
@@ -256,7 +257,8 @@ def verify_document(values: object, source: str = "plan") -> Verification:
     over = None
     if not faults and isinstance(check, _Check):
         over = check_node_counts(values, check.document, check.problem, check.lower_bound)
-    model, space, known = check.problem.model, document.certificate.space, document.certificate.prices_mechanisms
+    problem = check.problem
+    words = space_in_words(document, problem.model, problem.cluster, problem.costs)
     return Verification(
         faults=(*faults, *sampled.faults, *(over.faults if over else ()))[:MOST_FAULTS],
         objective=check.objective,
@@ -266,9 +268,10 @@ def verify_document(values: object, source: str = "plan") -> Verification:
         over_nodes=over,
         sampled=sampled.plans,
         feasible_samples=sampled.feasible,
-        space=held(space, mechanisms=known),
-        narrowed=tuple(narrowed(space, check.problem.cluster, experts=model.has_experts, mechanisms=known)),
-        unsearched=tuple(unsearched(space, layers=len(model.blocks), experts=model.has_experts)),
+        space=words.held,
+        narrowed=words.narrowed,
+        unsearched=words.unsearched,
+        renamed=words.renamed,
     )
 
 

@@ -68,6 +68,7 @@ def _plan(values: dict[str, Any], path: Path) -> "tuple[Verification, list[str],
         words += f"; some numbers of nodes have other inputs: {', '.join(over.differing)}" if over.differing else ""
     narrow = [outcome.space, *(f"its bound is on a narrowed space, {each}" for each in outcome.narrowed)]
     narrow += [f"taut does not search {each}" for each in outcome.unsearched]
+    narrow += outcome.renamed
     claimed = [f"certificate.{name} has no proof and was not derived here" for name in outcome.claimed]
     more: dict[str, Any] = {
         "sampled": outcome.sampled,
@@ -75,6 +76,7 @@ def _plan(values: dict[str, Any], path: Path) -> "tuple[Verification, list[str],
         "space": outcome.space,
         "narrowed": [*outcome.narrowed],
         "unsearched": [*outcome.unsearched],
+        "renamed": [*outcome.renamed],
     }
     if over is not None:
         more["over_nodes"] = {"value": over.value, "lower_bound": over.lower_bound, "gap": over.gap}

@@ -8,6 +8,8 @@ from taut.data.analytic.step_shares import step_shares
 from taut.data.calibration import Calibration, features_of
 from taut.data.catalog.builtin import catalog_calibrations, catalog_operators
 from taut.data.cluster import ClusterSpec
+from taut.data.costs import CostTable
+from taut.errors import DataError
 from taut.formulations.mechanisms.offload import stated_share, states_on_hosts
 from taut.formulations.plainer import LIKE_RUNS, SEEN, restriction_of
 from taut.formulations.runs import Beyond, beyond_words
@@ -85,6 +87,14 @@ def _shares(plan: "AnyDocument", calibration: Calibration) -> dict[str, float]:
     )
 
 
+def _costs(plan: "AnyDocument") -> CostTable | None:
+    """The cost table of a plan; None where it is none, which ``verify`` refuses and a page need not."""
+    try:
+        return CostTable.parse(plan.inputs["costs"].spec, "inputs.costs")
+    except DataError:
+        return None
+
+
 def others_than(device: str | None, inputs: "Mapping[Any, InputSection]") -> list[str]:
     """Types of device of a plan's cluster beside the one of its calibration; none where that names no device."""
     if not device:
@@ -95,7 +105,7 @@ def others_than(device: str | None, inputs: "Mapping[Any, InputSection]") -> lis
 def proof(plan: "AnyDocument", spaces: Sequence[str] = ()) -> list[str]:
     """Status, bound, space, and what the prices rest on, line by line; lines of several spaces before its own."""
     from taut.planning.tables import described_cluster, described_model
-    from taut.solver.certificate.narrowed import held, narrowed, unsearched
+    from taut.solver.certificate.narrowed import space_in_words
 
     certificate, inputs = plan.certificate, plan.inputs
     lines = [
@@ -106,12 +116,11 @@ def proof(plan: "AnyDocument", spaces: Sequence[str] = ()) -> list[str]:
         *_why_stopped(plan),
         *_space(plan),
     ]
-    experts = described_model(plan).has_experts
-    space, known, layers = certificate.space, certificate.prices_mechanisms, len(described_model(plan).blocks)
-    taken_away = narrowed(space, described_cluster(plan), experts=experts, mechanisms=known)
-    lines += [f"            {held(space, mechanisms=known)}"]
-    lines += [f"            the bound is on a narrowed space, {each}" for each in taken_away]
-    lines += [f"            taut does not search {each}" for each in unsearched(space, layers=layers, experts=experts)]
+    words = space_in_words(plan, described_model(plan), described_cluster(plan), _costs(plan))
+    lines += [f"            {words.held}"]
+    lines += [f"            the bound is on a narrowed space, {each}" for each in words.narrowed]
+    lines += [f"            taut does not search {each}" for each in words.unsearched]
+    lines += [f"            {each}" for each in words.renamed]
     lines += [f"{'' if k else 'beyond':<12}{words}" for k, words in enumerate(runs_words(plan))]
     lines += [f"{'' if k else 'plainer':<12}{words}" for k, words in enumerate(plainer_words(plan))]
     calibration = inputs.get("calibration")

@@ -7,7 +7,6 @@ whole space at stated efficiencies unless it names a stack.
 
 from collections.abc import Iterable
 
-from taut.data.analytic.recompute_modules import usual_modules
 from taut.data.calibration import KEPT, Calibration
 from taut.data.catalog.builtin import catalog_memory_models
 from taut.data.cluster import ClusterSpec
@@ -21,16 +20,13 @@ from taut.data.stack import SCHEDULES, Schedule, Stack, calibration_for
 from taut.errors import DataError, FieldError
 from taut.formulations.mechanisms.shards import stages_asked
 from taut.formulations.space import StrategySpace
+from taut.formulations.stack_space import CLOSED_FORM, CLOSED_ZERO, WHOLE_SPACE, stack_space
 from taut.planning.choices import OF_ALL_STAGES
 from taut.planning.request import PlanRequest
 
-DEFAULT_STACK, WHOLE_SPACE = "megatron-core", "any"
+DEFAULT_STACK = "megatron-core"
 HALF_PEAK = 0.5
 """Share of the devices' peak that a usual step reaches."""
-LEAST_TOKENS = 4096
-"""Tokens of a sequence that a context rank has at least by default, as in NVIDIA's recipes that have contexts."""
-CLOSED_FORM: tuple[Schedule, ...] = ("1f1b", "gpipe")
-"""Schedules of the papers' spaces, of memory networks, and of configurations that do not state a schedule."""
 
 
 def stack_of(request: PlanRequest) -> Stack:
@@ -170,45 +166,34 @@ def space_of(
     if request.grad_precision not in (None, *stack.grad_precision):
         reason = f"not in {stack.name}, expected {' or '.join(stack.grad_precision)}, or stack any"
         raise FieldError("grad_precision", request.grad_precision, reason)
-    largest = max(group.gpus_per_node for group in cluster.nodes)
-    fixed = {name: value for name, value in request.fix.items() if name not in OF_ALL_STAGES}
     recompute = [kind for kind in stack.recompute if request.fix.get("recompute", kind) == kind]
     if not recompute:
         reason = f"not in {stack.name}, expected one of {', '.join(stack.recompute)}, or stack any"
         raise FieldError("fix", f"recompute={request.fix['recompute']}", reason)
-    space = StrategySpace(
-        global_batch=request.global_batch,
-        max_tp=request.max_tp or largest,
-        max_cp=_max_cp(request, model, stack),
-        max_ep=_max_ep(request, model, stack),
-        cp_comm=stack.cp_comm,
-        overlap_context=stack.overlap_context,
-        max_even_vpp=len(model.blocks),
-        schedules=schedules_of(request, stack, memory),
-        zero=_zero_stages(request, stack),
-        pipeline_zero=stack.pipeline_zero,
-        expert_zero=stack.expert_zero if model.has_experts else None,
-        expert_tensor=stack.expert_tensor or not model.has_experts,
-        replicated_kv=stack.replicated_kv or not _has_groups(model),
-        sequence_parallel=stack.sequence_parallel,
-        # Elsewhere bounds of hybrid sharding leave some per cent, so that it takes part only where it is asked for.
-        hybrid_sharding=cluster.is_uniform,
-        recompute=recompute,
-        recompute_modules=_modules(request, model, stack),
-        dispatch=_dispatch(request, model, stack),
-        recompute_by_stage=stack.recompute_by_stage or len(recompute) == 1,
-        divisions=stack.divisions,
-        empty_ends=stack.empty_ends and request.latency.prices_mechanisms,
-        uneven_batch=stack.uneven_batch and request.latency.prices_mechanisms and len(cluster.devices) > 1,
-        stack="" if stack.name == WHOLE_SPACE else stack.name,
-        fixed=fixed,
+    whole = stack_space(
+        stack,
+        model,
+        cluster,
+        request.global_batch,
+        mechanisms=request.latency.prices_mechanisms,
+        orders=memory.is_sum_of_terms,
+        measured=request.profile is not None,
     )
-    return space.model_copy(update={"max_vpp": max(space.max_vpp, request.fix.get("vpp", 1))})
-
-
-def _has_groups(model: ModelSpec) -> bool:
-    """Whether some layer has fewer key-value heads than heads."""
-    return any(layer.key_value_heads < layer.heads for layer in model.kinds.values())
+    return whole.model_copy(
+        update={
+            "max_tp": request.max_tp or whole.max_tp,
+            "max_cp": int(request.max_cp or request.fix.get("cp") or whole.max_cp),
+            "max_ep": int(request.fix.get("ep", whole.max_ep)),
+            "max_vpp": max(whole.max_vpp, request.fix.get("vpp", 1)),
+            "schedules": schedules_of(request, stack, memory),
+            "zero": _zero_stages(request, stack),
+            "recompute": recompute,
+            "recompute_modules": _modules(request, stack, whole.recompute_modules),
+            "recompute_by_stage": stack.recompute_by_stage or len(recompute) == 1,
+            "dispatch": _dispatch(request, model, stack),
+            "fixed": {name: value for name, value in request.fix.items() if name not in OF_ALL_STAGES},
+        }
+    )
 
 
 def at_risk(
@@ -255,13 +240,11 @@ def within_runs(request: PlanRequest, space: StrategySpace, calibration: Calibra
     return space.model_copy(update={"seen": seen, "recompute": recompute})
 
 
-def _modules(request: PlanRequest, model: ModelSpec, stack: Stack) -> list[Module]:
-    """Modules of selective recompute: asked for, or usual for the model's layers where the stack can name them."""
+def _modules(request: PlanRequest, stack: Stack, usual: list[Module]) -> list[Module]:
+    """Modules of selective recompute: asked for, or the usual ones."""
     asked = request.fix.get("recompute_modules")
     if asked is None:
-        named = stack.recompute_modules and request.profile is None and request.latency.prices_mechanisms
-        latent = any(layer.latent for layer in model.kinds.values())
-        return usual_modules(latent, model.has_experts) if named and model.has_experts else []
+        return usual
     if request.profile is not None:
         reason = "selective recompute is what the profile measured, expected none beside a profile"
         raise FieldError("fix", f"recompute_modules={asked}", reason)
@@ -327,24 +310,6 @@ def closed_forms(request: PlanRequest, stack: Stack) -> list[Schedule]:
     return chosen + (["interleaved-1f1b"] if vpp > 1 and schedule is None else [])
 
 
-def _max_cp(request: PlanRequest, model: ModelSpec, stack: Stack) -> int:
-    """The largest context degree: asked for, or one that leaves each rank enough tokens, in ``step`` and by stack."""
-    asked = request.max_cp or request.fix.get("cp")
-    if asked is not None:
-        return int(asked)
-    priced = request.latency.prices_mechanisms and stack.context_parallel
-    tokens = min(layer.seq for layer in model.kinds.values())
-    return max(tokens // LEAST_TOKENS, 1) if priced else 1
-
-
-def _max_ep(request: PlanRequest, model: ModelSpec, stack: Stack) -> int:
-    """The largest expert degree: what is fixed, or a rank for every expert, in ``step`` and by stack."""
-    if "ep" in request.fix:
-        return int(request.fix["ep"])
-    priced = request.latency.prices_mechanisms and stack.expert_parallel
-    return min(model.expert_counts, default=1) if priced else 1
-
-
 def _check(stack: Stack, field: str, wanted: Iterable[str]) -> None:
     for kind in wanted:
         if kind not in stack.schedules:
@@ -356,4 +321,4 @@ def _zero_stages(request: PlanRequest, stack: Stack) -> list[int]:
     """ZeRO stages of the stack; stages 2 and 3 under the papers' latency models only where they are asked for."""
     if request.latency.prices_mechanisms:
         return list(stack.zero)
-    return [0, 1, *stages_asked(request.fix)]
+    return [*CLOSED_ZERO, *stages_asked(request.fix)]

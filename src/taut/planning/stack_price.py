@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 from taut.data.stack import SCHEDULES
 from taut.errors import FieldError, NothingFoundError
+from taut.formulations.stack_space import WHOLE_SPACE
 from taut.planning.meshes import has_meshes, mesh_problem
 from taut.planning.plan import Plan
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
-from taut.planning.stack import WHOLE_SPACE, stack_of
+from taut.planning.stack import stack_of
 from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.meshes.search import search_meshes
 from taut.solver.search.search import search

@@ -1,22 +1,29 @@
 """A space is compared with what its stack runs: every choice that is taken away is named, and nothing else."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from taut.data.load import load_stack
+from taut.data.costs import CostRow
+from taut.data.load import load_cluster, load_model, load_stack
+from taut.data.model import ModelSpec
 from taut.formulations.space import StrategySpace
-from taut.solver.certificate.narrowed import held, narrowed, unsearched
-from tests.support.small import cluster
+from taut.formulations.stack_space import stack_space
+from taut.planning.request import PlanRequest
+from taut.planning.resolve import resolved_problem
+from taut.solver.certificate.narrowed import held, narrowed, renamed, unpriced, unsearched
+from tests.support.small import cluster, model
 
 LAYERS = 8
+EXPERTS = "experts: split over tensor ranks, all on every replica (left out: expert parallelism, ep > 1)"
 CHUNKED = {"schedules": ["1f1b", "gpipe", "interleaved-1f1b"]}
 
 
 def words(**space: Any) -> list[str]:
     """What is taken away from a space on two nodes of four devices, and what is not searched, once written down."""
     values = StrategySpace(**{"global_batch": 8, "max_tp": 4, **space}).model_dump(mode="json")
-    taken_away = narrowed(values, cluster(2, 4), mechanisms=False)
+    taken_away = narrowed(values, model(LAYERS), cluster(2, 4), mechanisms=False)
     return [*taken_away, *unsearched(values, layers=LAYERS)]
 
 
@@ -26,26 +33,109 @@ def test_the_default_space_leaves_nothing_out() -> None:
     assert words(zero=[0, 1, 2, 3], max_tp=8, schedules=["1f1b", "gpipe", "zb-v"]) == []
 
 
-@pytest.mark.parametrize("name", ["megatron-core", "torchtitan", "deepspeed", "any"])
-def test_what_a_stack_runs_is_no_narrowing(name: str) -> None:
-    """The whole of a stack's choices is stated in a line, and nothing of it is missing."""
-    stack = load_stack(name)
-    of_stack = {each: getattr(stack, each) for each in ("schedules", "zero", "sequence_parallel", "recompute")}
-    written = "" if name == "any" else name
-    values = StrategySpace(global_batch=8, max_tp=4, stack=written, **of_stack).model_dump(mode="json")
-    assert list(narrowed(values, cluster(2, 4))) == []
-    assert f"is what {written or 'taut'} runs: schedules {', '.join(stack.schedules)}; ZeRO" in held(values)
-    fewer = {**values, "schedules": ["1f1b"]}
-    left_out = [kind for kind in stack.schedules if kind != "1f1b"]
-    said = [f"schedules: 1f1b (left out: {', '.join(left_out)})"] if left_out else []
-    assert list(narrowed(fewer, cluster(2, 4))) == said
+def whole(name: str = "megatron-core", *, experts: bool = False) -> dict[str, Any]:
+    """The whole space of a stack on two nodes of four devices, as a plan states it."""
+    return stack_space(load_stack(name), job(experts=experts), cluster(2, 4), 8).model_dump(mode="json")
+
+
+def job(*, experts: bool = False) -> ModelSpec:
+    """Eight layers of 8,192 tokens, with or without eight experts each."""
+    values = {**load_model("mixtral-8x22b" if experts else "llama3-8b").model_dump(), "seq": 8192, "layers": LAYERS}
+    return ModelSpec.parse(values, "job")
+
+
+@pytest.mark.parametrize("name", ["megatron-core", "torchtitan", "deepspeed", "flagscale", "any"])
+@pytest.mark.parametrize("experts", [False, True])
+def test_what_a_stack_runs_is_no_narrowing(name: str, experts: bool) -> None:
+    """The whole of a stack's space is stated in a line, and nothing of it is missing."""
+    space, stack = whole(name, experts=experts), load_stack(name)
+    lost = [*narrowed(space, job(experts=experts), cluster(2, 4))]
+    assert lost == ([EXPERTS] if experts and not stack.expert_parallel else [])
+    written = "taut" if name == "any" else name
+    assert f"is what {written} runs: schedules {', '.join(stack.schedules)}; ZeRO" in held(space)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"schedules": ["1f1b"]}, "schedules: 1f1b (left out: interleaved-1f1b)"),
+        ({"zero": [0, 1]}, "zero: 0, 1 (left out: 2, 3)"),
+        ({"zero": [1]}, "zero: 1 (left out: 0, 2, 3)"),
+        ({"pipeline_zero": [0]}, "zero in pipelines: 0 (left out: 1)"),
+        ({"sequence_parallel": [True]}, "sequence_parallel: true (left out: false)"),
+        ({"recompute": ["none"]}, "recompute: none (left out: selective, full)"),
+        ({"recompute": ["none", "full"]}, "recompute: none, full (left out: selective)"),
+        ({"max_tp": 1}, "max_tp: at most 1, not 4"),
+        ({"max_tp": 2}, "max_tp: at most 2, not 4"),
+        ({"max_cp": 1}, "max_cp: at most 1, not 2"),
+        ({"cp_comm": ["p2p"]}, "cp_comm: p2p (left out: all_gather, a2a, a2a+p2p)"),
+        ({"max_vpp": 1}, "max_vpp: at most 1, not 4"),
+        ({"max_even_vpp": 0}, "max_even_vpp: at most 0, not 8"),
+        ({"empty_ends": False}, "empty_ends: false, not true"),
+        ({"hybrid_sharding": False}, "hybrid_sharding: false, not true"),
+        ({"divisions": ["even"]}, "divisions: even (left out: layout)"),
+        ({"fixed": {"tp": 2}}, "fixed: tp=2"),
+        ({"fixed": {"cp": 1}, "max_cp": 1}, "fixed: cp=1"),
+    ],
+)
+def test_every_choice_that_is_taken_away_is_named(changed: dict[str, Any], said: str) -> None:
+    """What one field takes away is said in one line, and nothing else."""
+    assert list(narrowed({**whole(), **changed}, job(), cluster(2, 4))) == [said]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"max_ep": 1}, [EXPERTS]),
+        ({"max_ep": 4}, ["max_ep: at most 4, not 8"]),
+        ({"expert_zero": [1]}, ["zero beside expert ranks: 1 (left out: 0, 2, 3)"]),
+        ({"expert_tensor": False}, ["expert_tensor: false, not true"]),
+    ],
+)
+def test_what_experts_lose_is_named(changed: dict[str, Any], said: list[str]) -> None:
+    """Expert ranks, their number, their ZeRO stages, and tensor ranks that share an expert."""
+    assert list(narrowed({**whole(experts=True), **changed}, job(experts=True), cluster(2, 4))) == said
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        (lambda row: row.tp == 1 and row.cp == 1, "tp 2, 4; cp 2"),
+        (lambda row: row.tp == 4, "tp 1, 2"),
+        (lambda row: row.micro_batch == 2, "micro_batch 1, 4, 8"),
+        (lambda row: row.tp == 4 and row.cp == 1 and row.micro_batch == 2, "tp 1, 2; cp 2; micro_batch 1, 4, 8"),
+        (lambda row: row.tp == 1 or row.micro_batch == 2, "tp 2 cp 1 ep 1 micro_batch 1; "),
+        (lambda row: False, "tp 1, 2, 4"),
+    ],
+)
+def test_degrees_without_costs_are_named(kept: Callable[[CostRow], bool], said: str) -> None:
+    """Rows that a cost table lacks take candidates away, which is said by degree."""
+    problem = resolved_problem(PlanRequest(job(), "dgx-h100:1", global_batch=8, max_tp=4))
+    space, every = problem.space.model_dump(mode="json"), problem.costs
+    assert list(unpriced(space, problem.model, problem.cluster, every)) == []
+    fewer = every.model_copy(update={"rows": [row for row in every.rows if kept(row)]})
+    (words,) = unpriced(space, problem.model, problem.cluster, fewer)
+    assert words.startswith(f"costs: no rows of {said}") and words.endswith(", which have no candidates")
+
+
+def test_inputs_with_a_borrowed_name_are_named() -> None:
+    """A model or cluster under a name of the catalog says which fields are its own; other lengths are not one."""
+    own, nodes = load_model("llama3-8b", seq=4096), load_cluster("dgx-h100:2")
+    assert list(renamed("llama3-8b", own, "dgx-h100:2", nodes)) == []
+    assert list(renamed("mine", job(), "lab", cluster(2, 4))) == []
+    faster = nodes.model_copy(update={"network": cluster(2, 4).network})
+    said = [
+        "its model llama3-8b is not the catalog's: layers differs",
+        "its cluster dgx-h100:2 is not the catalog's: network differs",
+    ]
+    assert list(renamed("llama3-8b", job(), "dgx-h100:2", faster)) == said
 
 
 def test_a_stack_of_a_user_runs_what_its_space_holds() -> None:
-    """A file that is not at hand is not compared with."""
+    """A file that is not at hand is not compared with, which is said."""
     values = StrategySpace(global_batch=8, max_tp=4, stack="mine", schedules=["gpipe"]).model_dump(mode="json")
-    assert list(narrowed(values, cluster(2, 4))) == []
-    assert "what mine runs: schedules gpipe; " in held(values)
+    assert list(narrowed(values, job(), cluster(2, 4))) == []
+    assert "what mine runs, by the plan alone, as the catalog has no such stack: schedules gpipe; " in held(values)
 
 
 @pytest.mark.parametrize(
@@ -66,11 +156,9 @@ def test_chunks_that_are_not_searched_are_named(space: dict[str, Any], said: lis
     assert list(unsearched(closed.model_dump(mode="json"), layers=LAYERS)) == []
 
 
-def test_experts_narrow_every_space() -> None:
-    """With experts the bound leaves out expert parallelism, or some of it, and says so."""
+def test_how_experts_are_not_searched_is_named() -> None:
+    """With experts the bound leaves out some expert parallelism, and says so."""
     values = StrategySpace(global_batch=8, max_tp=4).model_dump(mode="json")
-    said = "experts: split over tensor ranks, all on every replica (left out: expert parallelism, ep > 1)"
-    assert list(narrowed(values, cluster(2, 4), experts=True, mechanisms=False)) == [said]
     said = "experts: ep > 1, etp 1 or tp (left out: other etp)"
     assert list(unsearched({**values, "max_ep": 8}, layers=LAYERS, experts=True)) == [said]
     titan = {**values, "max_ep": 8, "expert_zero": [2, 3], "expert_tensor": False}

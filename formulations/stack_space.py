@@ -1,0 +1,93 @@
+r"""
+The space that a stack runs: what a plan searches where its user takes nothing away.
+
+A stack states what its framework can do (``taut.data.stack``). The largest degrees follow from model and cluster:
+
+(1) tensor groups of at most the largest node;
+(2) context ranks with ``LEAST_TOKENS`` tokens of the shortest sequence each at least, if the stack has some;
+(3) an expert rank for every expert of a layer with the fewest, if the stack has some;
+(4) any number of equal chunks a device, up to one a layer.
+
+The prices of a paper know no such mechanisms: the space has schedules in closed form, ZeRO stages 0 and 1, and no ranks
+of (2) and (3).
+"""
+
+from taut.data.analytic.recompute_modules import usual_modules
+from taut.data.cluster import ClusterSpec
+from taut.data.costs import Module
+from taut.data.layers.dispatch import USUAL_DISPATCH
+from taut.data.model import ModelSpec
+from taut.data.stack import SCHEDULES, Schedule, Stack
+from taut.formulations.space import StrategySpace
+
+WHOLE_SPACE = "any"
+"""The stack that leaves nothing out, whose name a space does not state."""
+LEAST_TOKENS = 4096
+"""Tokens of a sequence that a context rank has at least, as in NVIDIA's recipes that have contexts."""
+CLOSED_FORM: tuple[Schedule, ...] = ("1f1b", "gpipe")
+"""Schedules of the papers' spaces, of memory networks, and of configurations that do not state a schedule."""
+CLOSED_ZERO = 0, 1
+"""ZeRO stages of the papers' spaces."""
+
+
+def stack_space(
+    stack: Stack,
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    global_batch: int,
+    *,
+    mechanisms: bool = True,
+    orders: bool = True,
+    measured: bool = False,
+) -> StrategySpace:
+    """
+    The space that a stack runs.
+
+    ``stack``, ``model``, ``cluster``, ``global_batch``: what is planned; ``mechanisms``: whether the prices are of what
+    frameworks have, not those of a paper; ``orders``: whether memory lets schedules be priced by their orders;
+    ``measured``: whether costs are a profile's, which knows one kind of selective recompute.
+    """
+    own = orders and mechanisms
+    return StrategySpace(
+        global_batch=global_batch,
+        max_tp=max(group.gpus_per_node for group in cluster.nodes),
+        max_cp=most_contexts(model) if mechanisms and stack.context_parallel else 1,
+        max_ep=min(model.expert_counts, default=1) if mechanisms and stack.expert_parallel else 1,
+        cp_comm=stack.cp_comm,
+        overlap_context=stack.overlap_context,
+        max_even_vpp=len(model.blocks),
+        schedules=[kind for kind in SCHEDULES if kind in stack.schedules and (own or kind in CLOSED_FORM)],
+        zero=list(stack.zero) if mechanisms else [*CLOSED_ZERO],
+        pipeline_zero=stack.pipeline_zero,
+        expert_zero=stack.expert_zero if model.has_experts else None,
+        expert_tensor=stack.expert_tensor or not model.has_experts,
+        replicated_kv=stack.replicated_kv or not _has_groups(model),
+        sequence_parallel=stack.sequence_parallel,
+        # Elsewhere bounds of hybrid sharding leave some per cent, so that it takes part only where it is asked for.
+        hybrid_sharding=cluster.is_uniform,
+        recompute=stack.recompute,
+        recompute_modules=[] if measured else named_modules(model, stack, mechanisms=mechanisms),
+        dispatch=stack.dispatch if model.has_experts else USUAL_DISPATCH,
+        recompute_by_stage=stack.recompute_by_stage,
+        divisions=stack.divisions,
+        empty_ends=stack.empty_ends and mechanisms,
+        uneven_batch=stack.uneven_batch and mechanisms and len(cluster.devices) > 1,
+        stack="" if stack.name == WHOLE_SPACE else stack.name,
+    )
+
+
+def _has_groups(model: ModelSpec) -> bool:
+    """Whether some layer has fewer key-value heads than heads."""
+    return any(layer.key_value_heads < layer.heads for layer in model.kinds.values())
+
+
+def most_contexts(model: ModelSpec) -> int:
+    """Context ranks that share a sequence at most, (2)."""
+    return max(min(layer.seq for layer in model.kinds.values()) // LEAST_TOKENS, 1)
+
+
+def named_modules(model: ModelSpec, stack: Stack, *, mechanisms: bool) -> list[Module]:
+    """Modules of selective recompute that are usual for layers with experts, where the stack can name them."""
+    if not (stack.recompute_modules and mechanisms and model.has_experts):
+        return []
+    return usual_modules(any(layer.latent for layer in model.kinds.values()), model.has_experts)
