@@ -204,7 +204,9 @@ def predicted(run: Run, gpu: str, **prices: Any) -> tuple[float, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExtrapolationWarning)
         batch = run.micro_batch * run.micro_batches
-        plan = taut.plan(run.spec, cluster, global_batch=batch, fix=fix, **prices)
+        # Plain modules of PyTorch keep what no stack's kernels save, the loss in fp32 among it.
+        plain = {"memory_model": MemoryModel(), "fused_loss": False}
+        plan = taut.plan(run.spec, cluster, global_batch=batch, fix=fix, **plain, **prices)
     return plan.predicted.step_time_s, plan.predicted.memory_bytes[0] - MemoryModel().overhead_gib * GIB
 
 

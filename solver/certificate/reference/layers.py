@@ -165,8 +165,8 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     stand_ins = _stand_ins(case, choice, vocabulary)
     backward = np.array([_passing(case, choice, layer) for layer in blocks])
     backward = (numbers > 0) * _with_ends(backward, choice)
-    own = stand_ins, backward, int(of_head)
-    return Layers(passes, *held, parameters, gathered, apart, *edges, *own, hiding if routed.any() else 0.0)
+    hidden = hiding if routed.any() else 0.0
+    return Layers(passes, *held, parameters, gathered, apart, *edges, stand_ins, backward, int(of_head), hidden)
 
 
 def _release(case: Case) -> tuple[int, ...]:

@@ -206,8 +206,9 @@ def test_prices_of_a_quantile_are_those_of_both() -> None:
 def test_the_best_plan_within_all_runs_is_compared_with_what_lies_beyond() -> None:
     """What runs today may lie beyond the runs; the best plan does not, and is at most as fast as one of all plans."""
     current = {"tp": 8, "micro_batch": 8}
-    within = compare("llama3-8b", "dgx-h100", global_batch=64, current=current, seen=True)
-    every = compare("llama3-8b", "dgx-h100", global_batch=64, current=current)
+    # To the optimum: within a gap the search of more plans may end with a slower one.
+    within = compare("llama3-8b", "dgx-h100", global_batch=64, current=current, seen=True, gap=0.0)
+    every = compare("llama3-8b", "dgx-h100", global_batch=64, current=current, gap=0.0)
     assert within.current.step_time_s == every.current.step_time_s
     assert within.best.step_time_s >= every.best.step_time_s * (1 - 1e-9)
     fields = {each.field for each in within.best.beyond}
