@@ -64,8 +64,8 @@ KINDS = {
     "recompute": (("recompute", "recomput"), ("recompute",)),
     "activations on hosts": (("CPU offloading", "Pipeline parallelism with CPU"), ("--cpu-offloading",)),
     "states on hosts": (("optimizer cpu offload",), ("--optimizer-cpu-offload",)),
-    "gathers beside computation": (("--overlap-param-gather", "overlap-param"), ("--overlap-param-gather",)),
-    "tensor ranks beside products": (("Tensor parallel communication/GEMM",), ("--tp-comm-overlap",)),
+    "overlap of parameter gathers": (("--overlap-param-gather", "overlap-param"), ("--overlap-param-gather",)),
+    "overlap of tensor ranks' exchanges": (("Tensor parallel communication/GEMM",), ("--tp-comm-overlap",)),
 }
 """Kinds of reasons, by what Megatron-LM's messages and taut's say."""
 
@@ -149,10 +149,10 @@ def kind_of(message: str, theirs: bool) -> str:
     if not message or LACKING in message:
         return "accepted"
     for kind in ("recompute", "several divisions", *KINDS):
-        signs = KINDS[kind]
+        phrases = KINDS[kind]
         if kind == "layers by stages" and not theirs and "layers" not in message.partition(", expected")[0]:
             continue
-        if any(sign.lower() in message.lower() for sign in signs[side]):
+        if any(phrase.lower() in message.lower() for phrase in phrases[side]):
             return kind
     return "other"
 

@@ -1,9 +1,10 @@
 """
-The nearest right name, for messages that refuse a wrong one.
+The nearest right name or number, for messages that refuse a wrong one.
 
 Names are compared by their letters and digits alone, in lower case and without the organisation in front of a slash, so
 ``meta-llama/Llama-3-8B`` is ``llama3-8b``. A name that is part of another is near it, as ``h100`` is near
-``h100-80gb``; any other name is near by the share of characters in common (Ratcliff and Obershelp, ``difflib``).
+``h100-80gb``; any other name is near by the share of characters in common (Ratcliff and Obershelp, ``difflib``). Right
+numbers are offered in pairs: the next one below, and the next above.
 """
 
 import re
@@ -45,6 +46,26 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         return by_letters[max(parts, key=lambda each: SequenceMatcher(None, wanted, each).ratio())]
     found = get_close_matches(wanted, by_letters, n=1, cutoff=CUTOFF)
     return by_letters[found[0]] if found else None
+
+
+def adjacent(values: Iterable[int], value: int) -> str:
+    """
+    The next of some numbers below a value and the next above it, in words; ``none`` where there is neither.
+
+    Examples
+    --------
+    >>> adjacent([1, 2, 23, 46], 4)
+    '2 or 23'
+    """
+    every = sorted(values)
+    below, above = [each for each in every if each < value], [each for each in every if each > value]
+    return " or ".join(map(str, [*below[-1:], *above[:1]])) or "none"
+
+
+def multiples_around(value: int, of: int) -> list[int]:
+    """The multiples of a number that are next to a value which is none: below, unless that is 0, and above."""
+    below = value // of * of
+    return [each for each in (below, below + of) if each]
 
 
 def _letters(name: str) -> str:

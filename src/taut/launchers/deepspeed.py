@@ -1,12 +1,12 @@
 """
 DeepSpeed's configuration as values: micro-batch, accumulation, batch, ZeRO and what lies on hosts.
 
-Degrees of tensor ranks and pipelines are the model's, so they stand beside the file. With W devices,
+The model decides tensor ranks and stages, so the user states them beside the file. With W devices,
 
-(1) batch = micro-batch times steps of accumulation times W / (tp pp cp),
+(1) batch = micro-batch times steps of accumulation times W / (tp pp cp).
 
-and of the three DeepSpeed derives what is not stated. ``"auto"`` is what the script that starts DeepSpeed decides: such
-a setting counts as not stated. Source: deepspeed/runtime/config.py, _configure_train_batch_size, and
+DeepSpeed derives from (1) what is not stated. ``"auto"`` leaves a setting to the script that starts DeepSpeed, and
+counts as not stated. Source: deepspeed/runtime/config.py, _configure_train_batch_size, and
 deepspeed/runtime/zero/config.py.
 """
 
@@ -29,7 +29,7 @@ SILENT = {
     "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "comms_logger", "prescale_gradients", "elasticity",
     "gradient_predivide_factor", "disable_allgather", "autotuning", "hybrid_engine", "amp", "seed", "comment",
 }  # fmt: skip
-"""Sections that say nothing of memory and time here, or of what another section says."""
+"""Sections that say nothing of memory and time here, or only repeat another section."""
 BUFFERS = {
     "stage", "offload_optimizer", "offload_param", "cpu_offload", "cpu_offload_params", "contiguous_gradients",
     "allgather_partitions", "allgather_bucket_size", "reduce_bucket_size", "reduce_scatter", "sub_group_size",
@@ -38,7 +38,7 @@ BUFFERS = {
     "stage3_gather_fp16_weights_on_model_save", "load_from_fp32_weights", "ignore_unused_parameters", "mics_shard_size",
     "stage3_model_persistence_threshold", "memory_efficient_linear", "zero_hpz_partition_size",
 }  # fmt: skip
-"""Fields of ZeRO that are read, or are sizes of buffers."""
+"""Fields of ZeRO that are read, or are sizes of buffers and other details that nothing prices or names."""
 
 
 def deepspeed_launch(config: Any, source: str, run: Run, beside: Mapping[str, Any]) -> Launch:
@@ -85,7 +85,7 @@ def _check_weights(zero: Mapping[str, Any], source: str) -> None:
 
 
 def _ranks(given: Mapping[str, Any], zero: Mapping[str, Any], run: Run, beside: Mapping[str, Any]) -> dict[str, Any]:
-    """Tensor and sequence ranks, and copies of what is sharded, where the file states them."""
+    """Tensor and sequence ranks, and copies of the sharded states (MiCS), where the file states them."""
     found: dict[str, Any] = {}
     tensor = given.get("tensor_parallel")
     size = tensor.get("autotp_size") if isinstance(tensor, dict) else None
@@ -102,7 +102,7 @@ def _ranks(given: Mapping[str, Any], zero: Mapping[str, Any], run: Run, beside: 
 
 
 def _inside(values: Mapping[str, Any]) -> int:
-    """Devices that have one micro-batch together."""
+    """Devices of a replica, which share a micro-batch: tp pp cp."""
     found = 1
     for name in ("tp", "pp", "cp"):
         found *= value if isinstance(value := values.get(name, 1), int) and value > 0 else 1

@@ -4,12 +4,13 @@ Megatron-LM's words as values of a configuration: flags, however their launcher 
 What is not written is Megatron-LM's default: degrees of 1, experts on all tensor ranks, a gather of all tokens of
 expert ranks, no distributed optimizer, no recompute, even stages. Of every flag one of these holds:
 
-- it is read;
-- it says nothing of memory and time (data, learning rate, logs, checkpoints: ``SILENT``);
-- it states the model's shape, and is named where the model has another;
-- it is named, as something that nothing prices.
+(1) it is read (``READ``);
+(2) it says nothing of memory and time: data, learning rate, logs, checkpoints (``SILENT``);
+(3) it states the model's shape, and is named where the model has another (``SHAPE``);
+(4) it is named as priced the way a calibration's runs had it (``MEASURED``);
+(5) it is named as not priced.
 
-Where the model is known the line is held to Megatron-LM's own rules (``taut.launchers.megatron_rules``).
+Where the model is known, the line is held to Megatron-LM's own rules (``taut.launchers.megatron_rules``).
 """
 
 import re
@@ -71,7 +72,7 @@ SILENT = re.compile(
     r"hf-|checkpoint$|use-checkpoint-args|exp-name|spec$|micro-batch-rampup|(master|rdzv|node|local|standalone|tee|"
     r"role|max-restarts|rank|start-method)|print|ddp-timeout|te-|enable-one|mtp-loss|squared-relu|cross-entropy)"
 )
-"""Flags that say nothing of memory and time, or of the model's shape."""
+"""Flags that say nothing of memory and time, (2), and flags of the model's shape that are not compared."""
 SHAPE = {
     "--num-layers": "layers",
     "--hidden-size": "hidden",
@@ -84,8 +85,9 @@ SHAPE = {
     "--moe-ffn-hidden-size": "expert_ffn_hidden",
     "--moe-shared-expert-intermediate-size": "shared_ffn_hidden",
 }
-"""Flags of the model's shape, by the field that says the same."""
+"""Flags of the model's shape, with the field that says the same, and "" where none is compared."""
 TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "none": False, "null": False}
+"""Words for whether a switch is on."""
 SWITCHES = {
     "--sequence-parallel", "--use-distributed-optimizer", "--use-megatron-fsdp", "--use-custom-fsdp", "--bf16",
     "--fp16", "--use-torch-fsdp2", "--recompute-activations", "--optimizer-cpu-offload", "--grad-reduce-in-bf16",
@@ -93,14 +95,14 @@ SWITCHES = {
     "--overlap-grad-reduce", "--overlap-param-gather", "--tp-comm-overlap", "--use-precision-aware-optimizer",
     "--moe-shared-expert-overlap", "--multi-latent-attention", "--group-query-attention", "--cpu-offloading",
 }  # fmt: skip
-"""Flags without a value, which some launchers write with one."""
+"""Flags without a value, which some launchers write with one (``TRUTHS``)."""
 
 
 def flags_of(words: list[str]) -> Flags:
     """
     Flags and their values of a command's words, ``--name value``, ``--name=value`` or ``--na_me value``.
 
-    Of a flag twice the last counts. A switch with a value of no is left out.
+    The last of several equal flags counts. A switch whose value is false is left out.
     """
     found: Flags = {}
     for place, word in enumerate(words):
@@ -124,20 +126,18 @@ def megatron_launch(flags: Mapping[str, str | None], run: Run, stated: Collectio
     """
     What flags say of a run.
 
-    ``flags``: flags and their values; ``run``: what they are compared with; ``stated``: flags that the
-    words state, on or off, where a recipe states the others: sharding and recompute then stay open; without it what is
-    not written is Megatron-LM's default. Raises
-    ``DataError`` if a value is no number or no layout, a rule of Megatron-LM is broken, or weights leave the devices.
+    ``flags``: flags and their values; ``run``: what they are compared with; ``stated``: flags that the words mention,
+    on or off, where a recipe decides the others. Sharding and recompute then stay open unless they are mentioned.
+    Without ``stated`` a flag that is not written has Megatron-LM's default. Raises ``DataError`` if a value is no
+    number or no layout, a rule of Megatron-LM is broken, or weights leave the devices.
     """
     _check_weights(flags)
     if run.model is not None and (rule := next(broken(flags, run), None)):
         raise DataError(f"Megatron-LM refuses it: {rule}")
     values = megatron_values(flags, run)
     if stated is not None:
-        open_ones = {"zero": SHARDING, "recompute": {KINDS, "--recompute-activations"}}
-        values = {
-            name: value for name, value in values.items() if name not in open_ones or open_ones[name] & set(stated)
-        }
+        deciding = {"zero": SHARDING, "recompute": {KINDS, "--recompute-activations"}}
+        values = {name: value for name, value in values.items() if name not in deciding or deciding[name] & set(stated)}
     return Launch(values, _options(flags), tuple(_named(flags, run)))
 
 
@@ -145,9 +145,9 @@ def megatron_values(flags: Mapping[str, str | None], run: Run) -> dict[str, Any]
     """
     What flags say of the strategy.
 
-    Returns values that ``taut.plan`` may fix, ``layers`` of the stages, ``copies`` of what is sharded, ``recompute``,
-    groups of the router, and ``global_batch``. Raises ``DataError`` if a value is no number or no layout, or chunks do
-    not divide the layers.
+    Returns values that ``taut.plan`` may fix, ``layers`` of the chunks, ``copies`` of the sharded states,
+    ``recompute``, groups of the router, and ``global_batch``. Raises ``DataError`` if a value is no number or no
+    layout, or chunks do not divide the layers.
     """
     values: dict[str, Any] = {name: count(flags, flag) for name, flag in COUNTS.items()}
     total = layers_in(flags, run)
@@ -163,7 +163,7 @@ def megatron_values(flags: Mapping[str, str | None], run: Run) -> dict[str, Any]
         values["etp"] = count(flags, "--expert-tensor-parallel-size", values["tp"])
         values |= stated_dispatch(flags)
         values |= {name: count(flags, flag) for name, flag in GROUPS.items() if flag in flags}
-    values["recompute"] = _recompute(flags, total // max(values["pp"], 1))
+    values["recompute"] = _recompute(flags)
     if values["recompute"] == "selective" and flags.get(MODULES):
         values["recompute_modules"] = "+".join(str(flags[MODULES]).split())
     if "--optimizer-cpu-offload" in flags:
@@ -182,15 +182,15 @@ def megatron_values(flags: Mapping[str, str | None], run: Run) -> dict[str, Any]
 
 
 def _context_kind(flags: Mapping[str, str | None]) -> str:
-    """How context ranks share attention, one kind for all layers."""
+    """How context ranks share attention (``cp_comm``), one kind for all layers."""
     kinds = set((flags.get(CONTEXTS) or "p2p").split())
     if len(kinds) > 1:
         raise DataError(f"{CONTEXTS} {flags[CONTEXTS]}: expected one kind for all layers")
     return kinds.pop()
 
 
-def _recompute(flags: Mapping[str, str | None], layers: int) -> str:
-    """The kind of recompute, of which blocks of no layers are none."""
+def _recompute(flags: Mapping[str, str | None]) -> str:
+    """The kind of recompute; none as well where method ``block`` recomputes 0 layers."""
     if "--recompute-activations" in flags:
         return "selective"
     kind = flags.get(KINDS) or "none"
@@ -251,7 +251,7 @@ def _check_weights(flags: Mapping[str, str | None]) -> None:
 
 
 def _options(flags: Mapping[str, str | None]) -> dict[str, Any]:
-    """Options of a request that flags state: sequence, number formats, and further tokens."""
+    """Options of ``taut.plan`` that flags state: sequence, number formats, and layers that predict further tokens."""
     found: dict[str, Any] = {}
     if flags.get("--seq-length"):
         found["seq"] = count(flags, "--seq-length")
@@ -272,7 +272,7 @@ def _options(flags: Mapping[str, str | None]) -> dict[str, Any]:
 
 
 def _named(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
-    """What nothing prices, and what the model or the cluster has otherwise."""
+    """Sentences on flags that are not priced as written, (3) to (5), and on processes that the cluster has not."""
     if as_measured := [flag for flag in flags if flag in MEASURED]:
         yield f"priced as the calibration's runs had them: {', '.join(as_measured)}"
     known = READ | SHAPE.keys() | MEASURED

@@ -1,16 +1,24 @@
 r"""
-What Megatron-LM refuses of a command line, each rule in the order in which Megatron-LM comes to it.
+The rules of a command line that Megatron-LM checks before it trains.
 
 With W processes, L layers (the command line's, or the model's where it has none), a = 1 where the embedding counts as a
-layer and b = 1 where the loss does, v chunks a stage, and m micro-batches,
+layer and b = 1 where the loss does, v chunks a stage, and m micro-batches of every pipeline, run in groups of g (pp
+unless stated),
 
-(1) :math:`tp \cdot pp \cdot cp` divides W, and so does :math:`etp \cdot ep \cdot pp`;
+(1) :math:`tp \cdot pp \cdot cp` divides W; where there are experts, :math:`etp \cdot ep \cdot pp` divides W as well;
 (2) the micro-batch times :math:`dp = W / (tp \, pp \, cp)` divides the global batch;
-(3) pp divides L + a + b, unless a layout or numbers of layers of the first or last stage are there;
+(3) pp divides L + a + b, unless a layout, or the layers of the first or the last stage, are stated;
 (4) the layers of a chunk divide those of a stage, and v divides the layers of every stage;
-(5) chunks go with more than one stage (more than two without overlapped exchanges), and pp divides m;
-(6) tp divides the heads, and divides the query groups or is a multiple of them;
-(7) 2 cp divides the sequence, and ep divides the experts.
+(5) if v > 1, there are two stages at least (three without overlapped exchanges between them),
+    :math:`pp \le g \le m`, and :math:`m \bmod g` is 0 or at least pp;
+(6) if cp > 1, 2 cp divides the tokens of a sequence; these are at most the positions that are stated;
+(7) ep divides the experts;
+(8) tp divides the heads, and divides the query groups or is a multiple of them; of a model with latent attention only
+    heads that the command line states are held to it;
+(9) some flags ask for other flags, or exclude them: kinds of context ranks, sharding, number formats, exchanges that
+    overlap computation, recompute, and activations or optimizer states on hosts.
+
+They are tried roughly in the order in which Megatron-LM comes to them, (6) and (7) before (8) and parts of (9) between.
 
 Source: megatron/training/arguments.py (validate_args), megatron/core/model_parallel_config.py,
 megatron/core/transformer/transformer_config.py, megatron/core/parallel_state.py,
@@ -21,21 +29,23 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from math import prod
 
+from taut.data.suggest import multiples_around
 from taut.errors import DataError
 from taut.exports.division import CHUNK, CHUNKS, EMBEDDING, FIRST, LAST, LAYOUT, LOSS, count, layers_of, stated_division
 from taut.launchers.settings import Run, nearest
 
-WORLD, PIPELINE = "--world-size", "--pipeline-model-parallel-size"
+PIPELINE = "--pipeline-model-parallel-size"
 EXPERTS, EXPERT_RANKS = "--num-experts", "--expert-model-parallel-size"
 Stated = Mapping[str, str | None]
+"""Flags of a command line by name, None where a flag has no value."""
 
 
 def broken(flags: Stated, run: Run) -> Iterator[str]:
     """
-    The rules that a command line breaks, (1) to (7), in words with the nearest values that keep them.
+    The rules that a command line breaks, (1) to (9), in words with the nearest values that keep them.
 
-    ``flags``: flags and their values; ``run``: rules on processes, layers or experts that neither it nor the command
-    line states are passed over.
+    ``flags``: flags and their values; ``run``: the model and the number of processes. A rule on processes, layers or
+    experts is passed over where neither ``run`` nor the command line states these.
     """
     tp, pp, cp = (count(flags, flag) for flag in ("--tensor-model-parallel-size", PIPELINE, "--context-parallel-size"))
     yield from chain(
@@ -45,7 +55,7 @@ def broken(flags: Stated, run: Run) -> Iterator[str]:
         _division(flags, layers_in(flags, run), pp),
         _chunks(flags, run, pp, tp * pp * cp),
         _sharding(flags, pp),
-        _sequence(flags, run, cp),
+        _sequence(flags, cp),
         _experts(flags, run, tp, pp),
         _heads(flags, run, tp),
         _activations(flags, layers_in(flags, run), tp, pp),
@@ -58,7 +68,7 @@ def layers_in(flags: Stated, run: Run) -> int:
 
 
 def _processes(run: Run, tp: int, pp: int, cp: int) -> Iterator[str]:
-    """(1) of the dense degrees."""
+    """Rule (1) of the dense degrees."""
     if run.devices and run.devices % (tp * pp * cp):
         yield (
             f"tp {tp} x pp {pp} x cp {cp} = {tp * pp * cp} does not divide {run.devices} devices, expected a product "
@@ -67,6 +77,7 @@ def _processes(run: Run, tp: int, pp: int, cp: int) -> Iterator[str]:
 
 
 def _contexts(flags: Stated, cp: int) -> Iterator[str]:
+    """Rule (9) of context ranks: the sizes of hierarchical groups multiply to cp."""
     sizes = flags.get("--hierarchical-context-parallel-sizes")
     if sizes and prod(int(size) for size in sizes.split() if size.isdecimal()) != cp:
         yield f"--hierarchical-context-parallel-sizes {sizes}: expected a product of {cp} context ranks"
@@ -75,21 +86,20 @@ def _contexts(flags: Stated, cp: int) -> Iterator[str]:
 
 
 def _batch(flags: Stated, run: Run, ranks: int) -> Iterator[str]:
-    """(2)."""
+    """Rule (2)."""
     if not run.devices or run.devices % ranks or "--global-batch-size" not in flags:
         return
-    each, whole = count(flags, "--micro-batch-size"), count(flags, "--global-batch-size")
+    micro_batch, batch = count(flags, "--micro-batch-size"), count(flags, "--global-batch-size")
     dp = run.devices // ranks
-    if whole % (each * dp):
-        below, above = whole // (each * dp) * each * dp, (whole // (each * dp) + 1) * each * dp
-        near = f"{below} or {above}" if below else str(above)
-        other = f", or a micro-batch of {nearest(whole // dp, each)}" if whole % dp == 0 else ""
-        what = f"micro-batch {each} x {dp} replicas"
-        yield f"--global-batch-size {whole} is no multiple of {what}, expected {near}{other}"
+    if batch % (micro_batch * dp):
+        near = " or ".join(map(str, multiples_around(batch, micro_batch * dp)))
+        other = f", or a micro-batch of {nearest(batch // dp, micro_batch)}" if batch % dp == 0 else ""
+        what = f"micro-batch {micro_batch} x {dp} replicas"
+        yield f"--global-batch-size {batch} is no multiple of {what}, expected {near}{other}"
 
 
 def _division(flags: Stated, total: int, pp: int) -> Iterator[str]:
-    """(3) and (4)."""
+    """Rules (3) and (4); ``total``: layers, 0 where they are not known."""
     several = [flag for flag in (CHUNK, CHUNKS, LAYOUT) if flags.get(flag)]
     if len(several) > 1:
         yield f"{several[0]} with {several[1]}: expected one of them"
@@ -117,12 +127,13 @@ def _division(flags: Stated, total: int, pp: int) -> Iterator[str]:
 
 
 def _counted(flags: list[str]) -> str:
+    """What counts as a layer, in words behind the number of layers."""
     names = {EMBEDDING: "the embedding", LOSS: "the loss"}
     return " and " + " and ".join(names[flag] for flag in flags) if flags else ""
 
 
 def _even(flags: Stated, total: int, pp: int, what: str) -> Iterator[str]:
-    """(3) and (4) of stages that are all alike."""
+    """Rules (3) and (4) of equal stages; ``total``: L + a + b, ``what``: the same in words."""
     if total % pp:
         yield (
             f"{PIPELINE} {pp} does not divide {what}, expected {nearest(total, pp)}, or {LAYOUT}, {FIRST}, {LAST}, "
@@ -137,7 +148,7 @@ def _even(flags: Stated, total: int, pp: int, what: str) -> Iterator[str]:
 
 
 def chunks_in(flags: Stated, run: Run, pp: int) -> int:
-    """Chunks of a stage; 1 where the layers that decide it are not known."""
+    """Chunks v of a stage; 1 where the layers that decide it are not known."""
     total = layers_in(flags, run) + (EMBEDDING in flags) + (LOSS in flags)
     if layout := flags.get(LAYOUT):
         return max(len(layers_of(layout)) // pp, 1)
@@ -147,7 +158,7 @@ def chunks_in(flags: Stated, run: Run, pp: int) -> int:
 
 
 def _chunks(flags: Stated, run: Run, pp: int, ranks: int) -> Iterator[str]:
-    """(5)."""
+    """Rule (5)."""
     if chunks_in(flags, run, pp) == 1:
         return
     least = 3 if "--no-overlap-p2p-communication" in flags else 2
@@ -158,29 +169,26 @@ def _chunks(flags: Stated, run: Run, pp: int, ranks: int) -> Iterator[str]:
     if not run.devices or run.devices % ranks or "--global-batch-size" not in flags:
         return
     sequences = count(flags, "--micro-batch-size") * (run.devices // ranks)
-    whole = count(flags, "--global-batch-size")
     group = count(flags, "--microbatch-group-size-per-virtual-pipeline-stage", pp)
-    micro_batches, rest = divmod(whole, sequences)
+    micro_batches, rest = divmod(count(flags, "--global-batch-size"), sequences)
     if rest:
         return
-    if not pp <= group <= micro_batches:
-        shown = f"groups of {group} micro-batches" if group != pp else f"{micro_batches} micro-batches"
-        needed = f"expected {pp} at least, a global batch of {pp * sequences}"
-        yield f"{shown} of {micro_batches} over {pp} stages in chunks: {needed}"
+    if group < pp:
+        yield f"groups of {group} micro-batches over {pp} stages in chunks: expected {pp} at least"
+    elif micro_batches < group:
+        needed = f"expected {group} at least, a global batch of {group * sequences}"
+        yield f"{micro_batches} micro-batches over {pp} stages in chunks: {needed}"
     elif 0 < micro_batches % group < pp:
-        near = [each * sequences for each in _multiples(micro_batches, group)]
+        near = [each * sequences for each in multiples_around(micro_batches, group)]
+        what = f"{pp} stages" if group == pp else f"their groups of {group}"
         yield (
-            f"{micro_batches} micro-batches are no multiple of {group} stages, as an interleaved schedule has them, "
+            f"{micro_batches} micro-batches are no multiple of {what}, as an interleaved schedule has them, "
             f"expected a global batch of {' or '.join(map(str, near))}"
         )
 
 
-def _multiples(value: int, of: int) -> list[int]:
-    below = value // of * of
-    return [each for each in (below, below + of) if each]
-
-
 def _sharding(flags: Stated, pp: int) -> Iterator[str]:
+    """Rule (9) of sharding, number formats and optimizer states on hosts."""
     if "--use-torch-fsdp2" in flags:
         if pp > 1:
             yield f"--use-torch-fsdp2 with {PIPELINE} {pp}: expected one stage"
@@ -202,8 +210,8 @@ def _sharding(flags: Stated, pp: int) -> Iterator[str]:
         yield "--optimizer-cpu-offload: expected --use-precision-aware-optimizer with it"
 
 
-def _sequence(flags: Stated, run: Run, cp: int) -> Iterator[str]:
-    """(7) of the sequence, which may be no longer than the positions."""
+def _sequence(flags: Stated, cp: int) -> Iterator[str]:
+    """Rule (6)."""
     if "--seq-length" not in flags:
         return
     tokens = count(flags, "--seq-length")
@@ -214,7 +222,7 @@ def _sequence(flags: Stated, run: Run, cp: int) -> Iterator[str]:
 
 
 def _experts(flags: Stated, run: Run, tp: int, pp: int) -> Iterator[str]:
-    """(1) and (7) of expert ranks."""
+    """Rules (1) and (7) of expert ranks."""
     ep, etp = count(flags, EXPERT_RANKS), count(flags, "--expert-tensor-parallel-size", tp)
     experts = count(flags, EXPERTS) if flags.get(EXPERTS) not in (None, "0") else _experts_of(run)
     if ep > 1 and not experts:
@@ -231,7 +239,7 @@ def _experts(flags: Stated, run: Run, tp: int, pp: int) -> Iterator[str]:
 
 
 def _hidden_exchanges(flags: Stated, run: Run, pp: int, ep: int) -> Iterator[str]:
-    """What exchanges behind another micro-batch ask for."""
+    """Rule (9) of exchanges between expert ranks that overlap another micro-batch's computation."""
     flag = "--overlap-moe-expert-parallel-comm"
     if pp > 1 and chunks_in(flags, run, pp) == 1:
         yield f"{flag} with {PIPELINE} {pp}: expected several chunks a stage ({CHUNKS})"
@@ -251,21 +259,21 @@ def _experts_of(run: Run) -> int:
 
 
 def _heads(flags: Stated, run: Run, tp: int) -> Iterator[str]:
-    """(6)."""
+    """Rule (8)."""
     heads, groups = _shape(flags, run)
     if heads and heads % tp:
         yield f"--tensor-model-parallel-size {tp} does not divide {heads} heads, expected {nearest(heads, tp)}"
     elif groups and groups % tp and tp % groups:
         yield (
             f"--tensor-model-parallel-size {tp} neither divides {groups} query groups nor is a multiple of them, "
-            f"expected {nearest(groups, tp) or groups}"
+            f"expected {nearest(groups, tp)}"
         )
     if "--multi-latent-attention" in flags and "--group-query-attention" in flags:
         yield "--multi-latent-attention with --group-query-attention: expected one of them"
 
 
 def _shape(flags: Stated, run: Run) -> tuple[int, int]:
-    """Heads and query groups of the command line, or of the model; 0 where neither states them."""
+    """Heads and query groups of the command line, or of the model; 0 where neither states them, (8)."""
     layer = run.model.blocks[-1] if run.model is not None else None
     heads = layer.heads if layer is not None and layer.latent is None else 0
     groups = layer.key_value_heads if layer is not None and layer.latent is None else 0
@@ -277,7 +285,7 @@ def _shape(flags: Stated, run: Run) -> tuple[int, int]:
 
 
 def _activations(flags: Stated, layers: int, tp: int, pp: int) -> Iterator[str]:
-    """Recompute, activations on hosts, and sequence parallelism."""
+    """Rule (9) of recompute, activations on hosts, and overlapped exchanges of tensor ranks."""
     kind, method = flags.get("--recompute-granularity"), flags.get("--recompute-method")
     each = "--recompute-num-layers"
     selective = "--recompute-activations" in flags or kind == "selective"

@@ -1,9 +1,12 @@
 """
 Settings that a Python file states: modules that ``taut export`` writes, recipes and configuration functions.
 
-Nothing of a file is run. Read are dictionaries that are written out, values that are given to a name by its path
-(``cfg.model.tensor_model_parallel_size = 4``), and named arguments of calls (``ParallelismConfig(
-tensor_parallel_degree=8)``), whose section is what is called.
+Nothing in a file is run. Three forms are read:
+
+(1) dictionaries that are written out, under the names that ``taut export`` gives them; a file with any is read for
+    these alone;
+(2) assignments to a path, ``cfg.model.tensor_model_parallel_size = 4``;
+(3) named arguments of calls, ``ParallelismConfig(tensor_parallel_degree=8)``; the section is the name that is called.
 """
 
 import ast
@@ -55,7 +58,7 @@ def module_fields(text: str) -> dict[str, Any]:
 
 
 def _written_out(tree: ast.Module) -> dict[str, Any]:
-    """Fields of the dictionaries that a module of ``taut export`` has."""
+    """Fields of the dictionaries that a module of ``taut export`` has, (1)."""
     found: dict[str, Any] = {}
     for line in tree.body:
         if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
@@ -66,7 +69,7 @@ def _written_out(tree: ast.Module) -> dict[str, Any]:
 
 
 def _section(name: str, values: Any) -> dict[str, Any]:
-    """Fields that a name of the module stands for."""
+    """Fields of one dictionary (or of the list of chunks), by the name that it has in the module."""
     if name == CHUNKS:
         return {PARTS: [[f"layers.{layer}" for layer in range(first, end)] for first, end in values]}
     if name == SETTINGS:
@@ -75,7 +78,7 @@ def _section(name: str, values: Any) -> dict[str, Any]:
 
 
 def _assigned(tree: ast.Module) -> Iterator[tuple[str, Any]]:
-    """Paths with the values that are given to them, wherever they stand."""
+    """Paths with their values, (2) and (3), wherever in the file they stand."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
             path = _path(node.targets[0]).partition(".")[2]

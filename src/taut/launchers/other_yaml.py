@@ -2,7 +2,13 @@
 YAML of nanotron and Axolotl as values of a configuration.
 
 nanotron states degrees, micro-batch, steps of accumulation and ZeRO. Axolotl shards by PyTorch's FSDP, or by DeepSpeed
-with a file of its own. Sources: nanotron, src/nanotron/config/config.py; Axolotl, src/axolotl/utils/schemas/config.py
+with a file of its own. With W devices,
+
+(1) the global batch is micro-batch times steps of accumulation times dp, where nanotron has dp tp pp cp = W, and
+    Axolotl has dp = W / (tp cp);
+(2) Axolotl has ZeRO-3 if it shards, unless DeepSpeed does; then the stage is read from the name of DeepSpeed's file.
+
+Sources: nanotron, src/nanotron/config/config.py; Axolotl, src/axolotl/utils/schemas/config.py
 and docs/nd_parallelism.qmd.
 """
 
@@ -20,23 +26,18 @@ NANOTRON = {
     "optimizer.zero_stage", "optimizer.accumulate_grad_in_fp32",
 }  # fmt: skip
 NANOTRON_SILENT = ("general", "data_stages", "checkpoints", "logging", "tokenizer", "profiler", "lighteval", "tokens.")
-AXOLOTL = {
-    "micro_batch_size", "gradient_accumulation_steps", "batch_size", "sequence_len", "tensor_parallel_size",
-    "context_parallel_size", "sequence_parallel_degree", "dp_shard_size", "dp_replicate_size", "deepspeed", "bf16",
-    "gradient_checkpointing", "fsdp", "fsdp_config", "fsdp_version", "expert_parallel_size",
-}  # fmt: skip
-AXOLOTL_PRICED_NOT = (
+AXOLOTL_UNPRICED = (
     "adapter", "lora_r", "load_in_8bit", "load_in_4bit", "sample_packing", "activation_offloading", "fp8", "qlora",
     "optimizer_cpu_offload", "torch_compile", "liger", "cut_cross_entropy", "unfrozen_parameters",
 )  # fmt: skip
-"""Settings of Axolotl that decide memory or time and are not read; all others say nothing of both."""
+"""Beginnings of Axolotl's settings that decide memory or time and are not read; the others are read or decide none."""
 
 
 def nanotron_launch(fields: Mapping[str, Any], run: Run) -> Launch:
     """
     What settings by path of nanotron say.
 
-    Raises ``DataError`` if a value is no number, or a schedule is unknown.
+    Raises ``DataError`` if a value is no number, a schedule is unknown, or the degrees are not the devices, (1).
     """
     names = {"tp": "tp", "pp": "pp", "cp": "context_parallel_size", "ep": "expert_parallel_size"}
     values = {ours: _count(fields, f"parallelism.{theirs}", 1) for ours, theirs in names.items()}
@@ -69,6 +70,7 @@ def nanotron_launch(fields: Mapping[str, Any], run: Run) -> Launch:
 
 
 def _of_nanotron(name: str) -> bool:
+    """Whether a setting of nanotron that is not read says nothing of memory and time, or repeats the model."""
     model = name.startswith(("model.", "optimizer.")) and not name.endswith("offload")
     return name.startswith(NANOTRON_SILENT) or model or name.startswith("parallelism.tp_linear_async")
 
@@ -86,7 +88,7 @@ def axolotl_launch(fields: Mapping[str, Any], run: Run) -> Launch:
     found: dict[str, Any] = {"tp": tp, "pp": 1, "cp": cp, "micro_batch": _count(fields, "micro_batch_size", 1)}
     found["ep"] = _count(fields, "expert_parallel_size", 1)
     sharded = any(name.startswith("fsdp") for name in fields) or _count(fields, "dp_shard_size", 1) > 1
-    named = list(_unread(fields, lambda name: not name.startswith(AXOLOTL_PRICED_NOT)))
+    named = list(_unread(fields, lambda name: not name.startswith(AXOLOTL_UNPRICED)))
     if deepspeed := fields.get("deepspeed"):
         stage = next((number for number in (1, 2, 3) if f"zero{number}" in str(deepspeed)), None)
         found |= {"zero": stage} if stage is not None else {}
@@ -114,6 +116,7 @@ def _count(fields: Mapping[str, Any], field: str, usual: int) -> int:
 
 
 def _unread(fields: Mapping[str, Any], is_known: Callable[[str], bool]) -> Iterator[str]:
+    """The sentence on settings that are on and not priced."""
     unpriced = [name for name, value in fields.items() if value not in (False, None, "") and not is_known(name)]
     if unpriced:
         yield f"not priced: {', '.join(unpriced)}"

@@ -2,9 +2,9 @@
 Settings by path, as Megatron-Bridge, NeMo, FlagScale and frameworks over them state them, as Megatron-LM's flags.
 
 ``model.tensor_model_parallel_size: 4`` in YAML, ``model.tensor_model_parallel_size=4`` on a command line and
-``cfg.model.tensor_model_parallel_size = 4`` in a recipe say the same: the last name counts, and is Megatron-LM's own
-with lines under it, or one of ``ALIASES``. A path may begin with the part that trains (``actor_rollout_ref.actor``);
-parts that only generate are passed over.
+``cfg.model.tensor_model_parallel_size = 4`` in a recipe say the same. The last name of a path counts. It is
+Megatron-LM's own with underscores, or one of ``ALIASES``. A path may begin with the part that trains
+(``actor_rollout_ref.actor``); parts that only generate are passed over.
 
 Sources: Megatron-Bridge, src/megatron/bridge/training/config.py; NeMo, examples/nlp/language_modeling/conf, and
 nemo/lightning/pytorch/strategies/megatron_strategy.py; FlagScale, examples; verl, trainer/config/actor.
@@ -24,14 +24,12 @@ ALIASES = {
     "num_layers_in_first_pipeline_stage": FIRST,
     "num_layers_in_last_pipeline_stage": LAST,
     "num_moe_experts": "--num-experts",
-    "moe_router_topk": "--moe-router-topk",
     "grad_reduce_in_fp32": "--accumulate-allreduce-grads-in-fp32",
     "encoder_seq_length": "--seq-length",
     "max_seq_length": "--seq-length",
     "activations_checkpoint_granularity": "--recompute-granularity",
     "activations_checkpoint_method": "--recompute-method",
     "activations_checkpoint_num_layers": "--recompute-num-layers",
-    "account_for_embedding_in_pipeline_split": "--account-for-embedding-in-pipeline-split",
     "gbs": "--global-batch-size",
     "mbs": "--micro-batch-size",
     "num_nodes": "--nnodes",
@@ -39,7 +37,7 @@ ALIASES = {
     "ppo_mini_batch_size": "--global-batch-size",
     "ppo_micro_batch_size_per_gpu": "--micro-batch-size",
 }
-"""Names of other launchers, by Megatron-LM's flag."""
+"""Megatron-LM's flags, by the names that other launchers give them."""
 SHARDED = {"mcore_distributed_optim", "distributed_fused_adam"}
 """NeMo's optimizers whose states are sharded."""
 KNOWN = re.compile(r"(tensor|pipeline|context|expert)_(model_)?parallel_size$|^micro_batch_size$")
@@ -63,7 +61,7 @@ def overrides_of(words: list[str]) -> dict[str, Any]:
 
 
 def _plain(text: str) -> Any:
-    """A value of a command line: a list in brackets as one, quotes left out."""
+    """A value of a command line without its quotes; a list if it stands in brackets."""
     text = text.strip("'\"")
     if text.startswith("[") and text.endswith("]"):
         return [part.strip(" '\"") for part in text[1:-1].split(",") if part.strip()]
@@ -71,7 +69,7 @@ def _plain(text: str) -> Any:
 
 
 def flat_settings(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Settings of a nested mapping by path; of a text such as ``${model.mbs}`` what stands at that path."""
+    """Settings of a nested mapping by path; a reference such as ``${model.mbs}`` is replaced by the value there."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         path = f"{before}{name}"
@@ -84,13 +82,13 @@ def flat_settings(values: Mapping[str, Any], before: str = "") -> dict[str, Any]
 
 
 def is_megatron(settings: Mapping[str, Any]) -> bool:
-    """Whether settings by path are of a framework over Megatron-LM."""
+    """Whether settings by path are Megatron-LM's, or those of a framework that builds on it."""
     return any(KNOWN.search(path.rpartition(".")[2]) for path in settings)
 
 
 def flags_of_settings(settings: Mapping[str, Any]) -> tuple[Flags, set[str]]:
     """
-    Megatron-LM's flags of settings by path, and all flags that they state, on or off.
+    Megatron-LM's flags that settings by path turn on or give a value, and all flags that they mention, on or off.
 
     Raises ``DataError`` if two paths state one setting differently.
     """
@@ -105,22 +103,23 @@ def flags_of_settings(settings: Mapping[str, Any]) -> tuple[Flags, set[str]]:
             flag, value = "--use-distributed-optimizer", True
         if name in ("devices", "num_nodes") and not str(value).isdecimal():
             continue
-        stated = _stated(flag, value)
-        if flag in paths and flags.get(flag, "absent") != dict(stated).get(flag, "absent"):
+        stated = dict(_stated(flag, value))
+        if flag in paths and flags.get(flag, "absent") != stated.get(flag, "absent"):
             raise DataError(f"{path} {value}: {paths[flag]} states {flags.get(flag, 'none')}, expected one value")
         if _is_silent(path, flag):
             continue
         paths[flag] = path
-        flags |= dict(stated)
+        flags |= stated
     return flags, set(paths)
 
 
 def _is_silent(path: str, flag: str) -> bool:
+    """Whether a setting is passed over: its part of the configuration decides no price, and its flag is not read."""
     return flag not in READ and SILENT_PARTS.search(path) is not None
 
 
 def _stated(flag: str, value: Any) -> Iterator[tuple[str, str | None]]:
-    """A flag with its value, nothing where it is off or left to the launcher."""
+    """A flag with its value; nothing where the flag is off or left to the launcher."""
     text = str(value)
     if value is None or text in ("None", "null", "~"):
         return
@@ -137,7 +136,7 @@ def _stated(flag: str, value: Any) -> Iterator[tuple[str, str | None]]:
 
 
 def _layout(parts: list[Any]) -> str:
-    """A layout that is written as lists of names, as letters."""
+    """Megatron-LM's layout in letters, from lists of names, one list for each chunk."""
     letters = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
     chunks = [part if isinstance(part, list) else [part] for part in parts]
     return "|".join("".join(letters.get(str(name), str(name)) for name in chunk) for chunk in chunks)

@@ -1,5 +1,5 @@
 """
-Settings of any known launcher, told apart by what they look like.
+Settings of any known launcher, told apart by what they look like: files by their names, words by their flags.
 
 ============================  ======================================================================
 what                          is known by
@@ -8,7 +8,7 @@ Megatron-LM's flags           ``--tensor-model-parallel-size`` and its like, wit
 settings by path              ``model.tensor_model_parallel_size=4``: Megatron-Bridge, NeMo, verl
 torchtitan's flags            ``--parallelism.`` or ``--training.``
 torchtitan's TOML             a name that ends in ``.toml``
-a Python file                 a name that ends in ``.py``: torchtitan's or Megatron-Bridge's settings
+a Python file                 a name that ends in ``.py``: Megatron-Bridge's or torchtitan's settings
 DeepSpeed's JSON              a name that ends in ``.json``
 YAML                          a name that ends in ``.yaml``: settings by path, nanotron's, Axolotl's
 ============================  ======================================================================
@@ -18,7 +18,7 @@ Flags and settings by path may stand in a start script, whose variables ``taut.l
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +45,10 @@ def launch_of_file(path: Path, run: Run | None = None, beside: Mapping[str, Any]
     """
     What a launcher's file says.
 
-    ``path``: JSON of DeepSpeed, TOML or Python of torchtitan, YAML, or a script in a file of any other name; ``run``:
-    what it is compared with; ``beside``: values that stand beside the file. Raises ``DataError`` if the file cannot be
-    read, or says nothing of a strategy.
+    ``path``: JSON of DeepSpeed, TOML of torchtitan, Python of torchtitan or Megatron-Bridge, YAML, or a script in a
+    file of any other name; ``run``: what it is compared with; ``beside``: values that the user states beside the file
+    (degrees, which DeepSpeed's JSON lacks). Raises ``DataError`` if the file cannot be read, or says nothing of a
+    strategy.
     """
     run, beside = run or Run(), beside or {}
     if path.suffix == ".json":
@@ -63,13 +64,12 @@ def launch_of_file(path: Path, run: Run | None = None, beside: Mapping[str, Any]
     return _named_by(path, lambda: launch_of_text(text, run))
 
 
-def _named_by(path: Path, read: Any) -> Launch:
-    """What is read of a file, whose name stands before what is wrong with it."""
+def _named_by(path: Path, read: Callable[[], Launch]) -> Launch:
+    """What is read from a file; a refusal begins with the file's name."""
     try:
-        launch: Launch = read()
+        return read()
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
-    return launch
 
 
 def launch_of_text(text: str, run: Run | None = None) -> Launch:
@@ -88,8 +88,7 @@ def launch_of_text(text: str, run: Run | None = None) -> Launch:
     if not any(MEGATRON.match(flag) for flag in flags):
         raise DataError(f"no flag of Megatron-LM or torchtitan, {EXPECTED}")
     if "megatron" in words[:3] and {"sft", "pt", "rlhf"} & set(words[:4]):
-        own = {name: value for name, value in SWIFT.items() if name.partition("=")[0] not in flags}
-        flags = own | flags
+        flags = SWIFT | flags
     return megatron_launch(flags_of(_before_script(words)) | flags, run)
 
 
@@ -108,7 +107,7 @@ def _after_script(words: list[str]) -> list[str]:
 
 
 def _before_script(words: list[str]) -> list[str]:
-    """Words of the program that starts the processes: their number alone."""
+    """Words before the script that state the number of processes, as ``torchrun`` has them."""
     own = words[: max(_script(words), 0)]
     kept = re.compile(r"--(nnodes|nproc[-_]per[-_]node)(=|$)")
     return [each for at, word in enumerate(own) if kept.match(word) for each in own[at : at + 2]]
@@ -146,7 +145,7 @@ def toml_fields(text: str) -> dict[str, Any]:
 
 
 def _module(text: str, run: Run) -> Launch:
-    """What a Python file says, by the launcher that its fields are of."""
+    """What a Python file says, by the launcher whose fields it has."""
     fields = module_fields(text)
     if is_megatron(fields):
         flags, stated = flags_of_settings(fields)
@@ -157,7 +156,7 @@ def _module(text: str, run: Run) -> Launch:
 
 
 def _yaml(fields: Mapping[str, Any], run: Run) -> Launch:
-    """What settings by path of a YAML file say, by the launcher that they are of."""
+    """What settings by path of a YAML file say, by the launcher whose settings they are."""
     if "tokens.micro_batch_size" in fields or {"parallelism.dp", "parallelism.tp"} <= set(fields):
         return nanotron_launch(fields, run)
     if "base_model" in fields or {"dp_shard_size", "gradient_accumulation_steps"} & set(fields):
@@ -171,5 +170,5 @@ def _yaml(fields: Mapping[str, Any], run: Run) -> Launch:
 
 
 def _is_of_megatron_lm(fields: Mapping[str, Any]) -> bool:
-    """Whether the file states everything, as FlagScale's does; recipes and trainers have defaults of their own."""
+    """Whether defaults are Megatron-LM's, as in FlagScale's files; recipes and trainers have defaults of their own."""
     return any(path.startswith("system.") for path in fields)

@@ -3,10 +3,12 @@
 from typing import Any, NamedTuple
 
 from taut.data.model import ModelSpec
+from taut.data.suggest import adjacent
+from taut.formulations.degrees import divisors
 
 
 class Run(NamedTuple):
-    """What stands beside a launcher's words, None where it is not known: the model, and the number of devices."""
+    """What a launcher's words are compared with, None where it is not known: the model, and the number of devices."""
 
     model: ModelSpec | None = None
     devices: int | None = None
@@ -21,8 +23,9 @@ class Launch(NamedTuple):
     """
     What a launcher is told.
 
-    ``values`` are those of ``taut.comparison.current``, and ``global_batch``; ``options`` are options of a request that
-    the words state, such as ``precision`` and ``seq``; ``named`` are the settings that nothing prices, in words.
+    ``values``: fields of a configuration (``taut.comparison.current``), and ``global_batch``; ``options``: options of
+    ``taut.plan`` that the words state, such as ``precision`` and ``seq``; ``named``: sentences on settings that are not
+    priced, or are priced otherwise than stated.
     """
 
     values: dict[str, Any]
@@ -30,9 +33,9 @@ class Launch(NamedTuple):
     named: tuple[str, ...] = ()
 
 
-def nearest(total: int, value: int, most: int | None = None) -> str:
+def nearest(total: int, value: int) -> str:
     """
-    The divisors of a number next to a value, in words.
+    The next divisor of ``total`` below ``value`` and the next above it, in words.
 
     Examples
     --------
@@ -41,6 +44,4 @@ def nearest(total: int, value: int, most: int | None = None) -> str:
     >>> nearest(60, 8)
     '6 or 10'
     """
-    every = [each for each in range(1, total + 1) if total % each == 0 and (most is None or each <= most)]
-    below, above = [each for each in every if each < value], [each for each in every if each > value]
-    return " or ".join(map(str, [*below[-1:], *above[:1]]))
+    return adjacent(divisors(total), value)

@@ -1,7 +1,7 @@
 r"""
 The words of a command in a shell script, with its variables in place; nothing is run.
 
-(1) A script is a row of statements. A statement is cut where the shell cuts it: at new lines, ``;``, ``&&``, ``||``,
+(1) A script is a sequence of statements. It is cut where the shell cuts it: at new lines, ``;``, ``&&``, ``||``,
     ``|`` and ``&`` outside of quotes; a backslash at the end of a line joins it with the next.
 (2) An assignment ``NAME=value``, ``NAME+=value`` or ``NAME=(words)`` gives a variable its words. ``$NAME``,
     ``${NAME}``, ``${NAME:-value}``, ``${NAME[@]}`` and ``$((a*b))`` are replaced by what stands above them; a variable
@@ -25,7 +25,7 @@ LAYOUT = re.compile(r"[EtmL(][EtmL*|()\d,]*")
 """The beginning of a pipeline layout, whose bars are no pipes."""
 SETTING = re.compile(r"--|\+{0,2}[A-Za-z_]\w*(\.[\w.]+=|:)")
 """The beginning of a flag, or of a setting by path."""
-HERE = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
+HERE_DOCUMENT = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 DECLARE = {"export", "declare", "local", "readonly", "typeset"}
 OPENING = {"then", "do", "{", "else", "!", "time", "eval", "exec"}
 CLOSING = {"fi", "done", "}", "esac"}
@@ -36,13 +36,13 @@ COMPARED = {
 MOST_WORDS = 20_000
 """Words beyond which a text is no launcher's script."""
 MOST_TEXT = 1_000_000
-"""Signs of a variable beyond which a text is refused."""
+"""Characters of a variable beyond which a text is refused."""
 MOST_DEPTH = 20
-"""Commands in quotes inside of one another, and values in values, beyond which a text is refused."""
+"""Levels of commands in quotes beyond which a text is refused, and of values in values that are replaced."""
 
 
 class Part(NamedTuple):
-    """A piece of a word, and the quotes that it stands in: none, double or single."""
+    """A piece of a word, and the quotes that it stands in: ``""`` for none, ``double`` or ``single``."""
 
     text: str
     quotes: str
@@ -84,10 +84,10 @@ class _Script:
                 commands[-1] += flat
             else:
                 commands.append(flat)
-        most = max(commands, key=_flags, default=[])
-        if _flags(most):
+        most = max(commands, key=_count_settings, default=[])
+        if _count_settings(most):
             return most
-        held = [word for words in self.values.values() if _flags(words) for word in words]
+        held = [word for words in self.values.values() if _count_settings(words) for word in words]
         held = [each for word in held for each in (word.split() if word.startswith("--") else [word])]
         return held or [word for words in commands for word in words]
 
@@ -113,7 +113,7 @@ class _Script:
                 yield words
 
     def _branch(self, taken: list[tuple[bool, bool]], word: str, rest: list[list[Part]]) -> list[tuple[bool, bool]]:
-        """Whether each open branch runs, and whether one of its ``if`` has run."""
+        """The open ``if`` after a word: whether the branch of each runs, and whether one of its branches has run."""
         if word == "if":
             holds = all(here for here, _ in taken) and self._holds(rest)
             return [*taken, (holds, holds)]
@@ -126,7 +126,7 @@ class _Script:
         return [*outer, (holds, ran or holds)]
 
     def _holds(self, condition: list[list[Part]]) -> bool:
-        """Whether a condition on numbers or texts holds; one that the text does not decide does not."""
+        """Whether a condition on numbers or texts holds; False where the text does not decide it, (3)."""
         words = [each for word in condition for each in (self._expanded(word, split=False) or [""])]
         words = [word for word in words if word not in ("[", "]", "[[", "]]", "((", "))", "test")]
         if len(words) == 2 and words[0] in ("-z", "-n"):
@@ -158,7 +158,7 @@ class _Script:
 
     def _assign(self, name: str, words: list[str]) -> None:
         if sum(map(len, words)) > MOST_TEXT:
-            raise DataError(f"command line: a variable of more than {MOST_TEXT} signs, expected a start script")
+            raise DataError(f"command line: a variable of more than {MOST_TEXT} characters, expected a start script")
         if not name.endswith("+"):
             self.values[name] = words
             return
@@ -203,7 +203,7 @@ class _Script:
             yield text[at:], False
 
     def _variable(self, text: str, start: int, depth: int) -> tuple[int, str, bool]:
-        """Where a reference at ``start`` ends, what it stands for, and whether that is an array's words."""
+        """Where the reference at ``start`` ends, what it stands for, and whether that is the words of an array."""
         after = text[start + 1]
         if after == "{":
             end = _closing(text, start + 1, "{", "}")
@@ -211,7 +211,7 @@ class _Script:
         if text.startswith("((", start + 1):
             end = _closing(text, start + 1, "(", ")")
             inner = "".join(piece for piece, _ in self._pieces(text[start + 3 : end - 2], depth + 1))
-            return end, self._sum(inner, text[start:end]), False
+            return end, self._arithmetic(inner, text[start:end]), False
         if after == "(":
             end = _closing(text, start + 1, "(", ")")
             return end, text[start:end], False
@@ -221,6 +221,7 @@ class _Script:
         return start + 2, text[start : start + 2], False
 
     def _braced(self, inner: str, whole: str, depth: int) -> tuple[str, bool]:
+        """What ``${inner}`` stands for, and whether that is the words of an array; ``whole`` where it is not known."""
         match = re.match(r"(\w+)(\[[@*]\])?(:?[-=?+])?", inner)
         if match is None:
             return whole, False
@@ -239,8 +240,8 @@ class _Script:
             return usual, False
         return ("", True) if listed or (sign or "").endswith("+") else (whole, False)
 
-    def _sum(self, text: str, whole: str) -> str:
-        """A sum of whole numbers and variables, or the text where it is none."""
+    def _arithmetic(self, text: str, whole: str) -> str:
+        """An arithmetic expression of whole numbers and variables as a number; ``whole`` where it is none."""
         text = NAME.sub(lambda match: " ".join(self.values.get(match[0], [match[0]])), text)
         if len(text) > 200 or not re.fullmatch(r"[\d\s()+*/%-]+", text) or "**" in text:
             return whole
@@ -251,7 +252,7 @@ class _Script:
 
 
 def _number(node: ast.expr) -> int:
-    """The value of an expression of whole numbers; a shell divides downwards to zero."""
+    """The value of an expression of whole numbers; division rounds towards zero, as in a shell."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -283,7 +284,8 @@ def _closing(text: str, start: int, opening: str, closing: str) -> int:
     return len(text)
 
 
-def _flags(words: list[str]) -> int:
+def _count_settings(words: list[str]) -> int:
+    """Flags and settings by path among words."""
     return sum(SETTING.match(word) is not None for word in words)
 
 
@@ -294,7 +296,7 @@ def _holds_command(word: str) -> bool:
 
 def _statements(text: str) -> Iterator[Statement]:
     """The statements of a text, (1)."""
-    text = _without_documents(text.replace("\r", "")).replace("\\\n", " ")
+    text = _without_here_documents(text.replace("\r", "")).replace("\\\n", " ")
     words: list[list[Part]] = []
     word: list[Part] | None = None
     array, at = "", 0
@@ -391,14 +393,14 @@ def _double(text: str, at: int) -> tuple[int, str]:
     raise DataError("command line: No closing quotation, expected flags such as --micro-batch-size 1")
 
 
-def _without_documents(text: str) -> str:
-    """The text without documents in the script, each up to the line that is its mark."""
+def _without_here_documents(text: str) -> str:
+    """The text without here-documents (``<<MARK``), each of which ends at the line that is its mark."""
     kept, mark = list[str](), ""
     for line in text.split("\n"):
         if mark:
             mark = "" if line.strip() == mark else mark
             continue
-        match = HERE.search(line)
+        match = HERE_DOCUMENT.search(line)
         mark = match[2] if match else ""
         kept.append(line[: match.start()] + line[match.end() :] if match else line)
     return "\n".join(kept)

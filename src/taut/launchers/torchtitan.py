@@ -2,10 +2,21 @@ r"""
 torchtitan's words as values of a configuration: flags, TOML, and modules.
 
 A field of torchtitan is named by its section, ``parallelism.tensor_parallel_degree``. Batches are counted in sequences
-(``training.local_batch_size``) or, in newer versions, in tokens. Where no division is stated, chunks have
-:math:`\lfloor (L + a + b) / X \rfloor` layers, one more of the first ones, with embedding and head counted as a and b
-layers of the first and of the last chunk. Sources: torchtitan/config/configs.py, torchtitan/config/job_config.py of
-2025, and torchtitan/distributed/pipeline_parallel.py, _generate_llm_fqn_per_model_part.
+(``training.local_batch_size``) or, in newer versions, in tokens. With W devices, c copies of the sharded states, and s
+ranks that share a copy (-1: as many as W allows),
+
+(1) :math:`tp \cdot pp \cdot cp \cdot c \cdot s = W`, and ep divides :math:`s \cdot cp \cdot tp`;
+(2) where no division is stated, the L layers are dealt to X chunks: a chunk has
+    :math:`\lfloor (L + a + b) / X \rfloor` layers, and one more while some are left over, first chunks first. The
+    embedding counts as a layers of the first chunk and the head as b layers of the last (1 each unless stated), so
+    these chunks have a and b layers less;
+(3) states are sharded as ZeRO-0 if s = 1. Otherwise they are sharded as ZeRO-2 if weights stay gathered between the
+    passes (policy ``never``, or ``default`` in pipelines), and else as ZeRO-3;
+(4) of a known model, tp divides the heads and the key-value heads, ep divides the experts, and an embedding that is
+    tied to the head asks for pp = 1.
+
+Sources: torchtitan/config/configs.py, torchtitan/config/job_config.py of 2025, and
+torchtitan/distributed/pipeline_parallel.py, _generate_llm_fqn_per_model_part.
 """
 
 import math
@@ -95,13 +106,13 @@ def torchtitan_values(fields: Mapping[str, Any], run: Run) -> dict[str, Any]:
     """
     What fields say of the strategy.
 
-    Returns values that ``taut.plan`` may fix, ``layers`` of the stages, ``copies`` of what is sharded, and
+    Returns values that ``taut.plan`` may fix, ``layers`` of the chunks, ``copies`` of the sharded states, and
     ``recompute``. Raises ``DataError`` if a degree is no number, or a schedule is unknown.
     """
     values: dict[str, Any] = {name: _count(fields, field, 1) for name, field in DEGREES.items()}
     values |= {"schedule": _schedule(fields) if values["pp"] > 1 else "1f1b"}
-    several = values["schedule"] in ("interleaved-1f1b", "zb-v")
-    layers = _layers(fields, values["pp"], 2 if several else 1, run)
+    chunks = 2 if values["schedule"] in ("interleaved-1f1b", "zb-v") else 1
+    layers = _layers(fields, values["pp"], chunks, run)
     if values["schedule"] == "interleaved-1f1b":
         values["vpp"] = max(len(layers) // values["pp"], 1) if layers else 2
     values |= {
@@ -121,6 +132,7 @@ def torchtitan_values(fields: Mapping[str, Any], run: Run) -> dict[str, Any]:
 
 
 def _count(fields: Mapping[str, Any], field: str, usual: int) -> int:
+    """A whole number but 0 that a field states; negative ones leave it to torchtitan."""
     text = str(fields.get(field, usual))
     if not text.removeprefix("-").isdecimal() or int(text) == 0:
         raise DataError(f"{field} {text:.60}: expected a whole number above 0")
@@ -136,7 +148,7 @@ def _schedule(fields: Mapping[str, Any]) -> str:
 
 
 def _layers(fields: Mapping[str, Any], pp: int, chunks: int, run: Run) -> list[int]:
-    """Layers of every chunk, where the fields or torchtitan's own division of a known model state them."""
+    """Layers of every chunk, as stated or by (2); none where neither tells. ``chunks``: of a stage unless stated."""
     parts = fields.get(PARTS) or []
     if isinstance(parts, str):
         raise DataError(f"{PARTS} {parts:.40}: expected lists of names")
@@ -173,6 +185,7 @@ def _ends(fields: Mapping[str, Any], field: str) -> int:
 
 
 def _zero(fields: Mapping[str, Any]) -> int:
+    """The ZeRO stage, (3)."""
     if _count(fields, SHARD, -1) == 1:
         return 0
     policy = fields.get(RESHARD, "default")
@@ -186,7 +199,7 @@ def _recompute(fields: Mapping[str, Any]) -> str:
 
 
 def _replicas(fields: Mapping[str, Any], values: Mapping[str, Any], run: Run) -> int:
-    """Replicas with a batch of their own, 0 where they are not known."""
+    """Data-parallel replicas c s, 0 where they are not known."""
     shard = _count(fields, SHARD, -1)
     if shard > 0:
         return shard * _count(fields, REPLICATE, 1)
@@ -214,7 +227,7 @@ def _batch(fields: Mapping[str, Any], values: Mapping[str, Any], run: Run) -> di
 
 
 def _check(fields: Mapping[str, Any], values: Mapping[str, Any], run: Run) -> None:
-    """Refuse degrees whose product is not the devices, and batches that steps of all replicas do not divide."""
+    """Refuse degrees that do not make up the devices, (1), or do not suit the model, (4)."""
     if run.model is not None:
         _check_model(run.model, values)
     if not run.devices:
@@ -235,7 +248,7 @@ def _check(fields: Mapping[str, Any], values: Mapping[str, Any], run: Run) -> No
 
 
 def _check_model(model: ModelSpec, values: Mapping[str, Any]) -> None:
-    """Refuse tensor ranks that share heads, expert ranks that share experts, and tied embeddings in pipelines."""
+    """Refuse degrees that do not divide heads or experts, and tied embeddings in pipelines, (4)."""
     tp, ep = values["tp"], values["ep"]
     for layer in model.kinds.values():
         for count, what in ((layer.heads, "heads"), (layer.key_value_heads, "key-value heads")):

@@ -1,18 +1,30 @@
 r"""
 Which rule fixed values break, and the nearest values that keep it.
 
-(1) Rules on degrees, batch, sharding, schedule and layers are tried one by one, each where the values that it speaks of
-    are fixed or follow from fixed ones. With D devices and degrees that are all fixed, dp = D / (pp tp cp), and the
-    micro-batches are m = batch / (dp micro-batch).
-(2) If none of them is broken, a fixed value is let go, one after the other. The first that leaves candidates is told
-    with the values next to it that they have.
+With D devices, L layers, dp = D / (pp tp cp) where dp is not fixed, and m = batch / (dp micro_batch) micro-batches, the
+rules are tried in this order, each only where the values in it are fixed or follow from fixed ones:
+
+(1) the product of the fixed degrees divides D, and is D if all of pp, tp, cp and dp are fixed;
+(2) tp divides the heads and the widths of every layer, divides the key-value heads or is a multiple of them (only
+    divides them where the stack lets no ranks share one), is at most ``max_tp``, and fits the nodes;
+(3) cp > 1 asks for plain attention in every layer;
+(4) pp is at most L;
+(5) dp divides the batch, and the micro-batch divides the sequences of a replica, unless batches may be uneven;
+(6) the ZeRO stage is one that the stack has in pipelines, and with expert ranks;
+(7) several chunks a device ask for a schedule that has them and for pp > 1; interleaved-1f1b asks for m to be a
+    multiple of pp, and any other schedule is defined for pp and m;
+(8) the stack can state some division of L layers into pp vpp chunks.
+
+(9) If none of these is broken, the fixed values are released one at a time. The first without which there are
+    candidates is named, with the values next to it that these candidates have.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from taut.formulations.degrees import divides_kv, tensor_degrees
+from taut.data.suggest import adjacent, multiples_around
+from taut.formulations.degrees import divides_kv, divisors, tensor_degrees
 from taut.formulations.divisions import families
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import is_defined
@@ -23,20 +35,14 @@ CHUNKED = "interleaved-1f1b"
 
 
 def broken_rule(problem: PlanningProblem) -> str:
-    """The rule that a problem's fixed values break, (1) or (2), in words; empty where none of them is to blame."""
+    """The first rule that a problem's fixed values break, (1) to (9), in words; empty where no value is to blame."""
     rules = (_product, _tensor, _context, _pipeline, _batch, _sharding, _schedule, _division)
     words = (word for rule in rules for word in rule(problem))
-    return next(words, "") or _one_let_go(problem)
-
-
-def near(values: Sequence[int], value: int) -> str:
-    """The values next to one, in words."""
-    below, above = [each for each in values if each < value], [each for each in values if each > value]
-    return " or ".join(str(each) for each in [*below[-1:], *above[:1]]) or "none"
+    return next(words, "") or _released(problem)
 
 
 def _fixed(problem: PlanningProblem, name: str) -> int | None:
-    """A number that is fixed."""
+    """The whole number to which a name is fixed; None where it is free or no number."""
     value = problem.space.fixed.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
@@ -45,23 +51,19 @@ def _stack(problem: PlanningProblem) -> str:
     return problem.space.stack or "this space"
 
 
-def _divisors(total: int) -> list[int]:
-    return [each for each in range(1, total + 1) if total % each == 0]
-
-
 def _product(problem: PlanningProblem) -> Iterator[str]:
-    """Fixed degrees divide the devices."""
+    """Rule (1)."""
     given = {name: value for name in DEGREES if (value := _fixed(problem, name)) is not None}
     whole, devices = prod(given.values()), problem.cluster.num_devices
     exact = len(given) == len(DEGREES)
     if devices % whole or (exact and whole != devices):
         shown = " x ".join(f"{name} {value}" for name, value in given.items())
-        what = f"{devices}" if exact else near(_divisors(devices), whole)
+        what = f"{devices}" if exact else adjacent(divisors(devices), whole)
         yield f"{shown} = {whole} is no part of {devices} devices: a product of {what} is"
 
 
 def _context(problem: PlanningProblem) -> Iterator[str]:
-    """Context ranks share attention, whose keys and values are passed; nothing else that mixes tokens is priced."""
+    """Rule (3): context ranks exchange keys and values; no other way of mixing tokens is priced among them."""
     cp = _fixed(problem, "cp")
     if cp is None or cp == 1:
         return
@@ -73,14 +75,14 @@ def _context(problem: PlanningProblem) -> Iterator[str]:
 
 
 def _tensor(problem: PlanningProblem) -> Iterator[str]:
-    """The tensor degree divides every layer and the nodes."""
+    """Rule (2)."""
     tp, space, model = _fixed(problem, "tp"), problem.space, problem.model
     if tp is None:
         return
     every = tensor_degrees(model, problem.cluster, space.max_tp, replicated_kv=space.replicated_kv)
     if tp in every:
         return
-    nearest = f"the nearest: tp={near(every, tp)}"
+    nearest = f"the nearest: tp={adjacent(every, tp)}"
     for layer in model.kinds.values():
         if layer.mixes and layer.heads % tp:
             yield f"tp {tp} does not divide {layer.heads} heads; {nearest}"
@@ -97,14 +99,15 @@ def _tensor(problem: PlanningProblem) -> Iterator[str]:
 
 
 def _pipeline(problem: PlanningProblem) -> Iterator[str]:
-    """A stage has a layer."""
+    """Rule (4)."""
     pp, layers = _fixed(problem, "pp"), len(problem.model.blocks)
     if pp is not None and pp > layers:
-        yield f"pp {pp} is above {layers} layers: pp={near([*_divisors(problem.cluster.num_devices)], layers + 1)}"
+        most = max(each for each in divisors(problem.cluster.num_devices) if each <= layers)
+        yield f"pp {pp} is above {layers} layers: pp={most}"
 
 
 def _replicas(problem: PlanningProblem) -> int | None:
-    """Replicas that are fixed, or that follow from degrees."""
+    """dp, fixed or from the other degrees; None where these do not decide it."""
     if (dp := _fixed(problem, "dp")) is not None:
         return dp
     tp, pp = _fixed(problem, "tp"), _fixed(problem, "pp")
@@ -115,25 +118,22 @@ def _replicas(problem: PlanningProblem) -> int | None:
 
 
 def _batch(problem: PlanningProblem) -> Iterator[str]:
-    """Replicas times micro-batch divide the batch."""
+    """Rule (5)."""
     dp, each, batch = _replicas(problem), _fixed(problem, "micro_batch"), problem.space.global_batch
     if dp is None or problem.space.uneven_batch:
         return
     if batch % dp:
-        yield f"{dp} replicas do not divide a global batch of {batch}: {near(_multiples(dp, batch), batch)} is divided"
+        nearest = adjacent(multiples_around(batch, dp), batch)
+        yield f"{dp} replicas do not divide a global batch of {batch}: {nearest} is divided"
     elif each is not None and batch // dp % each:
         yield (
             f"micro-batch {each} does not divide the {batch // dp} sequences of a replica: "
-            f"micro_batch={near(_divisors(batch // dp), each)}"
+            f"micro_batch={adjacent(divisors(batch // dp), each)}"
         )
 
 
-def _multiples(of: int, value: int) -> list[int]:
-    return [each for each in (value // of * of, (value // of + 1) * of) if each and each != value]
-
-
 def _sharding(problem: PlanningProblem) -> Iterator[str]:
-    """The ZeRO stage is one that pipelines have."""
+    """Rule (6)."""
     pp, zero, space = _fixed(problem, "pp"), _fixed(problem, "zero"), problem.space
     if zero is None:
         return
@@ -147,7 +147,7 @@ def _sharding(problem: PlanningProblem) -> Iterator[str]:
 
 
 def _schedule(problem: PlanningProblem) -> Iterator[str]:
-    """The schedule suits the stages, chunks and micro-batches."""
+    """Rule (7)."""
     space = problem.space
     pp, vpp, each, dp = (*(_fixed(problem, name) for name in ("pp", "vpp", "micro_batch")), _replicas(problem))
     schedule = space.fixed.get("schedule")
@@ -160,7 +160,7 @@ def _schedule(problem: PlanningProblem) -> Iterator[str]:
         return
     several, sequences = space.global_batch // dp // each, dp * each
     if chunked and several % pp:
-        batches = _multiples(pp * sequences, space.global_batch)
+        batches = multiples_around(space.global_batch, pp * sequences)
         yield (
             f"{several} micro-batches are no multiple of {pp} stages, which {CHUNKED} needs: "
             f"a global batch of {' or '.join(map(str, batches))} has one"
@@ -170,7 +170,7 @@ def _schedule(problem: PlanningProblem) -> Iterator[str]:
 
 
 def _division(problem: PlanningProblem) -> Iterator[str]:
-    """The layers have a division that the stack states."""
+    """Rule (8)."""
     pp, vpp, space = _fixed(problem, "pp"), _fixed(problem, "vpp"), problem.space
     if pp is None or (vpp is None and space.fixed.get("schedule") not in ("1f1b", "gpipe")):
         return
@@ -181,8 +181,8 @@ def _division(problem: PlanningProblem) -> Iterator[str]:
         yield f"{layers} layers have no division over {pp} stages of {chunks} chunks that is {words}"
 
 
-def _one_let_go(problem: PlanningProblem) -> str:
-    """The first fixed value without which there are candidates, and what they have next to it, (2)."""
+def _released(problem: PlanningProblem) -> str:
+    """The first fixed value without which there are candidates, and what these have in its place, (9)."""
     fixed = problem.space.fixed
     for name, value in fixed.items():
         rest = {other: each for other, each in fixed.items() if other != name}
@@ -191,7 +191,7 @@ def _one_let_go(problem: PlanningProblem) -> str:
             continue
         found = {fixable_value(candidate, name) for candidate in others} - {None} if name in FIXES else set()
         if isinstance(value, int) and not isinstance(value, bool):
-            words = near(sorted(each for each in found if isinstance(each, int)), value)
+            words = adjacent((each for each in found if isinstance(each, int)), value)
         else:
             words = " or ".join(sorted(str(each).lower() for each in found)) or "another"
         beside = ", ".join(f"{other}={each}" for other, each in rest.items()) or "anything else"

@@ -26,6 +26,7 @@ SHORT = {
     "-last": "--decoder-last-pipeline-num-layers", "-emb": "--account-for-embedding-in-pipeline-split",
     "-loss": "--account-for-loss-in-pipeline-split", "-layout": "--pipeline-model-parallel-layout",
     "-gran": "--recompute-granularity", "-n": "--num-layers",
+    "-group": "--microbatch-group-size-per-virtual-pipeline-stage",
 }  # fmt: skip
 
 
@@ -59,6 +60,10 @@ REFUSED = [
     ("-tp 8 -pp 2 -mbs 1 -gbs 64 -vpp 2 --no-overlap-p2p-communication", 48, 0, "has 3 stages at least"),
     ("-tp 2 -pp 4 -mbs 1 -gbs 48 -vpp 2", 48, 0, "6 micro-batches are no multiple of 4 stages"),
     ("-tp 2 -pp 4 -mbs 1 -gbs 48 -vpp 2", 48, 0, "expected a global batch of 32 or 64"),
+    ("-tp 2 -pp 4 -mbs 1 -gbs 16 -vpp 2", 48, 0, "2 micro-batches over 4 stages in chunks: expected 4 at least"),
+    ("-tp 2 -pp 4 -mbs 1 -gbs 48 -vpp 2 -group 8", 48, 0, "expected 8 at least, a global batch of 64"),
+    ("-tp 2 -pp 4 -mbs 1 -gbs 48 -vpp 2 -group 2", 48, 0, "groups of 2 micro-batches over 4 stages in chunks"),
+    ("-tp 2 -pp 4 -mbs 1 -gbs 64 -vpp 2 -group 5", 48, 0, "8 micro-batches are no multiple of their groups of 5"),
     ("-tp 8 -pp 4 -mbs 1 -gbs 64 -vpp 2 -each 6", 48, 0, "expected one of them"),
     ("-tp 8 -pp 4 -mbs 1 -gbs 64 -first 10 -loss", 48, 0, "expected one of them"),
     ("-tp 8 -pp 4 -mbs 1 -gbs 64 -layout Et*11|t*12|t*12|t*12L", 46, 0, "47 layers, expected 46"),

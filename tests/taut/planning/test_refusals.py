@@ -46,6 +46,12 @@ def test_the_broken_rule_is_named(fix: dict[str, Any], options: dict[str, Any], 
     assert words in str(refusal.value), str(refusal.value)
 
 
+def test_more_stages_than_layers_are_told_the_most_that_divide_the_devices() -> None:
+    """Sixteen stages of twelve layers: eight, and not the refused number again."""
+    with pytest.raises(DataError, match=r"pp 16 is above 12 layers: pp=8(\D|$)"):
+        taut.plan(MODEL, small_cluster(4), global_batch=16, fix={"pp": 16}, precision="bf16")
+
+
 def test_no_ranks_of_torchtitan_share_key_value_heads() -> None:
     """Two key-value heads: two tensor ranks at most, in the space, its check, and the plan; Megatron-LM has four."""
     cluster = small_cluster()
