@@ -1,15 +1,16 @@
 r"""
 The space that a stack runs: what a plan searches where its user takes nothing away.
 
-A stack states what its framework can do (``taut.data.stack``). The largest degrees follow from model and cluster:
+A stack states what its framework can do (``taut.data.stack``). The rest follows from model and cluster:
 
-(1) tensor groups of at most the largest node;
-(2) context ranks with ``LEAST_TOKENS`` tokens of the shortest sequence each at least, if the stack has some;
-(3) an expert rank for every expert of a layer with the fewest, if the stack has some;
-(4) any number of equal chunks a device, up to one a layer.
+(1) a tensor group has at most as many ranks as the largest node has devices;
+(2) if the stack has context ranks, each has ``LEAST_TOKENS`` tokens of the shortest sequence at least;
+(3) if the stack has expert ranks, there are at most as many as the layer with the fewest experts has experts;
+(4) a device has any number of equal chunks, at most one chunk a layer of the model;
+(5) hybrid sharding takes part if all nodes and links are alike, uneven batches if there are several types of device.
 
-The prices of a paper know no such mechanisms: the space has schedules in closed form, ZeRO stages 0 and 1, and no ranks
-of (2) and (3).
+A paper's latency model (``mechanisms`` is False) prices fewer mechanisms. Its space has the schedules ``CLOSED_FORM``,
+the ZeRO stages ``CLOSED_ZERO``, no ranks of (2) and (3), no empty ends, no uneven batches, and no recompute by module.
 """
 
 from taut.data.analytic.recompute_modules import usual_modules
@@ -21,9 +22,9 @@ from taut.data.stack import SCHEDULES, Schedule, Stack
 from taut.formulations.space import StrategySpace
 
 WHOLE_SPACE = "any"
-"""The stack that leaves nothing out, whose name a space does not state."""
+"""The stack that leaves nothing out. A space of this stack states an empty name."""
 LEAST_TOKENS = 4096
-"""Tokens of a sequence that a context rank has at least, as in NVIDIA's recipes that have contexts."""
+"""Tokens of a sequence that a context rank has at least, as in NVIDIA's recipes with context ranks."""
 CLOSED_FORM: tuple[Schedule, ...] = ("1f1b", "gpipe")
 """Schedules of the papers' spaces, of memory networks, and of configurations that do not state a schedule."""
 CLOSED_ZERO = 0, 1
@@ -43,11 +44,12 @@ def stack_space(
     """
     The space that a stack runs.
 
-    ``stack``, ``model``, ``cluster``, ``global_batch``: what is planned; ``mechanisms``: whether the prices are of what
-    frameworks have, not those of a paper; ``orders``: whether memory lets schedules be priced by their orders;
-    ``measured``: whether costs are a profile's, which knows one kind of selective recompute.
+    ``stack``, ``model``, ``cluster``, ``global_batch``: what is planned; ``mechanisms``: False for the latency model of
+    a paper; ``orders``: whether the memory model can price schedules by their orders of passes, without which the
+    schedules are those of ``CLOSED_FORM``; ``measured``: whether costs are a profile's, which knows one kind of
+    selective recompute.
     """
-    own = orders and mechanisms
+    by_order = orders and mechanisms
     return StrategySpace(
         global_batch=global_batch,
         max_tp=max(group.gpus_per_node for group in cluster.nodes),
@@ -56,14 +58,14 @@ def stack_space(
         cp_comm=stack.cp_comm,
         overlap_context=stack.overlap_context,
         max_even_vpp=len(model.blocks),
-        schedules=[kind for kind in SCHEDULES if kind in stack.schedules and (own or kind in CLOSED_FORM)],
+        schedules=[kind for kind in SCHEDULES if kind in stack.schedules and (by_order or kind in CLOSED_FORM)],
         zero=list(stack.zero) if mechanisms else [*CLOSED_ZERO],
         pipeline_zero=stack.pipeline_zero,
         expert_zero=stack.expert_zero if model.has_experts else None,
         expert_tensor=stack.expert_tensor or not model.has_experts,
         replicated_kv=stack.replicated_kv or not _has_groups(model),
         sequence_parallel=stack.sequence_parallel,
-        # Elsewhere bounds of hybrid sharding leave some per cent, so that it takes part only where it is asked for.
+        # Elsewhere the bounds of hybrid sharding are some per cent loose, so that a user has to ask for it, (5).
         hybrid_sharding=cluster.is_uniform,
         recompute=stack.recompute,
         recompute_modules=[] if measured else named_modules(model, stack, mechanisms=mechanisms),
@@ -82,12 +84,12 @@ def _has_groups(model: ModelSpec) -> bool:
 
 
 def most_contexts(model: ModelSpec) -> int:
-    """Context ranks that share a sequence at most, (2)."""
+    """The most context ranks of a sequence, (2)."""
     return max(min(layer.seq for layer in model.kinds.values()) // LEAST_TOKENS, 1)
 
 
 def named_modules(model: ModelSpec, stack: Stack, *, mechanisms: bool) -> list[Module]:
-    """Modules of selective recompute that are usual for layers with experts, where the stack can name them."""
+    """Modules that selective recompute usually has in models with experts, where the stack can name modules."""
     if not (stack.recompute_modules and mechanisms and model.has_experts):
         return []
     return usual_modules(any(layer.latent for layer in model.kinds.values()), model.has_experts)

@@ -8,8 +8,9 @@ unless stated). With heads of :math:`h_a = h / a` channels unless stated,
 
 (1) matrix parameters of a layer: :math:`2 h h_q + 2 h h_{kv} + g h f`, split evenly over tensor ranks; the attention's
     may be those of (5) and (6) instead, and the feed-forward part's those of ``taut.data.layers.experts``;
-(2) small parameters: without gating two layer norms and all biases, with gating two RMS norms, as in GPT and Llama;
-    with ``qk_norm`` those of :math:`2 h_a` channels that norm every head's queries and keys, as in Qwen3;
+(2) small parameters: without gating two layer norms (4 h) and all biases, as in GPT; with gating two RMS norms (2 h),
+    as in Llama; no biases with experts, latent attention or a mixer; one RMS norm a part (h each) if one of (10) to
+    (14) holds. With ``qk_norm`` :math:`2 h_a` more norm every head's queries and keys, as in Qwen3;
 (3) forward FLOP: :math:`2 s` per matrix parameter that a token uses, and :math:`4 s w h_q` for the attention core
     (scores and values, the full square: causal masks are left to the efficiency of the kernel);
 (4) output of a layer: :math:`s h` elements, which a pipeline hop carries.
@@ -36,8 +37,9 @@ A layer may mix tokens otherwise than by attention (``taut.data.layers.mixer``),
 (10) it may have one of its two parts only (Nemotron-H): attention or its like, or the feed-forward part, and one norm;
 (11) values may have channels of their own, :math:`d_v` a head, and keys and values may be made by one matrix (Gemma 4:
     keys are values) or by none, where an earlier layer's are taken (Gemma 3n, Hunyuan-Large);
-(12) products of K columns in and N out stand beside both parts (Gemma 3n's gates of per-layer embeddings, the adapters
-    of Zamba 2): K N parameters each, :math:`2 s K N` FLOP, N columns kept, whole on every tensor rank or shared;
+(12) further products of K columns in and N out belong to the layer (Gemma 3n's gates of per-layer embeddings, the
+    adapters of Zamba 2): K N parameters each, :math:`2 s K N` FLOP, N columns kept, whole on every tensor rank or
+    shared by all;
 (13) the residual stream may be n wide (hyper-connections, AltUp): a hop carries :math:`n s h` elements, and each part
     reads n streams and writes n;
 (14) a second layer may stand ``beside`` a layer and count with it as one (a Mamba-2 mixer parallel to attention in
@@ -57,7 +59,11 @@ from taut.data.spec import Spec
 
 
 class LatentSpec(Spec):
-    """Sizes of latent attention, under the names of Hugging Face; without ``q_lora_rank`` queries are plain."""
+    """
+    Sizes of latent attention, (5) to (8), under the names of Hugging Face.
+
+    ``q_lora_rank``: None if queries are made from the layer's input; ``index_heads``, ``index_dim``: 0 without indexer.
+    """
 
     q_lora_rank: Count | None = None
     kv_lora_rank: Count
@@ -98,7 +104,7 @@ class LatentSpec(Spec):
 
     @property
     def normed(self) -> int:
-        """Of these the channels that pass a norm, one parameter each."""
+        """Channels of ``compressed`` that pass a norm, one parameter each."""
         return (self.q_lora_rank or 0) + self.kv_lora_rank
 
     def matrix_parameters(self, hidden: int, heads: int, tp: int = 1) -> int:
@@ -117,10 +123,11 @@ BLOCK, EMBEDDING, HEAD = "block", "embedding", "head"
 
 class ProductSpec(Spec):
     """
-    A product beside a layer's parts, (12).
+    A further product of a layer, (12).
 
-    ``mixes``: whether it belongs to attention or to what takes its place; ``split``: whether tensor ranks share it;
-    ``idle``: whether it is there for other tokens alone (experts of JetMoE's attention that a token does not choose).
+    ``sums``, ``columns``: columns K in and N out; ``mixes``: whether it belongs to attention or what takes its place;
+    ``split``: whether tensor ranks share it; ``idle``: whether it is there for other tokens alone (experts of JetMoE's
+    attention that a token does not choose).
     """
 
     sums: Count
@@ -139,10 +146,16 @@ class ProductSpec(Spec):
 
 
 _LATER = ("only", "kv_matrices", "value_head_dim", "streams", "adjoined", "beside", "reused")
+"""Fields that are written only where they differ from their default, so that older files keep their digest."""
 
 
 class LayerSpec(Spec):
-    """One transformer layer (or ``count`` equal ones in a row); ``kind`` names its shape in the cost table."""
+    """
+    One transformer layer (or ``count`` equal ones in a row); ``kind`` names its shape in the cost table.
+
+    ``attention_gate``: columns u, (9); ``only``: the one part, (10); ``kv_matrices``: how many make keys and values,
+    and ``value_head_dim``, (11); ``adjoined``: further products, (12); ``streams``: n, (13).
+    """
 
     kind: str = BLOCK
     count: LayerCount = 1
@@ -257,7 +270,7 @@ class LayerSpec(Spec):
 
     @property
     def window(self) -> int:
-        """Tokens that one token attends to; of a mixer those of attention with as much work."""
+        """Tokens w that one token attends to; for a mixer the window of plain attention with as many FLOP."""
         if self.mixer:
             return min(self.mixer.reach, self.seq)
         return min(self.attention_window or self.seq, self.seq)
@@ -269,7 +282,7 @@ class LayerSpec(Spec):
 
     @property
     def query_hidden(self) -> int:
-        """Width of the attention's output and, unless latent, of the queries; ``hidden`` unless stated."""
+        """Width of the attention's output, and of the queries unless latent or with ``value_head_dim``."""
         if not self.mixes:
             return 0
         if self.mixer:
@@ -284,7 +297,7 @@ class LayerSpec(Spec):
 
     @property
     def kv_hidden(self) -> int:
-        """Width of the keys (and of the values) of plain attention."""
+        """Width of the keys of plain attention, and of the values unless they have a width of their own, (11)."""
         return self.key_head_dim * self.key_value_heads if self.value_head_dim else self._value_hidden
 
     @property
@@ -294,7 +307,7 @@ class LayerSpec(Spec):
 
     @property
     def core_dim(self) -> float:
-        """Channels of a head, or those of a plain head with as many FLOP, the indexer's with them."""
+        """Channels of a plain head whose attention core has as many FLOP, the indexer's included, (3), (7), (8)."""
         if self.latent:
             return self.latent.core_dim + self.latent.index_heads * self.latent.index_dim / (2 * self.heads)
         if self.value_head_dim:
@@ -308,7 +321,7 @@ class LayerSpec(Spec):
 
     @property
     def normed_hidden(self) -> int:
-        """Width of the queries and keys that a norm of their own takes before attention."""
+        """Width of the queries and keys that pass a norm before attention (``qk_norm``)."""
         return self.query_hidden + self.kv_hidden if self.qk_norm else 0
 
     def keys_and_values(self, tp: int) -> int:
@@ -423,12 +436,12 @@ class LayerSpec(Spec):
 
     @property
     def row(self) -> int:
-        """Channels of what experts take and give, ``taut.data.layers.experts`` (7)."""
+        """Channels of an expert's input and output, ``taut.data.layers.experts`` (7)."""
         return (self.experts.latent_hidden if self.experts else None) or self.hidden
 
     @property
     def worked(self) -> list[ProductSpec]:
-        """The products beside the layer's parts that a token passes, (12)."""
+        """The further products that a token passes, (12)."""
         return [each for each in self.adjoined if not each.idle]
 
     @property

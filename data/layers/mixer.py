@@ -14,21 +14,23 @@ a heads then has a state of :math:`d_k \times d_v` numbers that a token decays, 
     :math:`4 C d_k + 2 C d_v + 2 d_k d_v` more: products of keys with keys, and keys and values of the chunk's
     transformation. Attention to w tokens takes :math:`4 w d_v`, so that this is attention to
 
-    .. math:: w = \tfrac{C}{2} (1 + d_k / d_v) + d_k \big[ + C (d_k / d_v + \tfrac{1}{2}) + d_k / 2 \big];
+    .. math:: w = \tfrac{C}{2} (1 + d_k / d_v) + d_k \big[ + C (d_k / d_v + \tfrac{1}{2}) + d_k / 2 \big]
 
+    tokens, the bracket with the delta rule alone, rounded to the nearest whole number. A short convolution by itself
+    takes 2 k FLOP a channel and is attention to k / 2 tokens, rounded down, one at least;
 (3) a layer keeps for its backward pass the columns made, what the convolution makes of them, and the channels read
-    before and after their norm and gate. Kernels make states again.
+    before and after their norm and gate. Kernels compute states again.
 
 Mamba-1 (arXiv 2312.00752, section 3.3) has a state of N numbers for each of :math:`a d_v` channels, a decay for each of
-these numbers, and steps of low rank. It is scanned and not taken in chunks: it has ``scanned`` states and
+these numbers, and steps of low rank. Its kernel scans the tokens and takes no chunks. It has
 
 (4) :math:`a d_v N` parameters of decays, and :math:`9 a d_v N` FLOP a token (a step's decay, update and sum), as of
-    attention to :math:`9 N / 4` tokens. They run at the rate of vector units, not of matrix products, which is counted
-    as :math:`N / 2` further numbers moved for a channel: at 67 of 989 TFLOP/s and 3.35 TB/s of an H100, 9 N operations
-    and N exponentials take as long.
+    attention to the next whole number of tokens above :math:`9 N / 4`. They run at the rate of vector units, not of
+    matrix products, which is counted as :math:`N / 2` further numbers moved for a channel: at 67 of 989 TFLOP/s and
+    3.35 TB/s of an H100, 9 N operations and N exponentials take as long.
 
-Attention whose matrices are those of neither plain nor latent attention (DeepSeek-V4's, to compressed tokens)
-``attends`` to so many tokens. Without ``output`` its last products are a layer's further ones.
+Attention whose matrices are neither plain nor latent attention's (DeepSeek-V4's, to compressed tokens) is a mixer that
+``attends`` to a stated number of tokens. Without ``output`` the product back to h is one of the layer's further ones.
 
 The work of (2) is priced at the rate of attention to w tokens. No kernel of this kind was measured.
 """
@@ -41,10 +43,18 @@ from taut.data.layers.sizes import Count
 from taut.data.spec import Spec
 
 Whole = Annotated[int, Field(ge=0, le=1_000_000_000, strict=True)]
+"""A size that may be 0."""
 
 
 class MixerSpec(Spec):
-    """Sizes of linear attention, a state space or a convolution; without a ``chunk`` there is no state."""
+    """
+    Sizes of linear attention, a state space, a convolution, or attention with matrices of its own.
+
+    ``key_dim``, ``value_dim``: :math:`d_k` and :math:`d_v`; ``made``, ``made_whole``: columns m and :math:`m_w`;
+    ``second_parameters``: p; ``convolved``, ``taps``: c and k; ``chunk``: C, 0 without chunks; ``scanned``: N, 0 unless
+    scanned; ``attends``: tokens, 0 unless stated. Of ``attends``, ``scanned`` and ``chunk`` the first above 0 decides
+    the FLOP; a mixer with none is a short convolution.
+    """
 
     key_dim: Count
     value_dim: Count
@@ -65,7 +75,7 @@ class MixerSpec(Spec):
 
     @property
     def reach(self) -> int:
-        """Tokens of plain attention with as many FLOP, (2), to the nearest whole one."""
+        """Tokens of plain attention with as many FLOP, (2) and (4)."""
         if self.attends:
             return self.attends
         if self.scanned:

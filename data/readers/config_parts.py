@@ -1,14 +1,25 @@
-"""
-Model files whose layers have parts of their own: read layer by layer, by the ``model_type``.
+r"""
+Model files whose layers have parts of their own, read layer by layer with one function for each ``model_type``.
 
-Each family's parts and sizes are those of its class in transformers (models/*/modeling_*.py). What a part is for the
-price is in ``taut.data.layers.layer`` (10) to (15): a layer with attention or a mixer or a feed-forward part alone
-(Nemotron-H, Mamba), a mixer beside attention (Falcon-H1), two attentions in a layer (LongCat), a shared block (Zamba),
-layers that run twice (Dory), embeddings and gates for every layer with several streams (Gemma 3n and 4), hyper-
-connections (DeepSeek-V4, Hunyuan 4), and keys and values of two widths (MiMo-V2).
+Each family's parts and sizes are those of its class in transformers (models/*/modeling_*.py). The equations of
+``taut.data.layers.layer`` price them:
 
-Of experts without work (LongCat's zero experts) a token takes its share of the chosen ones: 12 of 768, of which 512
-work, are 8.
+- (10) one part alone: attention, a mixer or a feed-forward part (Nemotron-H, Mamba);
+- (11) values narrower than keys (MiMo-V2), keys that are values or an earlier layer's (Gemma 4, Hunyuan-Large);
+- (12) further products: gates and embeddings of every layer (Gemma 3n and 4), adapters (Zamba 2);
+- (13) several streams: hyper-connections (DeepSeek-V4, Hunyuan 4), AltUp (Gemma 3n);
+- (14) a mixer beside attention (Falcon-H1), two attentions in a layer (LongCat), a shared block (Zamba);
+- (15) layers that run twice with the same weights (Dory).
+
+Families of state spaces share the products of ``_mamba2`` and ``_mamba1``. With a heads of d channels, G groups and a
+state of N numbers a channel, and for Mamba-1 n = a d channels and steps of rank r,
+
+(1) Mamba-2 makes :math:`2 a d + 2 G N + a` columns of a layer's input, of which :math:`a d + 2 G N` are convolved;
+(2) Mamba-1 makes :math:`2 n` columns of it, n of which are convolved, and from these by products of
+    :math:`n \times (r + 2 N)` and :math:`r \times n` the keys and queries of the state, and a step for each channel.
+
+(3) If only E of E + Z experts do work (LongCat's zero experts), a token that chooses k experts is priced as if it chose
+    :math:`k E / (E + Z)` of E, rounded: 12 of 768 with 512 that work are 8.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,6 +46,7 @@ def _list(values: Values, where: str, layers: int, *names: str, default: list[An
 
 
 def _layers(values: Values, where: str) -> int:
+    """Number of layers."""
     return whole_number(values, where, "num_hidden_layers", "num_layers", "n_layer")
 
 
@@ -47,11 +59,12 @@ def _attention(values: Values, where: str, **more: Any) -> Layer:
 
 
 def _dense(values: Values, where: str) -> Layer:
+    """A dense feed-forward part as most files state it."""
     return {"ffn_hidden": whole_number(values, where, "intermediate_size")}
 
 
 def _experts(values: Values, where: str, *, shared: int = 0, **more: Any) -> Layer:
-    """Experts as most files state them, with shared ones of a width in all."""
+    """Experts as most files state them; ``shared``: width of all shared experts together."""
     groups, kept = first(values, "groups"), first(values, "groups_kept")
     routed = {"num_experts": first(values, "experts"), "experts_per_token": first(values, "chosen")}
     width = whole_number(values, where, "moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size")
@@ -62,18 +75,19 @@ def _experts(values: Values, where: str, *, shared: int = 0, **more: Any) -> Lay
 
 
 def _product(sums: int, columns: int, *, mixes: bool = False, split: bool = False) -> Layer:
+    """A further product with ``sums`` columns in and ``columns`` out, ``ProductSpec``."""
     return {"sums": sums, "columns": columns, "mixes": mixes, "split": split}
 
 
 def _mamba2(heads: int, each: int, groups: int, state: int, taps: int, chunk: int) -> Layer:
-    """Mamba-2: gate and input, keys and queries of every group, and a step for every head."""
+    """Mamba-2, (1): gate and input, keys and queries of every group, and a step for every head."""
     inner, shared = heads * each, 2 * groups * state
     sizes = {"key_dim": state, "value_dim": each, "made": 2 * inner + shared + heads, "chunk": chunk}
     return {"heads": heads, "mixer": {**sizes, "convolved": inner + shared, "taps": taps}}
 
 
 def _mamba1(inner: int, state: int, rank: int, taps: int) -> Layer:
-    """Mamba-1: gate and input, and from the input by channel steps of low rank, keys and queries of the state."""
+    """Mamba-1, (2): gate and input; from the convolved input keys, queries and, through low rank, steps of channels."""
     each = next(width for width in (64, 32, 16, 8, 4, 2, 1) if inner % width == 0)
     sizes = {"key_dim": state, "value_dim": each, "made": 2 * inner, "convolved": inner, "taps": taps, "scanned": state}
     own = {"mixes": True, "split": True}
@@ -82,6 +96,7 @@ def _mamba1(inner: int, state: int, rank: int, taps: int) -> Layer:
 
 
 def _rank(values: Values, hidden: int, name: str) -> int:
+    """The rank of Mamba-1's steps; ``auto`` is a sixteenth of the hidden size, rounded up."""
     stated = values.get(name)
     return stated if isinstance(stated, int) else -(-hidden // 16)
 
@@ -171,16 +186,17 @@ def _mamba_2(values: Values, where: str, _: int) -> list[Layer]:
     return [{"kind": "mamba", "only": "attention", **mamba}] * _layers(values, where)
 
 
-def _zamba_kinds(values: Values, where: str, default: list[str]) -> list[bool]:
-    """Whether a shared block stands beside each layer's Mamba."""
+def _has_shared_block(values: Values, where: str, default: list[str]) -> list[bool]:
+    """Whether a shared block stands beside the Mamba of each layer."""
     layers = _layers(values, where)
     listed = _list(values, where, layers, "layers_block_type", "layer_types", default=default)
     return [kind in ("hybrid", "g") for kind in listed]
 
 
 def _shared_block(values: Values, where: str, hidden: int, width: int) -> Layer:
-    """Zamba's block, whose attention takes a layer's input and the embedding: twice the columns in."""
+    """Zamba's block: queries, keys and values of 2 h columns each, from a layer's input and the embedding together."""
     heads = whole_number(values, where, "num_attention_heads")
+    # The layer counts the h columns of its input; this product adds the h columns of the embedding.
     wide = _product(hidden, 3 * 2 * hidden, mixes=True, split=True)
     return {"heads": heads, "head_dim": 2 * hidden // heads, "ffn_hidden": width, "adjoined": [wide]}
 
@@ -196,7 +212,7 @@ def _zamba(values: Values, where: str, _: int) -> list[Layer]:
     default = ["linear_attention", "linear_attention", "hybrid", *rest][:layers]
     block = _shared_block(values, where, hidden, whole_number(values, where, "intermediate_size"))
     used = False
-    for hybrid in _zamba_kinds(values, where, default):
+    for hybrid in _has_shared_block(values, where, default):
         layer = {"kind": "mamba", "only": "attention", **mamba}
         if hybrid:
             layer["adjoined"] = [*mamba["adjoined"], _product(hidden, hidden)]
@@ -223,7 +239,7 @@ def _zamba2(values: Values, where: str, _: int) -> list[Layer]:
         adapters += 3 * own
     ids, number = values.get("hybrid_layer_ids") or [], values.get("num_mem_blocks") or 1
     default = ["hybrid" if at in ids else "linear_attention" for at in range(layers)]
-    for hybrid in _zamba_kinds(values, where, default):
+    for hybrid in _has_shared_block(values, where, default):
         layer = {"kind": "mamba", "only": "attention", **mamba}
         if hybrid:
             used = sum("beside" in each for each in found)
@@ -235,7 +251,7 @@ def _zamba2(values: Values, where: str, _: int) -> list[Layer]:
 
 
 def _recurrent_gemma(values: Values, where: str, tokens: int) -> list[Layer]:
-    """Griffin: two layers with a gated linear recurrence, one with attention to a window."""
+    """RecurrentGemma (Griffin): two layers with a gated linear recurrence, then one with attention to a window."""
     hidden, heads = whole_number(values, where, "hidden_size"), whole_number(values, where, "num_attention_heads")
     width, layers = values.get("lru_width") or hidden, _layers(values, where)
     sizes = {"key_dim": 1, "value_dim": width // heads, "made": 2 * width, "convolved": width, "scanned": 1}
@@ -284,7 +300,7 @@ def _windowed(values: Values, tokens: int, sliding: bool, *names: str) -> Layer:
 
 
 def _gemma3n(values: Values, where: str, tokens: int) -> list[Layer]:
-    """Gemma 3n: four streams (AltUp), low-rank sums (Laurel), an embedding for every layer, keys of earlier layers."""
+    """Gemma 3n: streams (AltUp), a low-rank residual (LAuReL), embeddings of every layer, keys of earlier layers."""
     hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
     each, rank = values.get("hidden_size_per_layer_input") or 0, whole_number(values, where, "laurel_rank", usual=64)
     streams, shared = values.get("altup_num_inputs") or 4, values.get("num_kv_shared_layers") or 0
@@ -304,17 +320,18 @@ def _gemma3n(values: Values, where: str, tokens: int) -> list[Layer]:
 
 
 def _ends(hidden: int, at: int, layers: int, inputs: int, streams: int) -> list[Layer]:
-    """Products of the first layer, for every layer's input and further streams, and of the last, which joins these."""
+    """Products at both ends: the first layer makes ``inputs`` columns and ``streams`` streams, the last joins these."""
     edge = [_product(hidden, hidden)] * streams * ((at == 0) + (at == layers - 1))
     return edge + ([_product(hidden, inputs)] if at == 0 and inputs else [])
 
 
 def _kind(kind: str, matrices: int) -> str:
+    """The name of a layer by its attention, and by whether it has matrices of keys and values."""
     return f"{'window' if kind == 'sliding_attention' else 'full'}{'' if matrices else '-shared'}"
 
 
 def _gemma4(values: Values, where: str, tokens: int) -> list[Layer]:
-    """Gemma 4: wider heads where attention is full, keys that are values or earlier layers', inputs for every layer."""
+    """Gemma 4: wider heads in full attention, keys that are values or an earlier layer's, embeddings of every layer."""
     hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
     each, shared = values.get("hidden_size_per_layer_input") or 0, values.get("num_kv_shared_layers") or 0
     usual = ["full_attention" if (at + 1) % 6 == 0 else "sliding_attention" for at in range(layers)]
@@ -351,7 +368,7 @@ def _gemma4(values: Values, where: str, tokens: int) -> list[Layer]:
 
 
 def _apart(stated: Mapping[str, Any], layer: int) -> dict[str, Any]:
-    """What a file says of one layer by itself."""
+    """What a file states for one layer alone."""
     found = stated.get(f"{layer:02}", stated.get(str(layer)))
     return found if isinstance(found, dict) else {}
 
@@ -361,14 +378,14 @@ def _assisted(hidden: int, backbone: int, at: int, layers: int) -> list[tuple[in
     return [(2 * backbone, hidden)] * (at == 0) + [(hidden, backbone)] * (at == layers - 1)
 
 
-def _latent(values: Values, own: Values | None = None) -> Layer:
-    """Latent attention as most files state it; ``own``: what a layer states otherwise."""
-    stated = {**values, **(own or {})}
+def _latent(values: Values) -> Layer:
+    """Latent attention as most files state it."""
     names = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-    return {name: first(stated, name) for name in names if first(stated, name) is not None}
+    return {name: first(values, name) for name in names if first(values, name) is not None}
 
 
 def _indexer(values: Values) -> Layer:
+    """The indexer of latent attention."""
     return {"index_heads": values.get("index_n_heads") or 0, "index_dim": values.get("index_head_dim") or 0}
 
 
@@ -381,13 +398,14 @@ def _routed(values: Values, where: str, layers: int) -> list[bool]:
 
 
 def _shared_width(values: Values, where: str) -> int:
+    """Width of all shared experts together, stated or their number times the width of one."""
     stated = first(values, "shared_width")
     number = first(values, "shared") or 0
     return stated if isinstance(stated, int) else number * whole_number(values, where, "moe_intermediate_size")
 
 
 def _longcat(values: Values, where: str, _: int) -> list[Layer]:
-    """LongCat: two latent attentions and dense parts a layer, and experts, some without work, beside the second."""
+    """LongCat: two latent attentions and two dense parts in a layer, and experts, some without work, (3)."""
     hidden, heads = whole_number(values, where, "hidden_size"), whole_number(values, where, "num_attention_heads")
     count, zero = whole_number(values, where, "n_routed_experts"), values.get("zero_expert_num") or 0
     chosen = max(round(whole_number(values, where, "moe_topk", "num_experts_per_tok") * count / (count + zero)), 1)
@@ -430,16 +448,17 @@ def _mimo(values: Values, where: str, tokens: int) -> list[Layer]:
 
 
 def _streams(hidden: int, number: int, columns: int, last: bool) -> list[Layer]:
-    """Products that mix streams before attention and before the feed-forward part, and behind the last layer."""
+    """Products that mix streams before attention, before the feed-forward part, and after the last layer."""
     mixing = [_product(number * hidden, columns)] * 2
     return mixing + ([_product(number * hidden, number)] if last else [])
 
 
 def _deepseek_v4(values: Values, where: str, tokens: int) -> list[Layer]:
     """
-    DeepSeek-V4: one key that is its value, of a window and of compressed tokens, and outputs of low rank by groups.
+    DeepSeek-V4: attention to a window and to compressed tokens, and an output of low rank by groups of heads.
 
-    Heavily compressed layers attend to every compressed token, sparse ones to those that an indexer chooses.
+    All heads share one key, which is its value as well. Heavily compressed layers attend to every compressed token,
+    sparse ones to those that an indexer chooses.
     """
     hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
     heads, each = whole_number(values, where, "num_attention_heads"), whole_number(values, where, "head_dim")
@@ -501,7 +520,7 @@ def _axk2(values: Values, where: str, _: int) -> list[Layer]:
     rank, gated = whole_number(values, where, "q_lora_rank"), values.get("gated_norm_rank") or 0
     latent, found, layers = _latent(values) | _indexer(values), [], _layers(values, where)
     key = latent["qk_nope_head_dim"] + latent["qk_rope_head_dim"]
-    # Queries and gate are made of the rank's channels and as many more; the queries' own share stands with the rest.
+    # A matrix from 2 rank columns makes queries and gate; LatentSpec counts rank x heads key of it.
     made = 2 * (heads * (key + latent["v_head_dim"])) - heads * key
     for routes in _routed(values, where, layers):
         norms = [_product(hidden, gated), _product(gated, hidden)] * (2 if routes else 1) if gated else []
@@ -594,7 +613,7 @@ def _dory(values: Values, where: str, tokens: int) -> list[Layer]:
 
 
 def _doge(values: Values, where: str, _: int) -> list[Layer]:
-    """Doge: attention whose mask is made of the values."""
+    """Doge: attention with a mask that a product makes from the values."""
     if values.get("is_moe"):
         raise DataError(f"{where}: is_moe is true, a model of experts without matrices, expected dense layers")
     plain = _attention(values, where, qk_norm=True)
@@ -653,7 +672,7 @@ def _hunyuan(values: Values, where: str, _: int) -> list[Layer]:
 
 
 def _jetmoe(values: Values, where: str, _: int) -> list[Layer]:
-    """JetMoE: experts whose queries and outputs a token chooses, beside one set of keys and values; and experts."""
+    """JetMoE: attention experts, each with queries and outputs of its own on shared keys and values; and experts."""
     hidden, count = whole_number(values, where, "hidden_size"), whole_number(values, where, *NAMES["experts"])
     chosen, kv_heads = whole_number(values, where, *NAMES["chosen"]), whole_number(values, where, "num_key_value_heads")
     each = whole_number(values, where, "kv_channels")
@@ -665,7 +684,7 @@ def _jetmoe(values: Values, where: str, _: int) -> list[Layer]:
 
 
 def _arctic(values: Values, where: str, _: int) -> list[Layer]:
-    """Arctic: experts beside a dense part as wide as the model."""
+    """Arctic: experts beside a dense part of the hidden size, which is read as a shared expert."""
     hidden = whole_number(values, where, "hidden_size")
     period, found = whole_number(values, where, "moe_layer_frequency", usual=1), []
     for at in range(_layers(values, where)):
@@ -677,7 +696,7 @@ def _arctic(values: Values, where: str, _: int) -> list[Layer]:
 
 
 def _listed_experts(values: Values, where: str, layers: int) -> list[bool]:
-    """Whether each layer has experts, by a text of numbers."""
+    """Whether each layer has experts, by a text that lists the numbers of those layers."""
     stated = values.get("moe_layers_enum")
     if stated is None:
         raise DataError(f"{where}: moe_layers_enum: missing, expected the numbers of the layers with experts")
@@ -751,13 +770,14 @@ PARTS: dict[str, Reader] = {
     "step3_text": _step3,
     "step3p5": _step35,
 }
-"""Readers of layers by type."""
+"""Readers of layers by ``model_type``; a reader is given the file, its name for messages, and a sequence's tokens."""
 _UNGATED = ("nemotron_h", "rwkv")
+"""Types whose feed-forward parts have no gate."""
 
 
 def layers_of_parts(values: Values, where: str, tokens: int) -> dict[str, Any]:
     """
-    Fields of ``ModelSpec`` of a type in ``PARTS``: its layers, and a table beside the embedding.
+    Fields of ``ModelSpec`` of a type in ``PARTS``: its layers, and Gemma's further embedding table.
 
     ``tokens``: tokens of a sequence. Raises ``DataError`` where a size is missing or a list names something else.
     """

@@ -1,12 +1,14 @@
 """
 What a strategy space holds and leaves out, measured against what its stack runs.
 
-A bound is a claim about its space alone. By default the space holds every strategy that the stack runs on the model and
-the cluster (``taut.formulations.stack_space``), and nothing is fixed. ``held`` says so in a line. ``narrowed`` names
-what was taken away: choices, degrees, chunks, empty ends and shards. ``unpriced`` names degrees that are in the space
-and have no candidates, since the cost table has no rows of them. ``unsearched`` names what no plan of a stack
-considers, such as many unequal chunks a device. The papers' latency models have closed-form schedules and ZeRO stages 0
-and 1. A stack that the catalog does not have is not known here: its space counts as what it runs, and ``held`` says so.
+A bound is a claim about its space S alone. By default S is the space R that the stack runs on the model and the cluster
+(``taut.formulations.stack_space``), with nothing fixed. The reader of a bound is told, each in words:
+
+(1) R (``held``). If the catalog does not have the stack, R is not known: S counts as R, and ``held`` says so;
+(2) what R has and S lacks (``narrowed``): choices, degrees, chunks, mechanisms, divisions, and values that are fixed;
+(3) degrees in S without candidates, as the cost table has no rows of them (``unpriced``);
+(4) what S lacks though nobody took it away (``unsearched``), such as many unequal chunks a device;
+(5) inputs that have a name of the catalog and other content (``renamed``).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,22 +30,22 @@ from taut.formulations.stack_space import WHOLE_SPACE, stack_space
 from taut.solver.certificate.document import DocumentFrame, PlanDocument
 
 CHOICES = ("schedules", "zero", "sequence_parallel", "recompute", "cp_comm")
-"""Lists of a space of which every value is a choice."""
+"""Fields of a space that list the values of one choice."""
 STAGES = {"pipeline_zero": "in pipelines", "expert_zero": "beside expert ranks"}
-"""Lists of ZeRO stages, none of which means all, and what they are for."""
+"""Fields that list the ZeRO stages of some candidates, None for every stage, and these candidates in words."""
 LARGEST = {"max_tp": "", "max_cp": "cp", "max_ep": "ep", "max_vpp": "", "max_even_vpp": "vpp"}
-"""Largest degrees of a space, and the degree whose fixed value they follow from."""
+"""Fields of largest degrees. One is not told where the degree beside it is fixed, since it follows from that."""
 SWITCHES = ("expert_tensor", "replicated_kv", "hybrid_sharding", "recompute_by_stage", "empty_ends", "uneven_batch")
 """Mechanisms that a space has or has not."""
 CHUNKED, CHUNKS = "interleaved-1f1b", ("max_vpp", "max_even_vpp")
-"""The schedule with chunks, and the largest degrees that are of it alone."""
+"""The interleaved schedule, and the largest numbers of chunks, which mean nothing without it."""
 MOST_NAMED = 8
 """Degrees without costs that are named one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceInWords:
-    """What a plan's space holds, what was taken away, what no plan considers, and inputs that are not what they say."""
+    """The lines of a plan's space: (1) ``held``, (2) and (3) ``narrowed``, (4) ``unsearched``, (5) ``renamed``."""
 
     held: str
     narrowed: tuple[str, ...] = ()
@@ -55,10 +57,10 @@ def space_in_words(
     document: DocumentFrame, model: ModelSpec, cluster: ClusterSpec, costs: CostTable | None
 ) -> SpaceInWords:
     """
-    What the bound of a document is about.
+    What the bound of a document is about, (1) to (5).
 
-    ``document``: of one degree for all stages, or of meshes, whose spaces have schedules and stages alone; ``model``,
-    ``cluster``, ``costs``: its inputs, without costs where these cannot be read.
+    ``document``: a plan with one set of degrees for all stages, or of meshes, whose space has fewer fields; ``model``,
+    ``cluster``, ``costs``: its inputs, None for costs that cannot be read.
     """
     space, known = document.certificate.space, document.certificate.prices_mechanisms
     lost = [*narrowed(space, model, cluster, mechanisms=known, meshes=not isinstance(document, PlanDocument))]
@@ -73,10 +75,10 @@ def space_in_words(
 
 def held(space: Mapping[str, Any], *, mechanisms: bool = True) -> str:
     """
-    The space before anything was taken away, in a line.
+    The space R before anything was taken away, in a line, (1).
 
-    ``space``: fields of a ``StrategySpace`` as plain values; what is missing has its default; ``mechanisms``: whether
-    the prices are of what frameworks have, not those of a paper.
+    ``space``: fields of a ``StrategySpace`` as plain values; what is missing has its default; ``mechanisms``: False for
+    the latency model of a paper.
     """
     runs = _held(space, mechanisms=mechanisms)
     pipelines = space.get("pipeline_zero")
@@ -102,11 +104,12 @@ def narrowed(
     space: Mapping[str, Any], model: ModelSpec, cluster: ClusterSpec, *, mechanisms: bool = True, meshes: bool = False
 ) -> Iterator[str]:
     """
-    Name every choice that was taken away from the space, one in words each.
+    Name what was taken away from the space, (2), each in a line.
 
     ``space``: fields of a ``StrategySpace`` as plain values; what is missing has its default; ``model``, ``cluster``:
-    what is planned; ``mechanisms``: whether the prices are of what frameworks have; ``meshes``: whether the space is of
-    degrees by type of device, which knows the first choices and the largest tensor degree alone.
+    what is planned; ``mechanisms``: False for the latency model of a paper; ``meshes``: whether the space has degrees
+    by type of device. Such a space is compared in its choices except ``cp_comm``, ``max_tp``, ``max_ep`` of 1,
+    divisions, runs seen and fixed values.
     """
     given = _read(space)
     usual, fixed = given, given.fixed
@@ -131,7 +134,7 @@ def narrowed(
 
 
 def _choices(given: StrategySpace, usual: StrategySpace, names: Iterable[str]) -> Iterator[str]:
-    """Values that lists of a space lack."""
+    """Choices of which the given space lacks values, with what is kept and what is left out."""
     for name in names:
         kept, every = getattr(given, name), getattr(usual, name)
         left_out = [_word(value) for value in every if value not in kept]
@@ -140,7 +143,7 @@ def _choices(given: StrategySpace, usual: StrategySpace, names: Iterable[str]) -
 
 
 def _stages(given: StrategySpace, usual: StrategySpace) -> Iterator[str]:
-    """ZeRO stages that a space has, and lacks in pipelines or beside expert ranks."""
+    """ZeRO stages that the given space has in general, and lacks in pipelines or beside expert ranks."""
     for name, where in STAGES.items():
         kept, every = getattr(given, name), getattr(usual, name) or usual.zero
         left_out = [_word(zero) for zero in every if kept is not None and zero in given.zero and zero not in kept]
@@ -149,7 +152,7 @@ def _stages(given: StrategySpace, usual: StrategySpace) -> Iterator[str]:
 
 
 def _degrees(given: StrategySpace, usual: StrategySpace, names: Iterable[str]) -> Iterator[str]:
-    """Largest degrees of a space that are less than usual, unless fixed values say more of them."""
+    """Largest degrees that are smaller than the stack's, unless a fixed degree says more."""
     for name in names:
         most, every, degree = getattr(given, name), getattr(usual, name), LARGEST[name]
         if most >= every or degree in given.fixed or (name in CHUNKS and CHUNKED not in given.schedules):
@@ -160,7 +163,7 @@ def _degrees(given: StrategySpace, usual: StrategySpace, names: Iterable[str]) -
 
 def unpriced(space: Mapping[str, Any], model: ModelSpec, cluster: ClusterSpec, costs: CostTable) -> Iterator[str]:
     """
-    Name the degrees of the space that have no costs, and so no candidates, in a line; nothing where all have some.
+    Name the degrees of the space without costs, and so without candidates, (3), in one line; none where all have some.
 
     ``space``, ``model``, ``cluster``: as in ``narrowed``; ``costs``: the cost table.
     """
@@ -189,7 +192,7 @@ def _is_known(space: Mapping[str, Any]) -> bool:
 
 
 def _held(space: Mapping[str, Any], *, mechanisms: bool) -> dict[str, list[Any]]:
-    """The choices that the space's stack has, with mechanisms or at the prices of a paper, by their names."""
+    """The values of every choice that the space's stack has, or of these the ones that a paper's model prices."""
     given = _read(space)
     if not _is_known(space):
         return {choice: getattr(given, choice) for choice in CHOICES}
@@ -203,7 +206,7 @@ def _held(space: Mapping[str, Any], *, mechanisms: bool) -> dict[str, list[Any]]
 
 
 def _matters(switch: str, given: StrategySpace) -> bool:
-    """Whether a mechanism would add candidates to a space."""
+    """Whether a mechanism would add candidates to the given space, so that its absence is told."""
     if switch == "expert_tensor":
         return given.max_ep > 1
     if switch == "hybrid_sharding":
@@ -215,9 +218,10 @@ def _matters(switch: str, given: StrategySpace) -> bool:
 
 def renamed(name: str, model: ModelSpec, of_cluster: str, cluster: ClusterSpec) -> Iterator[str]:
     """
-    Name inputs that have a name of the catalog and differ from the catalog's, but for the length of sequences.
+    Name inputs that have a name of the catalog and other content, (5). The length of sequences may differ.
 
-    ``name``, ``model``, ``of_cluster``, ``cluster``: the model and the cluster of a plan, with their names.
+    ``name``, ``model``: the model of a plan, and its name in the plan; ``of_cluster``, ``cluster``: the same of the
+    cluster.
     """
     if name in catalog_section("models"):
         lengths = {layer.seq for layer in model.kinds.values()}
@@ -227,7 +231,7 @@ def renamed(name: str, model: ModelSpec, of_cluster: str, cluster: ClusterSpec) 
 
 
 def _apart(kind: str, name: str, given: Spec, own: Spec) -> Iterator[str]:
-    """Fields in which an input differs from the catalog's of its name."""
+    """Fields in which an input differs from the catalog's entry of the same name."""
     fields = [field for field in type(own).model_fields if getattr(own, field) != getattr(given, field)]
     if fields:
         yield f"its {kind} {name} is not the catalog's: {', '.join(fields)} differ{'s' * (len(fields) == 1)}"
@@ -235,10 +239,10 @@ def _apart(kind: str, name: str, given: Spec, own: Spec) -> Iterator[str]:
 
 def unsearched(space: Mapping[str, Any], *, layers: int, experts: bool = False) -> Iterator[str]:
     """
-    Name every choice that is not searched though nobody took it away, one in words each.
+    Name what is not searched though nobody took it away, (4), each in a line.
 
-    ``space``: fields of a ``StrategySpace`` as plain values; ``layers``: of the model; ``experts``: whether it has
-    experts.
+    ``space``: fields of a ``StrategySpace`` as plain values; ``layers``: number of the model's layers; ``experts``:
+    whether the model has experts.
     """
     default = StrategySpace(global_batch=1, max_tp=1)
     if CHUNKED in space.get("schedules", default.schedules) and not {"vpp", "schedule"} & set(space.get("fixed", {})):

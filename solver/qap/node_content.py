@@ -2,26 +2,30 @@ r"""
 Lower bound on the quadratic assignment of a strategy's chains and rings on nodes of several slots.
 
 Sets
-    Stages x of every chain, dp chains; nodes k, each with room for :math:`c_k` positions; two slots of one node are at
-    distance :math:`e`, or more, and slots of node k at :math:`e + \delta_k`, or more, from those of other nodes.
+    dp chains of stages :math:`x = 1, \dots, pp`, one position for each stage of each chain; nodes k of :math:`c_k`
+    slots each, as many slots as positions in all.
 
 Data
-    Hops :math:`a_x` between stages x and x + 1, both ways; rings :math:`g_x` of the dp positions of stage x.
+    The flow :math:`a_x` each way between stages x and x + 1 of a chain; the flow :math:`g_x` from each of the dp
+    positions of stage x to the next one of its ring. Two slots of one node have distance e at least, and a slot of node
+    k has distance :math:`e + \delta_k` at least from every slot of another node, :math:`\delta_k \ge 0`.
 
 Variables
-    The content n of a node: how many positions of every stage it has. Chains and rings leave it at a cost of at least
+    The content n of a node: its number :math:`n_x` of positions of every stage. Half of the flow across the node's
+    border is at least
 
     .. math:: h(n) = \sum_x a_x |n_x - n_{x+1}| + \sum_x g_x [0 < n_x < dp], \tag{1}
 
-    half of the flow across its border: a chain that goes on inside crosses no border, and a ring that is neither whole
-    nor absent crosses it twice.
+    since :math:`|n_x - n_{x+1}|` chains or more cross it between stages x and x + 1, both ways, and a ring that is
+    neither whole nor absent crosses it twice or more.
 
-With F the sum of all flow, every permutation costs at least
+A unit of flow between nodes k and l costs :math:`e + \max(\delta_k, \delta_l) \ge e + (\delta_k + \delta_l) / 2` or
+more: e, and half of delta for either border. With F the sum of all flow, every permutation costs at least
 
 .. math:: e F + \min \sum_k \delta_k h(n_k), \quad \sum_k n_{kx} = dp, \quad \sum_x n_{kx} = c_k. \tag{2}
 
-The minimum over convex combinations of contents is a linear program with one column a content and class of nodes of
-equal :math:`c` and :math:`\delta`. Its dual bounds (2) for any prices y of stages:
+The minimum over convex combinations of contents is a linear program with one column for each content and class of
+nodes of equal :math:`c` and :math:`\delta`. Its dual bounds the minimum in (2) for any prices y of stages:
 
 .. math:: \sum_x dp \, y_x + \sum_k \min_n \left( \delta_k h(n) - \sum_x y_x n_x \right). \tag{3}
 
@@ -38,17 +42,17 @@ from taut.formulations.compiled import jit
 from taut.solver.linear_program import LinearProgram, linear_program
 
 ROUNDS = 200
-"""Of column generation; some twenty are needed."""
+"""The most rounds of column generation; some twenty are needed."""
 ENOUGH = 1e-6
 """Relative distance of (3) from the linear program at which more columns change no digit that is shown."""
 DEAR = 1e3
-"""Cost of a row that no content covers, in the largest flow across a border."""
+"""Cost of a unit of a row that no content covers, in units of the largest hop and ring times the largest delta."""
 ROUNDED = 1e-9
-"""Relative error of the sums of floats, which is taken off the bound."""
+"""Share that is taken off the bound, more than the relative error of its sums of floats."""
 
 
 class ChainsAndRings(NamedTuple):
-    """Flow of ``chains`` replicas: ``hops`` (pp - 1,) there and back each, ``rings`` (pp,) from one to the next."""
+    """Flow of ``chains`` replicas, dp: ``hops`` a (pp - 1,) each way, and ``rings`` g (pp,) from one to the next."""
 
     chains: int
     hops: Floats
@@ -73,7 +77,7 @@ def content_bound(flow: ChainsAndRings, distance: Floats, node_of: Ints) -> floa
 
 
 def node_classes(distance: Floats, node_of: Ints) -> tuple[float, list[tuple[int, float, int]]]:
-    """The least distance inside a node, e, and (room, delta, how many) of every class of nodes."""
+    """The least distance e of two slots, and (slots c, delta, number of nodes) of every class of nodes."""
     nodes, room = np.unique(node_of, return_counts=True)
     same = node_of[:, None] == node_of[None, :]
     apart = np.where(same, np.inf, np.minimum(distance, distance.T)).min(axis=1)
@@ -88,7 +92,7 @@ def node_classes(distance: Floats, node_of: Ints) -> tuple[float, list[tuple[int
 
 
 def _least_cut(flow: ChainsAndRings, rooms: Ints, deltas: Floats, counts: Floats) -> float:
-    """The sum of (2) by column generation, from below by (3)."""
+    """The minimum in (2), bounded from below by the best (3) of column generation."""
     stages, classes = len(flow.rings), len(rooms)
     rings = flow.rings if flow.chains > 1 else np.zeros(stages)
     unit = float((flow.hops.max(initial=0.0) + rings.max(initial=0.0)) * deltas.max(initial=0.0))
@@ -127,14 +131,14 @@ def _add(program: LinearProgram, costs: Floats, columns: Floats) -> None:
 
 
 def _border(hops: Floats, rings: Floats, content: Ints, chains: int) -> float:
-    """Half of the flow across the border of a content, (1)."""
+    """The least half of the flow across the border of a content, h of (1)."""
     split = (content > 0) & (content < chains)
     return float(hops @ np.abs(np.diff(content)) + rings @ split)
 
 
 @jit
 def _content(hops: Floats, rings: Floats, prices: Floats, room: int, chains: int) -> Ints:
-    """The content of so much room that minimises (1) less the prices, by the shortest path of (3)."""
+    """The content of ``room`` slots with the least h less prices, the inner minimum of (3), by a shortest path."""
     stages, most = len(rings), min(room, chains)
     least = np.full((stages, most + 1, room + 1), np.inf)
     before = np.zeros((stages, most + 1, room + 1), dtype=np.int64)

@@ -1,13 +1,14 @@
 """
-Text and values in the words of a format that something else reads: one function for each format.
+Quote text and values for the formats of generated files, one function for each format.
 
-What comes from a file is data. Nothing of it may end a literal, a tag or a word, or begin a command. So whatever is
-written into a generated file passes through the function of its format here:
+What comes from a file is data. Nothing in it may end a literal, a tag or a word, or begin a command. So whatever is
+written into a generated file passes through the function of its format:
 
 ====================  ===========================================================================
 ``python_literal``    plain values as Python, in ASCII, on lines of their own
 ``shell_word``        one word of a shell, quoted where it has to be; also a pattern of ``case``
 ``plain_word``        one word of a format without quotes: hostfiles, rankfiles, ``$(cat FILE)``
+``host_name``         the name or the address of a host in such a format
 ``hydra_value``       a value of an override of Hydra
 ``yaml_text``         plain values as YAML
 ``json_text``         plain values as JSON
@@ -61,7 +62,7 @@ def shell_word(text: str) -> str:
     """
     One word of a shell.
 
-    Raises ``DataError`` if a sign of the text cannot be printed, as none of a name's should be.
+    Raises ``DataError`` if the text has a character that cannot be printed.
     """
     if not text.isprintable():
         raise DataError(f"{text!r}: cannot be printed, expected a word")
@@ -75,7 +76,8 @@ def plain_word(text: str, what: str) -> str:
     ``what``: what the word is, for messages. Raises ``DataError`` if it is none.
     """
     if not PLAIN.fullmatch(text):
-        raise DataError(f"{what} {text!r}: has signs that a launcher cannot take, expected letters, digits and . _ : -")
+        expected = "expected letters, digits and . _ : -"
+        raise DataError(f"{what} {text!r}: has characters that a launcher cannot take, {expected}")
     return text
 
 
@@ -92,7 +94,7 @@ def host_name(text: str, where: str) -> str:
 
 def hydra_value(value: object) -> str:
     """
-    A value of an override of Hydra: text with special signs is quoted, and whether it is true in small letters.
+    The value of an override of Hydra: text that is no identifier is quoted, and truth values are in lower case.
 
     Raises ``DataError`` if it is no plain value.
     """
@@ -126,6 +128,6 @@ def html_text(value: object) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Text of one line of Markdown, which begins no mark, link, code, or tag."""
+    """One line of Markdown that shows the text and begins no emphasis, link, code, table cell or tag."""
     line = "".join(sign if sign.isprintable() else " " for sign in text)
     return escape(_MARKS.sub(r"\\\1", line), quote=False)
