@@ -1,9 +1,18 @@
-"""
+r"""
 Layers of a Hugging Face ``config.json`` that mix tokens otherwise than by attention, and which layers they are.
 
 Each family's sizes are those of its class in transformers (models/*/modeling_*.py): gated DeltaNet of Qwen3-Next,
 Qwen3.5, OLMo Hybrid and LARA, Kimi Delta Attention of Kimi Linear and Ling 2.5, lightning attention of MiniMax-01,
-Mamba-2 of Bamba and Granite 4, and the convolutions of LFM2.
+Mamba-2 of Bamba and Granite 4, and the convolutions of LFM2. With a heads of d channels (values of :math:`d_v`), the
+columns that a layer makes from its h channels are
+
+(1) gated DeltaNet: :math:`2 k + 2 a d_v + 2 a`, keys (and queries) being k columns in all;
+(2) Kimi Delta Attention: :math:`3 a d + a`, and 2 d whole ones for decay and gate of low rank; in Ling 2.5
+    :math:`5 a d + a`;
+(3) lightning attention: :math:`4 a d`;
+(4) Mamba-2 with G groups and a state of N numbers a channel: :math:`2 a d + 2 G N + a`, of which
+    :math:`a d + 2 G N` are convolved;
+(5) a gated short convolution: 3 h, h of which are convolved.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +38,7 @@ def whole_number(values: Mapping[str, Any], where: str, *names: str, usual: int 
 
 
 def _gated_delta(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, Any]]:
-    """Heads and sizes of gated DeltaNet: queries, keys, values and gates by channel, two numbers a head."""
+    """Heads and sizes of gated DeltaNet, (1): queries, keys, values and gates by channel, two numbers a head."""
     heads = whole_number(values, where, "linear_num_value_heads")
     keys = whole_number(values, where, "linear_num_key_heads") * (
         key := whole_number(values, where, "linear_key_head_dim")
@@ -41,7 +50,7 @@ def _gated_delta(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, 
 
 
 def _kimi_delta(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, Any]]:
-    """Heads and sizes of Kimi Delta Attention; its decay and gate are of low rank, in Ling 2.5 by channel."""
+    """Heads and sizes of Kimi Delta Attention, (2); its decay and gate are of low rank, in Ling 2.5 by channel."""
     apart = values.get("linear_attn_config")
     own = {**values, **(apart if isinstance(apart, dict) else {})}
     heads = whole_number(own, where, "linear_num_heads", "num_heads", "num_attention_heads")
@@ -56,7 +65,7 @@ def _kimi_delta(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, A
 
 
 def _lightning(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, Any]]:
-    """Heads and sizes of lightning attention: queries, keys, values and a gate of the output."""
+    """Heads and sizes of lightning attention, (3): queries, keys, values and a gate of the output."""
     heads, hidden = whole_number(values, where, "num_attention_heads"), whole_number(values, where, "hidden_size")
     each = whole_number(values, where, "head_dim", usual=hidden // heads)
     chunk = whole_number(values, where, "block_size", usual=256)
@@ -64,7 +73,7 @@ def _lightning(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, An
 
 
 def _mamba2(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, Any]]:
-    """Heads and sizes of Mamba-2: gate and input, keys and queries of every group, and a step for every head."""
+    """Heads and sizes of Mamba-2, (4)."""
     heads, hidden = whole_number(values, where, "mamba_n_heads"), whole_number(values, where, "hidden_size")
     inner, groups = (
         hidden * whole_number(values, where, "mamba_expand", usual=2),
@@ -77,13 +86,18 @@ def _mamba2(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, Any]]
         whole_number(values, where, "mamba_d_conv"),
         whole_number(values, where, "mamba_chunk_size", usual=256),
     )
-    inner, shared = heads * value, 2 * groups * state
-    sizes = {"key_dim": state, "value_dim": value, "made": 2 * inner + shared + heads, "chunk": chunk}
-    return heads, {**sizes, "convolved": inner + shared, "taps": taps}
+    return heads, mamba2_sizes(heads, value, groups, state, taps, chunk)
+
+
+def mamba2_sizes(heads: int, each: int, groups: int, state: int, taps: int, chunk: int) -> dict[str, Any]:
+    """Fields of Mamba-2's mixer, (4): gate and input, keys and queries of every group, and a step for every head."""
+    inner, shared = heads * each, 2 * groups * state
+    sizes = {"key_dim": state, "value_dim": each, "made": 2 * inner + shared + heads, "chunk": chunk}
+    return {**sizes, "convolved": inner + shared, "taps": taps}
 
 
 def _convolution(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, Any]]:
-    """Heads and sizes of a gated short convolution: two gates and the input by channel."""
+    """Heads and sizes of a gated short convolution, (5): two gates and the input by channel."""
     hidden, heads = whole_number(values, where, "hidden_size"), whole_number(values, where, "num_attention_heads")
     sizes = {"key_dim": 1, "value_dim": hidden // heads, "made": 3 * hidden}
     return heads, {**sizes, "convolved": hidden, "taps": whole_number(values, where, "conv_L_cache", usual=3)}

@@ -11,14 +11,12 @@ Each family's parts and sizes are those of its class in transformers (models/*/m
 - (14) a mixer beside attention (Falcon-H1), two attentions in a layer (LongCat), a shared block (Zamba);
 - (15) layers that run twice with the same weights (Dory).
 
-Families of state spaces share the products of ``_mamba2`` and ``_mamba1``. With a heads of d channels, G groups and a
-state of N numbers a channel, and for Mamba-1 n = a d channels and steps of rank r,
+Two rules need a formula:
 
-(1) Mamba-2 makes :math:`2 a d + 2 G N + a` columns of a layer's input, of which :math:`a d + 2 G N` are convolved;
-(2) Mamba-1 makes :math:`2 n` columns of it, n of which are convolved, and from these by products of
-    :math:`n \times (r + 2 N)` and :math:`r \times n` the keys and queries of the state, and a step for each channel.
-
-(3) If only E of E + Z experts do work (LongCat's zero experts), a token that chooses k experts is priced as if it chose
+(1) Mamba-1 with n channels, a state of N numbers a channel, and steps of rank r makes 2 n columns of a layer's input,
+    of which n are convolved. Products of :math:`n \times (r + 2 N)` and :math:`r \times n` make from them the keys and
+    queries of the state, and a step for each channel;
+(2) if only E of E + Z experts do work (LongCat's zero experts), a token that chooses k experts is priced as if it chose
     :math:`k E / (E + Z)` of E, rounded: 12 of 768 with 512 that work are 8.
 """
 
@@ -26,7 +24,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from taut.data.readers.config_fields import NAMES, first
-from taut.data.readers.config_mixers import whole_number
+from taut.data.readers.config_mixers import mamba2_sizes, whole_number
 from taut.data.spec import shorten
 from taut.errors import DataError
 
@@ -80,14 +78,12 @@ def _product(sums: int, columns: int, *, mixes: bool = False, split: bool = Fals
 
 
 def _mamba2(heads: int, each: int, groups: int, state: int, taps: int, chunk: int) -> Layer:
-    """Mamba-2, (1): gate and input, keys and queries of every group, and a step for every head."""
-    inner, shared = heads * each, 2 * groups * state
-    sizes = {"key_dim": state, "value_dim": each, "made": 2 * inner + shared + heads, "chunk": chunk}
-    return {"heads": heads, "mixer": {**sizes, "convolved": inner + shared, "taps": taps}}
+    """Mamba-2, ``taut.data.readers.config_mixers`` (4)."""
+    return {"heads": heads, "mixer": mamba2_sizes(heads, each, groups, state, taps, chunk)}
 
 
 def _mamba1(inner: int, state: int, rank: int, taps: int) -> Layer:
-    """Mamba-1, (2): gate and input; from the convolved input keys, queries and, through low rank, steps of channels."""
+    """Mamba-1, (1): gate and input; from the convolved input keys, queries and, through low rank, steps of channels."""
     each = next(width for width in (64, 32, 16, 8, 4, 2, 1) if inner % width == 0)
     sizes = {"key_dim": state, "value_dim": each, "made": 2 * inner, "convolved": inner, "taps": taps, "scanned": state}
     own = {"mixes": True, "split": True}
@@ -405,7 +401,7 @@ def _shared_width(values: Values, where: str) -> int:
 
 
 def _longcat(values: Values, where: str, _: int) -> list[Layer]:
-    """LongCat: two latent attentions and two dense parts in a layer, and experts, some without work, (3)."""
+    """LongCat: two latent attentions and two dense parts in a layer, and experts, some without work, (2)."""
     hidden, heads = whole_number(values, where, "hidden_size"), whole_number(values, where, "num_attention_heads")
     count, zero = whole_number(values, where, "n_routed_experts"), values.get("zero_expert_num") or 0
     chosen = max(round(whole_number(values, where, "moe_topk", "num_experts_per_tok") * count / (count + zero)), 1)
