@@ -194,8 +194,9 @@ def campaigns(runs: list[ExpertRun]) -> list[ExpertCampaign]:
     eight GPUs, whose hosts launch kernels more slowly than Grace, for each generation of GPUs, and one on racks; each
     in half precision and in narrower formats. On machines of eight B200 or B300, plain all-to-alls without graphs are a
     campaign of their own, ``eager``: the host waits in every layer for the number of rows that it gets, and launches
-    what follows only then. Qwen3-30B took half the time with a fixed number of rows (25.09, tokens dropped). Of
-    launches of 400, 800, 1600, 2400 and 3000 us one was taken for each kind of host by the least error.
+    what follows only then. Qwen3-30B took half the time with a fixed number of rows (25.09, tokens dropped). The
+    launch of a kind of host is the one of least error in ten folds: of 400, 800, 1600, 2400 and 3000 us on the hosts of
+    all machines of eight at first, and of 1600, 2400 and 3000 us where they wait.
     """
     taken = [run for run in runs if not left_out(run)]
     graphs = [run for run in taken if run.row.cuda_graphs]
