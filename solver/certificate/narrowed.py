@@ -11,8 +11,9 @@ A bound is a claim about its space S alone. By default S is the space R that the
 (5) inputs that have a name of the catalog and other content (``renamed``).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from taut.data.catalog.builtin import catalog_stack
@@ -23,6 +24,7 @@ from taut.data.load import load_cluster, load_model
 from taut.data.model import ModelSpec
 from taut.data.spec import Spec
 from taut.data.stack import ANY_DIVISION
+from taut.errors import DataError
 from taut.formulations.candidates import unpriced_degrees
 from taut.formulations.mechanisms import offload
 from taut.formulations.space import StrategySpace, Workload
@@ -225,13 +227,19 @@ def renamed(name: str, model: ModelSpec, of_cluster: str, cluster: ClusterSpec) 
     """
     if name in catalog_section("models"):
         lengths = {layer.seq for layer in model.kinds.values()}
-        yield from _apart("model", name, model, load_model(name, seq=lengths.pop() if len(lengths) == 1 else None))
+        length = lengths.pop() if len(lengths) == 1 else None
+        yield from _apart("model", name, model, partial(load_model, name, seq=length))
     if of_cluster.partition(":")[0] in catalog_section("clusters"):
-        yield from _apart("cluster", of_cluster, cluster, load_cluster(of_cluster))
+        yield from _apart("cluster", of_cluster, cluster, partial(load_cluster, of_cluster))
 
 
-def _apart(kind: str, name: str, given: Spec, own: Spec) -> Iterator[str]:
-    """Fields in which an input differs from the catalog's entry of the same name."""
+def _apart(kind: str, name: str, given: Spec, load: Callable[[], Spec]) -> Iterator[str]:
+    """Fields in which an input differs from the catalog's of its name; none where the catalog has no such."""
+    try:
+        own = load()
+    except DataError:
+        # Such as a cluster with less memory, whose name goes on behind the number of its nodes.
+        return
     fields = [field for field in type(own).model_fields if getattr(own, field) != getattr(given, field)]
     if fields:
         yield f"its {kind} {name} is not the catalog's: {', '.join(fields)} differ{'s' * (len(fields) == 1)}"

@@ -111,7 +111,6 @@ def _checks(job: Job, framework: str) -> list[str]:
     chosen, predicted = job.strategy, job.plan.predicted
     count = chosen.num_micro_batches
     fullest = max(predicted.memory_bytes) / 2**30
-    fused = framework == "megatron" and job.fused_loss
     hosts = "as given" if job.hosts else "placeholders: write them by hand or give --hosts"
     return [
         *([CHECKS[framework]] if framework in CHECKS else []),
@@ -119,7 +118,6 @@ def _checks(job: Job, framework: str) -> list[str]:
         f"hosts are {hosts}; ranks.csv says which process is on which GPU, and env.sh what is exported",
         f"the placement counts on links as in the plan: {_each(job)} i of {markdown_text(job.plan.cluster)} is host i",
         f"the fullest device is predicted to hold {fullest:.1f} GiB; precision {job.memory.precision}",
-        *(["memory counts on a fused loss as Transformer Engine's; Megatron-LM's own may keep more"] * fused),
         f"batch {job.global_batch} of {job.sequence} tokens: {chosen.dp} replicas, "
         + (
             f"micro-batches of {chosen.micro_batch}, {batch_words(chosen)}"

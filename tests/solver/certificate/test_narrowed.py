@@ -123,6 +123,7 @@ def test_inputs_with_a_borrowed_name_are_named() -> None:
     own, nodes = load_model("llama3-8b", seq=4096), load_cluster("dgx-h100:2")
     assert list(renamed("llama3-8b", own, "dgx-h100:2", nodes)) == []
     assert list(renamed("mine", job(), "lab", cluster(2, 4))) == []
+    assert list(renamed("mine", job(), "dgx-h100:2 with at most 8 GiB", nodes)) == []
     faster = nodes.model_copy(update={"network": cluster(2, 4).network})
     said = [
         "its model llama3-8b is not the catalog's: layers differs",

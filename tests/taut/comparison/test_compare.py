@@ -152,7 +152,9 @@ def test_the_best_plan_is_never_slower_than_one_that_runs() -> None:
 @pytest.mark.proof
 def test_a_command_line_with_states_on_hosts_is_compared_with_them(run: Run) -> None:
     """The share that runs holds for the best plan too; another one beside it is refused."""
+    # Megatron-LM has states on hosts with the precision-aware optimizer alone.
     flags = "--tensor-model-parallel-size 2 --micro-batch-size 2 --use-distributed-optimizer"
+    flags += " --use-precision-aware-optimizer"
     words = ["compare", MODEL, CLUSTER, "--global-batch", "32", "--quiet", "--json", "--current"]
     away = json.loads(run(*words, f"{flags} --optimizer-cpu-offload").out)
     option = json.loads(run(*words, flags, "--optimizer-offload-fraction", "1").out)
