@@ -205,9 +205,9 @@ def predicted(run: Run, gpu: str, **prices: Any) -> tuple[float, float]:
         warnings.simplefilter("ignore", ExtrapolationWarning)
         batch = run.micro_batch * run.micro_batches
         # Plain modules of PyTorch keep what no stack's kernels save, the loss in fp32 among it.
-        plain = {"memory_model": MemoryModel(), "fused_loss": False}
-        plan = taut.plan(run.spec, cluster, global_batch=batch, fix=fix, **plain, **prices)
-    return plan.predicted.step_time_s, plan.predicted.memory_bytes[0] - MemoryModel().overhead_gib * GIB
+        own = MemoryModel()
+        plan = taut.plan(run.spec, cluster, global_batch=batch, fix=fix, memory_model=own, fused_loss=False, **prices)
+    return plan.predicted.step_time_s, plan.predicted.memory_bytes[0] - own.overhead_gib * GIB
 
 
 def rows(folder: Path = FOLDER) -> list[dict[str, Any]]:

@@ -128,7 +128,11 @@ def _ideal(given: ChunkProblem) -> float:
 def _figures(problem: PlanningProblem, candidate: Candidate, given: ChunkProblem) -> Figures:
     tables, memory, order = problem.tables(candidate), problem.memory_of(candidate), given.order
     buffers = memory.coefficient("buffers") * tables.buffers
-    once = memory.coefficient("workspace") * tables.workspace + buffers
+    # Stand-ins are as many as the largest chunk has of each kind. Gradients that pass are of one chunk, and beside
+    # logits only what they are more than these.
+    stand_ins = memory.coefficient("gradients") * memory.held_parameter_bytes.weight * tables.cached.sum(axis=0)
+    passing = memory.coefficient("workspace") * tables.backward - memory.coefficient("logits") * tables.logits
+    once = memory.coefficient("workspace") * tables.workspace + buffers + stand_ins + np.maximum(passing, 0.0)
     return Figures(
         rows=order.passes,
         first=order.first,
