@@ -71,7 +71,7 @@ def _compiled(function: Function, fastmath: bool | set[str], options: dict[str, 
     loop = njit(fastmath=fastmath, **options)(function)
     try:
         # What ``enable_caching`` does, with another cache; numba has no public place for one.
-        loop._cache = cast("Any", _Kept)(function)  # noqa: SLF001
+        loop._cache = cast("Any", _Kept)(function)  # noqa: SLF001 -- numba has no public place
     except RuntimeError as error:
         if NO_FOLDER not in str(error):
             raise
