@@ -55,6 +55,7 @@ READ = {
     "--accumulate-allreduce-grads-in-fp32", "--num-layers", "--deepspeed-activation-checkpointing", "--nnodes",
     "--nproc-per-node", "--world-size",
 }  # fmt: skip
+PRECISION_AWARE = "--use-precision-aware-optimizer"
 MEASURED = {
     "--tp-comm-overlap", "--overlap-grad-reduce", "--overlap-param-gather", *chain.from_iterable(FEATURES.values()),
 }  # fmt: skip
@@ -92,7 +93,7 @@ SWITCHES = {
     "--sequence-parallel", "--use-distributed-optimizer", "--use-megatron-fsdp", "--use-custom-fsdp", "--bf16",
     "--fp16", "--use-torch-fsdp2", "--recompute-activations", "--optimizer-cpu-offload", "--grad-reduce-in-bf16",
     EMBEDDING, LOSS, "--accumulate-allreduce-grads-in-fp32", FINE_GRAINED, CHECKPOINTS, DIVIDED, OVERLAP,
-    "--overlap-grad-reduce", "--overlap-param-gather", "--tp-comm-overlap", "--use-precision-aware-optimizer",
+    "--overlap-grad-reduce", "--overlap-param-gather", "--tp-comm-overlap", PRECISION_AWARE,
     "--moe-shared-expert-overlap", "--multi-latent-attention", "--group-query-attention", "--cpu-offloading",
 }  # fmt: skip
 """Flags without a value, which some launchers write with one (``TRUTHS``)."""
@@ -276,6 +277,8 @@ def _named(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
     if as_measured := [flag for flag in flags if flag in MEASURED]:
         yield f"priced as the calibration's runs had them: {', '.join(as_measured)}"
     known = READ | SHAPE.keys() | MEASURED
+    if "--optimizer-cpu-offload" in flags:
+        known |= {PRECISION_AWARE}  # a condition of states on hosts, and without effect on what the device keeps then
     unpriced = [flag for flag in flags if not (flag in known or SILENT.match(flag))]
     if unpriced:
         yield f"not priced: {', '.join(unpriced)}"

@@ -152,19 +152,19 @@ def test_the_best_plan_is_never_slower_than_one_that_runs() -> None:
 @pytest.mark.proof
 def test_a_command_line_with_states_on_hosts_is_compared_with_them(run: Run) -> None:
     """The share that runs holds for the best plan too; another one beside it is refused."""
-    # Megatron-LM has states on hosts with the precision-aware optimizer alone.
     flags = "--tensor-model-parallel-size 2 --micro-batch-size 2 --use-distributed-optimizer"
-    flags += " --use-precision-aware-optimizer"
+    # Megatron-LM has states on hosts with the precision-aware optimizer alone.
+    hosts = f"{flags} --optimizer-cpu-offload --use-precision-aware-optimizer"
     words = ["compare", MODEL, CLUSTER, "--global-batch", "32", "--quiet", "--json", "--current"]
-    away = json.loads(run(*words, f"{flags} --optimizer-cpu-offload").out)
+    away = json.loads(run(*words, hosts).out)
     option = json.loads(run(*words, flags, "--optimizer-offload-fraction", "1").out)
     here = json.loads(run(*words, flags).out)
     assert (away["current"], away["best"]) == (option["current"], option["best"])
     for role in ("current", "best"):
         assert away[role]["step_time_s"] > here[role]["step_time_s"]
-    wrong = [*words, f"{flags} --optimizer-cpu-offload", "--optimizer-offload-fraction", "0.5"]
+    wrong = [*words, hosts, "--optimizer-offload-fraction", "0.5"]
     refused(run(*wrong), "optimizer_offload_fraction=1.0")
-    free = [*words, f"{flags} --optimizer-cpu-offload", "--optimizer-offload-fraction", "0,1"]
+    free = [*words, hosts, "--optimizer-offload-fraction", "0,1"]
     chosen = json.loads(run(*free).out)
     assert chosen["current"] == away["current"]
     assert chosen["best"]["step_time_s"] == here["best"]["step_time_s"]
