@@ -67,11 +67,7 @@ def place(
 
 
 def problem_of(instance: QuadraticAssignment | Matrices | str | PathLike[str]) -> QuadraticAssignment:
-    """
-    The problem that a file or two matrices state.
-
-    Raises ``DataError`` if the file is wrong, or this is no pair of matrices.
-    """
+    """The problem that a file or two matrices state; a ``DataError`` if the file is wrong, or this is no such pair."""
     if isinstance(instance, QuadraticAssignment):
         return instance
     if isinstance(instance, str | PathLike):

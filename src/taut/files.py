@@ -44,12 +44,7 @@ def _descriptor(path: Path) -> int | None:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """
-    Write a regular file whole or not at all, and anything else in place. Text is UTF-8.
-
-    ``path``: file to write or replace; of a link, the file at its end; ``content``: all of the file. Raises
-    ``DataError`` if the folder does not exist, or the file cannot be written.
-    """
+    """Write all of a regular file or nothing, and anything else in place; of a link its target. Text is UTF-8."""
     data = content.encode() if isinstance(content, str) else content
     try:
         if is_special(path):

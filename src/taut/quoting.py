@@ -36,11 +36,7 @@ _MARKS = re.compile(r"([\\`*\[\]|])")
 
 
 def python_literal(value: object) -> str:
-    """
-    Plain values as Python: None, truth values, numbers, text, and lists, tuples and dictionaries of them.
-
-    Raises ``DataError`` if the value is of another kind.
-    """
+    """Plain values as Python: None, truth values, numbers, text, and lists, tuples and dictionaries of them."""
     if isinstance(value, dict):
         rows = (f"    {python_literal(name)}: {python_literal(inner)},\n" for name, inner in value.items())
         return "{\n" + "".join(rows) + "}"
@@ -59,22 +55,14 @@ def _check_plain(value: object) -> None:
 
 
 def shell_word(text: str) -> str:
-    """
-    One word of a shell.
-
-    Raises ``DataError`` if the text has a character that cannot be printed.
-    """
+    """One word of a shell."""
     if not text.isprintable():
         raise DataError(f"{text!r}: cannot be printed, expected a word")
     return shlex.quote(text)
 
 
 def plain_word(text: str, what: str) -> str:
-    """
-    The text itself, which is one word where words are cut at blanks and nothing is quoted.
-
-    ``what``: what the word is, for messages. Raises ``DataError`` if it is none.
-    """
+    """The text itself, which is one word where words are cut at blanks and nothing is quoted."""
     if not PLAIN.fullmatch(text):
         expected = "expected letters, digits and . _ : -"
         raise DataError(f"{what} {text!r}: has characters that a launcher cannot take, {expected}")
@@ -82,22 +70,14 @@ def plain_word(text: str, what: str) -> str:
 
 
 def host_name(text: str, where: str) -> str:
-    """
-    The name of a host, or its address.
-
-    ``where``: where it stands, for messages. Raises ``DataError`` if it is none.
-    """
+    """The name of a host, or its address."""
     if not HOST.fullmatch(text):
         raise DataError(f"{where}: {text[:60]!r} is no name of a host, expected letters, digits and . _ - (or :)")
     return text
 
 
 def hydra_value(value: object) -> str:
-    """
-    The value of an override of Hydra: text that is no identifier is quoted, and truth values are in lower case.
-
-    Raises ``DataError`` if it is no plain value.
-    """
+    """The value of an override of Hydra: text that is no identifier is quoted, and truth values are in lower case."""
     _check_plain(value)
     if isinstance(value, bool):
         return str(value).lower()

@@ -10,36 +10,13 @@ if TYPE_CHECKING:
 
 
 def text_table(lines: Sequence[Sequence[str]]) -> str:
-    """
-    Align cells by column.
-
-    Parameters
-    ----------
-    lines
-        Rows of cells, the heads first; all as long as the first.
-
-    Returns
-    -------
-    str
-        One line for each row, without spaces at its end.
-
-    Examples
-    --------
-    >>> print(text_table([("method", "s"), ("amp", "0.52")]))
-    method  s
-    amp     0.52
-    """
+    """Align rows of cells, the heads first, by column, without spaces at the ends of lines."""
     widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)
 
 
 def grid(*heads: str, title: str | None = None, folded: str = "") -> "Table":
-    """
-    A table without lines to add rows to.
-
-    ``heads``: of the columns; with ``>`` before it a column is aligned to the right; ``folded``: head of the column
-    whose cells go on in further lines.
-    """
+    """A table without lines; a head with ``>`` before it aligns its column right, ``folded`` names one that wraps."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)

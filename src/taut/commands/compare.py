@@ -55,11 +55,7 @@ def compare_command(
 
 
 def _settings(current: str, model: str, cluster: str) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
-    """
-    Values as they are stated, or of a launcher's words or file; what stands after a file comes before it.
-
-    Beside the values: options of the request that the words state, and what nothing prices.
-    """
+    """Values, options and what nothing prices, of values as they are stated or of a launcher's words or file."""
     first, _, more = current.partition(",")
     is_text = current.lstrip().startswith("-") or "--" in current or ("=" in first and " " in current.strip())
     if not is_text and ("=" in first or not (Path(first).suffix or Path(first).exists())):

@@ -21,12 +21,7 @@ from taut.errors import DataError, FieldError, InfeasibleError
 
 
 def refuse_idle(given: Mapping[str, tuple[object, object]], beside: str) -> None:
-    """
-    Refuse options that have no effect.
-
-    ``given``: values with their defaults, by option; ``beside``: what takes their effect away, such as ``policy cbc``.
-    Raises ``FieldError`` for the first whose value is not its default.
-    """
+    """Refuse the first option, value and default by name, that is given beside what takes its effect away."""
     for name, (value, usual) in given.items():
         if value != usual:
             shown = str(value).lower() if isinstance(value, bool) else str(value)
@@ -60,11 +55,7 @@ def printed_if_infeasible(as_json: bool) -> Iterator[None]:
 
 
 def check_file(out: Path | None) -> None:
-    """
-    Refuse, before the search, a file that could not be written after it. A device or a pipe is accepted.
-
-    Raises ``DataError`` if the folder does not exist or refuses files, or the file is a folder.
-    """
+    """Refuse, before the search, a file that could not be written after it. A device or a pipe is accepted."""
     from taut.files import is_special
 
     if out is None or is_special(out):
@@ -78,11 +69,7 @@ def check_file(out: Path | None) -> None:
 
 
 def check_plot(path: Path | None) -> None:
-    """
-    Refuse before the search a picture that could not be drawn after it.
-
-    Raises ``DataError`` if its name ends in no known format, or matplotlib is not installed.
-    """
+    """Refuse before the search a picture that could not be drawn after it."""
     if path is None:
         return
     if path.suffix.lower() not in FORMATS:
@@ -106,11 +93,7 @@ def write_picture(path: Path, inches: tuple[float, float], draw: Callable[["Figu
 
 
 def check_plans(folder: Path | None) -> None:
-    """
-    Refuse before the search a folder that could not be made or filled after it.
-
-    Raises ``DataError`` if it is a file, refuses files, or could not be made.
-    """
+    """Refuse before the search a folder that could not be made or filled after it."""
     if folder is None:
         return
     if folder.is_dir():
@@ -122,11 +105,7 @@ def check_plans(folder: Path | None) -> None:
 
 
 def parse_seconds(text: str | float) -> float | None:
-    """
-    Seconds from a text, None for ``none``.
-
-    Raises ``typer.BadParameter`` if it is neither.
-    """
+    """Seconds from a text, None for ``none``."""
     if text == "none":
         return None
     try:
@@ -136,11 +115,7 @@ def parse_seconds(text: str | float) -> float | None:
 
 
 def parse_fix(texts: Sequence[str] | None, option: str = "--fix") -> dict[str, int | str | bool]:
-    """
-    Fixed values from texts such as ``tp=8,schedule=1f1b``, one for each time that an option was given.
-
-    Raises ``DataError`` if a part is no NAME=VALUE, or a name stands twice.
-    """
+    """Fixed values from texts such as ``tp=8,schedule=1f1b``, one for each time that an option was given."""
     fixed: dict[str, int | str | bool] = {}
     text = ",".join(texts or ())
     for part in filter(None, (piece.strip() for piece in text.split(","))):

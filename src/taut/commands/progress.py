@@ -30,11 +30,7 @@ class Say(Protocol):
 
 @contextmanager
 def live_lines(quiet: bool) -> Iterator[Say]:
-    """
-    A way to say how far one is, for the duration of the work.
-
-    ``quiet``: whether nothing is to be printed.
-    """
+    """A way to say how far one is, for the duration of the work, unless it is to be quiet."""
     live, stream = sys.stderr.isatty(), sys.stderr
     last, printed, waiting = time.monotonic(), "", ""
 
@@ -62,11 +58,7 @@ def live_lines(quiet: bool) -> Iterator[Say]:
 
 @contextmanager
 def progress_lines(quiet: bool) -> Iterator[Listener | None]:
-    """
-    A progress callback for the duration of a search, or None if quiet; a line tells plan and bound.
-
-    ``quiet``: whether nothing is to be printed.
-    """
+    """A progress callback for the duration of a search, None if quiet; a line tells plan and bound."""
     if quiet:
         yield None
         return

@@ -52,11 +52,7 @@ def request_parameters() -> list[inspect.Parameter]:
 
 
 def takes_request(command: Command) -> Command:
-    """
-    Give a command the options of a request in place of its parameter ``request``, which it takes first.
-
-    ``command``: a command of Typer; its own options stand after the request's.
-    """
+    """Give a command the options of a request in place of its parameter ``request``, which it takes first."""
     shared = request_parameters()
 
     def run(**given: Any) -> None:
@@ -69,11 +65,7 @@ def takes_request(command: Command) -> Command:
 
 
 def takes_options(verb: str) -> Callable[[Command], Command]:
-    """
-    Give a verb its options of a request in place of its parameter ``options``, the values that were given by name.
-
-    A user may leave out each of them. Returns the decorator of a command of Typer.
-    """
+    """Give a verb its options of a request, all optional, as ``options``: the values that were given by name."""
     empty = inspect.Parameter.empty
     optional = [each.replace(default=None) if each.default is empty else each for each in options_of(verb)]
 

@@ -140,11 +140,7 @@ def _refuse_figures(given: Mapping[str, object]) -> None:
 def _pipeline(
     counts: Mapping[str, int | None], times: Mapping[str, str | None], optional: Mapping[str, str | None], kept: float
 ) -> "Stages":
-    """
-    Build the pipeline of the options.
-
-    Raises ``DataError`` if a count or a time is missing, or one is no number where numbers are expected.
-    """
+    """Build the pipeline of the options."""
     from taut.formulations.schedules.stages import Stages
 
     missing = [_option(name) for name, value in {**counts, **times}.items() if value is None]

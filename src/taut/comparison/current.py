@@ -37,11 +37,7 @@ ROUTER = ("router_num_groups", "router_group_topk")
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """
-    Fixed values, and layers of every stage or chunk in the pipeline's order; None for even ones.
-
-    ``options`` are those of a request, ``router`` the groups of experts that tokens keep to.
-    """
+    """Fixed values, layers of every stage or chunk (None: even), options of a request, and groups of the router."""
 
     fix: dict[str, Any]
     layers: tuple[int, ...] | None
@@ -50,13 +46,7 @@ class Current:
 
 
 def current_of(values: Mapping[str, Any]) -> Current:
-    """
-    Values such as ``tp=8,pp=4,micro_batch=1,layers=7|8|8|9``.
-
-    ``values``: what ``taut.plan`` may fix; options that are a part of what runs (``taut.planning.options``);
-    ``layers``, which is ``even`` or numbers of layers separated by ``|``; ``copies``; and groups of the model's router
-    (``ROUTER``). Raises ``FieldError`` if ``layers`` is neither.
-    """
+    """Values such as ``tp=8,layers=7|8|8|9``: what a plan may fix, options of a request, ``copies``, and ``ROUTER``."""
     fix = dict(values)
     stated, options = str(fix.pop(LAYERS, EVEN)), {name: fix.pop(name) for name in CURRENT if name in fix}
     router = {name: fix.pop(name) for name in ROUTER if name in fix}
@@ -78,13 +68,7 @@ def current_of(values: Mapping[str, Any]) -> Current:
 
 
 def with_options(request: PlanRequest, current: Current) -> PlanRequest:
-    """
-    The request with the options of what runs, so that both are priced alike.
-
-    Where the request leaves several shares of the optimizer states on hosts to the plan, what runs may have any.
-
-    Raises ``FieldError`` if the request states others, or a value is wrong.
-    """
+    """The request with the options of what runs, so that both are priced alike; several shares stay the plan's."""
     given = {name: getattr(request, name) for name in PlanRequest.model_fields}
     several = _shares(request)
     modules = {name: value for name, value in current.fix.items() if name == MODULES}
@@ -98,11 +82,7 @@ def with_options(request: PlanRequest, current: Current) -> PlanRequest:
 
 
 def with_copies(current: Current, cluster: ClusterSpec) -> Current:
-    """
-    The configuration with the replicas that share one of its copies, on a cluster.
-
-    Raises ``FieldError`` if copies do not divide the replicas, or context ranks stand beside them.
-    """
+    """The configuration with the replicas that share one of its copies, on a cluster."""
     return replace(current, fix=fixed_copies(current.fix, cluster.num_devices))
 
 
@@ -120,12 +100,7 @@ def _shares(request: PlanRequest) -> list[str]:
 
 
 def priced_as_is(request: PlanRequest, current: Current) -> Stated:
-    """
-    The configuration with its problem.
-
-    ``request``: model, cluster and prices. Raises ``DataError`` if no candidate holds the values, or layers do not
-    match the model and the stages.
-    """
+    """The configuration with its problem."""
     request = at_its_share(with_options(request, current), current)
     cluster = load_cluster(request.cluster) if isinstance(request.cluster, str) else request.cluster
     current = with_copies(current, cluster)

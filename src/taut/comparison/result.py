@@ -16,11 +16,7 @@ from taut.words import percent, text_table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Priced:
-    """
-    A configuration with its figures.
-
-    ``memory_bytes`` are those of a device of every stage; ``why`` says what does not fit.
-    """
+    """A configuration with its seconds, bytes of a device of every stage, and why it does not fit."""
 
     strategy: dict[str, Any]
     layers: tuple[int, ...]

@@ -33,12 +33,7 @@ UNSAID = "allgather"
 
 
 def dispatcher_of(job: Job) -> tuple[str, str]:
-    """
-    The dispatcher of a plan, and the backend of ``flex``, empty beside the others.
-
-    Raises ``ExportError`` if Megatron-LM dispatches in fp8 otherwise than the plan, or cannot hide exchanges beside the
-    plan's choices.
-    """
+    """The dispatcher of a plan and the backend of ``flex``, else empty; refuses what Megatron-LM has not."""
     dispatch, fp8 = job.dispatch, job.dispatch.fp8 and job.strategy.ep > 1
     if fp8 and (dispatch.dispatcher != "flex" or job.memory.precision != NARROW):
         raise ExportError(
@@ -77,11 +72,7 @@ def dispatch_flags(job: Job) -> Iterator[tuple[str, str | None]]:
 
 
 def dispatch_settings(job: Job) -> dict[str, Any]:
-    """
-    The same as settings of Megatron-Bridge.
-
-    It has shared experts beside exchanges unless other work goes there, or all tokens are gathered.
-    """
+    """The same as settings of Megatron-Bridge, which has shared experts beside exchanges by default."""
     kind, backend = dispatcher_of(job)
     found: dict[str, Any] = {"model.moe_token_dispatcher_type": kind}
     if kind != "alltoall":
@@ -98,11 +89,7 @@ def dispatch_settings(job: Job) -> dict[str, Any]:
 
 
 def stated_dispatch(flags: Mapping[str, str | None]) -> dict[str, Any]:
-    """
-    What a command line says of exchanges, as options of ``taut.plan``.
-
-    Raises ``DataError`` if it names a dispatcher that nothing prices.
-    """
+    """What a command line says of exchanges, as options of ``taut.plan``."""
     kind = flags.get(TYPE, UNSAID)
     if kind not in DISPATCHERS:
         raise DataError(f"{TYPE} {kind or ''}: expected one of {', '.join(DISPATCHERS)}, which are priced")
@@ -145,11 +132,7 @@ GROUPS = {"router_num_groups": "--moe-router-num-groups", "router_group_topk": "
 
 
 def architecture_flags(job: Job) -> Flags:
-    """
-    The flags of a model.
-
-    Raises ``ExportError`` if its layers have shapes that no flag describes.
-    """
+    """The flags of a model."""
     job.plain_layers("Megatron-LM")
     model, layer = job.model, job.model.blocks[-1]
     flags: Flags = {

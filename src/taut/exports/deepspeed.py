@@ -44,11 +44,7 @@ def marked(layers, first):
 
 
 def deepspeed_config(job: Job) -> dict[str, Any]:
-    """
-    DeepSpeed's configuration, without optimizer and data.
-
-    Raises ``ExportError`` if DeepSpeed cannot run the plan; the message names the nearest one that it can.
-    """
+    """DeepSpeed's configuration, without optimizer and data."""
     chosen, precision = job.strategy, job.memory.precision
     _check(job)
     return {

@@ -123,12 +123,7 @@ def _ends_that_count(layers: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def stated_division(flags: Mapping[str, str | None], pp: int, total: int = 0) -> tuple[int, tuple[int, ...]]:
-    """
-    Chunks of a stage, and layers of every chunk where flags make them uneven.
-
-    ``total``: layers of the model where the flags do not state them, 0 where nothing does. Raises ``DataError`` if a
-    value is no number or no layout, or chunks do not divide the layers.
-    """
+    """Chunks of a stage, and layers of every uneven chunk; ``total`` layers where no flag says, 0: unknown."""
     if layout := flags.get(LAYOUT):
         layers = layers_of(layout)
         if len(layers) % pp:
@@ -173,11 +168,7 @@ def _own_ends(flags: Mapping[str, str | None], pp: int, total: int = 0) -> tuple
 
 
 def count(flags: Mapping[str, str | None], flag: str, usual: int = 1) -> int:
-    """
-    A number above 0 that a flag states.
-
-    Raises ``DataError`` if it is none.
-    """
+    """A number above 0 that a flag states."""
     text = flags.get(flag, str(usual))
     if text is None or not text.isascii() or not text.isdecimal() or len(text) > 9 or int(text) == 0:
         raise DataError(f"{flag} {text!r:.60}: expected a whole number above 0")

@@ -77,11 +77,7 @@ CHECKS = {
 
 
 def launch_notes(job: Job, framework: str, starters: list[str]) -> str:
-    """
-    What to run and what to check, in ten lines.
-
-    ``framework``: the framework's target, empty without one; ``starters``: targets that start processes.
-    """
+    """What to run and what to check, in ten lines, of a framework (or none) and the targets that start processes."""
     script = SCRIPTS.get(framework, "YOUR-SCRIPT.py")
     lines = [
         f"# {markdown_text(f'{job.plan.model} on {job.plan.cluster}')}: {_stages(job)}, {len(job.devices)} processes",
@@ -234,11 +230,7 @@ def export(
 
 
 def _files(plan: Plan | str | Path, targets: list[str], hosts: tuple[str, ...]) -> Files:
-    """
-    Texts by file name, of an ordinary plan or one of meshes.
-
-    Raises ``DataError`` if a target does not run the plan.
-    """
+    """Texts by file name, of an ordinary plan or one of meshes."""
     if not isinstance(plan, Plan):
         plan = Plan.read(plan)
     _check_plan(plan)
@@ -250,11 +242,7 @@ def _files(plan: Plan | str | Path, targets: list[str], hosts: tuple[str, ...]) 
 
 
 def launch_files(job: Job, targets: list[str]) -> Files:
-    """
-    Texts by file name.
-
-    Raises ``DataError`` if a target is unknown, two are frameworks, or the launcher cannot run the plan.
-    """
+    """Texts by file name."""
     for name in targets:
         if name not in TARGETS:
             raise DataError(f"--to {name}: expected {one_of(name, TARGETS)}")
@@ -285,11 +273,7 @@ def _check_folder(folder: Path, *, force: bool) -> None:
 
 
 def _check_plan(plan: Plan) -> None:
-    """
-    Refuse a plan that contradicts itself.
-
-    Raises ``DataError`` if an input is not what its digest says, a name is none, or the plan breaks a rule.
-    """
+    """Refuse a plan with an input that is not what its digest says, a name that is none, or a rule that it breaks."""
     document, source = plan.sections, plan.source
     problem = problem_of(document, source)
     for role in (problem.model, problem.cluster, problem.costs, problem.memory, problem.calibration):

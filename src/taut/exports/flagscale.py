@@ -38,11 +38,7 @@ REPLICA_MAJOR = "use_tp_pp_dp_mapping"
 
 
 def stage_types(job: Job) -> list[str]:
-    """
-    Device type of every stage.
-
-    Raises ``ExportError`` if a stage has devices of several types.
-    """
+    """Device type of every stage."""
     names = [node.device.name for node in job.machines]
     stages = job.nodes.reshape(job.strategy.pp, -1)
     kinds = [sorted({names[node] for node in stage}) for stage in stages.tolist()]
@@ -56,11 +52,7 @@ def stage_types(job: Job) -> list[str]:
 
 
 def flagscale_config(job: Job) -> dict[str, Any]:
-    """
-    The two sections of a plan.
-
-    Raises ``ExportError`` if FlagScale cannot run the plan.
-    """
+    """The two sections of a plan."""
     flags, chosen, types = plain_flags(job), job.strategy, stage_types(job)
     if len(set(types)) > 1:
         if chosen.cp > 1 or chosen.vpp > 1 or chosen.ep > 1:
@@ -95,20 +87,12 @@ def sections(flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def plain_flags(job: Job) -> dict[str, Any]:
-    """
-    The words of a plan as keys with plain values.
-
-    Raises ``ExportError`` if FlagScale's Megatron-LM cannot run the plan.
-    """
+    """The words of a plan as keys with plain values."""
     return _plain(_of_its_megatron(job))
 
 
 def _of_its_megatron(job: Job) -> Flags:
-    """
-    Flags of the Megatron-LM that FlagScale has, whose only backend of the flex dispatcher is DeepEP.
-
-    Raises ``ExportError`` if the plan asks for another backend.
-    """
+    """Flags of the Megatron-LM that FlagScale has, whose only backend of the flex dispatcher is DeepEP."""
     flags = megatron_flags(job)
     backend = flags.pop(BACKEND, None)
     if backend not in (None, "deepep"):
@@ -168,12 +152,7 @@ def _type_word(kind: str) -> str:
 
 
 def mesh_files(plan: Plan, hosts: Sequence[str] = ()) -> dict[str, str]:
-    """
-    Texts by file name.
-
-    ``hosts``: names of the cluster's machines in its order; ``node-0`` and so on where none are known. Raises
-    ``DataError`` if FlagScale cannot run the plan, or the hosts are not those of the cluster.
-    """
+    """Texts by file name; ``hosts`` names the cluster's machines in its order, ``node-0`` and so on without them."""
     job = Job(_first_mesh(plan), tuple(hosts))
     strategy, flags = plan.meshed.strategy, plain_flags(job)
     meshes = [(mesh.device, (mesh.tp, 1, 1, mesh.dp, mesh.pp)) for mesh in strategy.meshes]
@@ -192,11 +171,7 @@ def mesh_files(plan: Plan, hosts: Sequence[str] = ()) -> dict[str, str]:
 
 
 def _hosts_in_order(plan: Plan) -> list[int]:
-    """
-    Machines of the cluster as the hostfile lists them: those of a type in the order of their ranks, else as they stand.
-
-    Raises ``ExportError`` if the devices of a mesh are not in the plan's order of ranks over some order of nodes.
-    """
+    """Machines as the hostfile lists them: those of a type in the order of their ranks; refuses any other order."""
     cluster = plan.cluster_spec.machine_list
     node_of = np.repeat(np.arange(len(cluster)), [node.machine_size for node in cluster])
     found, by_stage = list(range(len(cluster))), plan.meshed.strategy.rank_order == ORDERS[0]

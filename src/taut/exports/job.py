@@ -38,13 +38,7 @@ class ExportError(DataError):
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """
-    A plan with the names of its hosts.
-
-    ``plan``: the plan; ``hosts``: names of the cluster's machines in the order of its devices; ``node-0`` and so on
-    where none are known. Raises ``DataError`` if there are fewer names than machines, one is no name of a host, or one
-    stands twice.
-    """
+    """A plan with the names of its machines in the order of its devices; ``node-0`` and so on where none are known."""
 
     plan: Plan
     hosts: tuple[str, ...] = ()
@@ -157,11 +151,7 @@ class Job:
         return list(dict.fromkeys(self.nodes.tolist()))
 
     def recompute(self, launcher: str) -> str:
-        """
-        The one kind of recompute of all stages.
-
-        Raises ``ExportError`` if stages differ, which no launcher with one setting for all can run.
-        """
+        """The one kind of recompute of all stages, as launchers have one setting for all; refuses others."""
         kinds = sorted(set(self.strategy.recompute))
         if len(kinds) > 1:
             found = " and ".join(kinds)
@@ -222,11 +212,7 @@ class Job:
         return bool(section.spec.get("fused_loss")) if section else self.memory.fused_loss
 
     def plain_layers(self, launcher: str) -> None:
-        """
-        Refuse layers that no flag of a launcher describes.
-
-        Raises ``ExportError`` if layers were listed one by one, or attention has a gate or an indexer.
-        """
+        """Refuse layers that no flag of a launcher describes: listed ones, or attention with a gate or an indexer."""
         gated = [layer for layer in self.model.blocks if layer.attention_gate]
         if gated or any(layer.latent and layer.latent.index_heads for layer in self.model.blocks):
             part = "a gate" if gated else "an indexer"

@@ -60,11 +60,7 @@ def megatron_flags(job: Job) -> Flags:
 
 
 def check_schedule(job: Job) -> None:
-    """
-    Refuse schedules that Megatron-LM does not run, and interleaved ones that it refuses.
-
-    Raises ``ExportError``: with the nearest schedule.
-    """
+    """Refuse schedules that Megatron-LM does not run, and interleaved ones that it refuses."""
     if job.strategy.schedule not in ("1f1b", "interleaved-1f1b"):
         raise ExportError(
             f"{job.plan.source}: schedule {job.strategy.schedule}, expected 1f1b or interleaved-1f1b for Megatron-LM; "
@@ -146,11 +142,7 @@ def _modules_on_hosts(job: Job) -> Iterator[tuple[str, str | None]]:
 
 
 def modules_on_hosts(job: Job) -> list[str]:
-    """
-    Modules whose inputs go to the host's memory.
-
-    Raises ``ExportError`` if they do not go together in Megatron-LM, or with what is recomputed.
-    """
+    """Modules whose inputs go to the host's memory."""
     recomputed = job.recompute_modules if "selective" in job.strategy.recompute else ()
     if words := conflict(job.offload_modules, recomputed):
         raise ExportError(f"{job.plan.source}: offload of {words}; plan with --stack megatron-core")
@@ -158,11 +150,7 @@ def modules_on_hosts(job: Job) -> list[str]:
 
 
 def offloaded(job: Job) -> float:
-    """
-    The share of the optimizer states in the host's memory.
-
-    Raises ``ExportError`` if Megatron-LM does not offload them beside the plan's sharding or precision.
-    """
+    """The share of the optimizer states in the host's memory."""
     fraction, source = job.states_on_hosts, job.plan.source
     if fraction and job.strategy.zero != 1 and job.strategy.dp * job.strategy.cp > 1:
         raise ExportError(
@@ -178,11 +166,7 @@ def offloaded(job: Job) -> float:
 
 
 def layers_on_hosts(job: Job) -> int:
-    """
-    Layers whose activations go to the host's memory.
-
-    Raises ``ExportError`` if Megatron-LM does not offload so many beside the plan's stages and recompute.
-    """
+    """Layers whose activations go to the host's memory."""
     chosen, layers, source = job.strategy, len(job.model.blocks), job.plan.source
     count = round(job.activations_on_hosts * layers)
     if not job.activations_on_hosts or job.offload_modules:

@@ -68,11 +68,7 @@ FEATURES: dict[str, dict[str, Any]] = {
 
 
 def bridge_settings(job: Job) -> dict[str, Any]:
-    """
-    Values by path, such as ``model.tensor_model_parallel_size``.
-
-    Raises ``ExportError`` if Megatron-LM cannot run the plan.
-    """
+    """Values by path, such as ``model.tensor_model_parallel_size``."""
     check_schedule(job)
     job.plain_layers("Megatron-Bridge")
     chosen, kind = job.strategy, job.recompute("Megatron-Bridge")

@@ -61,13 +61,7 @@ class Nearest:
 
 
 def nearest_plan(plan: Plan, framework: str, *, progress: Listener | None = None) -> Nearest | None:
-    """
-    Find the plan nearest to one that a framework's launcher cannot run, (1) and (2).
-
-    ``framework``: a target of ``taut.export``; ``progress``: as of ``taut.plan``. Returns None where the launcher has
-    no stack, routing is uneven, or by a dispatcher that the stack has not, which given layer costs do not tell, or no
-    plan was found that it can run.
-    """
+    """The nearest plan, (1) to (3); None where there is none, or tokens are routed as given layer costs do not tell."""
     stack, problem = STACKS.get(framework), problem_of(plan.typed, plan.source)
     dispatch = problem.space.dispatch
     if stack is None or dispatch.imbalance > 1 or dispatch.dispatcher not in catalog_stack(stack).dispatchers:

@@ -90,11 +90,7 @@ def taut_plan():
 
 
 def parallelism(job: Job) -> dict[str, Any]:
-    """
-    Fields of ``config.parallelism`` that the plan decides.
-
-    Raises ``ExportError`` if torchtitan cannot run the plan; the message names the nearest one that it can.
-    """
+    """Fields of ``config.parallelism`` that the plan decides."""
     _check(job)
     chosen = job.strategy
     replicate, shard = _copies(job)

@@ -87,11 +87,7 @@ def _holds(entry: _Solved, plan: Incumbent) -> bool:
 
 @dataclass
 class Sweep:
-    """
-    The limits from the largest down, with what was found so far.
-
-    ``limits`` stop each search. ``interrupted`` tells afterwards whether limits are left unsearched.
-    """
+    """The limits from the largest down, what stops each search, what was found, and whether some are left."""
 
     problem: PlanningProblem
     least: LeastLimit
@@ -298,12 +294,7 @@ def frontier_of(
     points: int | None = POINTS,
     progress: Listener | None = None,
 ) -> Frontier:
-    """
-    The frontier of a planning problem; ``limits`` stop each search, the rest is as for ``pareto``.
-
-    Raises ``DataError`` if the memory limits or their number are out of range. Raises ``InfeasibleError,
-    NothingFoundError``: as ``pareto`` does.
-    """
+    """The frontier of a planning problem; ``limits`` stop each search, the rest is as for ``pareto``."""
     given = None if memory_limits is None else checked_limits(memory_limits)
     sweep = Sweep(problem, least_limit(problem), limits, progress)
     if given is None and points is not None:

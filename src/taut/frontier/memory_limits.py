@@ -93,11 +93,7 @@ def least_limit(problem: PlanningProblem) -> LeastLimit:
 
 
 def checked_limits(limits: Iterable[float]) -> list[float]:
-    """
-    Limits in ascending order, each once.
-
-    Raises ``DataError`` if there is none, or one is no number of GiB above 0.
-    """
+    """Limits in ascending order, each once."""
     expected = f"expected GiB above 0 and at most {MOST_GIB}, such as 20,40,80"
     try:
         found = sorted({float(limit) for limit in limits})
@@ -110,11 +106,7 @@ def checked_limits(limits: Iterable[float]) -> list[float]:
 
 
 def spaced_limits(least_kib: int, capacity_kib: int, points: int) -> list[float]:
-    """
-    So many limits evenly from the least that holds a plan to the capacity, in hundredths of GiB, rounded up.
-
-    Raises ``DataError`` if the number is out of range.
-    """
+    """So many limits evenly from the least that holds a plan to the capacity, in hundredths of GiB, rounded up."""
     if isinstance(points, bool) or not isinstance(points, int) or not 0 < points <= MOST_POINTS:
         raise FieldError("points", str(points), f"expected a number from 1 to {MOST_POINTS}, or all")
     most = gib_of(capacity_kib)

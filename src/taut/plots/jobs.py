@@ -120,11 +120,7 @@ PIXELS_A_JOB, LEAST_PIXELS, USAGE_PIXELS = 16, 240, 220
 
 
 def jobs_page(found: JobsSchedule) -> str:
-    """
-    The page of a schedule of jobs.
-
-    ``found``: what ``taut.jobs`` returned. Returns HTML. Raises ``ImportError`` if plotly is not installed.
-    """
+    """The page of a schedule of jobs."""
     from plotly.subplots import make_subplots
 
     height = max(PIXELS_A_JOB * len(found.jobs), LEAST_PIXELS)

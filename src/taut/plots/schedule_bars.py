@@ -35,12 +35,7 @@ INSTANT = 1e-9
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Bars:
-    """
-    Bars of all devices, (1).
-
-    ``device``, ``kind``, ``chunk``, ``micro_batch``: whose and which pass each bar is (n,), its kind F, I or W;
-    ``start``, ``end``: seconds (n,).
-    """
+    """Bars, (1): device, kind (F, I or W), chunk and micro-batch of each (n,), and its seconds (n,)."""
 
     device: Ints
     kind: Ints
@@ -51,11 +46,7 @@ class Bars:
 
 
 def bars_of(problem: ScheduleProblem, schedule: Schedule, times: Timetable) -> Bars:
-    """
-    Bars of a schedule.
-
-    ``problem``, ``schedule``, ``times``: the pipeline, the orders, and when their passes run.
-    """
+    """Bars of a schedule."""
     passes, first = schedule.flat
     device = np.repeat(np.arange(len(schedule.orders)), np.diff(first))
     start, end = np.concatenate(times.start), np.concatenate(times.end)
@@ -77,12 +68,7 @@ def bars_of(problem: ScheduleProblem, schedule: Schedule, times: Timetable) -> B
 
 
 def memory_curve(problem: ScheduleProblem, order: Ints, start: Floats, end: Floats) -> tuple[Floats, Floats]:
-    """
-    Memory of one device over time, (2).
-
-    ``order``, ``start``, ``end``: the device's passes (n, 3) and their seconds (n,). Returns seconds at which what is
-    held changes, from 0 on, and units held from then on.
-    """
+    """Seconds from which on a device holds so many units, of its passes (n, 3) and their start and end (n,), (2)."""
     kind, chunk, _ = order.T
     held, kept = problem.activation[chunk], problem.kept_for_weight[chunk]
     change = np.choose(kind, (held, kept - held, -kept, -held))

@@ -22,13 +22,7 @@ from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_
 
 
 def network_features(rows: Sequence[ConfigurationRow], names: Sequence[str] = FEATURES) -> Floats:
-    """
-    What a ``MemoryNetwork`` sees of configurations, (rows, names).
-
-    ``rows``: configurations; what ``names`` leaves out (by default sequence, vocabulary, recompute, sharding and more)
-    is not seen, and has to be the same in all of them; ``names``: features in order, of
-    ``taut.data.memory_network.ALL_FEATURES``. Returns features, (rows, names).
-    """
+    """What a ``MemoryNetwork`` sees of configurations, (rows, names); what is not named has to be the same in all."""
     return np.array([_figures(row, names) for row in rows], dtype=np.float64).reshape(len(rows), len(names))
 
 
@@ -53,12 +47,7 @@ def columns_of(
     overlap: bool = False,
     cp_comm: ContextKind = "p2p",
 ) -> Configurations:
-    """
-    Rows as columns.
-
-    ``rows``: configurations that ``refusal`` lets pass; ``sequence_parallel``, ``overlap``, ``cp_comm``: what holds of
-    rows that do not say.
-    """
+    """Rows that ``refusal`` lets pass as columns; the options hold of rows that do not say."""
 
     def column(values: list[int]) -> Ints:
         return np.array(values, dtype=np.int64)

@@ -44,11 +44,7 @@ from taut.solver.simple_plans import rank_order
 
 
 def priced_alone(row: ConfigurationRow, setting: Setting, division: list[int]) -> tuple[float, int, dict[str, float]]:
-    """
-    Seconds of a step, bytes of the fullest device, and shares of the step by term where the band needs them.
-
-    ``division``: layers of every stage, or chunk. Raises ``DataError`` if no plan has these degrees.
-    """
+    """Seconds of a step, bytes of the fullest device, and shares of the step by term where the band needs them."""
     problem = _problem(row, setting)
     strategy = _strategy(row, problem, division)
     devices = rank_order(strategy.candidate)
@@ -81,11 +77,7 @@ def _shares(row: ConfigurationRow, setting: Setting, problem: PlanningProblem, t
 
 
 def seconds_at(row: ConfigurationRow, setting: Setting) -> Callable[[Floats], float]:
-    """
-    Seconds of a step as a function of a calibration's coefficients, in the order of ``EXPERT_TERMS``.
-
-    ``setting`` says what prices the row but the coefficients. Raises ``DataError`` if no plan has the row's degrees.
-    """
+    """Seconds of a step as a function of a calibration's coefficients, in the order of ``EXPERT_TERMS``."""
     problem = _problem(row, setting)
     strategy = _strategy(row, problem, division_of(row))
     devices = rank_order(strategy.candidate)

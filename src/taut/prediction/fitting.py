@@ -63,11 +63,7 @@ def fit_latency(path: str | Path, *, name: str, source: str = "", cluster: str =
 
 
 def calibrate(rows: list[ConfigurationRow], about: dict[str, Any], like: Calibration | None = None) -> Calibration:
-    """
-    Calibration from runs of one device, node size and stack, with what it says of itself.
-
-    ``like`` is what another fit of the stack says of these runs (``taut.solver.calibration.latency`` (6)).
-    """
+    """Calibration from runs of one device, node size and stack; ``like`` is another fit of the stack."""
     device = find_device(rows[0].gpu)
     many = {row.n_gpus > row.gpus_per_node for row in rows}
     precisions = {row.precision for row in rows}
@@ -146,11 +142,7 @@ def _layer_shapes(sizes: Floats, terms: TermsAt) -> LayerShapes | None:
 
 
 def _floors(device: DeviceSpec, precisions: set[Precision]) -> Floats:
-    """
-    Least coefficients on a device: matrix products as measured alone, less the mean error of their model.
-
-    Of fp8 with a scale for a whole tensor that is the error on the products in fp8 that were measured, those by blocks.
-    """
+    """Least coefficients on a device: products as measured (of fp8 by blocks), less the mean error of their model."""
     model = catalog_operators().get(device.name)
     recipes: tuple[Precision, ...] = tuple("fp8-blockwise" if one == "fp8" else one for one in precisions)
     fits = [(model.recipes.get(one) or model).gemm_error for one in recipes] if model is not None else []
@@ -215,12 +207,7 @@ def fit_memory_samples(
 def fit_network_samples(
     path: str | Path, *, name: str, source: str = "", level: float = 0.05, seed: int = 0
 ) -> MemoryNetwork:
-    """
-    Memory network from measured runs of one stack and precision, all of even partitions.
-
-    Parameters and errors are those of ``fit_memory_samples``; a row of one stage, or whose layers the stages do not
-    divide, is wrong. Features that are the same in all runs keep their value as a range.
-    """
+    """Memory network from measured runs of one stack and precision, of even partitions, as ``fit_memory_samples``."""
     from taut.solver.calibration.memory_network import fit_network
 
     rows = [_weighed(line, number, path) for number, line in enumerate(read_samples(Path(path)), start=1)]
@@ -242,11 +229,7 @@ def memory_model(
     level: float = 0.05,
     others: Sequence[Floats] | None = None,
 ) -> MemoryModel:
-    """
-    Memory model from runs of one device, stack and precision, with what it says of itself.
-
-    Its margin is pooled with the excesses of other stacks, by default those of the catalog's other memory models.
-    """
+    """Memory model from runs of one device, stack and precision; its margin is pooled with other stacks' excesses."""
     if others is None:
         known = [one for one in catalog_memory_models().values() if one.stack != about.get("stack")]
         others = [np.array(one.excesses_gib) for one in known if one.excesses_gib]
@@ -263,11 +246,7 @@ def memory_model(
 
 
 def stage_terms(rows: list[ConfigurationRow], model: MemoryModel) -> Floats:
-    """
-    Memory terms of the stages that may be the fullest, (rows, 2, terms + 1): the row's own twice if it names one.
-
-    The last is the bytes of a GiB for every group of several stages or replicas.
-    """
+    """Memory terms of the stages that may be fullest, (rows, 2, terms + 1), the last GiB of groups of ranks."""
     columns, precision = columns_of(rows, sequence_parallel=model.sequence_parallel), model.precision
     rates = rates_of(find_device(model.device), precision, None, layer_factors=(), **model.kept)
     named = np.array([-1 if row.stage is None else row.stage for row in rows])

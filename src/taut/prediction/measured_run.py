@@ -40,12 +40,7 @@ class MeasuredRun:
 
 
 def read_run(path: Path) -> MeasuredRun:
-    """
-    Read a run.
-
-    ``path``: the CSV file, or the log. Raises ``DataError`` if the file cannot be read, has no steps, or holds what is
-    no number above 0.
-    """
+    """Read a run from its CSV file or log."""
     text = read_text(path, EXPECTED)
     return _of_rows(text, path) if path.suffix == ".csv" else _of_log(text, path)
 

@@ -153,13 +153,7 @@ def predict_file(
     memory_model: MemoryModel | str | None = None,
     told: Callable[[int], None] | None = None,
 ) -> tuple[str, Tally]:
-    """
-    The file's rows with the predicted columns beside them, as CSV text, and what they come to.
-
-    Rows are read and predicted in blocks, so that a million of them take no more than their text. ``told``: called with
-    the number of rows after every whole block. Raises ``DataError`` if the file cannot be read or its header is wrong;
-    wrong rows get an error text.
-    """
+    """The file's rows in blocks with the predicted columns as CSV text, and their tally; ``told`` hears of blocks."""
     columns, lines = sample_lines(read_text(path, EXPECTED), path)
     given, out, tally = _given(calibration, memory_model), StringIO(), Tally()
     writer = csv.writer(out, lineterminator="\n")

@@ -29,11 +29,7 @@ from taut.prediction.settings import Given, Setting, lacks_on_hosts, setting_of,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """
-    One row's figures, or why there are none; the band is None without a calibration.
-
-    It is wider for every respect in which no run of the calibration was like the row.
-    """
+    """One row's figures, or why there are none; no band without a calibration, a wider one beyond its runs."""
 
     step_time_s: float | None = None
     band: tuple[float, float] | None = None
@@ -43,12 +39,7 @@ class Prediction:
 
 
 def predict_rows(rows: list[ConfigurationRow], given: Given | None = None) -> list[Prediction]:
-    """
-    Predict configurations.
-
-    ``given``: coefficients and memory model for all rows; without them each row's stack and device choose from the
-    catalog.
-    """
+    """Predict configurations; without ``given`` each row's stack and device choose from the catalog."""
     rows = [within_domain(row) for row in rows]
     results: list[Prediction] = [Prediction()] * len(rows)
     for indices in by_setting(rows):

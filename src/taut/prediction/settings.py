@@ -280,11 +280,7 @@ def _calibration(
 
 
 def find_device(name: str) -> DeviceSpec:
-    """
-    The catalog's device of this name, whatever the case; ``A100`` is the 80 GB one.
-
-    Raises ``DataError`` if there is none.
-    """
+    """The catalog's device of this name, whatever the case; ``A100`` is the 80 GB one."""
     devices, lower = catalog_devices(), name.strip().lower()
     lower = ALIASES.get(lower, lower)
     if lower not in devices:

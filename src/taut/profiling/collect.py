@@ -44,23 +44,14 @@ def today() -> str:
 
 
 def device_name(device: torch.device, known: Mapping[str, DeviceSpec]) -> str:
-    """
-    The catalog's name for the device at hand.
-
-    Raises ``DataError`` if the catalog has no such device.
-    """
+    """The catalog's name for the device at hand."""
     if device.type == "cpu":
         return "cpu"
     return guess(torch.cuda.get_device_name(), torch.cuda.get_device_properties(device).total_memory, known)
 
 
 def guess(name: str, memory_bytes: int, known: Mapping[str, DeviceSpec]) -> str:
-    """
-    The catalog's device whose words stand in a device's name and whose memory comes nearest.
-
-    ``name``, ``memory_bytes``: what PyTorch says of the device, such as ``NVIDIA A100-SXM4-80GB``. Raises ``DataError``
-    if there is none with memory within 15 %.
-    """
+    """The catalog's device whose words stand in a device's name and whose memory comes nearest, within 15 %."""
     words = re.split(r"[^a-z0-9]+", name.lower())
     words += [first + second for first, second in pairwise(words)]
     apart = {
@@ -98,12 +89,7 @@ class Collected:
 
 
 def collect(sweep: Sweep, *, kernels: bool, say: Callable[[str], None]) -> Collected:
-    """
-    Measure every point of a sweep.
-
-    ``sweep``: what is to be measured; ``kernels``: whether to record kernels too; ``say``: called with a line about
-    every point.
-    """
+    """Measure every point of a sweep, with its kernels if asked; ``say`` hears a line about every point."""
     found, points = Collected(), sweep.points
     try:
         say("optimizer")
@@ -127,11 +113,7 @@ def _add(found: Collected, sweep: Sweep, point: Point, kernels: bool) -> None:
 
 
 def cost_table(sweep: Sweep, found: Collected) -> CostTable:
-    """
-    The rows with their provenance.
-
-    Raises ``NothingFoundError`` if nothing was measured.
-    """
+    """The rows with their provenance."""
     if not found.rows:
         too_large = "nothing fits the device's memory, expected a smaller --micro-batch or a larger --tp"
         raise NothingFoundError(f"no row: {'interrupted before the first' if found.interrupted else too_large}")

@@ -58,12 +58,7 @@ class Timing:
 
 
 def time_passes(repeat: Callable[[], Iterator[object]], device: torch.device, *, warm_up: int, repeats: int) -> Timing:
-    """
-    Time every pass of a repeat.
-
-    ``repeat``: begins a repeat; every repeat has the same passes; ``device``: where the work is done; ``warm_up``,
-    ``repeats``: repeats that are not counted, and those that are (at least 1).
-    """
+    """Time every pass of a repeat on a device, after ``warm_up`` repeats that do not count."""
     laps = _cuda_laps if device.type == "cuda" else _cpu_laps
     for _ in range(warm_up):
         laps(repeat())
@@ -93,12 +88,7 @@ def _cuda_mark() -> torch.cuda.Event:
 
 
 def adam_seconds_per_parameter(module: nn.Module, gradient_dtype: torch.dtype, *, warm_up: int, repeats: int) -> float:
-    """
-    Seconds of Adam for one parameter.
-
-    ``module``: the layer; its weights change; ``gradient_dtype``: number format in which the gradients are kept;
-    ``warm_up``, ``repeats``: steps that are not counted, and those that are.
-    """
+    """Seconds of Adam for one parameter of a layer, whose weights change, with gradients kept in a number format."""
     weights = list(module.parameters())
     gradients = [torch.randn_like(weight, dtype=gradient_dtype) for weight in weights]
     masters = [nn.Parameter(weight.detach().float()) for weight in weights]
@@ -135,12 +125,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """
-    What is to be measured, and how.
-
-    ``gpu`` is the device type that the rows carry, ``device`` where the work is done; ``tensor_degrees`` are degrees
-    that can split every layer.
-    """
+    """What is measured: ``gpu`` as the rows name it, ``device`` where, degrees that can split every layer."""
 
     model: ModelSpec
     gpu: str

@@ -74,16 +74,7 @@ def _write(measured: Measured, device: DeviceSpec, out: Path, name: str, quiet: 
 def cluster_from_matrices(
     bandwidth: Matrix, latency: Matrix, *, gpus_per_node: int, name: str, device: DeviceSpec, source: str
 ) -> ClusterSpec:
-    """
-    Cluster of equal nodes with matrices device by device, written with five digits.
-
-    For whoever asks for one figure, the lowest rate and the longest latency inside a node, and between nodes, stand
-    beside the matrices. Nodes of one device have no link inside; theirs are the figures of the whole cluster.
-
-    ``bandwidth``, ``latency``: (n, n) in bytes per second and seconds, devices node by node, row sends to column, the
-    diagonal ignored; ``gpus_per_node``: devices of a node; divides n; ``name``, ``device``, ``source``: what the
-    matrices do not say. Raises ``DataError`` if there are fewer than two devices or a figure is out of range.
-    """
+    """Cluster of equal nodes from bytes per second and seconds (n, n), row sends to column, in five digits."""
     size = len(bandwidth)
     if size < 2 or gpus_per_node < 1 or size % gpus_per_node:
         raise DataError(f"{name}: has {size} devices, expected two or more that fill nodes of {gpus_per_node}")

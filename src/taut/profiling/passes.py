@@ -36,11 +36,7 @@ PASSES = ("forward", "input_grad", "weight_grad")
 
 
 class Passes:
-    """
-    The passes of a slice, repeat after repeat.
-
-    ``summed`` holds the gradients of the parameters, summed over all repeats, in ``gradient_dtype``.
-    """
+    """The passes of a slice, repeat after repeat; ``summed`` holds the summed gradients in ``gradient_dtype``."""
 
     def __init__(self, piece: Slice, gradient_dtype: torch.dtype) -> None:
         self.piece = piece

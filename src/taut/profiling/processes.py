@@ -58,14 +58,7 @@ SMALL_TRIPS, LARGE_TRIPS = 5, 2
 
 
 def rounds(size: int) -> list[list[Pair]]:
-    """
-    Every pair of ``size`` players once, in rounds of disjoint pairs (1).
-
-    The last of an even number of players stays where it is while the others move around a circle; with an odd number
-    its place is empty, and whoever would meet it rests.
-
-    ``size``: number of players, at least 2. Returns the rounds; of each pair the smaller number first.
-    """
+    """Every pair of ``size`` players once, the smaller number first, in rounds of disjoint pairs (1)."""
     circle = size if size % 2 else size - 1
     schedule = []
     for turn in range(circle):
@@ -77,12 +70,7 @@ def rounds(size: int) -> list[list[Pair]]:
 
 
 def link_figures(seconds: Mapping[int, float]) -> tuple[float, float]:
-    """
-    Bandwidth (bytes/s) and latency (s) of one link, eqs (3) and (2).
-
-    ``seconds``: median round trip by bytes of the message. Messages of at most ``max(SMALL_BYTES)`` bytes are small;
-    there must be a small and a large one.
-    """
+    """Bandwidth (bytes/s) and latency (s) of one link, (3) and (2), from median round trips by bytes."""
     small = [size for size in seconds if size <= max(SMALL_BYTES)]
     empty = min(seconds[size] for size in small)
     large = seconds.keys() - small
@@ -92,14 +80,7 @@ def link_figures(seconds: Mapping[int, float]) -> tuple[float, float]:
 def measure_links(
     rank: int, size: int, gpu: int | None, announce: Callable[[int, int, int], None]
 ) -> tuple[list[float], list[float]]:
-    """
-    Bandwidth (bytes/s) and latency (s) from this process to every other, 0 to itself.
-
-    All processes of the default process group call this at the same time.
-
-    ``rank``, ``size``: this process and how many there are; ``gpu``: number of this process's GPU; None on CPUs;
-    ``announce``: called before every round with its number, how many there are and the pairs in it.
-    """
+    """Bandwidth (bytes/s) and latency (s) from this process to every other, 0 to itself; all call it at once."""
     import torch
     import torch.distributed as dist
 
@@ -166,14 +147,7 @@ class Seat:
 
 
 def device_order(seats: Sequence[Seat], gpus_per_node: int | None = None) -> tuple[list[int], int]:
-    """
-    Processes node by node, and how many a node has.
-
-    Nodes are runs of ``gpus_per_node`` processes where it is given; else what the launcher says, where it numbers
-    processes node by node; else hosts, in the order of their first process.
-
-    Raises ``DataError`` if nodes have different numbers of processes.
-    """
+    """Processes node by node, and how many a node has: as given, as the launcher says, or by host."""
     size = len(seats)
     if gpus_per_node is not None:
         if gpus_per_node < 1 or size % gpus_per_node:
@@ -217,13 +191,7 @@ def launched() -> bool:
 
 
 def measure_launched(device: str, gpus_per_node: int | None, quiet: bool) -> Measured | None:
-    """
-    What this process of a launcher measures together with the others.
-
-    ``device``, ``gpus_per_node``, ``quiet``: as of ``taut.profiling.network.profile_network``. Returns None but in
-    process 0. Raises ``DataError`` if the launcher's numbers are wrong, nodes are unequal, or another process does not
-    answer.
-    """
+    """What this process of a launcher measures together with the others; None but in process 0."""
     rank, size = _number("RANK"), _number("WORLD_SIZE")
     if size < 2:
         raise DataError(f"WORLD_SIZE={size}: expected at least 2 processes, with a link between them")
@@ -257,12 +225,7 @@ def _lost(reason: str) -> str:
 
 
 def measure_started(processes: int, device: str, gpus_per_node: int | None, quiet: bool) -> Measured:
-    """
-    What as many processes, started here and ended here, measure.
-
-    ``device``, ``gpus_per_node``, ``quiet``: as of ``taut.profiling.network.profile_network``. Raises ``DataError`` if
-    there are fewer than two, more than GPUs, they do not fill nodes, or one dies.
-    """
+    """What as many processes, started here and ended here, measure."""
     if processes < 2:
         raise FieldError("processes", str(processes), "expected at least 2, with a link between them")
     device_order([Seat("")] * processes, gpus_per_node)

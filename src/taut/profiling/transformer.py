@@ -140,12 +140,7 @@ class Head(nn.Module):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """
-    A slice with random inputs of one micro-batch and a random gradient of its output.
-
-    ``split`` are the parts that tensor parallelism divides among the ranks; what lies outside of them every rank does
-    in full, unless sequence parallelism divides it.
-    """
+    """A slice with random inputs of one micro-batch and gradient; ``split``: parts that tensor ranks divide."""
 
     module: nn.Module
     inputs: Tensor
@@ -156,14 +151,7 @@ class Slice:
 def slice_of(
     model: ModelSpec, kind: str, tp: int, micro_batch: int, *, device: torch.device, dtype: torch.dtype
 ) -> Slice:
-    """
-    The slice of a layer kind, of the embedding or of the head.
-
-    ``model``, ``kind``: what is trained, and one of its layer kinds, ``embedding`` or ``head``; ``tp``,
-    ``micro_batch``: tensor ranks that share the layer, and sequences of one micro-batch; ``device``, ``dtype``: where
-    the slice lives and the number format of its weights and activations. Raises ``DataError`` if the layer's attention
-    window does not divide its sequence.
-    """
+    """The slice of a layer kind, of the embedding or of the head, on a device in a number format."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

@@ -37,11 +37,7 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """
-    What is asked: ``time``, ``cost`` or ``gpus``, with steps, dollars an hour of a GPU, and days at most.
-
-    Raises ``FieldError`` if the objective is unknown, or lacks what it needs.
-    """
+    """What is asked: ``time``, ``cost`` or ``gpus``, with steps, dollars an hour of a GPU, and days at most."""
 
     objective: str
     steps: int | None = None
@@ -85,11 +81,7 @@ class Goal:
 
 
 def steps_of(tokens: float | None, steps: int | None, tokens_a_step: int) -> int | None:
-    """
-    Steps of a training, from its steps or its tokens.
-
-    Raises ``FieldError`` if both are said, or one is no number above 0.
-    """
+    """Steps of a training, from its steps or its tokens."""
     if tokens is not None and steps is not None:
         raise FieldError("steps", str(steps), "given together with tokens, expected one of them")
     for name, value in (("tokens", tokens), ("steps", steps)):
@@ -104,13 +96,7 @@ FIRST_WORK, MORE = 4, 4
 
 @dataclass(slots=True)
 class NodeCount:
-    """
-    One number of nodes.
-
-    ``lower_bound_s`` holds for the step time of every plan, infinity where there is none; ``result`` is the search that
-    found the best plan, ``bounding`` the one with the best bound; ``is_open`` says whether more work may change what is
-    known.
-    """
+    """One number of nodes: the search of the best plan and of the best bound (seconds), and whether work may help."""
 
     nodes: int
     gpus: int
@@ -171,11 +157,7 @@ def value_of(count: NodeCount, goal: Goal) -> float:
 
 
 def check_alike(cluster: ClusterSpec, field: str, value: str) -> None:
-    """
-    Refuse clusters of which some nodes are not like others; the error names a field and its value.
-
-    Raises ``FieldError`` if nodes or links between them are of several kinds.
-    """
+    """Refuse clusters of which some nodes are not like others; the error names a field and its value."""
     measured = cluster.bandwidth_matrix is not None or cluster.latency_matrix is not None
     racks = cluster.network is not None and bool(cluster.network.racks)
     if len(cluster.nodes) != 1 or measured or racks:

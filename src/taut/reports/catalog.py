@@ -22,11 +22,7 @@ SECTIONS = ("models", "clusters", "devices", "stacks", "calibrations", "memory-m
 
 
 def catalog_listing(section: str = "") -> dict[str, list[dict[str, Any]]]:
-    """
-    Catalog entries by section.
-
-    Raises ``DataError`` if there is no such section.
-    """
+    """Catalog entries by section."""
     if section and section not in SECTIONS:
         raise DataError(f"catalog {section!r}: expected one of {', '.join(SECTIONS)}")
     listing = {
@@ -61,12 +57,7 @@ def _each(figures: Iterable[str]) -> str:
 
 
 def _clusters() -> list[dict[str, Any]]:
-    """
-    Clusters with their links in Gb/s, one way.
-
-    ``gpu_gbps`` is that of one GPU to another of its node, ``pair_gbps`` of one pair between nodes, ``cards_gbps`` of
-    all cards of a node.
-    """
+    """Clusters with their links in Gb/s, one way: of a GPU in its node, a pair between nodes, all cards of a node."""
     return [
         {
             "name": name,

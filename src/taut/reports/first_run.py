@@ -51,12 +51,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstRun:
-    """
-    Predicted against measured.
-
-    ``error`` is (1), ``band`` where M was expected, None without known errors; ``at_most`` and ``rivals`` are those of
-    (3).
-    """
+    """Predicted against measured: the error (1), where M was expected (None: not known), and the figures of (3)."""
 
     steps: int
     predicted_s: float

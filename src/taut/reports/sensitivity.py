@@ -77,12 +77,7 @@ class BreakEven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """
-    Regret bounds of a plan.
-
-    ``band`` is that of the calibration, (4), None without known errors; ``memory_error`` the share by which memory may
-    be predicted too low, and ``no_margin`` the most that a plan without a memory margin could save, (5).
-    """
+    """Regret bounds of a plan: in the calibration's band (4), in ``boxes``, and the two figures of memory (5)."""
 
     band: Regret | None
     boxes: tuple[Regret, ...]
@@ -96,11 +91,7 @@ class Sensitivity:
 
 
 def sensitivity(plan: "PlanDocument") -> Sensitivity:
-    """
-    Bound what wrong prices can cost, from the certificate alone.
-
-    ``plan``: a plan with its certificate, as true as the certificate is: ``taut verify`` derives its bounds again.
-    """
+    """Bound what wrong prices can cost, from the certificate alone, which ``taut verify`` derives again."""
     predicted, certificate = plan.predicted, plan.certificate
     objective, free = certificate.objective_s, certificate.lower_bound_no_margin_s
     pairs = zip(predicted.memory_bytes, predicted.capacity_bytes, strict=True)

@@ -31,11 +31,7 @@ SAME = 1e-9
 
 
 def schedule_fields(placed: PlacedProblem, schedule: Schedule, times: Timetable) -> dict[str, Any]:
-    """
-    Build the part of a schedule document that the orders alone determine.
-
-    ``schedule``, ``times``: its orders and when their passes run.
-    """
+    """The part of a schedule document that the orders and the times of their passes alone determine."""
     held = times.peak_memory / placed.reference_memory
     return {
         "format": FORMAT,
@@ -64,12 +60,7 @@ def _problem_fields(placed: PlacedProblem) -> dict[str, Any]:
 
 
 def load_schedule(path: Path) -> tuple[PlacedProblem, Schedule]:
-    """
-    Read a schedule document and check its orders.
-
-    Returns the pipeline and the schedule, which is feasible within the pipeline's memory limits. Raises ``DataError``
-    if the file is no such document, its orders are not feasible, or it states a makespan that they do not have.
-    """
+    """Read a schedule document whose orders are feasible within the limits and have the makespan that it states."""
     spec, placed, schedule = parsed_schedule(path)
     checked(placed.problem, schedule, str(path))
     found = timetable(placed.problem, schedule).makespan
@@ -79,11 +70,7 @@ def load_schedule(path: Path) -> tuple[PlacedProblem, Schedule]:
 
 
 def parsed_schedule(path: Path) -> tuple[ScheduleSpec, PlacedProblem, Schedule]:
-    """
-    Read a schedule document without asking whether its orders are feasible.
-
-    Raises ``DataError`` if the file is no such document.
-    """
+    """Read a schedule document without asking whether its orders are feasible."""
     spec = read_schedule(path)
     try:
         placed = PlacedProblem(
@@ -97,11 +84,7 @@ def parsed_schedule(path: Path) -> tuple[ScheduleSpec, PlacedProblem, Schedule]:
 
 
 def checked(problem: ScheduleProblem, schedule: Schedule, source: str) -> Schedule:
-    """
-    Refuse orders that are not feasible.
-
-    Raises ``DataError``: one line: the source and the first violation.
-    """
+    """Refuse orders that are not feasible."""
     faults = violations(problem, schedule)
     if faults:
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""

@@ -187,11 +187,7 @@ def _searched(
     stop: Callable[[], bool],
     ends: float,
 ) -> tuple[PlacedProblem, ScheduleResult, dict[str, tuple[float, str]]]:
-    """
-    Search the placements in turn, where something better than what is known may be.
-
-    Returns the placement and the result of the best schedule, and by placement its bound with the source.
-    """
+    """Search the placements in turn where better may be: the best, its placement, and every bound with its source."""
     known = min((each.times.makespan for each in kinds if each.fits), default=math.inf)
     excluding = {each.placement: placement_bound(each, known, BOUND_SHARE * search.seconds, stop) for each in space[1:]}
     bounds = {name: (bound.lower_bound, bound.source) for name, bound in excluding.items()}
@@ -278,11 +274,7 @@ def published_schedule(
 
 
 def bounded(chosen: Built, search: ScheduleSearch) -> FoundSchedule:
-    """
-    Bound a schedule on the orders of its placement within its memory limits or, without any, within its own peak.
-
-    ``search``: how long to prove.
-    """
+    """Bound a schedule on the orders of its placement within its memory limits or, without any, within its own peak."""
     placed = chosen.placed
     if not np.isfinite(placed.problem.memory_limit).any():
         peak = np.full_like(chosen.times.peak_memory, chosen.times.peak_memory.max())

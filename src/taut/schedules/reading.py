@@ -43,20 +43,12 @@ _COMMUNICATION = re.compile(r"\d+(UNSHARD|RESHARD|REDUCE_GRAD|SEND_F|RECV_F|SEND
 
 
 def torch_csv(problem: ScheduleProblem, schedule: Schedule) -> str:
-    """
-    Text that PyTorch's runtime loads in its format ``compute_only``.
-
-    ``problem``: the pipeline, whose times decide where I and W become one B.
-    """
+    """Text that PyTorch's runtime loads in its format ``compute_only``, I and W as one B where that costs nothing."""
     return orders_csv(fused(problem, schedule).orders)
 
 
 def orders_csv(orders: Iterable[Ints]) -> str:
-    """
-    The same text of passes as they are.
-
-    ``orders``: for each device kind of pass, chunk and micro-batch (n, 3), in execution order.
-    """
+    """The same text of passes as they are: kind, chunk and micro-batch (n, 3) of each device."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for order in orders:
@@ -65,11 +57,7 @@ def orders_csv(orders: Iterable[Ints]) -> str:
 
 
 def fused(problem: ScheduleProblem, schedule: Schedule) -> Schedule:
-    """
-    Make one B of every I that its own W follows, unless its gradient is awaited before the end of W.
-
-    Returns orders in which no pass starts later and no device holds more.
-    """
+    """Make one B of every I that its own W follows, unless its gradient is awaited before the end of W."""
     times = timetable(problem, schedule)
     awaited = _awaited(problem, schedule, times.start)
     orders = zip(schedule.orders, times.end, strict=True)
@@ -98,12 +86,7 @@ def _fused_order(order: Ints, end: Floats, awaited: Floats) -> Ints:
 
 
 def read_torch_csv(path: Path) -> Schedule:
-    """
-    Read the orders of a CSV that PyTorch or ``torch_csv`` wrote.
-
-    ``path``: CSV file, one row per device. Returns kind ``torch-csv``; whether it suits a pipeline is not checked.
-    Raises ``DataError`` if the file cannot be read or a cell is no pass: row, cell and what was expected.
-    """
+    """Read the orders of a CSV that PyTorch or ``torch_csv`` wrote; whether they suit a pipeline is not checked."""
     rows = csv.reader(StringIO(read_text(path, "a CSV file of passes, one row for each device")))
     try:
         orders = tuple(_read_row(f"{path} row {number}", row) for number, row in enumerate(rows, 1))
@@ -128,11 +111,7 @@ def _read_cell(source: str, cell: str) -> tuple[int, int, int]:
 
 
 def given_json(path: Path) -> Built:
-    """
-    Read a schedule document with its pipeline, or the one that a plan runs.
-
-    Raises ``DataError`` if the file is neither, or its orders are not feasible.
-    """
+    """Read a schedule document with its pipeline, or the one that a plan runs."""
     values = read_json(path, "a schedule or plan")
     if values.get("format") == PLAN_FORMAT:
         placed, schedule, _ = planned(values, str(path))
@@ -142,12 +121,7 @@ def given_json(path: Path) -> Built:
 
 
 def planned(values: object, source: str) -> tuple[PlacedProblem, Schedule, int]:
-    """
-    Pipeline and orders of a plan's slowest replica, in seconds and bytes, and which replica it is.
-
-    A plan of meshes has pipelines for replicas, each as slow as its slowest replica on every stage. Raises
-    ``DataError`` if the document is no plan, or its plan is not one of its space or does not fit.
-    """
+    """Pipeline and orders of a plan's slowest replica (of meshes, pipeline), in seconds and bytes, and which it is."""
     document = parse_plan(values, source)
     if isinstance(document, MeshDocument):
         given = problem_of(document, source)
@@ -178,11 +152,7 @@ def _reference(pipeline: ScheduleProblem) -> float:
 
 
 def given_csv(path: Path, stages: Stages) -> Built:
-    """
-    Read PyTorch's CSV, and place the chunks of a pipeline as its rows say.
-
-    Raises ``DataError`` if the file is no schedule, does not suit the pipeline, or its orders are not feasible.
-    """
+    """Read PyTorch's CSV, and place the chunks of a pipeline as its rows say."""
     schedule = read_torch_csv(path)
     placed = _placed(path, schedule, stages)
     checked(placed.problem, schedule, str(path))

@@ -43,12 +43,7 @@ class Built:
 
 
 def placements(stages: Stages, placement: str | None = None, chunks: int | None = None) -> list[PlacedProblem]:
-    """
-    Place the chunks in every way that is asked for and that the figures are given for.
-
-    ``placement``, ``chunks``: name of the placement and chunks of a device; None for any. Raises ``DataError`` if there
-    is none; the complaint is that of the first.
-    """
+    """Place the chunks in every way that is asked for (None: any) and that the figures are given for."""
     placed, complaints = [], []
     for name, count in _wanted(stages.stages, placement, chunks):
         try:
@@ -71,15 +66,7 @@ def _wanted(stages: int, placement: str | None, chunks: int | None) -> list[tupl
 
 
 def roomy(space: Sequence[PlacedProblem]) -> list[PlacedProblem]:
-    """
-    Keep the placements whose limits hold a schedule: one micro-batch's activations on all chunks of each device.
-
-    So much is needed, as no gradient comes before the last forward, and with it one micro-batch after the other can
-    be scheduled, so the limit that is named is the least.
-
-    Raises ``InfeasibleError`` if there are none: the first device that lacks memory, how much, and the least limit that
-    will do.
-    """
+    """Keep the placements whose limits hold one micro-batch on all chunks of each device, which any schedule needs."""
     short = [_short(placed) for placed in space]
     if not all(short):
         return [placed for placed, lacks in zip(space, short, strict=True) if lacks is None]
@@ -101,11 +88,7 @@ def _short(placed: PlacedProblem) -> tuple[PlacedProblem, int, float] | None:
 
 
 def refuse_too_full(chosen: Built) -> None:
-    """
-    Refuse a kind that exceeds a memory limit.
-
-    Raises ``InfeasibleError``: with the first device that lacks memory, how much, and the limit that the kind fits.
-    """
+    """Refuse a kind that exceeds a memory limit."""
     problem, held = chosen.placed.problem, chosen.times.peak_memory / chosen.placed.reference_memory
     device = int(np.flatnonzero(chosen.times.peak_memory > problem.allowed)[0])
     limit = problem.memory_limit[device] / chosen.placed.reference_memory
@@ -126,11 +109,7 @@ def built_kinds(space: Sequence[PlacedProblem], stop: Callable[[], bool] = lambd
 
 
 def build_kind(placed: PlacedProblem, kind: str, stop: Callable[[], bool] = lambda: False) -> Built:
-    """
-    Build a kind of schedule on a placement: within its memory limits or, if it cannot be, as if there were none.
-
-    Raises ``FormulationError`` if it does not suit the placement.
-    """
+    """Build a kind of schedule on a placement: within its memory limits or, if it cannot be, as if there were none."""
     problem = placed.problem
     try:
         made = build(kind, problem, stop=stop)

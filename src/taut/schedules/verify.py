@@ -23,12 +23,7 @@ from taut.solver.schedules.bound.certificate import complaints
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleVerification:
-    """
-    Outcome of a check: what does not hold, and the figures that were derived.
-
-    ``claimed_bound`` is a larger bound that the document holds on a solver's word alone, None if it holds none.
-    ``placement`` is the one that bound and gap are about, and ``unwitnessed`` are others whose bounds were not derived.
-    """
+    """What does not hold, figures derived for ``placement``, a solver's claim, and placements without witness."""
 
     faults: tuple[str, ...]
     makespan: float
@@ -45,11 +40,7 @@ class ScheduleVerification:
 
 
 def verify_schedule(path: Path) -> ScheduleVerification:
-    """
-    Check a schedule document.
-
-    ``path``: JSON file, format ``taut-schedule/1``. Raises ``DataError`` if the file is no such document.
-    """
+    """Check a schedule document."""
     spec, placed, schedule = parsed_schedule(path)
     claims = spec.certificate
     faults = complaints(placed.problem, schedule, claims)

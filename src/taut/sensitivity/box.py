@@ -86,11 +86,7 @@ class Box:
 
     @classmethod
     def stated(cls, text: str) -> "Box":
-        """
-        Errors as a command line states them, such as ``links=0.2,layers=0.05``.
-
-        Raises ``FieldError`` if a name is none of a term, or its error no share.
-        """
+        """Errors as a command line states them, such as ``links=0.2,layers=0.05``."""
         found: dict[str, float] = {}
         for part in text.split(","):
             name, _, error = part.strip().partition("=")
@@ -116,11 +112,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxRegret:
-    """
-    The regret in a box: at most (6), None where nothing is proven, and at least that of a plan that was found.
-
-    ``better`` is that plan's candidate, empty where none is faster; ``slowdown`` the interval (4).
-    """
+    """The regret in a box: at most (6), None where nothing is proven, and at least that of the plan ``better``."""
 
     box: Box
     slowdown: tuple[float, float]
@@ -168,11 +160,7 @@ def regret(
 
 
 def box_regret(points: Points, box: Box) -> BoxRegret:
-    """
-    Bound the regret of a plan in a box of errors.
-
-    ``points``: the plan at other prices; ``box``: errors of every term.
-    """
+    """Bound the regret of a plan in a box of errors."""
     low, high = box.slowdown
     ends = [low, 1.0, high] if low < 1.0 < high else sorted({low, high})
     found = halved(points, [points.at(x, box.room) for x in ends], MOST_POINTS - len(ends))
@@ -237,12 +225,7 @@ WINS = 2e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """
-    One factor of a term.
-
-    Seconds of the plan and of the best plan found; ``at_most`` the regret from factor 1 to here, None without a bound;
-    ``winner`` the candidate that wins, empty where none does by more than ``WINS``.
-    """
+    """A factor of a term: seconds of the plan and the best, regret from 1 to here (None: no bound), and who wins."""
 
     term: str
     factor: float
@@ -280,11 +263,7 @@ def break_even(plan: "Plan | str | Path", *, time_limit: float | None = None) ->
 
 
 def break_even_rows(points: Points) -> list[Row]:
-    """
-    Factors of links either way, of memory and of imbalance upward, as far as until another plan wins.
-
-    ``points``: the plan at other prices.
-    """
+    """Factors of links either way, of memory and of imbalance upward, as far as until another plan wins."""
     slower = _outward(points, "links", FACTORS)
     faster = _outward(points, "links", [1 / factor for factor in FACTORS])
     more = [] if points.problem.memory.network else _outward(points, "memory", ROOM)

@@ -37,13 +37,7 @@ TIMES = ("intra_latency_us", "latency_us")
 def at_prices(
     problem: PlanningProblem, *, links: float = 1.0, memory: float = 1.0, imbalance: float = 1.0
 ) -> PlanningProblem:
-    """
-    The same problem with links x times as slow, (1), y times the memory, (2), and z times the imbalance, (3).
-
-    ``problem``: the stated problem; tables of its layers are shared; ``links``, ``memory``: factors x and y, above 0;
-    ``imbalance``: factor z, of a problem for which ``prices_imbalance``. Raises ``DataError`` if memory is scaled that
-    a trained model predicts, whose margin is not a share.
-    """
+    """The problem with links x times as slow, (1), y times the memory, (2), and z times the imbalance, (3)."""
     if memory != 1.0 and not problem.memory.is_sum_of_terms:
         raise DataError("memory: predicted by a trained model, expected no factor of it")
     if imbalance != 1.0:
@@ -121,12 +115,7 @@ class Point:
 
 @dataclass
 class Points:
-    """
-    The points of a plan that were asked for, each searched once.
-
-    ``problem``, ``strategy``, ``devices``: what is planned, and the plan; ``time_limit``: seconds of a search;
-    ``tell``: called with what is searched next.
-    """
+    """The points of a plan that were asked for, each searched once; ``tell`` hears what is searched next."""
 
     problem: PlanningProblem
     strategy: Strategy

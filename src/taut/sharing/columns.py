@@ -104,14 +104,7 @@ def columns(
     processes: int | None = None,
     told: Told | None = None,
 ) -> dict[Kind, list[Column]]:
-    """
-    The columns of kinds of jobs at numbers of GPUs.
-
-    ``wanted``: numbers of GPUs by kind; ``plans``: ``best`` (1) or ``data-parallel`` (2); ``pricing``: options of
-    ``taut.plan`` by which plans are priced: ``stack``, ``calibration``, ``memory_model``; ``processes``: at the same
-    time; one a core by default; ``told``: called with how far one is. Raises ``DataError`` if the cache folder cannot
-    be written, or another run holds it.
-    """
+    """The best plans of kinds of jobs at numbers of GPUs, (1) or (2), priced by options of ``taut.plan``."""
     priced = _loaded(pricing or {})
     with ExitStack() as stack:
         cache = _Cache(stack, processes or cores(), told)

@@ -50,14 +50,7 @@ def instance(
     processes: int | None = None,
     told: Told | None = None,
 ) -> Instance:
-    """
-    State the problem; plans what is not planned yet.
-
-    ``trace``, ``cluster``: jobs, and nodes with links stated by levels; ``plans``: ``best`` or ``data-parallel``
-    (``taut.sharing.columns``); ``prices``: dollars of a GPU hour by device type; ``pricing``, ``processes``, ``told``:
-    as for ``columns``. Raises ``DataError`` if a job names an unknown device type, model or number of GPUs, or the
-    cluster has measured matrices.
-    """
+    """State the problem of a trace on a cluster, at dollars of a GPU hour by device; plans what is not planned yet."""
     if cluster.bandwidth_matrix is not None or cluster.latency_matrix is not None:
         raise DataError(
             f"{cluster.name}: has a measured matrix, expected links by levels, equal for any nodes of a job"

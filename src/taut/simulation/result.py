@@ -204,12 +204,7 @@ MOST_SLICES = 2_000_000
 
 
 def write_trace(found: "Simulation | MeshSimulation", path: str | Path) -> None:
-    """
-    Write a trace, whole or not at all.
-
-    ``path``: A ``.json`` file. Raises ``DataError`` if the step has more than ``MOST_SLICES`` tasks, or the file cannot
-    be written.
-    """
+    """Write a trace of at most ``MOST_SLICES`` tasks, whole or not at all."""
     if found.tasks > MOST_SLICES:
         raise DataError(f"{path}: {found.tasks} tasks, expected at most {MOST_SLICES} for a trace")
     lines = ",\n".join(json.dumps(event) for event in found.trace_events())

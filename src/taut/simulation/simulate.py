@@ -32,11 +32,7 @@ Configuration = tuple[PlanningProblem, Strategy, Ints]
 
 
 def of_plan(plan: Plan) -> Configuration:
-    """
-    Strategy and placement of a plan.
-
-    Raises ``DataError`` if an input of the plan is malformed, or the plan breaks its own rules.
-    """
+    """Strategy and placement of a plan."""
     problem, strategy = problem_of(plan.typed, plan.source), strategy_of(plan.typed.strategy, plan.source)
     devices = devices_of(plan.typed, plan.source)
     if faults := violations(problem, strategy, devices):
@@ -45,11 +41,7 @@ def of_plan(plan: Plan) -> Configuration:
 
 
 def of_request(request: PlanRequest) -> Configuration:
-    """
-    The strategy that a request's fixed values state, in the order of the devices.
-
-    Raises ``DataError`` if no candidate holds the values, or too many do.
-    """
+    """The strategy that a request's fixed values state, in the order of the devices."""
     stated = stated_configuration(request)
     return stated.problem.priced_by("step"), stated.strategy, stated.devices
 

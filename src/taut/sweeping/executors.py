@@ -43,11 +43,7 @@ def run_here(points: Points, finished: Finished, jobs: int) -> None:
 
 
 def run_on(executor: Executor, points: Points, finished: Finished) -> None:
-    """
-    Run points on a caller's executor.
-
-    Raises ``SolverError`` if the executor breaks.
-    """
+    """Run points on a caller's executor."""
     held, waiting = _run(points, finished, executor, len(points))
     if left := len(held) + len(waiting):
         raise SolverError(f"the executor broke with {left} of {len(points)} points left")
@@ -100,13 +96,7 @@ CONNECT_S = 20
 
 @contextmanager
 def named_executor(name: str, scheduler: str | None = None, *, plans: bool = True) -> Iterator[Executor | None]:
-    """
-    The executor that a command names, for the duration of a sweep; None for the processes of this machine.
-
-    ``name``: ``local``, ``dask`` or ``mpi``; ``scheduler``: address of Dask's scheduler; ``plans``: whether there are
-    plans to make, for which loops are compiled first. Raises ``DataError`` if the name is unknown, Dask has no address
-    or none that answers, or what is needed is not installed.
-    """
+    """The executor of a sweep that a command names, None for this machine; loops of plans are compiled first."""
     if name not in NAMES:
         raise FieldError("executor", name, f"expected {one_of(name, NAMES)}")
     if (scheduler is not None) != (name == "dask"):

@@ -24,12 +24,7 @@ def journal_path(out: Path) -> Path:
 
 
 class Journal:
-    """
-    The journal beside a result, open for one sweep.
-
-    ``path``: the file; made where it is not there yet. Raises ``DataError`` if it cannot be written, is something else,
-    or another sweep holds it.
-    """
+    """The journal beside a result, made where it is not there yet, and open for one sweep at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -61,22 +61,14 @@ class SweepSpec(Spec):
 
 
 def read_spec(given: SweepInput) -> tuple[SweepSpec, str]:
-    """
-    A sweep from its YAML file or its plain values, and where it comes from.
-
-    Raises ``DataError`` if the file cannot be read or is no sweep.
-    """
+    """A sweep from its YAML file or its plain values, and where it comes from."""
     if isinstance(given, Mapping):
         return SweepSpec.parse(dict(given), "sweep"), "sweep"
     return SweepSpec.parse(read_yaml(Path(given), "a sweep file"), str(given)), str(given)
 
 
 def expanded(spec: SweepSpec, source: str) -> list[tuple[Kind, Fields]]:
-    """
-    Kind and fields of every point, (1).
-
-    Raises ``DataError``: for the first field that no point of its kind has, or a list without values.
-    """
+    """Kind and fields of every point, (1)."""
     common = dict(spec.model_extra or {})
     blocks = [common] if spec.points is None else [_within(common, block) for block in spec.points]
     places = [source] if spec.points is None else [f"{source}: points.{number}" for number in range(len(blocks))]

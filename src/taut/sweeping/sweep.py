@@ -37,11 +37,7 @@ ENDS = (".csv", *PARQUET)
 
 
 def check_table(path: Path) -> None:
-    """
-    Refuse before a sweep a file that could not be made after it.
-
-    Raises ``DataError`` if the name ends in no known format, or the format needs what is not installed.
-    """
+    """Refuse before a sweep a file that could not be made after it."""
     if path.suffix not in ENDS:
         raise DataError(f"{path}: expected a name that ends in {', '.join(ENDS)}")
     if path.suffix in PARQUET:

@@ -91,11 +91,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 
 
 def framed(plan: "Plan", sections: "Callable[[Plan], list[str]]") -> str:
-    """
-    A page with the sections of a plan.
-
-    Raises ``DataError`` if the plan lacks or contradicts a figure.
-    """
+    """A page with the sections of a plan."""
     try:
         body = "".join(sections(plan))
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
