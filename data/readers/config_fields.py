@@ -136,6 +136,15 @@ def first(values: Mapping[str, Any], concept: str) -> Any:
     return next((values[name] for name in NAMES[concept] if values.get(name) is not None), None)
 
 
+def router_groups(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Groups of experts and those that a token keeps to, as fields of ``ExpertsSpec``, where the router has some."""
+    groups, kept = first(values, "groups"), first(values, "groups_kept")
+    unused = values.get("topk_method") == "greedy" or values.get("use_grouped_topk") is False
+    if groups in (None, 0, 1) or kept in (None, 0, groups) or unused:
+        return {}
+    return {"router_num_groups": groups, "router_group_topk": kept}
+
+
 def unknown_fields(values: Mapping[str, Any]) -> Iterator[str]:
     """Fields that speak of the model's shape, are on, and that no rule knows."""
     for name, value in values.items():

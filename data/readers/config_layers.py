@@ -16,7 +16,7 @@ from typing import Any
 
 from taut.data.layers.sizes import MOST_LAYERS
 from taut.data.readers.config_families import EXPECTED
-from taut.data.readers.config_fields import NAMES, first
+from taut.data.readers.config_fields import NAMES, first, router_groups
 from taut.data.readers.config_mixers import MIXERS
 from taut.data.spec import shorten
 from taut.errors import DataError
@@ -107,7 +107,7 @@ def experts(values: Mapping[str, Any], layers: Any, where: str) -> dict[str, Any
         if chosen[name] is None:
             raise DataError(f"{where}: {NAMES[concept][0]}: missing, expected a value with {shorten(count)} experts")
     biased = {"biased": True} if values.get("model_type") == "gpt_oss" else {}
-    chosen |= {"shared_ffn_hidden": _shared(values, width), **biased, **_groups(values)}
+    chosen |= {"shared_ffn_hidden": _shared(values, width), **biased, **router_groups(values)}
     return {"experts": chosen, **dense, **_places(values, layers, where)}
 
 
@@ -122,15 +122,6 @@ def _shared(values: Mapping[str, Any], width: Any) -> Any:
     if number is None:
         number = int(values.get("intermediate_size_mlp") is not None or values.get("model_type") == "hunyuan_v1_moe")
     return number * width if isinstance(number, int) and isinstance(width, int) else number
-
-
-def _groups(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Groups of experts and those that a token keeps to, where the router has some."""
-    groups, kept = first(values, "groups"), first(values, "groups_kept")
-    unused = values.get("topk_method") == "greedy" or values.get("use_grouped_topk") is False
-    if groups in (None, 0, 1) or kept in (None, 0, groups) or unused:
-        return {}
-    return {"router_num_groups": groups, "router_group_topk": kept}
 
 
 def _places(values: Mapping[str, Any], layers: Any, where: str) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def whole_number(values: Mapping[str, Any], where: str, *names: str, usual: int 
     return found
 
 
-def _gated_delta(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, Any]]:
+def gated_delta_sizes(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, Any]]:
     """Heads and sizes of gated DeltaNet, (1): queries, keys, values and gates by channel, two numbers a head."""
     heads = whole_number(values, where, "linear_num_value_heads")
     keys = whole_number(values, where, "linear_num_key_heads") * (
@@ -104,7 +104,7 @@ def _convolution(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, 
 
 
 Sizes = Callable[[Mapping[str, Any], str], tuple[int, dict[str, Any]]]
-_DELTA = ("linear_attention", _gated_delta)
+_DELTA = ("linear_attention", gated_delta_sizes)
 MIXERS: dict[str, tuple[str, Sizes]] = {
     **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "lara_mini", "olmo_hybrid"), _DELTA),
     **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), _DELTA),

@@ -7,9 +7,9 @@ Each family's parts and sizes are those of its class in transformers (models/*/m
 - (10) one part alone: attention, a mixer or a feed-forward part (Nemotron-H, Mamba);
 - (11) values narrower than keys (MiMo-V2), keys that are values or an earlier layer's (Gemma 4, Hunyuan-Large);
 - (12) further products: gates and embeddings of every layer (Gemma 3n and 4), adapters (Zamba 2);
-- (13) several streams: hyper-connections (DeepSeek-V4, Hunyuan 4), AltUp (Gemma 3n);
+- (13) several streams: hyper-connections (DeepSeek-V4, Hunyuan 4, Qwen4-Exp), AltUp (Gemma 3n);
 - (14) a mixer beside attention (Falcon-H1), two attentions in a layer (LongCat), a shared block (Zamba);
-- (15) layers that run twice with the same weights (Dory).
+- (15) layers that run several times with the same weights (Dory, HRM).
 
 Two rules need a formula:
 
@@ -23,8 +23,8 @@ Two rules need a formula:
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from taut.data.readers.config_fields import NAMES, first
-from taut.data.readers.config_mixers import mamba2_sizes, whole_number
+from taut.data.readers.config_fields import NAMES, first, router_groups
+from taut.data.readers.config_mixers import gated_delta_sizes, mamba2_sizes, whole_number
 from taut.data.spec import shorten
 from taut.errors import DataError
 
@@ -63,13 +63,10 @@ def _dense(values: Values, where: str) -> Layer:
 
 def _experts(values: Values, where: str, *, shared: int = 0, **more: Any) -> Layer:
     """Experts as most files state them; ``shared``: width of all shared experts together."""
-    groups, kept = first(values, "groups"), first(values, "groups_kept")
     routed = {"num_experts": first(values, "experts"), "experts_per_token": first(values, "chosen")}
     width = whole_number(values, where, "moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size")
-    own = {**routed, "expert_ffn_hidden": width, "shared_ffn_hidden": shared, **more}
-    if groups not in (None, 0, 1) and kept not in (None, 0, groups):
-        own |= {"router_num_groups": groups, "router_group_topk": kept}
-    return {"experts": own}
+    sizes = {"expert_ffn_hidden": width, "shared_ffn_hidden": shared}
+    return {"experts": {**routed, **sizes, **more, **router_groups(values)}}
 
 
 def _product(sums: int, columns: int, *, mixes: bool = False, split: bool = False) -> Layer:
@@ -608,6 +605,50 @@ def _dory(values: Values, where: str, tokens: int) -> list[Layer]:
     return [*run(0, counts[0], False), *repeats, *run(end, layers, False)]
 
 
+def _hrm(values: Values, where: str, _: int) -> list[Layer]:
+    """HRM: cycles of one stack of layers that runs several times, and of another; both have the same weights again."""
+    stack = whole_number(values, where, "num_layers_per_stack", "num_hidden_layers")
+    layer = {**_attention(values, where), **_dense(values, where)}
+    layer["attention_gate"] = layer["heads"] * (layer["head_dim"] or values["hidden_size"] // layer["heads"])
+    low, found = whole_number(values, where, "L_cycles", usual=3), []
+    for cycle in range(whole_number(values, where, "H_cycles", usual=2)):
+        for turn in range(low + 1):
+            kind, used = ("high", cycle > 0) if turn == low else ("low", cycle + turn > 0)
+            found += [{**layer, "kind": f"{kind}{'-again' if used else ''}", "reused": used}] * stack
+    return found
+
+
+def _qwen4(values: Values, where: str, tokens: int) -> list[Layer]:
+    """Qwen4-Exp: gated DeltaNet, attention to blocks that an indexer chooses, and hyper-connections of low rank."""
+    if values.get("ple_layer_ids"):
+        words = "expected no layers with tables of tokens in a row"
+        raise DataError(f"{where}: ple_layer_ids is {shorten(values['ple_layer_ids'])}, {words}")
+    hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
+    plain, streams = _attention(values, where), whole_number(values, where, "hc_count", usual=4)
+    heads, each = plain["heads"], plain["head_dim"] or hidden // plain["heads"]
+    wide, rank = streams * hidden, whole_number(values, where, "hc_lowrank", usual=320)
+    period = whole_number(values, where, "full_attention_interval", usual=4)
+    usual = ["linear_attention" if (at + 1) % period else "indexed_attention" for at in range(layers)]
+    shared = whole_number(values, where, "shared_expert_intermediate_size")
+    linear_heads, linear = gated_delta_sizes(values, where)
+    for at, kind in enumerate(_list(values, where, layers, "layer_types", default=usual)):
+        mixed = [_product(wide, rank), _product(rank, wide)]
+        own = 2 * [*mixed, _product(wide, streams)] + (mixed if at == layers - 1 else [])
+        if kind == "linear_attention":
+            layer = {"kind": "linear", "heads": linear_heads, "mixer": linear}
+        elif kind in ("indexed_attention", "full_attention"):
+            names = ("indexer_n_heads", "indexer_head_dim", "indexer_budget", "indexer_compress_ratio")
+            scorers, scored, budget, ratio = (whole_number(values, where, name) for name in names)
+            attended = min(tokens, budget + ratio - 1) + tokens / ratio * scorers * scored / (2 * heads * each)
+            sizes = {"key_dim": each, "value_dim": each, "made": 2 * (heads + plain["kv_heads"]) * each}
+            layer = {"kind": "indexed", "heads": heads, "mixer": {**sizes, "attends": round(attended)}}
+            own = [*own, _product(hidden, (scorers + 1) * scored, mixes=True)]
+        else:
+            raise DataError(f"{where}: layer_types names {shorten(kind)}, expected layers of Qwen4-Exp")
+        found.append({**layer, **_experts(values, where, shared=shared), "streams": streams, "adjoined": own})
+    return found
+
+
 def _doge(values: Values, where: str, _: int) -> list[Layer]:
     """Doge: attention with a mask that a product makes from the values."""
     if values.get("is_moe"):
@@ -757,6 +798,8 @@ PARTS: dict[str, Reader] = {
     "dots3_note_text": _dots3,
     "inkling_text": _inkling,
     "dory": _dory,
+    "hrm_text": _hrm,
+    "qwen4_exp_text": _qwen4,
     "doge": _doge,
     "zaya": _zaya,
     "modernbert-decoder": _modernbert,

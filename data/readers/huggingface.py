@@ -173,6 +173,8 @@ def _warn_of_approximations(values: Mapping[str, Any], model: ModelSpec, left_ou
         said.append(f"model_type {shorten(values['model_type'])} is not known, its layers are taken for Llama's")
     if any(part.reused for layer in model.blocks for part in layer.together):
         said.append("a stage that uses the same weights twice is priced as if it held them twice")
+    if values.get("model_type") == "hrm_text":
+        said.append("turns without gradients (L_bp_cycles) are priced as if they had a backward pass")
     if values.get("zero_expert_num"):
         said.append("of the chosen experts a token takes the share that works, zero_expert_num do nothing")
     if any(part.mixer and not part.mixer.attends for layer in model.blocks for part in layer.together):

@@ -35,8 +35,8 @@ _NAMES = {
         r"embed_in|tokens_embed|positions_embed|transformer\.w\.weight|embeddings\.weight"
     ),
     "attention": re.compile(
-        r"attn(?!_hc)|attention(?!_input|_convolution|_layernorm)|self_att\b|self_att\.|mamba|\.conv\.|temporal_block|mlstm|"
-        r"mixer(?!\.(up_proj|down_proj|fc\d_latent|experts))"
+        r"attn(?!_hc|_hyper)|attention(?!_input|_convolution|_layernorm)|self_att\b|self_att\.|mamba|\.conv\.|temporal_block|mlstm|"
+        r"(?<!connection_)mixer(?!\.(up_proj|down_proj|fc\d_latent|experts))"
     ),
 }
 _NEVER_USED = re.compile(r"experts\.gate_up_proj")
@@ -109,6 +109,9 @@ def cases(family: str) -> Iterator[Case]:
             yield Case(family, f"{words}, without lists of layers", listed, parts)
 
 
+_INDEXER: dict[str, Any] = {"indexer_n_heads": 8, "indexer_kv_heads": 1, "indexer_head_dim": 128}
+_INDEXER |= {"indexer_budget": 2048, "indexer_compress_ratio": 16}
+_INDEXER["rope_parameters"] = {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.25}
 _NEEDED: dict[str, dict[str, Any]] = {
     "deepseek_v2": {"num_experts_per_tok": 6, "moe_intermediate_size": 1408},
     "dots1": {"n_routed_experts": 32, "n_shared_experts": 2, "num_experts_per_tok": 4, "first_k_dense_replace": 1},
@@ -117,6 +120,8 @@ _NEEDED: dict[str, dict[str, Any]] = {
     "hunyuan_v1_moe": {"head_dim": 128, "num_key_value_heads": 8, "num_experts": 16, "moe_topk": 2},
     "lfm2_moe": {"layer_types": ["conv", "conv", "full_attention", "conv"] * 8, "num_hidden_layers": 32},
     "ministral": {"head_dim": 128},
+    "qwen4_exp": {"text_config": _INDEXER},
+    "qwen4_exp_text": _INDEXER,
     "nemotron": {"num_key_value_heads": 8, "head_dim": 128},
 }
 """What a type's configuration must state, because its class builds no model from its own defaults."""

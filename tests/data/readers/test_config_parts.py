@@ -104,6 +104,16 @@ RING: dict[str, Any] = {
     **{"topk_group": 4, "first_k_dense_replace": 1, "vocab_size": 157184, "max_position_embeddings": 131072},
     **{"hidden_act": "silu", "group_norm_size": 4, "linear_silu": False, "tie_word_embeddings": False},
 }
+HRM: dict[str, Any] = {
+    **{"model_type": "hrm_text", "hidden_size": 1536, "intermediate_size": 4096, "num_hidden_layers": 16},
+    **{"num_attention_heads": 12, "head_dim": 128, "H_cycles": 2, "L_cycles": 3, "vocab_size": 151808},
+    **{"max_position_embeddings": 2048, "tie_word_embeddings": False},
+}
+QWEN4: dict[str, Any] = {
+    **{"model_type": "qwen4_exp_text", "hidden_size": 2048, "num_hidden_layers": 8, "num_attention_heads": 16},
+    **{"num_key_value_heads": 2, "vocab_size": 248320, "max_position_embeddings": 32768, "indexer_n_heads": 8},
+    **{"indexer_kv_heads": 1, "indexer_head_dim": 128, "indexer_budget": 2048, "indexer_compress_ratio": 16},
+}
 SUPER: dict[str, Any] = {
     **NEMOTRON3,
     **{"hidden_size": 4096, "num_hidden_layers": 88, "mamba_num_heads": 128, "n_routed_experts": 512},
@@ -158,6 +168,37 @@ def test_layers_are_those_of_the_pattern(tmp_path: Path) -> None:
     """Nemotron 3 Nano has 23 layers of Mamba-2, 23 of experts and 6 of attention, each alone."""
     found = [layer.kind for layer in read(tmp_path, NEMOTRON3).blocks]
     assert [found.count(kind) for kind in ("mamba", "experts", "attention")] == [23, 23, 6]
+
+
+def test_stacks_of_layers_that_run_again_have_weights_once(tmp_path: Path) -> None:
+    """HRM runs 16 low layers three times and 16 high ones once, all that twice."""
+    model = read(tmp_path, HRM, 2048)
+    kinds = [layer.kind for layer in model.blocks]
+    assert [kinds.count(kind) for kind in ("low", "low-again", "high", "high-again")] == [16, 80, 16, 16]
+    assert kinds[:17] == [*["low"] * 16, "low-again"] and kinds[63] == "high"
+    assert sum(layer.own_parameters for layer in model.blocks if layer.kind.endswith("again")) == 0
+    assert model.parameters() == pytest.approx(1.448e9, rel=1e-3)
+
+
+def test_tokens_that_an_indexer_chooses_and_its_scores_are_counted(tmp_path: Path) -> None:
+    """Of 32768 tokens 2063 are attended to, and scores of 2048 blocks cost 8 x 128 of 2 x 16 x 256 channels each."""
+    mixer = read(tmp_path, QWEN4, 32768).blocks[3].mixer
+    assert mixer is not None and mixer.attends == 2063 + 2048 * 8 * 128 // (2 * 16 * 256)
+    with pytest.raises(DataError, match=r"ple_layer_ids is \[2\], expected no layers with tables of tokens in a row"):
+        read(tmp_path, {**QWEN4, "ple_layer_ids": [2], "eos_token_id": 1})
+    with pytest.raises(DataError, match="indexer_n_heads: missing"):
+        read(tmp_path, {**QWEN4, "indexer_n_heads": None})
+
+
+@pytest.mark.parametrize("change", [{"topk_method": "greedy"}, {"use_grouped_topk": False}])
+def test_groups_that_a_router_does_not_keep_to_are_left_out(tmp_path: Path, change: dict[str, Any]) -> None:
+    """The rule is that of other files, ``test_huggingface_layers``."""
+    groups = {"n_group": 8, "topk_group": 4}
+    found = [
+        next(layer.experts for layer in read(tmp_path, {**NEMOTRON3, **groups, **own}).blocks if layer.experts)
+        for own in ({}, change)
+    ]
+    assert [each.router_num_groups for each in found] == [8, 1]
 
 
 def test_a_pattern_of_another_length_is_refused(tmp_path: Path) -> None:
