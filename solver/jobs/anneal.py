@@ -43,11 +43,7 @@ class ListData(NamedTuple):
 
 
 def list_data(problem: JobsProblem, objective: Objective) -> ListData:
-    """
-    The figures of a problem for ``list_schedule``.
-
-    ``objective``: whether deadlines and dollars count.
-    """
+    """The figures of a problem for ``list_schedule``; the objective says whether deadlines and dollars count."""
     seconds = problem.restart_s + problem.work[problem.job] / problem.rate
     due = problem.deadline if objective in ("deadlines", "cost") else np.full(problem.num_jobs, inf)
     return ListData(
@@ -127,11 +123,7 @@ def _cut(times: Floats, free: Ints, pieces: int, moment: float) -> int:
 
 
 def as_schedule(data: ListData, starts: Floats, chosen: Ints) -> Schedule:
-    """
-    The segments of a list schedule, in order of their starts.
-
-    ``data``: figures of the problem; ``starts``, ``chosen``: what ``list_schedule`` returned.
-    """
+    """The segments of a list schedule, in order of their starts."""
     placed = np.flatnonzero(chosen >= 0).tolist()
     found = (Segment(j, int(chosen[j]), float(starts[j]), float(starts[j] + data.seconds[chosen[j]])) for j in placed)
     return tuple(sorted(found, key=lambda segment: (segment.start, segment.job)))
@@ -155,14 +147,7 @@ def anneal(
     stop: Callable[[], bool] = bool,
     told: Callable[[float], None] | None = None,
 ) -> Schedule:
-    """
-    The best list schedule found.
-
-    ``objective``: what is minimised; where jobs must be complete, those left out count as the whole of all seconds
-    each; ``rounds``: rounds of ``STEPS`` moves; until ``stop`` if None; ``target``: value at which nothing better is
-    looked for, as a lower bound is; ``stop``: asked after every step; ``told``: called with the value of every better
-    schedule.
-    """
+    """The best list schedule of some rounds, until ``stop`` if None, or of a value down to ``target``."""
     found = _Annealing(problem, objective, seed, told)
     return found.run(rounds, lambda: stop() or found.best_value <= target)
 

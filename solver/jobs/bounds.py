@@ -53,12 +53,7 @@ class JobsBound:
 def lower_bound(
     problem: JobsProblem, objective: Objective, *, horizon: float | None = None, intervals: int = MOST_INTERVALS
 ) -> JobsBound:
-    """
-    The best lower bound on an objective over all schedules.
-
-    ``horizon``: moment by which a known schedule ends; it places the boundaries of ``completion``, and any is valid;
-    ``intervals``: intervals of the linear program at most.
-    """
+    """The best lower bound over all schedules; any ``horizon`` is valid, that of a known schedule is best."""
     problem = replace(problem, deadline=problem.deadline * (1 + 2 * SHARE) + 2 * SECONDS)
     if objective == "deadlines":
         return _missed(problem, intervals)
@@ -144,11 +139,7 @@ def _whole(value: float, weights: Floats) -> float:
 
 
 def subproblem(problem: JobsProblem, jobs: np.ndarray) -> JobsProblem:
-    """
-    Some of the jobs, with their configurations.
-
-    ``jobs``: numbers of those that stay, ascending.
-    """
+    """Some of the jobs, by ascending numbers, with their configurations."""
     kept = np.isin(problem.job, jobs)
     return replace(
         problem,

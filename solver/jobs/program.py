@@ -44,14 +44,7 @@ def solve_grid(
     seed: int = 0,
     stop: Callable[[], bool] = bool,
 ) -> GridResult:
-    """
-    The best schedule on the grid that a solver finds.
-
-    ``backend``: ``cp-sat`` or ``cbc``; ``time_limit``: seconds, None for none; ``work_limit``: CP-SAT's deterministic
-    time, of about a second each: with it and one worker a result is the same everywhere; ``workers``, ``seed``:
-    threads, and the seed of the search; ``stop``: asked several times a second by CP-SAT; if true, the run ends. Raises
-    ``SolverError`` if the solver fails, or its choice breaks a row.
-    """
+    """The best schedule on the grid that a solver finds; ``work_limit`` is CP-SAT's time that repeats everywhere."""
     solver = cp_model.CpSolver()
     solver.parameters.num_workers, solver.parameters.random_seed = workers, seed
     if time_limit is not None:

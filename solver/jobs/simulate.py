@@ -46,12 +46,7 @@ class Policy(Protocol):
     """Says who holds what from now on, and when it wants to be asked again at the latest."""
 
     def decide(self, view: View) -> tuple[Mapping[int, int], float]:
-        """
-        Configurations of jobs.
-
-        Returns configuration by job; jobs without one rest. Moment to be asked at if nothing happens before; infinity
-        for none.
-        """
+        """The configuration by job, where jobs without one rest, and the moment to be asked at the latest."""
         ...
 
 
@@ -76,13 +71,7 @@ class _State:
 
 
 def simulate(problem: JobsProblem, policy: Policy, failures: Failures | None = None) -> Schedule:
-    """
-    Run a policy over a trace.
-
-    ``failures``: failures of nodes; none without. Returns every segment. Jobs that the policy leaves without devices
-    for good are not complete. Raises ``SolverError`` if the policy hands out devices that are not there, or wants to be
-    asked without end.
-    """
+    """Every segment of a trace under a policy; jobs that it leaves without devices for good are not complete."""
     return _Run(problem, policy, failures).schedule()
 
 

@@ -86,14 +86,11 @@ def solve_jobs(
     told: Told | None = None,
 ) -> Found:
     """
-    A schedule by a policy.
+    The schedule of a policy, one of ``NAMES``, and what it achieves by an objective.
 
-    ``objective``: what is minimised; the policies of papers have their own and are only judged by it; ``policy``: one
-    of ``NAMES``; ``time_limit``: seconds, for annealing and programs, or None; ``seed``, ``workers``: of the moves;
-    threads of CP-SAT; ``rounds``: rounds of annealing, which then does not depend on the time; no limit but the time if
-    None; ``failures``: failures of nodes, for the policies of papers; ``target``: value at which nothing better is
-    looked for, as a lower bound is; ``stop``: asked now and then; if true, the best so far is returned; ``told``:
-    called with every better value and what found it.
+    Annealing has ``rounds`` rounds, whatever time they take, or all of ``time_limit`` seconds; ``workers`` are CP-SAT's
+    threads. Nothing better than ``target`` is looked for, as a lower bound is. ``failures`` of nodes are for the
+    policies of papers. ``told`` hears every better value and what found it.
     """
     solving = _Solving(problem, objective, seed, workers, rounds, told)
     return solving.run(

@@ -59,13 +59,7 @@ class HopRange(NamedTuple):
 
 
 def hop_range(problem: PlanningProblem, here: Mesh, there: Mesh, inverse: PairTable, message: Floats) -> HopRange:
-    """
-    Bound the hops between two stages.
-
-    ``problem``: links of the cluster; ``here``, ``there``: meshes of the stages; the same one for stages of one mesh;
-    ``inverse``: seconds per byte between sites; ``message``: bytes of one rank of the first stage by the layer after
-    the cut, (L+1,).
-    """
+    """Bound the hops of a rank's ``message`` (L+1,) bytes between stages of two meshes, or of one."""
     i, j = _sites(problem, here.kind)[:, None], _sites(problem, there.kind)[None, :]
     latency = problem.links.latency
     ways = [(latency[a, b], inverse[a, b]) for a, b in ((i, j), (j, i))]

@@ -77,12 +77,7 @@ def with_exchanges(
     incumbent: float,
     late: Callable[[], object],
 ) -> Placed:
-    """
-    The best plan that exchanges of nodes come by, and its seconds, (8) and (9).
-
-    ``problem``, ``plan``: what is planned, and the plan to begin with; ``pairs``: nodes that may be exchanged;
-    ``incumbent``: seconds of the best plan known, infinite without one; ``late``: tells whether a limit was reached.
-    """
+    """The best plan that exchanges of paired nodes come by, and its seconds, (8) and (9), unless it is ``late``."""
     step, tried = mesh_step(problem, plan), 0
     seconds, better = step.total, bool(pairs)
     if step.passes + step.optimizer + step.constant >= incumbent:
@@ -141,12 +136,7 @@ class MeshSearch:
 
 
 def search_meshes(problem: PlanningProblem, limits: Limits, progress: Listener | None = None) -> MeshSearch:
-    """
-    Search all choices of a problem, (1).
-
-    ``problem``: what is planned, on devices of several types; ``limits``: time, work, and the gap that is good enough;
-    ``progress``: told of every better plan.
-    """
+    """Search all choices of a problem on devices of several types, (1)."""
     return _Run(problem, limits, progress).run()
 
 

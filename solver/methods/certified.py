@@ -63,11 +63,7 @@ class Certified:
 def planned_within(
     problem: PlanningProblem, method: Method, limits: Limits, progress: Listener | None = None
 ) -> Certified:
-    """
-    Plan by a method and hold its plan against the bounds of a search, both within the time limit, (3).
-
-    ``problem``, ``method``: what is planned, and how. Returns the seconds of its result are those of both.
-    """
+    """A method's plan against the bounds of a search, both within the time limit, (3)."""
     total = math.inf if limits.time_limit is None else limits.time_limit
     with Stopwatch() as watch:
         outcome = method(problem, _of_seconds(limits, METHOD_SHARE * total), progress)
@@ -91,11 +87,7 @@ def _of_seconds(limits: Limits, seconds: float) -> Limits:
 def certified(
     problem: PlanningProblem, outcome: Outcome, limits: Limits, progress: Listener | None = None
 ) -> Certified:
-    """
-    Hold a method's plan against the bounds of a search.
-
-    ``outcome``: what the method found, or that it found nothing; ``progress``: as for the search.
-    """
+    """What a method found, held against the bounds of a search."""
     found = search(problem, limits, progress, incumbent=outcome.incumbent)
     best_s = math.inf if found.incumbent is None else found.incumbent.seconds
     if outcome.incumbent is None:

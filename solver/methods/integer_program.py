@@ -60,12 +60,7 @@ LAST_PLACING = 1.0
 def by_program(
     name: str, backend: Backend, problem: PlanningProblem, limits: Limits, progress: Listener | None = None
 ) -> Outcome:
-    """
-    Plan by (0) to (4).
-
-    ``backend``: who solves the program; ``problem``, ``limits``: what is planned, and when to stop; ``progress``:
-    called after every round.
-    """
+    """Plan by (0) to (4) with one of the backends; ``progress`` is called after every round."""
     return _Rounds(backend, problem, limits, progress).run(name)
 
 

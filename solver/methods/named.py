@@ -26,11 +26,7 @@ NAMES = (SEARCH, MESHES, SIMULATED, *PROGRAMS, *BASELINES)
 
 
 def method_of(name: str) -> Method:
-    """
-    The method of a name other than the default.
-
-    ``name``: ``SIMULATED``, or one of ``PROGRAMS`` or ``BASELINES``.
-    """
+    """The method of a name other than the default: ``SIMULATED``, or one of ``PROGRAMS`` or ``BASELINES``."""
     if name == SIMULATED:
         from taut.solver.methods.simulated import simulated
 

@@ -77,13 +77,7 @@ def rows_of(problem: QuadraticAssignment, sites: Ints) -> int:
 def solve_placement(
     problem: QuadraticAssignment, sites: Ints, hint: Ints, *, bound: float = 0.0, time_limit: float, seed: int = 0
 ) -> Assigned:
-    """
-    Place positions on slots by CP-SAT.
-
-    ``problem``: flow between positions, distance between slots; slots of one site must have equal distances; ``sites``:
-    site of every slot (n,); ``hint``: slot of every position (n,) to begin with; ``bound``: a lower bound on the cost;
-    ``time_limit``: seconds.
-    """
+    """Place positions on slots of sites (n,), equal within a site, by CP-SAT from a hint (n,) and a lower bound."""
     model, names, first = cp_model.CpModel(), *np.unique(sites, return_index=True)
     number = np.searchsorted(names, sites)
     room = np.bincount(number, minlength=len(names))
@@ -209,11 +203,7 @@ def chains_and_rings(given: PlacementProblem) -> ChainsAndRings:
 
 
 def segmented_start(given: PlacementProblem, assignment: QuadraticAssignment) -> Ints:
-    """
-    The cheapest of simple permutations (n,): slots in order take segments of the stages one after the other.
-
-    Of a segment they take chain by chain. One segment keeps chains together, a segment of one stage its ring.
-    """
+    """The cheapest permutation (n,) that takes slots in order for segments of stages, each chain by chain."""
     pp, dp = given.candidate.pp, given.candidate.pipelines
     stage, chain = np.tile(np.arange(pp), dp), np.repeat(np.arange(dp), pp)
     cuts = [each for count in range(MOST_CUTS + 1) for each in combinations(range(1, pp), count)]
@@ -233,11 +223,7 @@ def anneal_from(
 
 
 def assign(given: PlacementProblem, limits: Limits, seconds: float) -> SolvedAssignment | None:
-    """
-    Solve the quadratic assignment of a strategy, or None where there are too many positions, or only one.
-
-    ``given``: the strategy to place; ``seconds``: of the search and of CP-SAT together.
-    """
+    """The quadratic assignment of a strategy, or None where there are too many positions, or only one."""
     if not 1 < len(given.slots) <= MOST_POSITIONS:
         return None
     problem, sites = placement_assignment(given), given.slots[:, 0]
@@ -275,13 +261,7 @@ def place_quadratic(
     known: Sequence[FoundPlacement] = (),
     stopping: Stopping = never,
 ) -> QuadraticPlacement | None:
-    """
-    Place a strategy, or None where there are too many positions, or only one.
-
-    ``given``: the strategy to place; ``patterns``: by stage, the class of device it wants; ``seconds``: for the
-    quadratic assignment; annealing takes its own; ``known``: further placements that annealing starts from;
-    ``stopping``: ends annealing early once it is true.
-    """
+    """A placement by (1) to (3) from ``known`` ones too, or None where there are too many positions, or only one."""
     assignment = assign(given, limits, seconds)
     if assignment is None:
         return None

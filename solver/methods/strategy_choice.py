@@ -64,12 +64,7 @@ NEAR = 1.1
 
 
 def options_of(ladder: Ladder, candidate: Candidate, most: float = np.inf) -> Iterator[Option]:
-    """
-    The options of a candidate, one but for (6) and (7).
-
-    ``ladder``: the problem, and what its bounds share; ``candidate``: one that is not priced by its order; ``most``:
-    seconds that a plan of interest does not exceed.
-    """
+    """The options of a candidate that is not priced by its order, one but for (6) and (7)."""
     comm = ladder.communication(candidate)
     for stages, tail in _cases(ladder, candidate):
         mixed = stages.with_mixed(2, 1) if len(stages.budget) > 1 and candidate.pp > 1 else stages
@@ -224,11 +219,7 @@ class Choice:
 
 
 class StrategyPool:
-    """
-    The candidates of a problem with their options, and the best bound known of each, b_c.
-
-    ``ladder``: the problem, and what its bounds share; ``candidates``: what is chosen from; none priced by its order.
-    """
+    """The candidates with their options, and the best bound b_c known of each; none priced by its order."""
 
     def __init__(self, ladder: Ladder, candidates: Iterable[Candidate]) -> None:
         self._ladder = ladder
@@ -268,13 +259,7 @@ def best_strategy(
     workers: int = 1,
     seed: int = 0,
 ) -> Choice:
-    """
-    The strategy of least seconds, whatever its placement.
-
-    ``pool``: what is chosen from; bounds that are found are kept in it; ``below``: seconds that a choice must be below
-    to be of interest; ``time_limit``: seconds for all batches together; None for none; ``workers``, ``seed``: threads
-    and seed of the backend. Returns the optimum, or the best so far with a bound.
-    """
+    """The strategy of least seconds ``below`` so many, whatever its placement; bounds found are kept in the pool."""
     run = _Run(pool, solve, below, time_limit, workers, seed)
     run.price_simple_ones()
     left = pool.below(run.known)

@@ -48,22 +48,14 @@ from taut.formulations.space import Candidate
 
 
 def linkage_order(hops: Floats) -> Ints:
-    """
-    Order nodes so that racks, and racks of racks, stand together.
-
-    ``hops``: seconds of hops, (N, N), symmetric. Returns the leaves of the dendrogram in order, (N,).
-    """
+    """Leaves (N,) of the dendrogram of hops (N, N), in which racks, and racks of racks, stand together."""
     from scipy.cluster.hierarchy import leaves_list
 
     return np.asarray(leaves_list(_tree(hops)), dtype=np.int64)
 
 
 def clusters(hops: Floats) -> list[Ints]:
-    """
-    List the clusters of the dendrogram without single nodes and the set of all nodes.
-
-    ``hops``: seconds of hops, (N, N), symmetric. Returns nodes of each cluster, ascending.
-    """
+    """The clusters of the dendrogram of hops (N, N) without single nodes and the set of all, nodes ascending."""
     n = len(hops)
     if n < 3:
         return []
@@ -81,15 +73,7 @@ def _tree(hops: Floats) -> Floats:
 
 
 def fast_link_sets(inverse: Floats, count: int) -> Ints:
-    """
-    Build disjoint sets of nodes with fast links between them, greedily.
-
-    Every node begins a set, to which the node is added, again and again, whose slowest link to it is the fastest. Of
-    sets that share nodes the one with the fastest slowest link is kept.
-
-    ``inverse``: seconds per byte between nodes, (N, N), symmetric; ``count``: nodes of a set. Returns nodes of each
-    set, (sets, count), by ascending slowest link.
-    """
+    """Disjoint sets (sets, count) of nodes with fast links, each grown by its nearest node; the fastest are kept."""
     n = len(inverse)
     taken, slowest = np.eye(n, dtype=bool), inverse.copy()
     for _ in range(count - 1):
@@ -167,22 +151,12 @@ class SlotGraph:
         return min(self.replicas, len(self.capacity))
 
     def touched_by_all(self, fewest: int, most: int) -> tuple[int, int]:
-        """
-        Turn nodes that the replicas of one rank touch into nodes that all paths touch.
-
-        ``fewest``, ``most``: nodes that the first slots of one rank's replicas touch. Returns fewest and most nodes in
-        which a path begins.
-        """
+        """Fewest and most nodes in which all paths begin, from those that the replicas of one rank touch."""
         groups = self.num_paths // self.replicas
         return fewest * groups, most * groups
 
     def ring_bound(self, box: Box, slowest: float | None = None) -> float:
-        """
-        Bound the ring from below, (2) and (3).
-
-        ``box``: touched nodes and inverse rates; ``slowest``: inverse rate b; the least of the box if left out. Returns
-        seconds per byte.
-        """
+        """Seconds per byte of a ring at least, (2) and (3), in a box or with a ``slowest`` rate of its links."""
         fewest, g = box.min_touched, -(-self.replicas // box.max_touched)
         link = box.low if slowest is None else slowest
         between = ring_factor(fewest) * max(link, float(self._least_cards[fewest - 1]))
@@ -216,11 +190,7 @@ class SlotGraph:
 
 
 def slot_graph(problem: PlanningProblem, candidate: Candidate) -> SlotGraph:
-    """
-    Build the slot graph of a candidate.
-
-    ``candidate``: degrees; its smallest message prices the hops. Returns nodes, slots and paths.
-    """
+    """The slot graph of a candidate, whose smallest message prices the hops."""
     links, card = problem.links, problem.rings.card
     message = float(problem.tables(candidate).message[1:-1].min())
     capacity = np.maximum(links.gpus_per_node // candidate.width, 1)
@@ -236,12 +206,7 @@ def slot_graph(problem: PlanningProblem, candidate: Candidate) -> SlotGraph:
 
 
 def between_cards(inverse: Floats, least: Floats) -> Floats:
-    """
-    Raise rates between nodes to what their cards take at least, (4).
-
-    ``inverse``: seconds per byte, (N, N), with the figures inside a node on the diagonal; ``least``: seconds per byte
-    of each node's cards at least, (N,). Returns seconds per byte, (N, N).
-    """
+    """Rates between nodes (N, N) raised to what their cards take at ``least`` (N,), (4), in seconds per byte."""
     raised = np.maximum(inverse, np.maximum(least[:, None], least[None, :]))
     np.fill_diagonal(raised, np.diag(inverse))
     return raised

@@ -51,11 +51,7 @@ class AutomorphismGroup:
         return len(self._listed)
 
     def orbit_representatives(self, fixed: Ints) -> Flags:
-        """
-        Choose one index in each orbit of the automorphisms that leave some indices where they are.
-
-        Returns whether an index is the first of its orbit (n,); the fixed ones are not.
-        """
+        """Whether an index (n,) is the first of its orbit by the automorphisms that leave the fixed ones."""
         size = len(self._kind)
         if self._rigid:
             chosen = np.ones(size, dtype=np.bool_)

@@ -68,12 +68,7 @@ class PrimalDual:
 
 
 def root_bounds(problem: QuadraticAssignment, best: Ints) -> Iterator[PrimalDual]:
-    """
-    Bound the cost without branching, (1).
-
-    ``problem``: flow and distance (n, n); ``best``: any permutation; it is only handed on. Yields after each bound, and
-    after each step of the convex program until steps gain little.
-    """
+    """Bounds that need no incumbent, (1), after each of them and each step of the convex program while it gains."""
     grid = cost_grid(problem)
     proof = PrimalDual(lower_bound=grid.raised(gilmore_lawler(problem)), source="gilmore-lawler", best=best)
     yield proof
@@ -87,13 +82,7 @@ def root_bounds(problem: QuadraticAssignment, best: Ints) -> Iterator[PrimalDual
 
 
 def prove(problem: QuadraticAssignment, proof: PrimalDual, seed: int) -> Iterator[PrimalDual]:
-    """
-    Raise the bound towards the incumbent, (2) to (4), and find better permutations where there are some.
-
-    ``problem``: flow and distance (n, n), n from 2 to 64; ``seed``: one seed and one incumbent give one order of work
-    in each of (2) to (4). Yields after every kernel call. Ends with the proof that the incumbent is optimal, but goes
-    on without end above n = 32.
-    """
+    """Raise the bound and improve the incumbent, (2) to (4), n from 2 to 64; above 32 without end."""
     grid = cost_grid(problem)
     ways = _dense(problem, grid, proof, seed)
     if is_sparse(problem) or problem.size > _SEARCHED:

@@ -54,13 +54,7 @@ from taut.solver.qap.lawler_form import LawlerForm, fix, rounding
 def branches(
     constant: float, linear: Floats, cutoff: float, item_needed: Flags, location_needed: Flags
 ) -> tuple[Ints, Ints, Floats]:
-    """
-    Choose a row or column by (5), and list what to follow in ascending order of bounds.
-
-    ``constant``, ``single``, ``cutoff``: c, l (m, m) and U; ``item_needed``, ``location_needed``: whether a symmetry
-    makes it necessary to try an item at a given location (m,), or a location for an item. Returns items, locations and
-    bounds of the children.
-    """
+    """Items, locations and ascending bounds of the children by (5), without what symmetries make needless (m,)."""
     size, slack = len(linear), max(cutoff - constant, 1.0)
     best, line, by_item = -1.0, 0, True
     for i in range(size):
@@ -88,13 +82,7 @@ def branches(
 def complete(
     constant: float, linear: Floats, quadratic: Floats, cutoff: float, rounds: int, patience: float, bits: Bits
 ) -> tuple[float, Ints]:
-    """
-    Find the least cost that does not exceed the cutoff.
-
-    ``constant``, ``single``, ``paired``: costs (5) of ``taut.solver.qap.lawler_form``, of up to about ten items;
-    ``rounds``, ``patience``, ``bits``: as for ``ascend``, at every node. Returns least cost and the location of every
-    item; infinity and -1 where all costs exceed the cutoff.
-    """
+    """The least cost up to the cutoff and every item's location, of about ten items; infinity and -1 where none is."""
     size = len(linear)
     least, best = np.inf, np.full(size, -1)
     every = np.ones(size, dtype=np.bool_)
@@ -183,31 +171,7 @@ _Open = tuple[float, int, int, _Parent, int, int]
 
 
 class BranchAndBound:
-    """
-    A search in progress.
-
-    Parameters
-    ----------
-    problem
-        What is solved.
-    costs
-        Its scaled costs after some dual ascent, not changed here.
-    scale
-        S.
-    best
-        Location of every item (n,), the incumbent.
-    bound
-        Lower bound on all permutations, scaled, such as that of the ascent.
-    seed
-        Of the shares and orders of the ascent; on as many processors it gives one order of work.
-
-    Attributes
-    ----------
-    best, objective
-        Incumbent and its cost.
-    nodes
-        Nodes bounded so far.
-    """
+    """A search from scaled costs after some ascent, an incumbent ``best`` and a scaled lower ``bound``."""
 
     def __init__(
         self, problem: QuadraticAssignment, costs: LawlerForm, scale: float, best: Ints, bound: float, seed: int
@@ -313,12 +277,7 @@ def _completed(node: _Parent, places: Ints) -> Ints:
 
 
 def cutoff(problem: QuadraticAssignment, grid: CostGrid, scale: float, objective: float) -> float:
-    """
-    Scaled cost that a better permutation cannot exceed, (1).
-
-    ``problem``: flow and distance (n, n); ``grid``: values that its costs can have; ``objective``: cost z of the
-    incumbent. Returns U, a whole number.
-    """
+    """U, a whole number: the scaled cost that a permutation better than an incumbent of cost z cannot exceed, (1)."""
     if grid.step is not None and scale >= 1:
         return scale * (objective - grid.step)
     margin = max(1e-9 * abs(objective), 2 * rounding(problem, scale) / scale)

@@ -82,13 +82,7 @@ def choices(slack: Slack) -> int:
 
 
 def solutions(forest: Forest, slack: Slack, most: float, first: Flags, seed: int) -> Iterator[Found]:
-    """
-    Solve the constraint program.
-
-    ``forest``, ``slack``: the problem, and what its bound has left; ``most``: U, a whole number; ``first``: locations
-    (n,) that are enough for the root of the first tree, (6), as truth values. Yields what is known, several times a
-    second; the last is what the solver ended with.
-    """
+    """What CP-SAT knows, several times a second, where the root of the first tree is at ``first`` (n,) alone, (6)."""
     model = _model(forest, slack, most, first)
     solver, told, bounds = cp_model.CpSolver(), _Told(model.places), [slack.bound]
     solver.parameters.num_workers, solver.parameters.random_seed = 1, seed % 2**31

@@ -87,12 +87,7 @@ def _between(problem: QuadraticAssignment) -> Floats:
 
 
 def forest_of(problem: QuadraticAssignment) -> Forest:
-    """
-    Write a problem as (5).
-
-    ``problem``: flow and distance (n, n). Returns ``Forest``: with a spanning forest of greatest flow, the largest tree
-    first and each from a centre.
-    """
+    """A problem as (5), with a spanning forest of greatest flow, the largest tree first and each from a centre."""
     size, flow = problem.size, _between(problem)
     order, parent = _trees(flow)
     scale = scale_of(problem)
@@ -135,12 +130,7 @@ def _pair(problem: QuadraticAssignment, scale: float, first: int, second: int) -
 def least_places(
     order: Ints, parent: Ints, linear: Floats, quadratic: Floats, multipliers: Floats
 ) -> tuple[Floats, float, Ints]:
-    """
-    Solve the trees, (6).
-
-    Returns W (n, n, n) as [item, parent's location, own location], with the same location twice for a root; the least
-    sum of all trees minus that of u; and the places (n,) that cost it.
-    """
+    """W (n, n, n) of (6) by item, parent's and own location, the least sum of all trees, and its places (n,)."""
     size = len(order)
     subtrees, chosen = np.zeros((size, size, size)), np.zeros((size, size, 2), np.int64)
     for i in range(size):
@@ -197,12 +187,7 @@ class Bounded(NamedTuple):
 
 
 def forest_bounds(forest: Forest, most: float) -> Iterator[Bounded]:
-    """
-    Ascend along (2).
-
-    ``most``: scaled cost of interest: the steps aim at it, and a bound above it ends them. Yields the best so far,
-    after every fifty steps, until it is above ``most``, (3) holds or steps gain little.
-    """
+    """The best of (2) after every fifty steps towards ``most`` (scaled), until (3) holds or steps gain little."""
     size = len(forest.order)
     at, best = np.zeros(size), Bounded(-np.inf, np.zeros(size), np.zeros(size, np.int64))
     direction, pace, since, mark = np.zeros(size), 1.0, 0, -np.inf
@@ -237,13 +222,7 @@ class Slack(NamedTuple):
 
 
 def slack_of(forest: Forest, multipliers: Floats, most: float) -> Slack:
-    """
-    Share what a choice of places costs above the bound over the items, without choices that exceed ``most``, (4).
-
-    ``multipliers``: u (n,), integers; ``most``: scaled cost that no permutation of interest exceeds. Returns not
-    negative; infinite for places that do not occur together. Over all items they sum to what the trees cost above the
-    bound.
-    """
+    """What a choice of places costs above the bound, up to ``most``, (4); infinite where they do not occur together."""
     subtrees, trees, _ = least_places(forest.order, forest.parent, forest.linear, forest.quadratic, multipliers)
     bound, same = trees + forest.least_outside, np.eye(len(forest.order), dtype=bool)
     places: dict[int, Floats] = {}

@@ -137,13 +137,7 @@ def _augment(costs: Floats, size: int, start: int, reals: Floats, marks: Ints) -
 
 @jit_with(_MINIMA)
 def reduce_costs(costs: Floats, size: int, reals: Floats, marks: Ints) -> float:
-    """
-    Replace costs by the reduced costs (7) and return the least cost of an assignment.
-
-    ``costs``: costs of rows on columns (at least m, at least m), overwritten in its first m rows and columns; ``size``:
-    number m of rows and columns, at least one; ``reals``, ``marks``: from ``workspace`` for at least m rows. Afterwards
-    ``marks[0, i]`` is the column of row i.
-    """
+    """Leave reduced costs (7) in the first m rows and columns, columns in ``marks[0]``; returns the least cost."""
     total = _take_minima(costs, size)
     column_of, row_of = marks[0], marks[1]
     if _match_zeros(costs, size, column_of, row_of) == 0:
@@ -244,14 +238,7 @@ def shuffled(length: int, bits: Bits) -> Ints:
 def ascend(
     constant: float, linear: Floats, quadratic: Floats, cutoff: float, rounds: int, patience: float, bits: Bits
 ) -> float:
-    """
-    Raise the bound c by whole rounds, until it exceeds the cutoff.
-
-    ``constant``: c, a lower bound already; ``single``, ``paired``: l (m, m) and q (m^2, m^2), changed in place;
-    ``cutoff``: scaled cost U above which permutations do not matter, (4); ``rounds``: at most this many; with none,
-    step (3) alone is done; ``patience``: stop after a round when the missing rest is more than this many times what the
-    round gained; ``bits``: state of the random numbers (1,). Returns the new c.
-    """
+    """The bound c after whole rounds on l and q, in place, until it exceeds the cutoff U or rounds gain too little."""
     size = len(linear)
     reals, marks = workspace(size)
     constant += reduce_costs(linear, size, reals, marks)

@@ -80,12 +80,7 @@ def rounding(problem: QuadraticAssignment, scale: float) -> float:
 
 
 def lawler_form(problem: QuadraticAssignment, scale: float) -> LawlerForm:
-    """
-    Write a problem as (1), scaled and rounded down.
-
-    ``problem``: flow and distance (n, n). Takes 8 n^4 bytes; ``scale``: power of two S. Returns integers, l and q not
-    negative. Equation (3) holds for every bound on them.
-    """
+    """A problem as (1), scaled by S and rounded down: 8 n^4 bytes of integers that are not negative; (3) holds."""
     size = problem.size
     less = 0.0 if is_exact(problem, scale) else 1.0
     flow, distance = problem.flow * scale, problem.distance

@@ -66,11 +66,7 @@ class ChainsAndRings(NamedTuple):
 
 
 def content_bound(flow: ChainsAndRings, distance: Floats, node_of: Ints) -> float:
-    """
-    The bound (2), in the unit of flow times distance.
-
-    ``distance``: from every slot to every other (n, n), zero on the diagonal; ``node_of``: node of every slot (n,).
-    """
+    """The bound (2), in the unit of flow times distance (n, n), of slots on nodes (n,)."""
     inside, classes = node_classes(distance, node_of)
     rooms, deltas, counts = (np.array(column) for column in zip(*classes, strict=True))
     return inside * flow.total + _least_cut(flow, rooms.astype(np.int64), deltas.astype(float), counts.astype(float))

@@ -263,13 +263,7 @@ _HOT, _COLD = 0.4, 0.01  # First and last temperature, relative to the mean chan
 
 
 def search(problem: QuadraticAssignment, first: Ints, seed: int, seconds: float, target: float) -> Iterator[_Found]:
-    """
-    Search for cheap permutations.
-
-    ``problem``: flow and distance (n, n); ``first``: location of every item (n,), to begin with; ``seed``: one seed
-    gives one order of work; ``seconds``: time; one call of each kernel is made in any case; ``target``: cost that ends
-    the search, (7). Yields cost and locations of the best permutation so far, after every kernel call.
-    """
+    """Cost and locations of the best permutation so far after every kernel call, for so long or to a target, (7)."""
     best = (problem.cost(first), first)
     yield best
     if problem.size > 1 and best[0] > target:

@@ -57,11 +57,7 @@ class FairShare:
 
 
 def shares(problem: JobsProblem, jobs: tuple[int, ...]) -> dict[int, float]:
-    """
-    The shares (1) by configuration, without those that are nothing.
-
-    ``jobs``: who shares.
-    """
+    """The shares (1) of some jobs by configuration, without those that are nothing."""
     columns = [c for job in jobs for c in problem.columns(job) if problem.fits[c]]
     if not columns:
         return {}

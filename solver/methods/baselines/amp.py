@@ -47,12 +47,7 @@ from taut.solver.simple_plans import priced, rank_order
 def sample_domino(
     rng: np.random.Generator, gpus_per_node: int, nodes: int, degrees: tuple[int, int, int]
 ) -> Ints | None:
-    """
-    A random tiling as a placement.
-
-    ``gpus_per_node``, ``nodes``: height and width of the mesh; ``degrees``: pp, tp and dp. Returns device of every
-    worker, (pp, dp, tp); None where no domino fits the mesh.
-    """
+    """Device of every worker (pp, dp, tp) of a random tiling; None where no domino fits the mesh."""
     pp, tp, dp = degrees
     shapes = _shapes(gpus_per_node, nodes, tp, dp)
     if not shapes:

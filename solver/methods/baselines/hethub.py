@@ -47,12 +47,7 @@ def considered(problem: PlanningProblem) -> list[Candidate]:
 
 
 def arranged(problem: PlanningProblem, candidate: Candidate, *, even: bool = False) -> Iterator[Incumbent | None]:
-    """
-    Plans of a candidate, by the order of types and the recompute.
-
-    ``even``: whether stages have as many layers as each other, whatever the speed of their devices. Yields a plan; None
-    where it breaks a rule, such as memory.
-    """
+    """Plans by order of types and recompute, with ``even`` stages or balanced ones; None where one breaks a rule."""
     type_of = problem.type_of_node[problem.links.node_of]
     held = [np.flatnonzero(type_of == kind) for kind in range(len(problem.device_types))]
     share = candidate.dp * candidate.tp
@@ -71,12 +66,7 @@ def arranged(problem: PlanningProblem, candidate: Candidate, *, even: bool = Fal
 
 
 def balanced(layers: int, whole: Floats) -> Ints | None:
-    """
-    Ends of stages with layers by the speed of their devices, (2).
-
-    ``layers``: to be shared; ``whole``: seconds of the whole model on every stage's devices (pp,). Returns end of every
-    stage (pp,), None where there are too few layers.
-    """
+    """Ends (pp,) of stages whose devices take ``whole`` seconds (pp,) for the model, (2); None for too few layers."""
     if len(whole) > layers:
         return None
     shares = layers / whole / np.sum(1.0 / whole)

@@ -67,13 +67,7 @@ def tried(
     *,
     enough: Callable[[Incumbent], bool] = lambda plan: False,
 ) -> Outcome:
-    """
-    Try plans one after the other, and keep the quickest.
-
-    ``plans``: in the order in which the method makes them; None for one that breaks a rule; ``candidates``: how many
-    candidates they are of; ``limits``: of which the time limit ends the trials; ``progress``: called after every better
-    plan; ``enough``: whether the method ends at a plan.
-    """
+    """The quickest of plans, None for one that breaks a rule, until the time limit or a plan that is ``enough``."""
     best, is_cut_off = None, False
     with Stop(limits) as stop:
         for plan in plans:

@@ -135,12 +135,7 @@ GATHER_COST = 16
 
 
 def best_start(problem: PlacementProblem, patterns: tuple[int, ...]) -> FoundPlacement:
-    """
-    Price the constructed placements, and return the best.
-
-    ``problem``: the strategy to place; ``patterns``: by stage, the class of device it wants: 0 fast, 1 slow, 2 both.
-    Returns the fastest of ``taut.solver.placement.annealing.starts``.
-    """
+    """The fastest constructed placement; ``patterns``: the device that each stage wants: 0 fast, 1 slow, 2 both."""
     prices, stop = prices_of(problem), unraised()
     built = [
         (_price(len(positions) * problem.ranks, prices, positions, 0, 0, stop)[0], positions)
@@ -153,12 +148,7 @@ def best_start(problem: PlacementProblem, patterns: tuple[int, ...]) -> FoundPla
 def anneal(
     problem: PlacementProblem, start: FoundPlacement, *, moves: int, seed: int, stop: Flags | None = None
 ) -> FoundPlacement:
-    """
-    Improve a placement by annealing; the same arguments give the same placement unless it is stopped.
-
-    ``problem``: the strategy to place; ``stop``: a flag (1,) that ends the run once it is raised. Returns the best
-    placement met, never worse than ``start``.
-    """
+    """The best placement of one run from ``start``, which the seed decides unless a flag ``stop`` (1,) is raised."""
     if len(start.positions) * problem.ranks < 2:
         return start
     return _improved(prices_of(problem), start.positions, moves, seed, unraised() if stop is None else stop)
@@ -167,12 +157,7 @@ def anneal(
 def anneal_restarts(
     problem: PlacementProblem, start: FoundPlacement, *, seed: int, workers: int, stopping: Stopping = never
 ) -> FoundPlacement:
-    """
-    Improve a placement by ``RESTARTS`` annealing runs.
-
-    ``problem``: the strategy to place; ``start``: where all runs begin; ``workers``: threads; the result does not
-    depend on them; ``stopping``: ends all runs early once it is true. Returns the best of all runs.
-    """
+    """The best placement of ``RESTARTS`` runs from ``start``, whatever the number of ``workers`` (threads)."""
     alone = problem.candidate.pp == 1 and in_one_ring(problem.problem.terms(problem.candidate))
     if alone or len(start.positions) * problem.ranks < 2:
         # Replicas of a single stage are in one ring and are alike: whatever place each has, the price is the same.
@@ -185,11 +170,7 @@ def anneal_restarts(
 
 
 def move_cost(problem: PlacementProblem) -> int:
-    """
-    Estimate the work of one move, by which callers choose how many to make.
-
-    ``problem``: the strategy to place. Returns link look-ups, roughly.
-    """
+    """Look-ups of links that one move takes, roughly, by which callers choose how many moves to make."""
     candidate = problem.candidate
     pipelines = 2 * candidate.pp * problem.ranks * (1 + problem.ranks)
     priced = problem.priced / candidate.pp if problem.gradients.any() else 0.0

@@ -75,11 +75,7 @@ class Reductions(NamedTuple):
 
 
 def first_stage(gradients: float) -> Reductions:
-    """
-    Wait for stage 0 alone.
-
-    ``gradients``: its gradient bytes. Returns its reduction, or none without gradients.
-    """
+    """The reduction of stage 0 alone, of so many gradient bytes; none without gradients."""
     some = int(gradients > 0.0)
     return Reductions(np.zeros(some, np.int64), np.full(some, gradients), np.zeros(some))
 
@@ -92,11 +88,7 @@ class Waits(NamedTuple):
 
 
 def by_stage(reductions: Reductions) -> Waits:
-    """
-    List reductions by their stage.
-
-    ``reductions``: bytes and slack, in any order. Returns the same figures.
-    """
+    """The reductions by ascending stage, where they may come in any order."""
     most = int(np.bincount(reductions.stages, minlength=1).max())
     waits = Waits(np.zeros((reductions.num_stages, most)), np.zeros((reductions.num_stages, most)))
     taken = np.zeros(reductions.num_stages, np.int64)
@@ -108,12 +100,7 @@ def by_stage(reductions: Reductions) -> Waits:
 
 @jit_inside
 def stage_wait(waits: Waits, x: int, ring: float) -> float:
-    """
-    Find for how long the step waits for the reductions of one stage, (6).
-
-    ``waits``: bytes and slack by stage; ``ring``: seconds per byte of its ring. Returns seconds after the end of stage
-    0, at least zero.
-    """
+    """Seconds after the end of stage 0 that the step waits for a stage's ring of so many seconds per byte, (6)."""
     longest = 0.0
     for t in range(waits.gradients.shape[1]):
         longest = max(longest, waits.gradients[x, t] * ring - waits.slack[x, t])
@@ -123,12 +110,7 @@ def stage_wait(waits: Waits, x: int, ring: float) -> float:
 def leading_reductions(
     problem: PlanningProblem, candidate: Candidate, graph: SlotGraph, stages: PartitionProblem, division: Division
 ) -> Reductions:
-    """
-    Reductions that a placement of a division may wait for, in seconds of hops.
-
-    ``stages``: seconds of ranges of layers; ``division``: layers and recompute of the stages. Returns those of (10), by
-    (8) and (9).
-    """
+    """Reductions that a placement of a division may wait for, in seconds of hops: (10) by (8) and (9)."""
     first, end = np.array(division.stages[:MOST_STAGES]).T
     weight, unhidden = problem.transfer_weight(candidate), least_bytes(problem, candidate)[first, end]
     if not problem.latency.waits_for_every_stage or stages.forward is None:
@@ -198,11 +180,7 @@ class Rings(NamedTuple):
 
 @jit_inside
 def path_length(hops: Floats, path: Ints) -> float:
-    """
-    Sum the hops of a path.
-
-    ``hops``: seconds between nodes, (N, N); ``path``: nodes of the path, (pp,). Returns seconds.
-    """
+    """Seconds of the hops of a path (pp,), of those between nodes (N, N)."""
     seconds = 0.0
     for x in range(len(path) - 1):
         seconds += hops[path[x], path[x + 1]]
@@ -211,12 +189,7 @@ def path_length(hops: Floats, path: Ints) -> float:
 
 @jit
 def slowest_link(inverse: Floats, members: Ints, x: int) -> float:
-    """
-    Find the slowest link between slots of a stage.
-
-    ``inverse``: seconds per byte between nodes, (N, N); ``members``: nodes of the slots of every leading stage,
-    (stages, dp). Returns slowest inverse rate between its slots of different nodes, zero for one node.
-    """
+    """The slowest inverse rate between different nodes of stage x, ``members`` (stages, dp); zero for one node."""
     slowest = 0.0
     for a in range(members.shape[1]):
         v = members[x, a]
@@ -228,13 +201,7 @@ def slowest_link(inverse: Floats, members: Ints, x: int) -> float:
 
 @jit_inside
 def slowest_link_of(inverse: Floats, members: Ints, x: int, pair: Ints) -> float:
-    """
-    Find the slowest link between either of two nodes and the slots of a stage, (2).
-
-    ``inverse``: seconds per byte between nodes, (N, N); ``members``: nodes of the slots of every leading stage,
-    (stages, dp); ``pair``: the two nodes, of the stage or not, (2,). Returns slowest inverse rate of theirs to slots of
-    other nodes, in seconds per byte.
-    """
+    """The slowest inverse rate from either node of a ``pair`` (2,) to other nodes of stage x, (2)."""
     a, b, slowest = pair[0], pair[1], 0.0
     for z in range(members.shape[1]):
         v = members[x, z]
@@ -247,13 +214,7 @@ def slowest_link_of(inverse: Floats, members: Ints, x: int, pair: Ints) -> float
 
 @jit
 def ring_by_byte(inverse: Floats, card: Floats, members: Ints, x: int, slowest: float, count: Ints) -> float:
-    """
-    Price the data-parallel ring over the slots of a stage, (1).
-
-    ``inverse``: seconds per byte between nodes, (N, N); ``card``: seconds per byte of a node's cards for a ring with
-    one slot there, (N,); ``members``: nodes of the slots of every leading stage, (stages, dp); ``slowest``: slowest
-    inverse rate between its slots of different nodes; ``count``: scratch by node, (N,). Returns seconds per byte.
-    """
+    """Seconds per byte of the ring of stage x, (1), with its slowest link; ``count`` (N,) is scratch by node."""
     dp = members.shape[1]
     for z in range(dp):
         count[members[x, z]] = 0
@@ -272,23 +233,14 @@ def ring_by_byte(inverse: Floats, card: Floats, members: Ints, x: int, slowest: 
 
 @jit
 def exchange(inverse: Floats, card: Floats, path: Ints) -> float:
-    """
-    Price the exchange between first and last slot of a path, (3).
-
-    ``inverse``, ``card``: seconds per byte, as above; ``path``: nodes of its slots, (pp,). Returns seconds per byte.
-    """
+    """Seconds per byte of the exchange between first and last slot of a path (pp,), (3)."""
     a, b = path[0], path[-1]
     return float(inverse[a, b] if a == b else max(inverse[a, b], card[a], card[b]))
 
 
 @jit_inside
 def power(seconds: float, base: float, unit: float) -> float:
-    """
-    Raise what a path takes beyond the least to the eighth power.
-
-    ``seconds``, ``base``: seconds of the path, and the least; ``unit``: seconds of a unit, so that powers do not
-    overflow. Returns the eighth power, in units.
-    """
+    """The eighth power of a path's seconds beyond ``base``, in a ``unit`` of seconds that keeps it from overflow."""
     x = max(seconds - base, 0.0) / unit
     x *= x
     x *= x
@@ -297,12 +249,7 @@ def power(seconds: float, base: float, unit: float) -> float:
 
 @jit
 def rings_of(instance: Instance, paths: Ints, count: Ints) -> Rings:
-    """
-    Price the rings of paths.
-
-    ``paths``: nodes of every path, (dp, pp); ``count``: scratch by node, (N,). Returns those of the leading stages,
-    (5).
-    """
+    """Rings of the leading stages of paths (dp, pp), (5); ``count`` (N,) is scratch by node."""
     stages = len(instance.waits.slack)
     rings = Rings(np.ascontiguousarray(paths[:, :stages].T), np.zeros(stages), np.zeros(stages))
     for x in range(stages):
@@ -320,11 +267,7 @@ def _price_ring(instance: Instance, rings: Rings, count: Ints, x: int) -> None:
 
 @jit_inside
 def longest_of(figures: Floats) -> float:
-    """
-    Find the largest of some figures.
-
-    ``figures``: of any number, which may be none. Returns the largest, at least zero.
-    """
+    """The largest of some figures, at least zero."""
     longest = 0.0
     for figure in figures:
         longest = max(longest, figure)
@@ -333,11 +276,7 @@ def longest_of(figures: Floats) -> float:
 
 @jit
 def seconds_of(instance: Instance, paths: Ints) -> float:
-    """
-    Price a placement, (4).
-
-    ``instance``, ``paths``: as of ``rings_of``. Returns seconds of hops and of the wait for reductions.
-    """
+    """Seconds of the hops of paths (dp, pp) and of the wait for reductions, (4)."""
     longest = 0.0
     for z in range(len(paths)):
         longest = max(longest, path_length(instance.hops, paths[z]))
@@ -347,11 +286,7 @@ def seconds_of(instance: Instance, paths: Ints) -> float:
 
 @jit_inside
 def slowest_tie(instance: Instance, paths: Ints) -> float:
-    """
-    Price the exchange of a tied embedding between first and last slots.
-
-    ``instance``, ``paths``: as of ``rings_of``. Returns seconds of the slowest exchange.
-    """
+    """Seconds of the slowest exchange of a tied embedding between first and last slots of paths (dp, pp)."""
     slowest = 0.0
     if instance.tied > 0.0:
         for z in range(len(paths)):

@@ -89,13 +89,7 @@ def below(state: Ints, bound: int) -> int:
 
 @jit
 def move(state: Ints, paths: Ints, y: int, z: int, shared: bool) -> None:
-    """
-    Make one of the moves (4) to (8).
-
-    ``state``: the random generator, (1,); ``paths``: nodes of every path, (dp, pp), changed in place; ``y``, ``z``: the
-    paths to change; the same path twice for moves within one; ``shared``: whether any node has several slots, so that
-    (5) makes sense.
-    """
+    """Make one of the moves (4) to (8) on paths y and z, which may be one; (5) where any node has several slots."""
     pp = paths.shape[1]
     kind = share(state)
     i, j = below(state, pp), below(state, pp)
@@ -126,12 +120,7 @@ def move(state: Ints, paths: Ints, y: int, z: int, shared: bool) -> None:
 
 @jit_inside
 def swap_segments(state: Ints, paths: Ints, y: int, z: int, i: int, j: int) -> None:
-    """
-    Swap the segment around a slot, or a part of it, with as many slots that begin with a segment, (5).
-
-    ``state``: the random generator, (1,); ``paths``: nodes of every path, (dp, pp), changed in place; ``i``, ``j``:
-    slots of y and z in the segments.
-    """
+    """Swap the segment around slot i of path y, or a part of it, with as many slots from the segment of z at j, (5)."""
     pp = paths.shape[1]
     low, high, there = i, i + 1, j
     while low > 0 and paths[y, low - 1] == paths[y, i]:
@@ -433,11 +422,7 @@ class PathStart:
     first: tuple[int, ...] | None = None
 
     def options(self, graph: SlotGraph, seed: int) -> list[Ints]:
-        """
-        Build the paths.
-
-        ``seed``: seed of the random order. Returns nodes, (paths, pp), of which the best are to be taken.
-        """
+        """Paths (paths, pp) of which the best are to be taken; ``seed`` orders nodes at random."""
         n = len(graph.hops)
         order = linkage_order(graph.hops) if self.near else np.random.default_rng(seed).permutation(n)
         if self.first is not None:
@@ -454,11 +439,7 @@ def first_paths(graph: SlotGraph, order: Ints, leading: int = 0) -> Ints:
 
 
 def phases(graph: SlotGraph) -> list[list[PathStart]]:
-    """
-    List the runs of a graph of which stage 0 alone is waited for.
-
-    Returns starts of the runs of each phase.
-    """
+    """The starts of the runs of each phase where stage 0 alone is waited for."""
     if len(graph.capacity) > MANY_NODES:
         return [[PathStart(True, None, MILD, share), PathStart(True, 0, WARM, share)] for share in (0.1, 1.0)]
     if (graph.capacity == 1).all():
@@ -475,11 +456,7 @@ def phases(graph: SlotGraph) -> list[list[PathStart]]:
 
 
 def stagewise(graph: SlotGraph) -> list[list[PathStart]]:
-    """
-    List the runs of a graph of whose stages several are waited for.
-
-    Returns starts of the runs of each phase.
-    """
+    """The starts of the runs of each phase where several stages are waited for."""
     if (graph.capacity > 1).any():
         return phases(graph)
     every, sets = graph.pp, [tuple(v) for v in fast_link_sets(graph.inverse, graph.num_paths)[:2].tolist()]

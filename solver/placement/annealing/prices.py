@@ -51,12 +51,7 @@ class GatherPrices(NamedTuple):
 
 
 def gather_prices(problem: PlacementProblem, inverse: PairTable, latency: PairTable) -> GatherPrices:
-    """
-    Build the arrays of a placement problem; of several chunks a device they are sums.
-
-    ``problem``: the strategy to place; ``inverse``, ``latency``: seconds per byte and seconds of links inside tensor
-    groups.
-    """
+    """The arrays of a placement problem, on links inside tensor groups; of several chunks a device they are sums."""
     planning, candidate, links = problem.problem, problem.candidate, problem.links
     gathers = gathers_of(planning.terms(candidate))
     if not gathers:
@@ -89,13 +84,7 @@ def gather_prices(problem: PlacementProblem, inverse: PairTable, latency: PairTa
 def exposed_seconds(
     gathers: GatherPrices, backward: int, x: int, site: int, rate: float, link: float, steps: float
 ) -> float:
-    """
-    Seconds that gathers and scatters add to the forward (0) or backward (1) pass of a stage on a site.
-
-    ``gathers``: arrays of the placement problem; ``backward``, ``x``, ``site``: the pass, the stage and its site;
-    ``rate``: seconds per byte of a gather; ``link``, ``steps``: seconds per byte and latency of the slowest link of the
-    tensor group. Returns seconds.
-    """
+    """Seconds that gathers of ``rate`` s/byte add to a pass of stage x on a site, whose slowest link is ``link``."""
     sent = gathers.sent
     seconds = gathers.site_seconds[backward, x, site]
     seconds += gathers.ring_bytes[backward, x] * link + gathers.ring_steps[backward, x] * steps
@@ -175,12 +164,7 @@ class Prices(NamedTuple):
 
 
 def prices_of(problem: PlacementProblem) -> Prices:
-    """
-    Build the arrays of a placement problem.
-
-    ``problem``: the strategy to place. Returns its arrays; a site's own link is left out where no group has two devices
-    in a site.
-    """
+    """The arrays of a placement problem, without a site's own link where no group has two devices in a site."""
     links, planning = problem.links, problem.problem
     inverse, latency = 1.0 / links.rate, links.latency
     if not links.by_node or problem.ranks == problem.candidate.width > 1:
@@ -244,12 +228,7 @@ def _ends_of(problem: PlacementProblem, inverse: PairTable, latency: PairTable) 
 
 @jit
 def pipeline_seconds(prices: Prices, pos: Ints, z: int, gathers: Floats) -> float:
-    """
-    Price one replica's pipeline, (1) and (5).
-
-    ``pos``: sites of every position, (pp * dp, R); ``gathers``: seconds per byte of gathers by stage and replica, (pp,
-    dp); read where there are gathers. Returns seconds.
-    """
+    """Seconds of replica z's pipeline at sites (pp dp, R), (1) and (5), with ``gathers`` (pp, dp) in s/byte."""
     # Arrays are bound once: each look-up through the tuple would count a reference.
     site_seconds = prices.site_seconds
     (block_of, hop_latency, own_latency), messages = prices.hop_latency, prices.messages
@@ -323,13 +302,7 @@ def new_ends(prices: Prices, dp: int) -> Ends:
 
 @jit_inside
 def find_ends(prices: Prices, pos: Ints, z: int, gathers: Floats, ends: Ends) -> None:
-    """
-    Fill what one replica adds to the ends of stages, (4).
-
-    ``prices``: arrays of the placement problem, of ``step``; ``pos``: sites of every position, (pp * dp, R);
-    ``gathers``: seconds per byte of gathers by stage and replica, (pp, dp); read where there are gathers; ``ends``: its
-    rows are filled.
-    """
+    """Fill the row of ``ends`` with what replica z at sites (pp dp, R) adds to the ends of stages, (4)."""
     site_backward, messages, pp, ranks = prices.site_backward, prices.messages, prices.pp, pos.shape[1]
     (block_of, latency, own_latency), (_, inverse, own_inverse) = prices.back_latency, prices.back_inverse
     has_ring, has_gathers, lag = prices.ring_bytes[0] > 0.0, prices.gathers.replicas > 0, 0.0
@@ -373,12 +346,7 @@ def _exchange(prices: Prices, a: int, b: int) -> float:
 
 @jit_inside
 def placement_seconds(prices: Prices, pipes: Floats, rings: Floats, ends: Ends) -> float:
-    """
-    Price a placement by its parts, (4).
-
-    ``pipes``, ``rings``: seconds of the replicas' pipelines (dp,) and of the stages' rings (pp,); ``ends``: as filled
-    by ``find_ends``; zeros in the papers' models. Returns seconds.
-    """
+    """Seconds of a placement by its pipelines (dp,), rings (pp,) and what ends its stages, (4)."""
     lags, backward, unhidden = ends.lags, ends.backward, prices.unhidden
     worst = pipes.max() + ends.ties.max()
     for x in range(prices.priced):

@@ -56,11 +56,7 @@ def _new_counts(most: int, things: int) -> Counts:
 
 @jit
 def ring_seconds(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> float:
-    """
-    Price one stage's data-parallel ring, (3), that of its slowest tensor rank.
-
-    ``scratch``: scratch for one ring; ``pos``: sites of every position, (pp * dp, R). Returns seconds.
-    """
+    """Seconds of stage x's data-parallel ring at sites (pp dp, R), (3): that of its slowest tensor rank."""
     message, slowest = prices.gradients[x], 0.0
     if message == 0.0:
         return 0.0
@@ -96,12 +92,7 @@ def _reduction_rate(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> floa
 
 @jit_inside
 def find_gathers(prices: Prices, scratch: Scratch, pos: Ints, x: int, first: int, gathers: Floats) -> None:
-    """
-    Fill the seconds per byte of a gather among the replicas from one on, on one stage.
-
-    ``prices``, ``scratch``, ``pos``, ``x``: as in ``ring_seconds``; ``first``: first replica of the group; ``gathers``:
-    its replicas' entries are filled, (pp, dp).
-    """
+    """Fill ``gathers`` (pp, dp) of stage x for the group of replicas from ``first`` on, in seconds per byte."""
     end = first + prices.gathers.replicas
     gathers[x, first:end] = prices.gathers.share * _by_byte(prices, scratch, pos, x, first, end, 1)
 

@@ -43,12 +43,7 @@ MOST_LOOK_UPS = 2_000_000
 
 
 def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
-    """
-    Construct placements.
-
-    ``problem``: the strategy to place; ``patterns``: by stage, the class of device it wants: 0 fast, 1 slow, 2 both.
-    Returns sites of every position, (pp * dp, R) each: (1) by g, then (2), (4), (6), (5) and (3) where nodes are equal.
-    """
+    """Sites of every position, (pp dp, R) each: (1) by g, then (2), (4), (6), (5) and (3) where nodes are equal."""
     candidate = problem.candidate
     pp, dp = candidate.pp, candidate.pipelines
     _, per_node = np.unique(problem.links.node_of_site[problem.slots[:, 0]], return_counts=True)
@@ -159,11 +154,7 @@ def _slow_slots(problem: PlacementProblem) -> Flags:
 
 
 def _segments(problem: PlacementProblem, size: int, g: int) -> Ints:
-    """
-    Sites by position where nodes hold ``size`` slots: g replicas share the node of their first stages.
-
-    Later segments fill whole nodes, and what is left of a pipeline goes, longest first, where there is room.
-    """
+    """Sites by position for (2); what is left of a pipeline goes, longest first, where there is room."""
     pp, dp = problem.candidate.pp, problem.candidate.pipelines
     first = min(size // g, pp)
     node_of = np.full(pp * dp, -1)

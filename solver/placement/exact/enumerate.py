@@ -86,12 +86,7 @@ def thresholds_of(seconds: Floats) -> Floats:
 
 
 def ends_of(seconds: Floats, edge: Floats, threshold: float, first: int) -> list[int]:
-    """
-    Recover a least division.
-
-    ``seconds``, ``edge``: the pipeline, (pp, L+1, L+1) and (L+1,); ``threshold``: seconds that no stage exceeds;
-    ``first``: end of stage 0. Returns ends of all stages.
-    """
+    """Ends of the stages of a least division below a threshold, where stage 0 ends at ``first``."""
     value = _values(seconds, edge, threshold)
     ends = [first]
     for x in range(1, len(seconds)):
@@ -122,13 +117,7 @@ def _values(seconds: Floats, edge: Floats, threshold: float) -> Floats:
 
 @jit
 def least_by_first(seconds: Floats, edge: Floats, m: int, thresholds: Floats, cutoff: Floats) -> tuple[Floats, Floats]:
-    """
-    Compute A[j] of (7) for every j, by (9).
-
-    ``seconds``, ``edge``, ``m``: the pipeline: (pp, L+1, L+1), (L+1,) and micro-batches; ``thresholds``: distinct
-    finite entries of ``seconds``, ascending; ``cutoff``: what A[j] must be below to matter, (L+1,). Returns A (L+1,) in
-    seconds, and the thresholds that attain it; infinite where nothing fits.
-    """
+    """A[j] (L+1,) of (7) by (9), and the thresholds that attain it; infinite where nothing is below ``cutoff``."""
     size = seconds.shape[1]
     best, at = np.full(size, np.inf), np.full(size, np.inf)
     count = len(thresholds)
@@ -156,11 +145,7 @@ def least_by_first(seconds: Floats, edge: Floats, m: int, thresholds: Floats, cu
 
 
 def count_placements(links: Links, candidate: Candidate) -> int:
-    """
-    Count the placements, (4) or (5).
-
-    Returns how many there are at most.
-    """
+    """The number of placements at most, (4) or (5)."""
     sizes = links.gpus_per_node.tolist()
     of_groups = factorial(candidate.pp * candidate.dp) // prod(factorial(size // candidate.tp) for size in sizes)
     if links.by_node:
@@ -169,11 +154,7 @@ def count_placements(links: Links, candidate: Candidate) -> int:
 
 
 def placements(links: Links, candidate: Candidate) -> Ints:
-    """
-    List the placements, each once, (6).
-
-    Returns sites of every worker, (placements, dp, pp, R).
-    """
+    """Sites (placements, dp, pp, R) of every placement, each once, (6)."""
     capacity = np.ones(links.num_sites, np.int64)
     if links.by_node:
         capacity = links.gpus_per_node // candidate.tp
@@ -229,11 +210,7 @@ class EnumerationCache:
     _listed: dict[tuple[int, int], Enumeration] = field(default_factory=dict)
 
     def listed(self, problem: PlanningProblem, candidate: Candidate) -> Enumeration:
-        """
-        List all placements of a candidate.
-
-        Returns the placements, shared by candidates with the same degrees.
-        """
+        """All placements of a candidate, shared by those with the same degrees."""
         key = (candidate.tp, candidate.pp)
         if key not in self._listed:
             self._listed[key] = _listed(problem, candidate)
@@ -269,12 +246,7 @@ def _slowest_links(links: Links, sites: Ints, tp: int) -> tuple[Floats, Floats]:
 
 
 def has_enumeration(problem: PlanningProblem, candidate: Candidate) -> bool:
-    """
-    Say whether the bound applies: groups differ, lie in one node each, and can be placed in few ways.
-
-    ``problem``, ``candidate``: what is bounded; neither priced by its order nor by AMP's model, and replicas can change
-    places. Returns whether it applies.
-    """
+    """Whether the bound applies: groups differ, lie in one node each, and can be placed in few ways."""
     return (
         candidate.is_plain
         and not problem.latency.rings_are_flat
@@ -300,11 +272,7 @@ def solve_by_enumeration(
     *,
     margin: bool = True,
 ) -> Joint:
-    """
-    Compute bound (2) of a candidate for which ``has_enumeration`` holds.
-
-    Returns the bound with what attains it; infinite and without partition if nothing fits.
-    """
+    """Bound (2) with what attains it; infinite and without partition if nothing fits."""
     listed = cache.listed(problem, candidate)
     edge, trips = _transfers(problem, candidate, best, listed)
     gather = least_gather(problem, candidate, best)

@@ -83,11 +83,7 @@ def solve_joint(
     *,
     margin: bool = True,
 ) -> Joint:
-    """
-    Compute bound (1) of a candidate for which ``has_joint`` holds.
-
-    Returns the bound; infinite with an empty partition where nothing fits memory.
-    """
+    """Bound (1); infinite with an empty partition where nothing fits memory."""
     tables, weight = problem.tables(candidate), problem.transfer_weight(candidate)
     messages = tables.message[1:-1]
     smallest = float(messages.min())
@@ -125,13 +121,7 @@ def solve_joint(
 def linked(
     problem: PlanningProblem, candidate: Candidate, best: BestLinks, smallest: float
 ) -> tuple[Floats, Floats, LaterStages | None]:
-    """
-    Split communication by (3) into cuts and the rest.
-
-    ``smallest``: bytes of the smallest message. Returns seconds of a cut before layer j, its further bytes alone, and
-    of all else for a stage 0 that ends at j; (L+1,); and what later stages wait for, their hops at the least in one
-    sum.
-    """
+    """Cuts before layer j, their further bytes alone, and all else (L+1,) by (3), and what later stages wait for."""
     comm = communication(problem, candidate, best)
     least = float(comm.edge[1:-1].min())
     edge, tail = further_edge(problem, candidate, best, smallest), comm.tail + (candidate.pp - 1) * least
@@ -142,11 +132,7 @@ def linked(
 
 
 def further_edge(problem: PlanningProblem, candidate: Candidate, best: BestLinks, smallest: float) -> Floats:
-    """
-    Price the bytes of cuts beyond the smallest message at the fastest link, (3).
-
-    ``smallest``: bytes of the smallest message. Returns seconds of a cut before layer j, (L+1,).
-    """
+    """Seconds (L+1,) of a cut's bytes beyond the smallest message at the fastest link, (3)."""
     inverse = 1.0 / problem.links.pipeline_rate(candidate.tp)
     both_ways = inverse + inverse.T
     fastest = min(best.least_inside(both_ways), best.least_apart(both_ways))

@@ -71,12 +71,7 @@ class _Groups:
 
 
 def least_missing(problem: PlanningProblem, candidate: Candidate) -> Assignment | None:
-    """
-    The assignment of a candidate that lacks least; None where deciding would take too long, or pipelines are by type.
-
-    ``problem``, ``candidate``: what is planned; its margin is kept free. Returns it fits if any does. If it lacks
-    memory, so does every division on every placement, and no other lacks less.
-    """
+    """The assignment that lacks least, if any; None where deciding takes too long, or pipelines are by type."""
     if candidate.pipelines_by_type:
         return None
     groups = _groups(problem, candidate)

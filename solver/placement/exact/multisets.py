@@ -30,12 +30,7 @@ def steps_of(counts: Ints) -> Ints:
 
 
 def small_multisets(counts: Ints, most: int) -> tuple[Ints, Ints32]:
-    """
-    List the multisets of at most so many slots.
-
-    ``counts``: slots by kind, (C,); ``most``: slots at most. Returns counts of the multisets by ascending number (1),
-    (M, C); and by number the row, -1 for larger ones.
-    """
+    """Multisets (M, C) of at most so many slots by ascending number (1), and by number the row, -1 for others."""
     numbers, size = np.arange(steps_of(counts)[-1]), 0
     for step, count in zip(steps_of(counts).tolist(), counts.tolist(), strict=False):
         size = size + numbers // step % (count + 1)
@@ -46,12 +41,7 @@ def small_multisets(counts: Ints, most: int) -> tuple[Ints, Ints32]:
 
 
 def path_lengths(hops: Floats, counts: Ints, members: Ints, row: Ints32) -> Floats:
-    """
-    Compute the shortest paths (2).
-
-    ``hops``: W, (C, C) seconds; ``counts``: slots by kind, (C,); ``members``, ``row``: multisets as of
-    ``small_multisets``. Returns path[Q, c], (C, M) seconds, infinite where Q has no slot of kind c.
-    """
+    """Shortest paths (2), path[c, Q] (C, M) seconds, infinite where Q has no slot of kind c."""
     path = np.full((len(counts), len(members)), np.inf)
     _find_paths(hops, steps_of(counts), members, row, path)
     return path
@@ -78,12 +68,7 @@ def _find_paths(hops: Floats, steps: Ints, members: Ints, row: Ints32, path: Flo
 
 
 def lengths_through(path: Floats, members: Ints, pp: int) -> Floats:
-    """
-    Compute the shortest paths through every kind.
-
-    ``path``, ``members``: paths (2) and their multisets. Returns seconds of the shortest path of pp slots that starts
-    at one kind and visits another, (C, C).
-    """
+    """Seconds (C, C) of the shortest path of pp slots that starts at one kind and visits another."""
     whole = np.flatnonzero(members.sum(axis=1) == pp)
     through = [path[:, whole[members[whole, d] > 0]].min(axis=1, initial=np.inf) for d in range(len(path))]
     return np.stack(through, axis=1)
@@ -160,12 +145,7 @@ def _parts(free: Ints, steps: Ints) -> tuple[Ints, Ints, Ints, int]:
 def shortest_path(
     hops: Floats, path: Floats, members: Ints, row: Ints32, counts: Ints, start: int, number: int
 ) -> Ints:
-    """
-    Recover a shortest path.
-
-    ``start``: kind of its first slot; ``number``: number (1) of its multiset. Returns kinds in order, (slots of the
-    multiset,).
-    """
+    """Kinds in order of a shortest path from a kind ``start`` over the multiset of a number (1)."""
     steps = steps_of(counts)
     order = np.zeros(members[row[number]].sum(), np.int64)
     order[0] = start

@@ -115,11 +115,7 @@ class Waiting:
 
 
 def placements_of(problem: PlanningProblem, candidate: Candidate, smallest: float) -> Placements:
-    """
-    Sets of nodes with their rings, and hops.
-
-    ``smallest``: bytes that price the hops.
-    """
+    """Sets of nodes with their rings, and hops at a message of ``smallest`` bytes."""
     links, tp, nodes = problem.links, candidate.tp, problem.links.num_nodes
     sets = sets_of(nodes, candidate.dp)
     pairs = np.arange(nodes)[:, None], np.arange(nodes)[None, :]
@@ -143,13 +139,7 @@ def sets_of(nodes: int, size: int) -> NodeSets:
 def waiting_of(
     stages: PartitionProblem, division: Division, edge: Floats, later: LaterStages, constant: float
 ) -> Waiting:
-    """
-    What the stages of a division wait for but hops, (8) and (9).
-
-    ``stages``: seconds of ranges, of one device type; ``division``: layers and recompute of every stage; ``edge``:
-    seconds of the further bytes of a cut before layer j, (L+1,); ``later``: bytes of reductions, and the optimizer;
-    ``constant``: seconds of every step. Returns ``Waiting``: by stage.
-    """
+    """What the stages of a division wait for but hops, (8) and (9); ``edge`` (L+1,) are further bytes' seconds."""
     within = division.starts, division.ends
     low, high = (figures[0][division.recompute_index, *within] for figures in (stages.low, stages.high))
     assert stages.forward is not None
@@ -184,12 +174,7 @@ class Labels(NamedTuple):
 
 @jit
 def first_labels(sets: NodeSets, allowed: Floats, least: Floats) -> Labels:
-    """
-    Labels of stage 0.
-
-    ``sets``: what a stage can take; ``allowed``: seconds A_0 of every set, (K,); ``least``: seconds that the hops of
-    all further stages take at least from every node, (nodes,). Returns one for each set that leaves enough, (6).
-    """
+    """Labels of stage 0, one for each set (K,) that leaves enough, (6), of its ``allowed`` seconds A_0."""
     count, size = sets.members.shape
     kept = np.zeros(count, np.int64)
     found = 0
@@ -327,12 +312,7 @@ RETRIES = 3
 
 
 def has_node_sets(problem: PlanningProblem, candidate: Candidate, cache: SubsetCache) -> bool:
-    """
-    Say whether the bound applies: three stages or more of two to four blocks that fill a node, on few different nodes.
-
-    ``problem``, ``candidate``: what is bounded, in the latency model ``step``; ``cache``: kinds of slots so far.
-    Returns whether it applies.
-    """
+    """Whether the bound applies: three stages or more of two to four blocks that fill a node, on few nodes."""
     nodes, dp, pp = problem.links.num_nodes, candidate.dp, candidate.pp
     return (
         pp > 2
@@ -348,11 +328,7 @@ def has_node_sets(problem: PlanningProblem, candidate: Candidate, cache: SubsetC
 def solve_by_node_sets(
     problem: PlanningProblem, candidate: Candidate, best: BestLinks, cache: SubsetCache, *, margin: bool = True
 ) -> Joint:
-    """
-    Compute bound (3) of a candidate for which ``has_node_sets`` holds.
-
-    Returns the bound, no less than ``placement``; infinite with an empty partition where nothing fits memory.
-    """
+    """Bound (3), no less than ``placement``; infinite with an empty partition where nothing fits memory."""
     known = solve_joint(problem, candidate, best, cache, margin=margin)
     if not known.partition.feasible or _attained(problem, candidate, known):
         return known

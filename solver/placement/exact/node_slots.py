@@ -95,12 +95,7 @@ from taut.solver.placement.exact.slot_figures import (
 def tied_cases(
     problem: PlanningProblem, candidate: Candidate, figures: Figures, listed: SlotStates, slots: Ints, kinds: Ints
 ) -> Iterator[tuple[Figures, SlotStates]]:
-    """
-    Cases with their figures and states; the given ones alone where nothing is tied, or the cases are too many.
-
-    ``figures``, ``listed``: figures and states of all cases; ``slots``, ``kinds``: blocks and class of every node,
-    (N,).
-    """
+    """Cases with their figures and states; the given ones alone where nothing is tied, or the cases are too many."""
     own = _by_start(listed, slots, kinds, candidate) if figures.tied > 0.0 else None
     if own is None:
         yield figures, listed
@@ -136,12 +131,7 @@ def _exchange(problem: PlanningProblem, candidate: Candidate) -> Floats:
 
 
 def least_wait(seconds: Floats, start: Ints, end: Ints) -> float:
-    """
-    The least exchange of the slowest pair, (11).
-
-    ``seconds``: of an exchange between holders on every two nodes, (N, N); ``start``, ``end``: holders of the first and
-    of the last stage on every node, (N,).
-    """
+    """The least exchange (11) by seconds (N, N) between nodes and the holders (N,) of first and last stage."""
     there, back = _of_one_side(seconds, start, end), _of_one_side(seconds.T, end, start)
     return max(there, back)
 
@@ -155,12 +145,7 @@ def _of_one_side(seconds: Floats, own: Ints, others: Ints) -> float:
 
 
 def slot_positions(vectors: Ints, slots: Ints, kinds: Ints) -> Ints:
-    """
-    Assign nodes to workers.
-
-    ``vectors``: slots of every stage on every node, as states name them, (pp, N); ``slots``, ``kinds``: blocks that
-    every node holds, and its class, (N,). Returns node of every (replica, stage), (dp pp, 1).
-    """
+    """Node of every worker (dp pp, 1), from the slots (pp, N) of every stage as states name nodes of a class."""
     left, before = slots.copy(), np.zeros_like(slots)
     columns: list[Ints] = []
     for vector in vectors:
@@ -211,12 +196,7 @@ class _Hops:
 def hop_cases(
     problem: PlanningProblem, candidate: Candidate, figures: Figures, listed: SlotStates
 ) -> Iterator[tuple[Figures, SlotStates]]:
-    """
-    Cases with their figures and states; none where (8) says nothing, or where they are too many.
-
-    ``problem``, ``candidate``: what is bounded, where hops are priced one way and the pipeline with the longest ones
-    is waited for; ``figures``, ``listed``: figures and states without the cases.
-    """
+    """Cases with their figures and states; none where (8) says nothing, or where they are too many."""
     if problem.latency.both_ways or candidate.pp == 1 or len(figures.bytes.budget) > 1 or figures.tied > 0.0:
         return
     hops = _hops(problem, candidate)
@@ -230,12 +210,7 @@ def hop_cases(
 
 
 def most_hops(left: Left, more: list[float], dp: int) -> float:
-    """
-    Least seconds beyond hops within nodes of the slowest pipeline, (8) and (9).
-
-    ``left``: pipelines that leave their node at every cut; ``more``: seconds that a hop between nodes takes more there,
-    none negative.
-    """
+    """Least seconds beyond hops within nodes of the slowest pipeline, (8) and (9), by how many leave at each cut."""
     some = [(seconds, number) for seconds, number in zip(more, left, strict=True) if 0 < number < dp]
     found = 0.0
     for size in range(1, len(some) + 1):
@@ -260,12 +235,7 @@ def _hops(problem: PlanningProblem, candidate: Candidate) -> _Hops:
 
 
 def _remembering(listed: SlotStates, dp: int) -> tuple[SlotStates, Ints, list[Left]] | None:
-    """
-    The states with the numbers (7) so far, the vector of every numbered vector, and the numbers at the last stage.
-
-    Vectors are numbered by stage, and at the last stage by (7) as well, so that a hop may depend on both. None where
-    there are more than ``MOST_HOP_STEPS`` steps.
-    """
+    """The states with the numbers (7) so far, the vector of every numbered one, and the numbers at the last stage."""
     product_of = _Product(listed, dp)
     return (product_of.states(), product_of.base(), product_of.left()) if product_of.fits() else None
 
@@ -356,12 +326,7 @@ def _slots(problem: PlanningProblem, candidate: Candidate) -> tuple[Ints, Ints]:
 
 
 def has_node_slots(problem: PlanningProblem, candidate: Candidate, cache: SlotCache) -> bool:
-    """
-    Say whether the bound applies: stages in closed form, on few nodes of several types or by AMP's model.
-
-    ``problem``, ``candidate``: what is bounded; weights not sharded over replicas, and blocks that are tensor groups
-    within nodes. Returns whether it applies.
-    """
+    """Whether the bound applies: stages in closed form, on few nodes of several types or by AMP's model."""
     return (
         candidate.is_plain
         and (len(problem.device_types) > 1 or problem.latency.rings_are_flat)
@@ -375,12 +340,7 @@ def has_node_slots(problem: PlanningProblem, candidate: Candidate, cache: SlotCa
 def solve_by_slots(
     problem: PlanningProblem, candidate: Candidate, best: BestLinks, cache: SlotCache, *, margin: bool = True
 ) -> Joint:
-    """
-    Compute bound (2) of a candidate for which ``has_node_slots`` holds.
-
-    Returns the bound with a placement that attains it where vectors are on nodes alike; infinite and without partition
-    if nothing fits.
-    """
+    """Bound (2) with a placement, which attains it where vectors are on nodes alike; infinite if nothing fits."""
     listed = cache.listed(problem, candidate)
     assert listed is not None
     figures = slot_figures(problem, candidate, best, listed.vectors, margin=margin)

@@ -62,13 +62,7 @@ class SlotStates:
 
 
 def slot_states(slots: Ints, kinds: Ints, pp: int, dp: int, start: Ints | None = None) -> SlotStates | None:
-    """
-    List the states of a pipeline.
-
-    ``slots``: blocks that every node holds, (N,), pp dp in all; ``kinds``: class of interchangeable nodes of every
-    node, (N,); ``pp``, ``dp``: stages, and blocks of each; ``start``: vector of stage 0, (N,); any without one. Returns
-    or None where there are more than ``MOST_TOTALS`` totals or ``MOST_STEPS`` steps.
-    """
+    """States of pp stages of dp blocks on slots (N,), stage 0 on ``start`` if given; None where they are too many."""
     if float(np.prod(slots + 1.0)) > MOST_TOTALS:
         return None
     vectors = [each for each in product(*(range(min(count, dp) + 1) for count in slots)) if sum(each) == dp]
@@ -157,11 +151,7 @@ class Figures(NamedTuple):
 def slot_figures(
     problem: PlanningProblem, candidate: Candidate, best: BestLinks, vectors: Ints, *, margin: bool
 ) -> Figures:
-    """
-    Figures of a candidate.
-
-    ``vectors``: slots that a stage may take on every node, (V, N).
-    """
+    """Figures of a candidate whose stages may take these vectors (V, N) of slots."""
     tables, memory = problem.tables(candidate), problem.stage_memory(candidate, margin=margin)
     used = vectors > 0
     sets, kinds = _sets_of_nodes(problem, candidate, used)

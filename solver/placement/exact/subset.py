@@ -68,11 +68,7 @@ CHUNK = 20_000
 
 
 def few_multisets(kinds: Ints, pp: int) -> bool:
-    """
-    Say whether the dynamic program is small enough.
-
-    ``kinds``: kinds by slot, (n,). Returns whether slots have few enough multisets, and start sets few enough links.
-    """
+    """Whether slots of these kinds (n,) have few enough multisets, and their start sets few enough links."""
     counts, dp = np.bincount(kinds), len(kinds) // pp
     if float(np.prod(counts + 1.0)) > MAX_MULTISETS:
         return False
@@ -132,13 +128,7 @@ class SubsetSolver:
         return table[self._starts, rank]
 
     def solve(self, ring: Floats, *, second: SecondPrice | None = None, most_pairs: int = MAX_PAIRS) -> SubsetPlacement:
-        """
-        Minimise longest pipeline plus ring over all placements, or the larger of that and a second price.
-
-        ``ring``: seconds of each of ``start_sets``; ``second``: the second price, (5); ``most_pairs``: pairs of
-        multisets to look at before the rest is only bounded. Returns the best placement; its bound equals its seconds
-        unless ``most_pairs`` were used up.
-        """
+        """The least longest path plus ``ring`` (sets,), or second price (5); exact within ``most_pairs``."""
         best, chosen, bound, looked = np.inf, (0, np.zeros(self.dp, np.int64)), np.inf, 0
         share, other = (1.0, ring) if second is None else (second.share, second.other)
         bounds = np.maximum(self._least + ring, share * self._least + other)
@@ -203,11 +193,7 @@ def _start_kinds(counts: list[int], left: int) -> Iterator[tuple[int, ...]]:
 
 
 def other_slots(start_sets: Ints) -> Ints:
-    """
-    List the slots that start sets leave of twice as many.
-
-    ``start_sets``: slots of stage 0, (sets, dp). Returns all others, (sets, dp).
-    """
+    """The slots (sets, dp) that start sets (sets, dp) leave of twice as many."""
     sets, dp = start_sets.shape
     left = np.ones((sets, 2 * dp), dtype=bool)
     np.put_along_axis(left, start_sets, False, axis=1)
@@ -215,11 +201,7 @@ def other_slots(start_sets: Ints) -> Ints:
 
 
 def kept_share(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
-    r"""
-    Bound the share of a weighted hop that is left without its way back from below, :math:`1 - \kappa`.
-
-    ``problem``, ``candidate``: what is bounded, one tensor rank to a hop. Returns the share.
-    """
+    r"""The share :math:`1 - \kappa` of a weighted hop that is left without its way back, at least."""
     links, tp, message = problem.links, candidate.tp, float(problem.tables(candidate).message[1:-1].min())
     back: PairTable = problem.coefficient("pipeline") * (links.latency + message / links.pipeline_rate(tp))
     hop: PairTable = problem.transfer_weight(candidate) * links.hop_seconds(tp, message, both_ways=True)
@@ -229,12 +211,7 @@ def kept_share(problem: PlanningProblem, candidate: Candidate, best: BestLinks) 
 
 
 def waited_for(stages: PartitionProblem, later: LaterStages, end: int, rings: Floats) -> Floats:
-    """
-    Seconds that stage 1 waits for beyond layers and its hop, (6) without the cut.
-
-    ``stages``: seconds of ranges, of one device type; ``later``: bytes of reductions; ``rings``: seconds per byte of
-    stage 1 for every start set, (sets,). Returns seconds, negative where stage 1 ends long before stage 0, (sets,).
-    """
+    """Seconds (sets,) that stage 1 waits for beyond layers and hop by rings (sets,) in s/byte; (6) without the cut."""
     last = stages.num_layers
     waited = rings * later.exchanged[end, last]
     if later.overlap:

@@ -28,12 +28,7 @@ MAX_KINDS = 20
 
 
 def slot_kinds(links: Links, rings: RingRates, tp: int) -> Ints | None:
-    """
-    Find the kind of every slot.
-
-    ``links``, ``rings``: links of the cluster, and rates of its rings. Returns kinds by slot, (slots,), numbered from
-    zero on; None where there are more than ``MAX_KINDS``.
-    """
+    """Kind of every slot (slots,), numbered from zero on; None where there are more than ``MAX_KINDS``."""
     sites, node = slot_sites(links, tp)[:, 0], links.node_of_site
     single = np.bincount(sites, minlength=links.num_sites) == 1
     # Devices of two nodes can change places only where each is all of its node.
@@ -86,11 +81,7 @@ class SubsetCache:
     _rings: dict[tuple[int, int, bool], Floats] = field(default_factory=dict)
 
     def has_few(self, problem: PlanningProblem, candidate: Candidate) -> bool:
-        """
-        Say whether a candidate's slots have few multisets.
-
-        Returns whether the dynamic program is small enough.
-        """
+        """Whether a candidate's slots have few multisets, so that the dynamic program is small enough."""
         key = (candidate.tp, candidate.pp)
         if key not in self._few:
             kinds = self._kinds_of(problem, candidate.tp)
@@ -98,11 +89,7 @@ class SubsetCache:
         return self._few[key]
 
     def all_differ(self, problem: PlanningProblem, candidate: Candidate) -> bool:
-        """
-        Say whether no two slots of a candidate can be exchanged, each being a node.
-
-        Returns whether every node holds one slot and every slot is of a kind of its own.
-        """
+        """Whether every node holds one slot of a candidate, and every slot is of a kind of its own."""
         kinds, alone = self._kinds_of(problem, candidate.tp), problem.links.gpus_per_node == candidate.tp
         return kinds is not None and bool(alone.all()) and len(np.unique(kinds)) == len(kinds)
 
@@ -113,11 +100,7 @@ class SubsetCache:
         return self._kinds[tp]
 
     def solver(self, problem: PlanningProblem, candidate: Candidate, message: float) -> SubsetSolver:
-        """
-        Look up the dynamic program of a candidate's slots.
-
-        ``message``: bytes that price the hops. Returns shared by candidates with the same degrees and message.
-        """
+        """The solver of a candidate's slots with hops at a message of so many bytes."""
         key = (candidate.tp, candidate.pp, message)
         if key not in self._solvers:
             sites = slot_sites(problem.links, candidate.tp)[:, 0]
@@ -130,12 +113,7 @@ class SubsetCache:
     def rings(
         self, problem: PlanningProblem, candidate: Candidate, solver: SubsetSolver, *, others: bool = False
     ) -> Floats:
-        """
-        Price the rings of a solver's start sets.
-
-        ``problem``, ``candidate``, ``solver``: links, degrees, and the dynamic program; ``others``: whether rings of
-        the slots that start sets leave to stage 1 of two are meant. Returns seconds per gradient byte, (start sets,).
-        """
+        """Seconds per byte of the rings of start sets, or of what they leave to stage 1 of two (``others``)."""
         key = (candidate.tp, candidate.pp, others)
         if key not in self._rings:
             links = problem.links

@@ -49,15 +49,7 @@ MAX_NODES = 2048
 
 
 def has_cover(problem: PlanningProblem, candidate: Candidate) -> bool:
-    """
-    Say whether the bound applies: equal devices, different links, and trips that are priced apart from stages.
-
-    An order-priced candidate has no such price, and rings of several copies or of context ranks are not priced. Where
-    all nodes have equal links and hold one tensor group each, every placement costs the same, and bound ``partition``
-    is exact.
-
-    Returns whether it applies.
-    """
+    """Whether the bound applies: equal devices, different links, and trips that are priced apart from stages."""
     links = problem.links
     return (
         candidate.pp > 1
@@ -99,11 +91,7 @@ def cover_bound(
     *,
     margin: bool = True,
 ) -> tuple[float, Partition]:
-    """
-    Evaluate bound (1), or (3).
-
-    Returns seconds, infinite if no division fits; and the partition that attains them.
-    """
+    """Seconds by (1), or (3), infinite if no division fits; and the partition that attains them."""
     gather = least_gather(problem, candidate, best)
     stages = partition_problem(problem, candidate, margin=margin, gather=gather)
     found, _ = CoveredSeconds(problem, candidate, best).least(stages, covered)
@@ -111,11 +99,7 @@ def cover_bound(
 
 
 class CoveredSeconds:
-    """
-    Cuts and all else of one candidate, priced by what is proven of its pipelines and the ring of stage 0.
-
-    ``problem``, ``candidate``: what is bounded; ``best``: best links of the cluster.
-    """
+    """Cuts and all else of one candidate, priced by what is proven of its pipelines and the ring of stage 0."""
 
     def __init__(self, problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> None:
         message = float(problem.tables(candidate).message[1:-1].min())
@@ -133,12 +117,7 @@ class CoveredSeconds:
         return np.maximum(self._tail, bound.seconds(self._weight, self.gradients) + self.fixed)
 
     def least(self, stages: PartitionProblem, covered: tuple[Covered, ...]) -> tuple[Partition, int]:
-        """
-        Divide the layers as well as any case lets, (3).
-
-        ``covered``: what is proven in each case. Returns the partition, infinite if no division fits, and the number of
-        the weakest case.
-        """
+        """The least partition of any case, (3), infinite if no division fits, and the number of the weakest case."""
         if len(covered) == 1 and covered[0].case == WHOLE:
             # In a case of racks some are empty because of where stage 0 lies.
             covered = (replace(covered[0], any_ring=float(covered[0].bound.rings.min())),)
@@ -174,11 +153,7 @@ class CoveredSeconds:
         return replace(later, ring=ring, each=np.maximum(np.array(hops) + float(self.fixed[-1]) - later.others, 0.0))
 
     def ways_back(self, longest: float, place: int) -> float:
-        """
-        Bound the ways back of the first hops of the longest path from above, (4).
-
-        ``longest``: seconds of its weighted hops at least. Returns seconds.
-        """
+        """Most seconds of the ways back of the longest path's first hops, (4), which takes ``longest`` at least."""
         slowest = place * self.slowest_back
         if not self._single and place > 1:
             return slowest

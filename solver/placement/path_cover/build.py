@@ -71,12 +71,7 @@ class Branch:
         return min((leaf.path.seconds for leaf in self.leaves() if leaf.path is not None), default=np.inf)
 
     def tree(self, proofs: dict[PathProof, int]) -> Tree:
-        """
-        Write the branch as it stands in a certificate.
-
-        ``proofs``: numbers of proofs so far; those of the branch are added. Returns a split, the number of a proof, or
-        None for an empty branch.
-        """
+        """The branch as it stands in a certificate; its proofs are added to the numbered ``proofs``."""
         if self.path is not None:
             return proofs.setdefault(self.path.evidence, len(proofs))
         if not self.children:
@@ -113,12 +108,7 @@ class BranchPool:
             path.add_routes(routes)
 
     def leaf(self, box: Box, allowed: Flags, required: Flags, parent: LongestPathBound | None = None) -> Branch:
-        """
-        Make a branch with its path bound, or an empty one.
-
-        ``box``: touched nodes and inverse rates; ``allowed``, ``required``: P and Q, (N,); ``parent``: the path bound
-        of a branch that holds this one, whose proof it begins with. Returns the branch, P reduced.
-        """
+        """A branch of P ``allowed`` and Q ``required`` (N,), P reduced; its proof begins with the ``parent``'s."""
         left = reduced(self._graph, box, allowed, required)
         if left is None:
             return Branch(allowed, required)
@@ -136,11 +126,7 @@ class BranchPool:
         return Branch(left, required, self._paths[key])
 
     def restricted(self, box: Box, branch: Branch, allowed: Flags, required: Flags) -> Branch:
-        """
-        Restrict a branch to fewer nodes or a smaller box, divided and proven as the branch is.
-
-        ``branch``: a branch, divided or not; ``allowed``, ``required``: P and Q of the part, (N,). Returns the part.
-        """
+        """A branch restricted to P and Q (N,) or a smaller box, divided and proven as it is."""
         if not branch.children:
             return self.leaf(box, allowed, required, branch.path)
         left = reduced(self._graph, box, allowed, required)
@@ -151,12 +137,7 @@ class BranchPool:
         return Branch(left, required, None, branch.nodes, children)
 
     def split(self, box: Box, leaf: Branch) -> bool:
-        """
-        Divide a branch at a node that stage 0 may or may not touch.
-
-        ``box``: touched nodes and inverse rates; ``leaf``: a branch that is not divided; it gets two children. Returns
-        False if all touched nodes are settled, or ``MAX_SPLITS`` are used up.
-        """
+        """Divide a leaf at a node that stage 0 may or may not touch; False if settled, or after ``MAX_SPLITS``."""
         nodes, path = np.flatnonzero(leaf.allowed & ~leaf.required), leaf.path
         settled = len(nodes) <= (1 if box.max_touched == 1 else 0)
         if path is None or settled or self._graph.num_paths != self._graph.replicas or self._splits >= MAX_SPLITS:

@@ -80,12 +80,7 @@ Tree = Split | int | None
 
 
 def reduced(graph: SlotGraph, box: Box, allowed: Flags, required: Flags) -> Flags | None:
-    """
-    Reduce a branch, (4).
-
-    ``box``: touched nodes and inverse rates; ``allowed``, ``required``: P and Q, (N,). Returns the nodes of P that are
-    left, (N,); None for an empty branch.
-    """
+    """The nodes (N,) of P ``allowed`` that are left of a branch with Q ``required``, (4); None for an empty branch."""
     left = allowed
     if box.max_touched > 1:
         same = np.eye(len(allowed), dtype=bool)
@@ -98,12 +93,7 @@ def reduced(graph: SlotGraph, box: Box, allowed: Flags, required: Flags) -> Flag
 
 
 def divided(box: Box, allowed: Flags, required: Flags, nodes: tuple[int, ...]) -> tuple[tuple[Flags, Flags], ...]:
-    """
-    Divide a branch, (5).
-
-    ``box``: touched nodes and inverse rates; ``allowed``, ``required``: P and Q, (N,); ``nodes``: A; a single node
-    unless k' = 1. Returns P and Q of the branch that touches some of the nodes, and of the one that touches none.
-    """
+    """P and Q (N,) of the branch that touches some of the ``nodes`` A, and of the one that touches none, (5)."""
     chosen = np.zeros(len(allowed), dtype=bool)
     chosen[list(nodes)] = True
     some = (allowed & chosen, required) if box.max_touched == 1 else (allowed, required | chosen)
@@ -133,11 +123,7 @@ class StartSet:
 
 
 def start_sets(graph: SlotGraph, box: Box) -> Flags:
-    """
-    List the start sets of a box, (1).
-
-    ``box``: touched nodes and inverse rates. Returns flags of each set's nodes, (sets, N).
-    """
+    """Flags (sets, N) of the start sets of a box, (1)."""
     n = len(graph.hops)
     if box.max_touched == 1:
         fits = graph.capacity >= graph.replicas
@@ -176,21 +162,12 @@ class CommunicationBound:
     longest: Floats
 
     def seconds(self, weight: float, gradients: Floats) -> Floats:
-        """
-        Evaluate bound (3).
-
-        ``gradients``: G, bytes, of any shape. Returns seconds of communication at least, of the shape of ``gradients``.
-        """
+        """Seconds of communication at least, (3), for gradient bytes G of any shape."""
         return np.asarray((weight * self.longest + np.multiply.outer(gradients, self.rings)).min(axis=-1))
 
 
 def certified_bound(graph: SlotGraph, certificate: CaseCertificate) -> CommunicationBound | None:
-    """
-    Check a certificate, and derive the bound that it proves.
-
-    ``certificate``: cases and proofs, from anyone. Returns None where a case, start set or branch is missing or
-    unproven, or every case is empty.
-    """
+    """The bound that a certificate from anyone proves; None where something is missing, unproven, or all is empty."""
     n, cases, proofs = len(graph.hops), certificate.cases, certificate.proofs
     sets = [proof.nodes for proof in proofs] + [proof.required for proof in proofs]
     sets += [start_set.nodes for case in cases for start_set in case.start_sets]
@@ -274,23 +251,14 @@ def _is_set(nodes: tuple[int, ...], n: int) -> bool:
 
 
 def flags_of(nodes: tuple[int, ...], n: int) -> Flags:
-    """
-    Write a set of nodes as flags.
-
-    ``nodes``, ``n``: the set, and how many nodes there are. Returns flags, (n,).
-    """
+    """Flags (n,) of a set of nodes."""
     flags = np.zeros(n, dtype=bool)
     flags[list(nodes)] = True
     return flags
 
 
 def proof_seconds(graph: SlotGraph, starts: Flags, required: Flags, proof: PathProof) -> float:
-    """
-    Check one proof.
-
-    ``starts``, ``required``: P and Q of the proof, (N,). Returns seconds of the longest path that it proves, minus
-    infinity where it proves nothing.
-    """
+    """Seconds of the longest path that a proof for P and Q (N,) proves, minus infinity where it proves nothing."""
     if proof.by is None:
         return max((graph.pp - 1) * graph.shortest_hop(), _hamiltonian_path_bound(graph), crossing_bound(graph))
     if isinstance(proof.by, NodeMultipliers):
@@ -299,12 +267,7 @@ def proof_seconds(graph: SlotGraph, starts: Flags, required: Flags, proof: PathP
 
 
 def _hamiltonian_path_bound(graph: SlotGraph) -> float:
-    """
-    Bound a single path from below, (6).
-
-    Returns seconds that the path takes at least; minus infinity for several paths, one node, or more than
-    ``MAX_NODES``.
-    """
+    """Seconds of a single path at least, (6); minus infinity for several, one node, or over ``MAX_NODES``."""
     n = len(graph.hops)
     if graph.num_paths != 1 or not 1 < n <= MAX_NODES:
         return -np.inf

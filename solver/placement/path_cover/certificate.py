@@ -94,41 +94,24 @@ class CutArrays:
     least: Ints
 
     def coefficients(self, routes: Ints) -> Ints:
-        """
-        Left-hand sides of the cuts for single routes.
-
-        ``routes``: nodes of routes, (routes, pp). Returns coefficients of the routes' columns, (routes, cuts).
-        """
+        """Left-hand sides (routes, cuts) of the cuts for single routes (routes, pp)."""
         inside = self.inside[:, routes]
         entries = (inside[:, :, 1:] & ~inside[:, :, :-1]).sum(axis=2)
         coefficients = self.visit[:, None] * entries + (self.visit + self.start)[:, None] * inside[:, :, 0]
         return np.asarray(coefficients.T, dtype=np.int64)
 
     def hop_duals(self, duals: Ints) -> Ints:
-        """
-        Prices of hops that enter sets.
-
-        ``duals``: dual price of each cut, (cuts,). Returns sum of the prices that a hop from v to w collects, (N, N).
-        """
+        """Sum of the cuts' prices (cuts,) that a hop from v to w collects, (N, N)."""
         inside = self.inside.astype(np.int64)
         return (1 - inside).T @ ((duals * self.visit)[:, None] * inside)
 
     def start_duals(self, duals: Ints) -> Ints:
-        """
-        Prices of starts.
-
-        ``duals``: dual price of each cut, (cuts,). Returns sum of the prices that a path collects by beginning in a
-        node, (N,).
-        """
+        """Sum of the cuts' prices (cuts,) that a path collects by beginning in a node, (N,)."""
         return np.asarray((duals * (self.visit + self.start)) @ self.inside.astype(np.int64))
 
 
 def cut_arrays(graph: SlotGraph, cuts: tuple[Cut, ...]) -> CutArrays:
-    """
-    Write cuts as arrays.
-
-    ``cuts``: any cuts on sets of its nodes. Returns coefficients and right-hand sides, in the order of ``cuts``.
-    """
+    """Coefficients and right-hand sides of cuts on sets of a graph's nodes, in their order."""
     inside = np.zeros((len(cuts), len(graph.hops)), dtype=bool)
     for flags, cut in zip(inside, cuts, strict=True):
         flags[list(cut.nodes)] = True
@@ -178,23 +161,14 @@ class DualPrices:
     by_cut: Ints
 
     def least_total(self, graph: SlotGraph, starts: Flags, required: Flags, touched: tuple[int, int]) -> float:
-        r"""
-        Bound the worth of all patterns and cuts from below, :math:`\Gamma` of (3).
-
-        ``starts``, ``required``: P and Q, (N,). Returns the least total, infinite where no nodes can be touched so.
-        """
+        r"""The least worth of all patterns and cuts, :math:`\Gamma` of (3), infinite where none is possible."""
         least, _ = cheapest_patterns(self.first.astype(np.float64), self.later.astype(np.float64), graph.capacity)
         return least_pattern_total(least, starts, required, *touched) + float(self.by_cut @ self.cuts.least)
 
     def best_routes(
         self, graph: SlotGraph, consumption: Ints32, starts: Flags, limit: int
     ) -> tuple[Ints, Ints32] | None:
-        """
-        Solve the pricing problem for these prices.
-
-        ``consumption``: resource units of hops, (N, N); ``starts``: P, (N,). Returns largest dual value of a route by
-        its last node, (N,), and those routes, (N, pp); None for prices that are too large for the pricing problem.
-        """
+        """Largest dual value (N,) of a route by its last node, and those routes (N, pp); None for too large prices."""
         if self.largest * graph.pp >= MAX_SUM:
             return None
         first, hops = self._with_cuts
@@ -217,13 +191,7 @@ class DualPrices:
 def certified_seconds(
     graph: SlotGraph, starts: Flags, required: Flags, touched: tuple[int, int], proof: DualCertificate
 ) -> float:
-    """
-    Check a certificate, and say what it proves.
-
-    ``starts``: P, (N,); ``required``: Q, (N,); ``touched``: k and k', the fewest and most nodes that stage 0 touches;
-    ``proof``: prices, resource unit and limit. Returns seconds that the longest path takes at least, (1); minus
-    infinity where (3) does not hold.
-    """
+    """Seconds (1) of the longest path that a certificate proves for P and Q (N,); minus infinity where (3) fails."""
     if not 0 < proof.limit <= MAX_RESOURCE or not 0.0 < proof.quantum < np.inf:
         return -np.inf
     duals = _dual_prices(graph, proof)
@@ -264,12 +232,7 @@ def _table(graph: SlotGraph, duals: tuple[tuple[int, ...], ...]) -> Ints | None:
 
 
 def resource_consumption(graph: SlotGraph, quantum: float, limit: int) -> tuple[float, Ints32]:
-    """
-    Turn hops into resource units, (1).
-
-    ``graph``: the slots; a hop inside a node of one slot is impossible; ``quantum``: seconds of a unit; ``limit``: R,
-    at which units are cut off. Returns seconds of the shortest hop; units of every hop, (N, N), at most R.
-    """
+    """Seconds of the shortest hop, and units (N, N) of every hop, (1), at most the limit R."""
     shortest = graph.shortest_hop()
     allowed = ~np.diag(graph.capacity <= 1)
     # Rounding in the quotient must not lift a hop to the next unit.

@@ -43,13 +43,7 @@ A larger set has a weaker bound, more sets cost more proofs; merging is valid fo
 
 
 def clique_sets(inverse: Floats, below: float, size: int) -> Flags:
-    """
-    Find sets of nodes that hold every clique of ``size`` nodes with all links below a rate, (1) to (4).
-
-    ``inverse``: symmetric seconds per byte between nodes, (N, N); the diagonal is ignored; ``below``: links count from
-    here down, this value not included; ``size``: nodes of a clique; a single node is one. Returns flags of each set's
-    nodes, (sets, N); no set where there is no clique.
-    """
+    """Sets (sets, N) that hold every clique of ``size`` nodes with links strictly below a rate (s/byte), (1) to (4)."""
     linked = (inverse < below) & ~np.eye(len(inverse), dtype=bool)
     whole = core(linked, np.ones(len(linked), dtype=bool), size)
     if has_no_clique(linked, whole, size, MAX_PAIRS // len(linked) ** 2):
@@ -58,12 +52,7 @@ def clique_sets(inverse: Floats, below: float, size: int) -> Flags:
 
 
 def bottleneck_clique_bound(inverse: Floats, size: int) -> float:
-    """
-    Bound the slowest link of any ``size`` nodes from below, by bisection over the rates.
-
-    ``inverse``: symmetric seconds per byte between nodes, (N, N); the diagonal is ignored. Returns seconds per byte,
-    zero for a single node.
-    """
+    """Seconds per byte of the slowest link of any ``size`` nodes at least, by bisection; zero for one node."""
     if size < 2:
         return 0.0
     steps = np.unique(inverse[~np.eye(len(inverse), dtype=bool)])
@@ -76,11 +65,7 @@ def bottleneck_clique_bound(inverse: Floats, size: int) -> float:
 
 
 def core(linked: Flags, among: Flags, size: int) -> Flags:
-    """
-    Reduce a set of nodes to its core, (2).
-
-    ``linked``: whether two nodes are linked, (N, N); ``among``: the set, (N,). Returns flags of the core, (N,).
-    """
+    """Flags (N,) of the core of a set of nodes, (2), of those ``linked`` (N, N)."""
     left = among.copy()
     shrink(linked, left, size)
     return left
@@ -109,11 +94,7 @@ def _cores(linked: Flags, whole: Flags, size: int) -> Flags:
 
 @jit
 def shrink(linked: Flags, alive: Flags, size: int) -> None:
-    """
-    Drop nodes with fewer than ``size`` - 1 neighbours until none is left.
-
-    ``linked``: whether two nodes are linked, (N, N); ``alive``: the nodes, (N,), of which some are dropped.
-    """
+    """Drop nodes ``alive`` (N,) with fewer than ``size`` - 1 neighbours until none is left."""
     changed = True
     while changed:
         changed = False
@@ -125,12 +106,7 @@ def shrink(linked: Flags, alive: Flags, size: int) -> None:
 
 @jit
 def num_greedy_colours(linked: Flags, among: Flags) -> int:
-    """
-    Colour nodes greedily, (3).
-
-    ``linked``: whether two nodes are linked, (N, N); ``among``: the nodes, (N,). Returns colours used: no clique has
-    more nodes.
-    """
+    """Colours of a greedy colouring of some nodes, (3): no clique has more nodes."""
     order, colour = np.zeros(len(among), np.int64), np.zeros(len(among), np.int64)
     count = _coloured(linked, among, order, colour)
     return colour[count - 1] if count else 0
@@ -138,12 +114,7 @@ def num_greedy_colours(linked: Flags, among: Flags) -> int:
 
 @jit
 def has_no_clique(linked: Flags, among: Flags, size: int, most: int) -> bool:
-    """
-    Search for a clique by branch and bound, (4).
-
-    ``linked``: whether two nodes are linked, (N, N); ``among``: the nodes, (N,); ``most``: branches at most. Returns
-    True if there is no clique; False if there is one or ``most`` branches did not decide.
-    """
+    """Whether no clique is found, (4); False as well if ``most`` branches did not decide."""
     n = len(among)
     left = np.zeros((size + 1, n), np.bool_)
     order, colour = np.zeros((size + 1, n), np.int64), np.zeros((size + 1, n), np.int64)
@@ -186,13 +157,7 @@ def _coloured(linked: Flags, among: Flags, order: Ints, colour: Ints) -> int:
 
 
 def merged(sets: Flags) -> list[Flags]:
-    """
-    Merge sets of nodes into fewer that hold them.
-
-    The two with the smallest union are merged, again and again, while the union is hardly larger.
-
-    ``sets``: flags of each set's nodes, (sets, N). Returns flags, (N,) each.
-    """
+    """Fewer sets that hold all: the two with the smallest union are merged while it is hardly larger."""
     kept = _without_subsets(sets)
     while len(kept) > 1:
         table = np.array(kept, dtype=np.int64)

@@ -53,12 +53,7 @@ class NodeMultipliers:
 
 
 def forest_bound(graph: SlotGraph, proof: NodeMultipliers) -> float:
-    """
-    Derive bound (2) from multipliers.
-
-    ``graph``: nodes of one slot each; ``proof``: a multiplier for every node. Returns seconds that the longest path
-    takes at least; minus infinity for nodes of several slots, another number of multipliers, or huge ones.
-    """
+    """Seconds of the longest path at least, (2); minus infinity for several slots a node, or wrong multipliers."""
     values = proof.values
     if (graph.capacity > 1).any() or len(values) != len(graph.hops) or max(map(abs, values)) > QUANTA << 8:
         return -np.inf
@@ -67,12 +62,7 @@ def forest_bound(graph: SlotGraph, proof: NodeMultipliers) -> float:
 
 
 def subgradient_ascent(graph: SlotGraph, *, longest: float, rounds: int) -> tuple[float, NodeMultipliers]:
-    """
-    Find multipliers with a good bound (2).
-
-    ``graph``: nodes of one slot each; ``longest``: seconds of the longest path of some placement, towards which the
-    steps of Polyak's rule lead. Returns the bound in seconds, and the multipliers that prove it.
-    """
+    """A good bound (2) in seconds and its multipliers, by Polyak's steps towards the ``longest`` known path."""
     quantum, whole = _quantised(graph.hops)
     best, values = _subgradient_ascent(
         whole, graph.num_paths, int(min(longest / quantum, 1e15) * graph.num_paths), rounds

@@ -102,12 +102,7 @@ class RestrictedMaster:
         return np.concatenate([segments, np.zeros(len(self.cuts))])
 
     def rounded(self, duals: Floats, unit: float) -> DualPrices:
-        """
-        Round prices to whole numbers.
-
-        ``unit``: whole numbers in a price of one; fewer where a route would be worth too much for the pricing problem.
-        Returns the prices as a certificate has them.
-        """
+        """Prices as whole numbers, ``unit`` of them in a price of one, fewer where routes would be worth too much."""
         rounded = np.rint(duals * unit)
         first, later = self._by_segment(rounded).astype(np.int64)
         by_cut = rounded[first.size + later.size :].astype(np.int64)
@@ -125,12 +120,7 @@ class RestrictedMaster:
         return duals[: 2 * shape[1] * shape[2]].reshape(shape)
 
     def dual_values(self, duals: Floats, routes: Ints) -> Floats:
-        """
-        Sum the prices that routes collect; a route with more than Z has negative reduced cost.
-
-        ``duals``, ``routes``: flat prices, and nodes of routes, (routes, pp). Returns dual value of each route,
-        (routes,).
-        """
+        """Prices (routes,) that routes (routes, pp) collect; more than Z is negative reduced cost."""
         route, column = self._segments(routes)
         segments = np.zeros(int(self._column.max()) + 1)
         segments[self._column] = self._by_segment(duals)[:, :, 1:]
@@ -184,12 +174,7 @@ class RestrictedMaster:
         return len(new)
 
     def solve(self, routes: Ints) -> tuple[float, Floats] | None:
-        """
-        Solve the program over some routes and all patterns and cuts so far.
-
-        ``routes``: nodes of routes, (routes, pp). Returns the least Z and flat prices that attain it, uniform prices
-        without any route; None where the solver fails.
-        """
+        """The least Z over some routes and all patterns and cuts, and flat prices; None where the solver fails."""
         if not len(routes):
             return 0.0, self.uniform()
         graph = self._graph

@@ -55,11 +55,7 @@ class CutPool:
         self._clusters = clusters(graph.hops)
 
     def candidates(self, starts: Flags) -> tuple[Cut, ...]:
-        """
-        List the cuts that fractional solutions may violate.
-
-        ``starts``: start nodes of a branch, (N,). Returns cuts on the clusters, and on the clusters without ``starts``.
-        """
+        """Cuts that fractional solutions may violate: on the clusters, and on the clusters without ``starts`` (N,)."""
         sets = {tuple(nodes.tolist()) for cluster in self._clusters for nodes in (cluster, cluster[~starts[cluster]])}
         return tuple(cut for nodes in sorted(sets) for cut in _stronger_cuts(self._graph, nodes))
 
@@ -158,11 +154,7 @@ class LongestPathBound:
         return self._master.begun
 
     def add_routes(self, routes: Ints) -> None:
-        """
-        Add initial columns, such as the pipelines of a good placement.
-
-        ``routes``: nodes of routes, (routes, pp); those that begin outside P or do not cross as they must are left out.
-        """
+        """Add initial columns (routes, pp), but for those that begin outside P or do not cross as they must."""
         kept = self._starts[routes[:, 0]] & crosses(self._graph, routes)
         self._routes = np.vstack([self._routes, routes[kept]])
 
@@ -191,12 +183,7 @@ class LongestPathBound:
         return True
 
     def test(self, threshold: float, *, rounds: int) -> bool | None:
-        """
-        Try to prove that the longest path takes at least some seconds, (1) to (3).
-
-        ``threshold``: the seconds; ``rounds``: rounds of column generation at most. Returns True with the certificate
-        kept, False if the program is feasible, None if ``rounds`` did not decide.
-        """
+        """Prove that the longest path takes a threshold, (1) to (3); False if it is feasible, None if undecided."""
         trial = self._begin(threshold)
         if trial is None:
             return None

@@ -98,13 +98,7 @@ class _Labels(NamedTuple):
 
 @jit
 def price_routes(data: PricingData, starts: Flags, pp: int, limit: int) -> tuple[Ints, Ints32]:
-    """
-    Find the route of largest dual value that ends in each node.
-
-    ``data``: consumption, prices and slots; ``starts``: P, (N,); ``pp``: slots of a route; ``limit``: R: routes consume
-    fewer units. Returns largest dual value by last node, (N,), ``UNREACHED`` where no route ends; and those routes, (N,
-    pp) nodes, -1 where there is none.
-    """
+    """Largest dual value (N,) of a route by its last node, ``UNREACHED`` without one, and those routes (N, pp)."""
     # Arrays are bound once: each look-up through the tuple would count a reference.
     consumption, hop_duals, capacity = data.consumption, data.hop_duals, data.capacity
     first_duals, later_duals, places = data.first_duals, data.later_duals, data.places
@@ -212,13 +206,7 @@ def _predecessor(data: PricingData, labels: _Labels, k: int, v: int, x: int, lab
 
 @jit
 def cheapest_patterns(first: Floats, later: Floats, capacity: Ints) -> tuple[Floats, Ints]:
-    """
-    Find the cheapest patterns of every node, (4).
-
-    ``first``, ``later``: dual prices by node and length, (N, c + 1); whole numbers below 2^53 where sums must be exact;
-    ``capacity``: slots by node, (N,). Returns least prices (N, 2) of an untouched and a touched node; and the patterns
-    that attain them, (N, 2, 2, c + 1): how many first and later segments of each length.
-    """
+    """Least prices (N, 2) of untouched and touched nodes, (4), and the patterns' segments (N, 2, 2, c + 1)."""
     n, most = later.shape
     least = np.full((n, 2), np.inf)
     counts = np.zeros((n, 2, 2, most), np.int64)
@@ -248,13 +236,7 @@ def cheapest_patterns(first: Floats, later: Floats, capacity: Ints) -> tuple[Flo
 
 
 def least_pattern_total(least: Floats, starts: Flags, required: Flags, fewest: int, most: int) -> float:
-    """
-    Bound the worth of all nodes' patterns from below, (5).
-
-    ``least``: least prices of every node, untouched and touched, (N, 2); ``starts``, ``required``: P and Q, (N,);
-    ``fewest``, ``most``: k and k', the touched nodes. Returns the least total, in the unit of the prices; infinite
-    where no set of touched nodes is possible.
-    """
+    """The least worth of all nodes' patterns, (5), of their ``least`` prices (N, 2); infinite if impossible."""
     difference, fixed = least[:, 1] - least[:, 0], int(required.sum())
     further = np.r_[0.0, np.sort(difference[starts & ~required])].cumsum()[
         max(fewest - fixed, 0) : max(most - fixed + 1, 0)

@@ -68,11 +68,7 @@ class CoverCache:
     def cover(
         self, problem: PlanningProblem, candidate: Candidate, graph: SlotGraph, best: BestLinks, partition: Partition
     ) -> "CoverProof":
-        """
-        Begin the refinement of a candidate, with the case distinctions of others where they are the same.
-
-        ``partition``: a division of its layers. Returns the refinement.
-        """
+        """Begin the refinement of a candidate, with the case distinctions of others where they are the same."""
         key = (candidate.tp, candidate.pp, float(problem.tables(candidate).message[1:-1].min()))
         if key not in self._racks:
             self._racks[key] = racks_of(graph) if problem.latency.waits_for_every_stage else None
@@ -156,12 +152,7 @@ class CoverProof:
         return np.asarray(self._stages.forward[np.array(self.partition.patterns), first, end])
 
     def refine(self, value: float, pipelines: Ints, *, rounds: int) -> bool:
-        """
-        Refine the weakest case once, (1).
-
-        ``value``: seconds of the incumbent; ``pipelines``: nodes of a good placement's pipelines, (paths, pp);
-        ``rounds``: rounds of column generation for one threshold. Returns whether anything is left to refine.
-        """
+        """Refine the weakest case once, (1), below an incumbent's seconds; returns whether anything is left."""
         searches = [self._shared.search(case, pipelines) for case in self._cases]
         weakest = self._evaluate(searches)
         case, search = self._cases[weakest], searches[weakest]
@@ -283,13 +274,7 @@ class CoverSearch:
         return all(run.finished for run in self._runs)
 
     def anneal(self, seed: int, workers: int, *, moves: int | None = None, stopping: Stopping = never) -> list[Ints]:
-        """
-        Make some moves of every run.
-
-        ``seed``, ``workers``: seed of all runs, and threads; ``moves``: moves of a run at length, if not by the number
-        of slots; ``stopping``: ends the moves early once it is true. Returns positions (pp dp, 1) of the best pipelines
-        when all runs of a phase are done, otherwise nothing.
-        """
+        """Make some moves of every run; the positions (pp dp, 1) of the best pipelines once a phase is done."""
         if self._paused:
             self._begin(seed, moves)
         turn = True
@@ -334,11 +319,7 @@ class CoverSearch:
         return leading_reductions(self._problem, self._candidate, self._graph, self._stages, division)
 
     def refine(self, value: float) -> bool:
-        """
-        Refine the case distinction once.
-
-        ``value``: seconds of the incumbent. Returns whether anything is left to refine.
-        """
+        """Refine the case distinction once below an incumbent's seconds; returns whether anything is left."""
         if self._proving is None:
             self._proving = self._cache.cover(self._problem, self._candidate, self._graph, self._best, self.partition)
         passes = MAX_UPDATES / (len(self._graph.hops) ** 2 * self._candidate.pp * self._proving.resource_limit)

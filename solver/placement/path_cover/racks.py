@@ -66,12 +66,7 @@ FASTER = 1.6
 
 
 def fewest_crossings(sizes: Ints, members: int, confined: int, pp: int) -> int:
-    """
-    Count the hops from rack to rack that some path makes at least, (9).
-
-    ``sizes``: slots of every rack; ``members``: M, slots of a stage; ``confined``: p, leading stages that lie in one
-    rack each. Returns ``int``: at most pp - 1.
-    """
+    """Hops from rack to rack that some path makes at least, (9), with M ``members`` and p ``confined`` stages."""
     later, hosts, again = max(pp - confined, 1), 0, 0
     if confined:
         hosts = int(np.searchsorted(np.sort(sizes // members)[::-1].cumsum(), confined)) + 1
@@ -149,22 +144,14 @@ class Racks:
         return int((np.bincount(self.rack) // self.graph.replicas).sum())
 
     def cases(self, count: int) -> tuple[RackCase, ...]:
-        """
-        List the cases (1).
-
-        ``count``: J, stages that are told apart. Returns all cases, ``WHOLE`` alone for J = 0.
-        """
+        """The cases (1) of J stages that are told apart, ``WHOLE`` alone for J = 0."""
         last = min(count, self.most_confined + 1, self.graph.pp)
         spanning = [RackCase(confined=p, spanning=True) for p in range(last)]
         rest = [] if last > self.most_confined else [RackCase(confined=last, spanning=False)]
         return (*spanning, *rest)
 
     def restricted(self, case: RackCase) -> SlotGraph:
-        """
-        Build the slot graph of a case, (3).
-
-        ``case``: one of ``cases``. Returns the same nodes.
-        """
+        """The slot graph of a case, (3), of the same nodes."""
         graph, inverse = self.graph, self.graph.inverse
         if case.confined == 0:
             least = self.slowest if case.spanning else 0.0
@@ -174,21 +161,13 @@ class Racks:
 
 
 def has_racks(graph: SlotGraph) -> bool:
-    """
-    Say whether cases can be told apart: nodes of one slot, rings of two nodes or more, and not too many nodes.
-
-    Returns whether (1) to (3) apply.
-    """
+    """Whether cases can be told apart, (1) to (3): nodes of one slot, rings of two or more, not too many nodes."""
     single = bool((graph.capacity == 1).all()) and graph.num_paths == graph.replicas
     return single and graph.replicas > 1 and len(graph.hops) <= MAX_NODES
 
 
 def racks_of(graph: SlotGraph) -> Racks | None:
-    """
-    Find the racks of a graph (``taut.solver.placement.path_cover.racks``).
-
-    Returns None where there are none, or no stage fits any rack.
-    """
+    """Racks of a graph; None where there are none, or no stage fits any."""
     if not has_racks(graph):
         return None
     rack = fast_clusters(graph.inverse, np.ones(len(graph.inverse), np.int64))
@@ -196,12 +175,7 @@ def racks_of(graph: SlotGraph) -> Racks | None:
 
 
 def known_racks(graph: SlotGraph, rack: Ints) -> Racks | None:
-    """
-    Take a division of the nodes, from anyone.
-
-    ``graph``: the slots, for which ``has_racks`` holds; ``rack``: rack of every node, (N,). Returns None where no stage
-    fits any rack, or none can span two.
-    """
+    """Racks by a division (N,) of the nodes from anyone; None where no stage fits any rack, or none can span two."""
     rack = np.unique(rack, return_inverse=True)[1].astype(np.int64)
     slowest = spanning_rate(graph.inverse, rack, graph.replicas)
     if np.bincount(rack).max() < graph.replicas or not np.isfinite(slowest):
@@ -210,22 +184,13 @@ def known_racks(graph: SlotGraph, rack: Ints) -> Racks | None:
 
 
 def is_whole(racks: Racks, cases: tuple[RackCase, ...]) -> bool:
-    """
-    Check that cases hold every placement, (1).
-
-    ``cases``: in any order, from anyone. Returns whether they are those of (1) for some J.
-    """
+    """Whether cases, from anyone, hold every placement: those of (1) for some J."""
     count = max((case.confined + case.spanning for case in cases), default=-1)
     return count >= 0 and set(cases) == set(racks.cases(count))
 
 
 def spanning_rate(inverse: Floats, rack: Ints, size: int) -> float:
-    """
-    Bound the slowest link of a stage that spans racks, (2), by bisection over the rates.
-
-    ``inverse``: symmetric seconds per byte between nodes, (N, N); ``rack``: rack of every node, (N,); ``size``: nodes
-    of a stage, two or more. Returns seconds per byte, infinite where no stage spans racks.
-    """
+    """Seconds per byte of the slowest link of ``size`` nodes that span racks at least, (2), by bisection."""
     apart = np.not_equal.outer(rack, rack)
     # The slowest link of such a stage may lie inside a rack.
     steps = np.unique(inverse[~np.eye(len(rack), dtype=bool)])
@@ -257,12 +222,7 @@ MAX_EXACT = 10
 
 
 def crossed(graph: SlotGraph) -> tuple[Ints, int]:
-    """
-    Say which hops lead out of racks, (4).
-
-    ``graph``: the slots, of a case or not. Returns places of the nodes, (N,), and how many hops at the beginning of
-    every path lead from one place to another.
-    """
+    """Places (N,) of the nodes, and how many hops at the beginning of every path lead from one to another, (4)."""
     alone = np.arange(len(graph.hops))
     if graph.rack is None:
         return alone, 0
@@ -271,11 +231,7 @@ def crossed(graph: SlotGraph) -> tuple[Ints, int]:
 
 
 def crosses(graph: SlotGraph, paths: Ints) -> Flags:
-    """
-    Say which paths lead out of racks where they have to, (4).
-
-    ``paths``: nodes, (paths, pp). Returns flags, (paths,).
-    """
+    """Flags (paths,) of the paths (paths, pp) that lead out of racks where they have to, (4)."""
     places, count = crossed(graph)
     visited = places[paths[:, : count + 1]]
     return np.asarray((visited[:, 1:] != visited[:, :-1]).all(axis=1))
@@ -283,11 +239,7 @@ def crosses(graph: SlotGraph, paths: Ints) -> Flags:
 
 @lru_cache(maxsize=16)
 def crossing_bound(graph: SlotGraph) -> float:
-    """
-    Bound the longest path of a case, (5); kept for the latest graphs, since a witness may ask for it in every proof.
-
-    ``graph``: the slots, of a case or not. Returns seconds, minus infinity without racks.
-    """
+    """Seconds of the longest path of a case, (5), kept for the latest graphs; minus infinity without racks."""
     if graph.rack is None:
         return -np.inf
     most = fewest_crossings(np.bincount(graph.rack), graph.replicas, graph.confined, graph.pp)

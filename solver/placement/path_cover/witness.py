@@ -155,11 +155,7 @@ class Certificates:
 
 
 def witness_of(certificates: Certificates) -> dict[str, Any]:
-    """
-    Write case distinctions as plain JSON values.
-
-    Returns the keys above, with the digest.
-    """
+    """The case distinctions as plain JSON values under the keys above, with the digest."""
     cases = [_values(certificate) for _, certificate in certificates.by_case]
     if certificates.rack is None:
         return {**cases[0], "sha256": digest(cases[0])}
@@ -210,12 +206,7 @@ def _proof_values(proof: PathProof) -> dict[str, Any]:
 
 
 def witnessed(problem: PlanningProblem, candidate: Candidate, witness: dict[str, Any]) -> tuple[Covered, ...] | None:
-    """
-    Read and check the witness of a candidate.
-
-    ``problem``, ``candidate``: what the witness is about; ``witness``: values of a certificate file, from anyone.
-    Returns what it proves in each of its cases; None where it is malformed, altered or proves nothing.
-    """
+    """What a witness from anyone proves in each of its cases; None where it is malformed, altered or proves nothing."""
     try:
         parsed = _FORMATS.validate_json(json.dumps(witness))
     except (ValidationError, TypeError, ValueError):
