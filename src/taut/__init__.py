@@ -28,15 +28,17 @@ what goes wrong           ``TautError``, ``DataError``, ``FieldError``, ``Missin
 ========================  ==========================================================================================
 """
 
+import re
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from taut.assignment import place as place
     from taut.comparison.compare import compare as compare
-    from taut.comparison.plans import compare_plans as compare_plans
     from taut.comparison.result import Comparison as Comparison
+    from taut.comparison.result import compare_plans as compare_plans
     from taut.data.calibration import Calibration as Calibration
     from taut.data.cluster import ClusterSpec as ClusterSpec
     from taut.data.cluster import NetworkSpec as NetworkSpec
@@ -93,17 +95,17 @@ if TYPE_CHECKING:
     from taut.prediction.fitting import fit_latency as fit_latency
     from taut.prediction.fitting import fit_memory_samples as fit_memory_samples
     from taut.prediction.records import predict as predict
-    from taut.provisioning.node_count import Provision as Provision
-    from taut.provisioning.provision import provision as provision
+    from taut.provisioning import Provision as Provision
+    from taut.provisioning import provision as provision
     from taut.reports.page.page import plan_page as plan_page
     from taut.schedules.portfolio import ScheduleSearch as ScheduleSearch
     from taut.schedules.portfolio import best_schedule as best_schedule
     from taut.schedules.portfolio import published_schedule as published_schedule
-    from taut.sensitivity.box import break_even as break_even
-    from taut.sensitivity.box import regret as regret
+    from taut.sensitivity import break_even as break_even
+    from taut.sensitivity import regret as regret
+    from taut.sharing.jobs import JobsSchedule as JobsSchedule
     from taut.sharing.jobs import jobs as jobs
-    from taut.sharing.result import JobsSchedule as JobsSchedule
-    from taut.simulation.meshes import MeshSimulation as MeshSimulation
+    from taut.simulation.result import MeshSimulation as MeshSimulation
     from taut.simulation.result import Simulation as Simulation
     from taut.simulation.simulate import simulate as simulate
     from taut.simulation.simulate import simulate_strategy as simulate_strategy
@@ -116,82 +118,8 @@ if TYPE_CHECKING:
     from taut.sweeping.sweep import sweep as sweep
     from taut.verification import verify as verify
 
-_HOMES = {
-    "taut.assignment": ("place",),
-    "taut.comparison.compare": ("compare",),
-    "taut.comparison.plans": ("compare_plans",),
-    "taut.comparison.result": ("Comparison",),
-    "taut.data.calibration": ("Calibration",),
-    "taut.data.cluster": ("ClusterSpec", "NetworkSpec", "NodeSpec"),
-    "taut.data.costs": ("CostTable",),
-    "taut.data.device": ("DeviceSpec",),
-    "taut.data.layers.layer": ("LayerSpec",),
-    "taut.data.load": (
-        "load_calibration",
-        "load_cluster",
-        "load_costs",
-        "load_memory_model",
-        "load_model",
-        "load_stack",
-    ),
-    "taut.data.memory": ("MemoryModel",),
-    "taut.data.model": ("ModelSpec",),
-    "taut.data.stack": ("Stack",),
-    "taut.errors": (
-        "CertificateError",
-        "DataError",
-        "ExtrapolationWarning",
-        "FieldError",
-        "FormulationError",
-        "InfeasibleError",
-        "MissingProfileError",
-        "NothingFoundError",
-        "SolverError",
-        "TautError",
-    ),
-    "taut.prediction.fitting": ("fit_latency", "fit_memory_samples"),
-    "taut.exports.export": ("export",),
-    "taut.formulations.assignment.assignment": ("QuadraticAssignment",),
-    "taut.formulations.strategy": ("Strategy",),
-    "taut.formulations.problem": ("PlanningProblem",),
-    "taut.formulations.schedules.schedule": ("Schedule",),
-    "taut.formulations.schedules.stages": ("Stages",),
-    "taut.formulations.space": ("Candidate", "StrategySpace"),
-    "taut.frontier.epsilon_constraint": ("pareto",),
-    "taut.frontier.frontier": ("Frontier", "FrontierPoint"),
-    "taut.frontier.resources": ("ResourceFront", "resource_front"),
-    "taut.planning.solve": ("plan",),
-    "taut.plots.frontier": ("plot_frontier",),
-    "taut.plots.resources": ("plot_resources",),
-    "taut.plots.placement": ("plot_placement",),
-    "taut.plots.plan": ("plot_memory", "plot_time"),
-    "taut.plots.schedule": ("plot_schedule",),
-    "taut.plots.schedule_page": ("schedule_page",),
-    "taut.plots.timeline": ("plot_timeline",),
-    "taut.prediction.records": ("predict",),
-    "taut.reports.page.page": ("plan_page",),
-    "taut.planning.request": ("PlanRequest",),
-    "taut.planning.resolve": ("planning_problem",),
-    "taut.schedules.portfolio": ("ScheduleSearch", "best_schedule", "published_schedule"),
-    "taut.simulation.meshes": ("MeshSimulation",),
-    "taut.simulation.result": ("Simulation",),
-    "taut.simulation.simulate": ("simulate", "simulate_strategy"),
-    "taut.sensitivity.box": ("break_even", "regret"),
-    "taut.sharing.jobs": ("jobs",),
-    "taut.sharing.result": ("JobsSchedule",),
-    "taut.plots.jobs": ("plot_jobs",),
-    "taut.strategy_placement": ("StrategyPlacement", "place_strategy"),
-    "taut.provisioning.provision": ("provision",),
-    "taut.provisioning.node_count": ("Provision",),
-    "taut.sweeping.sweep": ("sweep",),
-    "taut.solver.certificate.verify": ("Verification",),
-    "taut.solver.qap.quadratic": ("AssignmentResult",),
-    "taut.solver.result": ("Limits", "Status"),
-    "taut.planning.plan": ("Plan", "load_plan"),
-    "taut.verification": ("verify",),
-}
-"""Names by the module that holds them."""
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
+# Checkers read the imports above and Python skips them: names and homes stand there alone.
+_HOME = {name: home for home, name in re.findall(r"^    from (\S+) import (\w+) as", Path(__file__).read_text(), re.M)}
 
 __version__ = version("taut")
 __all__ = sorted(_HOME)

@@ -7,7 +7,7 @@ from typing import Any
 from taut.data.read import read_json
 from taut.data.schedule import FORMAT as SCHEDULE
 from taut.planning.plan import Plan
-from taut.schedules.verify import ScheduleVerification, verify_schedule
+from taut.schedules.found import ScheduleVerification, verify_schedule
 from taut.solver.certificate.verify import Verification, verify_plan
 
 

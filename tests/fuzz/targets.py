@@ -20,8 +20,8 @@ from taut.data.readers.qaplib import read_qaplib, read_qaplib_solution
 from taut.data.readers.sailor import read_sailor
 from taut.data.samples import read_samples
 from taut.papers.amp_files import read_amp_profile
+from taut.schedules.found import verify_schedule
 from taut.schedules.reading import given_json, read_torch_csv
-from taut.schedules.verify import verify_schedule
 from tests.data.readers.galvatron.test_costs import MODEL, TIMES
 from tests.data.readers.test_huggingface import LLAMA
 from tests.data.readers.test_huggingface_layers import DEEPSEEK3

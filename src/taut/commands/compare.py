@@ -76,7 +76,7 @@ def _settings(current: str, model: str, cluster: str) -> tuple[dict[str, Any], d
 
 
 def _two_plans(one: str, other: str, options: dict[str, Any], *, as_json: bool) -> None:
-    from taut.comparison.plans import compare_plans
+    from taut.comparison.result import compare_plans
     from taut.words import text_table
 
     if options:

@@ -13,7 +13,7 @@ from taut.commands.request_options import takes_options
 from taut.errors import DataError
 
 if TYPE_CHECKING:
-    from taut.sharing.result import JobsSchedule
+    from taut.sharing.jobs import JobsSchedule
     from taut.solver.jobs.simulate import Failures
 
 FORMATS = {".png": "matplotlib.figure", ".pdf": "matplotlib.figure", ".svg": "matplotlib.figure", ".html": "plotly"}

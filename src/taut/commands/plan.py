@@ -91,7 +91,7 @@ def _provision(request: "PlanRequest", given: dict[str, Any], out: Path | None, 
     """Choose the number of nodes, and print it with its plan."""
     from taut.commands.progress import progress_lines
     from taut.planning.summary import summary
-    from taut.provisioning.provision import provision
+    from taut.provisioning import provision
 
     check_file(out)
     with printed_if_infeasible(as_json), progress_lines(quiet) as progress:

@@ -15,7 +15,7 @@ from taut.errors import DataError
 if TYPE_CHECKING:
     from taut.planning.plan import Plan
     from taut.prediction.measured_run import MeasuredRun
-    from taut.sensitivity.box import Box
+    from taut.sensitivity import Box
 
 
 def show_command(
@@ -48,7 +48,7 @@ def show_command(
     from taut.planning.summary import summary
     from taut.prediction.measured_run import read_run
     from taut.reports.plan_details import details
-    from taut.sensitivity.box import Box
+    from taut.sensitivity import Box
 
     asked = {"--sensitivity": sensitive, "--within": within, "--break-even": break_even, "--calibrate-after": run}
     plan, box = load_plan(path), Box.stated(within) if within else None
@@ -94,8 +94,7 @@ def _searched(
     """Name, words and values of what searches at other prices say."""
     from taut.commands.progress import live_lines
     from taut.reports.sensitivity import box_text, break_even_text
-    from taut.sensitivity.box import box_regret, break_even_rows
-    from taut.sensitivity.points import Points
+    from taut.sensitivity import Points, box_regret, break_even_rows
 
     with live_lines(quiet) as say:
         points = Points.of(plan.typed, plan.source, time_limit, say)

@@ -13,8 +13,7 @@ from taut.commands.request_options import takes_options
 from taut.errors import DataError
 
 if TYPE_CHECKING:
-    from taut.simulation.meshes import MeshSimulation
-    from taut.simulation.result import Simulation
+    from taut.simulation.result import MeshSimulation, Simulation
 
 FORMATS = (".png", ".pdf", ".svg")
 
@@ -35,9 +34,7 @@ def simulate_command(
 ) -> None:
     """Simulate one training step, event by event: time, bubble, exposed communication, memory over time."""
     from taut.files import write_atomically
-    from taut.reports.simulation import summary
-    from taut.simulation.meshes import MeshSimulation
-    from taut.simulation.result import write_trace
+    from taut.simulation.result import MeshSimulation, summary, write_trace
 
     check_file(trace)
     _check_picture(picture)

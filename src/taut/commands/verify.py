@@ -9,7 +9,7 @@ import typer
 from taut.errors import CertificateError
 
 if TYPE_CHECKING:
-    from taut.schedules.verify import ScheduleVerification
+    from taut.schedules.found import ScheduleVerification
     from taut.solver.certificate.verify import Verification
 
     Outcome = Verification | ScheduleVerification
@@ -85,7 +85,7 @@ def _plan(values: dict[str, Any], path: Path) -> "tuple[Verification, list[str],
 
 def _schedule(path: Path) -> "tuple[ScheduleVerification, list[str], dict[str, Any]]":
     """Check of a schedule, its figures in words, and further fields of the report."""
-    from taut.schedules.verify import verify_schedule
+    from taut.schedules.found import verify_schedule
     from taut.words import percent
 
     outcome = verify_schedule(path)

@@ -2,7 +2,7 @@ r"""
 Step time against the memory limit of a device: the frontier by epsilon constraints.
 
 Sets: plans p of a planning problem. Data: step time :math:`T_p` in seconds, and :math:`u_p`, the least memory limit
-in KiB that plan p fits (``taut.frontier.memory_limits``). For a limit M on every device,
+in KiB that plan p fits (``taut.frontier.frontier`` (5)). For a limit M on every device,
 
 (1) T(M) = min of T_p over the plans with u_p <= M.
 
@@ -14,7 +14,7 @@ system optimization, IEEE Trans. Systems, Man, and Cybernetics 1 (1971).
 
 Limits are searched from the largest down, each
 search starting from the fastest plan so far that fits. As what fits a limit fits every larger one
-(``taut.frontier.memory_limits``),
+(``taut.frontier.frontier``),
 
 (2) a plan found for a limit is taken over by every larger one whose own is no faster;
 (3) a lower bound proven for a limit holds for every smaller one;
@@ -36,8 +36,9 @@ from taut.data.units import GIB, KIB
 from taut.errors import InfeasibleError, NothingFoundError, TautError
 from taut.formulations.latency import memory_bytes, violations
 from taut.formulations.problem import PlanningProblem
-from taut.frontier.frontier import Frontier, FrontierPoint
-from taut.frontier.memory_limits import (
+from taut.frontier.frontier import (
+    Frontier,
+    FrontierPoint,
     LeastLimit,
     checked_limits,
     gib_of,

@@ -20,10 +20,9 @@ from typing import Any
 from taut.data.load import load_cluster
 from taut.errors import DataError, FieldError, InfeasibleError, NothingFoundError
 from taut.frontier.epsilon_constraint import pareto
-from taut.frontier.frontier import Frontier, FrontierPoint
-from taut.frontier.memory_limits import rounded_down, rounded_up
+from taut.frontier.frontier import Frontier, FrontierPoint, rounded_down, rounded_up
 from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
-from taut.provisioning.node_count import Goal, NodeCount, check_alike, counts_of, steps_of
+from taut.provisioning import Goal, NodeCount, check_alike, counts_of, steps_of
 from taut.solver.branch_and_bound.progress import Listener
 from taut.words import percent, text_table
 

@@ -23,7 +23,7 @@ class Launch(NamedTuple):
     """
     What a launcher is told.
 
-    ``values``: fields of a configuration (``taut.comparison.current``), and ``global_batch``; ``options``: options of
+    ``values``: fields of a configuration (``taut.comparison.compare``), and ``global_batch``; ``options``: options of
     ``taut.plan`` that the words state, such as ``precision`` and ``seq``; ``named``: sentences on settings that are not
     priced, or are priced otherwise than stated.
     """

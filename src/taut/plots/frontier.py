@@ -16,8 +16,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from taut.frontier.frontier import Frontier, FrontierPoint
-from taut.frontier.memory_limits import gib_of, kib_of, rounded_up
+from taut.frontier.frontier import Frontier, FrontierPoint, gib_of, kib_of, rounded_up
 from taut.plots.plan import HOP, RING, new_axes
 from taut.solver.result import Status
 

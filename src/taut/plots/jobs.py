@@ -16,7 +16,7 @@ import numpy as np
 
 from taut.quoting import html_text
 from taut.sharing.instance import HOUR
-from taut.sharing.result import JobsSchedule
+from taut.sharing.jobs import JobsSchedule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,7 @@ days of the training, stand beside the discs of the largest limit.
 
 from typing import TYPE_CHECKING
 
-from taut.frontier.memory_limits import rounded_down
+from taut.frontier.frontier import rounded_down
 from taut.frontier.resources import ResourceFront, ResourcePoint
 from taut.plots.plan import new_axes
 

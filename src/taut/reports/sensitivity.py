@@ -43,8 +43,7 @@ from typing import TYPE_CHECKING, Any
 
 from taut.planning.proof import band_of
 from taut.reports.plan_details import candidate_name, nearest
-from taut.sensitivity.box import WINS, BoxRegret, Row
-from taut.sensitivity.points import GAP
+from taut.sensitivity import GAP, WINS, BoxRegret, Row
 from taut.words import percent
 
 if TYPE_CHECKING:

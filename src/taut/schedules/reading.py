@@ -33,7 +33,7 @@ from taut.formulations.schedules.plan_orders import ON_V
 from taut.formulations.schedules.schedule import BACKWARD, INPUT_GRADIENT, LETTERS, WEIGHT_GRADIENT, Schedule, timetable
 from taut.formulations.schedules.stages import CHUNKS, Stages, device_map
 from taut.schedules.found import checked, load_schedule
-from taut.schedules.space import Built
+from taut.schedules.portfolio import Built
 from taut.solver.certificate.document import FORMAT as PLAN_FORMAT
 from taut.solver.certificate.document import MeshDocument, devices_of, mesh_plan_of, parse_plan, problem_of, strategy_of
 

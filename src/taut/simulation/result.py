@@ -1,9 +1,13 @@
 """
-What a simulation returns: the step's time, where it goes on every stream, memory over time, and every event.
+What a simulation returns: the step's time, where it goes on every stream, memory over time, every event, and words.
 
 The trace is in the format of Chrome and Perfetto: a process a device, a thread a stream, a slice a task. Times are
 microseconds. Tasks of no duration are left out; memory is a counter of its device. Open the file at
 https://ui.perfetto.dev or in ``chrome://tracing``.
+
+Of a plan of meshes (``taut.formulations.meshes.timeline``) every pipeline and stage is one device that stands for all
+its ranks. Its step is passes with tensor traffic, the reduction of its gradients, the optimizer, the calibration's
+constant, and waiting, which is the rest.
 """
 
 import json
@@ -11,25 +15,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.units import GIB, KIB, MICROSECOND
-from taut.errors import DataError
+from taut.errors import DataError, FieldError
 from taut.files import write_atomically
 from taut.formulations.latency import memory_bytes, step_time
+from taut.formulations.meshes.step_time import MeshPlan, mesh_step
+from taut.formulations.meshes.timeline import MeshTimeline, mesh_timeline
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.schedules.schedule import FORWARD
 from taut.formulations.simulation.exposure import ACTIVITIES, Held, activity_seconds, memory_curves
 from taut.formulations.simulation.operator_graph import OperatorGraph
 from taut.formulations.simulation.operators import KINDS, STREAMS
 from taut.formulations.strategy import Strategy
+from taut.planning.plan import Plan
+from taut.solver.certificate.document import mesh_plan_of, problem_of
+from taut.words import grid, report
 
 if TYPE_CHECKING:
     from networkx import DiGraph
-
-    from taut.simulation.meshes import MeshSimulation
+    from rich.table import Table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -238,3 +248,182 @@ def trace_events(found: "Simulation") -> Iterator[dict[str, Any]]:
 def named(kind: str, device: int, thread: int, name: str) -> dict[str, Any]:
     """The name of a process or thread."""
     return {"name": kind, "ph": "M", "pid": device, "tid": thread, "args": {"name": name}}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MeshSimulation:
+    """
+    One step of a plan of meshes, pass by pass.
+
+    Parameters
+    ----------
+    plan, problem, chosen
+        What was simulated.
+    timeline
+        When every pass runs.
+    wall_s
+        Seconds that it took.
+    """
+
+    plan: Plan
+    problem: PlanningProblem
+    chosen: MeshPlan
+    timeline: MeshTimeline
+    wall_s: float
+
+    @property
+    def step_time_s(self) -> float:
+        """Seconds of the step."""
+        return self.timeline.total
+
+    @cached_property
+    def closed_form_s(self) -> float:
+        """Seconds of the step by the evaluator that plans are made with."""
+        return mesh_step(self.problem, self.chosen).total
+
+    @property
+    def tasks(self) -> int:
+        """Passes of all pipelines and stages."""
+        return 2 * len(self.timeline.pipelines) * self.chosen.choice.pp * self.chosen.choice.num_micro_batches
+
+    @cached_property
+    def breakdown_s(self) -> dict[str, float]:
+        """Seconds of the average device of the job by part."""
+        ranks = np.array([stage["tp"] * stage["dp"] for stage in self.plan.stages], dtype=np.float64)
+        of = ranks / ranks.sum()
+        m, after = self.chosen.choice.num_micro_batches, self.timeline.after
+        passes = [m * (each.forward + each.input_gradient + each.weight_gradient) for each in self.timeline.pipelines]
+        parts = {
+            "passes": float(of @ np.mean(passes, axis=0)),
+            "data_parallel": float(of @ after.reductions),
+            "optimizer": float(of @ after.optimizer),
+            "constant": self.problem.constant_seconds,
+        }
+        return {**parts, "waiting": self.step_time_s - sum(parts.values())}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "step_time_s": self.step_time_s,
+            "closed_form_s": self.closed_form_s,
+            "tasks": self.tasks,
+            "wall_s": self.wall_s,
+            "bubble": self.breakdown_s["waiting"] / self.step_time_s,
+            "breakdown_s": self.breakdown_s,
+            "passes_end_s": self.timeline.ended.tolist(),
+            "memory_bytes": self.plan.sections.predicted.memory_bytes,
+            "capacity_bytes": self.plan.sections.predicted.capacity_bytes,
+        }
+
+    def trace_events(self) -> Iterator[dict[str, Any]]:
+        """When every pass of every pipeline runs, as events of a trace."""
+        stages, several = self.plan.stages, len(self.timeline.pipelines) > 1
+        for c, times in enumerate(self.timeline.times):
+            for x, stage in enumerate(stages):
+                device = c * len(stages) + x
+                words = f"stage {x} on {stage['device']}" + (f", pipeline {c}" if several else "")
+                yield named("process_name", device, 0, words)
+                rows = zip(self.timeline.schedule.orders[x].tolist(), times.start[x], times.end[x], strict=True)
+                for (kind, _, batch), start, end in rows:
+                    name = "forward" if kind == FORWARD else "backward"
+                    span = {"ts": float(start) / MICROSECOND, "dur": float(end - start) / MICROSECOND}
+                    yield {"name": f"{name} {batch}", "cat": name, "ph": "X", **span, "pid": device, "tid": 0}
+
+    def __repr__(self) -> str:
+        """One line."""
+        return f"<MeshSimulation {self.step_time_s:.4g} s a step, {self.tasks} passes>"
+
+
+def simulate_meshes(plan: Plan, *, share_links: bool = False) -> MeshSimulation:
+    """Run one step of a plan of meshes, pass by pass; a ``DataError`` refuses broken rules and shared links."""
+    document = plan.meshed
+    if share_links:
+        reason = f"{plan.source} is a plan of meshes, expected a plan of one degree for all stages"
+        raise FieldError("share_links", None, reason)
+    began, problem = perf_counter(), problem_of(document, plan.source)
+    chosen = mesh_plan_of(document, problem, plan.source)
+    timeline = mesh_timeline(problem, chosen)
+    return MeshSimulation(plan, problem, chosen, timeline, perf_counter() - began)
+
+
+WORDS = {
+    "compute": "computation",
+    "tensor_parallel": "tensor groups",
+    "context_parallel": "context rings",
+    "expert_parallel": "expert ranks",
+    "sharding": "shards",
+    "data_parallel": "gradients",
+    "pipeline_transfers": "messages",
+    "bubble": "bubble",
+    "passes": "passes",
+    "optimizer": "optimizer",
+    "waiting": "bubble and messages",
+    "constant": "constant",
+}
+"""Parts of a step in words; communication counts where nothing hides it."""
+MOST_ROWS = 16
+"""Devices that are listed one by one."""
+
+
+def summary(found: "Simulation | MeshSimulation", *, width: int = 110) -> str:
+    """Text of a simulation."""
+    table = _mesh_table(found) if isinstance(found, MeshSimulation) else _table(found)
+    return report("\n".join(_lines(found)), "", table, width=width)
+
+
+def _lines(found: "Simulation | MeshSimulation") -> list[str]:
+    problem, step = found.problem, found.step_time_s
+    parts = ", ".join(f"{WORDS[name]} {part / step:.1%}" for name, part in found.breakdown_s.items() if part > 0)
+    if isinstance(found, MeshSimulation):
+        words, counted = found.chosen.choice.words(problem.device_types), _passes(found)
+    else:
+        words, counted = str(found.strategy.candidate), _graph(found)
+    return [
+        f"{problem.model.name} on {problem.cluster.name}: {words}",
+        f"step        {step:.6g} s; closed form {found.closed_form_s:.6g} s ({step / found.closed_form_s - 1:+.2%})",
+        f"time        {parts}",
+        *counted,
+    ]
+
+
+def _passes(found: MeshSimulation) -> list[str]:
+    """How many passes and pipelines a plan of meshes has."""
+    count = len(found.timeline.pipelines)
+    return [f"passes      {found.tasks} on {count} pipeline{'s' if count > 1 else ''} of 1F1B"]
+
+
+def _graph(found: "Simulation") -> list[str]:
+    """How many tasks the graph has, and of which replicas; what else is to be known of the step."""
+    chosen, simulated = found.strategy.candidate, len(found.graph.replicas.simulated)
+    what = "replicas" if chosen.pipelines == chosen.dp else "expert groups"
+    alike = f"; {simulated} of {chosen.pipelines} {what} simulated, the others are alike"
+    alike = alike if simulated < chosen.pipelines else ""
+    return [
+        f"graph       {found.tasks} tasks{alike}",
+        *(["links       flows that meet on a node's network cards slow each other"] if found.share_links else []),
+        *([] if found.fits else ["memory      does not fit"]),
+    ]
+
+
+def _mesh_table(found: MeshSimulation) -> "Table":
+    """When every stage ends its passes, and its memory."""
+    table = grid("device", "kind", "passes end", "GiB")
+    for stage, ended in zip(found.plan.stages, found.timeline.ended, strict=True):
+        memory = f"{stage['memory_bytes'] / GIB:.1f} of {stage['capacity_bytes'] / GIB:.0f}"
+        table.add_row(f"stage {stage['stage']}", stage["device"], f"{ended:.6g} s", memory)
+    return table
+
+
+def _table(found: "Simulation") -> "Table":
+    """Share of the step in which each stream is busy, bubble and memory, by device of the first simulated pipeline."""
+    shown = [name for name in STREAMS if max(found.utilisation[name]) > 0]
+    table = grid("device", *(f">{name}" for name in (*shown, "bubble", "peak GiB", "of")))
+    ranks = found.graph.ranks
+    for rank in range(min(ranks, MOST_ROWS)):
+        busy = [f"{found.utilisation[name][rank]:.1%}" for name in shown]
+        bubble = f"{found.activity_s[rank, -1] / found.step_time_s:.1%}"
+        memory = (f"{figure[rank] / GIB:.1f}" for figure in (found.memory_bytes, found.capacity_bytes))
+        table.add_row(f"stage {rank}", *busy, bubble, *memory)
+    if ranks > MOST_ROWS:
+        table.add_row(f"... and {ranks - MOST_ROWS} more")
+    return table

@@ -23,8 +23,7 @@ from taut.planning.options import PlanOptions
 from taut.planning.plan import Plan, load_plan
 from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
 from taut.planning.stated import stated_configuration
-from taut.simulation.meshes import MeshSimulation, simulate_meshes
-from taut.simulation.result import Simulation
+from taut.simulation.result import MeshSimulation, Simulation, simulate_meshes
 from taut.solver.certificate.document import devices_of, problem_of, strategy_of
 
 Configuration = tuple[PlanningProblem, Strategy, Ints]

@@ -2,17 +2,23 @@
 Many points, each a plan, a prediction or a simulation, as one table.
 
 A sweep of n points has n rows in the order of the points, whoever finishes first. Points that are the same have one
-result. With a file to write, every finished point is kept beside it at once (``taut.sweeping.journal``), so that a
-second run after a kill solves what is left and writes the same file, but for the seconds that points took. Points with
-a time limit, and they alone, depend on the speed of the machine.
+result. With a file to write, every finished point is kept beside it at once, so that a second run after a kill solves
+what is left and writes the same file, but for the seconds that points took. Points with a time limit, and they alone,
+depend on the speed of the machine.
 
 The result is a file, CSV or Parquet by its name. Columns are ``point`` (the place in the sweep), ``kind``, the fields
 of all points in the order in which they first appear, and the results. A field whose name a result has is ``given_``
 and its name, such as ``given_gap``.
+
+The journal beside the result is a file of lines, one JSON object each: a header, then key and results of every finished
+point. A line is written whole and synchronised with the disk before the next point is reported. A kill can only cut the
+last line, which is dropped when the journal is opened again. Two sweeps cannot hold one journal at the same time.
 """
 
 import csv
+import fcntl
 import json
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
@@ -20,17 +26,86 @@ from importlib import import_module
 from io import BytesIO, StringIO
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from taut.data.spec import Spec
 from taut.errors import DataError, NothingFoundError
 from taut.files import write_atomically
 from taut.processes import cores
-from taut.sweeping.executors import run_here, run_on
-from taut.sweeping.journal import Journal, journal_path
-from taut.sweeping.point import Point, points_of
-from taut.sweeping.row import LOST, RESULTS, Row
-from taut.sweeping.spec import SweepInput, expanded, read_spec
+from taut.sweeping.executors import LOST, RESULTS, Row, run_here, run_on
+from taut.sweeping.point import Point, SweepInput, expanded, points_of, read_spec
+
+HEADER = {"format": "taut-sweep-journal/1"}
+
+
+def journal_path(out: Path) -> Path:
+    """The journal of a result."""
+    return out.with_name(out.name + ".journal")
+
+
+class Journal:
+    """The journal beside a result, made where it is not there yet, and open for one sweep at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = path.open("a+b")
+        except OSError as error:
+            raise DataError(f"{path}: cannot be written ({error.strerror}), expected a writable file name") from None
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.done = self._read()
+        except OSError:
+            self._file.close()
+            raise DataError(f"{path}: another sweep is writing it, expected another --out") from None
+        except DataError:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def add(self, key: str, results: dict[str, Any]) -> None:
+        """Keep the results of a point."""
+        self._write({"key": key, "results": results})
+        self.done[key] = results
+
+    def _write(self, values: dict[str, Any]) -> None:
+        self._file.write(json.dumps(values).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        """Results by key; what a kill cut is dropped from the file."""
+        self._file.seek(0)
+        whole, _, cut = self._file.read().rpartition(b"\n")
+        if cut and not (whole or json.dumps(HEADER).encode().startswith(cut)):
+            raise self._other()
+        if cut:
+            self._file.truncate(len(whole) + 1 if whole else 0)
+        lines = whole.split(b"\n") if whole else []
+        if not lines:
+            self._write(HEADER)
+        elif lines[0] != json.dumps(HEADER).encode():
+            raise self._other()
+        return dict(self._line(text, number) for number, text in enumerate(lines[1:], start=2))
+
+    def _line(self, text: bytes, number: int) -> tuple[str, dict[str, Any]]:
+        try:
+            values = json.loads(text)
+            return str(values["key"]), dict(values["results"])
+        except (ValueError, KeyError, TypeError):
+            raise DataError(f"{self.path} line {number}: is no finished point, expected the file removed") from None
+
+    def _other(self) -> DataError:
+        return DataError(f"{self.path}: is no journal of taut sweep, expected another --out")
+
 
 PARQUET = (".parquet", ".pq")
 ENDS = (".csv", *PARQUET)

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 import taut
-from taut.comparison.compare import compare
-from taut.comparison.current import current_of, priced_as_is
-from taut.comparison.plans import compare_plans
-from taut.comparison.result import Comparison
+from taut.comparison.compare import compare, current_of, priced_as_is
+from taut.comparison.result import Comparison, compare_plans
 from taut.errors import FieldError
 from taut.formulations.latency import memory_bytes, step_time, violations
 from taut.planning.request import PlanRequest

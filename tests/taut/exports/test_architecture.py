@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 import taut
-from taut.comparison.compare import compare
-from taut.comparison.current import current_of, priced_as_is
+from taut.comparison.compare import compare, current_of, priced_as_is
 from taut.data.cluster import ClusterSpec
 from taut.data.layers.dispatch import DispatchSpec
 from taut.data.load import load_calibration

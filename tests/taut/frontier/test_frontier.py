@@ -24,8 +24,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.frontier.epsilon_constraint import _improved, frontier_of, pareto
-from taut.frontier.frontier import Frontier
-from taut.frontier.memory_limits import gib_of, kib_of, least_limit, limit_for, lowered, spaced_limits
+from taut.frontier.frontier import Frontier, gib_of, kib_of, least_limit, limit_for, lowered, spaced_limits
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.planning.solve import plan

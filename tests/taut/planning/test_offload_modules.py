@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import taut
-from taut.comparison.current import current_of, priced_as_is, with_options
+from taut.comparison.compare import current_of, priced_as_is, with_options
 from taut.errors import FieldError
 from taut.exports.export import environment
 from taut.exports.job import Job

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import taut
-from taut.comparison.current import current_of, priced_as_is
+from taut.comparison.compare import current_of, priced_as_is
 from taut.data.samples import ConfigurationRow
 from taut.planning.request import PlanRequest
 from taut.prediction.experts import known_model

@@ -8,7 +8,7 @@ import pytest
 
 import taut
 from taut.errors import DataError, InfeasibleError, NothingFoundError
-from taut.provisioning.node_count import Goal, steps_of
+from taut.provisioning import Goal, steps_of
 from tests.taut.conftest import Run, refused
 
 MODEL, CLUSTER, NODES, STEPS = "gpt2-345m", "dgx-a100:3", 3, 100_000

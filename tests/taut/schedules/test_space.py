@@ -6,7 +6,7 @@ import pytest
 
 from taut.errors import DataError, FormulationError, InfeasibleError
 from taut.formulations.schedules.stages import Stages
-from taut.schedules.space import build_kind, built_kinds, fastest_that_fits, placements, refuse_too_full, roomy
+from taut.schedules.portfolio import build_kind, built_kinds, fastest_that_fits, placements, refuse_too_full, roomy
 
 pytestmark = pytest.mark.proof
 

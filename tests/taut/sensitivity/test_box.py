@@ -9,8 +9,7 @@ import pytest
 from taut.errors import DataError
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
-from taut.sensitivity.box import Box, box_regret
-from taut.sensitivity.points import Points, at_prices
+from taut.sensitivity import Box, Points, at_prices, box_regret
 from taut.solver.result import Limits, SearchResult
 from taut.solver.search.search import search
 from tests.support.blocks import blocks

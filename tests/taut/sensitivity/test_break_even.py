@@ -7,8 +7,7 @@ import pytest
 
 import taut
 from taut.reports.sensitivity import box_text, break_even_text
-from taut.sensitivity.box import Box, BoxRegret, Row, break_even_rows
-from taut.sensitivity.points import Points, prices_imbalance
+from taut.sensitivity import Box, BoxRegret, Points, Row, break_even_rows, prices_imbalance
 from tests.support.blocks import blocks
 from tests.support.launches import launched_on, model_with_experts, small_cluster
 from tests.taut.conftest import Run

@@ -16,8 +16,8 @@ from taut.data.load import load_calibration, load_cluster, load_model
 from taut.errors import DataError, FieldError, InfeasibleError
 from taut.planning import stack as planning_stack
 from taut.plots.jobs import jobs_page, plot_jobs
-from taut.sharing import columns as sharing_columns
-from taut.sharing.columns import Kind, gpu_counts
+from taut.sharing import instance as sharing_columns
+from taut.sharing.instance import Kind, gpu_counts
 
 RATES = "name,steps,arrival_s,deadline_s,rates\na,7200,0,9000,8:1.0|16:1.9|32:3.4\nb,3600,600,4000,8:1.0|16:1.8\n"
 JOBS: dict[str, Any] = {

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from taut.errors import DataError
-from taut.sweeping.point import points_of
-from taut.sweeping.spec import expanded, read_spec
+from taut.sweeping.point import expanded, points_of, read_spec
 
 
 def fields(values: dict[str, Any]) -> list[dict[str, Any]]:

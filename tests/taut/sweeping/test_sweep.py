@@ -13,9 +13,9 @@ import pytest
 import taut
 from taut.errors import DataError, NothingFoundError, SolverError
 from taut.sweeping import executors
-from taut.sweeping.journal import Journal, journal_path
+from taut.sweeping.executors import INTERRUPTED, lost
 from taut.sweeping.point import Point
-from taut.sweeping.row import INTERRUPTED, lost
+from taut.sweeping.sweep import Journal, journal_path
 from tests.taut.conftest import Run, refused
 
 PREDICTIONS = {
