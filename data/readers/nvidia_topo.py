@@ -1,5 +1,7 @@
 r"""
-Bandwidth between the devices of one node, from the link kinds of ``nvidia-smi topo -m`` or ``rocm-smi --showtopo``.
+Bandwidth between the devices of one node, from the kinds of its links.
+
+``nvidia-smi topo -m``, ``rocm-smi --showtopo`` and NCCL's XML (``NCCL_TOPO_DUMP_FILE``) state them.
 
 The table has a row and a column per device. A cell names the kind of link :math:`k_{ij}`, and the rate is stated, not
 measured: for a bond of m NVLinks at rate :math:`v` each, and the other kinds at their rates :math:`P_k`,
@@ -8,12 +10,18 @@ measured: for a bond of m NVLinks at rate :math:`v` each, and the other kinds at
 
 Columns of network cards and affinities, rows of network cards, the legend, terminal escapes and whatever stands
 before the table are ignored.
+
+The XML is a tree of processors, bridges of PCI Express and devices, and names where the NVLinks of a device end. Links
+to a switch reach every device that has some: m are the fewer of both ends'. Without NVLink, devices behind one bridge
+are PIX, at one processor PHB, and else SYS. Source: NVIDIA/nccl, src/graph/topo.cc and xml.cc.
 """
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
 from taut.data.cluster import ClusterSpec
 from taut.data.device import DeviceSpec
@@ -48,24 +56,36 @@ _DEVICE = re.compile(r"GPU\d+")
 _NVLINKS = re.compile(r"NV([1-9]\d{0,3})")
 
 
+_SWITCH = "0x0680"
+"""How the class of a switch of NVLinks begins."""
+
+
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The devices' names and the matrix of link kinds between them; the diagonal is X."""
+    """
+    The devices' names, the matrix of link kinds between them, whose diagonal is X, and all network cards together.
+
+    ``nic_gbps``: Gb/s in one direction, None where they are not stated; ``tool``: what stated the links.
+    """
 
     devices: tuple[str, ...]
     kinds: tuple[tuple[str, ...], ...]
+    nic_gbps: float | None = None
+    tool: str = "nvidia-smi topo -m"
 
 
 def read_topology(path: Path) -> Topology:
     """
-    Read the table of ``nvidia-smi topo -m``.
+    Read a table of ``nvidia-smi topo -m`` or ``rocm-smi --showtopo``, or NCCL's XML.
 
-    ``path``: the table as text. Returns devices and the kinds of their links. Raises ``DataError`` if there is no
-    table, its rows do not match its columns, or a link kind is unknown.
+    ``path``: the text. Returns devices and the kinds of their links. Raises ``DataError`` if there is no table, its
+    rows do not match its columns, or a link kind is unknown.
     """
     text = _ESCAPE.sub("", read_text(path, "nvidia-smi topo -m output"))
     if _LINK_TYPES in text:
         return _rocm(text, path)
+    if text.lstrip().startswith("<"):
+        return _of_nccl(text, path)
     lines = enumerate(plain_lines(text), start=1)
     table = [(number, words) for number, line in lines if (words := line.split()) and _DEVICE.fullmatch(words[0])]
     if not table:
@@ -95,7 +115,76 @@ def _rocm(text: str, path: Path) -> Topology:
     kinds = tuple(tuple("X" if i == j else kind for j, kind in enumerate(row[1:])) for i, row in enumerate(rows))
     if unknown := {kind for row in kinds for kind in row} - {"X", "XGMI", "PCIE"}:
         raise DataError(f"{path}: has a link of type {min(unknown)!r}, expected XGMI or PCIE")
-    return Topology(tuple(header), kinds)
+    return Topology(tuple(header), kinds, tool="rocm-smi --showtopo")
+
+
+@dataclass(frozen=True, slots=True)
+class _Device:
+    """A device of NCCL's XML: its bus, the processor and bridges above it, and its NVLinks by the bus they end at."""
+
+    number: int
+    bus: str
+    above: tuple[str, ...]
+    links: Counter[str]
+    switched: int
+
+
+def _of_nccl(text: str, path: Path) -> Topology:
+    """Devices and links of NCCL's XML, one host's."""
+    expected = "the XML that NCCL writes to NCCL_TOPO_DUMP_FILE"
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise DataError(f"{path}: {error}, expected {expected}") from None
+    if root.tag != "system":
+        raise DataError(f"{path}: begins with <{root.tag}>, expected {expected}")
+    if len(hosts := {cpu.get("host_hash") for cpu in root.iter("cpu")}) > 1:
+        raise DataError(f"{path}: has processors of {len(hosts)} hosts, expected one")
+    devices = sorted(_devices(root, (), f"{path}"), key=lambda device: device.number)
+    if not devices:
+        raise DataError(f"{path}: names no device (<gpu>), expected {expected}")
+    speeds = {net.get("name"): _number(net, "speed", f"{path}") for net in root.iter("net") if net.get("speed")}
+    rows = [[_kind(one, other) for other in devices] for one in devices]
+    nics = sum(speeds.values()) / 1000
+    return Topology(
+        tuple(f"GPU{device.number}" for device in devices), tuple(map(tuple, rows)), nics or None, "NCCL's XML"
+    )
+
+
+def _devices(element: ElementTree.Element, above: tuple[str, ...], where: str) -> Iterator[_Device]:
+    """Devices below an element, whose own path is ``above``."""
+    for child in element:
+        if child.tag == "gpu":
+            links = Counter[str]()
+            switched = 0
+            for link in (*child.iter("nvlink"), *child.iter("xgmi")):
+                count = _number(link, "count", where)
+                if (link.get("tclass") or "").startswith(_SWITCH):
+                    switched += count
+                else:
+                    links[str(link.get("target"))] += count
+            yield _Device(_number(child, "dev", where), above[-1] if above else "", above[:-1], links, switched)
+        elif child.tag in ("cpu", "pci"):
+            name = f"cpu {child.get('numaid')}" if child.tag == "cpu" else str(child.get("busid"))
+            yield from _devices(child, (*above, name), where)
+
+
+def _number(element: ElementTree.Element, name: str, where: str) -> int:
+    """A whole number that an attribute states."""
+    text = element.get(name) or ""
+    if not text.isdecimal():
+        raise DataError(f"{where}: <{element.tag}> has {name} {text!r}, expected a whole number")
+    return int(text)
+
+
+def _kind(one: _Device, other: _Device) -> str:
+    """The kind of link between two devices of NCCL's XML."""
+    if one is other:
+        return "X"
+    if links := one.links[other.bus] or other.links[one.bus] or min(one.switched, other.switched):
+        return f"NV{links}"
+    shared = sum(above == below for above, below in zip(one.above, other.above, strict=False))
+    return "PIX" if shared > 1 else "PHB" if shared else "SYS"
 
 
 def _kinds(words: list[str], columns: list[int], own: int, where: str) -> tuple[str, ...]:
@@ -133,8 +222,16 @@ def cluster_from_topology(
     rows = [[_rate(kind, nvlink_gbps, pcie) for kind in row] for row in topology.kinds]
     used = sorted({kind for row in topology.kinds for kind in row} & PCIE_GBPS.keys())
     stated = [f"{nvlink_gbps:g} Gb/s a link", *(f"{kind} {pcie[kind]:g} Gb/s" for kind in used)]
-    source = f"nvidia-smi topo -m; rates and latency assumed, not measured: {', '.join(stated)}"
-    return one_node(rows, "Gb/s", name=name, device=device, intra_latency_us=intra_latency_us, source=source)
+    source = f"{topology.tool}; rates and latency assumed, not measured: {', '.join(stated)}"
+    return one_node(
+        rows,
+        "Gb/s",
+        name=name,
+        device=device,
+        intra_latency_us=intra_latency_us,
+        source=source,
+        nic_bandwidth_gbps=topology.nic_gbps,
+    )
 
 
 def pcie_rates(device: DeviceSpec) -> dict[str, float]:

@@ -21,13 +21,14 @@ def one_node(
     device: DeviceSpec,
     intra_latency_us: float,
     source: str,
+    nic_bandwidth_gbps: float | None = None,
 ) -> ClusterSpec:
     """
     Cluster of one node with a device-by-device matrix.
 
-    ``rows``, ``unit``: square matrix of bandwidths > 0 off the diagonal, row sends to column, and their unit; ``name``,
-    ``device``, ``intra_latency_us``, ``source``: what the matrix does not say. Returns one node whose links are the
-    matrix. Raises ``DataError`` if there are fewer than two devices or a figure is out of range.
+    ``rows``, ``unit``: square matrix of bandwidths > 0 off the diagonal, row sends to column, and their unit; the
+    others: what the matrix does not say. Returns one node whose links are the matrix. Raises ``DataError`` if there are
+    fewer than two devices or a figure is out of range.
     """
     if len(rows) < 2:
         raise DataError(f"{name}: has {len(rows)} devices, expected at least two, with a link between them")
@@ -37,6 +38,7 @@ def one_node(
         "gpus_per_node": len(rows),
         "intra_bandwidth_gbps": slowest * UNIT_BYTES[unit] / GIGABIT,
         "intra_latency_us": intra_latency_us,
+        "nic_bandwidth_gbps": nic_bandwidth_gbps,
     }
     matrix = {"unit": unit, "rows": [list(row) for row in rows]}
     return ClusterSpec.parse({"name": name, "nodes": [node], "bandwidth_matrix": matrix, "source": source}, name)

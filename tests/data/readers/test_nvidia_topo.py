@@ -108,3 +108,59 @@ def test_one_device_and_a_wrong_rate_are_refused(tmp_path: Path) -> None:
     for rate in (0.0, -1.0, float("nan")):
         with pytest.raises(DataError, match="node: "):
             cluster(read(tmp_path, TABLE), nvlink_gbps=rate)
+
+
+def gpu(number: int, bus: str, links: str) -> str:
+    return f'<pci busid="{bus}" class="0x030200" link_speed="32.0 GT/s"><gpu dev="{number}" sm="90">{links}</gpu></pci>'
+
+
+def link(target: str, count: int, kind: str = "0x068000") -> str:
+    return f'<nvlink target="{target}" count="{count}" tclass="{kind}"/>'
+
+
+def xml(parts: str) -> str:
+    return f'<system version="1">{parts}</system>'
+
+
+NET = '<nic><net name="mlx5_0" dev="0" speed="400000" port="1"/></nic>'
+SWITCHED = link("0000:05:00.0", 4) + link("0000:06:00.0", 5)
+SYSTEM = xml(
+    '<cpu numaid="0" host_hash="0x1"><pci busid="0000:15:00.0">'
+    + gpu(0, "0000:19:00.0", SWITCHED)
+    + gpu(2, "0000:1a:00.0", link("0000:9a:00.0", 4, "0x030200"))
+    + f'<pci busid="0000:18:00.0">{NET}</pci></pci></cpu><cpu numaid="1" host_hash="0x1">'
+    + gpu(1, "0000:9a:00.0", SWITCHED)
+    + gpu(3, "0000:9b:00.0", "")
+    + "</cpu>"
+)
+
+
+def test_nccls_tree_is_read(tmp_path: Path) -> None:
+    """Links to switches reach what has some, direct ones their end; else bridges and processors decide; cards add."""
+    found = read(tmp_path, SYSTEM)
+    assert found.devices == ("GPU0", "GPU1", "GPU2", "GPU3")
+    assert found.kinds == (
+        ("X", "NV9", "PIX", "SYS"),
+        ("NV9", "X", "NV4", "PHB"),
+        ("PIX", "NV4", "X", "SYS"),
+        ("SYS", "PHB", "SYS", "X"),
+    )
+    node = cluster(found)
+    assert node.nodes[0].nic_bandwidth_gbps == 400
+    assert node.source.startswith("NCCL's XML; rates and latency assumed")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("<system><cpu></system>", "mismatched tag: line 1, column 15, expected the XML that NCCL writes"),
+        ("<graphs/>", "begins with <graphs>, expected the XML"),
+        (xml("<cpu/>"), "names no device"),
+        (SYSTEM.replace('count="4"', 'count="four"'), "<nvlink> has count 'four', expected a whole number"),
+        (SYSTEM.replace('dev="3"', ""), "<gpu> has dev '', expected a whole number"),
+        (SYSTEM.replace('"1" host_hash="0x1"', '"1" host_hash="0x2"'), "has processors of 2 hosts, expected one"),
+    ],
+)
+def test_other_trees_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        read(tmp_path, text)

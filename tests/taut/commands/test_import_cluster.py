@@ -41,6 +41,16 @@ def test_import_writes_a_cluster_that_plan_reads(tmp_path: Path, run: Run, verb:
     assert run("plan", "gpt2-345m", out, "--global-batch", 4, "--work-limit", 5, "--quiet").code == 0
 
 
+def test_cards_of_a_node_become_a_network(tmp_path: Path, run: Run) -> None:
+    """The text says nothing of devices, which options state."""
+    text = "".join(f"CA 'mlx5_{i}'\n Port 1:\n  State: Active\n  Physical state: LinkUp\n  Rate: 200\n"
+                   "  Link layer: Ethernet\n" for i in range(2))  # fmt: skip
+    options = ("--nodes", 2, "--gpus-per-node", 2, "--intra-bandwidth-gbps", 50)
+    assert call(run, "ibstat", tmp_path, text, *options).code == 0
+    found = load_cluster(str(tmp_path / "cluster.yaml"))
+    assert (found.num_devices, found.nodes[0].nic_bandwidth_gbps, found.network.bandwidth_gbps) == (4, 400, 200)
+
+
 def test_options_reach_the_cluster(tmp_path: Path, run: Run) -> None:
     """Node count, network, link rate, test and name are those of the command line."""
     options = ("--nodes", 2, "--gpus-per-node", 4, "--bandwidth-gbps", 50, "--nic-bandwidth-gbps", 100, "--name", "own")

@@ -116,7 +116,9 @@ def nvbandwidth(
 
 @importer.command()
 def topo(
-    path: Annotated[Path, typer.Argument(help="What nvidia-smi topo -m or rocm-smi --showtopo printed.")],
+    path: Annotated[
+        Path, typer.Argument(help="What nvidia-smi topo -m or rocm-smi --showtopo printed, or NCCL's XML.")
+    ],
     device: DeviceOption,
     out: OutOption,
     nvlink_gbps: Annotated[
@@ -135,6 +137,37 @@ def topo(
         device=load_device(device, "--device"),
         nvlink_gbps=nvlink_gbps,
         intra_latency_us=intra_latency_us,
+    )
+    _write_cluster(cluster, out)
+
+
+@importer.command()
+def ibstat(
+    path: Annotated[Path, typer.Argument(help="What ibstat printed on one node.")],
+    device: DeviceOption,
+    gpus_per_node: Annotated[int, typer.Option(help="Devices of every node.")],
+    intra_bandwidth_gbps: Annotated[float, typer.Option(help="Gb/s of one device to another of its node, one way.")],
+    out: OutOption,
+    nodes: Annotated[int, typer.Option(help="Nodes with such cards.")] = 1,
+    link_layer: Annotated[str, typer.Option(help="InfiniBand or Ethernet; default: the first that is up.")] = "",
+    intra_latency_us: Annotated[float, typer.Option(help="Latency inside a node (assumed).")] = 3.0,
+    latency_us: Annotated[float, typer.Option(help="Latency between nodes (assumed).")] = 5.0,
+    name: NameOption = "",
+) -> None:
+    """Build a cluster from the network cards that ibstat lists on one of its nodes."""
+    from taut.data.load import load_device
+    from taut.data.readers.ibstat import cluster_from_ibstat, read_ibstat
+
+    cluster = cluster_from_ibstat(
+        read_ibstat(path),
+        name=name or path.stem,
+        device=load_device(device, "--device"),
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        intra_bandwidth_gbps=intra_bandwidth_gbps,
+        link_layer=link_layer,
+        intra_latency_us=intra_latency_us,
+        latency_us=latency_us,
     )
     _write_cluster(cluster, out)
 

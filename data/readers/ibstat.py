@@ -1,0 +1,103 @@
+"""
+The network cards of a node, from what ``ibstat`` prints on it.
+
+A port counts if its state is Active and its physical state LinkUp. Cards of both kinds may be in a node: those of
+InfiniBand are then the network, and those of Ethernet serve storage and logins, unless the caller says otherwise. One
+pair of devices has one card at most, a node has all of them.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from taut.data.cluster import ClusterSpec
+from taut.data.device import DeviceSpec
+from taut.data.read import read_text
+from taut.errors import DataError
+
+LAYERS = ("InfiniBand", "Ethernet")
+_CARD = re.compile(r"^\s*CA '([^']+)'", re.MULTILINE)
+_PORT = re.compile(r"^\s*Port (\d+):", re.MULTILINE)
+_FIELD = r"^[ \t]*{}:[ \t]*(\S*)"
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A port of a card: ``mlx5_0/1``, Gb/s in one direction, what it speaks, and whether it is up."""
+
+    name: str
+    rate_gbps: float
+    layer: str
+    is_up: bool
+
+
+def read_ibstat(path: Path) -> list[Port]:
+    """
+    Ports of all cards.
+
+    ``path``: the text. Raises ``DataError`` if it names no card, or a port lacks a rate or a layer.
+    """
+    parts = _CARD.split(read_text(path, "ibstat output"))
+    found: list[Port] = []
+    for card, text in zip(parts[1::2], parts[2::2], strict=True):
+        numbered = _PORT.split(text)
+        for number, fields in zip(numbered[1::2], numbered[2::2], strict=True):
+            found.append(_port(f"{card}/{number}", fields, path))
+    if not found:
+        raise DataError(f"{path}: names no port of a card, expected what ibstat prints")
+    return found
+
+
+def _port(name: str, fields: str, path: Path) -> Port:
+    rate, layer = (_field(fields, field) for field in ("Rate", "Link layer"))
+    if not re.fullmatch(r"\d+(\.\d+)?", rate) or layer not in LAYERS:
+        said = f"Rate {rate!r} and Link layer {layer!r}"
+        raise DataError(f"{path}: {name} has {said}, expected Gb/s and one of {', '.join(LAYERS)}")
+    is_up = _field(fields, "State") == "Active" and _field(fields, "Physical state") == "LinkUp"
+    return Port(name, float(rate), layer, is_up)
+
+
+def _field(text: str, name: str) -> str:
+    match = re.search(_FIELD.format(name), text, re.MULTILINE)
+    return match[1] if match else ""
+
+
+def cluster_from_ibstat(
+    ports: list[Port],
+    *,
+    name: str,
+    device: DeviceSpec,
+    nodes: int,
+    gpus_per_node: int,
+    intra_bandwidth_gbps: float,
+    link_layer: str = "",
+    intra_latency_us: float = 3.0,
+    latency_us: float = 5.0,
+) -> ClusterSpec:
+    """
+    Cluster of nodes with these cards.
+
+    ``link_layer``: ``InfiniBand`` or ``Ethernet``, by default the first of both that is up; the others: what the cards
+    do not say. Raises ``DataError`` if no port of the layer is up or a figure is out of range.
+    """
+    if link_layer and link_layer not in LAYERS:
+        raise DataError(f"link layer {link_layer!r}: expected one of {', '.join(LAYERS)}")
+    layers = [layer for layer in LAYERS if any(port.is_up and port.layer == layer for port in ports)]
+    layer = link_layer or next(iter(layers), "")
+    rates = [port.rate_gbps for port in ports if port.is_up and port.layer == layer]
+    if not rates:
+        kind = f" of {link_layer}" if link_layer else ""
+        raise DataError(f"{name}: none of {len(ports)} ports{kind} is Active and LinkUp, expected one")
+    others = sum(port.is_up for port in ports) - len(rates)
+    source = f"ibstat: {len(rates)} {layer} ports, {sum(rates):g} Gb/s; latencies and links inside stated"
+    source += f"; {others} ports of the other kind left out" if others else ""
+    node = {
+        "count": nodes,
+        "device": device,
+        "gpus_per_node": gpus_per_node,
+        "intra_bandwidth_gbps": intra_bandwidth_gbps,
+        "intra_latency_us": intra_latency_us,
+        "nic_bandwidth_gbps": sum(rates),
+    }
+    network = {"bandwidth_gbps": max(rates), "latency_us": latency_us}
+    return ClusterSpec.parse({"name": name, "nodes": [node], "network": network, "source": source}, name)
