@@ -19,6 +19,7 @@ LIMITS = {
     "nemo-h100-bf16": 0.016,
     "nemo-h100-fp8": 0.033,
     "torchtitan-h100": 0.097,
+    "torchtitan-h100-96gb": 0.092,
     "torchtitan-a100-bf16": 0.058,
     "llm-foundry-a100-40gb-bf16": 0.037,
     "llm-foundry-a100-80gb-bf16": 0.052,
