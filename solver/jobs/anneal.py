@@ -145,18 +145,15 @@ def anneal(
     rounds: int | None = None,
     target: float = 0.0,
     stop: Callable[[], bool] = bool,
-    told: Callable[[float], None] | None = None,
 ) -> Schedule:
     """The best list schedule of some rounds, until ``stop`` if None, or of a value down to ``target``."""
-    found = _Annealing(problem, objective, seed, told)
+    found = _Annealing(problem, objective, seed)
     return found.run(rounds, lambda: stop() or found.best_value <= target)
 
 
 class _Annealing:
-    def __init__(
-        self, problem: JobsProblem, objective: Objective, seed: int, told: Callable[[float], None] | None
-    ) -> None:
-        self.problem, self.objective, self.told = problem, objective, told
+    def __init__(self, problem: JobsProblem, objective: Objective, seed: int) -> None:
+        self.problem, self.objective = problem, objective
         self.data = list_data(problem, objective)
         self.random = np.random.default_rng(seed)
         self.best, self.best_value = (np.arange(problem.num_jobs), np.zeros(problem.num_jobs)), inf
@@ -167,8 +164,6 @@ class _Annealing:
         value = _value(self.problem, self.objective, self.data, starts, chosen)
         if value < self.best_value:
             self.best, self.best_value = (order.copy(), thrift.copy()), value
-            if self.told is not None:
-                self.told(value)
         return value
 
     def run(self, rounds: int | None, stop: Callable[[], bool]) -> Schedule:

@@ -50,17 +50,15 @@ class JobsBound:
     duals: Floats | None = None
 
 
-def lower_bound(
-    problem: JobsProblem, objective: Objective, *, horizon: float | None = None, intervals: int = MOST_INTERVALS
-) -> JobsBound:
+def lower_bound(problem: JobsProblem, objective: Objective, *, horizon: float | None = None) -> JobsBound:
     """The best lower bound over all schedules; any ``horizon`` is valid, that of a known schedule is best."""
     problem = replace(problem, deadline=problem.deadline * (1 + 2 * SHARE) + 2 * SECONDS)
     if objective == "deadlines":
-        return _missed(problem, intervals)
+        return _missed(problem)
     if not np.all(np.isfinite(problem.least_seconds)):
         return JobsBound(value=inf, source="a job fits nowhere")
     alone = JobsBound(value=_alone(problem, objective), source="each job alone")
-    found = _linear(problem, objective, horizon, intervals)
+    found = _linear(problem, objective, horizon)
     bounds = [found, alone, *([_one_machine(problem)] if objective == "completion" else [])]
     best = max(bounds, key=lambda bound: bound.value)
     return replace(best, value=best.value * (1 - 2 * SHARE) if best.value < inf else inf)
@@ -114,7 +112,7 @@ def _shortest_remaining(released: Floats, needed: Floats) -> float:
     return total
 
 
-def _missed(problem: JobsProblem, intervals: int) -> JobsBound:
+def _missed(problem: JobsProblem) -> JobsBound:
     """Weight of the deadlines that are missed: of jobs that cannot meet theirs, and by the linear program."""
     due = np.isfinite(problem.deadline)
     alone = problem.arrival + problem.least_seconds > problem.deadline
@@ -122,7 +120,7 @@ def _missed(problem: JobsProblem, intervals: int) -> JobsBound:
     possible = np.flatnonzero(due & ~alone)
     if not len(possible):
         return JobsBound(value=hopeless, source="each job alone")
-    found = _linear(subproblem(problem, possible), "deadlines", None, intervals)
+    found = _linear(subproblem(problem, possible), "deadlines", None)
     value = _whole(hopeless + max(found.value, 0.0), problem.weight[due])
     if value <= hopeless:
         return JobsBound(value=hopeless, source="each job alone")
@@ -154,10 +152,10 @@ def subproblem(problem: JobsProblem, jobs: np.ndarray) -> JobsProblem:
     )
 
 
-def _linear(problem: JobsProblem, objective: Objective, horizon: float | None, intervals: int) -> JobsBound:
+def _linear(problem: JobsProblem, objective: Objective, horizon: float | None) -> JobsBound:
     """Bound (1); minus infinity where the solver returns nothing, infinity where it proves that nothing fits."""
     source = "linear program"
-    most = max(min(intervals, MOST_PAIRS // problem.num_jobs), 2)
+    most = max(min(MOST_INTERVALS, MOST_PAIRS // problem.num_jobs), 2)
     program = relaxation(problem, objective, boundaries(problem, objective, most, horizon))
     duals = _duals(program)
     if duals is None:

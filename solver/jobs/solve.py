@@ -3,9 +3,7 @@ Schedules by name of their policy, and the best that is found within a time.
 
 ===============================================================  =======================================================
 ``elasticflow``, ``fair-share``, ``first-come``,                 the event simulator under a policy that knows what has
-``shortest-first``                                               arrived (``taut.solver.jobs.policies``)
-``rolling``                                                      likewise, by the integer program of what has arrived,
-                                                                 at every event (``rolling_horizon``)
+``shortest-first``, ``rolling``                                  arrived (``taut.solver.jobs.policies``)
 ``annealing``                                                    annealed list schedules, knowing all arrivals
 ``cp-sat``, ``cbc``                                              the same, and then the integer program on a grid up to
                                                                  the end of the best schedule, where it is small enough;
@@ -28,10 +26,7 @@ from taut.formulations.jobs.check import Measures, measures, trimmed, violations
 from taut.formulations.jobs.problem import JobsProblem, Objective, Schedule
 from taut.formulations.jobs.program import grid_program
 from taut.solver.jobs.anneal import anneal
-from taut.solver.jobs.policies.elastic_flow import ElasticFlow
-from taut.solver.jobs.policies.fair_share import FairShare
-from taut.solver.jobs.policies.first_come import FirstCome, ShortestFirst
-from taut.solver.jobs.policies.rolling_horizon import RollingHorizon
+from taut.solver.jobs.policies import ElasticFlow, FairShare, FirstCome, RollingHorizon, ShortestFirst
 from taut.solver.jobs.program import solve_grid
 from taut.solver.jobs.simulate import Failures, Policy, simulate
 

@@ -19,7 +19,7 @@ from typing import Any
 from taut.formulations.problem import PlanningProblem
 from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.branch_and_bound.stop import Stopwatch
-from taut.solver.methods.outcome import Method, Outcome
+from taut.solver.methods.named import Method, Outcome
 from taut.solver.result import (
     OPTIMALITY_GAP,
     SOLVED,

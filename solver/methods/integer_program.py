@@ -33,7 +33,7 @@ from taut.solver.branch_and_bound.best_first import BestFirst
 from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.methods.baselines.hethub import arranged, considered
 from taut.solver.methods.baselines.trials import quickest
-from taut.solver.methods.outcome import Outcome
+from taut.solver.methods.named import Outcome
 from taut.solver.methods.quadratic_placement import SolvedAssignment, anneal_from, assign, place_quadratic
 from taut.solver.methods.strategy_choice import (
     Backend,

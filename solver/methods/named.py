@@ -1,9 +1,15 @@
-"""The methods by name, each loaded where it is asked for: CP-SAT and CBC take a while."""
+"""The methods by name, each loaded where it is asked for, as CP-SAT and CBC take a while, and what a method yields."""
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
+from typing import Any
 
-from taut.solver.methods.outcome import Method
+from taut.formulations.problem import PlanningProblem
+from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.result import Incumbent, Limits
 
 SEARCH = "branch-and-bound"
 """The default, which is no method of this folder (``taut.solver.search``)."""
@@ -13,7 +19,7 @@ PROGRAMS = {"cp-sat": "solve_cpsat", "cbc": "solve_cbc"}
 BASELINES = {
     "megatron": ("rules", "megatron"),
     "amp": ("amp", "amp"),
-    "pipette": ("pipette", "pipette"),
+    "pipette": ("rules", "pipette"),
     "hethub": ("hethub", "hethub"),
     "varuna": ("rules", "varuna"),
     "fsdp": ("rules", "fsdp"),
@@ -23,6 +29,32 @@ BASELINES = {
 MESHES = "meshes"
 """Plans of meshes alone, which are no method of this folder either (``taut.solver.meshes``)."""
 NAMES = (SEARCH, MESHES, SIMULATED, *PROGRAMS, *BASELINES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """
+    A method's plan, priced by the evaluator.
+
+    ``method``: name of the method; ``incumbent``: its plan; None where it found none; ``lower_bound``: seconds that the
+    method itself claims no plan of ``candidates`` beats; -inf where it claims nothing; ``candidates``: how many
+    candidates it looked at; ``solver``: who computed it, with the version, where that is not this program; ``wall_s``:
+    seconds that it took; ``is_cut_off``: whether a limit or an interrupt ended it; ``figures``: what else a document
+    says of it.
+    """
+
+    method: str
+    incumbent: Incumbent | None
+    lower_bound: float = -math.inf
+    candidates: int
+    solver: str = ""
+    wall_s: float
+    is_cut_off: bool = False
+    figures: dict[str, Any] = field(default_factory=dict)
+
+
+Method = Callable[[PlanningProblem, Limits, Listener | None], Outcome]
+"""A way to a plan, within limits."""
 
 
 def method_of(name: str) -> Method:

@@ -149,7 +149,7 @@ CONTENTS = "contents of nodes, with glop of OR-Tools"
 """Who found a permutation or proved a bound."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SolvedAssignment:
     """
     The quadratic assignment of a strategy by (1) and (2).
@@ -230,12 +230,8 @@ def assign(given: PlacementProblem, limits: Limits, seconds: float) -> SolvedAss
     contents = content_bound(chains_and_rings(given), problem.distance, sites), CONTENTS
     start = segmented_start(given, problem)
     found = place(problem, seed=limits.seed, time_limit=SHARE * seconds, bound=contents, start=start)
-    slots, bound, permutation_by, bound_by = (
-        np.array(found.permutation),
-        found.lower_bound,
-        SEARCHED,
-        found.bound_source,
-    )
+    slots, permutation_by = np.array(found.permutation), SEARCHED
+    bound, bound_by = found.lower_bound, found.bound_source
     if found.status != "optimal" and rows_of(problem, sites) <= MOST_ROWS:
         left = max((1 - SHARE) * seconds, 0.1)
         answer = solve_placement(problem, sites, slots, bound=max(bound, 0.0), time_limit=left, seed=limits.seed)
@@ -243,14 +239,7 @@ def assign(given: PlacementProblem, limits: Limits, seconds: float) -> SolvedAss
             bound, bound_by = answer.lower_bound, CP_SAT
         if problem.cost(answer.slots) < problem.cost(slots):
             slots, permutation_by = answer.slots, CP_SAT
-    return SolvedAssignment(
-        problem=problem,
-        slots=slots,
-        cost=problem.cost(slots),
-        lower_bound=bound,
-        permutation_by=permutation_by,
-        bound_by=bound_by,
-    )
+    return SolvedAssignment(problem, slots, problem.cost(slots), bound, permutation_by, bound_by)
 
 
 def place_quadratic(

@@ -44,8 +44,6 @@ from taut.formulations.program.program import (
     MIXED,
     SLOW,
     Option,
-    StrategyChoice,
-    StrategyProgram,
     kibibytes,
     option_cost,
 )
@@ -63,13 +61,13 @@ NEAR = 1.1
 """Times the least seconds known from which on a simple division is worth moving layers."""
 
 
-def options_of(ladder: Ladder, candidate: Candidate, most: float = np.inf) -> Iterator[Option]:
+def options_of(ladder: Ladder, candidate: Candidate) -> Iterator[Option]:
     """The options of a candidate that is not priced by its order, one but for (6) and (7)."""
     comm = ladder.communication(candidate)
     for stages, tail in _cases(ladder, candidate):
         mixed = stages.with_mixed(2, 1) if len(stages.budget) > 1 and candidate.pp > 1 else stages
         for family in mixed.by_family:
-            yield Option(candidate, family, comm.edge, tail + comm.ring_latency, _later(comm, stages), most)
+            yield Option(candidate, family, comm.edge, tail + comm.ring_latency, _later(comm, stages))
 
 
 def _cases(ladder: Ladder, candidate: Candidate) -> Iterator[Divided]:
@@ -256,11 +254,10 @@ def best_strategy(
     *,
     below: float = math.inf,
     time_limit: float | None = None,
-    workers: int = 1,
     seed: int = 0,
 ) -> Choice:
     """The strategy of least seconds ``below`` so many, whatever its placement; bounds found are kept in the pool."""
-    run = _Run(pool, solve, below, time_limit, workers, seed)
+    run = _Run(pool, solve, below, time_limit, seed)
     run.price_simple_ones()
     left = pool.below(run.known)
     while left and not run.is_over:
@@ -271,13 +268,13 @@ def best_strategy(
 
 
 def cautious_strategy(
-    ladder: Ladder, candidate: Candidate, solve: Backend, *, time_limit: float | None = None, seed: int = 0
+    ladder: Ladder, candidate: Candidate, solve: Backend, *, time_limit: float | None = None
 ) -> Strategy | None:
     """The best division of a candidate that fits any placement on devices of several types, or None."""
     option = cautious_option(ladder, candidate)
     simple = simple_division(option)
     program = strategy_program([option._replace(most=simple.seconds)])
-    choice = solve(program, time_limit=time_limit, workers=1, seed=seed).choice
+    choice = solve(program, time_limit=time_limit, workers=1, seed=0).choice
     division = choice.division if choice is not None else simple.division
     return Strategy(candidate=candidate, division=division) if division.stages else None
 
@@ -285,14 +282,12 @@ def cautious_strategy(
 class _Run:
     """The batches of one choice: the best division so far, and the bound."""
 
-    def __init__(
-        self, pool: StrategyPool, solve: Backend, below: float, time_limit: float | None, workers: int, seed: int
-    ) -> None:
-        self._pool, self._solve, self._workers, self._seed = pool, solve, workers, seed
+    def __init__(self, pool: StrategyPool, solve: Backend, below: float, time_limit: float | None, seed: int) -> None:
+        self._pool, self._solve, self._seed = pool, solve, seed
         self._end = math.inf if time_limit is None else perf_counter() + time_limit
         self.seconds, self.known = below, below
         self.lower_bound, self._solver = math.inf, ""
-        self._best: tuple[StrategyProgram, StrategyChoice] | None = None
+        self._best: tuple[Candidate, SimpleDivision] | None = None
         self._simple: tuple[Candidate, SimpleDivision] | None = None
 
     @property
@@ -313,14 +308,15 @@ class _Run:
         """Solve the program of a batch, (2)."""
         options = [option._replace(most=self.known) for each in batch for option in self._pool.options(each)]
         program = strategy_program(options)
-        result = self._solve(program, time_limit=self._left(), workers=self._workers, seed=self._seed)
+        result = self._solve(program, time_limit=self._left(), workers=1, seed=self._seed)
         self._solver, before = result.solver, self.known
         if result.choice is not None and result.objective_ns is not None:
             seconds = result.objective_ns / NANOSECONDS_PER_SECOND
             if seconds < self.seconds:
-                self.seconds, self._best = seconds, (program, result.choice)
-                chosen = program.options[result.choice.candidate].partition
-                self.known = min(self.known, seconds + rounded_off(chosen))
+                option, choice = program.options[result.choice.candidate], result.choice
+                self.seconds = seconds
+                self._best = option.candidate, SimpleDivision(seconds, choice.division, choice.patterns)
+                self.known = min(self.known, seconds + rounded_off(option.partition))
         bound = self._proven(result, before)
         for candidate in batch:
             self._pool.bounds[candidate] = max(self._pool.bounds[candidate], bound)
@@ -347,29 +343,16 @@ class _Run:
         """What is known now, (3)."""
         # Where nothing is below what is known, that bounds what was left out of the programs.
         bound = min(self.lower_bound, self.known)
-        if self._best is None and self._simple is not None:
-            # No program came so far as to find what is at hand.
-            candidate, simple = self._simple
-            return Choice(
-                strategy=Strategy(candidate=candidate, division=simple.division),
-                patterns=_plain(simple.patterns),
-                seconds=simple.seconds,
-                lower_bound=bound,
-                solver=self._solver,
-            )
-        if self._best is None:
+        # Without the first, no program came so far as to find what is at hand.
+        best = self._best or self._simple
+        if best is None:
             return Choice(strategy=None, patterns=(), seconds=math.inf, lower_bound=bound, solver=self._solver)
-        program, chosen = self._best
-        candidate = program.options[chosen.candidate].candidate
+        candidate, found = best
         return Choice(
-            strategy=Strategy(candidate=candidate, division=chosen.division),
-            patterns=_plain(chosen.patterns),
-            seconds=self.seconds,
-            lower_bound=min(bound, self.seconds),
+            strategy=Strategy(candidate=candidate, division=found.division),
+            # As ``taut.formulations.partition`` (4) names patterns, however a mixed stage is priced.
+            patterns=tuple(min(pattern, MIXED) for pattern in found.patterns),
+            seconds=found.seconds,
+            lower_bound=min(bound, found.seconds),
             solver=self._solver,
         )
-
-
-def _plain(patterns: tuple[int, ...]) -> tuple[int, ...]:
-    """The patterns as ``taut.formulations.partition`` (4) names them, however a mixed stage is priced."""
-    return tuple(min(pattern, MIXED) for pattern in patterns)

@@ -1,5 +1,5 @@
 r"""
-Lagrangian bound on quadratic assignment of sparse flow, and reduced costs of locations above it.
+Quadratic assignment of sparse flow: a Lagrangian bound, and a constraint program on what it leaves.
 
 With the trees and the costs W of (6), the least W over the places of every root, plus
 the least cost of every pair outside the forest, minus the sum of u, is a lower bound for any u, (1). It is concave in
@@ -28,6 +28,27 @@ where a root has no h.
 Costs are scaled by S and rounded down to integers, and so is u, so that sums of floats are exact and bounds on them are
 bounds on z, as in ``taut.solver.qap.lawler_form``.
 
+CP-SAT solves a program on the slacks that a bound L leaves, (4), with U the scaled cost that no permutation of interest
+exceeds:
+
+Variables
+    :math:`p_i`: location of item i; :math:`w_i \ge 0`: what it costs above L.
+
+Constraints
+    .. math:: p \text{ is a permutation}, \tag{7}
+    .. math:: (p_g, p_h, p_i, w_i) \in \text{table of } i, \text{ with its parent h and the parent g of that}, \tag{8}
+    .. math:: \textstyle\sum_i w_i \le U - L. \tag{9}
+
+    A table lists the places whose slack is finite; those of a root and of its children have one and two places, those
+    of a pair outside the forest have its two places and its cost above the least.
+
+Objective
+    .. math:: \min \textstyle\sum_i w_i. \tag{10}
+
+A permutation of scaled cost z has :math:`\sum_i w_i = z - L`, all numbers are whole, and so no permutation costs less
+than the lesser of U + 1 and L plus the solver's bound on (10), (11). Of locations that a symmetry of the distances
+takes into each other, one is enough for one root, (12).
+
 References
 ----------
 .. [1] Held, M., Wolfe, P. and Crowder, H.P. (1974). Validation of subgradient optimization. Mathematical Programming 6:
@@ -39,15 +60,18 @@ References
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from ortools.sat.python import cp_model
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree, shortest_path
 
-from taut.data.arrays import Floats, Ints
+from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.formulations.compiled import jit
+from taut.solver.cp_sat import running
 from taut.solver.qap.lawler_form import is_exact, scale_of
 
 _SHORT = 2.0**-12  # Integers this much smaller still tell multipliers apart, and are easier to solve with.
@@ -251,3 +275,91 @@ def _least_elsewhere(cost: Floats) -> Floats:
     here = cost.argmin(axis=1) == np.arange(len(cost))[:, None]
     least = np.where(here, two[:, 1], two[:, 0])
     return np.where(np.isinf(least), 0.0, least)
+
+
+MOST_CHOICES = 300_000
+"""Rows of all tables, beyond which loading the model takes seconds."""
+_PAUSE = 0.0005
+
+
+class Found(NamedTuple):
+    """Lower bound (11), scaled, and the locations (n,) of the best permutation; None if there is none so far."""
+
+    bound: float
+    places: Ints | None
+
+
+@dataclass
+class _Model:
+    """The constraint program, its locations and its objective."""
+
+    program: cp_model.CpModel
+    places: list[cp_model.IntVar]
+    costs: list[cp_model.IntVar]
+
+    def table(self, items: list[int], cost: Floats) -> None:
+        """Let the places of items cost what an array says, if it is finite, (8)."""
+        rows = np.argwhere(np.isfinite(cost))
+        values = cost[np.isfinite(cost)].astype(np.int64)
+        self.costs.append(self.program.new_int_var(0, int(values.max(initial=0)), ""))
+        variables = [*(self.places[i] for i in items), self.costs[-1]]
+        self.program.add_allowed_assignments(variables, np.column_stack([rows, values]).tolist())
+
+
+class _Told(cp_model.CpSolverSolutionCallback):
+    """Keeps the best permutation."""
+
+    def __init__(self, places: list[cp_model.IntVar]) -> None:
+        super().__init__()
+        self._variables = places
+        self.places: Ints | None = None
+
+    def on_solution_callback(self) -> None:
+        """Take over a better one."""
+        self.places = np.array([self.value(place) for place in self._variables])
+
+
+def choices(slack: Slack) -> int:
+    """Number of rows of all tables (8)."""
+    return sum(int(np.isfinite(cost).sum()) for cost in slack.places.values())
+
+
+def solutions(forest: Forest, slack: Slack, most: float, first: Flags, seed: int) -> Iterator[Found]:
+    """What CP-SAT knows, several times a second, where the root of the first tree is at ``first`` (n,) alone, (12)."""
+    model = _model(forest, slack, most, first)
+    solver, told, bounds = cp_model.CpSolver(), _Told(model.places), [slack.bound]
+    solver.parameters.num_workers, solver.parameters.random_seed = 1, seed % 2**31
+    solver.parameters.linearization_level = 2
+    # CP-SAT states bounds as floats, which are off by more than rounding; the last one it also has as an integer.
+    solver.best_bound_callback = lambda value: bounds.append(slack.bound + np.floor(value * (1 - 1e-9)))
+    looking = running(solver, model.program, told, _PAUSE)
+    while True:
+        try:
+            next(looking)
+        except StopIteration as end:
+            proven = solver.response_proto.inner_objective_lower_bound
+            least = most + 1 if end.value == cp_model.INFEASIBLE else slack.bound + proven
+            yield Found(min(max(least, *bounds), most + 1), told.places)
+            return
+        yield Found(min(max(bounds), most + 1), told.places)
+
+
+def _model(forest: Forest, slack: Slack, most: float, first: Flags) -> _Model:
+    """The program (7) to (10)."""
+    program, size = cp_model.CpModel(), len(forest.order)
+    model = _Model(program, [program.new_int_var(0, size - 1, "") for _ in range(size)], [])
+    program.add_all_different(model.places)
+    for i in forest.order.tolist():
+        above, cost = forest.parent[i], slack.places[i]
+        if above < 0:
+            model.table([i], np.where(first, cost, np.inf) if i == forest.order[0] else cost)
+        elif forest.parent[above] < 0:
+            model.table([above, i], cost.min(0))
+        else:
+            model.table([forest.parent[above], above, i], cost)
+    for i, j, cost in forest.outside:
+        above_least = cost - cost.min()
+        model.table([i, j], np.where(above_least <= most - slack.bound, above_least, np.inf))
+    program.add(sum(model.costs) <= int(most - slack.bound))
+    program.minimize(sum(model.costs))
+    return model

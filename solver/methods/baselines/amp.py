@@ -39,7 +39,7 @@ from taut.formulations.strategy import Division, Strategy
 from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.layer_division.known_devices import divide
 from taut.solver.methods.baselines.trials import configurations, plain_candidates, tried
-from taut.solver.methods.outcome import Outcome
+from taut.solver.methods.named import Outcome
 from taut.solver.result import Incumbent, Limits
 from taut.solver.simple_plans import priced, rank_order
 

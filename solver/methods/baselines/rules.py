@@ -1,5 +1,5 @@
-r"""
-Rules of thumb: Megatron-LM's, fully sharded data parallelism alone, and Varuna's.
+"""
+Short procedures: Megatron-LM's rule of thumb, fully sharded data parallelism alone, Varuna's and Pipette's.
 
 Megatron-LM's rule is the least model parallelism that fits, tensor parallelism in the node first, then replicas:
 
@@ -27,23 +27,39 @@ Varuna chooses pipelines and replicas alone, with everything recomputed:
 
 Its schedule, which fills bubbles as they come, is priced as the quicker of 1F1B and GPipe.
 
+Pipette's procedure: every configuration that fits, each with its workers dedicated to devices by annealing.
+
+For all (pp, tp, dp) with pp tp dp devices and every micro-batch that divides the mini-batch (algorithm 1):
+
+(12) even stages; a configuration that does not fit the memory is left out (line 7);
+(13) simulated annealing over the mapping of workers to devices, by the estimated latency (lines 9 to 15);
+(14) the least latency of all wins.
+
+The latency is the evaluator's, which under the latency model ``pipette`` is the paper's; the moves are those of
+``taut.solver.placement.annealing.anneal``, the paper's three among them. The paper gives every configuration 10 s; here
+each has ``MOVES`` moves, so that the same seed gives the same plan.
+
 References
 ----------
 D. Narayanan et al., Efficient large-scale language model training on GPU clusters using Megatron-LM, SC 2021.
 Y. Zhao et al., PyTorch FSDP: experiences on scaling fully sharded data parallel, VLDB 2023. S. Rajbhandari et al.,
 ZeRO: memory optimizations toward training trillion parameter models, SC 2020.
 S. Athlur et al., Varuna: scalable, low-cost training of massive deep learning models, EuroSys 2022.
+J. Yim et al., Pipette: automatic fine-grained large language model training configurator for real-world clusters,
+DATE 2024.
 """
 
 from collections.abc import Iterator
 
+from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.branch_and_bound.progress import Listener
-from taut.solver.methods.baselines.trials import plain_candidates, quickest, tried
-from taut.solver.methods.outcome import Outcome
+from taut.solver.methods.baselines.trials import configurations, plain_candidates, quickest, tried
+from taut.solver.methods.named import Outcome
+from taut.solver.placement.annealing.anneal import MAX_LOOK_UPS, anneal, best_start, move_cost
 from taut.solver.result import Incumbent, Limits
-from taut.solver.simple_plans import simple_plan
+from taut.solver.simple_plans import priced, simple_plan
 
 
 def megatron(problem: PlanningProblem, limits: Limits, progress: Listener | None = None) -> Outcome:
@@ -76,3 +92,26 @@ def varuna(problem: PlanningProblem, limits: Limits, progress: Listener | None =
     chosen = [each for each in plain_candidates(problem) if each.tp == 1]
     plans = (simple_plan(problem, each, recompute="full") for each in chosen)
     return tried("varuna", plans, len(chosen), limits, progress)
+
+
+MOVES = 20_000
+"""Of annealing for a configuration: about what the paper's program makes in half a second."""
+
+
+def pipette(problem: PlanningProblem, limits: Limits, progress: Listener | None = None) -> Outcome:
+    """Plan by (12) to (14)."""
+    count = len(plain_candidates(problem))
+    return tried("pipette", _dedicated(problem, limits), count, limits, progress)
+
+
+def _dedicated(problem: PlanningProblem, limits: Limits) -> Iterator[Incumbent | None]:
+    """The plan of every configuration before and after (13)."""
+    for _, group in configurations(plain_candidates(problem)):
+        plan = quickest(simple_plan(problem, each) for each in group)
+        yield plan
+        if plan is not None and plan.strategy.candidate.pp > 1:
+            given = placement_problem(problem, plan.strategy)
+            start = best_start(given, (0,) * given.candidate.pp)
+            moves = min(MOVES, MAX_LOOK_UPS // move_cost(given))
+            found = anneal(given, start, moves=moves, seed=limits.seed)
+            yield priced(problem, plan.strategy, given.devices(found.positions))

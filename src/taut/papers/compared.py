@@ -8,7 +8,7 @@ from typing import TypedDict, TypeVar
 from taut.data.suggest import one_of
 from taut.errors import FieldError, NothingFoundError, TautError
 from taut.formulations.problem import PlanningProblem
-from taut.solver.methods.outcome import Outcome
+from taut.solver.methods.named import Outcome
 from taut.solver.result import Limits, SearchResult, StoppedBy, relative_gap
 from taut.solver.search.search import search
 from taut.solver.signals import cut_short, was_interrupted

@@ -27,8 +27,7 @@ from taut.papers.compared import Compared, legend, places_with, rows_until_inter
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.solver.methods.baselines.trials import plain_candidates, tried
-from taut.solver.methods.named import method_of
-from taut.solver.methods.outcome import Outcome
+from taut.solver.methods.named import Outcome, method_of
 from taut.solver.result import Limits
 from taut.solver.simple_plans import simple_plan
 from taut.words import text_table

@@ -11,10 +11,7 @@ from taut.errors import SolverError
 from taut.formulations.jobs.check import measures, violations
 from taut.formulations.jobs.problem import OBJECTIVES, JobsProblem, Pool, Segment
 from taut.solver.jobs.bounds import lower_bound
-from taut.solver.jobs.policies.elastic_flow import ElasticFlow
-from taut.solver.jobs.policies.fair_share import shares
-from taut.solver.jobs.policies.first_come import ShortestFirst
-from taut.solver.jobs.policies.rolling_horizon import RollingHorizon
+from taut.solver.jobs.policies import ElasticFlow, RollingHorizon, ShortestFirst, shares
 from taut.solver.jobs.simulate import Failures, View, simulate
 from taut.solver.jobs.solve import POLICIES
 from tests.support.jobs import random_case

@@ -16,8 +16,7 @@ from taut.solver.methods import certified as certifying
 from taut.solver.methods import integer_program, strategy_choice
 from taut.solver.methods.baselines.hethub import hethub
 from taut.solver.methods.certified import METHOD_SHARE, certified, planned_within
-from taut.solver.methods.named import MESHES, NAMES, PROGRAMS, SEARCH, method_of
-from taut.solver.methods.outcome import Outcome
+from taut.solver.methods.named import MESHES, NAMES, PROGRAMS, SEARCH, Outcome, method_of
 from taut.solver.program.checked import ProgramResult
 from taut.solver.result import Limits, SearchResult, Status
 from taut.solver.search.search import search

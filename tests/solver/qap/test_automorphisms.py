@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from taut.solver.qap.automorphisms import AutomorphismGroup
+from taut.solver.qap.branch_and_bound import AutomorphismGroup
 from tests.support.assignments import KINDS, random_assignment
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.assignment.assignment import QuadraticAssignment, cost_grid
-from taut.solver.qap.bound_portfolio import PrimalDual, prove, root_bounds
 from taut.solver.qap.branch_and_bound import BranchAndBound, cutoff
 from taut.solver.qap.lawler_form import lawler_form, scale_of
+from taut.solver.qap.quadratic import PrimalDual, prove, root_bounds
 from tests.support.assignments import KINDS, nug12, random_assignment
 from tests.support.blocks import blocks
 
@@ -53,7 +53,7 @@ def test_bounds_never_exceed_the_optimum_and_meet_it(kind: str, block: int, monk
     """On 100 instances of every kind, 1200 in all, each bound along the way is valid and the last one proves."""
     monkeypatch.setattr("taut.solver.qap.branch_and_bound._SMALL", 3)
     monkeypatch.setattr("taut.solver.qap.branch_and_bound._ROUNDS", 2)
-    monkeypatch.setattr("taut.solver.qap.bound_portfolio._WINDOW", 2)
+    monkeypatch.setattr("taut.solver.qap.quadratic._WINDOW", 2)
     for seed in range(25 * block, 25 * block + 25):
         problem = _instance(kind, 2 + seed % 5, seed)
         costs = _costs(problem)

@@ -7,11 +7,20 @@ import numpy as np
 import pytest
 
 from taut.formulations.assignment.assignment import QuadraticAssignment, cost_grid
-from taut.solver.qap.bound_portfolio import PrimalDual, prove
 from taut.solver.qap.branch_and_bound import cutoff
-from taut.solver.qap.constraint_model import Found, choices, solutions
-from taut.solver.qap.forest_bound import Bounded, Forest, forest_bounds, forest_of, is_sparse, least_places, slack_of
-from taut.solver.qap.quadratic import place
+from taut.solver.qap.forest_bound import (
+    Bounded,
+    Forest,
+    Found,
+    choices,
+    forest_bounds,
+    forest_of,
+    is_sparse,
+    least_places,
+    slack_of,
+    solutions,
+)
+from taut.solver.qap.quadratic import PrimalDual, place, prove
 from tests.support.assignments import nug12
 from tests.support.blocks import blocks
 
