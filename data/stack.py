@@ -25,6 +25,7 @@ offload_shares         allowed shares of these activations: ``any``; ``layers``,
 offload_modules        modules whose inputs may be in the host's memory (``taut.data.analytic.offload_modules``), in
                        pipelines too, with no recompute or selective recompute
 replicated_kv          whether several tensor ranks may have the same key-value heads
+tied_pipelines         whether first and last stage may share an embedding that is the head
 sequence_parallel      whether tensor ranks may, or must, divide the activations between their blocks
 context_parallel       whether context ranks may share every sequence
 cp_comm                how context ranks share attention (``taut.formulations.degrees`` (4))
@@ -119,6 +120,7 @@ class Stack(Spec):
     empty_ends: bool = False
     uneven_batch: bool = False
     replicated_kv: bool = True
+    tied_pipelines: bool = True
     sequence_parallel: Annotated[list[bool], Field(min_length=1)] = [False, True]
     context_parallel: bool = False
     cp_comm: Annotated[list[ContextKind], Field(min_length=1)] = ["p2p"]

@@ -67,12 +67,13 @@ def _expanded(expand: Expander, workload: Workload, every: Iterable[Candidate]) 
 def _degrees(workload: Workload, kinds: ContextKinds) -> Iterator[Candidate]:
     """Candidates of 1F1B without any sharding at the degrees of pipelines, tensor and context ranks, (1) to (3)."""
     space, model, cluster = workload.space, workload.model, workload.cluster
+    most = len(model.blocks) + ENDS if space.tied_pipelines or not model.tied_embedding else 1
     for tp in tensor_degrees(model, cluster, space.max_tp, replicated_kv=space.replicated_kv):
         for cp in context_degrees(model, cluster, tp, space.max_cp):
             shared = [*kinds.of(tp, cp)]
             for pp in divisors(cluster.num_devices // tp // cp):
                 dp = cluster.num_devices // tp // cp // pp
-                if pp > len(model.blocks) + ENDS or space.global_batch % dp:
+                if pp > most or space.global_batch % dp:
                     continue
                 for micro_batch in divisors(space.global_batch // dp):
                     m = space.global_batch // dp // micro_batch

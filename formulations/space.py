@@ -3,7 +3,7 @@ The strategy space: every candidate that the planner considers.
 
 A candidate has the fields of ``Candidate``. With D devices, global batch :math:`g` and L layers,
 
-(1) pp * tp * cp * dp = D and pp <= L;
+(1) pp * tp * cp * dp = D and pp <= L; pp = 1 if the head is the embedding, unless the space has ``tied_pipelines``;
 (2) g = dp * micro_batch * m with m micro-batches a pipeline and step;
 (3) tp divides every layer (heads, key-value heads, feed-forward width), is at most ``max_tp``, and fits the nodes: it
     divides the size of every node, or is a multiple of the one size that all nodes share;
@@ -393,6 +393,7 @@ class StrategySpace(Spec):
     max_even_vpp: Annotated[int, pydantic.Field(ge=0)] = 0
     zero: list[ZeroStage] = [0, 1]
     replicated_kv: Annotated[bool, SELDOM_WRITTEN] = True
+    tied_pipelines: Annotated[bool, SELDOM_WRITTEN] = True
     sequence_parallel: list[bool] = [False, True]
     pipeline_zero: list[ZeroStage] | None = None
     expert_zero: Annotated[list[ZeroStage] | None, SELDOM_WRITTEN] = None

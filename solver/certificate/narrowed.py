@@ -37,7 +37,10 @@ STAGES = {"pipeline_zero": "in pipelines", "expert_zero": "beside expert ranks"}
 """Fields that list the ZeRO stages of some candidates, None for every stage, and these candidates in words."""
 LARGEST = {"max_tp": "", "max_cp": "cp", "max_ep": "ep", "max_vpp": "", "max_even_vpp": "vpp"}
 """Fields of largest degrees. One is not told where the degree beside it is fixed, since it follows from that."""
-SWITCHES = ("expert_tensor", "replicated_kv", "hybrid_sharding", "recompute_by_stage", "empty_ends", "uneven_batch")
+SWITCHES = (
+    *("expert_tensor", "replicated_kv", "tied_pipelines", "hybrid_sharding", "recompute_by_stage", "empty_ends"),
+    "uneven_batch",
+)
 """Mechanisms that a space has or has not."""
 CHUNKED, CHUNKS = "interleaved-1f1b", ("max_vpp", "max_even_vpp")
 """The interleaved schedule, and the largest numbers of chunks, which mean nothing without it."""
@@ -95,6 +98,8 @@ def held(space: Mapping[str, Any], *, mechanisms: bool = True) -> str:
         parts.append(f"layers divided {_listed(forms)}")
     if not space.get("replicated_kv", True):
         parts.append("tensor degrees that divide the key-value heads")
+    if not space.get("tied_pipelines", True):
+        parts.append("one stage, as the embedding is the head")
     if dispatch := space.get("dispatch"):
         parts.append(f"exchanges of experts {_dispatched(dispatch)}")
     name = space.get("stack") or "taut"

@@ -3,7 +3,8 @@ Candidates of a strategy space, enumerated from its definition.
 
 With D devices, global batch g and L layers, a candidate has
 
-(1) degrees with pp tp cp dp = D, pp <= L and g = dp micro_batch m;
+(1) degrees with pp tp cp dp = D, pp <= L and g = dp micro_batch m; a single stage if the head is the embedding, unless
+    the space has ``tied_pipelines``;
 (2) a tensor degree that divides heads and feed-forward width of every layer, and divides the key-value heads or, with
     ``replicated_kv``, is a multiple of them. It divides the size of every node, or is a multiple of the size if all
     nodes have the same;
@@ -165,11 +166,12 @@ def _field(choice: Choice, name: str) -> Any:
 def _degrees(case: Case) -> Iterator[Choice]:
     """Candidates in their own order, (1) to (5)."""
     devices, batch, layers = case.cluster.num_devices, case.space["global_batch"], len(case.model.blocks)
+    single = case.model.tied_embedding and not case.space.get("tied_pipelines", True)
     for tp, cp in product(_divisors(devices), repeat=2):
         if devices % (tp * cp) or tp > case.space["max_tp"] or not _splits(case, tp) or not _contexts(case, tp, cp):
             continue
         kinds = [*_kinds(case, tp, cp)]
-        for pp in _divisors(devices // tp // cp):
+        for pp in [1] if single else _divisors(devices // tp // cp):
             dp = devices // tp // cp // pp
             for micro_batch in (
                 _divisors(batch // dp) if batch % dp == 0 and pp <= layers + 2 * _empty_ends(case, pp, 1) else []

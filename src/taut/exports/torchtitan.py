@@ -141,6 +141,11 @@ def _check(job: Job) -> None:
             f"{source}: {chosen.tp} tensor ranks share {heads} key-value heads, which torchtitan refuses; plan with "
             "--stack torchtitan"
         )
+    if job.model.tied_embedding and chosen.pp > 1:
+        raise ExportError(
+            f"{source}: {chosen.pp} stages of a model whose head is its embedding, which torchtitan refuses; plan with "
+            "--stack torchtitan"
+        )
     if chosen.zero == 1:
         raise ExportError(f"{source}: ZeRO-1, which torchtitan has not; plan with --stack torchtitan, or --fix zero=2")
     _check_experts(job)

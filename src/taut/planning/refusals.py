@@ -8,7 +8,7 @@ rules are tried in this order, each only where the values in it are fixed or fol
 (2) tp divides the heads and the widths of every layer, divides the key-value heads or is a multiple of them (only
     divides them where the stack lets no ranks share one), is at most ``max_tp``, and fits the nodes;
 (3) cp > 1 asks for plain attention in every layer;
-(4) pp is at most L;
+(4) pp is at most L, and 1 if the head is the embedding and the stack has no pipelines of such models;
 (5) dp divides the batch, and the micro-batch divides the sequences of a replica, unless batches may be uneven;
 (6) the ZeRO stage is one that the stack has in pipelines, and with expert ranks;
 (7) several chunks a device ask for a schedule that has them and for pp > 1; interleaved-1f1b asks for m to be a
@@ -104,6 +104,8 @@ def _pipeline(problem: PlanningProblem) -> Iterator[str]:
     if pp is not None and pp > layers:
         most = max(each for each in divisors(problem.cluster.num_devices) if each <= layers)
         yield f"pp {pp} is above {layers} layers: pp={most}"
+    if pp not in (None, 1) and problem.model.tied_embedding and not problem.space.tied_pipelines:
+        yield f"pp {pp}: {_stack(problem)} has no pipelines of a model whose head is its embedding: pp=1"
 
 
 def _replicas(problem: PlanningProblem) -> int | None:

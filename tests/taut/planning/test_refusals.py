@@ -5,8 +5,12 @@ from typing import Any
 import pytest
 
 import taut
+from taut.data.catalog.builtin import catalog_stack
 from taut.errors import DataError
+from taut.exports.export import launch_files
+from taut.exports.job import ExportError, Job
 from taut.formulations.degrees import divides_kv, tensor_degrees
+from taut.formulations.stack_space import stack_space
 from tests.support.launches import small_cluster
 
 SHAPE: dict[str, Any] = {"layers": 12, "hidden": 768, "heads": 12, "ffn_hidden": 3072, "seq": 256, "vocab": 1024}
@@ -64,6 +68,22 @@ def test_no_ranks_of_torchtitan_share_key_value_heads() -> None:
     assert taut.verify(plan).holds
     widest = taut.plan(MODEL, cluster, global_batch=2, max_cp=1, precision="bf16", time_limit=20, fix={"tp": 4})
     assert "replicated_kv" not in widest.document["certificate"]["space"]
+
+
+def test_no_stages_of_torchtitan_share_an_embedding() -> None:
+    """A head that is the embedding: one stage, in the space, its check, and the plan; Megatron-LM has several."""
+    tied, cluster = MODEL.model_copy(update={"tied_embedding": True}), small_cluster()
+    options: dict[str, Any] = {"global_batch": 4, "max_cp": 1, "precision": "bf16"}
+    plan = taut.plan(tied, cluster, stack="torchtitan", time_limit=20, **options)
+    assert plan.strategy.pp == 1 and not plan.document["certificate"]["space"]["tied_pipelines"]
+    assert taut.verify(plan).holds
+    for model, stack in ((MODEL, "torchtitan"), (tied, "megatron-core")):
+        assert stack_space(catalog_stack(stack), model, cluster, 4).tied_pipelines
+    with pytest.raises(DataError, match="pp 2: torchtitan has no pipelines of a model whose head is its embedding"):
+        taut.plan(tied, cluster, stack="torchtitan", fix={"pp": 2}, **options)
+    several = taut.plan(tied, cluster, fix={"pp": 2, "tp": 1, "zero": 0, "micro_batch": 1}, time_limit=20, **options)
+    with pytest.raises(ExportError, match="2 stages of a model whose head is its embedding, which torchtitan refuses"):
+        launch_files(Job(several), ["torchtitan"])
 
 
 def test_context_ranks_beside_layers_without_attention_are_refused_by_name() -> None:
