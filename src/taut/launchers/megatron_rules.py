@@ -14,15 +14,19 @@ unless stated),
 (6) if cp > 1, 2 cp divides the tokens of a sequence; these are at most the positions that are stated;
 (7) ep divides the experts;
 (8) tp divides the heads, and divides the query groups or is a multiple of them; of a model with latent attention only
-    heads that the command line states are held to it;
+    heads that the command line states are held to it. Layers without attention exchange heads among context ranks, so
+    tp cp divides their heads;
 (9) some flags ask for other flags, or exclude them: kinds of context ranks, sharding, number formats, exchanges that
     overlap computation, recompute, and activations or optimizer states on hosts.
 
-They are tried roughly in the order in which Megatron-LM comes to them, (6) and (7) before (8) and parts of (9) between.
+They are tried in the order in which Megatron-LM comes to them, so that the first broken one is the reason that it
+gives: (1), (2), the parts of (3) to (5) that need no configuration, (6), (7), expert ranks of (1), (8), parts of (9)
+between these, divisions with ends or chunks of their own, and last what the schedule checks of (5).
 
 Source: megatron/training/arguments.py (validate_args), megatron/core/model_parallel_config.py,
-megatron/core/transformer/transformer_config.py, megatron/core/parallel_state.py,
-megatron/core/num_microbatches_calculator.py and megatron/core/pipeline_parallel/schedules.py of August 2026.
+megatron/core/transformer/transformer_config.py, megatron/core/ssm/mamba_context_parallel.py,
+megatron/core/parallel_state.py, megatron/core/num_microbatches_calculator.py and
+megatron/core/pipeline_parallel/schedules.py of August 2026.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,17 +52,26 @@ def broken(flags: Stated, run: Run) -> Iterator[str]:
     experts is passed over where neither ``run`` nor the command line states these.
     """
     tp, pp, cp = (count(flags, flag) for flag in ("--tensor-model-parallel-size", PIPELINE, "--context-parallel-size"))
+    total, ranks = layers_in(flags, run), tp * pp * cp
     yield from chain(
         _processes(run, tp, pp, cp),
         _contexts(flags, cp),
-        _batch(flags, run, tp * pp * cp),
-        _division(flags, layers_in(flags, run), pp),
-        _chunks(flags, run, pp, tp * pp * cp),
+        _batch(flags, run, ranks),
+        _division(flags, total, pp),
+        _chunks(flags, run, pp),
         _sharding(flags, pp),
         _sequence(flags, cp),
-        _experts(flags, run, tp, pp),
+        _exchanges(flags, tp),
+        _experts(flags, run),
+        _states_on_hosts(flags),
+        _expert_groups(flags, run, tp, pp),
         _heads(flags, run, tp),
-        _activations(flags, layers_in(flags, run), tp, pp),
+        _mixers(run, tp, cp),
+        _activations(flags, total, pp),
+        _built_division(flags, total, pp),
+        _built_experts(flags, run, tp, pp),
+        _built_chunks(flags, total, pp),
+        _micro_batches(flags, run, pp, ranks),
     )
 
 
@@ -98,32 +111,50 @@ def _batch(flags: Stated, run: Run, ranks: int) -> Iterator[str]:
         yield f"--global-batch-size {batch} is no multiple of {what}, expected {near}{other}"
 
 
+def _ends(flags: Stated) -> tuple[list[str], list[str]]:
+    """Flags of stages with layers of their own, and of what counts as a layer."""
+    return [flag for flag in (FIRST, LAST) if flag in flags], [flag for flag in (EMBEDDING, LOSS) if flag in flags]
+
+
 def _division(flags: Stated, total: int, pp: int) -> Iterator[str]:
-    """Rules (3) and (4); ``total``: layers, 0 where they are not known."""
+    """Rules (3) and (4) as far as the arguments decide them; ``total``: layers, 0 where they are not known."""
     several = [flag for flag in (CHUNK, CHUNKS, LAYOUT) if flags.get(flag)]
+    ends, counted = _ends(flags)
     if len(several) > 1:
         yield f"{several[0]} with {several[1]}: expected one of them"
-        return
-    ends, counted = [flag for flag in (FIRST, LAST) if flag in flags], [f for f in (EMBEDDING, LOSS) if f in flags]
+    elif layout := flags.get(LAYOUT):
+        if (chunks := len(layers_of(layout))) % pp:
+            yield f"{LAYOUT} {layout}: {chunks} chunks, expected a multiple of {pp} stages"
+    elif ends and CHUNK in flags:
+        yield f"{CHUNK} with {ends[0]}: expected {CHUNKS}"
+    elif total and not ends and CHUNKS not in flags:
+        yield from _even(flags, total + len(counted), pp, f"{total} layers" + _counted(counted))
+
+
+def _built_division(flags: Stated, total: int, pp: int) -> Iterator[str]:
+    """Rules (3) and (4) of layouts and of stages with ends of their own."""
+    ends, counted = _ends(flags)
     if ends and counted:
         yield f"{ends[0]} with {counted[0]}: expected one of them"
     elif layout := flags.get(LAYOUT):
         if ends or counted:
             yield f"{LAYOUT} with {(ends + counted)[0]}: expected one of them"
-        layers = layers_of(layout)
-        if len(layers) % pp:
-            yield f"{LAYOUT} {layout}: {len(layers)} chunks, expected a multiple of {pp} stages"
-        elif total and sum(layers) != total:
-            yield f"{LAYOUT} {layout}: {sum(layers)} layers, expected {total}"
-    elif ends and CHUNK in flags:
-        yield f"{CHUNK} with {ends[0]}: expected {CHUNKS}"
-    elif total and ends:
+        elif total and (stated := sum(layers_of(layout))) != total:
+            yield f"{LAYOUT} {layout}: {stated} layers, expected {total}"
+    elif total and ends and CHUNK not in flags:
         try:
             stated_division({**flags, "--num-layers": str(total)}, pp)
         except DataError as error:
             yield str(error)
-    elif total:
+    elif total and counted and CHUNKS in flags:
         yield from _even(flags, total + len(counted), pp, f"{total} layers" + _counted(counted))
+
+
+def _built_chunks(flags: Stated, total: int, pp: int) -> Iterator[str]:
+    """Rules (3) and (4) of equal stages in a stated number of chunks."""
+    ends, counted = _ends(flags)
+    if total and CHUNKS in flags and not (ends or counted or flags.get(LAYOUT) or CHUNK in flags):
+        yield from _even(flags, total, pp, f"{total} layers")
 
 
 def _counted(flags: list[str]) -> str:
@@ -157,16 +188,19 @@ def chunks_in(flags: Stated, run: Run, pp: int) -> int:
     return count(flags, CHUNKS)
 
 
-def _chunks(flags: Stated, run: Run, pp: int, ranks: int) -> Iterator[str]:
-    """Rule (5)."""
-    if chunks_in(flags, run, pp) == 1:
-        return
+def _chunks(flags: Stated, run: Run, pp: int) -> Iterator[str]:
+    """Rule (5) on stages."""
     least = 3 if "--no-overlap-p2p-communication" in flags else 2
-    if pp < least:
+    if chunks_in(flags, run, pp) > 1 and pp < least:
         flag = next(flag for flag in (LAYOUT, CHUNK, CHUNKS) if flag in flags)
         yield f"{flag} with {PIPELINE} {pp}: an interleaved schedule has {least} stages at least"
+
+
+def _micro_batches(flags: Stated, run: Run, pp: int, ranks: int) -> Iterator[str]:
+    """Rule (5) on micro-batches."""
+    if pp == 1 or chunks_in(flags, run, pp) == 1 or not run.devices or run.devices % ranks:
         return
-    if not run.devices or run.devices % ranks or "--global-batch-size" not in flags:
+    if "--global-batch-size" not in flags:
         return
     sequences = count(flags, "--micro-batch-size") * (run.devices // ranks)
     group = count(flags, "--microbatch-group-size-per-virtual-pipeline-stage", pp)
@@ -188,7 +222,7 @@ def _chunks(flags: Stated, run: Run, pp: int, ranks: int) -> Iterator[str]:
 
 
 def _sharding(flags: Stated, pp: int) -> Iterator[str]:
-    """Rule (9) of sharding, number formats and optimizer states on hosts."""
+    """Rule (9) of sharding and number formats."""
     if "--use-torch-fsdp2" in flags:
         if pp > 1:
             yield f"--use-torch-fsdp2 with {PIPELINE} {pp}: expected one stage"
@@ -206,6 +240,10 @@ def _sharding(flags: Stated, pp: int) -> Iterator[str]:
     for one, other in (("--fp16", "--bf16"), ("--fp8-format", "--fp4-format")):
         if one in flags and other in flags:
             yield f"{one} with {other}: expected one of them"
+
+
+def _states_on_hosts(flags: Stated) -> Iterator[str]:
+    """Rule (9) of optimizer states on hosts."""
     if "--optimizer-cpu-offload" in flags and "--use-precision-aware-optimizer" not in flags:
         yield "--optimizer-cpu-offload: expected --use-precision-aware-optimizer with it"
 
@@ -221,19 +259,30 @@ def _sequence(flags: Stated, cp: int) -> Iterator[str]:
         yield f"--max-position-embeddings {flags['--max-position-embeddings']}: expected {tokens} tokens at least"
 
 
-def _experts(flags: Stated, run: Run, tp: int, pp: int) -> Iterator[str]:
-    """Rules (1) and (7) of expert ranks."""
-    ep, etp = count(flags, EXPERT_RANKS), count(flags, "--expert-tensor-parallel-size", tp)
-    experts = count(flags, EXPERTS) if flags.get(EXPERTS) not in (None, "0") else _experts_of(run)
+def _experts(flags: Stated, run: Run) -> Iterator[str]:
+    """Rule (7)."""
+    ep, experts = count(flags, EXPERT_RANKS), _experts_in(flags, run)
     if ep > 1 and not experts:
         yield f"{EXPERT_RANKS} {ep}: {run.model.name if run.model else 'the line'} has no experts, expected 1"
     elif experts and experts % ep:
         yield f"{EXPERT_RANKS} {ep} does not divide {experts} experts, expected {nearest(experts, ep)}"
-    if run.devices and experts and run.devices % (etp * ep * pp):
+
+
+def _expert_groups(flags: Stated, run: Run, tp: int, pp: int) -> Iterator[str]:
+    """Rule (1) of expert ranks."""
+    ep, etp = count(flags, EXPERT_RANKS), count(flags, "--expert-tensor-parallel-size", tp)
+    if run.devices and _experts_in(flags, run) and run.devices % (etp * ep * pp):
         yield (
             f"etp {etp} x ep {ep} x pp {pp} = {etp * ep * pp} does not divide {run.devices} devices, expected a "
             f"product of {nearest(run.devices, etp * ep * pp)}"
         )
+
+
+def _built_experts(flags: Stated, run: Run, tp: int, pp: int) -> Iterator[str]:
+    """Rule (9) of experts' biases and hidden exchanges."""
+    ep, etp = count(flags, EXPERT_RANKS), count(flags, "--expert-tensor-parallel-size", tp)
+    if flags.get(EXPERTS) not in (None, "0") and etp > 1 and "--disable-bias-linear" not in flags:
+        yield f"{EXPERTS} {flags[EXPERTS]} with etp {etp}: expected --disable-bias-linear, or etp 1 with biases"
     if "--overlap-moe-expert-parallel-comm" in flags:
         yield from _hidden_exchanges(flags, run, pp, ep)
 
@@ -253,7 +302,10 @@ def _hidden_exchanges(flags: Stated, run: Run, pp: int, ep: int) -> Iterator[str
         yield f"{flag} with --moe-shared-expert-overlap: expected one of them"
 
 
-def _experts_of(run: Run) -> int:
+def _experts_in(flags: Stated, run: Run) -> int:
+    """Experts of the command line, or of the model; 0 where neither states them."""
+    if flags.get(EXPERTS) not in (None, "0"):
+        return count(flags, EXPERTS)
     blocks = run.model.blocks if run.model is not None else []
     return max((block.experts.num_experts for block in blocks if block.experts), default=0)
 
@@ -272,6 +324,14 @@ def _heads(flags: Stated, run: Run, tp: int) -> Iterator[str]:
         yield "--multi-latent-attention with --group-query-attention: expected one of them"
 
 
+def _mixers(run: Run, tp: int, cp: int) -> Iterator[str]:
+    """Rule (8) of layers without attention."""
+    for layer in run.model.kinds.values() if run.model is not None and cp > 1 else ():
+        for part in layer.together:
+            if part.mixer and not part.mixer.attends and part.heads % (tp * cp):
+                yield f"tp {tp} x cp {cp} = {tp * cp} does not divide {part.heads} heads of layers {layer.kind!r}"
+
+
 def _shape(flags: Stated, run: Run) -> tuple[int, int]:
     """Heads and query groups of the command line, or of the model; 0 where neither states them, (8)."""
     layer = run.model.blocks[-1] if run.model is not None else None
@@ -284,30 +344,40 @@ def _shape(flags: Stated, run: Run) -> tuple[int, int]:
     return heads, groups
 
 
-def _activations(flags: Stated, layers: int, tp: int, pp: int) -> Iterator[str]:
-    """Rule (9) of recompute, activations on hosts, and overlapped exchanges of tensor ranks."""
-    kind, method = flags.get("--recompute-granularity"), flags.get("--recompute-method")
-    each = "--recompute-num-layers"
-    selective = "--recompute-activations" in flags or kind == "selective"
-    if kind not in (None, "full", "selective"):
-        yield f"--recompute-granularity {kind}: expected full or selective"
-    elif selective and method:
+def _exchanges(flags: Stated, tp: int) -> Iterator[str]:
+    """Rule (9) of what tensor ranks exchange, and of the method of selective recompute."""
+    method = flags.get("--recompute-method")
+    if "--distribute-saved-activations" in flags:
+        kind = flags.get("--recompute-granularity")
+        if tp == 1 or kind != "full" or "--sequence-parallel" in flags:
+            words = "expected tensor ranks without --sequence-parallel, and full recompute"
+            yield f"--distribute-saved-activations: {words}"
+    if _is_selective(flags) and method:
         yield f"--recompute-method {method} with selective recompute: expected full"
-    elif selective and flags.get(each):
-        yield f"{each} {flags[each]} with selective recompute: expected full"
-    elif kind == "full" and not selective and method not in ("uniform", "block"):
-        yield "--recompute-granularity full: expected --recompute-method uniform or block with it"
-    elif kind == "full" and not selective and not flags.get(each):
-        yield f"--recompute-granularity full: expected {each} with it, 1 to {max(layers // pp, 1)}"
-    moved = flags.get("--cpu-offloading-num-layers")
+    if "--tp-comm-overlap" in flags and ("--sequence-parallel" not in flags or tp == 1):
+        yield "--tp-comm-overlap: expected --sequence-parallel and several tensor ranks with it"
+
+
+def _is_selective(flags: Stated) -> bool:
+    return "--recompute-activations" in flags or flags.get("--recompute-granularity") == "selective"
+
+
+def _activations(flags: Stated, layers: int, pp: int) -> Iterator[str]:
+    """Rule (9) of activations on hosts and of recompute."""
+    kind, method = flags.get("--recompute-granularity"), flags.get("--recompute-method")
+    moved, each = flags.get("--cpu-offloading-num-layers"), "--recompute-num-layers"
     if moved not in (None, "0"):
         if layers and count(flags, "--cpu-offloading-num-layers") >= layers:
             yield f"--cpu-offloading-num-layers {moved}: expected fewer than {layers} layers"
         if pp > 1:
             yield f"--cpu-offloading-num-layers {moved} with {PIPELINE} {pp}: expected one stage"
-        if selective or kind:
+        if _is_selective(flags) or kind:
             yield f"--cpu-offloading-num-layers {moved} with recompute: expected none"
-    if "--tp-comm-overlap" in flags and ("--sequence-parallel" not in flags or tp == 1):
-        yield "--tp-comm-overlap: expected --sequence-parallel and several tensor ranks with it"
-    if "--distribute-saved-activations" in flags and (tp == 1 or kind != "full" or "--sequence-parallel" in flags):
-        yield "--distribute-saved-activations: expected tensor ranks without --sequence-parallel, and full recompute"
+    if kind not in (None, "full", "selective"):
+        yield f"--recompute-granularity {kind}: expected full or selective"
+    elif _is_selective(flags) and flags.get(each) and not method:
+        yield f"{each} {flags[each]} with selective recompute: expected full"
+    elif kind == "full" and not _is_selective(flags) and method not in ("uniform", "block"):
+        yield "--recompute-granularity full: expected --recompute-method uniform or block with it"
+    elif kind == "full" and not _is_selective(flags) and not flags.get(each):
+        yield f"--recompute-granularity full: expected {each} with it, 1 to {max(layers // pp, 1)}"

@@ -13,10 +13,11 @@ ranks that share a copy (-1: as many as W allows),
 (3) states are sharded as ZeRO-0 if s = 1. Otherwise they are sharded as ZeRO-2 if weights stay gathered between the
     passes (policy ``never``, or ``default`` in pipelines), and else as ZeRO-3;
 (4) of a known model, tp divides the heads and the key-value heads, ep divides the experts, and an embedding that is
-    tied to the head asks for pp = 1.
+    tied to the head asks for pp = 1. Layers without attention ask for cp = 1.
 
-Sources: torchtitan/config/configs.py, torchtitan/config/job_config.py of 2025, and
-torchtitan/distributed/pipeline_parallel.py, _generate_llm_fqn_per_model_part.
+Sources: torchtitan/config/configs.py, torchtitan/config/job_config.py of 2025, torchtitan/models/common/decoder.py,
+torchtitan/models/qwen3_5/parallelize.py, and torchtitan/distributed/pipeline_parallel.py,
+_generate_llm_fqn_per_model_part.
 """
 
 import math
@@ -251,6 +252,11 @@ def _check_model(model: ModelSpec, values: Mapping[str, Any]) -> None:
     """Refuse degrees that do not divide heads or experts, and tied embeddings in pipelines, (4)."""
     tp, ep = values["tp"], values["ep"]
     for layer in model.kinds.values():
+        if values["cp"] > 1 and any(part.mixer for part in layer.together):
+            raise DataError(
+                f"torchtitan refuses it: {DEGREES['cp']} {values['cp']} with layers {layer.kind!r} without attention, "
+                "expected 1"
+            )
         for count, what in ((layer.heads, "heads"), (layer.key_value_heads, "key-value heads")):
             if layer.mixes and count % tp:
                 raise DataError(

@@ -7,7 +7,8 @@ rules are tried in this order, each only where the values in it are fixed or fol
 (1) the product of the fixed degrees divides D, and is D if all of pp, tp, cp and dp are fixed;
 (2) tp divides the heads and the widths of every layer, divides the key-value heads or is a multiple of them (only
     divides them where the stack lets no ranks share one), is at most ``max_tp``, and fits the nodes;
-(3) cp > 1 asks for plain attention in every layer;
+(3) cp > 1 asks for plain attention in every layer: frameworks exchange heads of others (Megatron-LM, if tp cp divides
+    them) or have no context ranks for them (torchtitan), and taut prices none;
 (4) pp is at most L, and 1 if the head is the embedding and the stack has no pipelines of such models;
 (5) dp divides the batch, and the micro-batch divides the sequences of a replica, unless batches may be uneven;
 (6) the ZeRO stage is one that the stack has in pipelines, and with expert ranks;
@@ -70,7 +71,12 @@ def _context(problem: PlanningProblem) -> Iterator[str]:
     for layer in problem.model.kinds.values():
         if layer.mixer or not layer.is_usual:
             part = "no attention" if layer.mixer or not layer.mixes else "parts beside plain attention"
-            yield f"cp {cp}: layers {layer.kind!r} have {part}, which taut prices without context ranks: cp 1"
+            said = "taut prices them without context ranks"
+            if layer.mixer and problem.space.stack == "torchtitan":
+                said = "torchtitan has no context ranks for them"
+            elif layer.mixer and (tp := _fixed(problem, "tp")) and layer.heads % (tp * cp):
+                said = f"tp {tp} x cp {cp} does not divide their {layer.heads} heads, which context ranks exchange"
+            yield f"cp {cp}: layers {layer.kind!r} have {part}, {said}: cp 1"
             return
 
 

@@ -107,6 +107,29 @@ def test_heads_are_the_lines_own() -> None:
     assert "neither divides 8 query groups" in next(broken(flags_of(own.split()), run))
 
 
+def test_context_ranks_exchange_heads_of_layers_without_attention() -> None:
+    """Four context ranks of two tensor ranks have heads of their own of 16, and none of 12; torchtitan has no such."""
+    mixer = {"key_dim": 16, "value_dim": 64, "made": 1600, "chunk": 64}
+    for heads, words in ((16, []), (12, ["tp 2 x cp 4 = 8 does not divide 12 heads of layers 'mamba'"])):
+        sizes = {"hidden": 768, "heads": heads, "mixer": mixer, "ffn_hidden": 3072, "seq": 256}
+        layers = [{"kind": "mamba", "count": 2, **sizes}]
+        mixed = taut.ModelSpec.parse({"name": "mixed", "vocab": 1024, "layers": layers}, "mixed")
+        line = "--tensor-model-parallel-size 2 --context-parallel-size 4 --micro-batch-size 1 --global-batch-size 64"
+        assert list(broken(flags_of(line.split()), Run(mixed, 64))) == words
+    with pytest.raises(DataError, match="context_parallel_degree 2 with layers 'mamba' without attention, expected 1"):
+        launch_of_text("--parallelism.context_parallel_degree 2 --training.local_batch_size 1", Run(mixed, 64))
+
+
+def test_the_first_reason_is_megatrons() -> None:
+    """Of several broken rules, in the order of the validation and then of the configuration."""
+    line = "-tp 1 -pp 3 -mbs 1 -gbs 216 --seq-length 4096 --max-position-embeddings 2048 -gran full "
+    said = rules(line + "--num-experts 8 -ep 3 -vpp 5", 80, devices=72)
+    found = ["--max-position-embeddings", "does not divide 8 experts", "--recompute-method uniform", "80 layers"]
+    assert all(words in rule for words, rule in zip(found, said, strict=True)), said
+    said = rules("-tp 2 -pp 2 -mbs 1 -gbs 64 --num-experts 8 -ep 2 --sequence-parallel", 48, experts=8)
+    assert said == ["--num-experts 8 with etp 2: expected --disable-bias-linear, or etp 1 with biases"]
+
+
 def test_a_line_without_layers_has_the_models() -> None:
     """Eighty layers on four stages in chunks of five are four chunks; 48 layers have no chunks of five."""
     line = "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --micro-batch-size 1 " + (

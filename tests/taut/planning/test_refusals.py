@@ -94,3 +94,7 @@ def test_context_ranks_beside_layers_without_attention_are_refused_by_name() -> 
     model = taut.ModelSpec.parse({"name": "mixed", "vocab": 1024, "layers": layers}, "mixed")
     with pytest.raises(DataError, match=r"cp 2: layers 'mamba' have no attention, .* without context ranks: cp 1"):
         taut.plan(model, small_cluster(), global_batch=16, fix={"cp": 2}, precision="bf16")
+    with pytest.raises(DataError, match=r"have no attention, torchtitan has no context ranks for them: cp 1"):
+        taut.plan(model, small_cluster(), global_batch=16, fix={"cp": 2}, precision="bf16", stack="torchtitan")
+    with pytest.raises(DataError, match=r"tp 2 x cp 4 does not divide their 12 heads, which context ranks exchange"):
+        taut.plan(model, small_cluster(), global_batch=16, fix={"cp": 4, "tp": 2}, precision="bf16")
