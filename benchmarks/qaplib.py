@@ -17,7 +17,7 @@ from typing import Any
 
 import taut
 from taut.data.readers.qaplib import read_qaplib, read_qaplib_solution
-from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.formulations.assignment import QuadraticAssignment
 from taut.solver.qap.quadratic import place
 
 COLUMNS = ["instance", "n", "best_known", "objective", "above_%", "bound", "gap_%", "status", "source", "seconds"]

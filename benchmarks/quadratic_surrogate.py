@@ -1,5 +1,5 @@
 """
-Placement by scipy's solvers for quadratic assignment (``taut.formulations.assignment.placement_qap``).
+Placement by scipy's solvers for quadratic assignment (``taut.formulations.placement``).
 
 Their objective is a sum in the place of the maxima of the step time, which then prices what is found.
 """
@@ -11,8 +11,7 @@ from scipy.optimize import quadratic_assignment
 
 from benchmarks.pipette_annealing import identity
 from taut.data.arrays import Ints
-from taut.formulations.assignment.placement_qap import placement_assignment
-from taut.formulations.placement import PlacementProblem
+from taut.formulations.placement import PlacementProblem, placement_assignment
 
 MOST_FAQ, MOST_TWO_OPT = 512, 128
 """Positions beyond which scipy takes minutes."""

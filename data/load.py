@@ -28,18 +28,15 @@ from taut.data.catalog.builtin import (
 )
 from taut.data.catalog.devices import catalog_section, device_named
 from taut.data.cluster import MOST_NODES, ClusterSpec
-from taut.data.costs import CostTable
+from taut.data.costs import CostTable, read_costs
 from taut.data.device import DeviceSpec
 from taut.data.known_hardware import warn_of_units
 from taut.data.memory import MemoryModel
 from taut.data.memory_network import read_memory_network
 from taut.data.model import ModelSpec
-from taut.data.names import name_of_file, with_names
-from taut.data.read import read_yaml
+from taut.data.read import read_matrix, read_yaml
 from taut.data.readers.huggingface import read_config
-from taut.data.readers.matrix_csv import read_matrix
-from taut.data.readers.profile_csv import read_costs
-from taut.data.spec import shorten
+from taut.data.spec import name_of_file, shorten, with_names
 from taut.data.stack import Stack
 from taut.data.suggest import nearest
 from taut.errors import DataError

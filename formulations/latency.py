@@ -40,12 +40,11 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_seconds
 from taut.formulations.schedules.plan_orders import in_flight_counts
 from taut.formulations.sharding import exposed_by_worker
-from taut.formulations.strategy import Strategy
-from taut.formulations.tables.block_links import block_link
+from taut.formulations.strategy import Rule, Strategy, Violation
+from taut.formulations.tables.block_traffic import block_link
 from taut.formulations.tables.memory import weigh_kept
 from taut.formulations.tables.stage_tables import StageTables
 from taut.formulations.terms import gathers_of
-from taut.formulations.violation import Rule, Violation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

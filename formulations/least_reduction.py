@@ -32,12 +32,19 @@ from taut.data.arrays import Flags, Floats
 from taut.data.costs import RECOMPUTE
 from taut.formulations.degrees import BlockShape
 from taut.formulations.gradient_reductions import bucket_parameters, overlaps
-from taut.formulations.links import Links
-from taut.formulations.pair_table import PairTable
+from taut.formulations.links import Links, PairTable
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.tables.block_links import FIGURES, BlockLink, best_block, blocks_of_nodes
-from taut.formulations.tables.block_traffic import ALONE, BlockSeconds, Traffic, block_seconds
+from taut.formulations.tables.block_traffic import (
+    ALONE,
+    FIGURES,
+    BlockLink,
+    BlockSeconds,
+    Traffic,
+    best_block,
+    block_seconds,
+    blocks_of_nodes,
+)
 from taut.formulations.tables.stage_tables import StageTables
 
 

@@ -43,7 +43,7 @@ from taut.formulations.schedules.recurrence import device_ends
 from taut.formulations.sharding import exposed_by_worker
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-from taut.formulations.tables.block_links import block_link
+from taut.formulations.tables.block_traffic import block_link
 from taut.formulations.terms import gathers_of
 
 

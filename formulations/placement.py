@@ -26,7 +26,19 @@ priced by its order it is a guide alone: stage x stands for the chunks of device
 chunks. So it is with context and expert ranks: a ring of gradients then counts a block as one member, and a block
 of several nodes has the traffic of its tensor groups and the exchanges of its experts on the best links.
 
-Source: Yim et al. (2024), Pipette, eqs. 3-6, on which (1) is built.
+As a quadratic assignment problem (Koopmans and Beckmann) positions are tensor groups and sites their slots s. Flow
+:math:`F_{pq}` is in bytes of a step on one tensor rank, distance :math:`D_{st} = 1 / B_{st}` in seconds per byte, the
+rate inside the node for two slots of one node:
+
+(3) pipelines, :math:`F_{pq} = F_{qp} = h M_x` between stages x and x + 1 of a replica;
+(4) rings, :math:`F_{pq} = 2 \frac{dp - 1}{dp} G_x` from a replica to the next, and from the last to the first,
+    :math:`G_x` being the gradient bytes of stage x that are priced;
+(5) :math:`\min \sum_{pq} F_{pq} D_{f(p) f(q)}` over permutations f, the slot of every position: the seconds of all
+    transfers one after the other. The sum replaces the maxima of the step time, which pays the slowest pipeline and the
+    slowest ring alone, so (5) is a surrogate and no bound. What a tensor group exchanges stays in its slot.
+
+Sources: Yim et al. (2024), Pipette, eqs. 3-6, on which (1) is built; T. C. Koopmans and M. Beckmann, Assignment
+problems and the location of economic activities, Econometrica 25 (1957).
 """
 
 from collections.abc import Callable
@@ -35,10 +47,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
+from taut.formulations.assignment import QuadraticAssignment
 from taut.formulations.gradient_reductions import after_overlap, by_device_of, overlaps, tied_bytes
 from taut.formulations.latency import memory_bytes, step_time
-from taut.formulations.links import Links
-from taut.formulations.pair_table import PairTable
+from taut.formulations.links import Links, PairTable
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor
 from taut.formulations.space import Candidate
@@ -246,3 +258,62 @@ def slot_sites(links: Links, width: int) -> Ints:
     if width > links.gpus_per_node.max():
         return np.arange(links.num_nodes).reshape(-1, width // int(links.gpus_per_node[0]))
     return np.repeat(np.arange(links.num_nodes), links.gpus_per_node // width)[:, None]
+
+
+def placement_assignment(given: PlacementProblem) -> QuadraticAssignment:
+    """
+    The quadratic assignment of a strategy's tensor groups to slots, (5).
+
+    ``given``: the placement problem of a strategy whose tensor groups lie in one node each. Returns flow in bytes and
+    distance in seconds per byte, both (dp pp, dp pp).
+    """
+    problem = given.problem
+    name = f"{problem.model.name} on {problem.cluster.name}"
+    return QuadraticAssignment(flow=group_flow(given), distance=slot_distance(given), name=name)
+
+
+def hop_flow(given: PlacementProblem) -> Floats:
+    """Bytes of a step between every stage and the next, one way, (pp - 1,), by (3)."""
+    weight = given.problem.transfer_weight(given.candidate)
+    return np.broadcast_to(np.asarray(weight * given.messages, dtype=float), (given.candidate.pp - 1,))
+
+
+def replica_flow(given: PlacementProblem) -> Floats:
+    """Bytes of a step from a replica of every stage to the next one, (pp,), by (4)."""
+    per_stage = ring_factor(given.candidate.pipelines) * np.asarray(given.gradients, dtype=float)
+    return np.broadcast_to(per_stage, (given.candidate.pp,))
+
+
+def group_flow(given: PlacementProblem) -> Floats:
+    """Bytes of a step from every position to every other, (dp pp, dp pp), by (3) and (4)."""
+    return trip_flow(given) + ring_flow(given)
+
+
+def trip_flow(given: PlacementProblem) -> Floats:
+    """Bytes of activations and gradients between stages, (dp pp, dp pp), by (3)."""
+    flow, position = _empty(given)
+    hops = np.broadcast_to(hop_flow(given), (given.candidate.pipelines, given.candidate.pp - 1))
+    flow[position[:, :-1], position[:, 1:]] = flow[position[:, 1:], position[:, :-1]] = hops
+    return flow
+
+
+def ring_flow(given: PlacementProblem) -> Floats:
+    """Bytes of the rings of gradients, (dp pp, dp pp), by (4)."""
+    flow, position = _empty(given)
+    if given.candidate.pipelines > 1:
+        flow[position, np.roll(position, -1, axis=0)] += replica_flow(given)
+    return flow
+
+
+def _empty(given: PlacementProblem) -> tuple[Floats, Ints]:
+    """No flow, and the position of every stage in every replica, (dp, pp)."""
+    pp, dp = given.candidate.pp, given.candidate.pipelines
+    return np.zeros((pp * dp, pp * dp)), np.arange(pp * dp).reshape(dp, pp)
+
+
+def slot_distance(given: PlacementProblem) -> Floats:
+    """Seconds per byte from every slot to every other, (slots, slots), zero on the diagonal."""
+    sites = given.slots[:, 0]
+    distance = 1.0 / given.links.rate[np.ix_(sites, sites)]
+    np.fill_diagonal(distance, 0.0)
+    return np.asarray(distance)

@@ -5,8 +5,9 @@ One object holds model, cluster, cost table, memory model, latency model and spa
 memory are derived from it and kept.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -41,8 +42,7 @@ from taut.formulations.rings import RingRates, ring_rates
 from taut.formulations.runs import beyond_seconds
 from taut.formulations.schedules.plan_orders import ON_V, GivenOrder
 from taut.formulations.space import Candidate, StrategySpace, beside_chunks
-from taut.formulations.tables.block_traffic import Traffic
-from taut.formulations.tables.learned_memory import network_stage_memory
+from taut.formulations.tables.block_traffic import Traffic, traffic_tables
 from taut.formulations.tables.memory import (
     DeviceMemory,
     StageMemory,
@@ -50,18 +50,85 @@ from taut.formulations.tables.memory import (
     bytes_of_stages,
     device_memory,
     in_flight,
+    network_stage_memory,
     stage_memory,
 )
 from taut.formulations.tables.priced_layers import PassTables, PricedLayers, pass_tables
-from taut.formulations.tables.recent import Recent
 from taut.formulations.tables.stage_tables import StageTables, stage_tables
-from taut.formulations.tables.traffic_tables import traffic_tables
 from taut.formulations.terms import Load, Term, reductions_of
+
+Value = TypeVar("Value")
+
+
+class Recent:
+    """
+    Values by key, of those asked for last as many as have room, and at least one.
+
+    Parameters
+    ----------
+    most_bytes
+        Room for the arrays of all values.
+
+    Examples
+    --------
+    >>> recent = Recent(16)
+    >>> [int(recent.get(n, lambda: np.full(1, n * n))[0]) for n in (1, 2, 3)]
+    [1, 4, 9]
+    >>> 1 in recent, 3 in recent
+    (False, True)
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most, self._bytes = most_bytes, 0
+        self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of a key, made where it is not kept; values of other types have other keys."""
+        found = self._values.get(key)
+        if found is not None:
+            self._values.move_to_end(key)
+            return cast("Value", found[0])
+        value = make()
+        self._keep(key, value)
+        return value
+
+    def _keep(self, key: Hashable, value: Any) -> None:
+        size = array_bytes(value)
+        self._values[key] = value, size
+        self._bytes += size
+        while self._bytes > self._most and len(self._values) > 1:
+            _, (_, freed) = self._values.popitem(last=False)
+            self._bytes -= freed
+
+
+def array_bytes(value: object) -> int:
+    """
+    Bytes of the arrays in a value, its fields and entries; a view counts no more than it shows.
+
+    Examples
+    --------
+    >>> array_bytes((np.zeros(3), [np.zeros(1), "text"])), array_bytes(np.broadcast_to(0.0, (4, 4)))
+    (32, 8)
+    """
+    if isinstance(value, np.ndarray):
+        base = value.base
+        return min(value.nbytes, base.nbytes) if isinstance(base, np.ndarray) else value.nbytes
+    if isinstance(value, (list, tuple)):
+        return sum(array_bytes(each) for each in value)
+    if is_dataclass(value):
+        return sum(array_bytes(getattr(value, field.name)) for field in fields(value))
+    return 0
+
 
 MOST_KEPT = 384 * 2**20
 """Bytes of tables that a problem keeps, twice: a hundred sets of 126 layers each, or thousands of 32."""
 Key = tuple[object, ...]
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)

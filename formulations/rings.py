@@ -42,8 +42,7 @@ from numpy.typing import NDArray
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import Warming, jit, jit_inside
-from taut.formulations.links import Links, slower_direction
-from taut.formulations.pair_table import PairTable
+from taut.formulations.links import Links, PairTable, slower_direction
 
 MOST_IN_PYTHON = 20_000
 """Members of rings, times the blocks that they meet, that Python prices in one process: below a tenth of a second."""

@@ -48,8 +48,7 @@ from taut.formulations.gradient_reductions import ring_rates
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-from taut.formulations.tables.block_links import block_link
-from taut.formulations.tables.block_traffic import BlockSeconds, Traffic
+from taut.formulations.tables.block_traffic import BlockSeconds, Traffic, block_link
 from taut.formulations.terms import Group, Load, Term, gathers_of
 
 

@@ -19,6 +19,7 @@ returns this one value. It states (1) and does not check it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 
 import numpy as np
@@ -147,3 +148,27 @@ class Strategy:
     def ranges(self) -> tuple[Ints, Ints, Ints]:
         """Index of recompute, first layer and end of every stage, each (X,)."""
         return self.division.ranges
+
+
+class Rule(Enum):
+    """The rules of a plan."""
+
+    DIVISION = "the stages divide the layers in order, in a form that the space has"
+    RECOMPUTE = "every stage recomputes what its candidate allows"
+    DEVICES = "every device is used exactly once"
+    TYPES = "a mesh, and a replica of an uneven batch, is on one type of device"
+    BATCH = "the replicas divide the micro-batches of a step"
+    GROUPS = "a block and the groups in it lie on as few nodes as they can"
+    MEMORY = "every stage fits its devices"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A rule that a plan breaks; printed, it says in one line where and by how much."""
+
+    rule: Rule
+    words: str
+
+    def __str__(self) -> str:
+        """Say what is wrong."""
+        return self.words

@@ -12,11 +12,10 @@ from taut.data.analytic.operator_times import OperatorModel
 from taut.data.calibration import Calibration
 from taut.data.catalog.devices import catalog_device, catalog_section
 from taut.data.cluster import ClusterSpec
-from taut.data.costs import CostTable
+from taut.data.costs import CostTable, read_costs
 from taut.data.device import DeviceSpec, Precision
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
-from taut.data.readers.profile_csv import read_costs
 from taut.data.stack import Stack
 
 

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from taut.data.model import ModelSpec
-from taut.data.names import name_of_file
 from taut.data.read import read_json
 from taut.data.readers.config_families import (
     further_fields,
@@ -40,7 +39,7 @@ from taut.data.readers.config_fields import NAMES, first, refuse_unknown
 from taut.data.readers.config_layers import experts, latent, refuse_lists, refuse_mixed, special_shape, windows
 from taut.data.readers.config_mixers import adjusted_ffn, mixing_layers, whole_number, with_mixers
 from taut.data.readers.config_parts import PARTS, layers_of_parts
-from taut.data.spec import shorten
+from taut.data.spec import name_of_file, shorten
 from taut.errors import DataError
 
 _NESTED = ("text_config", "language_config", "llm_config", "thinker_config", "language_model", "llm_cfg")

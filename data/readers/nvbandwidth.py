@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from taut.data.cluster import ClusterSpec
+from taut.data.cluster import ClusterSpec, one_node
 from taut.data.device import DeviceSpec
 from taut.data.read import read_json, read_text
 from taut.data.readers.log_lines import plain_lines
-from taut.data.readers.single_node import one_node
 from taut.data.spec import shorten
 from taut.errors import DataError
 

@@ -10,8 +10,8 @@ from io import StringIO
 from pathlib import Path
 
 from taut.data.costs import CostRow, CostTable, Key, words_of
-from taut.data.names import name_of_file
 from taut.data.read import read_text, rows_of
+from taut.data.spec import name_of_file
 from taut.errors import DataError
 
 OPTIMIZER_REMARK = "optimizer_s_per_parameter"

@@ -43,10 +43,9 @@ from taut.data.costs import CostRow, CostTable
 from taut.data.device import DeviceSpec, Precision
 from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec
 from taut.data.model import ModelSpec
-from taut.data.names import name_of_file
 from taut.data.read import read_json
 from taut.data.readers.measured_layer import Pass, Profiled
-from taut.data.spec import shorten
+from taut.data.spec import name_of_file, shorten
 from taut.data.units import MOST_BYTES
 from taut.errors import DataError
 

@@ -44,7 +44,7 @@ from taut.data.costs import RECOMPUTE
 from taut.data.stack import CONTEXT_KINDS
 from taut.formulations.batch.configurations import Configurations, local_tokens, padded_vocabulary
 from taut.formulations.rings import inside_factor, ring_factor, ring_steps
-from taut.formulations.tables.traffic_tables import EXCHANGED, PASSED, REDUCTIONS
+from taut.formulations.tables.block_traffic import EXCHANGED, PASSED, REDUCTIONS
 
 LAYER, EMBEDDING, HEAD = 0, 1, 2
 ALL_GATHER, ALL_TO_ALL, BETWEEN_NODES = (CONTEXT_KINDS.index(kind) for kind in ("all_gather", "a2a", "a2a+p2p"))

@@ -1,7 +1,7 @@
 """
 Many jobs on one cluster, as mathematics on arrays.
 
-``problem`` states what is given and what a schedule is: begin there. ``check`` judges a schedule without any solver,
-``relaxation`` is the linear program whose optimum bounds every schedule, ``program`` the time-expanded integer program
-of schedules on a grid of intervals.
+``problem`` states what is given and what a schedule is, and judges one without any solver: begin there. ``relaxation``
+is the linear program whose optimum bounds every schedule, ``program`` the time-expanded integer program of schedules on
+a grid of intervals.
 """

@@ -31,8 +31,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.errors import FormulationError
-from taut.formulations.jobs.check import completion_times, trimmed
-from taut.formulations.jobs.problem import JobsProblem, Objective, Schedule, Segment
+from taut.formulations.jobs.problem import JobsProblem, Objective, Schedule, Segment, completion_times, trimmed
 
 WHOLE = 10**6
 """Work of a job in (4): rounding costs a job at most a millionth of its work for each interval it holds."""

@@ -50,7 +50,7 @@ from taut.formulations.fields import (
 from taut.formulations.links import Links
 
 if TYPE_CHECKING:
-    from taut.formulations.asked import Asked
+    from taut.formulations.mechanisms.latency_models import Asked
     from taut.formulations.space import StrategySpace
 
 KIND_WORDS = {

@@ -14,7 +14,7 @@ from taut.data.stack import ANY_DIVISION
 from taut.formulations.fields import Field, Fix, true_or_false
 
 if TYPE_CHECKING:
-    from taut.formulations.asked import Asked
+    from taut.formulations.mechanisms.latency_models import Asked
     from taut.formulations.space import Candidate, Workload
 
 END_CHUNKS = Field(

@@ -29,7 +29,7 @@ from taut.formulations.fields import Compared, Field, Fix, Runs, Sentence, Words
 from taut.formulations.mechanisms.recompute import recompute_of, suits
 
 if TYPE_CHECKING:
-    from taut.formulations.asked import Asked
+    from taut.formulations.mechanisms.latency_models import Asked
     from taut.formulations.space import Candidate, StrategySpace, Workload
 
 RULE = (

@@ -64,7 +64,7 @@ from taut.formulations.fields import (
 from taut.formulations.terms import MOMENTS, Group, Load, MemoryTerm, Ring, Term
 
 if TYPE_CHECKING:
-    from taut.formulations.asked import Asked
+    from taut.formulations.mechanisms.latency_models import Asked
     from taut.formulations.space import Candidate, Workload
     from taut.formulations.tables.stage_tables import StageTables
 

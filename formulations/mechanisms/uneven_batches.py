@@ -21,7 +21,7 @@ from taut.errors import FieldError
 from taut.formulations.fields import Field, Fix, Runs, Words, true_or_false
 
 if TYPE_CHECKING:
-    from taut.formulations.asked import Asked
+    from taut.formulations.mechanisms.latency_models import Asked
     from taut.formulations.problem import PlanningProblem
     from taut.formulations.space import Candidate, Workload
 

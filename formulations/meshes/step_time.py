@@ -31,6 +31,15 @@ the batch. The other stage cuts both in other numbers of parts.
 
 With equal degrees every rank has one partner, and (7) is the hop of an ordinary pipeline.
 
+Pass by pass, with micro-batches i,
+
+(8) every pipeline runs 1F1B by the recurrence of ``taut.formulations.schedules.schedule`` (2) to (5), with the seconds
+    of its slowest replica on every stage. A transfer between stages takes half of the hop there and back, the slowest
+    rank's, in either direction.
+(9) end[x] is when stage x ends its last pass in all pipelines; (5) follows.
+(10) With one micro-batch and one rank of every pipeline on a stage, end[0] is that of (4), and the step is (5) where
+     every hop takes as long back as forth. So it is where hops take no time and the last stage is the slowest one.
+
 Source: FlagScale, flagscale/train/hetero/parallel_context.py, ``find_overlapped_mapping`` and
 ``get_inter_mesh_tensor_slices``: (6); flagscale/train/hetero/p2p_communication.py: (7).
 """
@@ -49,14 +58,15 @@ from taut.formulations.gradient_reductions import (
     overlaps,
     tied_seconds,
 )
-from taut.formulations.links import Links
+from taut.formulations.links import Links, PairTable
 from taut.formulations.mechanisms.shards import optimized_parameters, optimizer_shards
 from taut.formulations.meshes.choice import MeshChoice
-from taut.formulations.pair_table import PairTable
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.strategy import Division, Strategy
-from taut.formulations.tables.block_links import block_link
-from taut.formulations.violation import Rule, Violation
+from taut.formulations.schedules.orders import one_forward_one_backward
+from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Timetable, sequential, timetable
+from taut.formulations.strategy import Division, Rule, Strategy, Violation
+from taut.formulations.tables.block_traffic import block_link
+from taut.formulations.tables.memory import kept_coefficients
 
 
 class Crossing(NamedTuple):
@@ -294,3 +304,67 @@ def mesh_violations(problem: PlanningProblem, plan: MeshPlan) -> list[Violation]
         if need > budget:
             found.append(Violation(Rule.MEMORY, f"stage {x} needs {-(-need // KIB)} KiB of {budget // KIB}"))
     return found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MeshTimeline:
+    """
+    When every pass runs, (8), and what follows.
+
+    ``pipelines``, ``times``: every pipeline with its timetable, in the units seconds and bytes; ``schedule``: the order
+    of passes, that of all pipelines; ``ended``: seconds at which every stage ends its passes (P,), (9); ``after``:
+    reductions, exchange of a tied embedding, optimizer; ``total``: seconds of the step.
+    """
+
+    pipelines: tuple[ScheduleProblem, ...]
+    times: tuple[Timetable, ...]
+    schedule: Schedule
+    ended: Floats
+    after: AfterPasses
+    total: float
+
+    @property
+    def slowest(self) -> int:
+        """The pipeline whose passes end last."""
+        return int(np.argmax([each.makespan for each in self.times]))
+
+
+def mesh_timeline(problem: PlanningProblem, plan: MeshPlan) -> MeshTimeline:
+    """Run a plan under the latency model ``step`` pass by pass, (8) and (9)."""
+    stage, backward = pipeline_seconds(problem, plan)
+    weight, hops, held = _weight_gradients(problem, plan), hops_of(problem, plan), _held(problem, plan)
+    transfer = problem.coefficient("pipeline") * (hops.forth + hops.back) / 2
+    pipelines = tuple(
+        ScheduleProblem(
+            device=sequential(plan.choice.pp),
+            forward=stage[:, c] - backward[:, c],
+            input_gradient=backward[:, c] - weight,
+            weight_gradient=weight,
+            transfer=transfer[:, c],
+            num_micro_batches=plan.choice.num_micro_batches,
+            activation=held,
+            kept_for_weight=held,
+            memory_limit=np.full(plan.choice.pp, np.inf),
+        )
+        for c in range(plan.choice.pipelines)
+    )
+    schedule = one_forward_one_backward(pipelines[0])
+    times = tuple(timetable(pipeline, schedule) for pipeline in pipelines)
+    ended = np.array([[float(end[-1]) for end in each.end] for each in times]).max(axis=0)
+    after = after_passes(problem, plan, backward)
+    total = after.end(ended) + float(after.optimizer.max()) + problem.constant_seconds
+    return MeshTimeline(pipelines=pipelines, times=times, schedule=schedule, ended=ended, after=after, total=total)
+
+
+def _weight_gradients(problem: PlanningProblem, plan: MeshPlan) -> Floats:
+    """Seconds of the gradients by the weights of every stage (P,)."""
+    choice = plan.choice
+    every = [problem.passes(choice.candidate(k)).weight_gradient[mesh.kind] for k, mesh in enumerate(choice.meshes)]
+    return np.concatenate([each[ranges_of(plan, k)] for k, each in enumerate(every)])
+
+
+def _held(problem: PlanningProblem, plan: MeshPlan) -> Floats:
+    """Bytes that one micro-batch's forward pass of every stage keeps (P,)."""
+    weights = kept_coefficients(problem.memory)[plan.division.recompute_index]
+    every = [problem.tables(plan.choice.candidate(k)).activation for k in range(len(plan.choice.meshes))]
+    return np.asarray(weights * np.concatenate([each[ranges_of(plan, k)] for k, each in enumerate(every)]))

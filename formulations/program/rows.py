@@ -24,7 +24,7 @@ Constraints, (2) to (5) for every candidate c
         :math:`n_c` slow tensor groups; and where a mixed stage may be priced on the slow class
         (``taut.formulations.partition`` (5)), one is if any is mixed: :math:`\sum_x a \ge \sum a` over those stages and
         over the other mixed choices of each stage;
-    (6) where a step waits for all stages, the rows of ``taut.formulations.program.later_stages``.
+    (6) where a step waits for all stages, the rows of ``taut.formulations.program.program``.
 
 Some layer ranges can be no stage of a division that is of interest. Let :math:`s_l` be the least seconds of layer l
 over recompute and patterns, :math:`S(i, j)` their sum over a range, and suppose that no range takes less than the sum
@@ -51,7 +51,6 @@ from taut.data.units import KIB
 from taut.errors import FormulationError
 from taut.formulations.divisions import stated_ranges
 from taut.formulations.partition import PartitionProblem
-from taut.formulations.program.later_stages import Waits, ends_of, nanoseconds, others, waits
 from taut.formulations.program.program import (
     MIXED,
     SLOW,
@@ -60,7 +59,12 @@ from taut.formulations.program.program import (
     Row,
     StageColumns,
     StrategyProgram,
+    Waits,
+    ends_of,
     kibibytes,
+    nanoseconds,
+    others,
+    waits,
 )
 from taut.formulations.schedules.plan_orders import CLOSED_FORM
 

@@ -13,7 +13,7 @@ Chunk c lies on device c mod pp; under a V, where v = 2, on c or 2 pp - 1 - c. F
 
 (``taut.formulations.schedules.orders``). This order depends on kind, pp, v and m alone: with other times it stays,
 and passes start as early as it allows (``taut.formulations.schedules.schedule``, equations (2) to (5)). On the V an
-order that is adapted to the times may be given in its place (``taut.formulations.schedules.orders.words``).
+order that is adapted to the times may be given in its place (``taut.formulations.schedules.orders``).
 
 A device holds :math:`\max_n \sum_c n_c a_c` bytes of activations, :math:`a_c` those of one micro-batch of chunk c,
 over the counts n of micro-batches in flight that its order goes through. Counts that others dominate are dropped.
@@ -39,13 +39,27 @@ from taut.data.arrays import Ints
 from taut.data.spec import Spec
 from taut.errors import FormulationError
 from taut.formulations.compiled import jit, jit_inside
-from taut.formulations.schedules.orders.block import repeat, v_half, v_min
-from taut.formulations.schedules.orders.classic import gpipe, interleaved, one_forward_one_backward, zb_h1, zb_h2
-from taut.formulations.schedules.orders.vshape import zb_v
-from taut.formulations.schedules.orders.words import orders_of
-from taut.formulations.schedules.pipeline import unit_pipeline
+from taut.formulations.schedules.orders import (
+    gpipe,
+    interleaved,
+    one_forward_one_backward,
+    orders_of,
+    repeat,
+    v_half,
+    v_min,
+    zb_h1,
+    zb_h2,
+    zb_v,
+)
 from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT
-from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, round_robin, v_shape, violations
+from taut.formulations.schedules.schedule import (
+    Schedule,
+    ScheduleProblem,
+    round_robin,
+    unit_pipeline,
+    v_shape,
+    violations,
+)
 
 
 @jit_inside

@@ -30,7 +30,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.schedule import MOST_PASSES
 from taut.errors import FieldError
-from taut.formulations.schedules.pipeline import PlacedProblem, ScheduleProblem, round_robin, sequential, v_shape
+from taut.formulations.schedules.schedule import PlacedProblem, ScheduleProblem, round_robin, sequential, v_shape
 
 CHUNKS = {"sequential": 1, "v": 2, "round-robin": 2}
 """Chunks of a device by placement, unless another number is asked for."""

@@ -8,13 +8,13 @@ Data: seconds :math:`\tau_u` by the evaluator's cost tables, link prices and rin
 device.
 
 (1) Tasks of a pass are the operators of its layers (``taut.formulations.simulation.passes``), laid out in the device's
-    order (``taut.formulations.simulation.layout``); reductions and optimizer follow
-    (``taut.formulations.simulation.tail``).
+    order (``taut.formulations.simulation.operator_graph``); reductions and optimizer follow
+    (``taut.formulations.simulation.passes``).
 (2) Precedence: an operator waits for the one before in its pass, a pass for the one before on its device and for the
     message of the chunk before or after, a message for its pass.
 (3) Streams run one task at a time in one order: passes in the order of the schedule, messages as they are sent,
     gathers and scatters as their pass issues them, buckets as they fill. The order is part of the precedence.
-(4) The step takes as long as the longest path through the graph (``taut.formulations.simulation.contention``), and what
+(4) The step takes as long as the longest path through the graph (``taut.formulations.simulation.cards``), and what
     no term explains, a calibration's constant.
 (5) Where nothing overlaps it is the step time of ``taut.formulations.latency``. Computation has one stream and
     all-reduces are links of a pass's chain, so a pass takes the evaluator's seconds. Order-priced schedules then follow
@@ -23,11 +23,11 @@ device.
     stages take as long and no message takes time, or m = 1, or there is one stage. Elsewhere it is an estimate, in 1F1B
     with unequal stages mostly too long, and the graph is the reference.
 (6) A transfer is priced as if others left its links alone, but for those that its price counts. Where it is asked for,
-    flows that meet on a node's cards slow each other (``taut.formulations.simulation.contention``). Seconds are then
+    flows that meet on a node's cards slow each other (``taut.formulations.simulation.cards``). Seconds are then
     those that tasks take beside the others, and (4) holds with them.
 
 The graph of a schedule with p ranks, m micro-batches, and k operators a pass has about 2 k p m tasks, for every kind of
-replica (``taut.formulations.simulation.replicas``).
+replica (``taut.formulations.simulation.operator_graph``).
 
 References
 ----------
@@ -47,17 +47,31 @@ from taut.formulations.schedules.plan_orders import Order, passes_of
 from taut.formulations.schedules.recurrence import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from taut.formulations.sharding import gather_slowdown
 from taut.formulations.simulation import operators
-from taut.formulations.simulation.cards import Load, alike_on_cards, card_flows, card_loads
-from taut.formulations.simulation.contention import shared_seconds
-from taut.formulations.simulation.layout import Laid, Narrow, Templates, lay_out
-from taut.formulations.simulation.operator_graph import OperatorGraph
+from taut.formulations.simulation.cards import Load, alike_on_cards, card_flows, card_loads, shared_seconds
+from taut.formulations.simulation.operator_graph import (
+    Laid,
+    Narrow,
+    OperatorGraph,
+    Replicas,
+    Templates,
+    lay_out,
+    replicas_of,
+)
 from taut.formulations.simulation.operators import BACK, FORTH, RETURN, SEND, STREAMS, WHOLE, Operator, Prices
-from taut.formulations.simulation.passes import Gathers, Template, backward_operators, forward_operators, template
-from taut.formulations.simulation.replicas import Replicas, replicas_of
-from taut.formulations.simulation.tail import Ended, Tail, appended, tail_of
+from taut.formulations.simulation.passes import (
+    Ended,
+    Gathers,
+    Tail,
+    Template,
+    appended,
+    backward_operators,
+    forward_operators,
+    tail_of,
+    template,
+)
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-from taut.formulations.tables.block_links import BlockLink
+from taut.formulations.tables.block_traffic import BlockLink
 from taut.formulations.terms import gathers_of
 
 KIND_OF = {INPUT_GRADIENT: operators.INPUT, WEIGHT_GRADIENT: operators.WEIGHT, BACKWARD: operators.BACKWARD}

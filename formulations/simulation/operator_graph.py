@@ -1,18 +1,32 @@
 r"""
-The graph of one training step: tasks on the streams of devices, and what each waits for.
+The graph of one training step: tasks on the streams of devices, what each waits for, and when each runs.
 
 ``taut.formulations.simulation.graph`` builds it and says what its tasks are. The step takes as long as the longest path
-through it, (4) there.
+through it, (4) there. A compiled sweep from a queue of tasks that are ready says when each runs. Sets: tasks u with
+:math:`\tau_u` seconds on a stream; :math:`P(v)` tasks that v waits for, among them the one before it on its stream.
 
-A compiled sweep from a queue of tasks that are ready says when each runs. Sets: tasks u with
-:math:`\tau_u` seconds on a stream :math:`s(u)`; :math:`P(v)` tasks that v waits for, among them the one before it on
-its stream.
-
-(5) Every task starts as early as it may: :math:`start_v = \max_{u \in P(v)} start_u + \tau_u`, 0 without any.
-(6) A task enters the queue when the last that it waits for has run (Algorithm 1 of vTrain). As every stream has one
+(1) Every task starts as early as it may: :math:`start_v = \max_{u \in P(v)} start_u + \tau_u`, 0 without any.
+(2) A task enters the queue when the last that it waits for has run (Algorithm 1 of vTrain). As every stream has one
     order, which is part of P, the times are those of the longest paths of the graph, whichever of the tasks in the
-    queue comes first: by induction over the queue all starts on the right of (5) are final when v is taken.
-(7) A set of tasks that wait for each other in a circle never runs.
+    queue comes first: by induction over the queue all starts on the right of (1) are final when v is taken.
+(3) A set of tasks that wait for each other in a circle never runs.
+
+Replicas, or where an expert group goes over several of them, so many together, run in step
+(``taut.formulations.degrees`` (2)).
+
+(4) The seconds of a replica's tasks depend on the device types of its blocks, the slowest links of their groups, the
+    transfers between its chunks, and the rates of its gathers, alone.
+(5) Replicas for which all of (4) are equal have equal tasks and, until the step's first reduction, no task that waits
+    for another replica. They run at equal times, and one of them stands for all: a reduction that waits for each of
+    them waits for it.
+
+Templates of tasks (``taut.formulations.simulation.passes``), one for every replica, kind of pass and chunk, are copied
+along the orders of the devices.
+
+(6) Tasks lie device after device, in the order in which the device starts them.
+(7) The first tasks of a pass wait for the end of the pass before on the device, and for the message of the chunk before
+    (F), or after (I and B), where that lies on another device. A message also waits for the one before it on its
+    stream.
 
 References
 ----------
@@ -22,30 +36,258 @@ model training, Algorithm 1.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from taut.data.arrays import Floats, Ints
 from taut.errors import FormulationError
 from taut.formulations.compiled import jit
+from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import Order
-from taut.formulations.simulation.layout import Narrow, children
+from taut.formulations.schedules.recurrence import FORWARD, WEIGHT_GRADIENT
+from taut.formulations.sharding import rates_by_worker
 from taut.formulations.simulation.operators import KINDS, PARTS, STREAMS
-from taut.formulations.simulation.replicas import Replicas
+from taut.formulations.strategy import Strategy
+from taut.formulations.tables.block_traffic import BlockLink, block_link
 
 if TYPE_CHECKING:
     from networkx import DiGraph
+
+Narrow = NDArray[np.signedinteger]
+"""Whole numbers of fewer bytes: a large graph is read as fast as memory gives it."""
+
+
+class Templates(NamedTuple):
+    """
+    Templates one after another; ``first`` is the row of each, and ``of`` (replicas, 4, chunks) the template of a pass.
+
+    ``last`` and ``send`` are places within a template, -1 for none; ``after`` (rows, 2) likewise, -2 for the start.
+    """
+
+    of: Ints
+    first: Ints
+    last: Ints
+    send: Ints
+    after: Ints
+    seconds: Floats
+    kind: Ints
+    part: Ints
+    layer: Ints
+    stream: Ints
+
+
+class Laid(NamedTuple):
+    """
+    Tasks of all passes, (6), and the pairs of which the second waits for the first, by the second.
+
+    ``row`` (replicas, passes + 1) is the first task of every pass; ``start_of`` and ``before`` the dependencies.
+    """
+
+    seconds: Floats
+    stream: Narrow
+    kind: Narrow
+    part: Narrow
+    layer: Narrow
+    chunk: Narrow
+    micro_batch: Narrow
+    row: Ints
+    first_dependency: Ints
+    dependency: Narrow
+
+
+@jit
+def lay_out(
+    passes: Ints, first: Ints, device: Ints, templates: Templates, num_micro_batches: int, streams: int
+) -> Laid:
+    """
+    Copy the template of every pass, (6), and connect them, (7).
+
+    ``passes``, ``first``: kind, chunk and micro-batch of every pass (n, 3), and the row of each device's first one;
+    ``device``: device of every chunk (C,); ``templates``: tasks of every kind of pass; ``num_micro_batches``:
+    micro-batches m; ``streams``: streams of a device.
+    """
+    replicas, chunks, devices = templates.of.shape[0], len(device), len(first) - 1
+    row, sent, tasks = _rows(passes, templates, num_micro_batches)
+    seconds, layer = np.zeros(tasks), np.zeros(tasks, np.int16)
+    stream, micro_batch = np.zeros(tasks, np.int32), np.zeros(tasks, np.int32)
+    kind, part, chunk = np.zeros(tasks, np.int8), np.zeros(tasks, np.int8), np.full(tasks, -1, np.int16)
+    first_dependency, dependency = np.zeros(tasks + 1, np.int64), np.zeros(4 * tasks + 4, np.int32)
+    last_sent = np.zeros(streams, np.int64)
+    edges = 0
+    for z in range(replicas):
+        for d in range(devices):
+            before, base = -1, (z * devices + d) * streams
+            last_sent[:] = -1
+            for r in range(first[d], first[d + 1]):
+                way, c, i = passes[r, 0], passes[r, 1], passes[r, 2]
+                made = templates.of[z, way, c]
+                start, at = templates.first[made], row[z, r]
+                message = -1
+                if way == FORWARD:
+                    if c > 0 and device[c - 1] != d:
+                        message = sent[z, 0, c - 1, i]
+                elif way != WEIGHT_GRADIENT and c < chunks - 1 and device[c + 1] != d:
+                    message = sent[z, 1, c + 1, i]
+                for k in range(templates.first[made + 1] - start):
+                    u, of = at + k, start + k
+                    seconds[u], kind[u], part[u] = templates.seconds[of], templates.kind[of], templates.part[of]
+                    layer[u], chunk[u], micro_batch[u] = templates.layer[of], c, i
+                    lane = templates.stream[of]
+                    stream[u] = base + lane
+                    first_dependency[u] = edges
+                    for side in range(2):
+                        place = templates.after[of, side]
+                        if place >= 0:
+                            dependency[edges] = at + place
+                            edges += 1
+                        elif place == -2:
+                            if before >= 0:
+                                dependency[edges] = before
+                                edges += 1
+                            if message >= 0:
+                                dependency[edges] = message
+                                edges += 1
+                    if k == templates.send[made]:
+                        if last_sent[lane] >= 0:
+                            dependency[edges] = last_sent[lane]
+                            edges += 1
+                        last_sent[lane] = u
+                before = at + templates.last[made]
+    first_dependency[tasks] = edges
+    return Laid(
+        seconds, stream, kind, part, layer, chunk, micro_batch, row, first_dependency, dependency[:edges].copy()
+    )
+
+
+@jit
+def _rows(passes: Ints, templates: Templates, num_micro_batches: int) -> tuple[Ints, Ints, int]:
+    """First task of every pass, the task that sends the result of every forward and backward pass, and all tasks."""
+    replicas, _, chunks = templates.of.shape
+    row, at = np.zeros((replicas, len(passes) + 1), np.int64), 0
+    sent = np.full((replicas, 2, chunks, num_micro_batches), -1, np.int64)
+    for z in range(replicas):
+        for r in range(len(passes)):
+            way, c, i = passes[r, 0], passes[r, 1], passes[r, 2]
+            made = templates.of[z, way, c]
+            row[z, r] = at
+            if templates.send[made] >= 0:
+                sent[z, 0 if way == FORWARD else 1, c, i] = at + templates.send[made]
+            at += templates.first[made + 1] - templates.first[made]
+        row[z, len(passes)] = at
+    return row, sent, at
+
+
+@jit
+def children(first_dependency: Ints, dependency: Narrow) -> tuple[Ints, Narrow]:
+    """Tasks that wait for each: the row of each one's first, and the tasks; the dependencies turned round."""
+    tasks = len(first_dependency) - 1
+    first = np.zeros(tasks + 1, np.int64)
+    for e in range(len(dependency)):
+        first[dependency[e] + 1] += 1
+    for u in range(tasks):
+        first[u + 1] += first[u]
+    at, child = first[:-1].copy(), np.zeros(len(dependency), np.int32)
+    for v in range(tasks):
+        for e in range(first_dependency[v], first_dependency[v + 1]):
+            u = dependency[e]
+            child[at[u]] = v
+            at[u] += 1
+    return first, child
+
+
+@dataclass(frozen=True, eq=False)
+class Replicas:
+    """
+    Prices of the replicas that are simulated, (4).
+
+    ``simulated``: replica that each simulated pipeline stands in for, the first of its kind (n,); ``like``: simulated
+    pipeline of every replica (dp,); ``types``: whether a device type occurs in a block, (pp, n, types); ``links``:
+    figures of ``BlockLink`` by pipeline rank, (9, pp, n); ``forth``, ``back``: seconds of transfers from every chunk to
+    the next, and back (C - 1, n); ``rate``: seconds per byte of gathers, and of those of experts, (2, pp, n); 0 without
+    gathers.
+    """
+
+    simulated: Ints
+    like: Ints
+    types: Ints
+    links: Floats
+    forth: Floats
+    back: Floats
+    rate: Floats
+
+    def link(self, rank: int, pipeline: int) -> BlockLink:
+        """Slowest links of a block."""
+        return BlockLink(*self.links[:, rank, pipeline].tolist())
+
+    def kinds(self, rank: int, pipeline: int) -> tuple[int, ...]:
+        """Device types of a block."""
+        return tuple(np.flatnonzero(self.types[rank, pipeline]).tolist())
+
+
+def replicas_of(
+    problem: PlanningProblem,
+    strategy: Strategy,
+    device: Ints,
+    devices: Ints,
+    *,
+    every: bool = False,
+    apart: Ints | None = None,
+) -> Replicas:
+    """
+    Prices of a placement, each kind of replica once, (5).
+
+    ``device``: pipeline rank of every chunk (C,); ``devices``: device of every worker (pp, dp, tp cp); ``every``:
+    whether replicas that are alike are kept apart; ``apart``: kinds of replicas (dp,), of which those of different ones
+    are kept apart.
+    """
+    candidate = strategy.candidate
+    of_workers = problem.type_of_node[problem.links.node_of[devices]]
+    types = (of_workers[..., None] == np.arange(len(problem.device_types))).any(axis=-2)
+    links = np.stack(block_link(problem.links, devices, candidate.block))
+    forth, back = _transfers(problem, strategy, device, devices)
+    pipelines = candidate.pipelines
+    rate = np.stack(rates_by_worker(problem, candidate, devices))
+    figures = [types.swapaxes(1, 2).reshape(-1, pipelines), links.reshape(-1, pipelines), forth, back]
+    figures += [rate.reshape(-1, pipelines)]
+    figures += [] if apart is None else [apart[None, :]]
+    rows = np.concatenate(figures).T
+    _, simulated, like = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    simulated, like = simulated.ravel(), like.ravel()
+    if every:
+        simulated = like = np.arange(pipelines)
+    return Replicas(
+        simulated,
+        like,
+        types[:, simulated],
+        links[:, :, simulated],
+        forth[:, simulated],
+        back[:, simulated],
+        rate[:, :, simulated],
+    )
+
+
+def _transfers(problem: PlanningProblem, strategy: Strategy, device: Ints, devices: Ints) -> tuple[Floats, Floats]:
+    """Seconds from every chunk to the next and of the gradient back, the slowest rank's, (C - 1, dp) each."""
+    links, weight = problem.links, problem.coefficient("pipeline")
+    sites = links.site_of[devices]
+    before, after = sites[device[:-1]], sites[device[1:]]
+    message = problem.tables(strategy.candidate).message[strategy.division.ends[:-1]][:, None, None]
+    inverse = 1.0 / links.pipeline_rate(strategy.candidate.width)
+    forth = links.latency[before, after] + message * inverse[before, after]
+    back = links.latency[after, before] + message * inverse[after, before]
+    return weight * forth.max(axis=-1), weight * back.max(axis=-1)
 
 
 @jit
 def run(seconds: Floats, first_dependency: Ints, first_child: Ints, child: Narrow, start: Floats) -> int:
     """
-    Start every task, (5), in the order of (6).
+    Start every task, (1), in the order of (2).
 
     ``seconds``: duration of every task (n,); ``first_dependency``: where the tasks begin that each waits for (n + 1,);
     only their number counts; ``first_child``, ``child``: tasks that wait for each (n + 1,) and (edges,); ``start``:
-    filled with the seconds at which each task starts; zero before. Returns tasks that ran: n, or fewer by (7).
+    filled with the seconds at which each task starts; zero before. Returns tasks that ran: n, or fewer by (3).
     """
     tasks = len(seconds)
     waits = np.empty(tasks, np.int32)

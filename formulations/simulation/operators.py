@@ -31,8 +31,7 @@ from taut.data.layers.layer import LayerSpec
 from taut.errors import FormulationError
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.tables.block_links import BlockLink
-from taut.formulations.tables.block_traffic import Traffic
+from taut.formulations.tables.block_traffic import BlockLink, Traffic
 
 KINDS = (
     "forward",

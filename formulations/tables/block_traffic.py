@@ -62,17 +62,150 @@ bytes, and the keys of a tensor rank are w wide.
 (6) If named modules are recomputed (``taut.data.analytic.recompute_modules``), ``core_attn`` passes keys and values
     once more. ``mlp``, ``moe`` and, with expert ranks, ``shared_experts`` sum their outputs once more. ``moe`` also
     dispatches and combines once more.
+
+The links of a block, over which its groups exchange:
+
+(7) a tensor group, and a context ring, has its slowest inverse rate and its largest latency. Of its nodes' cards a
+    context ring with g of G devices on a node gets g / G;
+(8) an expert group, and context ranks that share attention by an all-to-all, have their slowest link inside nodes, and
+    between them the slowest or, of the cards N of a node with G devices, the share N / G where that is less; and the
+    largest latency. Where context ranks pass keys between nodes alone (``a2a+p2p``), a ring has that link between them;
+(9) of a block the slowest of each kind of group counts, each kind for itself.
+
+A layer's bytes, steps and hidden seconds are summed over its kinds (``taut.formulations.tables.priced_layers`` (1)).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Floats, Ints
-from taut.formulations.degrees import BlockShape
+from taut.data.arrays import Flags, Floats, Ints
+from taut.data.costs import RECOMPUTE, Module
+from taut.data.layers.layer import LayerSpec
+from taut.data.stack import ContextKind
+from taut.formulations.degrees import BlockShape, inner_contexts
 from taut.formulations.links import Links
-from taut.formulations.tables.block_links import BlockLink, best_block
+from taut.formulations.rings import ring_factor, ring_steps
+from taut.formulations.tables.priced_layers import PricedLayers
+
+
+class BlockLink(NamedTuple):
+    """Seconds per byte and latency of the links of a block, of exchanges inside nodes (near) and between (far)."""
+
+    inverse: Floats | float
+    latency: Floats | float
+    context_inverse: Floats | float
+    context_latency: Floats | float
+    near_inverse: Floats | float = 0.0
+    far_inverse: Floats | float = 0.0
+    expert_latency: Floats | float = 0.0
+    context_near: Floats | float = 0.0
+    context_far: Floats | float = 0.0
+
+
+FIGURES = len(BlockLink._fields)
+
+
+def block_link(links: Links, devices: Ints, block: BlockShape) -> BlockLink:
+    """
+    Slowest links of blocks, (7) to (9).
+
+    ``links``: links of the cluster; ``devices``: devices of blocks, (..., width); ``block``: degrees of a block.
+    Returns figures (...).
+    """
+    groups = devices.reshape(*devices.shape[:-1], -1, block.tp)
+    inverse, latency = (figure.max(axis=-1) for figure in _slowest(links, groups))
+    context, expert, apart = (np.zeros_like(inverse),) * 2, (np.zeros_like(inverse),) * 3, (np.zeros_like(inverse),) * 2
+    if block.cp > 1:
+        rings = np.swapaxes(devices.reshape(*devices.shape[:-1], -1, block.cp, block.tp), -1, -2)
+        context, apart = _context(links, rings, block.cp_comm)
+    if block.ep > 1:
+        peers = np.swapaxes(devices.reshape(*devices.shape[:-1], -1, block.ep, block.etp), -1, -2)
+        near, far, wait = (figure.max(axis=(-1, -2)) for figure in _exchange(links, peers))
+        expert = near, far, wait
+    return BlockLink(inverse, latency, *context, *expert, *apart)
+
+
+def _context(links: Links, rings: Ints, kind: ContextKind) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+    """Figures of context ranks (..., cp): of a ring, and of all-to-alls inside nodes and between them, (7) and (8)."""
+    if kind in ("p2p", "all_gather"):
+        between, wait = _slowest(links, rings)
+        ring = np.maximum(between, _card(links, rings)).max(axis=(-1, -2))
+        return (ring, wait.max(axis=(-1, -2))), (np.zeros_like(ring), np.zeros_like(ring))
+    near, far, wait = (figure.max(axis=(-1, -2)) for figure in _exchange(links, rings))
+    none = np.zeros_like(near)
+    return ((far, wait), (near, none)) if kind == "a2a+p2p" else ((none, wait), (near, far))
+
+
+def _exchange(links: Links, peers: Ints) -> tuple[Floats, Floats, Floats]:
+    """Seconds per byte among peers (..., ep) inside nodes and between them, 0 where none are, and of latency, (8)."""
+    sites, nodes, ep = links.site_of[peers], links.node_of[peers], peers.shape[-1]
+    pairs = sites[..., :, None], sites[..., None, :]
+    same, inverse = nodes[..., :, None] == nodes[..., None, :], 1.0 / links.rate[pairs]
+    inside = np.where(same & ~np.eye(ep, dtype=bool), inverse, 0.0).max(axis=(-1, -2))
+    between = np.where(same, 0.0, inverse).max(axis=(-1, -2))
+    share = (links.gpus_per_node[nodes] / links.cards[nodes]).max(axis=-1)
+    apart = np.where(same.all(axis=(-1, -2)), 0.0, np.maximum(between, share))
+    return np.asarray(inside), np.asarray(apart), _slowest(links, peers)[1]
+
+
+def _slowest(links: Links, groups: Ints) -> tuple[Floats, Floats]:
+    """Seconds per byte and of latency of the slowest pair of every group (..., n)."""
+    sites = links.site_of[groups]
+    pairs = sites[..., :, None], sites[..., None, :]
+    apart = ~np.eye(groups.shape[-1], dtype=bool)
+    inverse = np.where(apart, 1.0 / links.rate[pairs], 0.0).max(axis=(-1, -2))
+    return inverse, np.where(apart, links.latency[pairs], 0.0).max(axis=(-1, -2))
+
+
+def _card(links: Links, rings: Ints) -> Floats:
+    """Seconds per byte of a ring's share of the cards of its nodes, 0 inside a node, (7)."""
+    nodes = links.node_of[rings]
+    members = (nodes[..., :, None] == nodes[..., None, :]).sum(axis=-1)
+    each = links.gpus_per_node[nodes] / (links.cards[nodes] * members)
+    return np.asarray(np.where(members < rings.shape[-1], each, 0.0).max(axis=-1))
+
+
+def best_block(links: Links, of_type: Flags, block: BlockShape) -> BlockLink:
+    """
+    Figures of (7) to (9) that no block on nodes of one type, or on several nodes of any type, has less of.
+
+    ``links``: bandwidth and latency between sites; ``of_type``: whether a node is of the type (nodes,). Returns
+    numbers.
+    """
+    size = int(links.gpus_per_node.max())
+    if block.width <= size:
+        return BlockLink(*blocks_of_nodes(links, block)[:, of_type].min(axis=1).tolist())
+    if block.tp == block.width and block.ep == 1:
+        return BlockLink(*links.best_spanning_group(block.tp), 0.0, 0.0)
+    exchanged = block.cp_comm in ("a2a", "a2a+p2p")
+    inner = max(size // block.tp, 1) if exchanged else 1
+    within = block._replace(
+        cp=block.cp if block.replica <= size else inner, ep=block.ep if block.experts <= size else size // block.etp
+    )
+    found = BlockLink(*blocks_of_nodes(links, within).min(axis=1).tolist())
+    if block.replica > size:
+        apart, wait = links.best_nodes(block.replica // size)
+        members = block.tp if not exchanged else links.gpus_per_node
+        apart = max(apart, float((members / links.cards).min()))
+        field = "context_far" if block.cp_comm == "a2a" else "context_inverse"
+        found = found._replace(**{field: apart, "context_latency": wait})
+    if block.experts > size:
+        apart, wait = links.best_nodes(block.experts // size)
+        apart = max(apart, float((links.gpus_per_node / links.cards).min()))
+        found = found._replace(far_inverse=apart, expert_latency=wait)
+    return found
+
+
+def blocks_of_nodes(links: Links, block: BlockShape) -> Floats:
+    """Figures of (7) to (9) that no block in a node beats (9, nodes); exact where devices are interchangeable."""
+    found = np.zeros((FIGURES, links.num_nodes))
+    context = [2, 3] if block.cp_comm in ("p2p", "all_gather") else [7, 3]
+    for at, members in (([0, 1], block.tp), (context, block.cp), ([4, 6], block.ep)):
+        if members > 1:
+            found[at] = links.best_groups(members)
+    return found
 
 
 class Traffic(NamedTuple):
@@ -198,3 +331,166 @@ def block_seconds(both: Traffic, forward: Traffic, links: Iterable[BlockLink]) -
     return BlockSeconds(
         np.stack([both.seconds(link) for link in each]), np.stack([forward.seconds(link)[None] for link in each])
     )
+
+
+REDUCTIONS = {"forward": 2, "none": 4, "selective": 4, "full": 6}
+"""All-reduces of a layer and micro-batch in Megatron by recompute, (1); and exchanges of tokens, (4)."""
+PASSED = {"forward": 1, "none": 3, "selective": 4, "full": 4}
+"""Times that keys and values pass their ring for a layer and micro-batch by recompute, (2)."""
+GATHERS = 4, 3
+"""Collectives of a layer whose tokens are gathered, forward and backward: of which experts take a token, of scores, and
+of tokens, and the sums of outputs; the gradients of all but the first, (4)."""
+EXCHANGED = {"forward": 1, "none": 2, "selective": 3, "full": 3}
+"""Times that an all-to-all of context ranks goes to attention and back, by recompute, (2)."""
+
+
+def traffic_tables(
+    priced: PricedLayers, coefficient: float = 1.0, exchange: float = 1.0, *, hides: bool = False
+) -> tuple[Traffic, Traffic]:
+    """
+    Traffic of both passes of every range of layers (recompute, L+1, L+1), and of the forward pass (L+1, L+1).
+
+    ``priced``: the layers at the degrees of a block, and one micro-batch; ``coefficient``, ``exchange``: what a
+    calibration multiplies it by, and what it multiplies the traffic of experts by; ``hides``: whether the computation
+    of another micro-batch hides exchanges, (4).
+    """
+    hiding = priced.hiding if hides else 0.0
+    both = [_traffic(priced, coefficient, exchange, kind, hiding) for kind in RECOMPUTE]
+    forward = _traffic(priced, coefficient, exchange, "forward", hiding / 2)
+    return Traffic(*(_stacked(figures) for figures in zip(*both, strict=True))), forward
+
+
+def no_traffic(shape: tuple[int, ...]) -> Floats:
+    """Zeros that take no memory: most blocks have no context ranks and no expert ranks."""
+    return np.broadcast_to(np.zeros(1), shape)
+
+
+def _stacked(figures: Sequence[Floats]) -> Floats:
+    """The figures of every recompute in one array."""
+    first = figures[0]
+    without = all(figure.base is not None and not any(figure.strides) for figure in figures)
+    return no_traffic((len(figures), *first.shape)) if without else np.stack(figures)
+
+
+def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: str, hiding: float) -> Traffic:
+    """Traffic of every range of layers under a recompute, or of its forward pass, of experts some of it hidden."""
+    block, kinds = priced.block, priced.kinds
+    modules = priced.modules if kind == "selective" else ()
+    attention = "none" if modules and "core_attn" not in modules else kind
+    repeated, exchanged = np.array([_again(layer, block, modules) for layer in kinds]).T
+    reductions, exchanges = REDUCTIONS[kind], REDUCTIONS[kind] + 2 * exchanged
+    forward = (2 if kind == "full" else 1) + exchanged
+    backward = float(kind != "forward")
+    exchanged_bytes = np.array([_outputs_moved(layer, priced) for layer in kinds]).T
+    moved = exchanged_bytes[0] * forward + exchanged_bytes[1] * backward
+    tp = block.tp
+    tokens = [priced.micro_batch * layer.seq // block.cp for layer in kinds]
+    output = np.array([priced.element * count * layer.hidden for count, layer in zip(tokens, kinds, strict=True)])
+    rows = np.array([priced.element * count * layer.row for count, layer in zip(tokens, kinds, strict=True)])
+    summed, chosen = np.array([_feed_forward(layer, block) for layer in kinds]).T
+    gathers = priced.dispatch.gathers
+    apart = chosen > 0
+    wide = (block.ep * moved if gathers else chosen * exchanges) * (block.etp > 1) * apart
+    summed_apart = exchanges * (wide > 0) * (not gathers)
+    waits = (GATHERS[0] * forward + GATHERS[1] * backward) * (block.experts - 1) if gathers else exchanges
+    near, far = np.array([_copies(layer, priced) for layer in kinds]).T
+    none = np.zeros(len(kinds))
+
+    def sums(common: Floats, experts: Floats = none) -> Floats:
+        return _weighed_sums(priced, [(coefficient, common), (exchange, experts)])
+
+    rings = _rings(priced, np.array(tokens), PASSED[attention])
+    rings = coefficient * rings if rings.any() else rings
+    inside, outside, steps = _all_to_alls(priced, np.array(tokens), EXCHANGED[attention])
+    return Traffic(
+        sums(
+            ring_factor(tp) * (reductions * summed / 2 + repeated) * output,
+            ring_factor(tp) * (wide / 2) * rows,
+        ),
+        sums(ring_steps(tp) * (reductions * summed / 2 + repeated), ring_steps(tp) * (summed_apart / 2)),
+        rings[0],
+        rings[1],
+        rings[2],
+        sums(none, moved * (near * rows / tp)),
+        sums(none, moved * (far * rows / tp)),
+        sums(none, waits * apart),
+        sums(inside),
+        sums(outside),
+        sums(steps),
+        _weighed_sums(priced, [(1.0, hiding * apart)]),
+    )
+
+
+def _weighed_sums(priced: PricedLayers, parts: list[tuple[float, Floats]]) -> Floats:
+    """Sums of figures by kind over every range, each times its coefficient."""
+    some = [weight * priced.sums(figure.astype(float).tolist(), 0, 0) for weight, figure in parts if figure.any()]
+    return np.asarray(sum(some[1:], some[0]) if some else no_traffic(priced.first.shape))
+
+
+def _rings(priced: PricedLayers, tokens: Ints, passes: int) -> Floats:
+    """Bytes, steps and hidden seconds of context rings of every range, (3, L+1, L+1, layers alike), (2) and (3)."""
+    block, inner = priced.block, inner_contexts(priced.tp, priced.cp, priced.node_size)
+    if priced.cp == 1:
+        return no_traffic((3, *priced.first.shape, 1))
+    turns = {"a2a": 0, "a2a+p2p": block.cp // inner - 1}.get(block.cp_comm, block.cp - 1)
+    sent = priced.element * tokens * np.array([layer.keys_and_values(block.tp) for layer in priced.kinds])
+    hides = priced.core_inverse if block.cp_comm != "all_gather" else 0.0
+    core = np.array([layer.attention_flops() for layer in priced.kinds]) * priced.micro_batch / block.tp / block.cp
+    each = np.stack([sent, np.ones(len(sent)), core / (turns + 1) * hides])
+    alike, of = np.unique(each, axis=1, return_inverse=True)
+    count = np.stack([priced.count[of.ravel() == k].sum(axis=0) for k in range(alike.shape[1])], axis=-1)
+    return np.asarray(turns * passes * count * alike[:, None, None])
+
+
+def _all_to_alls(priced: PricedLayers, tokens: Ints, times: int) -> tuple[Floats, Floats, Floats]:
+    """Bytes within nodes and between them, and steps, of the all-to-alls of context ranks of each layer kind, (2)."""
+    block, inner = priced.block, inner_contexts(priced.tp, priced.cp, priced.node_size)
+    if block.cp_comm not in ("a2a", "a2a+p2p"):
+        return (np.zeros(len(tokens)),) * 3
+    ranks = block.cp if block.cp_comm == "a2a" else inner
+    widths = [layer.queries(block.tp) + layer.output(block.tp) for layer in priced.kinds]
+    keys = [layer.keys_and_values(block.tp) for layer in priced.kinds]
+    moved = times * priced.element * tokens * (np.array(widths) + np.array(keys)) / ranks
+    return moved * (inner - 1), moved * (ranks - inner), np.full(len(tokens), 2.0 * times)
+
+
+def _feed_forward(layer: LayerSpec, block: BlockShape) -> tuple[int, int]:
+    """All-reduces forward of a layer but its experts', and experts on other ranks that take a token, (1) and (4)."""
+    summed = sum(part.parts for part in layer.together)
+    if not layer.experts or block.ep == 1:
+        return summed, 0
+    return summed - 1 + int(layer.experts.shared_ffn_hidden > 0), layer.experts.experts_per_token
+
+
+def _again(layer: LayerSpec, block: BlockShape, modules: Collection[Module]) -> tuple[int, int]:
+    """All-reduces, and exchanges to and fro, of a layer that recomputing modules repeats, (6)."""
+    dense = sum(part.feeds for part in layer.together if not part.experts) if "mlp" in modules else 0
+    if layer.experts is None:
+        return dense, 0
+    shared = int(layer.experts.shared_ffn_hidden > 0)
+    if "moe" in modules:
+        return dense + (1 if block.ep == 1 else shared), int(block.ep > 1)
+    return dense + int("shared_experts" in modules and shared and block.ep > 1), 0
+
+
+def _outputs_moved(layer: LayerSpec, priced: PricedLayers) -> tuple[float, float]:
+    """Bytes of a dispatch and a combine over those of a layer's output, forward and backward, (4)."""
+    dispatch, element = priced.dispatch, priced.element
+    if not dispatch.gathers or layer.experts is None:
+        return dispatch.imbalance * (dispatch.dispatched + 1.0), dispatch.imbalance * 2.0
+    score, row = dispatch.score_bytes(element), element * layer.row
+    scores, summed = layer.experts.num_experts * score / row, score / element
+    return 1.0 + scores + layer.experts.num_experts / row + summed, summed + 1.0 + scores
+
+
+def _copies(layer: LayerSpec, priced: PricedLayers) -> tuple[float, float]:
+    """Copies of a token that a device sends inside nodes, and to other nodes, in an exchange, (4)."""
+    block = priced.block
+    if not layer.experts or block.ep == 1:
+        return 0.0, 0.0
+    ep, here = block.ep, min(block.ep, priced.node_size // block.etp)
+    if priced.dispatch.dispatcher == "alltoall":
+        rows = layer.experts.experts_per_token
+        return rows * (here - 1) / ep, rows * (ep - here) / ep
+    of_device, of_node = (1.0 if priced.dispatch.gathers else layer.experts.reach(n) for n in (ep, ep // here))
+    return ep * (here - 1) / here * of_device, (ep / here - 1) * of_node

@@ -48,6 +48,14 @@ Lower bounds for devices with several chunks, as sums over their chunks (``taut.
 (12) A device keeps a stand-in for the gradient of every shape of weights that it has, in the weights' format, where the
      framework caches them (``taut.data.layers.weight_shapes``); of several chunks the shapes of all, each once. Bounds
      count those of its largest chunk, as (10).
+
+A memory network (``taut.data.memory_network``) sees a candidate and its recompute, not a stage, so it stands for even
+partitions alone: with L layers on pp stages a stage has :math:`\lfloor L / pp \rfloor` or
+:math:`\lceil L / pp \rceil` of them. For candidate c, recompute r and range [i, j),
+
+(13) bytes[r, i, j] = prediction(c, r) where j - i is one of those sizes, and more than any device has elsewhere, so
+     that no other division is feasible;
+(14) a plan fits by (5) with the network's own margin. A stage that recomputes is predicted as if all stages did.
 """
 
 from dataclasses import dataclass
@@ -58,7 +66,10 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.memory import MemoryModel
-from taut.data.units import KIB, SATURATED_BYTES
+from taut.data.memory_network import MemoryNetwork
+from taut.data.model import ModelSpec
+from taut.data.units import KIB, MOST_BYTES, SATURATED_BYTES
+from taut.errors import FormulationError
 from taut.formulations.mechanisms.shards import shard_memory
 from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
 from taut.formulations.space import Candidate, OrderKey
@@ -326,3 +337,60 @@ def in_flight(candidate: Candidate) -> Ints:
     if candidate.schedule == "gpipe":
         return np.full(candidate.pp, m, dtype=np.int64)
     return np.minimum(np.arange(candidate.pp, 0, -1), m).astype(np.int64)
+
+
+def network_stage_memory(
+    network: MemoryNetwork,
+    model: ModelSpec,
+    candidate: Candidate,
+    capacity_kib: list[int],
+    *,
+    margin: bool = True,
+) -> StageMemory:
+    """
+    Memory of every range under a candidate, (13) and (14).
+
+    ``model``: what is trained; its layers are of one kind; ``candidate``: degrees, micro-batch, schedule and ZeRO
+    stage; ``capacity_kib``: capacity by device type; ``margin``: whether the margin is kept free. Raises
+    ``FormulationError`` if the model has layers of several kinds, or with experts or latent attention.
+    """
+    layers = len(model.blocks)
+    predicted = np.ceil(network.predict(candidate_features(network.names, model, candidate))).astype(np.int64)
+    first, end = np.arange(layers + 1)[:, None], np.arange(layers + 1)[None, :]
+    even = np.isin(end - first, (layers // candidate.pp, -(-layers // candidate.pp)))
+    fixed = np.where(even[None], predicted[:, None, None], MOST_BYTES)
+    free = [kib - (network.margin_kib(kib) if margin else 0) for kib in capacity_kib]
+    budget = np.array([kib * KIB for kib in free], dtype=np.int64)
+    return StageMemory(fixed, np.zeros_like(fixed), np.ones(candidate.pp, dtype=np.int64), budget)
+
+
+def candidate_features(names: list[str], model: ModelSpec, candidate: Candidate) -> Floats:
+    """Features of a candidate under each recompute, (recompute, names)."""
+    if len(model.kinds) != 1:
+        raise FormulationError(f"{model.name}: layers of {len(model.kinds)} kinds, expected one for a memory network")
+    block, micro = model.blocks[0], candidate.micro_batch
+    if block.experts or block.latent or block.mixer or not block.is_usual:
+        part = "experts" if block.experts else "latent attention" if block.latent else "no plain attention"
+        raise FormulationError(f"{model.name}: layers have {part}, expected dense ones for a memory network")
+    known: dict[str, float] = {
+        "n_gpus": candidate.pp * candidate.tp * candidate.dp,
+        "layers": len(model.blocks),
+        "hidden": block.hidden,
+        "heads": block.heads,
+        "tp": candidate.tp,
+        "pp": candidate.pp,
+        "dp": candidate.dp,
+        "micro_batch": micro,
+        "mini_batch": micro * candidate.num_micro_batches,
+        "global_batch": micro * candidate.num_micro_batches * candidate.dp,
+        "kv_heads": block.key_value_heads,
+        "ffn_hidden": block.ffn,
+        "seq": block.seq,
+        "vocab": model.vocab or 0,
+        "cp": 1,
+        "vpp": candidate.vpp,
+        "gpipe": candidate.schedule == "gpipe",
+        "zero": candidate.zero,
+    }
+    rows = [{**known, "selective": kind == "selective", "full": kind == "full"} for kind in RECOMPUTE]
+    return np.array([[float(row[name]) for name in names] for row in rows])

@@ -46,9 +46,8 @@ from taut.data.costs import RECOMPUTE, LayerCost, Recompute
 from taut.data.layers.layer import LayerSpec
 from taut.data.layers.weight_shapes import WeightShape, weight_shapes
 from taut.data.memory import MemoryModel
-from taut.formulations.tables.block_traffic import Traffic
+from taut.formulations.tables.block_traffic import Traffic, traffic_tables
 from taut.formulations.tables.priced_layers import PricedLayers
-from taut.formulations.tables.traffic_tables import traffic_tables
 from taut.formulations.terms import Load
 
 ANALYTIC = MemoryModel()

@@ -21,9 +21,8 @@ from itertools import product
 
 import numpy as np
 
-from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.order_division import ChunkProblem, chunk_problem
-from taut.formulations.partition import PartitionProblem
+from taut.formulations.partition import PartitionProblem, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import NO_GATHERS
 from taut.formulations.space import Candidate

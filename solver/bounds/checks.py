@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from taut.data.units import KIB
-from taut.formulations.candidate_partition import partition_problem
+from taut.formulations.partition import partition_problem
 from taut.formulations.space import Candidate
 from taut.solver.bounds import partition_dominance
 from taut.solver.bounds.candidate_bounds import chunked, partition_bound

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from taut.data.units import KIB
-from taut.formulations.candidate_partition import partition_problem
+from taut.formulations.partition import partition_problem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked, partition_bound
 from taut.solver.bounds.ladder import Ladder, Level

@@ -49,7 +49,6 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.gradient_reductions import least_bytes, tied_bytes
 from taut.formulations.mechanisms.shards import (
     between_copies,
@@ -59,7 +58,7 @@ from taut.formulations.mechanisms.shards import (
     holders,
     weight_share,
 )
-from taut.formulations.partition import PartitionProblem
+from taut.formulations.partition import PartitionProblem, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_factor
 from taut.formulations.sharding import gather_rates

@@ -25,9 +25,8 @@ from typing import Protocol
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.formulations.candidate_partition import slowest_type
 from taut.formulations.links import Links
-from taut.formulations.partition import NO_CROSSING, Crossing
+from taut.formulations.partition import NO_CROSSING, Crossing, slowest_type
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.least_rings import groups_of_node

@@ -42,10 +42,10 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Flags, Floats
-from taut.formulations.candidate_partition import slowest_type
 from taut.formulations.gradient_reductions import tied_bytes
 from taut.formulations.links import Links
 from taut.formulations.mechanisms.shards import holders
+from taut.formulations.partition import slowest_type
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor, ring_steps
 from taut.formulations.sharding import GatherRates, gather_rates

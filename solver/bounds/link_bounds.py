@@ -24,8 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
-from taut.formulations.links import Links
-from taut.formulations.pair_table import PairTable, least_core
+from taut.formulations.links import Links, PairTable, least_core
 from taut.formulations.rings import RingRates
 from taut.solver.bounds.node_walks import least_walks, tree_edges
 from taut.solver.placement.path_cover.racks import fast_clusters

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taut.formulations.candidate_partition import partition_problem
-from taut.formulations.partition import LaterStages, PartitionProblem
+from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem
 from taut.formulations.space import Candidate
 from taut.formulations.terms import in_one_ring
 from taut.solver.bounds.communication import Communication, by_first_stage

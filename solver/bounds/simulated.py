@@ -27,7 +27,7 @@ Every path of the graph (``taut.formulations.simulation.graph``) is a bound. Wit
 (4) The optimizer of some device has an equal share of the parameters at least, after all reductions.
 
 An adapted order changes none of it. With one stage (2) is exact but for the ring. Flows that share cards only delay
-each other (``taut.formulations.simulation.contention`` (3)), so no step with shared cards is faster either.
+each other (``taut.formulations.simulation.cards`` (6)), so no step with shared cards is faster either.
 """
 
 import math
@@ -44,7 +44,7 @@ from taut.formulations.sharding import NO_GATHERS, pass_seconds
 from taut.formulations.simulation.graph import operator_graph
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-from taut.formulations.tables.block_links import best_block
+from taut.formulations.tables.block_traffic import best_block
 from taut.solver.bounds.least_rings import least_gather, least_reduction
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING

@@ -2,7 +2,7 @@ r"""
 Fitting a calibration: regularised non-negative least squares on relative error, reweighted towards absolute error.
 
 Sets: samples i, terms k. Data: terms :math:`x_{ik}(c)` in seconds at coefficient 1 of what sample i waits for under
-coefficients c (``taut.formulations.batch.step_time`` (2)), measured seconds :math:`y_i`, coefficients :math:`p_k` that
+coefficients c (``taut.formulations.batch.step_time`` (8)), measured seconds :math:`y_i`, coefficients :math:`p_k` that
 the device states, floors :math:`f_k`. Variables: coefficients :math:`c_k \ge f_k`.
 
 (1) Minimise :math:`\sum_i w_i (\sum_k c_k x_{ik} / y_i - 1)^2 + \lambda^2 \sum_k (c_k / p_k - 1)^2`. The second sum

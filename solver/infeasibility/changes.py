@@ -21,9 +21,8 @@ from taut.data.costs import RECOMPUTE, CostTable
 from taut.data.units import GIB, KIB
 from taut.formulations.degrees import tensor_degrees
 from taut.formulations.mechanisms.offload import OTHER_SHARES, OtherShares
-from taut.formulations.problem import MOST_KEPT, PlanningProblem
+from taut.formulations.problem import MOST_KEPT, PlanningProblem, Recent
 from taut.formulations.space import FIXES, Candidate, StrategySpace
-from taut.formulations.tables.recent import Recent
 from taut.solver.infeasibility.feasibility import Fit, any_fits, best_fit, least_share
 
 Stop = Callable[[], bool]

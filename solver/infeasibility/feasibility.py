@@ -30,10 +30,9 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
-from taut.formulations.candidate_partition import partition_problem, slowest_type
 from taut.formulations.divisions import stated_ranges
 from taut.formulations.order_division import chunk_problem
-from taut.formulations.partition import PartitionProblem
+from taut.formulations.partition import PartitionProblem, partition_problem, slowest_type
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIELDS, Candidate
 from taut.formulations.strategy import Division, Strategy

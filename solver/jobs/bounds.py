@@ -13,8 +13,8 @@ division of the work, knowledge of all arrivals. Of several bounds the best is t
     completions (Schrage 1968);
 (4) the number of missed deadlines is whole: with weights that are multiples of one number, so is (4) of the problem.
 
-The check of a schedule (``taut.formulations.jobs.check``) forgives small errors of sums; deadlines are later and values
-smaller by twice as much here, so that a schedule that passes it is never below a bound.
+The check of a schedule (``taut.formulations.jobs.problem``) forgives small errors of sums; deadlines are later and
+values smaller by twice as much here, so that a schedule that passes it is never below a bound.
 
 A job that fits nowhere is missed by every schedule, and makes every other objective infinite.
 """
@@ -27,8 +27,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from taut.data.arrays import Floats
-from taut.formulations.jobs.check import SECONDS, SHARE
-from taut.formulations.jobs.problem import JobsProblem, Objective
+from taut.formulations.jobs.problem import SECONDS, SHARE, JobsProblem, Objective
 from taut.formulations.jobs.relaxation import Relaxation, boundaries, dual_value, relaxation
 from taut.solver.linear_program import linear_program
 

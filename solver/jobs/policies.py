@@ -58,8 +58,7 @@ from math import inf
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.jobs.check import measures
-from taut.formulations.jobs.problem import JobsProblem, Objective, Schedule
+from taut.formulations.jobs.problem import JobsProblem, Objective, Schedule, measures
 from taut.formulations.jobs.program import grid_program
 from taut.solver.jobs.anneal import anneal
 from taut.solver.jobs.bounds import subproblem

@@ -10,7 +10,7 @@ Schedules by name of their policy, and the best that is found within a time.
                                                                  of these and all policies the best is taken
 ===============================================================  =======================================================
 
-Every schedule is judged by ``taut.formulations.jobs.check``, none is trusted.
+Every schedule is judged by ``taut.formulations.jobs.problem``, none is trusted.
 """
 
 import time
@@ -22,8 +22,7 @@ import numpy as np
 
 from taut.data.arrays import Floats
 from taut.errors import SolverError
-from taut.formulations.jobs.check import Measures, measures, trimmed, violations
-from taut.formulations.jobs.problem import JobsProblem, Objective, Schedule
+from taut.formulations.jobs.problem import JobsProblem, Measures, Objective, Schedule, measures, trimmed, violations
 from taut.formulations.jobs.program import grid_program
 from taut.solver.jobs.anneal import anneal
 from taut.solver.jobs.policies import ElasticFlow, FairShare, FirstCome, RollingHorizon, ShortestFirst

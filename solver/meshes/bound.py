@@ -39,10 +39,10 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.gradient_reductions import least_bytes
 from taut.formulations.least_reduction import seconds_of_best
+from taut.formulations.links import PairTable
 from taut.formulations.mechanisms.shards import optimized_parameters, optimizer_shards
 from taut.formulations.meshes.choice import Mesh, MeshChoice, meshes_of_type
 from taut.formulations.meshes.step_time import common_shares, hop_inverse
-from taut.formulations.pair_table import PairTable
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.least_rings import ring_per_byte

@@ -4,7 +4,7 @@ Strategy by the integer program, placement by quadratic assignment: the two in t
 (0) The first J is the step time of HETHUB's plan (``taut.solver.methods.baselines.hethub``); of its tree the candidates
     are arranged by ascending bound, and none that cannot be better than what is at hand.
 (1) The strategy of least seconds over all candidates, whatever its placement (``taut.solver.methods.strategy_choice``);
-    its memory rows hold a learned memory model as any other (``taut.formulations.tables.learned_memory``).
+    its memory rows hold a learned memory model as any other (``taut.formulations.tables.memory``).
 (2) Its placement as a quadratic assignment, and annealing from there (``taut.solver.methods.quadratic_placement``); on
     devices of several types that of the division too that fits any placement, as (1) takes a stage's fastest replica.
 (3) The candidate is left out and (1) repeated among divisions below the best step time J so far, as a logic-based

@@ -2,7 +2,7 @@ r"""
 Placement of a strategy as a quadratic assignment, and annealing by the step time from what it finds.
 
 (1) The strategy's blocks and slots become a problem of Koopmans and Beckmann
-    (``taut.formulations.assignment.placement_qap``), whose permutation and bound come from ``taut.solver.qap``.
+    (``taut.formulations.placement``), whose permutation and bound come from ``taut.solver.qap``.
     Chains and rings of blocks have a bound of their own (``taut.solver.qap.node_content``), with which that begins.
 (2) Where its tables are small enough CP-SAT solves a model of its own with that permutation as a hint and that bound,
     (4) to (7).
@@ -19,7 +19,7 @@ Sets
     those with flow, :math:`p \to q`.
 
 Data
-    The flow and distance of ``taut.formulations.assignment.placement_qap``; :math:`F_{pq} D_{st}` in whole units of
+    The flow and distance of ``taut.formulations.placement``; :math:`F_{pq} D_{st}` in whole units of
     the largest cost divided by ``UNITS``, rounded down; L, a lower bound in the same units; a hint.
 
 Variables
@@ -45,9 +45,8 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.assignment.assignment import QuadraticAssignment
-from taut.formulations.assignment.placement_qap import hop_flow, placement_assignment, replica_flow
-from taut.formulations.placement import PlacementProblem
+from taut.formulations.assignment import QuadraticAssignment
+from taut.formulations.placement import PlacementProblem, hop_flow, placement_assignment, replica_flow
 from taut.solver.branch_and_bound.stop import Stopping, interrupt_requested, never
 from taut.solver.cp_sat import run
 from taut.solver.placement.annealing.anneal import anneal_restarts, best_start

@@ -21,7 +21,7 @@ Candidates become options of the strategy program, with the least communication 
     by hops between classes of device and by the pipeline with the most slow blocks (``taut.formulations.partition``
     (6) and (7)). The ladder's bound over the result has these.
 (5) AMP's flat ring is that of the stage with most gradients: it takes the place of the optimizer in
-    ``taut.formulations.program.later_stages`` (3), which is the longest of all stages too.
+    ``taut.formulations.program.program`` (7), which is the longest of all stages too.
 (6) Where divisions are stated in families (``taut.formulations.divisions``), a candidate has an option for each.
 (7) A candidate with sharded weights may have an option for every case of ``taut.solver.bounds.copies``, one of which
     holds.
@@ -37,9 +37,8 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.data.units import NANOSECONDS_PER_SECOND
-from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.divisions import is_stated
-from taut.formulations.partition import LaterStages, PartitionProblem
+from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem
 from taut.formulations.program.program import (
     MIXED,
     SLOW,

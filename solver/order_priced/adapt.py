@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 
 from taut.formulations.order_division import ChunkProblem
-from taut.formulations.schedules.orders.words import words_of
+from taut.formulations.schedules.orders import words_of
 from taut.formulations.schedules.plan_orders import as_schedule, order_of
 from taut.formulations.schedules.schedule import ScheduleProblem, timetable
 from taut.formulations.space import Candidate
@@ -51,7 +51,7 @@ def adapted_order(
 
     ``given``, ``candidate``: the division problem, with the candidate's order; ``division``: the layers of every chunk;
     ``gain``: seconds by which the makespan must fall; ``seed``, ``stop``: seed of the search, and what it asks between
-    trials whether to stop. Returns a word for each device (``taut.formulations.schedules.orders.words``); empty where
+    trials whether to stop. Returns a word for each device (``taut.formulations.schedules.orders``); empty where
     the gain was not reached.
     """
     pipeline, known = _pipeline(given, division), as_schedule(candidate.schedule, given.order)

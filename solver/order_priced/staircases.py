@@ -5,7 +5,7 @@ Sets: pipeline devices d = 0..p-1; chunks c = 0..C-1, C = v p, chunk c on device
 multiple of p and at least 2 p.
 Data: seconds :math:`F_c, B_c` of the passes of a chunk, :math:`h_c` of a transfer after it.
 
-Device d runs the order of ``taut.formulations.schedules.orders.classic`` (3): :math:`w_d = 2 (p - 1 - d) + (v - 1) p +
+Device d runs the order of ``taut.formulations.schedules.orders`` (3): :math:`w_d = 2 (p - 1 - d) + (v - 1) p +
 1` forward passes, then a backward and a forward pass in turn, then backward passes. Three parts of a path through it
 follow each other, and so do their seconds.
 

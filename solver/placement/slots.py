@@ -40,8 +40,7 @@ from functools import cached_property
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.links import Links
-from taut.formulations.pair_table import PairTable
+from taut.formulations.links import Links, PairTable
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor
 from taut.formulations.space import Candidate

@@ -59,7 +59,7 @@ from itertools import count
 import numpy as np
 
 from taut.data.arrays import Bits, Flags, Floats, Ints
-from taut.formulations.assignment.assignment import CostGrid, QuadraticAssignment, cost_grid
+from taut.formulations.assignment import CostGrid, QuadraticAssignment, cost_grid
 from taut.formulations.compiled import jit, jit_inside
 from taut.solver.qap.hahn_grant import ascend
 from taut.solver.qap.lawler_form import LawlerForm, fix, rounding

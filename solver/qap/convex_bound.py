@@ -38,7 +38,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from taut.data.arrays import Floats
-from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.formulations.assignment import QuadraticAssignment
 
 
 def convex_bounds(problem: QuadraticAssignment, steps: int = 1000) -> Iterator[float]:

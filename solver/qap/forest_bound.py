@@ -69,7 +69,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree, shortest_path
 
 from taut.data.arrays import Flags, Floats, Ints
-from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.formulations.assignment import QuadraticAssignment
 from taut.formulations.compiled import jit
 from taut.solver.cp_sat import running
 from taut.solver.qap.lawler_form import is_exact, scale_of

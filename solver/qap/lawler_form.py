@@ -20,7 +20,7 @@ Fixing item i at location k leaves a problem of one item less, with :math:`c + \
 :math:`\ell_{jl} + q_{ikjl}` for :math:`\ell_{jl}`, (4).
 
 The bound of Gilmore and Lawler takes no ascent. Sets, data and the cost :math:`z(\pi)` of a permutation are those of
-``taut.formulations.assignment.assignment``. Write :math:`\langle u, v \rangle_-` for the smallest scalar product that
+``taut.formulations.assignment``. Write :math:`\langle u, v \rangle_-` for the smallest scalar product that
 two vectors have in any order of their entries; it pairs one in ascending with the other in descending order, whatever
 the signs.
 
@@ -51,7 +51,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from taut.data.arrays import Floats
-from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.formulations.assignment import QuadraticAssignment
 from taut.formulations.compiled import jit
 
 

@@ -1,7 +1,7 @@
 r"""
 Quadratic assignment: annealing and tabu search for cheap permutations, bounds and branch and bound for the proof.
 
-With the cost z of an incumbent (``taut.formulations.assignment.assignment``), the bounds L of (4) to (7) and S seconds:
+With the cost z of an incumbent (``taut.formulations.assignment``), the bounds L of (4) to (7) and S seconds:
 
 (1) up to n = 8 every permutation is priced, and L is the least cost;
 (2) above, the bounds that need no incumbent come first, for at most S / 5; then the rounds of
@@ -12,7 +12,7 @@ With the cost z of an incumbent (``taut.formulations.assignment.assignment``), t
     units in the last place; the gap is :math:`(z - L) / |z|`.
 
 Lower bounds come from the quickest to branch and bound. Each is raised to the grid of
-``taut.formulations.assignment.assignment``, and the largest so far counts.
+``taut.formulations.assignment``, and the largest so far counts.
 
 (4) ``taut.solver.qap.lawler_form`` and ``taut.solver.qap.convex_bound`` need no incumbent.
 (5) From the incumbent on, ``taut.solver.qap.hahn_grant`` ascends, until 100 rounds gain less than a
@@ -38,7 +38,7 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.errors import FormulationError
-from taut.formulations.assignment.assignment import CostGrid, QuadraticAssignment, cost_grid
+from taut.formulations.assignment import CostGrid, QuadraticAssignment, cost_grid
 from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.qap.branch_and_bound import AutomorphismGroup, BranchAndBound, cutoff

@@ -1,7 +1,7 @@
 r"""
 Swaps of two items in quadratic assignment: what they change, and the kernels of annealing and tabu search.
 
-Sets and data are those of ``taut.formulations.assignment.assignment``. The state is a permutation :math:`\pi` with
+Sets and data are those of ``taut.formulations.assignment``. The state is a permutation :math:`\pi` with
 the distances that it sees, :math:`b_{ij} = d_{\pi_i \pi_j}`, kept up to date. If both matrices are symmetric, with
 :math:`F = f + f^T` and zeros on the diagonals of F and b, swapping the locations of items r and s changes the cost by
 
@@ -47,7 +47,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Bits, Floats, Ints
-from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.formulations.assignment import QuadraticAssignment
 from taut.formulations.compiled import jit, jit_inside, jit_with
 
 _Pair = tuple[int, int]

@@ -41,7 +41,8 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit, jit_inside
-from taut.formulations.schedules.schedule import BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Schedule, ScheduleProblem
+from taut.formulations.schedules.recurrence import BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
+from taut.formulations.schedules.schedule import Schedule, ScheduleProblem
 
 
 class DisjunctiveGraph(NamedTuple):

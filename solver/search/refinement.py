@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.divisions import is_stated
+from taut.formulations.partition import partition_problem
 from taut.formulations.placement import PlacementProblem, placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from taut.errors import SolverError as SolverError
     from taut.errors import TautError as TautError
     from taut.exports.export import export as export
-    from taut.formulations.assignment.assignment import QuadraticAssignment as QuadraticAssignment
+    from taut.formulations.assignment import QuadraticAssignment as QuadraticAssignment
     from taut.formulations.problem import PlanningProblem as PlanningProblem
     from taut.formulations.schedules.schedule import Schedule as Schedule
     from taut.formulations.schedules.stages import Stages as Stages

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from taut.data.readers.qaplib import read_qaplib
 from taut.errors import FieldError
-from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.formulations.assignment import QuadraticAssignment
 from taut.planning.request import check_search
 from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.qap.quadratic import AssignmentResult

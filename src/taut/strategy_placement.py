@@ -2,7 +2,7 @@
 The placement of one strategy as a quadratic assignment: of a plan, or of degrees that are stated.
 
 The assignment's cost, the seconds of all transfers one after the other, is a surrogate of the step time
-(``taut.formulations.assignment.placement_qap``); both are reported, each with its bound.
+(``taut.formulations.placement``); both are reported, each with its bound.
 """
 
 import math
@@ -17,7 +17,7 @@ from taut.data.arrays import Ints
 from taut.data.readers.qaplib import qaplib_text
 from taut.errors import DataError, InfeasibleError
 from taut.files import write_atomically
-from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.formulations.assignment import QuadraticAssignment
 from taut.formulations.placement import PlacementProblem, placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Strategy

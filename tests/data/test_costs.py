@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from taut.data.costs import CostRow, CostTable, Key, LayerCost, check_kinds
-from taut.data.readers.profile_csv import read_costs
+from taut.data.costs import CostRow, CostTable, Key, LayerCost, check_kinds, read_costs
 from taut.errors import DataError, ExtrapolationWarning, MissingProfileError
 
 HEADER = (

@@ -8,7 +8,7 @@ import pytest
 from taut.data.catalog.devices import catalog_section
 from taut.data.jobs import load_jobs
 from taut.data.load import load_calibration, load_cluster, load_costs, load_memory_model, load_model, load_stack
-from taut.data.names import check_name, name_of_file
+from taut.data.spec import check_name, name_of_file
 from taut.errors import DataError
 
 WRONG = ('"a\\"b"', '"a\\nb"', "'$(x)'", "'`x`'", "''", '"\\e[31m"', "'<b>'", "'-x'", "'a '", "a" * 201)

@@ -9,9 +9,8 @@ from taut.data.calibration import TERMS, Calibration
 from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.formulations.latency import StepTime, memory_bytes, step_time, violations
 from taut.formulations.mechanisms.latency_models import LatencyName
-from taut.formulations.problem import PlanningProblem
+from taut.formulations.problem import PlanningProblem, Recent
 from taut.formulations.space import Candidate
-from taut.formulations.tables.recent import Recent
 from tests.support.instances import random_problem
 from tests.support.small import candidate, cluster, costs, in_order, model, problem, strategy
 

@@ -8,7 +8,7 @@ import pytest
 from taut.data.cluster import ClusterSpec
 from taut.formulations.degrees import BlockShape
 from taut.formulations.links import links
-from taut.formulations.tables.block_links import block_link
+from taut.formulations.tables.block_traffic import block_link
 from tests.support.small import cluster
 
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from taut.formulations.links import links
-from taut.formulations.pair_table import Blocks, PairTable, slowest_pair
+from taut.formulations.links import Blocks, PairTable, links, slowest_pair
 from taut.formulations.rings import ring_by_byte, ring_rates
 from tests.support.racked import measured, racked
 

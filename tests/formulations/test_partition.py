@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from taut.data.units import GIB, KIB
-from taut.formulations.candidate_partition import partition_problem
+from taut.formulations.partition import partition_problem
 from tests.support.small import candidate, cluster, costs, model, problem
 
 

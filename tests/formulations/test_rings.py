@@ -6,8 +6,7 @@ import pytest
 from taut.data.arrays import Ints
 from taut.data.catalog.devices import catalog_device
 from taut.data.cluster import ClusterSpec
-from taut.formulations.links import links
-from taut.formulations.pair_table import PairTable
+from taut.formulations.links import PairTable, links
 from taut.formulations.rings import RingRates, inside_factor, ring_by_byte, ring_factor, ring_rates, ring_steps
 from taut.solver.placement.annealing import path_prices
 

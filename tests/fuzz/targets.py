@@ -10,8 +10,8 @@ from taut.data.analytic.operator_costs import read_attention, read_gemms
 from taut.data.calibration import TERMS
 from taut.data.catalog.devices import catalog_device
 from taut.data.load import load_calibration, load_cluster, load_costs, load_memory_model, load_model
+from taut.data.read import read_matrix
 from taut.data.readers.galvatron.costs import read_galvatron
-from taut.data.readers.matrix_csv import read_matrix
 from taut.data.readers.mpigraph import cluster_from_mpigraph, read_mpigraph
 from taut.data.readers.nccl_tests import cluster_from_nccltests, read_nccltests
 from taut.data.readers.nvbandwidth import cluster_from_nvbandwidth, read_nvbandwidth

@@ -4,7 +4,7 @@ from itertools import permutations
 
 import numpy as np
 
-from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.formulations.assignment import QuadraticAssignment
 
 KINDS = ["integers", "signed integers", "sparse", "symmetric", "half symmetric", "clones", "floats", "signed floats"]
 

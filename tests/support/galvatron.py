@@ -4,8 +4,7 @@ import itertools
 
 import numpy as np
 
-from taut.data.readers.galvatron.plans import Split
-from taut.data.readers.galvatron.profile import Ends, GalvatronProfile, Line
+from taut.data.readers.galvatron.profile import Ends, GalvatronProfile, Line, Split
 from taut.data.units import MIB, MILLISECOND
 from taut.papers.galvatron.problem import GalvatronProblem, Setting
 from taut.papers.galvatron.step import price

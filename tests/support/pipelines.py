@@ -4,9 +4,8 @@ import math
 
 import numpy as np
 
-from taut.formulations.schedules.pipeline import PlacedProblem, ScheduleProblem
 from taut.formulations.schedules.recurrence import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
-from taut.formulations.schedules.schedule import Schedule, timetable
+from taut.formulations.schedules.schedule import PlacedProblem, Schedule, ScheduleProblem, timetable
 from taut.schedules.found import FoundSchedule
 
 F, G, W, B = FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD

@@ -27,7 +27,6 @@ from taut.formulations import (
     latency,
     links,
     order_times,
-    pair_table,
     rings,
     sharding,
 )
@@ -35,7 +34,7 @@ from taut.formulations.mechanisms import shards
 from taut.formulations.partition import Crossing
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import GatherRates
-from taut.formulations.tables import block_links, memory, stage_tables, traffic_tables
+from taut.formulations.tables import block_traffic, memory, stage_tables
 from taut.formulations.tables.priced_layers import PricedLayers
 from taut.formulations.terms import Ring, Term
 from taut.solver.bounds import communication, copies, least_hops, least_rings, link_bounds, relaxation
@@ -111,7 +110,7 @@ def _one_less(pipelines: Any, problem: PlanningProblem, strategy: Any, tables: A
 
 
 def _without_full_rings(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(traffic_tables.REDUCTIONS, "full", 4)
+    patch.setitem(block_traffic.REDUCTIONS, "full", 4)
 
 
 def _no_keys(found: Any, *_: Any) -> Any:
@@ -186,7 +185,7 @@ BUGS: dict[str, Patch] = {
     ),
     "hops of bounds +20 %": _method(link_bounds.BestLinks, "hops", lambda found, *_: (found[0] * 1.2, found[1] * 1.2)),
     "core bound takes the slowest link": _changed(
-        pair_table, "least_core", lambda found, figures, steps, *_: float(steps[-1]) if len(steps) else found
+        links, "least_core", lambda found, figures, steps, *_: float(steps[-1]) if len(steps) else found
     ),
     "candidates with pp=2 forgotten": _changed(
         enumerated, "candidates", lambda found, *_: [choice for choice in found if choice.pp != 2]
@@ -224,9 +223,9 @@ BUGS: dict[str, Patch] = {
     "nodes hold half of the groups": _changed(least_rings, "groups_of_node", lambda found, *_: max(found // 2, 1)),
     "ring of bounds +30 %": _scaled(least_rings, "ring_per_byte", 1.3),
     "orders 10 % short": _scaled(order_times, "spans", 0.9),
-    "keys and values sent for nothing": _changed(traffic_tables, "traffic_tables", _no_keys),
+    "keys and values sent for nothing": _changed(block_traffic, "traffic_tables", _no_keys),
     "contexts of bounds at half the rate": _changed(
-        block_links, "best_block", lambda found, *_: found._replace(context_inverse=2 * found.context_inverse)
+        block_traffic, "best_block", lambda found, *_: found._replace(context_inverse=2 * found.context_inverse)
     ),
     "context ranks in rings forgotten": _changed(
         shards, "holders", lambda found, choice: found._replace(members=choice.dp, stride=choice.tp * choice.cp)

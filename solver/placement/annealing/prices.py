@@ -25,7 +25,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.gradient_reductions import by_device_of
-from taut.formulations.pair_table import PairTable
+from taut.formulations.links import PairTable
 from taut.formulations.placement import PlacementProblem
 from taut.formulations.sharding import gather_slowdown, sharded_passes
 from taut.formulations.terms import gathers_of
@@ -94,7 +94,7 @@ def exposed_seconds(
 
 class Pairs(NamedTuple):
     """
-    Figures of pairs of sites in compiled loops (``taut.formulations.pair_table``).
+    Figures of pairs of sites in compiled loops (``taut.formulations.links``).
 
     ``block_of`` (S,); ``apart`` (B, B) of two sites, ``own`` (B,) of a site with itself.
     """

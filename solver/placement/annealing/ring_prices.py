@@ -1,7 +1,7 @@
 r"""
 Compiled price of one stage's data-parallel ring: ``taut.solver.placement.annealing.prices`` (3).
 
-Sets: members of a ring; the sites, nodes and blocks of alike sites (``taut.formulations.pair_table``) that they are on.
+Sets: members of a ring; the sites, nodes and blocks of alike sites (``taut.formulations.links``) that they are on.
 
 (1) Members are counted by site and by node, and sites by block, in one pass.
 (2) Links depend on the blocks of their ends alone, so the slowest is found over pairs of blocks: :math:`O(n + B^2)` for

@@ -31,7 +31,7 @@ from itertools import islice, product
 import numpy as np
 
 from taut.data.arrays import Flags, Ints
-from taut.formulations.candidate_partition import slowest_type
+from taut.formulations.partition import slowest_type
 from taut.formulations.placement import PlacementProblem
 
 LEADING = 3

@@ -71,8 +71,7 @@ from taut.formulations.rings import ring_by_byte
 from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
-from taut.formulations.tables.block_links import BlockLink, block_link
-from taut.formulations.tables.block_traffic import block_seconds
+from taut.formulations.tables.block_traffic import BlockLink, block_link, block_seconds
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING

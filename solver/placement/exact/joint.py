@@ -25,9 +25,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.gradient_reductions import least_bytes
-from taut.formulations.partition import LaterStages
+from taut.formulations.partition import LaterStages, partition_problem
 from taut.formulations.placement import slot_sites
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate

@@ -61,9 +61,8 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.compiled import jit, jit_inside
-from taut.formulations.partition import LaterStages, PartitionProblem
+from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem
 from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_by_byte

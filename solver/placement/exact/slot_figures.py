@@ -31,8 +31,7 @@ from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_seconds
 from taut.formulations.space import Candidate
-from taut.formulations.tables.block_links import BlockLink, blocks_of_nodes
-from taut.formulations.tables.block_traffic import block_seconds
+from taut.formulations.tables.block_traffic import BlockLink, block_seconds, blocks_of_nodes
 from taut.solver.bounds.communication import fixed_seconds
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_division.labels import Bytes, Cuts, Ranges, Seconds, StateGraph, Waits

@@ -43,7 +43,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.pair_table import PairTable
+from taut.formulations.links import PairTable
 from taut.formulations.partition import LaterStages, PartitionProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate

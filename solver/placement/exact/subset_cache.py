@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.links import Links
-from taut.formulations.pair_table import PairTable
+from taut.formulations.links import Links, PairTable
 from taut.formulations.placement import slot_sites
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import RingRates, ring_by_byte

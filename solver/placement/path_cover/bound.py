@@ -29,10 +29,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.gradient_reductions import least_bytes
-from taut.formulations.pair_table import PairTable
-from taut.formulations.partition import LaterStages, PartitionProblem
+from taut.formulations.links import PairTable
+from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.communication import fixed_seconds

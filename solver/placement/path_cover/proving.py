@@ -26,8 +26,7 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
-from taut.formulations.candidate_partition import partition_problem
-from taut.formulations.partition import LaterStages
+from taut.formulations.partition import LaterStages, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.least_rings import least_gather

@@ -57,7 +57,7 @@ import numpy.typing as npt
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import jit, jit_inside
-from taut.formulations.schedules.orders.block import Block, v_half, v_min
+from taut.formulations.schedules.orders import Block, v_half, v_min
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, v_shape
 from taut.solver.schedules.construct.v_sequences import (
     DOWN,

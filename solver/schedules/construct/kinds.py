@@ -26,16 +26,20 @@ import numpy as np
 
 from taut.data.arrays import Floats
 from taut.errors import FormulationError, InfeasibleError
-from taut.formulations.schedules.orders.block import Block, repeat, v_half, v_min
-from taut.formulations.schedules.orders.classic import (
+from taut.formulations.schedules.orders import (
+    Block,
+    dualpipe_v,
     gpipe,
     interleaved,
     one_forward_one_backward,
+    repeat,
     require,
+    v_half,
+    v_min,
     zb_h1,
     zb_h2,
+    zb_v,
 )
-from taut.formulations.schedules.orders.vshape import dualpipe_v, zb_v
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, sequential, timetable, v_shape, violations
 from taut.solver.schedules.construct.block_assembly import assembled_schedules
 from taut.solver.schedules.construct.multi_start import Effort, multi_start

@@ -19,7 +19,7 @@ A list schedule follows from a few parameters, each one of a short list:
 Every rule gives a feasible schedule whatever the times, so rules may be sampled freely, as in sampling methods for
 project scheduling [1]_.
 
-A building block (``taut.formulations.schedules.orders.block``, equation (1)) gives slots to the passes of one
+A building block (``taut.formulations.schedules.orders``, equation (7)) gives slots to the passes of one
 micro-batch. On the V, blocks are those of ``taut.solver.schedules.construct.v_sequences``: every pair of steps from 1
 to 5, a larger one on the first devices, and in the slots of device 0 every order of its four passes (2). On other
 placements both steps range from 1 to the period less one, and turns are made without a wait (3). Collisions are allowed
@@ -74,8 +74,9 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit, jit_inside
-from taut.formulations.schedules.orders.block import Block, v_block
-from taut.formulations.schedules.schedule import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, ScheduleProblem, v_shape
+from taut.formulations.schedules.orders import Block, v_block
+from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
+from taut.formulations.schedules.schedule import ScheduleProblem, v_shape
 from taut.solver.schedules.construct.v_sequences import place_v_block
 from taut.solver.schedules.longest_path import DisjunctiveGraph, disjunctive_graph, makespan
 

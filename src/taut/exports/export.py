@@ -23,7 +23,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from taut.data.names import with_names
+from taut.data.spec import with_names
 from taut.data.suggest import one_of
 from taut.errors import DataError
 from taut.exports.deepspeed import deepspeed_files

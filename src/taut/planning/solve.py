@@ -24,7 +24,7 @@ from taut.errors import ExtrapolationWarning, FieldError, InfeasibleError, Nothi
 from taut.formulations.mechanisms.uneven_batches import of_even_batches
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Strategy
-from taut.formulations.tables.learned_memory import candidate_features
+from taut.formulations.tables.memory import candidate_features
 from taut.planning.meshes import has_meshes, mesh_problem, on_flagscale, plan_meshes
 from taut.planning.options import PlanOptions
 from taut.planning.plan import Plan

@@ -17,8 +17,7 @@ from taut.errors import DataError
 from taut.formulations.latency import step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.strategy import Strategy
-from taut.formulations.violation import Rule
+from taut.formulations.strategy import Rule, Strategy
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.planning.stack import closed_forms, stack_of

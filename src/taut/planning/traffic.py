@@ -2,7 +2,7 @@ r"""
 The traffic of a plan's step as a graph of networkx.
 
 A graph node is a device, with its stage, replica and rank, and the node it is on. An edge carries the bytes of a step
-(``taut.formulations.assignment.placement_qap`` (1) and (2)): activations and gradients between the stages of a replica,
+(``taut.formulations.placement`` (3) and (4)): activations and gradients between the stages of a replica,
 ``pipeline``, and the ring of the replicas of a stage, ``data_parallel``, with ``bytes`` their sum. What ranks of one
 block exchange stays in it and is left out.
 """
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taut.formulations.assignment.placement_qap import ring_flow, trip_flow
-from taut.formulations.placement import placement_problem
+from taut.formulations.placement import placement_problem, ring_flow, trip_flow
 from taut.solver.certificate.document import PlanDocument, by_replica, devices_of, problem_of, strategy_of
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.schedules.pipeline import ScheduleProblem
-from taut.formulations.schedules.schedule import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Schedule, Timetable
+from taut.formulations.schedules.recurrence import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
+from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Timetable
 
 LANE, STRIP, BETWEEN = 1.0, 0.62, 0.34
 """Heights of a lane, of its memory strip, and of the room under both, (3)."""

@@ -36,8 +36,7 @@ from taut.formulations.latency import StepTime, memory_bytes, step_time, violati
 from taut.formulations.mechanisms.offload import check_all_hosts
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import BESIDE, FIXES, Candidate, StrategySpace
-from taut.formulations.strategy import Strategy, division_of_layers
-from taut.formulations.violation import Rule
+from taut.formulations.strategy import Rule, Strategy, division_of_layers
 from taut.planning.stack import not_hidden_twice
 from taut.prediction.settings import Setting, activations_on_hosts, check_room
 from taut.solver.simple_plans import rank_order

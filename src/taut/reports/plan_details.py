@@ -19,15 +19,8 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.errors import TautError
-from taut.formulations.schedules.schedule import (
-    FORWARD,
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
-    Schedule,
-    ScheduleProblem,
-    Timetable,
-    timetable,
-)
+from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
+from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Timetable, timetable
 from taut.formulations.space import Candidate
 from taut.planning.proof import goes_on
 from taut.plots.schedule_bars import Bars, bars_of

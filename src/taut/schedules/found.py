@@ -23,8 +23,15 @@ import numpy as np
 from taut.data.arrays import Ints
 from taut.data.schedule import FORMAT, PipelineSpec, ScheduleSpec, read_schedule
 from taut.errors import DataError, FormulationError
-from taut.formulations.schedules.pipeline import PlacedProblem, ScheduleProblem
-from taut.formulations.schedules.schedule import LETTERS, Schedule, Timetable, timetable, violations
+from taut.formulations.schedules.schedule import (
+    LETTERS,
+    PlacedProblem,
+    Schedule,
+    ScheduleProblem,
+    Timetable,
+    timetable,
+    violations,
+)
 from taut.solver.result import OPTIMALITY_GAP, SOLVED, relative_gap
 from taut.solver.schedules.bound.certificate import complaints
 from taut.words import grid, percent, report

@@ -26,8 +26,7 @@ import numpy as np
 
 from taut.data.suggest import one_of
 from taut.errors import DataError, FieldError, FormulationError, InfeasibleError
-from taut.formulations.schedules.pipeline import PlacedProblem
-from taut.formulations.schedules.schedule import Schedule, Timetable, timetable
+from taut.formulations.schedules.schedule import PlacedProblem, Schedule, Timetable, timetable
 from taut.formulations.schedules.stages import CHUNKS, Stages
 from taut.planning.request import check_search
 from taut.schedules.found import Compared, FoundSchedule

@@ -26,11 +26,11 @@ from taut.data.read import read_json, read_text
 from taut.data.spec import shorten
 from taut.errors import DataError
 from taut.formulations.latency import violations
-from taut.formulations.meshes.timeline import mesh_timeline
+from taut.formulations.meshes.step_time import mesh_timeline
 from taut.formulations.planned_schedule import planned_schedule
-from taut.formulations.schedules.pipeline import PlacedProblem, ScheduleProblem
 from taut.formulations.schedules.plan_orders import ON_V
-from taut.formulations.schedules.schedule import BACKWARD, INPUT_GRADIENT, LETTERS, WEIGHT_GRADIENT, Schedule, timetable
+from taut.formulations.schedules.recurrence import BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
+from taut.formulations.schedules.schedule import LETTERS, PlacedProblem, Schedule, ScheduleProblem, timetable
 from taut.formulations.schedules.stages import CHUNKS, Stages, device_map
 from taut.schedules.found import checked, load_schedule
 from taut.schedules.portfolio import Built

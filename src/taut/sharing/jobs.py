@@ -18,8 +18,7 @@ from taut.data.memory import MemoryModel
 from taut.data.stack import Stack
 from taut.data.suggest import one_of
 from taut.errors import FieldError, InfeasibleError
-from taut.formulations.jobs.check import violations
-from taut.formulations.jobs.problem import OBJECTIVES, Objective
+from taut.formulations.jobs.problem import OBJECTIVES, Objective, violations
 from taut.sharing.instance import HOUR, PLANS, Instance, Told, instance
 from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.branch_and_bound.stop import interrupt_requested

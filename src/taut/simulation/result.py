@@ -5,7 +5,7 @@ The trace is in the format of Chrome and Perfetto: a process a device, a thread 
 microseconds. Tasks of no duration are left out; memory is a counter of its device. Open the file at
 https://ui.perfetto.dev or in ``chrome://tracing``.
 
-Of a plan of meshes (``taut.formulations.meshes.timeline``) every pipeline and stage is one device that stands for all
+Of a plan of meshes (``taut.formulations.meshes.step_time``) every pipeline and stage is one device that stands for all
 its ranks. Its step is passes with tensor traffic, the reduction of its gradients, the optimizer, the calibration's
 constant, and waiting, which is the rest.
 """
@@ -25,10 +25,9 @@ from taut.data.units import GIB, KIB, MICROSECOND
 from taut.errors import DataError, FieldError
 from taut.files import write_atomically
 from taut.formulations.latency import memory_bytes, step_time
-from taut.formulations.meshes.step_time import MeshPlan, mesh_step
-from taut.formulations.meshes.timeline import MeshTimeline, mesh_timeline
+from taut.formulations.meshes.step_time import MeshPlan, MeshTimeline, mesh_step, mesh_timeline
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.schedule import FORWARD
+from taut.formulations.schedules.recurrence import FORWARD
 from taut.formulations.simulation.exposure import ACTIVITIES, Held, activity_seconds, memory_curves
 from taut.formulations.simulation.operator_graph import OperatorGraph
 from taut.formulations.simulation.operators import KINDS, STREAMS

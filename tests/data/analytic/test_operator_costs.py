@@ -16,12 +16,11 @@ from taut.data.analytic.operator_costs import (
 )
 from taut.data.analytic.operator_times import OperatorModel
 from taut.data.catalog.devices import catalog_devices
-from taut.data.costs import CostTable, Key
+from taut.data.costs import CostTable, Key, costs_csv, read_costs
 from taut.data.device import DeviceSpec
 from taut.data.layers.layer import LayerSpec
 from taut.data.load import load_model
 from taut.data.model import ModelSpec
-from taut.data.readers.profile_csv import costs_csv, read_costs
 from taut.errors import DataError, ExtrapolationWarning, MissingProfileError
 
 GEMMS = """\

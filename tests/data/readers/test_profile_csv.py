@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from taut.data.costs import CostRow, CostTable, Key, LayerCost
-from taut.data.readers.profile_csv import costs_csv, read_costs
+from taut.data.costs import CostRow, CostTable, Key, LayerCost, costs_csv, read_costs
 from taut.errors import DataError
 
 HEADER = (

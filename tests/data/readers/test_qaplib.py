@@ -9,7 +9,7 @@ import pytest
 
 from taut.data.readers.qaplib import qaplib_text, read_qaplib, read_qaplib_solution
 from taut.errors import DataError
-from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.formulations.assignment import QuadraticAssignment
 
 FILES = Path(os.environ.get("TAUT_SHARED_DATA", "absent")) / "qaplib"
 

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from taut.data.catalog.devices import device_named
-from taut.data.costs import CostTable, Key
+from taut.data.costs import CostTable, Key, costs_csv, read_costs
 from taut.data.device import DeviceSpec
 from taut.data.layers.experts import ExpertsSpec
 from taut.data.load import load_model
 from taut.data.model import ModelSpec
-from taut.data.readers.profile_csv import costs_csv, read_costs
 from taut.data.readers.sailor import read_sailor, read_sailor_info
 from taut.errors import DataError
 

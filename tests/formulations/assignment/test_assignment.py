@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taut.errors import FormulationError
-from taut.formulations.assignment.assignment import QuadraticAssignment, cost_grid
+from taut.formulations.assignment import QuadraticAssignment, cost_grid
 from tests.support.assignments import KINDS, nug12, random_assignment
 
 

@@ -5,9 +5,14 @@ import pytest
 
 from benchmarks.placement_clusters import problem as benchmark_problem
 from benchmarks.placement_clusters import rates
-from taut.formulations.assignment.placement_qap import group_flow, placement_assignment, slot_distance
 from taut.formulations.latency import step_time
-from taut.formulations.placement import PlacementProblem, placement_problem
+from taut.formulations.placement import (
+    PlacementProblem,
+    group_flow,
+    placement_assignment,
+    placement_problem,
+    slot_distance,
+)
 from taut.formulations.strategy import Division, Strategy
 from tests.support.small import candidate, cluster, problem, strategy
 

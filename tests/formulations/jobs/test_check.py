@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from taut.errors import FormulationError
-from taut.formulations.jobs.check import measures, trimmed, violations
-from taut.formulations.jobs.problem import JobsProblem, Pool, Segment
+from taut.formulations.jobs.problem import JobsProblem, Pool, Segment, measures, trimmed, violations
 
 
 def problem(**change: Any) -> JobsProblem:

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from taut.formulations.meshes.step_time import MeshPlan, hops_of, mesh_step, pipeline_seconds
-from taut.formulations.meshes.timeline import mesh_timeline
+from taut.formulations.meshes.step_time import MeshPlan, hops_of, mesh_step, mesh_timeline, pipeline_seconds
 from taut.formulations.problem import PlanningProblem
 from tests.support.meshes import mesh_choices, mesh_problem, random_plan
 

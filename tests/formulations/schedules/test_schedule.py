@@ -7,18 +7,8 @@ import pytest
 from hypothesis import given
 
 from taut.errors import FormulationError
-from taut.formulations.schedules.schedule import (
-    BACKWARD,
-    FORWARD,
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
-    Schedule,
-    ScheduleProblem,
-    sequential,
-    timetable,
-    v_shape,
-    violations,
-)
+from taut.formulations.schedules.recurrence import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
+from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, sequential, timetable, v_shape, violations
 from tests.support.schedules import pipeline, pipelines, rows
 
 F, G, W, B = FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from taut.errors import DataError, FormulationError
-from taut.formulations.schedules.orders.words import orders_of, words_of
+from taut.formulations.schedules.orders import orders_of, words_of
 from taut.formulations.schedules.plan_orders import ORDER_PRICED, as_schedule, in_flight_counts, order_of
 from taut.formulations.schedules.schedule import Schedule, timetable
 from taut.formulations.space import StrategySpace

@@ -8,10 +8,9 @@ import pytest
 from taut.data.stack import SCHEDULES
 from taut.errors import FormulationError
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.simulation.cards import CardFlows
-from taut.formulations.simulation.contention import shared_seconds
+from taut.formulations.simulation.cards import CardFlows, shared_seconds
 from taut.formulations.simulation.graph import operator_graph
-from taut.formulations.simulation.layout import children
+from taut.formulations.simulation.operator_graph import children
 from taut.formulations.simulation.operators import RETURN, SEND
 from tests.formulations.simulation.test_graph import devices_of, random_case, seconds
 from tests.support.small import candidate, cluster, in_order, model, problem, strategy

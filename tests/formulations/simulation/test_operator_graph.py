@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.simulation.layout import children
-from taut.formulations.simulation.operator_graph import run
+from taut.formulations.simulation.operator_graph import children, run
 
 
 def swept(seconds: list[float], waits: list[list[int]]) -> tuple[int, Floats]:

@@ -13,8 +13,7 @@ from taut.formulations.latency import step_time
 from taut.formulations.links import links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.tables.block_links import BlockLink, best_block, block_link
-from taut.formulations.tables.block_traffic import Traffic
+from taut.formulations.tables.block_traffic import BlockLink, Traffic, best_block, block_link
 from tests.support.small import candidate, cluster, costs, problem, strategy
 
 LAYERS = 2

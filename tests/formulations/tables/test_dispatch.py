@@ -13,7 +13,7 @@ from taut.formulations.latency import memory_bytes
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
-from taut.formulations.tables.block_links import BlockLink, best_block
+from taut.formulations.tables.block_traffic import BlockLink, best_block
 from taut.solver.certificate.verify import verify_document
 
 EXPERTS = {"num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 512}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from taut.formulations import problem as problems
-from taut.formulations.tables.recent import Recent, array_bytes
+from taut.formulations.problem import Recent, array_bytes
 from taut.solver.result import Limits
 from taut.solver.search.search import search
 from tests.support.small import cluster, model, problem

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from taut.formulations.gradient_reductions import slowest_rings
-from taut.formulations.problem import PlanningProblem
-from taut.formulations.tables.recent import Recent
+from taut.formulations.problem import PlanningProblem, Recent
 from taut.formulations.terms import reductions_of
 from taut.solver.bounds.computations import order, partition
 from taut.solver.bounds.copies import cases, has_cases, least_reduction_of_copies

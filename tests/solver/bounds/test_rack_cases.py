@@ -13,7 +13,7 @@ from taut.data.arrays import Flags, Ints
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
 from taut.data.model import ModelSpec
-from taut.formulations.candidate_partition import partition_problem
+from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds import candidate_bounds

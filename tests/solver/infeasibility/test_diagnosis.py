@@ -14,9 +14,8 @@ from taut.data.costs import CostTable
 from taut.data.model import ModelSpec
 from taut.data.units import GIB, KIB
 from taut.formulations.latency import memory_bytes
-from taut.formulations.problem import PlanningProblem
+from taut.formulations.problem import PlanningProblem, Recent
 from taut.formulations.space import Candidate
-from taut.formulations.tables.recent import Recent
 from taut.solver.infeasibility.changes import CHANGES, Remedy
 from taut.solver.infeasibility.diagnosis import Infeasibility, diagnose
 from taut.solver.infeasibility.feasibility import fits

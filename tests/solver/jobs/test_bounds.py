@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taut.formulations.jobs.check import measures, violations
-from taut.formulations.jobs.problem import OBJECTIVES, JobsProblem, Objective, Pool
+from taut.formulations.jobs.problem import OBJECTIVES, JobsProblem, Objective, Pool, measures, violations
 from taut.formulations.jobs.program import grid_program
 from taut.formulations.jobs.relaxation import dual_value
 from taut.solver.jobs.bounds import lower_bound

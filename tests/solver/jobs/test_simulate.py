@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from taut.errors import SolverError
-from taut.formulations.jobs.check import measures, violations
-from taut.formulations.jobs.problem import OBJECTIVES, JobsProblem, Pool, Segment
+from taut.formulations.jobs.problem import OBJECTIVES, JobsProblem, Pool, Segment, measures, violations
 from taut.solver.jobs.bounds import lower_bound
 from taut.solver.jobs.policies import ElasticFlow, RollingHorizon, ShortestFirst, shares
 from taut.solver.jobs.simulate import Failures, View, simulate

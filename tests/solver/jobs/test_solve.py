@@ -5,8 +5,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from taut.formulations.jobs.check import measures, violations
-from taut.formulations.jobs.problem import OBJECTIVES, JobsProblem, Pool
+from taut.formulations.jobs.problem import OBJECTIVES, JobsProblem, Pool, measures, violations
 from taut.solver.jobs.anneal import anneal, as_schedule, list_data, list_schedule
 from taut.solver.jobs.bounds import lower_bound
 from taut.solver.jobs.solve import solve_jobs

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from taut.formulations.candidate_partition import partition_problem
+from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.solver.bounds.communication import communication
 from taut.solver.bounds.link_bounds import BestLinks

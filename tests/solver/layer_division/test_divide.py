@@ -6,8 +6,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from taut.formulations.candidate_partition import partition_problem
-from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages, PartitionProblem
+from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages, PartitionProblem, partition_problem
 from taut.solver.layer_division.divide import Passed, solve_partition
 from taut.solver.layer_division.memory_excess import least_excess
 from tests.support.blocks import blocks

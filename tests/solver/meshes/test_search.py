@@ -7,8 +7,7 @@ import pytest
 
 from taut.formulations.meshes.step_time import MeshPlan, mesh_step, mesh_violations
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.strategy import Division
-from taut.formulations.violation import Rule
+from taut.formulations.strategy import Division, Rule
 from taut.planning.meshes import mesh_problem as planned_problem
 from taut.planning.request import PlanRequest
 from taut.solver.meshes.search import ORDERS, exchangeable, ranked_devices, with_exchanges

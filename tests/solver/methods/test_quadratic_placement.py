@@ -5,9 +5,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from taut.formulations.assignment.placement_qap import placement_assignment
 from taut.formulations.mechanisms.latency_models import LatencyName
-from taut.formulations.placement import PlacementProblem, placement_problem
+from taut.formulations.placement import PlacementProblem, placement_assignment, placement_problem
 from taut.solver.methods.quadratic_placement import assign, place_quadratic, solve_placement
 from taut.solver.placement.annealing.anneal import best_start
 from taut.solver.result import Limits

@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.mechanisms.latency_models import LATENCY_MODELS
-from taut.formulations.partition import NO_CROSSING
+from taut.formulations.partition import NO_CROSSING, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.program.rows import windows
 from taut.formulations.space import Candidate

@@ -11,9 +11,9 @@ import pytest
 
 from taut.data.model import ModelSpec
 from taut.data.stack import SCHEDULES
-from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.order_times import pipeline_ends
+from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import order_of
 from taut.formulations.schedules.schedule import timetable

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.assignment.assignment import QuadraticAssignment, cost_grid
+from taut.formulations.assignment import QuadraticAssignment, cost_grid
 from taut.solver.qap.branch_and_bound import BranchAndBound, cutoff
 from taut.solver.qap.lawler_form import lawler_form, scale_of
 from taut.solver.qap.quadratic import PrimalDual, prove, root_bounds

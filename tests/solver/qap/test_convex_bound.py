@@ -5,7 +5,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.formulations.assignment import QuadraticAssignment
 from taut.solver.qap.convex_bound import convex_bounds
 from taut.solver.qap.hahn_grant import ascent
 from taut.solver.qap.lawler_form import gilmore_lawler, lawler_form, scale_of

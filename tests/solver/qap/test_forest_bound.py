@@ -6,7 +6,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from taut.formulations.assignment.assignment import QuadraticAssignment, cost_grid
+from taut.formulations.assignment import QuadraticAssignment, cost_grid
 from taut.solver.qap.branch_and_bound import cutoff
 from taut.solver.qap.forest_bound import (
     Bounded,

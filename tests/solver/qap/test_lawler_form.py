@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.formulations.assignment import QuadraticAssignment
 from taut.solver.qap.lawler_form import gilmore_lawler
 from tests.support.assignments import KINDS, nug12, optimum, random_assignment
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from taut.data.readers.qaplib import read_qaplib
 from taut.errors import FormulationError
-from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.formulations.assignment import QuadraticAssignment
 from taut.solver.branch_and_bound.progress import Progress
 from taut.solver.qap import quadratic, swap_neighbourhood
 from taut.solver.qap.lawler_form import gilmore_lawler

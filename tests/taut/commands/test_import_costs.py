@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from taut.data.readers.profile_csv import read_costs
+from taut.data.costs import read_costs
 from tests.taut.conftest import Run
 
 MODEL = "{layers: 4, hidden: 64, heads: 4, seq: 64, vocab: 1024}\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from taut.data.readers.profile_csv import read_costs
+from taut.data.costs import read_costs
 from tests.taut.conftest import Outcome, Run
 
 SIZES = (256, 512, 1024, 4096, 65536)

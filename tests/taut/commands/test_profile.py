@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from taut.data.catalog.builtin import catalog_models, catalog_profiles
-from taut.data.costs import Key
+from taut.data.costs import Key, read_costs
 from taut.data.load import load_costs
-from taut.data.readers.profile_csv import read_costs
 from taut.errors import DataError
 from taut.profiling.layers import Point, measure
 from tests.taut.conftest import Run

@@ -7,7 +7,7 @@ import pytest
 from taut.data.model import ModelSpec
 from taut.errors import DataError, FormulationError
 from taut.formulations.space import Candidate
-from taut.formulations.tables.learned_memory import candidate_features
+from taut.formulations.tables.memory import candidate_features
 from taut.planning.solve import plan
 from taut.solver.certificate.verify import Verification
 from taut.verification import verify

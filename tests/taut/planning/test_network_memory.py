@@ -9,7 +9,7 @@ from taut.data.load import load_memory_model
 from taut.data.memory_network import network_json
 from taut.data.samples import ConfigurationRow, read_samples
 from taut.data.units import GIB
-from taut.formulations.tables.learned_memory import candidate_features, network_stage_memory
+from taut.formulations.tables.memory import candidate_features, network_stage_memory
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.planning.solve import plan

@@ -12,7 +12,7 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.collections import LineCollection, PolyCollection
 
-from taut.formulations.schedules.orders.classic import gpipe
+from taut.formulations.schedules.orders import gpipe
 from taut.formulations.schedules.schedule import timetable
 from taut.formulations.schedules.stages import Stages
 from taut.plots.schedule import figure_size, plot_schedule

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taut.formulations.schedules.pipeline import PlacedProblem
-from taut.formulations.schedules.schedule import timetable, violations
+from taut.formulations.schedules.schedule import PlacedProblem, timetable, violations
 from taut.formulations.schedules.stages import Stages
 from taut.schedules.reading import read_torch_csv, torch_csv
 from taut.solver.schedules.construct.kinds import build

@@ -126,7 +126,7 @@ def _precision(text: str) -> "Precision":
 
 
 def _write_costs(table: "CostTable", out: Path) -> None:
-    from taut.data.readers.profile_csv import costs_csv
+    from taut.data.costs import costs_csv
     from taut.files import write_atomically
 
     write_atomically(out, costs_csv(table))

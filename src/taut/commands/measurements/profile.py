@@ -144,7 +144,7 @@ def _sweep(
 def _layers(sweep: "Sweep", out: Path, kernels: Path | None, quiet: bool) -> None:
     """Measure the layers and write the tables."""
     from taut.commands.progress import live_lines
-    from taut.data.readers.profile_csv import costs_csv
+    from taut.data.costs import costs_csv
     from taut.files import write_atomically
     from taut.profiling.collect import collect, cost_table, remarks
     from taut.profiling.kernels import kernels_csv

@@ -11,8 +11,7 @@ plan as many micro-batches as stages.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from taut.data.readers.galvatron.plans import Split
-from taut.data.readers.galvatron.profile import GalvatronProfile
+from taut.data.readers.galvatron.profile import GalvatronProfile, Split
 
 RESERVED, RESERVED_FROM_MIB = 0.2, 21 * 1024
 """Share of the memory that the search leaves to PyTorch's cache, where it has this much."""

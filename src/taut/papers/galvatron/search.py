@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.data.readers.galvatron.plans import Split
+from taut.data.readers.galvatron.profile import Split
 from taut.papers.galvatron.one_stage import End, Layers, best_on_one_stage, counts_of, least_costs
 from taut.papers.galvatron.problem import GalvatronProblem, Setting, powers
 from taut.papers.galvatron.step import (

@@ -49,8 +49,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.data.readers.galvatron.plans import Split
-from taut.data.readers.galvatron.profile import Ends
+from taut.data.readers.galvatron.profile import Ends, Split
 from taut.data.units import MIB
 from taut.papers.galvatron.problem import GalvatronProblem, Setting
 

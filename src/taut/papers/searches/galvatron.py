@@ -1,7 +1,7 @@
 """
 Plans that Galvatron's search wrote, beside the proven optimum of its own formula and at taut's prices.
 
-``gpt_configs`` has a plan (``taut.data.readers.galvatron.plans``) beside the profiles of its model, and
+``gpt_configs`` has a plan (``taut.data.readers.galvatron.profile``) beside the profiles of its model, and
 ``hardware_configs`` next to it those of the node. The plan is priced by the formula of Galvatron's search, and its
 distance J / L - 1 is from the lower bound L of all plans of the space that was searched. At taut's prices, with the
 same times and measured activations, its degrees are fixed and the best plan is searched for: taut's plans recompute all
@@ -22,8 +22,13 @@ from taut.data.cluster import ClusterSpec
 from taut.data.load import load_model
 from taut.data.model import ModelSpec
 from taut.data.readers.galvatron.costs import read_galvatron
-from taut.data.readers.galvatron.plans import GalvatronPlan, Split, read_galvatron_plan
-from taut.data.readers.galvatron.profile import GalvatronProfile, read_galvatron_profile
+from taut.data.readers.galvatron.profile import (
+    GalvatronPlan,
+    GalvatronProfile,
+    Split,
+    read_galvatron_plan,
+    read_galvatron_profile,
+)
 from taut.data.units import GIGABIT
 from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.papers.galvatron.problem import RESERVED, GalvatronProblem, Setting

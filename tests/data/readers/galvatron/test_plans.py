@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from taut.data.readers.galvatron.plans import Split, read_galvatron_plan
-from taut.data.readers.galvatron.profile import read_galvatron_profile
+from taut.data.readers.galvatron.profile import Split, read_galvatron_plan, read_galvatron_profile
 from taut.data.units import MIB
 from taut.errors import DataError
 from tests.support.galvatron_files import NAME, PLAN, by_layer, write_folder

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.candidate_partition import partition_problem
 from taut.formulations.latency import step_time
-from taut.formulations.pair_table import PairTable
+from taut.formulations.links import PairTable
+from taut.formulations.partition import partition_problem
 from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import RingRates, ring_by_byte

@@ -12,9 +12,9 @@ import pytest
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.spec import digest
-from taut.formulations.candidate_partition import partition_problem
+from taut.formulations.links import PairTable
 from taut.formulations.mechanisms.latency_models import LATENCY_MODELS
-from taut.formulations.pair_table import PairTable
+from taut.formulations.partition import partition_problem
 from taut.formulations.rings import RingRates, ring_by_byte
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.branch_and_bound.stop import unraised

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from taut.formulations.schedules.orders.block import repeat, v_min
-from taut.formulations.schedules.pipeline import ScheduleProblem, v_shape
-from taut.formulations.schedules.schedule import timetable, violations
+from taut.formulations.schedules.orders import repeat, v_min
+from taut.formulations.schedules.schedule import ScheduleProblem, timetable, v_shape, violations
 from taut.solver.schedules.improve.critical_path import improve
 from taut.solver.schedules.longest_path import disjunctive_graph, flat_order, schedule_of
 

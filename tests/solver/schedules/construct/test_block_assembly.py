@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.formulations.schedules.orders.block import v_half, v_min
+from taut.formulations.schedules.orders import v_half, v_min
 from taut.formulations.schedules.schedule import ScheduleProblem, sequential, timetable, v_shape, violations
 from taut.solver.schedules.construct.block_assembly import assembled_schedules, assembled_sequences, backfill
 from taut.solver.schedules.construct.kinds import fastest_kind

@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given
 
 from taut.errors import FormulationError
-from taut.formulations.schedules.orders.classic import gpipe, interleaved, one_forward_one_backward, zb_h1, zb_h2
-from taut.formulations.schedules.orders.vshape import dualpipe_v, zb_v
+from taut.formulations.schedules.orders import (
+    dualpipe_v,
+    gpipe,
+    interleaved,
+    one_forward_one_backward,
+    zb_h1,
+    zb_h2,
+    zb_v,
+)
 from taut.formulations.schedules.schedule import (
     Schedule,
     ScheduleProblem,

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.formulations.schedules.orders.block import repeat, v_min
-from taut.formulations.schedules.orders.classic import gpipe, one_forward_one_backward
+from taut.formulations.schedules.orders import gpipe, one_forward_one_backward, repeat, v_min
 from taut.formulations.schedules.schedule import ScheduleProblem, timetable, v_shape, violations
 from taut.solver.schedules.improve.critical_path import improve
 from taut.solver.schedules.longest_path import disjunctive_graph, flat_order, makespan, schedule_of

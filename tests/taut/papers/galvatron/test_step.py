@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from taut.data.readers.galvatron.plans import Split
-from taut.data.readers.galvatron.profile import Ends, GalvatronProfile, Line
+from taut.data.readers.galvatron.profile import Ends, GalvatronProfile, Line, Split
 from taut.data.units import GIB, MIB
 from taut.papers.galvatron.problem import GalvatronProblem, Setting
 from taut.papers.galvatron.step import (
