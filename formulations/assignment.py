@@ -59,18 +59,15 @@ class QuadraticAssignment:
 
     Parameters
     ----------
-    flow
-        Flow between items (n, n). Copied, so that later changes to the argument have no effect.
-    distance
-        Distance between locations (n, n). Copied too.
+    flow, distance
+        Flow between items and distance between locations, (n, n) each; both are copied.
     name
         What to call the instance in messages.
 
     Raises
     ------
     FormulationError
-        If a matrix is not square, empty or not of finite real numbers, if the sizes differ, or if the entries
-        are so large that (1) overflows.
+        If a matrix is not square, empty or not of finite real numbers, sizes differ, or (1) would overflow.
     """
 
     flow: Floats
@@ -98,24 +95,7 @@ class QuadraticAssignment:
         return all(bool(np.all(matrix == np.rint(matrix))) for matrix in (self.flow, self.distance))
 
     def cost(self, permutation: Sequence[int] | npt.NDArray[np.integer]) -> float:
-        """
-        Price a permutation by (1).
-
-        Parameters
-        ----------
-        permutation
-            Location of every item (n,), counted from zero.
-
-        Returns
-        -------
-        float
-            Cost, in the unit of flow times distance.
-
-        Raises
-        ------
-        FormulationError
-            If (2) is violated.
-        """
+        """Price (1) of a permutation, the location of every item (n,); ``FormulationError`` where (2) is violated."""
         broken = self.violations(permutation)
         if broken:
             raise FormulationError(f"{self.name}: {broken[0]}")
@@ -123,19 +103,7 @@ class QuadraticAssignment:
         return float(np.sum(self.flow * self.distance[np.ix_(places, places)]))
 
     def violations(self, permutation: Sequence[int] | npt.NDArray[np.integer]) -> tuple[str, ...]:
-        """
-        Say how a permutation violates (2).
-
-        Parameters
-        ----------
-        permutation
-            Location of every item (n,), counted from zero.
-
-        Returns
-        -------
-        tuple
-            One sentence for each violation; empty if there is none.
-        """
+        """How a permutation, the location of every item (n,) from zero on, violates (2), a sentence for each."""
         places = np.asarray(permutation)
         if places.shape != (self.size,):
             return (f"the permutation has shape {places.shape}, expected ({self.size},)",)
@@ -167,23 +135,17 @@ _EXACT = 2.0**51  # Floats hold the integers up to four times this.
 @dataclass(frozen=True, slots=True)
 class CostGrid:
     """
-    Values that a cost can have.
+    Values that a cost can have: their ``step`` (4), zero if all are equal, and one of them, ``anchor``.
 
-    ``step``: difference (4) of neighbours. Zero if all permutations cost the same, None if the data are not integers or
-    so large that floats do not hold every cost exactly: then any value is possible; ``anchor``: one of the values, in
-    the unit of flow times distance.
+    The step is None if data are not integers, or so large that floats do not hold every cost: any value is then
+    possible.
     """
 
     step: int | None
     anchor: float
 
     def raised(self, bound: float) -> float:
-        """
-        Raise a lower bound to the next cost that is possible.
-
-        ``bound``: valid lower bound, in the unit of flow times distance. Returns the least value on the grid that is
-        not below the bound; the bound itself where there is no grid.
-        """
+        """The least value on the grid that is not below a lower bound; the bound itself where there is no grid."""
         if self.step is None or not math.isfinite(bound):
             return bound
         if self.step == 0:
@@ -193,11 +155,7 @@ class CostGrid:
 
 
 def cost_grid(problem: QuadraticAssignment) -> CostGrid:
-    """
-    Find the grid (4) that holds every cost.
-
-    ``problem``: flow and distance (n, n). Returns its step, and the cost of the identity on it.
-    """
+    """The grid (4) that holds every cost, with the cost of the identity on it."""
     anchor = problem.cost(range(problem.size))
     largest = float(np.abs(problem.flow).sum() * np.abs(problem.distance).max())
     entries = max(float(np.abs(matrix).max()) for matrix in (problem.flow, problem.distance))

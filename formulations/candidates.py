@@ -42,11 +42,7 @@ def candidates(
     costs: CostTable,
     kinds: ContextKinds | None = None,
 ) -> list[Candidate]:
-    """
-    Every candidate of the space, in a fixed order, (1) to (18).
-
-    ``kinds`` of context ranks know the links; by default they leave out nothing on account of these.
-    """
+    """Every candidate of the space, in a fixed order, (1) to (18); ``kinds`` of context ranks may know the links."""
     workload = Workload(space, model, cluster)
     # No expander changes what those before it chose, so candidates without a fixed degree or schedule go at once.
     every = _having(space.fixed, DEGREES, _degrees(workload, kinds or ContextKinds(space, model, cluster)))

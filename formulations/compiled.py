@@ -26,26 +26,7 @@ NO_FOLDER = "no locator available"
 
 
 def jit(function: Function) -> Function:
-    """
-    Compile a function with numba on its first call, and keep the code for later processes if a folder can be written.
-
-    Parameters
-    ----------
-    function
-        A function in numba's subset of Python.
-
-    Returns
-    -------
-    The compiled function, which is called as the one that it was made from.
-
-    Examples
-    --------
-    >>> @jit
-    ... def double(x: float) -> float:
-    ...     return 2.0 * x
-    >>> double(21.0)
-    42.0
-    """
+    """Compile a function of numba's subset of Python on its first call, and keep the code for later processes."""
     return _compiled(function, False)
 
 
@@ -59,11 +40,7 @@ def jit_inside(function: Function) -> Function:
 
 
 def jit_with(fastmath: set[str]) -> Callable[[Function], Function]:
-    """
-    Compile as ``jit`` does, with liberties in floating-point arithmetic.
-
-    ``fastmath``: LLVM's names of the liberties, such as ``{"reassoc"}`` for sums in any order. Returns the decorator.
-    """
+    """Compile as ``jit`` does, with LLVM's liberties in floating-point arithmetic, such as ``{"reassoc"}``."""
     return partial(_compiled, fastmath=fastmath)
 
 

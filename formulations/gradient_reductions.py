@@ -56,13 +56,7 @@ def bucket_parameters(candidate: Candidate) -> int:
 def after_overlap(
     reduction: Floats, parameters: Floats | Ints | float, backward: Floats, candidate: Candidate
 ) -> Floats:
-    """
-    What is left of reductions that overlap the last backward pass, (2).
-
-    ``reduction``: seconds without overlap; ``parameters``: parameters of one tensor rank; ``backward``: seconds of the
-    backward pass that hides the reduction; ``candidate``: replicas, which decide the bucket. Returns seconds, of the
-    shape that the arguments broadcast to.
-    """
+    """Seconds left of a ``reduction`` of so many parameters of a rank beside so many ``backward`` seconds, (2)."""
     last_bucket = np.minimum(1.0, bucket_parameters(candidate) / np.maximum(parameters, 1))
     return np.asarray(np.maximum(reduction * last_bucket, reduction - backward))
 
@@ -73,11 +67,7 @@ def overlaps(problem: PlanningProblem, candidate: Candidate) -> bool:
 
 
 def least_bytes(problem: PlanningProblem, candidate: Candidate, gradients: Floats | None = None) -> Floats:
-    """
-    Bytes of every range that no backward pass can hide, (L+1, L+1): the last bucket, (2), or all without overlap.
-
-    ``gradients``: bytes of every range, (L+1, L+1); by default the gradients of common parameters.
-    """
+    """Bytes of every range that no backward pass hides, (L+1, L+1), of the given ones or the common gradients, (2)."""
     gradients = problem.gradient_bytes(candidate) if gradients is None else gradients
     if not overlaps(problem, candidate):
         return gradients
@@ -85,12 +75,7 @@ def least_bytes(problem: PlanningProblem, candidate: Candidate, gradients: Float
 
 
 def end_of_step(problem: PlanningProblem, strategy: Strategy, devices: Ints, ends: Floats, backward: Floats) -> Floats:
-    """
-    Seconds until all gradients are reduced, (4) without the optimizer.
-
-    ``devices``: device of every worker, (..., pp, dp, tp cp); ``ends``, ``backward``: seconds by stage and replica,
-    (..., pp, dp). Returns seconds (...).
-    """
+    """Seconds (...) until all gradients are reduced, of devices (..., pp, dp, tp cp) and ends (..., pp, dp), (4)."""
     ended = ends.max(axis=-1)
     reduced = ended + _reductions(problem, strategy, devices, backward)
     tied = np.maximum(ended[..., 0], ended[..., -1]) + tied_seconds(problem, strategy, devices)
@@ -130,12 +115,7 @@ def _reductions(problem: PlanningProblem, strategy: Strategy, devices: Ints, bac
 
 
 def hierarchical_ring(problem: PlanningProblem, stage: Ints) -> Floats:
-    """
-    Seconds per byte of the slowest tensor rank's ring, (1).
-
-    ``problem``: rates of links and cards; ``stage``: members of rings by rank, (..., members, ranks). Returns seconds
-    per byte (...).
-    """
+    """Seconds per byte (...) of the slowest of rings of members by rank, (..., members, ranks), (1)."""
     links = problem.links
     sites = links.site_of[np.swapaxes(stage, -1, -2)]
     if (sites == sites[..., :1, :]).all():
@@ -167,11 +147,7 @@ def tied_seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints) ->
 
 
 def optimizer_by_stage(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:
-    """
-    T_opt of every stage, on its slowest device type.
-
-    ``devices``: device of every worker, (..., pp, dp, tp). Returns seconds (..., pp).
-    """
+    """T_opt of every stage (..., pp) on its slowest device type, in seconds, of devices (..., pp, dp, tp)."""
     types = problem.type_of_node[problem.links.node_of[devices]]
     seconds = problem.optimizer_seconds(strategy.candidate)[types].max(axis=(-1, -2))
     parameters = by_device(strategy, optimized_parameters(problem.tables(strategy.candidate), strategy.candidate))

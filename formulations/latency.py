@@ -67,13 +67,7 @@ class StepTime:
 
 
 def step_time(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> StepTime:
-    """
-    Price a strategy on one placement, or on many at once.
-
-    ``problem``: model, cluster, costs and latency model; ``strategy``: candidate, stages and recompute; ``devices``:
-    device of every worker, (..., pp, pipelines, width); leading axes are placements. Returns total and parts, with the
-    leading axes of ``devices``.
-    """
+    """Price a strategy on placements of devices (..., pp, pipelines, width); leading axes are placements."""
     tables = problem.tables(strategy.candidate)
     if strategy.candidate.is_order_priced:
         pipeline = chunk_pipelines(problem, strategy, devices)
@@ -208,11 +202,7 @@ def memory_bytes(problem: PlanningProblem, strategy: Strategy) -> list[int]:
 
 
 def kept_and_held(problem: PlanningProblem, strategy: Strategy) -> tuple[Floats, Floats]:
-    """
-    Bytes that stay of a micro-batch of every chunk until its backward pass, (chunks,), and all others of a rank, (pp,).
-
-    All others are its predicted bytes less the most that its order keeps at once.
-    """
+    """Bytes that stay of a micro-batch of every chunk (chunks,), and the most that a rank holds beside them, (pp,)."""
     candidate, (recompute, first, end) = strategy.candidate, strategy.ranges
     if not candidate.is_order_priced:
         stages = problem.stage_memory(candidate)
@@ -225,12 +215,7 @@ def kept_and_held(problem: PlanningProblem, strategy: Strategy) -> tuple[Floats,
 
 
 def violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> tuple[Violation, ...]:
-    """
-    What is wrong with a choice, one line each.
-
-    Checks the stages, every device used once, the micro-batches of the replicas, the rule that tensor groups and blocks
-    lie in one node or fill whole nodes, and memory.
-    """
+    """Rules that stages, devices, micro-batches of replicas, blocks on nodes, or memory break, one line each."""
     if shape := _shape_violations(problem, strategy, devices) or _batch_violations(problem, strategy, devices):
         return tuple(shape)
     return (*_group_violations(problem, strategy, devices), *_memory_violations(problem, strategy, devices))

@@ -49,11 +49,7 @@ from taut.formulations.tables.stage_tables import StageTables
 
 
 def seconds_within(problem: PlanningProblem, candidate: Candidate) -> BlockSeconds:
-    """
-    Seconds of the traffic within blocks of every range, over the best block that nodes of each type offer.
-
-    A single stage is on all blocks, so it is as slow as the best block of the slowest node.
-    """
+    """Seconds of the traffic within blocks of every range, over the best block that nodes of each type offer."""
     if candidate.width == 1:
         return ALONE
     links, tables = problem.links, problem.tables(candidate)
@@ -103,12 +99,7 @@ class LeastReduction(NamedTuple):
 def least_reduction(
     problem: PlanningProblem, candidate: Candidate, ring: float, tied: float, hosted: int
 ) -> LeastReduction:
-    """
-    The affine minorant of every device's reduction.
-
-    ``ring``: least seconds of a reduction for each parameter; ``tied``: least seconds of the exchange of a tied
-    embedding; ``hosted``: chunks v of a device.
-    """
+    """Minorant of a device's reduction at least seconds ``ring`` a parameter and ``tied``, of v ``hosted`` chunks."""
     even = float(problem.tables(candidate).parameters[0, -1]) / candidate.pp
     return max(minorants(problem, candidate, ring, tied, hosted), key=lambda each: each.at(even))
 

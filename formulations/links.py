@@ -74,9 +74,8 @@ class PairTable(NDArrayOperatorsMixin):
     """
     A figure for every pair of sites, (4). Arithmetic is elementwise, and ``table[a, b]`` reads pairs.
 
-    ``blocks``: of the sites; ``apart``: figures of two different sites by their blocks, (B, B). That of a block of one
-    site with itself is no pair's: it is replaced by the block's own; ``own``: figure of a site with itself by its
-    block, (B,).
+    ``apart`` (B, B) has figures of two different sites by their blocks, ``own`` (B,) those of a site with itself, which
+    take the place of ``apart`` for a block of one site.
     """
 
     def __init__(self, blocks: Blocks, apart: Any, own: Any) -> None:
@@ -128,12 +127,7 @@ class PairTable(NDArrayOperatorsMixin):
 
 
 def slowest_pair(figures: Floats, k: int, copies: Ints | None = None) -> float:
-    """
-    Bound the slowest pair of any k members, both directions counted, (5).
-
-    ``figures``: figures of pairs by their blocks, (n, n); ``copies``: members of every block, (n,); one each if left
-    out. Returns the least that it can be; zero where there are no pairs.
-    """
+    """Least that the slowest pair of any k members can be, of figures by block (n, n), members of each (n,), (5)."""
     figures = np.maximum(figures, figures.T)
     copies = np.ones(len(figures), np.int64) if copies is None else copies
     figures[np.diag(copies == 1)] = np.inf
@@ -142,11 +136,9 @@ def slowest_pair(figures: Floats, k: int, copies: Ints | None = None) -> float:
 
 def least_core(figures: Floats, steps: Floats, k: int, copies: Ints) -> float:
     """
-    Find the least figure whose core has k members, by bisection, (5).
+    The least of ``steps`` at which pairs no slower have a (k - 1)-core of k members, by bisection, (5).
 
-    ``figures``: figures of pairs by their blocks, (n, n), symmetric; infinite for a block of one member with itself;
-    ``copies``: members of every block, (n,). Returns the least of ``steps`` at which the (k - 1)-core of the pairs no
-    slower has k members; zero without steps.
+    ``figures`` (n, n) by block are symmetric, and infinite for a block of one member with itself. Zero without steps.
     """
     if not len(steps):
         return 0.0
@@ -236,12 +228,7 @@ class Links:
         return PairTable(rate.blocks, np.where(self.same_node.apart, rate.apart, capped), rate.own)
 
     def best_groups(self, tp: int) -> tuple[Floats, Floats]:
-        """
-        Bound the slowest link of a tensor group inside each node, (3); exact where devices are interchangeable.
-
-        ``tp``: devices of the group. Returns seconds per byte and seconds of latency that no group in the node beats,
-        (nodes,) each.
-        """
+        """Seconds per byte and of latency (nodes,) that no tensor group of tp devices in a node beats, (3)."""
         if self.by_node:
             return 1.0 / self.rate.by_site(), self.latency.by_site()
         if tp not in self._groups:
@@ -254,12 +241,7 @@ class Links:
         return self._groups[tp]
 
     def best_spanning_group(self, tp: int) -> tuple[float, float]:
-        """
-        Bound the slowest link of a tensor group on several whole nodes, (3).
-
-        ``tp``: devices of the group, a multiple of the node size. Returns seconds per byte and seconds of latency that
-        no such group beats.
-        """
+        """Seconds per byte and of latency that no tensor group of tp devices on whole nodes beats, (3)."""
         if tp not in self._groups:
             count = tp // int(self.gpus_per_node[0])
             found = [self._slowest_nodes(figures, count) for figures in (1.0 / self.rate, self.latency)]
@@ -268,12 +250,7 @@ class Links:
         return float(inverse[0]), float(latency[0])
 
     def best_nodes(self, count: int) -> tuple[float, float]:
-        """
-        Bound the slowest link of a ring that has devices on so many nodes, of links between nodes alone, (3).
-
-        ``count``: nodes of the ring, at least 2. Returns seconds per byte and seconds of latency that no such ring
-        beats.
-        """
+        """Seconds per byte and of latency between nodes that no ring with devices on so many nodes beats, (3)."""
         inverse, latency = (self._apart(figures, count) for figures in (1.0 / self.rate, self.latency))
         return inverse, latency
 
@@ -298,12 +275,7 @@ class Links:
         return slowest_pair(np.maximum(largest, np.maximum(inside[:, None], inside[None, :])), count, copies)
 
     def hop_seconds(self, tp: int, message: float, *, both_ways: bool) -> PairTable:
-        """
-        Price a pipeline hop.
-
-        ``message``: bytes of one tensor rank; ``both_ways``: whether the hop back, of the gradient, is added. Returns
-        seconds between sites.
-        """
+        """Seconds of a pipeline hop of so many bytes a tensor rank between sites, there alone or ``both_ways``."""
         seconds: PairTable = self.latency + message / self.pipeline_rate(tp)
         return seconds + seconds.T if both_ways else seconds
 
@@ -314,11 +286,7 @@ def slower_direction(figures: PairTable) -> PairTable:
 
 
 def links(cluster: ClusterSpec) -> Links:
-    """
-    Build the links of a cluster, from its levels or its measured matrix.
-
-    Returns ``Links``: in SI units.
-    """
+    """The links of a cluster in SI units, from its levels or its measured matrix."""
     nodes = cluster.node_list
     gpus = np.array([node.gpus_per_node for node in nodes], dtype=np.int64)
     cards = np.array([(node.nic_bandwidth_gbps or np.inf) * GIGABIT for node in nodes])

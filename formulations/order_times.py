@@ -48,12 +48,7 @@ from taut.formulations.terms import gathers_of
 
 
 class PipelineSeconds(NamedTuple):
-    """
-    T_pipe and its parts by replica in seconds, (..., dp).
-
-    ``ends`` (..., pp, dp) are those of the last pass that yields gradients, and ``backward`` (..., pp, dp) the backward
-    seconds of one micro-batch, on every pipeline rank.
-    """
+    """T_pipe and its parts (..., dp); ends of last gradients and a micro-batch's backward seconds (..., pp, dp)."""
 
     total: Floats
     compute: Floats
@@ -65,11 +60,7 @@ class PipelineSeconds(NamedTuple):
 
 
 def chunk_pipelines(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> PipelineSeconds:
-    """
-    T_pipe of every replica, (3).
-
-    ``devices``: device of every worker, (..., pp, pipelines, width). Returns seconds, each (..., dp).
-    """
+    """T_pipe of every replica (..., dp), (3), of devices (..., pp, pipelines, width)."""
     candidate = strategy.candidate
     order = candidate_order(candidate)
     parts = _passes(problem, strategy, order.device, devices)
@@ -108,12 +99,7 @@ def _on_devices(device: Ints, passes: Floats) -> Floats:
 
 
 def replica_seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> tuple[Floats, Floats]:
-    """
-    Seconds of the passes and transfers of every replica under one placement.
-
-    ``devices``: device of every worker, (pp, pipelines, width). Returns seconds of F, I, W of every chunk (dp, 3, C),
-    by (1), and of transfers (dp, C - 1), by (2).
-    """
+    """Seconds of F, I, W by chunk (dp, 3, C), (1), and of transfers (dp, C - 1), (2), of devices (pp, dp, width)."""
     candidate = strategy.candidate
     device = device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)
     compute, tensor, sharding = _passes(problem, strategy, device, devices)
@@ -132,12 +118,7 @@ def spans(order: Order, passes: Floats, transfer: Floats, num_micro_batches: int
 
 
 def pipeline_ends(order: Order, passes: Floats, transfer: Floats, num_micro_batches: int) -> Floats:
-    """
-    Ends of the devices of an order under many durations.
-
-    ``passes``: seconds of F, I, W of every chunk (n, 3 C); ``transfer``: seconds from a chunk to the next (n, C - 1);
-    ``num_micro_batches``: micro-batches m. Returns seconds (n, devices).
-    """
+    """Ends of an order's devices (n, devices) under passes F, I, W of every chunk (n, 3 C) and transfers (n, C - 1)."""
     seconds = passes.reshape(len(passes), 3, -1)
     whole = seconds[:, 1] + seconds[:, 2]
     every = np.concatenate([seconds, whole[:, None]], axis=1)

@@ -72,35 +72,16 @@ from taut.formulations.terms import gathers_of
 @dataclass(frozen=True)
 class PartitionProblem:
     """
-    Arrays of one candidate's partition problem.
+    Arrays of one candidate's partition problem of ``pp`` stages, ``dp`` replicas and m micro-batches.
 
-    Parameters
-    ----------
-    pp, dp, micro_batches
-        Stages, replicas and micro-batches m.
-    low, high
-        Seconds of every range on the fastest and the slowest class present, (patterns, recompute, L+1, L+1), infinite
-        where a recompute is not allowed.
-    fixed, activation
-        Bytes of every range, whatever is in flight and for each micro-batch in flight, (recompute, L+1, L+1).
-    in_flight
-        Most micro-batches in flight of every stage (pp,).
-    budget
-        Bytes of a stage by pattern (patterns,).
-    gradients
-        Bytes of gradients of every range (L+1, L+1).
-    slow_groups, more_slow_groups
-        Blocks of the slow class, n_1 of (4), at least, and how many more there may be.
-    forward
-        Seconds of the forward pass of every range on the fastest class present, (patterns, L+1, L+1).
-    update, during_passes
-        Bytes of every range in the optimizer's step, (L+1, L+1), if they may be more than those of the passes, and
-        ``fixed`` without them (``taut.formulations.tables.memory``).
-    families
-        Least and most layers of every stage, (families, pp, 2), in one of which a division is
-        (``taut.formulations.divisions`` (6)); None where any division may be.
-    growing
-        Whether a range takes no less with a further layer at its end.
+    ``low`` and ``high`` (patterns, recompute, L+1, L+1) are seconds on the fastest and the slowest class present,
+    infinite where a recompute is not allowed; ``forward`` (patterns, L+1, L+1) those of the forward pass on the
+    fastest. Bytes of ranges are ``fixed``, and ``activation`` for each micro-batch in flight, (recompute, L+1, L+1);
+    ``in_flight`` (pp,) are the most of every stage; ``budget`` (patterns,) bounds them. ``update`` (L+1, L+1) are bytes
+    in the optimizer's step, if these may be more, and ``during_passes`` is ``fixed`` without them
+    (``taut.formulations.tables.memory``). n_1 of (4) is ``slow_groups`` at least, and ``more_slow_groups`` more at
+    most. A division is in one of the ``families`` of least and most layers (families, pp, 2), or any where there are
+    none. ``growing`` says that no range takes less with a further layer at its end.
     """
 
     pp: int
@@ -159,11 +140,9 @@ class PartitionProblem:
 
 class Crossing(NamedTuple):
     """
-    What hops between classes of device, (6), and between nodes add.
+    Seconds that hops add between classes, (6), with the way back and without it, and between nodes.
 
-    ``whole``, ``before``: least seconds that a hop between the classes adds, with its way back and without it.
-    ``further``: least seconds that a hop between nodes adds. ``room``: most blocks of a node. ``alone``: whether stage
-    0 shares no node with another stage.
+    ``room`` are the most blocks of a node, and ``alone`` says that stage 0 shares no node with another stage.
     """
 
     whole: float
@@ -187,28 +166,12 @@ NO_CROSSING = Crossing(0.0, 0.0)
 @dataclass(frozen=True)
 class LaterStages:
     """
-    What stages after the first wait for, (1').
+    What stages after the first wait for, (1'): cuts ``edge`` (L+1,) without their way back, reductions, all else.
 
-    Parameters
-    ----------
-    edge
-        Seconds edge' of a cut before layer j without its way back (L+1,).
-    ring, class_ring
-        Seconds per byte of the reduction of every stage (pp,), and of a stage of each pattern (3,), at least.
-    mixed_rings
-        That of a mixed stage by the most fast blocks that it has, at least one (n,); those with more have the last.
-    exchanged, unhidden
-        Bytes of the reduction of every range, and those that overlap never hides, (L+1, L+1).
-    overlap
-        Whether reductions overlap the stage's own backward pass.
-    others
-        Seconds of all else.
-    each
-        Seconds beyond that of every stage (pp,), or one figure for all of them.
-    parameters
-        Parameters of every range on one tensor rank (L+1, L+1).
-    optimizer
-        Seconds of the optimizer for a parameter.
+    ``ring`` (pp,) and ``class_ring`` (3,) are least seconds per byte by stage and by pattern, ``mixed_rings`` (n,)
+    those of a mixed stage by its most fast blocks, those with more as the last. Ranges (L+1, L+1) reduce ``exchanged``
+    bytes, of which ``overlap`` never hides ``unhidden``, and have ``parameters``, at ``optimizer`` seconds each.
+    ``others`` are the seconds of all else, and ``each`` (pp,), or one figure, those beyond.
     """
 
     edge: Floats
@@ -272,12 +235,10 @@ def partition_problem(
     gather: GatherRates = NO_GATHERS,
 ) -> PartitionProblem:
     """
-    The partition problem of a candidate, with blocks priced at the best links of their device type.
+    The partition problem (1) to (4) of a candidate, at least seconds per byte of gathers, with the margin kept or not.
 
-    ``problem``, ``candidate``: what is planned; ``margin``: whether the memory margin is kept free; ``cautious``:
-    whether every stage is priced on the slowest type and must fit the smallest: its divisions fit any placement, and
-    its optimum is no bound; ``gather``: least seconds per byte of the gathers and scatters of sharded weights and
-    gradients. Returns data of (1) to (4).
+    With ``cautious`` every stage is priced on the slowest type and must fit the smallest: its divisions fit any
+    placement, and its optimum is no bound.
     """
     memory = problem.stage_memory(candidate, margin=margin)
     sharded = gather != NO_GATHERS and bool(gathers_of(problem.terms(candidate)))

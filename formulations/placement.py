@@ -97,20 +97,11 @@ class PlacementProblem:
         return self.problem.links
 
     def cost(self, positions: Ints) -> float:
-        """
-        Price a placement by the one evaluator.
-
-        ``positions``: sites of every position, (pp * dp, R). Returns step time in seconds.
-        """
+        """Step time of the sites of every position (pp dp, R), in seconds, by the one evaluator."""
         return float(step_time(self.problem, self.strategy, self.devices(positions)).total)
 
     def violations(self, positions: Ints) -> tuple[str, ...]:
-        """
-        Check the constraints of a placement.
-
-        ``positions``: sites of every position, (pp * dp, R). Returns a line for each that is violated: sites used too
-        often, blocks torn apart.
-        """
+        """Constraints that the sites of every position (pp dp, R) break: sites used too often, blocks torn apart."""
         if sorted(positions.ravel().tolist()) != sorted(self.slots.ravel().tolist()):
             return ("the sites are not used as often as they have blocks",)
         if not self.links.by_node:
@@ -122,11 +113,7 @@ class PlacementProblem:
         return ()
 
     def devices(self, positions: Ints) -> Ints:
-        """
-        Assign devices to workers.
-
-        ``positions``: sites of every position, (pp * dp, R). Returns device of every worker, (pp, pipelines, width).
-        """
+        """Device of every worker (pp, pipelines, width), of the sites of every position (pp dp, R)."""
         candidate, links = self.candidate, self.links
         if not links.by_node:
             devices = positions
@@ -169,11 +156,7 @@ def _occurrence(values: Ints) -> Ints:
 
 
 def placement_problem(problem: PlanningProblem, strategy: Strategy) -> PlacementProblem:
-    """
-    Build the placement problem of a strategy.
-
-    ``problem``: links, tables and memory; ``strategy``: candidate with its stages and recompute. Returns its arrays.
-    """
+    """The placement problem of a strategy."""
     candidate, links = strategy.candidate, problem.links
     tables, budget = problem.tables(candidate), problem.stage_memory(candidate).budget
     recompute, first, end = strategy.ranges
@@ -248,11 +231,7 @@ def _priced(problem: PlanningProblem, gradients: Floats, ends: StageEnds, share:
 
 
 def slot_sites(links: Links, width: int) -> Ints:
-    """
-    List the places that blocks can take.
-
-    ``width``: devices of a block. Returns sites of every slot, (slots, R), in device order.
-    """
+    """Sites of every place that blocks of so many devices can take, (slots, R), in device order."""
     if not links.by_node:
         return np.arange(links.num_sites).reshape(-1, width)
     if width > links.gpus_per_node.max():
@@ -261,12 +240,7 @@ def slot_sites(links: Links, width: int) -> Ints:
 
 
 def placement_assignment(given: PlacementProblem) -> QuadraticAssignment:
-    """
-    The quadratic assignment of a strategy's tensor groups to slots, (5).
-
-    ``given``: the placement problem of a strategy whose tensor groups lie in one node each. Returns flow in bytes and
-    distance in seconds per byte, both (dp pp, dp pp).
-    """
+    """The quadratic assignment (5) of a strategy's tensor groups to slots, in bytes and seconds per byte."""
     problem = given.problem
     name = f"{problem.model.name} on {problem.cluster.name}"
     return QuadraticAssignment(flow=group_flow(given), distance=slot_distance(given), name=name)

@@ -35,13 +35,7 @@ class PlannedSchedule(NamedTuple):
 
 
 def planned_schedule(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> PlannedSchedule:
-    """
-    Pipeline and orders of a plan.
-
-    ``problem``, ``strategy``: what is planned, and how; ``devices``: device of every worker, (pp, dp, tp). Returns the
-    pipeline of the slowest replica, with memory limits (1), none where the memory model has no terms; the plan's
-    orders; and the replica.
-    """
+    """Pipeline and orders of a plan's slowest replica, with memory limits (1), of devices (pp, dp, tp)."""
     candidate = strategy.candidate
     passes, transfers = replica_seconds(problem, strategy, devices)
     counts = np.broadcast_to(strategy.batches, len(passes)).tolist()

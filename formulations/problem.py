@@ -62,12 +62,7 @@ Value = TypeVar("Value")
 
 class Recent:
     """
-    Values by key, of those asked for last as many as have room, and at least one.
-
-    Parameters
-    ----------
-    most_bytes
-        Room for the arrays of all values.
+    Values by key, of those asked for last as many as have room for their arrays, and at least one.
 
     Examples
     --------

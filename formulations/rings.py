@@ -53,12 +53,7 @@ def ring_factor(members: float) -> float: ...
 @overload
 def ring_factor(members: Floats | Ints) -> Floats: ...
 def ring_factor(members: float | Floats | Ints) -> float | NDArray[np.floating]:
-    """
-    Share of the message that crosses each link of one ring, 2 (n - 1) / n of (1); also the ring between nodes of (2).
-
-    ``members``: n members of a flat ring, or k nodes; at least 1, a number or an array of any shape. Returns the factor
-    of M / B, of the shape of ``members``.
-    """
+    """Share of the message that crosses each link of one ring of so many members, 2 (n - 1) / n of (1)."""
     return 2.0 * (members - 1) / members
 
 
@@ -67,12 +62,7 @@ def inside_factor(members: float) -> float: ...
 @overload
 def inside_factor(members: Floats | Ints) -> Floats: ...
 def inside_factor(members: float | Floats | Ints) -> float | NDArray[np.floating]:
-    """
-    Share of the message that crosses each link inside a node in the two rings there, 4 (g - 1) / g of (2).
-
-    ``members``: g replicas on the node; at least 1, a number or an array of any shape. Returns the factor of M / B, of
-    the shape of ``members``.
-    """
+    """Share of the message that crosses each link of the rings of g replicas in a node, 4 (g - 1) / g of (2)."""
     return 4.0 * (members - 1) / members
 
 
@@ -81,11 +71,7 @@ def ring_steps(members: int) -> int: ...
 @overload
 def ring_steps(members: Ints) -> Ints: ...
 def ring_steps(members: int | Ints) -> int | Ints:
-    """
-    Steps of one ring, each of which takes the latency of a link, 2 (n - 1) of (1).
-
-    ``members``: n members; a number or an array of any shape. Returns steps, of the shape of ``members``.
-    """
+    """Steps of one ring of so many members, each of which takes the latency of a link, 2 (n - 1) of (1)."""
     return 2 * (members - 1)
 
 
@@ -111,13 +97,7 @@ class RingRates:
 
 
 def ring_rates(links: Links, *, by_members: bool, flat: bool = False) -> RingRates:
-    """
-    Rates of data-parallel rings.
-
-    ``links``: bandwidth between sites, and cards; ``by_members``: whether a ring's share of the cards grows with its
-    members on the node, (3); otherwise every member has an equal share, as in the papers; ``flat``: whether rings are
-    (4), with equal shares.
-    """
+    """Rates of rings whose share of cards grows with their members (3) or is equal for each, or flat ones (4)."""
     if not by_members:
         return RingRates(links.ring_inverse, np.zeros(links.num_nodes), links.latency if flat else None)
     inverse, stated = slower_direction(1.0 / links.rate), np.isfinite(links.cards)
@@ -139,12 +119,7 @@ def _fastest_by_node(links: Links, inverse: PairTable) -> Floats:
 
 
 def ring_by_byte(rates: RingRates, sites: Ints, nodes: Ints) -> Floats:
-    """
-    Seconds per byte of hierarchical all-reduces, (2) and (3).
-
-    ``rates``: inverse rates of links and cards; ``sites``, ``nodes``: site and node of every member, (..., dp). Returns
-    seconds per byte, (...).
-    """
+    """Seconds per byte (...) of hierarchical all-reduces of members by site and node, (..., dp), (2) and (3)."""
     table, dp = rates.inverse, sites.shape[-1]
     figures = _Figures(table.blocks.of, table.apart, table.own, np.asarray(rates.card, dtype=np.float64))
     each = np.ascontiguousarray(sites).reshape(-1, dp), np.ascontiguousarray(nodes).reshape(-1, dp)
@@ -152,11 +127,7 @@ def ring_by_byte(rates: RingRates, sites: Ints, nodes: Ints) -> Floats:
 
 
 def ring_seconds(rates: RingRates, sites: Ints, nodes: Ints) -> tuple[Floats, Floats]:
-    """
-    Seconds per byte of all-reduces, and seconds of latency that come on top, of rings (2) or (4).
-
-    ``sites``, ``nodes``: site and node of every member, (..., dp). Returns two arrays (...).
-    """
+    """Seconds per byte, and of latency on top, (...) each, of rings (2) or (4) by site and node, (..., dp)."""
     if rates.latency is None:
         return ring_by_byte(rates, sites, nodes), np.zeros(sites.shape[:-1])
     n = sites.shape[-1]

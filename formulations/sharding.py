@@ -122,14 +122,10 @@ def exposed_by_range(
     types: Ints | None = None,
 ) -> tuple[Floats, Floats]:
     """
-    Seconds that gathers and scatters add to the passes over every range, (2).
+    Seconds that gathers and scatters add to both passes, (n, recompute, L+1, L+1) each, beside traffic ``within``, (2).
 
     They grow with the rates, and a pass together with them with its computation; but a longer range may take less,
-    since its first gather and last scatter may be smaller.
-
-    ``gather``: seconds per byte of gathers, (1); ``within``: seconds of the traffic within n blocks, or of one for all;
-    ``types``: device type of every block, (n,); by default every type once. Returns seconds forward and backward, (n,
-    recompute, L+1, L+1) each.
+    since its first gather and last scatter may be smaller. ``types`` (n,) are the blocks', by default every type once.
     """
     passes, sent, slow = problem.passes(candidate), pass_seconds(problem, candidate, gather), gather_slowdown(problem)
     of = np.arange(len(problem.device_types)) if types is None else types
@@ -174,12 +170,7 @@ def sharded_passes(problem: PlanningProblem, strategy: Strategy) -> ShardedPasse
 
 
 def exposed_by_worker(problem: PlanningProblem, strategy: Strategy, rank: Ints, devices: Ints) -> tuple[Floats, Floats]:
-    """
-    Seconds that gathers and scatters add to the passes of every worker, (2) and (3).
-
-    ``rank``: pipeline rank of every stage or chunk, (X,); ``devices``: device of every worker, (..., pp, dp, tp cp).
-    Returns seconds forward and backward, (..., X, dp, tp cp) each.
-    """
+    """Seconds that gathers and scatters add to passes of workers, (..., X, dp, tp cp) each, of rank (X,), (2)."""
     candidate, of = strategy.candidate, sharded_passes(problem, strategy)
     hosts, chunk = devices[..., rank, :, :], np.arange(len(rank))[:, None, None]
     types = problem.type_of_node[problem.links.node_of[hosts]]

@@ -32,14 +32,7 @@ from taut.formulations.space import Candidate
 @dataclass(frozen=True)
 class Division:
     """
-    Layers and recompute of every stage, (1).
-
-    Parameters
-    ----------
-    stages
-        First layer and end (exclusive) of every stage, X pairs.
-    recompute
-        Name of every stage's recompute, X of them.
+    Layers [first, end) and name of the recompute of every stage, X pairs and X names, (1).
 
     Examples
     --------
@@ -55,12 +48,7 @@ class Division:
 
     @classmethod
     def of_ends(cls, ends: Ints, recompute_index: Ints) -> "Division":
-        """
-        Division of the layers from 0 by the end and the recompute of every stage.
-
-        ``ends``: layer after the last one of every stage (X,), increasing; ``recompute_index``: index into
-        ``RECOMPUTE`` for every stage (X,).
-        """
+        """Division of the layers from 0 by the end (X,) and the index in ``RECOMPUTE`` (X,) of every stage."""
         after = ends.tolist()
         stages = tuple(zip([0, *after[:-1]], after, strict=True))
         return cls(stages, tuple(RECOMPUTE[r] for r in recompute_index.tolist()))

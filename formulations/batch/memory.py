@@ -97,12 +97,10 @@ def memory_terms(
     model: MemoryModel | None = None,
 ) -> Floats:
     """
-    Terms of a stage's memory at coefficient 1, (configurations, terms) in the order of ``MEMORY_TERMS``.
+    Terms of stages (rows,) at coefficient 1, (rows, terms) as ``MEMORY_TERMS``, at bytes ``per_parameter``.
 
-    ``stage``: index of the stage, from 0, by configuration; ``rates``: bytes of an element, and whether attention
-    scores stay out of memory; ``per_parameter``: bytes of a weight, a gradient and an optimizer state; ``kept``:
-    coefficients that multiply what stays of a micro-batch, without and with full recompute; ``model``: what says how
-    the loss keeps the logits; the analytic model by default.
+    ``kept`` multiplies what stays of a micro-batch, without and with full recompute; ``model`` says how the loss keeps
+    logits, the analytic one by default.
     """
     last = stage == np.where(FOLDED[c.schedule], 0, c.pp - 1)
     model = model or MemoryModel()

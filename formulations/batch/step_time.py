@@ -429,11 +429,10 @@ def step_form(
     gather_slowdown: float = 0.0,
 ) -> StepForm:
     """
-    The step time of configurations on one machine.
+    The step time of configurations on one machine, at bytes ``per_parameter`` and the coefficient (9) of hidden rings.
 
-    ``machine``: rates and links; ``per_parameter``: bytes of a parameter's weight and gradient; ``rings_where_hidden``:
-    coefficient of overlapped gradient rings in the place of one below 1, (9); ``gather_slowdown``: share of their pace
-    that kernels lose beside gathers and scatters (``taut.formulations.sharding`` (2)).
+    ``gather_slowdown`` is the share of their pace that kernels lose beside gathers (``taut.formulations.sharding``
+    (2)).
     """
     held = device_parameters(c)
     shards = np.where(c.zero > 0, c.dp * c.cp, 1)

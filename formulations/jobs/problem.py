@@ -189,11 +189,7 @@ class Measures:
 
 
 def violations(problem: JobsProblem, schedule: Iterable[Segment]) -> list[str]:
-    """
-    What is wrong with a schedule, in words; empty where nothing is.
-
-    ``schedule``: segments in any order.
-    """
+    """What is wrong with a schedule of segments in any order, in words; empty where nothing is."""
     segments = sorted(schedule, key=lambda segment: (segment.job, segment.start))
     found = [fault for segment in segments if (fault := _segment_fault(problem, segment))]
     for before, after in pairwise(segments):
@@ -251,11 +247,7 @@ def completion_times(problem: JobsProblem, schedule: Iterable[Segment]) -> Float
 
 
 def measures(problem: JobsProblem, schedule: Iterable[Segment]) -> Measures:
-    """
-    Completions and objectives of a schedule; whether it is valid is for ``violations`` to say.
-
-    ``schedule``: segments in any order.
-    """
+    """Completions and objectives of a schedule; whether it is valid is for ``violations`` to say."""
     segments = tuple(schedule)
     completion = completion_times(problem, segments)
     due = np.isfinite(problem.deadline)

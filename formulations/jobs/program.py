@@ -88,13 +88,7 @@ class GridProgram:
 
 
 def grid_program(problem: JobsProblem, objective: Objective, grid: Floats, held: Ints | None = None) -> GridProgram:
-    """
-    The integer program (1) to (5).
-
-    ``grid``: boundaries (T + 1,), ascending; ``held``: configuration that a job holds already when the grid begins, -1
-    without (J,): going on with it is no start. Raises ``FormulationError`` if the grid has no interval or is not
-    ascending.
-    """
+    """The integer program (1) to (5) on ascending boundaries (T + 1,); going on with ``held`` is no start."""
     if len(grid) < 2 or np.any(np.diff(grid) <= 0):
         raise FormulationError("jobs: expected a grid of ascending boundaries, two at least")
     return _Program(problem, objective, np.asarray(grid, dtype=np.float64), held).built()

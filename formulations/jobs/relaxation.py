@@ -69,12 +69,7 @@ def _rises_less(problem: JobsProblem, chain: list[int], column: int) -> bool:
 
 
 def boundaries(problem: JobsProblem, objective: Objective, most: int, horizon: float | None = None) -> Floats:
-    """
-    Boundaries of intervals: when jobs may begin to work and are due, and for completions a grid up to a horizon.
-
-    ``most``: intervals at most; beyond, boundaries are those of even counts of events; ``horizon``: moment by which a
-    schedule is known to end; for ``completion`` alone.
-    """
+    """When jobs may begin to work and are due, at most ``most`` moments, and for completions a grid up to a horizon."""
     released = problem.arrival + problem.restart_s
     due = problem.deadline[np.isfinite(problem.deadline)]
     if objective == "completion":
@@ -136,11 +131,9 @@ class _Rows:
 
 def relaxation(problem: JobsProblem, objective: Objective, bounds: Floats) -> Relaxation:
     """
-    The linear program (1) to (4) on given boundaries.
+    The linear program (1) to (4) on ascending boundaries, for makespans none of which ends before the last arrival.
 
-    ``problem``: pools, jobs and configurations, one of every job on its pool at least; ``bounds``: boundaries,
-    ascending; for ``makespan`` the last is no earlier than every arrival with its start. Raises ``FormulationError`` if
-    a job cannot run, or boundaries are wrong.
+    Raises ``FormulationError`` if a job cannot run, or boundaries are wrong.
     """
     if np.any(np.diff(bounds) <= 0) or not len(bounds):
         raise FormulationError("jobs: boundaries are not ascending")
@@ -283,11 +276,7 @@ class _Builder:
 
 
 def dual_value(program: Relaxation, duals: Floats) -> float:
-    """
-    Bound of the linear program for any multipliers of its rows, by weak duality.
-
-    ``duals``: one a row (m,); a multiplier that would need an infinite side counts as 0.
-    """
+    """Bound by weak duality for any multipliers (m,); one that needs an infinite side counts as 0."""
     side = np.where(duals > 0, program.least, program.most)
     usable = np.where(np.isfinite(side), duals, 0.0)
     reduced = program.cost.copy()

@@ -234,13 +234,7 @@ def memory_key(candidate: "Candidate") -> float:
 
 
 def offloaded_seconds(cluster: ClusterSpec, device: str, fraction: float, own: float) -> float:
-    """
-    Seconds of the optimizer for a parameter, (3).
-
-    ``cluster``: states the link of every device to its host and the memory of the hosts; ``device``: name of a device
-    type of the cluster; ``fraction``: share of the parameters whose states are in the host's memory; ``own``: seconds
-    of the device's own optimizer for a parameter. Raises ``DataError`` if the cluster does not state what (3) needs.
-    """
+    """Seconds of the optimizer for a parameter of which a share is on hosts, beside the device's ``own``, (3)."""
     if not fraction:
         return own
     link = cluster.devices[device].host_link
@@ -321,11 +315,7 @@ def host_bytes(cluster: ClusterSpec) -> int:
 
 
 def host_terms(moved: Ints, tables: "StageTables", memory: MemoryModel, candidate: "Candidate") -> list[MemoryTerm]:
-    """
-    Memory terms of a device's part of its host, (6), of every range.
-
-    ``moved``: bytes of activations of all micro-batches in flight; ``memory``: with the candidate's share of states.
-    """
+    """Memory terms of a device's part of its host, (6), of every range that moves so many bytes of all in flight."""
     held = held_bytes(tables.parameters, tables.largest, memory.held_parameter_bytes, candidate, tables.experts)
     states = np.ceil(memory.optimizer_offload_fraction * held[2]).astype(np.int64)
     return [MemoryTerm("activations", "always", moved), MemoryTerm("states", "always", states)]
@@ -334,13 +324,7 @@ def host_terms(moved: Ints, tables: "StageTables", memory: MemoryModel, candidat
 def within_hosts(
     cluster: ClusterSpec, memory: MemoryModel, candidate: "Candidate", tables: "StageTables", in_flight: int
 ) -> "StageTables":
-    """
-    Tables in which ranges that a host does not hold fit no device, (6).
-
-    ``cluster``: states the size of the hosts' memory; ``memory``: the memory model with the candidate's share of
-    optimizer states on hosts; ``candidate``, ``tables``: degrees, and figures of every range; ``in_flight``: most
-    micro-batches in flight of any stage.
-    """
+    """Tables in which ranges that a host does not hold fit no device, of most micro-batches in flight, (6)."""
     if tables.moved is None:
         return tables
     terms = host_terms(in_flight * tables.moved, tables, memory, candidate)
@@ -359,22 +343,13 @@ def exceeds_hosts(needed: int) -> bool:
 
 
 def check_all_hosts(cluster: ClusterSpec, memory: MemoryModel, space: "StrategySpace") -> None:
-    """
-    Refuse states or activations on hosts that the cluster does not describe, or beside what a memory model keeps.
-
-    Raises ``DataError``: with what is missing, or does not go with it.
-    """
+    """Refuse shares on hosts that the cluster does not describe, or beside what a memory model keeps."""
     check_hosts(cluster, memory, (each.fraction for each in space.optimizer_offload))
     check_activation_hosts(cluster, memory, (each.fraction for each in space.activation_offload))
 
 
 def check_hosts(cluster: ClusterSpec, memory: MemoryModel, shares: Iterable[float] = ()) -> None:
-    """
-    Refuse states in the memory of hosts that the cluster does not describe, or beside what the memory model keeps.
-
-    ``shares``: of the optimizer states on hosts, where candidates differ in them. Raises ``DataError``: with what is
-    missing, or does not go with it.
-    """
+    """Refuse shares of states on hosts that the cluster does not describe, or beside what the memory model keeps."""
     most = max(shares, default=0.0)
     if most and memory.optimizer_offload_fraction:
         share = f"{memory.optimizer_offload_fraction:g}"
@@ -388,11 +363,7 @@ def check_hosts(cluster: ClusterSpec, memory: MemoryModel, shares: Iterable[floa
 
 
 def check_activation_hosts(cluster: ClusterSpec, memory: MemoryModel, shares: Iterable[float]) -> None:
-    """
-    Refuse activations on hosts that the cluster does not describe, or in a memory model that has no such term.
-
-    Raises ``DataError``: with what is missing, or does not go with it.
-    """
+    """Refuse activations on hosts that the cluster does not describe, or in a memory model that has no such term."""
     if not max(shares, default=0.0):
         return
     expected = "beside activation_offload_fraction"

@@ -108,11 +108,7 @@ REPLICAS_OF_A_COPY = Field(
 
 
 def check_groups(fixed: Mapping[str, Any]) -> None:
-    """
-    Refuse fixed copies that hold no whole group of fixed expert ranks (``taut.formulations.degrees`` (3)).
-
-    Raises ``FieldError``: of the field ``fix``.
-    """
+    """Refuse fixed copies that hold no whole group of fixed expert ranks (``taut.formulations.degrees`` (3))."""
     if not {"dp_shard", "ep", "tp"} <= fixed.keys():
         return
     shape = BlockShape(fixed["tp"], 1, fixed["ep"], fixed.get("etp", 1))
@@ -129,12 +125,7 @@ def stages_asked(fixed: Mapping[str, Any]) -> list[int]:
 
 
 def fixed_copies(fixed: Mapping[str, Any], devices: int) -> dict[str, Any]:
-    """
-    Fixed values of which ``copies`` counts copies, as launchers do: with N copies 1 / N of the replicas share one.
-
-    Raises ``FieldError``, of the field ``current``, if copies do not divide the replicas, or context ranks stand beside
-    them.
-    """
+    """Fixed values of which ``copies`` counts copies, as launchers do: with N, 1 / N of the replicas share one."""
     degrees = {name: fixed.get(name, 1) for name in ("tp", "pp", "cp")}
     others = {name: value for name, value in fixed.items() if name != COPIES}
     if (copies := fixed.get(COPIES, 1)) == 1:
@@ -213,12 +204,7 @@ def has_expert_rings(candidate: "Candidate") -> bool:
 def shard_terms(
     candidate: "Candidate", each: ParameterBytes, coefficient: Callable[[str], float], *, in_passes: bool
 ) -> tuple[Term, ...]:
-    """
-    The terms (4) and (5) of a candidate.
-
-    ``each``: bytes for a parameter; ``coefficient`` of a calibration by name; ``in_passes``: whether gathers and
-    scatters run in the passes. Otherwise all bytes move after them.
-    """
+    """The terms (4) and (5) at bytes a parameter and coefficients by name, gathers in the passes or all after them."""
     loads: list[tuple[Load, Group]] = [("common", holders(candidate))]
     if has_expert_rings(candidate):
         loads.append(("experts", expert_holders(candidate)))
@@ -259,14 +245,7 @@ def _left(candidate: "Candidate", each: ParameterBytes) -> float:
 def held_bytes(
     parameters: Ints, largest: Ints, per_parameter: ParameterBytes, candidate: "Candidate", experts: Ints | int = 0
 ) -> tuple[Ints, Ints, Ints]:
-    """
-    Bytes of weights, gradients and optimizer states, (1).
-
-    ``parameters``: parameters of ranges on a tensor rank, of any shape; ``largest``: parameters of their largest
-    layers, of the same shape; ``per_parameter``: bytes of weight, gradient and state for a parameter; ``candidate``:
-    degrees and ZeRO stage; ``experts``: parameters of experts that fewer devices hold than the others. Returns three
-    arrays of that shape, in bytes.
-    """
+    """Bytes of weights, gradients and states, (1), of so many parameters a tensor rank and of the largest layers."""
     zero = candidate.zero
     weight, gradient, _ = (parameters * count for count in per_parameter)
     weights, gradients, states = (
@@ -301,11 +280,7 @@ def shard_memory(
 
 
 def unsummed_bytes(largest: Ints, per_parameter: ParameterBytes, candidate: "Candidate") -> Ints:
-    """
-    Bytes of the gradients of a layer before the replicas have summed them, (3).
-
-    ``largest``, ``per_parameter``, ``candidate``: as of ``held_bytes``.
-    """
+    """Bytes of the gradients of the largest layers before the replicas have summed them, (3)."""
     if candidate.zero < 2 or candidate.dp_cp == 1:
         return np.zeros_like(largest)
     piped = candidate.zero == 3 and candidate.pp > 1
@@ -313,11 +288,7 @@ def unsummed_bytes(largest: Ints, per_parameter: ParameterBytes, candidate: "Can
 
 
 def cast_bytes(parameters: Ints, candidate: "Candidate", experts: Ints | int = 0) -> Ints:
-    """
-    Bytes of moments in single precision while the larger parameter group is updated, (2).
-
-    ``parameters``, ``candidate``, ``experts``: as of ``held_bytes``.
-    """
+    """Bytes of moments in single precision while the larger parameter group is updated, (2)."""
     shards, of_experts = (candidate.shards, candidate.expert_shards) if candidate.zero else (1, 1)
     others = -(-(parameters - experts) * MOMENTS_CAST // shards)
     return np.asarray(np.maximum(others, -(-experts * MOMENTS_CAST // of_experts)))
@@ -329,11 +300,7 @@ def optimizer_shards(candidate: "Candidate") -> int:
 
 
 def optimized_parameters(tables: "StageTables", candidate: "Candidate") -> Floats | Ints:
-    """
-    Parameters of every range whose optimizers would take as long, (L+1, L+1), if as many devices shared all of them.
-
-    Those of experts are shared by fewer devices, so each stands for several.
-    """
+    """Parameters of every range (L+1, L+1), those of experts times how many more devices share the others."""
     shards = optimizer_shards(candidate)
     if candidate.ep == 1 or shards == 1:
         return tables.parameters

@@ -52,11 +52,7 @@ def with_uneven_batch(workload: "Workload", candidate: "Candidate") -> Iterator[
 
 
 def of_even_batches(problem: "PlanningProblem", method: str) -> "PlanningProblem":
-    """
-    The problem of a method that knows no batches which replicas divide unevenly.
-
-    Raises ``FieldError`` if such a batch is asked for.
-    """
+    """The problem of a method that knows no uneven batches; ``FieldError`` if one is asked for."""
     space = problem.space
     if space.fixed.get("uneven_batch"):
         raise FieldError("method", method, "knows no uneven batch, expected none with uneven_batch=true")

@@ -86,12 +86,7 @@ def common_shares(first: int, second: int) -> Floats:
 
 
 def crossing(links: Links, inverse: PairTable, before: Ints, after: Ints, whole: float) -> Crossing:
-    """
-    Price the transfer between two stages of different degrees, (7).
-
-    ``inverse``: seconds per byte between sites; ``before``, ``after``: devices of the two stages, (dp, tp) each;
-    ``whole``: bytes of all ranks, M.
-    """
+    """Price a transfer of ``whole`` bytes between stages (dp, tp) each, at seconds per byte of sites, (7)."""
     share = np.kron(common_shares(len(before), len(after)), common_shares(before.shape[1], after.shape[1]))
     i, j = links.site_of[before.ravel()][:, None], links.site_of[after.ravel()][None, :]
     joined = share > 0
@@ -147,11 +142,7 @@ class MeshStep:
 
 
 def mesh_step(problem: PlanningProblem, plan: MeshPlan) -> MeshStep:
-    """
-    Price a plan, (1) to (5).
-
-    ``problem``: model, cluster and costs; the latency model is ``step``; ``plan``: meshes, division and devices.
-    """
+    """Price a plan under the latency model ``step``, (1) to (5)."""
     choice, (stage, backward), hops = plan.choice, pipeline_seconds(problem, plan), hops_of(problem, plan)
     transfers = problem.transfer_weight(choice.candidate(0)) * hops.trip
     passes = stage.sum(axis=0) + (choice.num_micro_batches - 1) * stage.max(axis=0)
@@ -309,11 +300,9 @@ def mesh_violations(problem: PlanningProblem, plan: MeshPlan) -> list[Violation]
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeshTimeline:
     """
-    When every pass runs, (8), and what follows.
+    When every pass runs, (8): every pipeline with its timetable in seconds and bytes, and the one order of all.
 
-    ``pipelines``, ``times``: every pipeline with its timetable, in the units seconds and bytes; ``schedule``: the order
-    of passes, that of all pipelines; ``ended``: seconds at which every stage ends its passes (P,), (9); ``after``:
-    reductions, exchange of a tied embedding, optimizer; ``total``: seconds of the step.
+    ``ended`` (P,) are the seconds at which stages end their passes, (9), ``after`` what follows, ``total`` the step's.
     """
 
     pipelines: tuple[ScheduleProblem, ...]

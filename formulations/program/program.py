@@ -73,12 +73,7 @@ def nanoseconds(seconds: Floats) -> Ints:
 def waits(
     problem: PartitionProblem, later: LaterStages, edge: Floats, stage: Ints, ranges: tuple[Ints, Ints, Ints, Ints]
 ) -> Waits:
-    """
-    What stages on ranges add to the ends of the step.
-
-    ``problem``, ``later``, ``edge``: data of a candidate; ``stage``: number of every stage (A,); ``ranges``: pattern,
-    recompute, first and end layer, each (A,).
-    """
+    """What stages (A,) on ranges by pattern, recompute, first and end layer, each (A,), add to the ends of the step."""
     pattern, _, first, end = ranges
     assert problem.forward is not None
     low, forward, inner = problem.low[ranges], problem.forward[pattern, first, end], stage < problem.pp - 1
@@ -189,11 +184,7 @@ class StrategyProgram:
     rows: tuple[Row, ...]
 
     def cost(self, choice: StrategyChoice) -> int:
-        """
-        Nanoseconds of a choice, from the options' own arrays.
-
-        Raises ``FormulationError`` if the choice violates a constraint.
-        """
+        """Nanoseconds of a choice by the options' own arrays; ``FormulationError`` where it violates a constraint."""
         if broken := self.violations(choice):
             raise FormulationError(f"strategy program: {broken[0]}")
         return option_cost(self.options[choice.candidate], choice.division, choice.patterns)
@@ -207,11 +198,7 @@ class StrategyProgram:
         return shape or (*_stage_violations(option, choice), *_class_violations(option.partition, choice))
 
     def decode(self, values: Sequence[float] | Floats | Ints) -> StrategyChoice:
-        """
-        Read the choice out of the values of all columns (n,).
-
-        Raises ``FormulationError`` if not exactly one candidate is chosen.
-        """
+        """The choice in the values of all columns (n,); ``FormulationError`` unless exactly one candidate is chosen."""
         taken = np.flatnonzero(np.asarray(values)[: len(self.options) + len(self.stages.stage)] > 0.5)
         chosen = taken[taken < len(self.options)].tolist()
         if len(chosen) != 1:

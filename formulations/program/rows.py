@@ -73,13 +73,7 @@ ROUNDING = 1e-9
 
 
 def windows(problem: PartitionProblem, edge: Floats, tail: Floats, most: float) -> list[Flags]:
-    """
-    Which ranges each stage can take in a division of at most ``most`` seconds.
-
-    ``problem``, ``edge``, ``tail``: data of a candidate (``taut.formulations.partition``); ``most``: seconds that a
-    division of interest does not exceed; infinite where none is known. Returns ``list``: for each stage, (patterns,
-    recompute, L+1, L+1) truth values.
-    """
+    """Ranges of each stage in divisions of at most ``most`` seconds, as (patterns, recompute, L+1, L+1) flags."""
     every = np.isfinite(problem.low) & np.isfinite(problem.high)
     if not np.isfinite(most):
         return [every] * problem.pp

@@ -95,11 +95,7 @@ def _backwards(hosted: list[int], problem: ScheduleProblem) -> list[Ints]:
 
 
 def one_forward_one_backward(problem: ScheduleProblem) -> Schedule:
-    """
-    1F1B, (2).
-
-    Raises ``FormulationError`` if the chunks are not one a device, in order.
-    """
+    """1F1B, (2); ``FormulationError`` if the chunks are not one a device, in order."""
     require(problem, sequential(problem.num_devices), "1f1b", "one chunk a device, in order")
     return Schedule("1f1b", tuple(_stage(d, problem) for d in range(problem.num_devices)))
 
@@ -117,11 +113,7 @@ def alternate(forwards: Ints, backwards: Ints, ahead: int) -> Ints:
 
 
 def interleaved(problem: ScheduleProblem) -> Schedule:
-    """
-    Interleaved 1F1B, (3).
-
-    Raises ``FormulationError`` if the chunks do not go round the devices, or m is not a multiple of their number.
-    """
+    """Interleaved 1F1B, (3); ``FormulationError`` if chunks do not go round, or m is no multiple of the devices."""
     p, m = problem.num_devices, problem.num_micro_batches
     v = problem.num_chunks // p
     require(problem, round_robin(p, v), "interleaved-1f1b", "chunk c on device c mod the number of devices")
@@ -225,12 +217,7 @@ def _passes(types: str, down: int, up: int) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """
-    Slots of one micro-batch.
-
-    ``forward``, ``input_gradient``: slot of each chunk's passes (C,); ``period``: slots after which the next
-    micro-batch follows.
-    """
+    """Slots of the passes of one micro-batch by chunk (C,), and after how many slots the next micro-batch follows."""
 
     forward: Ints
     input_gradient: Ints
@@ -258,12 +245,7 @@ def v_block(down: Ints, up: Ints, gradient_of_up: Ints, gradient_of_down: Ints) 
 
 
 def repeat(problem: ScheduleProblem, block: Block, kind: str) -> Schedule:
-    """
-    Repeat a block for every micro-batch and run each device's passes in the order of their slots, (7) and (11).
-
-    ``block``: slots of one micro-batch; passes of one device that share a slot keep the order F, I, W; ``kind``: what
-    to call the schedule. Returns feasible but for the memory limit.
-    """
+    """Each device's passes in the order of their slots, repeated for every micro-batch, (7) and (11)."""
     m, chunks = problem.num_micro_batches, problem.num_chunks
     slots = np.stack((block.forward, block.input_gradient, _weights(problem, block)))
     when = slots[:, :, None] + block.period * np.arange(m)
@@ -295,11 +277,7 @@ _WORD = re.compile(rf"(?:{_PASS.pattern})*")
 
 
 def words_of(schedule: Schedule) -> tuple[str, ...]:
-    """
-    Word of every device, (12).
-
-    Raises ``FormulationError`` if the micro-batches of some chunk and letter do not run in order.
-    """
+    """Word of every device, (12); ``FormulationError`` if micro-batches of some chunk and letter are out of order."""
     words = tuple("".join(f"{chunk}{LETTERS[kind]}" for kind, chunk, _ in order.tolist()) for order in schedule.orders)
     for order, again in zip(schedule.orders, orders_of(words), strict=True):
         if not np.array_equal(order, again):
@@ -308,11 +286,7 @@ def words_of(schedule: Schedule) -> tuple[str, ...]:
 
 
 def orders_of(words: Sequence[str]) -> tuple[Ints, ...]:
-    """
-    Kind of pass, chunk and micro-batch (n, 3) of every pass, for each device.
-
-    Raises ``FormulationError`` if a word is not made of chunk numbers and letters.
-    """
+    """Kind, chunk and micro-batch of every pass (n, 3) of each device; ``FormulationError`` for what is no word."""
     return tuple(_rows_of_word(word) for word in words)
 
 

@@ -73,12 +73,7 @@ def _is_at_most(few: Ints, many: Ints) -> bool:
 
 @jit
 def largest_counts(kinds: Ints, chunks: Ints, number: int) -> Ints:
-    """
-    Counts (2) of one device.
-
-    ``kinds``, ``chunks``: kind of every pass in execution order, and which of the device's chunks it is of (n,);
-    ``number``: chunks of the device. Returns distinct counts (states, chunks), in no order.
-    """
+    """Counts (2) of a device, (states, chunks) in no order, of kind and chunk by pass in execution order (n,)."""
     counts, kept, found = np.zeros(number, np.int64), np.empty((64, number), np.int64), 0
     for row in range(len(kinds)):
         if kinds[row] != FORWARD:
@@ -160,11 +155,7 @@ def device_of_chunk(schedule: str, pp: int, vpp: int) -> Ints:
 
 @lru_cache(maxsize=64)
 def order_of(schedule: str, pp: int, vpp: int, num_micro_batches: int, words: tuple[str, ...] = ()) -> Order:
-    """
-    Order of the passes, by formula, or the one that words give.
-
-    Raises ``FormulationError`` if there is none for so many devices and micro-batches, or the words give none.
-    """
+    """Order of the passes, by formula or the one that words give; ``FormulationError`` if there is none such."""
     if schedule not in ORDER_PRICED:
         raise FormulationError(f"schedule: {schedule!r}, expected one of {', '.join(ORDER_PRICED)}")
     given = _sized(orders_of(words), pp, num_micro_batches) if words else ()

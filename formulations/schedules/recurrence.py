@@ -20,13 +20,11 @@ def execute(
     passes: Ints, first: Ints, seconds: Floats, transfer: Floats, num_micro_batches: int, start: Floats, end: Floats
 ) -> Ints:
     """
-    Start every pass as early as its device's order allows.
+    Start every pass as early as its device's order allows, and fill the seconds at which passes start and end (n,).
 
-    ``passes``: kind, chunk and micro-batch of every pass (n, 3), device after device, each in execution order;
-    ``first``: row of the first pass of each device, and n (devices + 1,); ``seconds``: duration by kind and chunk (4,
-    C); ``transfer``: seconds between a chunk and the next (C - 1,), 0 on one device; ``num_micro_batches``:
-    micro-batches m; ``start``, ``end``: filled with the seconds at which each pass starts and ends (n,). Returns row of
-    the pass that each device waits at for ever (devices,); the end of its rows if it got through.
+    ``passes`` (n, 3) lie device after device, from the rows ``first`` (devices + 1,); ``seconds`` are by kind and chunk
+    (4, C), and ``transfer`` (C - 1,) is 0 on one device. Returns the row at which each device waits for ever
+    (devices,), the end of its rows if it got through.
     """
     devices, chunks = len(first) - 1, seconds.shape[1]
     finish = np.full((2, chunks, num_micro_batches), -1.0)
@@ -77,12 +75,7 @@ def execute(
 
 @jit
 def peaks(passes: Ints, first: Ints, activation: Floats, kept: Floats) -> Floats:
-    """
-    Largest memory held on every device in execution order, (7).
-
-    ``passes``, ``first``: as in ``execute``; ``activation``, ``kept``: units that a forward of a chunk takes, and that
-    are kept for its weight gradient (C,). Returns units (devices,).
-    """
+    """Largest units held on every device (devices,), (7), by units of a forward and until the weight gradient (C,)."""
     peak = np.zeros(len(first) - 1)
     for d in range(len(peak)):
         held = 0.0
@@ -102,13 +95,7 @@ def peaks(passes: Ints, first: Ints, activation: Floats, kept: Floats) -> Floats
 
 @jit
 def device_ends(passes: Ints, first: Ints, seconds: Floats, transfer: Floats, num_micro_batches: int) -> Floats:
-    """
-    End of every device's last pass of one order under many durations; the largest is the makespan.
-
-    ``passes``, ``first``: as in ``execute``; the orders do not deadlock; ``seconds``: durations by kind and chunk (n,
-    4, C); ``transfer``: seconds between a chunk and the next (n, C - 1); ``num_micro_batches``: micro-batches m.
-    Returns seconds (n, devices).
-    """
+    """Ends of devices (n, devices) under durations by kind and chunk (n, 4, C) and transfers (n, C - 1)."""
     ends = np.zeros((len(seconds), len(first) - 1))
     start, end = np.zeros(len(passes)), np.zeros(len(passes))
     for n in range(len(seconds)):
@@ -123,13 +110,7 @@ def device_ends(passes: Ints, first: Ints, seconds: Floats, transfer: Floats, nu
 def critical_counts(
     passes: Ints, first: Ints, device: Ints, start: Floats, end: Floats, num_micro_batches: int, last: int
 ) -> tuple[Ints, Ints]:
-    """
-    Count what one device waits for: the passes and transfers of a longest path to the end of its last pass.
-
-    ``passes``, ``first``: as in ``execute``; ``device``: device of every chunk (C,); ``start``, ``end``: seconds that
-    ``execute`` filled in; ``num_micro_batches``: micro-batches m. Returns passes by kind and chunk (4, C), and
-    transfers after every chunk (C,), the last of which is 0.
-    """
+    """Passes by kind and chunk (4, C), and transfers by chunk (C,), of a longest path to the end of a device."""
     chunks = len(device)
     row_of = np.zeros((2, chunks, num_micro_batches), np.int64)
     for r in range(len(passes)):

@@ -74,15 +74,11 @@ def v_shape(stages: int) -> Ints:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ScheduleProblem:
     """
-    A pipeline whose passes are to be ordered.
+    A pipeline whose passes are to be ordered; all arrays are copied, and ``FormulationError`` refuses wrong ones.
 
-    ``device``: device of each chunk (C,), every device from 0 on at least once. All arrays are copied; ``forward``,
-    ``input_gradient``, ``weight_gradient``: seconds of the passes of each chunk (C,); ``transfer``: seconds between
-    each chunk and the next (C - 1,); taken as 0 where both are on one device; ``num_micro_batches``: micro-batches m of
-    a step; ``activation``: memory units that a forward pass of each chunk takes (C,); ``kept_for_weight``: units still
-    held between the gradients by input and by weights (C,), at most ``activation``; ``memory_limit``: units each device
-    has (devices,); infinite means no limit. Raises ``FormulationError`` if shapes disagree, a number is negative or not
-    finite, or a device has no chunk.
+    ``device`` of each chunk (C,), every device from 0 on at least once; seconds of its passes (C,) and to the next
+    chunk (C - 1,), 0 on one device; memory units ``activation`` of a forward pass and ``kept_for_weight`` between both
+    gradients (C,), and ``memory_limit`` (devices,), infinite for none.
     """
 
     device: Ints
@@ -193,16 +189,7 @@ LETTERS = "FIWB"
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """
-    An order of passes for every device.
-
-    Parameters
-    ----------
-    kind
-        Name of the schedule, such as ``1f1b`` or ``v-half``.
-    orders
-        For each device kind of pass, chunk and micro-batch (n, 3), in execution order.
-    """
+    """An order for every device: kind of pass, chunk and micro-batch (n, 3) in execution order; ``kind`` names it."""
 
     kind: str
     orders: tuple[Ints, ...]
@@ -218,11 +205,10 @@ class Schedule:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Timetable:
     """
-    When every pass of a schedule runs.
+    When every pass runs, ``start`` and ``end`` seconds of each device's (n,); makespan and span (1).
 
-    ``start``, ``end``: seconds for each device (n,), aligned with the schedule's orders; ``makespan``, ``span``:
-    seconds, (1); ``bubble``: share of the makespan in which a device is idle, largest over devices; ``peak_memory``:
-    units held at most on each device (devices,).
+    ``bubble`` is the share of the makespan in which a device is idle, largest over devices, and ``peak_memory``
+    (devices,) the units held at most.
     """
 
     start: tuple[Floats, ...]
@@ -234,13 +220,7 @@ class Timetable:
 
 
 def timetable(problem: ScheduleProblem, schedule: Schedule) -> Timetable:
-    """
-    Start every pass as early as the order allows.
-
-    ``problem``: the pipeline; ``schedule``: orders that (6) holds for; memory may exceed its limit. Returns start and
-    end of each pass, makespan, span, bubble and peak memory. Raises ``FormulationError`` if a pass is missing, twice or
-    on another device, or if the orders deadlock.
-    """
+    """Start every pass as early as the order allows; ``FormulationError`` where (6) is violated or orders deadlock."""
     broken = next(_misplaced(problem, schedule), None)
     if broken:
         raise FormulationError(f"{schedule.kind}: {broken}")
@@ -263,12 +243,7 @@ def timetable(problem: ScheduleProblem, schedule: Schedule) -> Timetable:
 
 
 def violations(problem: ScheduleProblem, schedule: Schedule) -> tuple[str, ...]:
-    """
-    Say what is wrong with a schedule: (6), then orders that wait for each other, then (7).
-
-    ``problem``: the pipeline; ``schedule``: any orders. Returns one sentence for each violation; empty if the schedule
-    is feasible.
-    """
+    """What is wrong with a schedule, a sentence each: (6), then orders that wait for each other, then (7)."""
     misplaced = tuple(_misplaced(problem, schedule))
     if misplaced:
         return misplaced

@@ -39,29 +39,13 @@ CHUNKS = {"sequential": 1, "v": 2, "round-robin": 2}
 @dataclass(frozen=True, kw_only=True)
 class Stages:
     """
-    A pipeline as it is given, before its chunks are placed.
+    A pipeline of P ``stages`` as it is given, before its chunks are placed.
 
-    Parameters
-    ----------
-    stages
-        Devices, and shares of the model, P.
-    micro_batches
-        Micro-batches of a step, m.
-    forward, backward, weight
-        Seconds of forward pass, gradient by the input and gradient by the weights, of a stage or piece (1).
-    comm
-        Seconds of a transfer between neighbours (2).
-    activation
-        Memory of one forward pass of a stage or piece, in any unit.
-    kept_for_weight
-        Share of the activation still held between the gradients by input and by weights.
-    memory_limit
-        Limit of all devices or of each, relative to 1F1B (3); infinite for none.
-
-    Raises
-    ------
-    DataError
-        One line for the first figure that is out of range or does not fit the number of stages.
+    Seconds ``forward``, ``backward`` (by the input), ``weight`` and ``comm`` to a neighbour, and memory ``activation``
+    of a forward pass in any unit, are those of stages or pieces, (1) and (2); ``kept_for_weight`` is the share held
+    between the gradients by input and by weights; ``memory_limit`` of all devices or of each is relative to 1F1B (3),
+    infinite for none. Raises ``DataError`` for the first figure that is out of range or does not fit the number of
+    stages.
     """
 
     stages: int
@@ -107,32 +91,11 @@ class Stages:
                 raise FieldError("memory_limit", f"{limit:g}", "expected a number above 0, relative to 1F1B")
 
     def place(self, placement: str, chunks: int) -> PlacedProblem:
-        """
-        Put the chunks on the devices.
-
-        Parameters
-        ----------
-        placement
-            ``sequential``, ``v`` or ``round-robin``.
-        chunks
-            Chunks of a device: 1, 2, or any number.
-
-        Raises
-        ------
-        DataError
-            If the figures are given for other pieces than these chunks, or the placement has no such number.
-        """
+        """Put chunks on devices by ``sequential``, ``v`` or ``round-robin``; ``DataError`` if figures do not fit."""
         return self.place_on(device_map(placement, self.stages, chunks), placement)
 
     def place_on(self, device: Ints, placement: str) -> PlacedProblem:
-        """
-        Put the chunks on the devices of a map (n * P,), which is called ``placement``.
-
-        Raises
-        ------
-        DataError
-            If the figures are given for other pieces than these chunks.
-        """
+        """Put the chunks on the devices of a map (n P,), called ``placement``; ``DataError`` as of ``place``."""
         chunks = len(device) // self.stages
         forward, backward, weight, activation = (
             self._of_chunks(name, chunks) for name in ("forward", "backward", "weight", "activation")
@@ -197,11 +160,7 @@ def _figures(name: str, given: object) -> tuple[float, ...]:
 
 
 def device_map(placement: str, stages: int, chunks: int) -> Ints:
-    """
-    Device of every chunk (stages * chunks,).
-
-    Raises ``DataError`` if there is no such placement with so many chunks a device.
-    """
+    """Device of every chunk (stages * chunks,); ``DataError`` if there is no such placement with so many a device."""
     if placement == "sequential" and chunks == 1:
         return sequential(stages)
     if placement == "v" and chunks == 2:

@@ -76,12 +76,7 @@ class CardFlows(NamedTuple):
 def card_loads(
     problem: PlanningProblem, strategy: Strategy, device: Ints, devices: Ints, every: Replicas
 ) -> list[Load]:
-    """
-    What every flow loads, (1) and (2).
-
-    ``device``: pipeline rank of every chunk (C,); ``devices``: device of every worker (pp, dp, tp cp); ``every``:
-    prices of all replicas, each by itself.
-    """
+    """What every flow loads, (1) and (2), of chunks on ranks (C,), devices (pp, dp, tp cp) and all replicas."""
     total: dict[tuple[int, int, int], float] = defaultdict(float)
     parts = (
         _messages(problem, strategy, device, devices, every),
@@ -159,11 +154,7 @@ def _reductions(problem: PlanningProblem, strategy: Strategy, chunks: int, devic
 
 
 def alike_on_cards(loads: list[Load], like: Ints) -> Ints:
-    """
-    Kind of every replica, (3).
-
-    ``like``: kind of every replica where no card is shared (dp,).
-    """
+    """Kind of every replica (dp,), (3), from its kind where no card is shared."""
     kinds = like
     while True:
         cards = _kinds_of_cards(loads, kinds)
@@ -192,11 +183,7 @@ def _numbered(keys: list[Any]) -> list[int]:
 
 
 def card_flows(graph: OperatorGraph, loads: list[Load]) -> CardFlows:
-    """
-    Flows of a graph whose simulated replicas are one of each kind of (3).
-
-    ``graph``: tasks of a step; ``loads``: what every flow of every replica loads.
-    """
+    """Flows of a graph whose simulated replicas are one of each kind of (3), from the loads of all replicas."""
     chunks, ranks, like = len(graph.order.device), graph.ranks, graph.replicas.like
     own, pipelines = 2 * chunks + ranks, len(graph.replicas.simulated)
     rank, pipeline = graph.stream // len(STREAMS) % ranks, graph.stream // len(STREAMS) // ranks
@@ -229,11 +216,9 @@ FULL = 1.0 + 1e-9
 
 def shared_seconds(seconds: Floats, first_dependency: Ints, children: tuple[Ints, Narrow], flows: CardFlows) -> Floats:
     """
-    Seconds that every task takes, (4) and (5).
+    Seconds that every task takes (n,), (4) and (5), from its seconds alone (n,) and the tasks that wait for each.
 
-    ``seconds``: alone (n,); ``first_dependency``: where the tasks begin that each waits for (n + 1,); only their number
-    counts; ``children``: tasks that wait for each: (n + 1,) and (edges,); ``flows``: which tasks are flows, and what
-    they load. Raises ``FormulationError`` if tasks wait for each other in a circle.
+    Raises ``FormulationError`` if tasks wait for each other in a circle.
     """
     took = np.full(len(seconds), -1.0)
     first_child, child = children

@@ -55,11 +55,7 @@ ACTIVITY = np.array([_OF_KIND.get(kind, 0) for kind in KINDS])
 
 
 def activity_seconds(graph: OperatorGraph, start: Floats) -> Floats:
-    """
-    Seconds of every activity on every simulated device, and the bubble last, (devices, activities + 1), (1) and (2).
-
-    ``graph``, ``start``: tasks, and the seconds at which they start.
-    """
+    """Seconds of every activity and the bubble on simulated devices, (devices, activities + 1), (1) and (2)."""
     device, task = _where(graph)
     order = np.argsort(device, kind="stable")
     first = np.searchsorted(device[order], np.arange(graph.devices + 1))
@@ -128,11 +124,7 @@ class Held(NamedTuple):
 def memory_curves(
     problem: PlanningProblem, strategy: Strategy, graph: OperatorGraph, start: Floats, pipeline: int = 0
 ) -> list[Held]:
-    """
-    Bytes of one device of every pipeline rank over time, (3) and (4).
-
-    ``graph``, ``start``: its tasks and the seconds at which they start.
-    """
+    """Bytes of one device of every pipeline rank over time, (3) and (4), from the seconds at which tasks start."""
     (kept, held), (passes, first, _) = kept_and_held(problem, strategy), graph.order
     begin = start[graph.row[pipeline, :-1]]
     last = graph.last[pipeline]

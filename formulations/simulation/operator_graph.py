@@ -101,13 +101,7 @@ class Laid(NamedTuple):
 def lay_out(
     passes: Ints, first: Ints, device: Ints, templates: Templates, num_micro_batches: int, streams: int
 ) -> Laid:
-    """
-    Copy the template of every pass, (6), and connect them, (7).
-
-    ``passes``, ``first``: kind, chunk and micro-batch of every pass (n, 3), and the row of each device's first one;
-    ``device``: device of every chunk (C,); ``templates``: tasks of every kind of pass; ``num_micro_batches``:
-    micro-batches m; ``streams``: streams of a device.
-    """
+    """Copy the template of every pass (n, 3), (6), and connect them, (7), of chunks on devices (C,)."""
     replicas, chunks, devices = templates.of.shape[0], len(device), len(first) - 1
     row, sent, tasks = _rows(passes, templates, num_micro_batches)
     seconds, layer = np.zeros(tasks), np.zeros(tasks, np.int16)
@@ -235,13 +229,7 @@ def replicas_of(
     every: bool = False,
     apart: Ints | None = None,
 ) -> Replicas:
-    """
-    Prices of a placement, each kind of replica once, (5).
-
-    ``device``: pipeline rank of every chunk (C,); ``devices``: device of every worker (pp, dp, tp cp); ``every``:
-    whether replicas that are alike are kept apart; ``apart``: kinds of replicas (dp,), of which those of different ones
-    are kept apart.
-    """
+    """Prices of a placement, each kind of replica once, (5); kinds ``apart`` (dp,), or all, are kept apart."""
     candidate = strategy.candidate
     of_workers = problem.type_of_node[problem.links.node_of[devices]]
     types = (of_workers[..., None] == np.arange(len(problem.device_types))).any(axis=-2)
@@ -282,13 +270,7 @@ def _transfers(problem: PlanningProblem, strategy: Strategy, device: Ints, devic
 
 @jit
 def run(seconds: Floats, first_dependency: Ints, first_child: Ints, child: Narrow, start: Floats) -> int:
-    """
-    Start every task, (1), in the order of (2).
-
-    ``seconds``: duration of every task (n,); ``first_dependency``: where the tasks begin that each waits for (n + 1,);
-    only their number counts; ``first_child``, ``child``: tasks that wait for each (n + 1,) and (edges,); ``start``:
-    filled with the seconds at which each task starts; zero before. Returns tasks that ran: n, or fewer by (3).
-    """
+    """Start every task, (1) and (2), into ``start`` (n,), zero before; returns how many ran, fewer by (3)."""
     tasks = len(seconds)
     waits = np.empty(tasks, np.int32)
     queue = np.empty(tasks, np.int32)
@@ -364,11 +346,7 @@ class OperatorGraph:
         return children(self.first_dependency, self.dependency)
 
     def times(self) -> Floats:
-        """
-        Start of every task (n,), none before those that it waits for end.
-
-        Raises ``FormulationError`` if tasks wait for each other in a circle.
-        """
+        """Start of every task (n,); ``FormulationError`` if tasks wait for each other in a circle."""
         start = np.zeros(self.tasks)
         ran = run(self.seconds, self.first_dependency, *self.children, start)
         if ran < self.tasks:
@@ -383,11 +361,7 @@ class OperatorGraph:
         return words + (f", micro-batch {micro_batch}" if micro_batch >= 0 else "")
 
     def to_networkx(self) -> "DiGraph[int]":
-        """
-        The graph of a small step, tasks as nodes with their figures.
-
-        Raises ``FormulationError`` if it has more than ``MOST_IN_NETWORKX`` tasks.
-        """
+        """The graph of at most ``MOST_IN_NETWORKX`` tasks as nodes with figures; ``FormulationError`` for more."""
         if self.tasks > MOST_IN_NETWORKX:
             raise FormulationError(f"{self.tasks} tasks, expected at most {MOST_IN_NETWORKX} for a networkx graph")
         from networkx import DiGraph

@@ -104,12 +104,7 @@ class LayerPrices(NamedTuple):
 
 
 class Prices:
-    """
-    Prices of the operators of a candidate.
-
-    ``problem``, ``candidate``: what is simulated; ``recompute_communication``: whether what is computed again
-    communicates again, (3).
-    """
+    """Prices of the operators of a candidate; whether what is computed again communicates again, (3), is chosen."""
 
     def __init__(self, problem: PlanningProblem, candidate: Candidate, *, recompute_communication: bool = True) -> None:
         if problem.model.mtp_layers:

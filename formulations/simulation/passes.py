@@ -121,12 +121,7 @@ class _Builder:
 
 
 def template(units: Iterable[list[Operator]], sent: Gathers, send: Operator | None) -> Template:
-    """
-    Tasks of a pass over some units, (1) to (5).
-
-    ``units``: operators of every unit, in the order of the pass; ``sent``: gathers and scatters by layer; ``send``:
-    the transfer of the result, if there is one.
-    """
+    """Tasks of a pass over operators by unit, with gathers and scatters by layer and a result, (1) to (5)."""
     made, every = _Builder(), list(units)
     gathers = [sent.gather.get(unit[0].layer, 0.0) for unit in every]
     ended = started = ENTRY
@@ -330,12 +325,7 @@ class Ended(NamedTuple):
 
 
 def tail_of(problem: PlanningProblem, strategy: Strategy, devices: Ints, prices: Prices, ended: Ended) -> Tail:
-    """
-    Tasks that follow the passes, (6) to (9).
-
-    ``problem``, ``strategy``, ``devices``: what is simulated, and the device of every worker (pp, dp, tp cp);
-    ``prices``: parameters of the layers' parts.
-    """
+    """Tasks that follow the passes, (6) to (9), of devices (pp, dp, tp cp) and passes as they lie in the graph."""
     tail, pp = Tail([], []), strategy.candidate.pp
     pipelines = len(ended.templates)
     reductions = reduction_seconds(problem, strategy, devices)

@@ -108,12 +108,7 @@ FIGURES = len(BlockLink._fields)
 
 
 def block_link(links: Links, devices: Ints, block: BlockShape) -> BlockLink:
-    """
-    Slowest links of blocks, (7) to (9).
-
-    ``links``: links of the cluster; ``devices``: devices of blocks, (..., width); ``block``: degrees of a block.
-    Returns figures (...).
-    """
+    """Slowest links of blocks, (7) to (9), by figure (...), of devices (..., width)."""
     groups = devices.reshape(*devices.shape[:-1], -1, block.tp)
     inverse, latency = (figure.max(axis=-1) for figure in _slowest(links, groups))
     context, expert, apart = (np.zeros_like(inverse),) * 2, (np.zeros_like(inverse),) * 3, (np.zeros_like(inverse),) * 2
@@ -168,12 +163,7 @@ def _card(links: Links, rings: Ints) -> Floats:
 
 
 def best_block(links: Links, of_type: Flags, block: BlockShape) -> BlockLink:
-    """
-    Figures of (7) to (9) that no block on nodes of one type, or on several nodes of any type, has less of.
-
-    ``links``: bandwidth and latency between sites; ``of_type``: whether a node is of the type (nodes,). Returns
-    numbers.
-    """
+    """Figures of (7) to (9) that no block on nodes of one type (nodes,), or on several of any, has less of."""
     size = int(links.gpus_per_node.max())
     if block.width <= size:
         return BlockLink(*blocks_of_nodes(links, block)[:, of_type].min(axis=1).tolist())
@@ -348,11 +338,9 @@ def traffic_tables(
     priced: PricedLayers, coefficient: float = 1.0, exchange: float = 1.0, *, hides: bool = False
 ) -> tuple[Traffic, Traffic]:
     """
-    Traffic of both passes of every range of layers (recompute, L+1, L+1), and of the forward pass (L+1, L+1).
+    Traffic of both passes of ranges (recompute, L+1, L+1), and of the forward pass (L+1, L+1), times coefficients.
 
-    ``priced``: the layers at the degrees of a block, and one micro-batch; ``coefficient``, ``exchange``: what a
-    calibration multiplies it by, and what it multiplies the traffic of experts by; ``hides``: whether the computation
-    of another micro-batch hides exchanges, (4).
+    ``hides`` says whether the computation of another micro-batch hides exchanges, (4).
     """
     hiding = priced.hiding if hides else 0.0
     both = [_traffic(priced, coefficient, exchange, kind, hiding) for kind in RECOMPUTE]

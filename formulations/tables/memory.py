@@ -155,14 +155,7 @@ def stage_memory(
     margin: bool = True,
     ahead: bool = False,
 ) -> StageMemory:
-    """
-    Memory of every range under a candidate.
-
-    ``tables``: parameters, activations and workspace of every range; ``model``: bytes per parameter, overhead, margin;
-    ``candidate``: degrees, schedule and ZeRO stage; ``capacity_kib``: capacity by device type; ``margin``: whether the
-    margin is kept free; ``ahead``: whether the single stage runs passes of two micro-batches side by side, (8). Returns
-    bytes of every recompute and range, (recompute, L+1, L+1), micro-batches in flight (pp,), budgets (types,).
-    """
+    """Memory of ranges (recompute, L+1, L+1) with the margin kept or not, ``ahead`` with passes side by side, (8)."""
     figures = tables.parameters, tables.experts, tables.largest, tables.workspace, tables.logits, tables.buffers
     terms = memory_terms(Figures(*figures, tables.backward, tables.cached.sum(axis=0)), model, candidate)
     every = np.arange(len(RECOMPUTE))[:, None, None]
@@ -251,12 +244,7 @@ def _at_once(counts: Ints, kept: Ints) -> int:
 def device_memory(
     tables: StageTables, model: MemoryModel, candidate: Candidate, capacity_kib: list[int], *, ahead: bool = False
 ) -> DeviceMemory:
-    """
-    Memory of the devices of an order-priced candidate, (6).
-
-    ``tables``, ``model``, ``candidate``, ``capacity_kib``: as of ``stage_memory``; ``ahead``: whether passes of two
-    micro-batches run side by side. Returns ``DeviceMemory``: with the budgets of every device type, margin kept free.
-    """
+    """Memory of the devices of an order-priced candidate, (6), margin kept, ``ahead`` with passes side by side."""
     device, counts = device_of_chunk(*candidate.order_key[:3]), in_flight_counts(*candidate.order_key)
     return DeviceMemory(tables, model, candidate, device, counts, budgets(model, capacity_kib), ahead)
 
@@ -274,12 +262,7 @@ def _one_more(counts: Ints) -> Ints:
 
 
 def least_passing(tables: StageTables, memory: MemoryModel, allowed: list[int], device: Ints) -> float:
-    """
-    Bytes of workspace and buffers that every device holds for a moment at least, and of stand-ins, (10) and (12).
-
-    ``tables``, ``memory``: bytes of every range, and their coefficients; ``allowed``: indices of the recomputes that a
-    chunk may choose; ``device``: device of every chunk (C,).
-    """
+    """Bytes of workspace, buffers and stand-ins of every device at least, (10) and (12), of chunks on devices (C,)."""
     figures = tables.workspace[allowed].min(axis=0), tables.buffers, tables.cached.sum(axis=0)
     parts = np.stack([np.diagonal(figure, 1) for figure in figures])
     # A chunk has at least one of so many parts, from its number on; their least is found by doubling.
@@ -347,13 +330,7 @@ def network_stage_memory(
     *,
     margin: bool = True,
 ) -> StageMemory:
-    """
-    Memory of every range under a candidate, (13) and (14).
-
-    ``model``: what is trained; its layers are of one kind; ``candidate``: degrees, micro-batch, schedule and ZeRO
-    stage; ``capacity_kib``: capacity by device type; ``margin``: whether the margin is kept free. Raises
-    ``FormulationError`` if the model has layers of several kinds, or with experts or latent attention.
-    """
+    """Memory of every range as a network predicts it, (13) and (14), of a model with dense layers of one kind."""
     layers = len(model.blocks)
     predicted = np.ceil(network.predict(candidate_features(network.names, model, candidate))).astype(np.int64)
     first, end = np.arange(layers + 1)[:, None], np.arange(layers + 1)[None, :]

@@ -33,28 +33,11 @@ from taut.formulations.mechanisms.offload import ActivationsOnHosts
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PricedLayers:
     """
-    A model's layers with their prices.
+    A model's layers with their prices at a block's degrees and one micro-batch, device types as axis k.
 
-    Parameters
-    ----------
-    model, costs, device_types
-        What is trained, its priced layers, the types in the order of axis k.
-    precision
-        Number format of weights and activations.
-    block, micro_batch
-        Degrees and size that change a layer's cost.
-    node_size
-        Devices of a node, of the largest where they differ: expert groups then lie within nodes.
-    modules
-        Modules of selective recompute; none stands for the attention core.
-    core_inverse
-        Seconds of a FLOP of attention beside which steps of a ring of keys go, 0 where they go beside none.
-    ends
-        Whether embedding and head are parts of their own.
-    dispatch
-        How expert ranks exchange tokens.
-    hosts
-        Where a share of the activations is in the memory of hosts, what moves it.
+    ``node_size`` are the devices of the largest node; ``modules`` those of selective recompute, none for the attention
+    core; ``core_inverse`` seconds of a FLOP of attention beside which rings of keys go, 0 beside none; ``ends`` says
+    that embedding and head are parts of their own; ``hosts`` is what moves a share of the activations.
     """
 
     model: ModelSpec

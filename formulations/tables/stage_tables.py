@@ -115,16 +115,11 @@ def stage_tables(
     fused_loss: bool = False,
 ) -> StageTables:
     """
-    Figures of every range of layers.
+    Figures of every range of layers, each (..., L+1, L+1), and messages (L+1,).
 
-    ``priced``: the layers at the degrees of a block, and one micro-batch; ``sequence_parallel``: whether tensor ranks
-    share what lies between their parts of a layer; ``single_stage``: whether there is one stage, which sends no
-    messages; ``shared_head``: whether embedding and head share a device: a tied head then adds no parameters. By
-    default as ``single_stage``; ``traffic``: traffic of both passes and of the forward pass, where a calibration
-    multiplies it or it is known already; ``memory``: what says which bytes the framework has for a moment or caches;
-    ``fused_loss``: whether the loss writes the logits' gradient in their place. Returns figures by range, each (...,
-    L+1, L+1); messages (L+1,). Raises ``MissingProfileError`` if a cost is neither in the table nor between two
-    entries.
+    A ``single_stage`` sends no messages. A tied head adds no parameters with ``shared_head``, by default in a single
+    stage. ``traffic`` of both passes and of the forward pass may be known already; ``fused_loss`` writes the logits'
+    gradient in their place. Raises ``MissingProfileError`` if a cost is neither in the table nor between two entries.
     """
     model, tp, kinds, count, ranges = priced.model, priced.tp, priced.kinds, priced.count, priced.sums
     output = [float(priced.output_bytes(layer)) for layer in kinds]
