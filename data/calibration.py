@@ -130,8 +130,8 @@ def features_of(stated: Iterable[str], *, overlapped: bool, full: bool) -> list[
     """
     What a plan has of the features that its calibration's runs had.
 
-    ``overlapped``: whether it has tensor ranks with sequence parallelism, without which their communication hides
-    beside no product; ``full``: whether layers are recomputed whole, which no CUDA graph of Megatron-LM's records.
+    Communication of tensor ranks hides beside products only with sequence parallelism (``overlapped``), and no CUDA
+    graph of Megatron-LM's records layers that are recomputed whole (``full``).
     """
     return [one for one in stated if (overlapped or one != OVERLAPPED) and not (full and one.endswith("graphs"))]
 
@@ -281,25 +281,15 @@ class Calibration(Spec):
 
     def at_quantile(self, share: float, step_s: float = 0.0) -> "Calibration":
         r"""
-        The calibration with every coefficient at a quantile of what is known of it, without a band.
+        The calibration with every coefficient at a quantile Q, above 0.5, of what is known of it, without a band.
 
         The step time rises with every coefficient. If all errors rise and fall together, its quantile is the step time
         at these coefficients. With z the deviate of Q, a posterior's coefficient of deviation :math:`s_k` is
         :math:`e^{z (s_k + \sigma)}` times as large. Elsewhere errors on unseen runs stand for those of all
         coefficients: an error e with quantile :math:`1 - Q` puts the share Q of measurements below the prediction times
-        :math:`1 / (1 + e)`. Beyond the outermost error its logarithm grows as a normal deviate does.
-
-        Parameters
-        ----------
-        share
-            The quantile Q, above 0.5 and below 1.
-        step_s
-            Seconds of a usual step, of which ``beyond_s`` is the quantile of ``BEYOND``.
-
-        Raises
-        ------
-        DataError
-            If the calibration does not know how far its predictions may be off.
+        :math:`1 / (1 + e)`. Beyond the outermost error its logarithm grows as a normal deviate does. ``beyond_s`` is
+        the quantile of ``BEYOND`` of a usual step of ``step_s`` seconds. Raises ``DataError`` if the calibration does
+        not know how far its predictions may be off.
         """
         factors, every = self._factors(share), {**self.coefficients, **{term: self[term] for term in OPTIONAL}}
         beside = {
@@ -364,24 +354,11 @@ class Calibration(Spec):
         self, seconds: float, shares: Mapping[str, float] = MappingProxyType({}), beyond: int = 0
     ) -> tuple[float, float]:
         """
-        Seconds between which 80 % of measurements are expected for a prediction.
+        Least and most seconds between which 80 % of measurements are expected for predicted seconds.
 
         An error quantile q of prediction / measurement - 1 puts the measurement at prediction / (1 + q). Without
-        residuals both ends are the prediction. A posterior's band depends on what terms take of the step.
-
-        Parameters
-        ----------
-        seconds
-            The predicted step time.
-        shares
-            What terms take of it.
-        beyond
-            Respects in which no run was like the step.
-
-        Returns
-        -------
-        tuple
-            Least and most seconds.
+        residuals both ends are the prediction. A posterior's band depends on the shares that terms have of the step,
+        and on the respects ``beyond`` in which no run was like it.
         """
         if self.covariance:
             factor = math.exp(BAND_WIDTH * self.deviation(shares, beyond))
@@ -399,19 +376,7 @@ def _times(coefficients: Mapping[str, float], factors: Mapping[str, float]) -> d
 
 
 def uncalibrated(device: DeviceSpec) -> Calibration:
-    """
-    Operators as the device's model has them, memory traffic at its stated efficiency, links as stated.
-
-    Parameters
-    ----------
-    device
-        The device whose stated efficiencies are taken.
-
-    Returns
-    -------
-    Calibration
-        Coefficients that add nothing to what the device and the links state.
-    """
+    """A calibration that adds nothing to what a device and the links state: traffic at the stated efficiency."""
     return Calibration(
         name=f"stated efficiencies of {device.name}",
         device=device.name,

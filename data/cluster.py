@@ -295,11 +295,6 @@ class ClusterSpec(Spec):
         (None outside of racks), and of the node ``intra_bandwidth``, ``intra_latency`` and ``nic_bandwidth`` (all cards
         together; None where it is not stated).
 
-        Returns
-        -------
-        DiGraph
-            The graph.
-
         Examples
         --------
         >>> from taut.data.load import load_cluster
@@ -311,20 +306,10 @@ class ClusterSpec(Spec):
 
     def scaled(self, factor: int) -> "ClusterSpec":
         """
-        The same cluster with ``factor`` times as many nodes of every kind, all at the slowest stated network rate.
+        The cluster ``NAME xFACTOR`` with so many times the nodes of every kind, at the slowest stated network rate.
 
         It answers whether more of the same hardware would hold a model, so it keeps capacities and drops measured
         matrices and racks.
-
-        Parameters
-        ----------
-        factor
-            How many times as many nodes.
-
-        Returns
-        -------
-        ClusterSpec
-            The larger cluster, ``NAME xFACTOR``.
         """
         slowest = self.network.bandwidth_gbps or min(group.intra_bandwidth_gbps for group in self.nodes)
         groups = [group.model_copy(update={"count": group.count * factor}) for group in self.nodes]

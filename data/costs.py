@@ -187,41 +187,12 @@ class CostTable(Spec):
         return {other: sorted(batches) for other, batches in found.items()}
 
     def prices(self, key: Key) -> bool:
-        """
-        Whether the key is in the table or between two measured micro-batches.
-
-        Parameters
-        ----------
-        key
-            Device type, layer kind, degrees, micro-batch, tokens and recompute.
-
-        Returns
-        -------
-        bool
-            True where ``at`` has an answer.
-        """
+        """Whether the key is in the table or between two measured micro-batches, so that ``at`` has an answer."""
         batches = self.micro_batches.get(key.of_any_batch, [])
         return bool(batches) and batches[0] <= key.micro_batch <= batches[-1]
 
     def at(self, key: Key) -> LayerCost:
-        """
-        Cost at a key, interpolated between the neighbouring micro-batches if need be.
-
-        Parameters
-        ----------
-        key
-            Device type, layer kind, degrees, micro-batch, tokens and recompute.
-
-        Returns
-        -------
-        LayerCost
-            Seconds and bytes of one layer, one micro-batch, one device.
-
-        Raises
-        ------
-        MissingProfileError
-            If neither the key nor neighbours on both sides are in the table.
-        """
+        """Cost at a key, interpolated between neighbouring micro-batches; ``MissingProfileError`` without both."""
         if key in self.by_key:
             return self.by_key[key]
         if not self.prices(key):
@@ -261,12 +232,7 @@ def _between(low: LayerCost, high: LayerCost, share: float) -> LayerCost:
 
 
 def check_kinds(table: CostTable, kinds: Iterable[str], model: str) -> None:
-    """
-    Refuse a table with a layer kind that the model does not have, which would be left unused.
-
-    ``kinds``: the model's kinds, with those of embedding and head; ``model``: the model's name, for the message. Raises
-    ``DataError``: for the first row of another kind.
-    """
+    """Refuse a table with a layer kind that a model of these kinds does not have, which would be left unused."""
     known = list(kinds)
     for number, row in enumerate(table.rows, start=1):
         if row.kind not in known:

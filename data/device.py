@@ -64,36 +64,12 @@ class DeviceSpec(Spec):
         return int(self.memory_gib * GIB) // KIB
 
     def peak_flops(self, precision: Precision) -> float | None:
-        """
-        Peak rate in FLOP per second, or None where the device does not compute in this precision.
-
-        Parameters
-        ----------
-        precision
-            Number format.
-
-        Returns
-        -------
-        float or None
-            FLOP per second.
-        """
+        """Peak rate in FLOP per second, or None where the device does not compute in this precision."""
         peak = self.peak_tflops.get(precision)
         return None if peak is None else peak * TERA
 
     def attention_flops(self, precision: Precision) -> float:
-        """
-        Peak rate of attention cores in FLOP per second: bf16's where matrix products run in a narrower one.
-
-        Parameters
-        ----------
-        precision
-            Number format of the matrix products.
-
-        Returns
-        -------
-        float
-            FLOP per second, 0 where the device does not compute in it.
-        """
+        """Peak FLOP per second of attention, bf16's where products run in a narrower format; 0 where there is none."""
         return self.peak_flops("bf16" if precision in QUANTIZED else precision) or 0.0
 
     @property

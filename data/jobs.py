@@ -75,11 +75,7 @@ class JobSpec(Spec):
         return self
 
     def work(self, seq: int | None = None) -> int:
-        """
-        Steps of the job (1).
-
-        ``seq``: tokens of a sequence, needed where the job states tokens.
-        """
+        """Steps of the job (1); tokens of a sequence are needed where the job states tokens."""
         if self.steps is not None:
             return self.steps
         assert self.tokens is not None and self.global_batch is not None and seq is not None

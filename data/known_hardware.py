@@ -68,11 +68,7 @@ class _Figure(NamedTuple):
 
 
 def warn_of_units(cluster: ClusterSpec, source: str) -> None:
-    """
-    Warn in one line of every figure that looks like another unit; the figure is used as it is stated.
-
-    ``cluster``: a cluster that a user describes; ``source``: the file or option that the warning names.
-    """
+    """Warn in one line, naming its source, of every figure that looks like another unit; it is used as stated."""
     seen: set[str] = set()
     for figure in _figures(cluster):
         doubt = _doubt(figure)

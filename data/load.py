@@ -46,13 +46,7 @@ Name = str | os.PathLike[str]
 
 
 def values_of_file(what: str, name: str, known: Iterable[str], otherwise: str = "a .yaml file") -> dict[str, Any]:
-    """
-    Plain values of the YAML file that a user names.
-
-    ``what``: what the file describes, such as ``calibration``; ``name``: what was given, no name of the catalog;
-    ``known``: names of the catalog; ``otherwise``: what may stand for a catalog name, in words. Raises ``DataError`` if
-    it is no YAML file, or one that cannot be read.
-    """
+    """Plain values of a YAML file that describes ``what``; ``DataError`` says what may stand for a catalog name."""
     if not name.endswith((".yaml", ".yml")):
         raise DataError(unknown_name(what, name, known, otherwise))
     path = Path(name)
@@ -246,12 +240,7 @@ def _with_matrix(values: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def load_device(name: str, where: str) -> DeviceSpec:
-    """
-    The device that a user names: of the catalog, or one that a YAML file describes.
-
-    ``name``: the name, the file, or its content in braces; ``where``: option or field, for the message. Raises
-    ``DataError`` if there is no such device or file, or it is wrong.
-    """
+    """The device that a user names: of the catalog, of a YAML file, or in braces; ``DataError`` says ``where``."""
     text = str(name)
     if text.lstrip().startswith("{"):
         try:

@@ -67,14 +67,11 @@ class ParameterBytes(NamedTuple):
 
     def exchanged(self, zero: int, num_micro_batches: int) -> float:
         """
-        Bytes per parameter that all-reduces of a step carry, or what does as much.
+        Bytes per parameter that all-reduces of a step carry, or what does as much, at a ZeRO stage.
 
         A reduce-scatter and an all-gather are half an all-reduce each. Stages 0 and 1 sum the gradients once a step;
-        stage 2 scatters them after every micro-batch and gathers the weights once; stage 3 gathers the weights for
-        both passes of every micro-batch (Rajbhandari et al., arXiv 1910.02054, section 7).
-
-        ``zero``: ZeRO stage, 0 to 3; ``num_micro_batches``: micro-batches of a pipeline and step. Returns bytes per
-        parameter, as those of an all-reduce.
+        stage 2 scatters them after every micro-batch and gathers the weights once; stage 3 gathers the weights for both
+        passes of every micro-batch (Rajbhandari et al., arXiv 1910.02054, section 7).
         """
         if zero == 3:
             return num_micro_batches * (self.gradient + 2 * self.weight) / 2
@@ -269,30 +266,13 @@ class MemoryModel(Spec):
         return round(self.group_overhead_gib * GIB)
 
     def margin_kib(self, capacity_kib: int) -> int:
-        """
-        KiB that stay free on a device with this capacity, rounded up.
-
-        Parameters
-        ----------
-        capacity_kib
-            The device's memory in KiB.
-
-        Returns
-        -------
-        int
-            KiB.
-        """
+        """KiB that stay free on a device with so many KiB of memory, rounded up."""
         if self.network is not None:
             return self.network.margin_kib(capacity_kib)
         return -int(-self.margin * capacity_kib // 1) + math.ceil(self.margin_gib * GIB / KIB)
 
 
 def beyond(model: MemoryModel, names: Iterable[str]) -> str:
-    """
-    What was asked beyond a model's samples, in words.
-
-    ``model``: a fitted model with its ``ranges``; ``names``: what was asked beyond them. Returns one line for a
-    warning.
-    """
+    """What was asked beyond the samples of a fitted model, by the names of its ``ranges``, in words."""
     ranges = (f"{name} (samples: {model.ranges[name][0]:g} to {model.ranges[name][1]:g})" for name in names)
     return f"asked beyond the runs it was fitted on: {', '.join(ranges)}"

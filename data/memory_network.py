@@ -118,11 +118,10 @@ class MemoryNetwork(Spec):
 
     def predict(self, features: ArrayLike) -> Floats:
         """
-        Bytes of the fullest device, (configurations,).
+        Bytes of the fullest device, (configurations,), of evenly divided ones by feature as ``names``.
 
-        ``features``: features of evenly divided configurations, (configurations, features) in the order of ``names``.
-        Returns bytes, (configurations,). Raises ``DataError`` if the array has another shape or an entry is not finite,
-        or not above 0 where its logarithm is taken.
+        Raises ``DataError`` for another shape, or an entry that is not finite, or not above 0 where its logarithm is
+        taken.
         """
         values, last = self._checked(features), len(self._arrays) - 1
         with np.errstate(over="ignore", invalid="ignore"):
@@ -139,11 +138,7 @@ class MemoryNetwork(Spec):
         return np.asarray(np.exp(np.minimum(logarithm, np.log(MOST_BYTES))))
 
     def outside(self, features: ArrayLike) -> list[str]:
-        """
-        Names of the features that lie outside what the samples had, in any row; predictions there are guesses.
-
-        Parameters and errors as for ``predict``.
-        """
+        """Names of the features that lie outside what the samples had, in any row; predictions there are guesses."""
         values = self._checked(features)
         bounds = np.array([(feature.least, feature.most) for feature in self.features])
         beyond = np.any((values < bounds[:, 0]) | (values > bounds[:, 1]), axis=0)
@@ -194,19 +189,10 @@ def _check_layer(layer: Layer, where: str, inputs: int) -> None:
 
 
 def read_memory_network(path: Path) -> MemoryNetwork:
-    """
-    A network from its JSON file.
-
-    Returns the network, its shapes checked. Raises ``DataError`` if the file cannot be read, is not such JSON, or its
-    shapes or figures are wrong.
-    """
+    """A network from its JSON file; ``DataError`` if it is not such JSON, or its shapes or figures are wrong."""
     return MemoryNetwork.parse(read_json(path, "a memory network file"), str(path))
 
 
 def network_json(network: MemoryNetwork) -> str:
-    """
-    The network's JSON file, from which ``read_memory_network`` makes the same network.
-
-    Returns JSON in one line.
-    """
+    """The network's JSON file in one line, from which ``read_memory_network`` makes the same network."""
     return json.dumps(network.model_dump(mode="json"), allow_nan=False) + "\n"

@@ -198,19 +198,7 @@ class ModelSpec(Spec):
         return all(layer.splits(tp) for layer in self.kinds.values())
 
     def padded_vocab(self, tp: int) -> int:
-        """
-        Vocabulary after padding to a multiple of 128 times ``tp`` (0 without one).
-
-        Parameters
-        ----------
-        tp
-            Tensor degree.
-
-        Returns
-        -------
-        int
-            Rows of the embedding over all ranks.
-        """
+        """Rows of the embedding over ``tp`` tensor ranks: the vocabulary padded to 128 tp; 0 without one."""
         multiple = VOCABULARY_MULTIPLE * tp
         return -(-(self.vocab or 0) // multiple) * multiple
 
@@ -225,22 +213,10 @@ class ModelSpec(Spec):
 
     def head_parameters(self, tp: int = 1, *, shared: bool = False) -> int:
         """
-        Parameters of final norm and head on one tensor rank.
+        Parameters of final norm and head on one of ``tp`` tensor ranks.
 
-        A tied head is a copy of the embedding wherever the two lie on different stages; with ``shared`` (one stage)
-        it costs nothing beyond the norm.
-
-        Parameters
-        ----------
-        tp
-            Tensor degree.
-        shared
-            Whether embedding and head lie on one stage.
-
-        Returns
-        -------
-        int
-            Parameters of one rank.
+        A tied head is a copy of the embedding wherever the two lie on different stages; where they are ``shared`` it
+        costs nothing beyond the norm.
         """
         if not self.vocab:
             return 0

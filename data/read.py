@@ -135,13 +135,7 @@ def _too_many_digits(text: str) -> str:
 
 
 def read_text(path: Path, expected: str, most: int | None = None) -> str:
-    """
-    Text of a file.
-
-    ``path``: the file, in UTF-8 with or without a byte order mark; ``expected``: what the file should be, for messages;
-    ``most``: the most bytes that it may have, ``MAX_BYTES`` if absent. Returns the text, without a byte order mark.
-    Raises ``DataError`` if the file is missing, too large or not UTF-8; the message says what was ``expected``.
-    """
+    """Text of a UTF-8 file of at most ``most`` bytes; ``DataError`` says what was ``expected`` of the file."""
     most = MAX_BYTES if most is None else min(most, MAX_BYTES)
     try:
         content = _content(path, most)
@@ -189,11 +183,7 @@ def _in_parts(file: io.FileIO, most: int, wait: Callable[[], None]) -> bytes:
 
 
 def check_count(text: str, path: Path, expected: str, most: int, signs: str = ",\n") -> int:
-    """
-    Refuse, before it is read, a text of more values than fit: no value stands without one of the signs beside it.
-
-    Returns how many values there are at most. Raises ``DataError``.
-    """
+    """Refuse, before it is read, a text of more values than fit: none stands without a sign; returns how many."""
     found = sum(map(text.count, signs)) + 1
     if found > most:
         raise DataError(f"{path}: holds more than {most:,} values, expected {expected} of fewer")
@@ -202,11 +192,9 @@ def check_count(text: str, path: Path, expected: str, most: int, signs: str = ",
 
 def read_yaml(path: Path, expected: str = "a YAML file", *, shipped: bool = False) -> dict[str, Any]:
     """
-    A YAML mapping as plain values.
+    A YAML mapping as plain values; ``DataError`` says what was ``expected`` of the file.
 
-    ``path``: the file; ``expected``: what the file should be, for messages; ``shipped``: whether the file is part of
-    the package: aliases and depth are then not checked. Returns the mapping. Raises ``DataError`` if the file cannot be
-    read, is not YAML, uses aliases, says something twice, or is not a mapping.
+    Aliases and depth are not checked in files that are ``shipped`` with the package.
     """
     text = read_text(path, expected, MAX_YAML_BYTES)
     many = check_count(text, path, expected, MOST_VALUES, ",\n") > FEW_VALUES
@@ -253,13 +241,7 @@ def _refuse_yaml(path: Path, error: yaml.YAMLError, expected: str) -> NoReturn:
 
 
 def read_json(path: Path, expected: str = "a JSON file", unbounded: Collection[str] = ()) -> dict[str, Any]:
-    """
-    A JSON object as plain values.
-
-    ``path``: the file; ``expected``: what the file should be, for messages; ``unbounded``: keys that may hold Infinity,
-    and that are left out. Returns the object. Raises ``DataError`` if
-    the file cannot be read, is truncated, has a key twice, or is not an object.
-    """
+    """A JSON object as plain values, without the keys that may hold Infinity; ``DataError`` for anything else."""
     text = read_text(path, expected, MAX_BYTES // 2)
     check_count(text, path, expected, MOST_JSON_VALUES, ",")
 
@@ -335,29 +317,10 @@ def _contents(container: Any) -> Iterable[object]:
 
 def rows_of(text: str, path: Path, expected: str) -> tuple[list[str], list[dict[str, str]]]:
     """
-    Header and rows of a CSV file, without remarks (lines that begin with ``#``).
+    Header and rows of a CSV file, cells by column, without remarks (lines that begin with ``#``).
 
-    Parameters
-    ----------
-    text
-        What the file holds.
-    path
-        The file, for messages.
-    expected
-        What the file should be, for messages.
-
-    Returns
-    -------
-    columns
-        The cells of the first line.
-    rows
-        Of every further line that is not blank, the cells by column. A row with fewer cells than the header lacks the
-        last columns; one with more has them under ``MORE``.
-
-    Raises
-    ------
-    DataError
-        If the text is no CSV, has no header, or a column stands twice in it.
+    A row with fewer cells than the header lacks the last columns; one with more has them under ``MORE``. ``DataError``
+    if the text is no CSV, has no header, or a column stands twice in it.
     """
     check_count(text, path, expected, MOST_CELLS)
     columns, rows = table_of(text, path, expected)
@@ -365,11 +328,7 @@ def rows_of(text: str, path: Path, expected: str) -> tuple[list[str], list[dict[
 
 
 def table_of(text: str, path: Path, expected: str) -> tuple[list[str], Iterator[dict[str, str]]]:
-    """
-    Header and rows as ``rows_of`` returns them, each row read when it is asked for, so that there may be any number.
-
-    Raises ``DataError`` as there; of a row that is no CSV once it is reached.
-    """
+    """Header and rows as of ``rows_of``, each row read, and refused, when it is asked for: there may be any number."""
     lines = _csv_lines(text, path, expected)
     columns = [cell.strip() for cell in next(lines, [])]
     if not columns:

@@ -311,12 +311,7 @@ class SampleLine:
 
 
 def read_samples(path: Path) -> list[SampleLine]:
-    """
-    Read configurations.
-
-    Returns one line for each row, right or wrong. Raises ``DataError`` if the file cannot be read, lacks a required
-    column or has an unknown one, or holds more rows than fit.
-    """
+    """Configurations, a line for each row, right or wrong; ``DataError`` for wrong columns or too many rows."""
     text = read_text(path, EXPECTED)
     check_count(text, path, EXPECTED, MOST_CELLS)
     return list(sample_lines(text, path)[1])

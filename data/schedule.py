@@ -84,12 +84,7 @@ class ScheduleSpec(Spec):
 
 
 def read_schedule(path: Path) -> ScheduleSpec:
-    """
-    Read a schedule document.
-
-    Returns the document, its fields checked; whether the orders run is not. Raises ``DataError`` if the file cannot be
-    read, has another format, or lacks or contradicts a field.
-    """
+    """A schedule document, its fields checked; whether the orders run is not. ``DataError`` for another format."""
     values = read_json(path, f"a schedule in the format {FORMAT}")
     if "orders" in values and not isinstance(values["orders"], list):
         raise DataError(f"{path}: orders: is {shorten(values['orders'])}, expected a list of passes for every device")

@@ -27,11 +27,7 @@ _WORDS = {
 
 
 def moderate(value: float) -> float:
-    """
-    A number that is 0 or of a size between ``LEAST`` and ``MOST``.
-
-    Raises ``ValueError`` if its size is another.
-    """
+    """A number that is 0 or of a size between ``LEAST`` and ``MOST``; ``ValueError`` for another."""
     if value and not LEAST <= abs(value) <= MOST:
         raise ValueError(f"is {value:g}, expected a size from {LEAST:g} to {MOST:g}")
     return value
@@ -69,22 +65,12 @@ class Spec(BaseModel):
 
     @classmethod
     def parse(cls, values: object, source: str) -> Self:
-        """
-        Build the spec from plain values, or refuse in one line.
-
-        ``values``: what a YAML or JSON file holds; ``source``: the file or catalog name that the message names. Returns
-        the spec, of the class that parses. Raises ``DataError``: for the first thing that is wrong: source, field,
-        value, what was expected.
-        """
+        """Build the spec from the plain values of a source, or refuse in one line, by ``DataError``, what is wrong."""
         return cls._parsed(values, source, strict=True)
 
     @classmethod
     def parse_cells(cls, cells: Mapping[str, object], source: str) -> Self:
-        """
-        Build the spec from the cells of a CSV file by column, where numbers are text.
-
-        Parameters and errors as for ``parse``.
-        """
+        """Build the spec from the cells of a CSV file by column, where numbers are text."""
         return cls._parsed(cells, source, strict=False)
 
     @classmethod
@@ -106,12 +92,7 @@ def digest(values: object) -> str:
 
 
 def first_complaint(error: ValidationError, kind: type[BaseModel] | None = None) -> str:
-    """
-    One line for the first thing pydantic found: field, value and what was expected.
-
-    ``kind``: the model that refused; it names the nearest right field where one is unknown. Returns field, value and
-    what was expected.
-    """
+    """One line for the first thing pydantic found of a model: field, value and what was expected."""
     first = error.errors(include_url=False)[0]
     field = ".".join(shorten_text(str(part)) for part in first["loc"])
     reason = _reason(first)
@@ -150,11 +131,7 @@ def _reason(complaint: Any) -> str:
 
 
 def shorten(value: object, limit: int = 60) -> str:
-    """
-    Text of a value for a one-line message, cut when long.
-
-    ``value``: any value; ``limit``: the most characters. Returns its ``repr`` in one line.
-    """
+    """``repr`` of a value for a one-line message, cut when long."""
     try:
         text = repr(value)
     except (RecursionError, ValueError):
@@ -164,11 +141,7 @@ def shorten(value: object, limit: int = 60) -> str:
 
 
 def shorten_text(text: str, limit: int = 60) -> str:
-    """
-    Text in one line, cut when long.
-
-    Returns one line.
-    """
+    """Text in one line, cut when long."""
     words = " ".join(text.split())
     return words if len(words) <= limit else words[: limit - 3] + "..."
 

@@ -177,12 +177,10 @@ def calibration_for(
     """
     The calibration of a stack for a cluster: the first that was fitted there, or the losses of the nearest device, (1).
 
-    ``known``: calibrations of the stack in the order of preference; ``precision``: number format of the plan;
-    ``many_nodes``: whether the cluster has several nodes; ``experts``: whether the model has experts;
-    ``fused_attention``: whether the stack has attention in one kernel, or None for what the runs had. Returns one whose
-    ``device`` is of the cluster where there is one; otherwise a copy that is of no device and bears no band, since its
-    errors are known for another one. None if nothing is known. On a cluster of several types it has beside it what the
-    calibrations nearest to the other types found for computation.
+    A nearest device's is a copy of no device and without a band, since its errors are known for another one. None if
+    nothing is known. On a cluster of several types it has beside it what the calibrations nearest to the other types
+    found for computation. ``known`` are in the order of preference; ``fused_attention`` None stands for what the runs
+    had.
     """
     nodes, types = "many" if many_nodes else "one", {device.name: device for device in devices}
     alike: tuple[Precision, ...] = HALF if precision in HALF else (precision,)

@@ -23,10 +23,7 @@ FEW = 12
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """
-    The known name that a name was probably meant to be, whatever the case; None where none is near.
-
-    ``known``: every right name; of two that are equally near the first is taken. Returns one of ``known`` as it stands
-    there.
+    The known name, of equally near ones the first, that a name was meant to be in any case; None without.
 
     Examples
     --------
@@ -78,19 +75,7 @@ def _is_part(short: str, long: str) -> bool:
 
 def one_of(name: str, known: Iterable[str]) -> str:
     """
-    What was expected, in words: the known names if they are few or none is near, and the nearest where one is near.
-
-    Parameters
-    ----------
-    name
-        What was given.
-    known
-        Every right name.
-
-    Returns
-    -------
-    str
-        What to write after ``expected``.
+    What was expected, in words: the known names if they are few or none is near, and the nearest one.
 
     Examples
     --------

@@ -52,11 +52,9 @@ USUAL_SEQ = 8192
 
 def read_config(path: Path, *, seq: int | None = None) -> ModelSpec:
     """
-    Model described by a ``config.json``.
+    Model of a ``config.json`` at a sequence length, without one the model's longest up to ``USUAL_SEQ``.
 
-    ``seq``: sequence length in tokens; without it the model's longest, at most ``USUAL_SEQ``. Returns layers of one
-    shape, with vocabulary. Raises ``DataError`` if the file is not such a description, lacks a field, or describes what
-    is not priced.
+    ``DataError`` if the file is not such a description, lacks a field, or describes what is not priced.
     """
     values, where = _language_model(read_json(path, "a Hugging Face config.json", ("time_step_limit",)), str(path))
     refuse_unknown(values, where, further_fields(values))

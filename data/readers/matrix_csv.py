@@ -11,12 +11,7 @@ MOST_ENTRIES = 4_000_000
 
 
 def read_matrix(path: Path) -> list[list[float]]:
-    """
-    Numbers of a CSV matrix; a header line and a column of names are dropped.
-
-    Returns rows of numbers in the unit of the file. Raises ``DataError`` if the file is not CSV or an entry is not a
-    number.
-    """
+    """Rows of a CSV matrix, without a header line and a column of names; ``DataError`` if an entry is no number."""
     text = read_text(path, "a CSV matrix")
     check_count(text, path, "a CSV matrix", MOST_ENTRIES)
     try:

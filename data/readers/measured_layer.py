@@ -76,11 +76,7 @@ class Profiled:
         return ELEMENT_BYTES[self.precision] * self.block.output_elements
 
     def flop(self, kind: str, tp: int, micro_batch: int) -> Flop:
-        """
-        FLOP of a layer's forward pass for one micro-batch on one rank.
-
-        ``micro_batch``: samples. Returns matrix products and attention core.
-        """
+        """FLOP of a layer's forward pass for one micro-batch on one rank: matrix products and attention core."""
         if kind == EMBEDDING:
             return Flop()
         tokens = float(micro_batch * self.block.seq)
@@ -89,11 +85,7 @@ class Profiled:
         return Flop(2.0 * tokens * self.block.matrix_parameters(tp), micro_batch * self.block.attention_flops() / tp)
 
     def kept_bytes(self, kind: str, tp: int, micro_batch: int, recompute: Recompute = "none") -> int:
-        """
-        Bytes of activations that stay on one rank, without sequence parallelism, by formula.
-
-        ``micro_batch``: samples; ``recompute``: what is computed again in the backward pass. Returns bytes.
-        """
+        """Bytes of activations that stay on one rank, without sequence parallelism, by formula."""
         outputs = micro_batch * self.block.output_elements
         element = ELEMENT_BYTES[self.precision]
         if kind == EMBEDDING:
@@ -117,12 +109,10 @@ class Profiled:
         spread: float | None = None,
     ) -> CostRow:
         """
-        Row of a layer from its measured passes.
+        Row of a layer from its passes without recomputation and communication; ``DataError`` names ``where``.
 
-        ``seconds``: forward and backward pass, without recomputation and communication; ``where``: file and place in
-        it, for the message; ``kept``: measured bytes of activations, without sequence parallelism; by formula where
-        there are none; ``recompute``: with ``full``, the forward seconds are added to the input gradient; ``spread``:
-        as in ``CostRow``. Raises ``DataError`` if the device cannot be that fast, (2), or a figure is out of range.
+        Under ``full`` the forward seconds are added to the input gradient; bytes are by formula unless ``kept`` were
+        measured. A figure out of range, or above what the device can reach (2), is refused.
         """
         forward, backward = seconds
         flop = self.flop(kind, tp, micro_batch)
@@ -144,11 +134,7 @@ class Profiled:
         return CostRow.parse(values, where)
 
     def reachable(self, kind: str, tp: int, micro_batch: int, seconds: Pass) -> bool:
-        """
-        Whether the device can be that fast, (2).
-
-        ``micro_batch``: samples. Returns False where the products alone take longer at the peak rate.
-        """
+        """Whether the device can be that fast, (2): the products alone take no longer at the peak rate."""
         forward, backward = seconds
         least = self.flop(kind, tp, micro_batch).products / self._peak
         return forward >= least and backward >= 2 * least

@@ -29,12 +29,7 @@ class MpiGraph:
 
 
 def read_mpigraph(path: Path) -> MpiGraph:
-    """
-    Read mpiGraph's text or a CSV matrix.
-
-    ``path``: mpiGraph's text, or CSV. Returns hosts, and MB/s from row to column. Raises ``DataError`` if there is no
-    matrix, it is not square, or an entry off the diagonal is not a positive number.
-    """
+    """Hosts, and MB/s from row to column, of mpiGraph's text or a CSV matrix; ``DataError`` if it is not square."""
     text = read_text(path, "mpiGraph output")
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     table = _csv_table(lines, path) if lines and "," in lines[0] else _text_table(lines, path)
@@ -107,12 +102,10 @@ def cluster_from_mpigraph(
     latency_us: float = 5.0,
 ) -> ClusterSpec:
     """
-    Cluster whose nodes are the measured hosts.
+    Cluster whose nodes are the measured hosts in their order, with a node-by-node matrix.
 
-    ``graph``: what was measured; one process per host; ``name``, ``device``, ``gpus_per_node``,
-    ``intra_bandwidth_gbps``, ``intra_latency_us``, ``latency_us``: what mpiGraph does not measure; latencies are
-    assumptions unless the caller knows better. Returns nodes in the order of the hosts, with a node-by-node matrix.
-    Raises ``DataError`` if a host stands twice or a figure is out of range.
+    What mpiGraph does not measure is stated; latencies are assumptions unless the caller knows better. ``DataError`` if
+    a host stands twice or a figure is out of range.
     """
     hosts = [host.partition(":")[0] for host in graph.hosts]
     for host in hosts:

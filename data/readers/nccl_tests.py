@@ -78,11 +78,10 @@ class NcclRun:
 
 def read_nccltests(path: Path, collective: str = "") -> NcclRun:
     """
-    Read what a run printed, or the file of its option ``-J``.
+    Collective, hosts by rank and rows out of place of what a run printed, or of the file of its option ``-J``.
 
-    ``collective``: such as ``all_reduce``, for text of older versions, which does not name it. Returns collective,
-    hosts by rank, and the rows out of place. Raises ``DataError`` if ranks, collective or rows are missing, do not
-    agree, or a row found wrong elements.
+    ``collective`` is for text of older versions, which does not name it. ``DataError`` if ranks, collective or rows are
+    missing, do not agree, or a row found wrong elements.
     """
     text = read_text(path, EXPECTED)
     if text.lstrip().startswith("{"):
@@ -131,11 +130,7 @@ def _run_text(lines: list[tuple[int, str]], collective: str, path: Path) -> Nccl
 
 
 def _joined(runs: list[NcclRun], path: Path) -> NcclRun:
-    """
-    The run over the most hosts and ranks, with the largest one inside a host beside it; repeats are one run.
-
-    Raises ``DataError`` if the runs are of several collectives.
-    """
+    """The run over most hosts and ranks, repeats as one, with the largest inside a host; of one collective."""
     if len(names := {run.collective for run in runs}) > 1:
         raise DataError(f"{path}: has the collectives {', '.join(sorted(names))}, expected one in a file")
     widest = max(runs, key=lambda run: (len(run.ranks_per_host), len(run.hosts)))
@@ -196,11 +191,7 @@ def _header(words: list[str]) -> list[str]:
 
 
 def _cells(words: list[str], header: list[str], where: str) -> dict[str, object]:
-    """
-    Cells of a row by column name.
-
-    Older versions leave columns of text blank, so figures are counted from the right.
-    """
+    """Cells of a row by column name, counted from the right, as older versions leave columns of text blank."""
     first = header.index("time")
     figures = len(header) - first
     if not 3 <= len(words) - figures <= first:
@@ -240,11 +231,7 @@ def _named(report: dict[str, Any]) -> set[str]:
 
 
 def _hosts_json(report: dict[str, Any], path: Path) -> tuple[str, ...]:
-    """
-    Hosts by rank.
-
-    The file lists the first rank of every process alone, so each stands for threads x devices of its process.
-    """
+    """Hosts by rank; the file lists the first of a process alone, which stands for its threads x devices."""
     config = report.get("config")
     config = config if isinstance(config, dict) else {}
     listed: Any = config.get("devices", report.get("devices"))
@@ -312,15 +299,11 @@ def cluster_from_nccltests(
     nic_bandwidth_gbps: float | None = None,
 ) -> ClusterSpec:
     """
-    Cluster of equal nodes with the figures that the run measures, eq. (1) and (2).
+    Cluster of equal nodes with the figures that the run measures, eq. (1) and (2), in Gb/s and microseconds.
 
-    ``name``, ``device``: name of the cluster and device type of every node; ``nodes``, ``gpus_per_node``: size of the
-    cluster; without them, the hosts of the run and the ranks of each, or all in one node; ``intra_bandwidth_gbps``,
-    ``intra_latency_us``, ``bandwidth_gbps``, ``latency_us``, ``nic_bandwidth_gbps``: Gb/s and microseconds inside a
-    node, between nodes, and of a node's cards; what is stated wins over what is measured. A run inside one node leaves
-    the network open, one over several hosts the inside. Returns equal nodes with what the run measured of their links.
-    Raises ``DataError`` if the run has one rank, measures no bandwidth or is of another collective, or a figure is
-    missing or wrong.
+    What is stated wins over what is measured. The size is by default the hosts of the run and the ranks of each, or all
+    in one node. A run inside one node leaves the network open, one over several hosts the inside. ``DataError`` if the
+    run has one rank, measures no bandwidth or is of another collective, or a figure is missing or wrong.
     """
     measured, latency = _bandwidth_gbps(run, name), _latency_us(run, name)
     if run.inside is not None and nodes != 1:

@@ -45,11 +45,10 @@ class DeviceBandwidth:
 
 def read_nvbandwidth(path: Path, test: str = "") -> DeviceBandwidth:
     """
-    Read the device-to-device matrix of one test.
+    GB/s from row to column of one test, by default the first of ``PREFERRED`` that passed.
 
-    ``path``: what ``nvbandwidth -j`` printed; ``test``: name of the test; without one, the first of ``PREFERRED`` that
-    passed. Returns the test and its matrix, GB/s from row to column. Raises ``DataError`` if the test is not there or
-    did not pass, or its matrix is not one of GB/s > 0 between devices, one way.
+    ``DataError`` if the test is not there or did not pass, or its matrix is not one of GB/s > 0 between devices, one
+    way.
     """
     text = read_text(path, EXPECTED)
     is_json = text.lstrip().startswith("{")
@@ -142,12 +141,6 @@ def _cell(cell: object, row: int, column: int, where: str) -> float:
 def cluster_from_nvbandwidth(
     measured: DeviceBandwidth, *, name: str, device: DeviceSpec, intra_latency_us: float = 3.0
 ) -> ClusterSpec:
-    """
-    Cluster of one node with the measured matrix between its devices.
-
-    ``name``, ``device``, ``intra_latency_us``: what nvbandwidth's matrix does not say; the latency is an assumption
-    unless the caller knows better. Returns one node with a device-by-device matrix. Raises ``DataError`` if there are
-    fewer than two devices or a figure is out of range.
-    """
+    """One node with the measured device-by-device matrix; ``DataError`` if a figure is out of range."""
     source = f"nvbandwidth {measured.test}, row sends to column; latency stated"
     return one_node(measured.rows, "GB/s", name=name, device=device, intra_latency_us=intra_latency_us, source=source)

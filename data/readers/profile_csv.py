@@ -18,12 +18,7 @@ OPTIMIZER_REMARK = "optimizer_s_per_parameter"
 
 
 def read_costs(path: Path) -> CostTable:
-    """
-    Read a profile.
-
-    Returns the rows in file order, named after the file. Raises ``DataError``: for a wrong header, a wrong value or a
-    key that stands twice.
-    """
+    """Rows of a profile in file order, named after the file; ``DataError`` for a wrong value or a key twice."""
     text = read_text(path, "a cost table")
     columns, lines = rows_of(text, path, "a cost table")
     rows: dict[Key, CostRow] = {}
@@ -55,11 +50,7 @@ def _optimizer(remark: str, path: Path) -> tuple[str, float]:
 
 
 def costs_csv(table: CostTable) -> str:
-    """
-    A table as the text of a profile that ``read_costs`` reads back.
-
-    ``table``: layer costs with their origin. Returns CSV with remarks; figures have six digits.
-    """
+    """A table as the text of a profile that ``read_costs`` reads back; figures have six digits."""
     out = StringIO()
     out.write("".join(f"# {line}\n" for line in table.basis.splitlines()))
     for device, seconds in table.optimizer_s_per_parameter.items():

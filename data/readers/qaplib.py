@@ -35,13 +35,7 @@ MAX_SIZE = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class QaplibInstance:
-    """
-    Two matrices of one size, as a QAPLIB file states them.
-
-    ``name``: name of the file without its ending; ``flow``: first matrix (n, n), without unit; not writeable;
-    ``distance``: second matrix (n, n), without unit; not writeable; ``integral``: whether every entry of both matrices
-    is an integer.
-    """
+    """Two matrices (n, n) of one size, as a QAPLIB file of that name states them, and whether all are integers."""
 
     name: str
     flow: Floats
@@ -50,13 +44,7 @@ class QaplibInstance:
 
 
 def read_qaplib(path: str | PathLike[str]) -> QaplibInstance:
-    """
-    Read a QAPLIB instance (``.dat``).
-
-    ``path``: file that holds n and two matrices (n, n). Returns both matrices as they stand in the file. Raises
-    ``DataError`` if the file cannot be read, n is not an integer from 1 to 4096, an entry is not a finite number, or
-    the entries are not as many as two matrices hold.
-    """
+    """Read an instance (``.dat``): n up to 4096 and both matrices; ``DataError`` for anything else."""
     file = Path(path)
     words = _words(file)
     size = _size(file, words)
@@ -69,14 +57,7 @@ def read_qaplib(path: str | PathLike[str]) -> QaplibInstance:
 
 
 def read_qaplib_solution(path: str | PathLike[str]) -> tuple[int, ...]:
-    """
-    Read a QAPLIB solution (``.sln``).
-
-    ``path``: file that holds n, the cost of a permutation and the permutation, counted from one. Returns location of
-    every item, counted from zero. The cost is read and dropped: it follows from the instance. Raises ``DataError`` if
-    the file cannot be read, n is not an integer from 1 to 4096, the cost is not a finite number, or the rest is not a
-    permutation of 1, ..., n.
-    """
+    """Location of every item from zero on of a solution (``.sln``), whose cost is read and dropped."""
     file = Path(path)
     words = _words(file, commas=True)
     size = _size(file, words)
@@ -91,11 +72,7 @@ def read_qaplib_solution(path: str | PathLike[str]) -> tuple[int, ...]:
 
 
 def qaplib_text(flow: Floats, distance: Floats) -> str:
-    """
-    An instance as the text of a ``.dat`` file, every figure to the last digit.
-
-    ``flow``, ``distance``: the two matrices, (n, n).
-    """
+    """Two matrices (n, n) as the text of a ``.dat`` file, every figure to the last digit."""
     matrices = ("\n".join(" ".join(f"{entry:.17g}" for entry in row) for row in table) for table in (flow, distance))
     return "\n\n".join([str(len(flow)), *matrices]) + "\n"
 

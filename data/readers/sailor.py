@@ -76,12 +76,7 @@ Runs = dict[int, dict[int, SailorRun]]
 
 
 def read_sailor_runs(path: Path, model: ModelSpec) -> Runs:
-    """
-    Read a ``profile.json`` of a model.
-
-    Returns runs by micro-batch and tensor degree, both ascending. Raises ``DataError`` if the file is not such a
-    profile, has another number of layers, or its blocks are not alike.
-    """
+    """Runs of a model's ``profile.json`` by micro-batch and tensor degree; ``DataError`` if blocks are unlike."""
     found: Runs = {}
     for batch, by_tp in _children(read_json(path, "a profile.json of Sailor"), str(path), "micro-batches"):
         for tp, layers in _children(by_tp, f"{path}: {batch}", "tensor degrees"):
@@ -171,12 +166,10 @@ Degrees = dict[int, list[_Layer]]
 
 def read_sailor_info(path: Path, block: LayerSpec, num_blocks: int, name: str = "") -> dict[int, LayerBytes]:
     """
-    Activation bytes by tensor degree.
+    Activation bytes of one sample on one rank, by tensor degree, of an entry of ``llm_info.json``.
 
-    ``path``: an ``llm_info.json``; ``block``, ``num_blocks``: shape and number of the model's blocks; ``name``: the
-    model's name in the file; without one, the only entry with such blocks. Returns bytes of one sample on one rank, by
-    tensor degree. Raises ``DataError`` if no entry, or more than one, has such blocks, or the entry was measured at
-    another sequence length.
+    Without a name it is the only entry with such blocks. ``DataError`` if none, or more than one, has them, or the
+    entry was measured at another sequence length.
     """
     entries = {key: _degrees(entry, f"{path}: {key}") for key, entry in read_json(path, "an llm_info.json").items()}
     if name and name not in entries:
@@ -262,15 +255,11 @@ def read_sailor(
     estimate_head: bool = False,
 ) -> CostTable:
     """
-    Read a profile as a cost table.
+    Read a profile as a cost table by micro-batch and tensor degree, with the optimizer's seconds a parameter.
 
-    ``path``: A ``profile.json``; ``model``, ``device``: what was profiled, with the sequence length it was profiled at;
-    the file names neither; ``info``, ``info_model``: Sailor's ``llm_info.json`` with measured activation bytes, and the
-    model's name in it where its shape does not tell; without it, and for degrees that it lacks, bytes by formula;
-    ``precision``: number format that was profiled; Sailor's scripts use fp32; ``estimate_head``: estimate the head,
-    (4), where the file has none. Returns rows by micro-batch and tensor degree, with the optimizer's seconds for a
-    parameter. Raises ``DataError`` if a file is not Sailor's, does not fit model and device, or its blocks are not
-    alike.
+    Activation bytes are those of an ``llm_info.json``, and by formula for degrees that it lacks. A missing head is
+    estimated on demand, (4). ``DataError`` if a file is not Sailor's, does not fit model and device, or blocks are
+    unlike.
     """
     profiled = Profiled(model=model, device=device, precision=precision, fused_attention=False)
     runs = read_sailor_runs(path, model)

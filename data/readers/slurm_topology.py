@@ -52,11 +52,7 @@ def _numbers(text: str) -> Iterator[str]:
 
 
 def read_slurm_topology(path: Path) -> dict[str, list[str]]:
-    """
-    Hosts by leaf switch or block.
-
-    Raises ``DataError`` if the file names none, or a host lies behind two.
-    """
+    """Hosts by leaf switch or block; ``DataError`` if the file names none, or a host lies behind two."""
     text = read_text(path, EXPECTED)
     racks = _of_yaml(text, path) if path.suffix in (".yaml", ".yml") else _of_conf(text)
     if not racks:
@@ -107,13 +103,7 @@ def cluster_from_slurm(
     intra_latency_us: float = 3.0,
     latency_us: float = 5.0,
 ) -> ClusterSpec:
-    """
-    Cluster whose racks are leaf switches or blocks.
-
-    ``racks``: hosts by rack; ``bandwidth_gbps``, ``rack_bandwidth_gbps``: Gb/s of one pair of devices between racks,
-    and in one, by default the same; the others: what the file does not say. Raises ``DataError`` if a figure is out of
-    range.
-    """
+    """Cluster whose racks are leaf switches or blocks; figures in racks are by default those between them."""
     count = sum(map(len, racks.values()))
     node = {
         "count": count,

@@ -58,11 +58,9 @@ class Kept(NamedTuple):
 
 def read_galvatron_memory(path: Path, seq: int) -> dict[str, Kept]:
     """
-    Bytes of activations under ``none`` and, where the file has it, ``full`` recomputation.
+    Bytes of one sample's activations at ``seq`` tokens, under ``none`` and, where the file has it, ``full``.
 
-    ``seq``: tokens of a sample; figures without tokens in their key are taken as measured at this length. Returns bytes
-    of one sample by recompute. Raises ``DataError`` if the file is no such profile, or has no figures of one replica a
-    device without recomputation.
+    ``DataError`` if the file is no such profile, or has no figures of one replica a device without recomputation.
     """
     found: dict[str, Kept] = {}
     for strategy, figures in read_json(path, "a memory profile of Galvatron").items():
@@ -125,13 +123,10 @@ def read_galvatron(
     fused_attention: bool = True,
 ) -> CostTable:
     """
-    Read a ``computation_profiling_*.json`` as a cost table.
+    Read a ``computation_profiling_*.json``, and the memory profile beside it, as rows at tensor degree 1.
 
-    ``model``, ``device``: what was profiled, with the sequence length that is wanted; the file names neither;
-    ``memory``: the ``memory_profiling_*.json`` beside it; ``precision``, ``fused_attention``: number format that was
-    profiled, and whether attention scores stayed out of memory: for what is not measured. Returns rows at tensor degree
-    1, by micro-batch. Raises ``DataError`` if a file is not Galvatron's, has nothing at this sequence length, does not
-    fit model and device, or more layers took no more time.
+    Number format and attention kernel are for what is not measured. ``DataError`` if a file is not Galvatron's, has
+    nothing at this sequence length, does not fit model and device, or more layers took no more time.
     """
     profiled = Profiled(model=model, device=device, precision=precision, fused_attention=fused_attention)
     times = _times(path, profiled.block.seq)

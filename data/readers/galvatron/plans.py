@@ -85,12 +85,7 @@ class _File(Spec):
 
 
 def read_galvatron_plan(path: Path) -> GalvatronPlan:
-    """
-    Read a plan.
-
-    ``path``: the file, by its own name. Returns layers in order. Raises ``DataError`` if the name or an entry is none
-    of Galvatron's, or lists differ in length.
-    """
+    """Read a plan by its file's own name; ``DataError`` if name or entry is none of Galvatron's."""
     match = _NAME.fullmatch(path.name)
     if not match:
         raise DataError(f"{path}: expected a name such as galvatron_config_MODEL_1nodes_8gpus_per_node_36GB_bf16.json")

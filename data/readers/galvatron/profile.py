@@ -85,12 +85,9 @@ def read_galvatron_profile(
     folder: Path, model: str, *, precision: str = "bf16", nodes: int = 1, gpus_per_node: int = 8
 ) -> GalvatronProfile:
     """
-    Read the profiles of a model and of a node.
+    Read profiles of a model and a node from ``gpt_configs`` and ``hardware_configs``, at one sequence length.
 
-    ``folder``: holds ``gpt_configs`` and ``hardware_configs``; ``model``: the model's name in the names of the files;
-    ``precision``: number format that was profiled; ``nodes``, ``gpus_per_node``: of the cluster, in the names of the
-    files. Returns ``GalvatronProfile``: at the one sequence length of the memory profile. Raises ``DataError`` if a
-    file is missing, an entry is missing or wrong, or sizes are too few for a fit.
+    ``DataError`` if a file is missing, an entry is missing or wrong, or sizes are too few for a fit.
     """
     named = f"{precision}_{model}_all.json"
     times = folder / "gpt_configs" / f"computation_profiling_{named}"
