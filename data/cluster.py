@@ -15,6 +15,7 @@ GPUs share where they offload optimizer states, and of which updates reach the s
 """
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
@@ -23,6 +24,7 @@ from taut.data.device import DeviceSpec, Fraction
 from taut.data.spec import NotNegative, Positive, Spec
 from taut.data.suggest import one_of
 from taut.data.units import GIGABIT, GIGABYTE, MEGABYTE, MICROSECOND
+from taut.errors import DataError
 
 if TYPE_CHECKING:
     from networkx import DiGraph
@@ -383,3 +385,28 @@ def _level(cluster: ClusterSpec, field: str, one: dict[str, Any], other: dict[st
         own = getattr(cluster.network.racks[one["rack"]], field)
         figure = figure if own is None else own
     return float(figure)
+
+
+def one_node(
+    rows: Sequence[Sequence[float]],
+    unit: Unit,
+    *,
+    name: str,
+    device: DeviceSpec,
+    intra_latency_us: float,
+    source: str,
+    nic_bandwidth_gbps: float | None = None,
+) -> ClusterSpec:
+    """Cluster of one node with a device-by-device matrix of bandwidths; ``DataError`` of fewer than two devices."""
+    if len(rows) < 2:
+        raise DataError(f"{name}: has {len(rows)} devices, expected at least two, with a link between them")
+    slowest = min(rate for i, row in enumerate(rows) for j, rate in enumerate(row) if i != j)
+    node = {
+        "device": device,
+        "gpus_per_node": len(rows),
+        "intra_bandwidth_gbps": slowest * UNIT_BYTES[unit] / GIGABIT,
+        "intra_latency_us": intra_latency_us,
+        "nic_bandwidth_gbps": nic_bandwidth_gbps,
+    }
+    matrix = {"unit": unit, "rows": [list(row) for row in rows]}
+    return ClusterSpec.parse({"name": name, "nodes": [node], "bandwidth_matrix": matrix, "source": source}, name)

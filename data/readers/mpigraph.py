@@ -15,7 +15,7 @@ from pathlib import Path
 
 from taut.data.cluster import ClusterSpec
 from taut.data.device import DeviceSpec
-from taut.data.read import read_text
+from taut.data.read import is_number, read_text
 from taut.data.units import GIGABIT, MEGABYTE
 from taut.errors import DataError
 
@@ -42,22 +42,14 @@ def read_mpigraph(path: Path) -> MpiGraph:
 
 def _csv_table(lines: list[str], path: Path) -> list[tuple[str, list[str]]]:
     header, *cells = [[cell.strip() for cell in line.split(",")] for line in lines]
-    if all(map(_is_number, header)):
+    if all(map(is_number, header)):
         return [(f"node{number}", line) for number, line in enumerate([header, *cells])]
-    if len(header) == len(cells) and all(map(_is_number, (line[0] for line in cells))):
+    if len(header) == len(cells) and all(map(is_number, (line[0] for line in cells))):
         return list(zip(header, cells, strict=True))
     table = [(line[0], line[1:]) for line in cells]
     if header[1:] != [name for name, _ in table]:
         raise DataError(f"{path}: the header does not name the hosts of the rows in their order, expected it to")
     return table
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _text_table(lines: list[str], path: Path) -> list[tuple[str, list[str]]]:
