@@ -23,11 +23,10 @@ import numpy as np
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.schedules.orders import words_of
 from taut.formulations.schedules.plan_orders import as_schedule, order_of
-from taut.formulations.schedules.schedule import ScheduleProblem, timetable
+from taut.formulations.schedules.schedule import ScheduleProblem, canonical_schedule, timetable
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.schedules.construct.multi_start import Effort, effort, multi_start
-from taut.solver.schedules.improve.exact import canonical_schedule
 
 SHORT = 8
 """Factor from the effort of the short search to that of the long one."""

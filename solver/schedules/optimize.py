@@ -40,7 +40,14 @@ from typing import Any
 import numpy as np
 
 from taut.data.arrays import Flags, Floats
-from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Timetable, timetable, v_shape
+from taut.formulations.schedules.schedule import (
+    Schedule,
+    ScheduleProblem,
+    Timetable,
+    canonical_starts,
+    timetable,
+    v_shape,
+)
 from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.result import OPTIMALITY_GAP, Status, relative_gap
@@ -50,7 +57,7 @@ from taut.solver.schedules.bound.destructive_bound import WORK_LIMIT, lower_boun
 from taut.solver.schedules.construct.kinds import fastest_kind
 from taut.solver.schedules.construct.multi_start import Effort, require_memory
 from taut.solver.schedules.improve.critical_path import improve
-from taut.solver.schedules.improve.exact import Solved, canonical_starts, solve
+from taut.solver.schedules.improve.exact import Solved, solve
 from taut.solver.schedules.longest_path import DisjunctiveGraph, disjunctive_graph, flat_order, schedule_of
 
 _SMALLEST, _LARGEST = 24, 400

@@ -40,7 +40,7 @@ from taut.solver.result import CandidateBound, Incumbent, Limits, NearTie, Searc
 from taut.solver.search.conclusion import with_incumbent
 from taut.solver.search.search import search
 
-GAP = 2e-3
+GAP = 4e-3
 """Relative gap at which a search ends: what a plain plan costs is of interest to some tenths of a per cent."""
 MOST_EACH, SHARE = 10.0, 0.25
 """Seconds of a search at most, and the share of the limits that all have."""

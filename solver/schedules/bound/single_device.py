@@ -41,7 +41,7 @@ The whole numbers relax the problem: every schedule stays feasible and none gets
 Starts and ends as early as possible grow with every duration, and memory held is a sum of non-negative multiples of a
 and k. So a feasible schedule of makespan X is feasible here and ends by :math:`X / \tau` (5): if no schedule here ends
 by the time unit T, none there ends before :math:`(T + 1) \tau` (6). Powers of two make (4) exact for whole numbers and
-for fractions of few binary digits. Bounds look at canonical schedules alone (``taut.solver.schedules.improve.exact``).
+for fractions of few binary digits. Bounds look at canonical schedules alone (``taut.formulations.schedules.schedule``).
 """
 
 import math

@@ -34,7 +34,7 @@ micro-batch i the key is
 
 the slot of the pass in a building block that is repeated every P slots.
 
-Micro-batches pass every chunk in order, a dominance rule (``taut.solver.schedules.improve.exact``). So the state of a
+Micro-batches pass every chunk in order, a dominance rule (``taut.formulations.schedules.schedule``). So the state of a
 device is how many forwards, gradients by the input and gradients by the weights each of its chunks has done,
 :math:`n^F_c, n^I_c, n^W_c`, and the memory h that it holds. Let :math:`c_1 < c_2 < \dots` be its chunks. No gradient of
 a micro-batch starts before its last forward. So micro-batch :math:`j = n^F_{c_r}`, the first that chunk :math:`c_r` has

@@ -10,7 +10,8 @@ is what the solver claims of every schedule. Its own schedule is priced by the e
 returned where that is not longer (2).
 
 Data are those of ``taut.formulations.schedules.schedule``; times are rounded to whole numbers :math:`p` of about 1e-7
-of the makespan. A pass B is never needed and micro-batches may run in order (rules 1 and 2 below), so
+of the makespan. A pass B is never needed and micro-batches may run in order (rules 1 and 2 of
+``taut.formulations.schedules.schedule``), so
 
 .. math::
     \min T: \quad & s_x + p_x + t_{xy} \le s_y && \text{x before y in the formulation, or in order} \tag{3} \\
@@ -21,18 +22,6 @@ of the makespan. A pass B is never needed and micro-batches may run in order (ru
 
 A *part* is some passes that are free to change places: of each device, all that start in one interval. The order of
 the others on the device stays that of the known schedule; what starts before all of the part starts when it did (7).
-
-In a *canonical* schedule every whole backward pass is split, and the micro-batches of each chunk and kind of pass are
-in order. Two dominance rules remove symmetric schedules:
-
-1. I and W in the place of a pass B let the gradient leave no later and give memory back no later.
-2. Micro-batches are interchangeable, so the k-th pass of a kind on a chunk may be given to micro-batch k, for
-   :math:`k = 0, 1, \dots, m - 1`. If every pass of one kind and chunk follows, by a fixed delay, the end of its own
-   micro-batch's pass of another, then the k-th start follows the k-th end by that delay; memory depends on counts
-   alone.
-
-So for every schedule there is a canonical one within the same memory that is not longer. Bounds and searches need to
-look at canonical schedules alone.
 """
 
 from collections.abc import Callable
@@ -44,43 +33,15 @@ from ortools.sat.python import cp_model
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
-from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, timetable, violations
+from taut.formulations.schedules.schedule import (
+    Schedule,
+    ScheduleProblem,
+    canonical_schedule,
+    canonical_starts,
+    timetable,
+    violations,
+)
 from taut.solver.cp_sat import run
-
-
-def canonical_schedule(problem: ScheduleProblem, schedule: Schedule) -> Schedule:
-    """
-    The canonical schedule of a schedule, by rules 1 and 2.
-
-    Returns feasible in the same memory, and not longer.
-    """
-    orders = []
-    for order in schedule.orders:
-        rows = np.asarray(order)
-        fused = rows[:, 0] > WEIGHT_GRADIENT
-        split = np.repeat(rows, 1 + fused, axis=0)
-        place = np.flatnonzero(np.repeat(fused, 1 + fused))
-        split[place[::2], 0], split[place[1::2], 0] = INPUT_GRADIENT, WEIGHT_GRADIENT
-        for kind in (FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT):
-            for c in range(problem.num_chunks):
-                mine = (split[:, 0] == kind) & (split[:, 1] == c)
-                split[mine, 2] = np.arange(int(mine.sum()))
-        orders.append(split)
-    return Schedule(schedule.kind, tuple(orders))
-
-
-def canonical_starts(problem: ScheduleProblem, schedule: Schedule) -> Floats:
-    """
-    Starts of the passes of the canonical schedule.
-
-    Returns seconds by kind F, I, W, chunk and micro-batch (3, C, m).
-    """
-    split = canonical_schedule(problem, schedule)
-    table, begin = timetable(problem, split), np.zeros((3, problem.num_chunks, problem.num_micro_batches))
-    for order, start in zip(split.orders, table.start, strict=True):
-        begin[tuple(np.asarray(order).T)] = start
-    return begin
-
 
 _RESOLUTION = 1e7
 """Whole units of time in a makespan: rounding is far below any gap of interest, and sums stay small for CP-SAT."""

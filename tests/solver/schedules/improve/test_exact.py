@@ -6,8 +6,17 @@ import numpy as np
 import pytest
 
 from benchmarks.schedules import even
-from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, sequential, timetable, v_shape, violations
-from taut.solver.schedules.improve.exact import canonical_schedule, canonical_starts, solve
+from taut.formulations.schedules.schedule import (
+    Schedule,
+    ScheduleProblem,
+    canonical_schedule,
+    canonical_starts,
+    sequential,
+    timetable,
+    v_shape,
+    violations,
+)
+from taut.solver.schedules.improve.exact import solve
 from taut.solver.schedules.optimize import LargeNeighbourhood
 from tests.support.blocks import blocks
 from tests.support.schedule_pipelines import least_makespan, one_by_one, unlike
