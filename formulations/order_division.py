@@ -52,10 +52,13 @@ from taut.formulations.tables.memory import (
     overhead,
 )
 
+ROUNDING = 1e-10
+"""Relative allowance for the rounding of sums, over all passes or of bytes: up to 1e6 terms of 1e-16 each."""
+
 
 class SlowLinks(NamedTuple):
     """
-    What placements of one case have at least beyond the best links (``taut.solver.bounds.chunk_racks``).
+    What placements of one case have at least beyond the best links (``taut.solver.ladder.chunk_racks``).
 
     Of the transfers between a device and the next those of at least ``hops`` devices take ``seconds`` more, one way, in
     every round. The reduction of the device ``spanning`` takes ``ring`` seconds for a parameter.

@@ -44,7 +44,7 @@ class State(StrEnum):
 
 
 class Source(StrEnum):
-    """The algorithm that proves a bound (``taut.solver.bounds.ladder``). Its name stands in the file format."""
+    """The algorithm that proves a bound (``taut.solver.ladder.ladder``). Its name stands in the file format."""
 
     BALANCE = "balance"
     RELAXATION = "relaxation"

@@ -9,6 +9,7 @@ import ast
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,21 @@ def test_there_is_something_to_check() -> None:
     """Every layer has modules, so that the rules below check something."""
     assert len(FACE) >= 5
     assert all(len(paths) >= 5 for paths in SOURCES.values())
+
+
+def test_rooms_of_the_solver_are_in_one_order() -> None:
+    """No folder of the solver imports one that imports it, over however many others: the drawing has no way back up."""
+    graph: dict[str, set[str]] = {}
+    for path in SOURCES["solver"]:
+        if len(path.relative_to(ROOT).parts) == 2:
+            continue
+        room = path.relative_to(ROOT).parts[1]
+        reached = [each.split(".") for _, each in imports(path) if each.startswith("taut.solver.")]
+        others = {parts[2] for parts in reached if (ROOT / "solver" / parts[2]).is_dir()} - {room}
+        graph.setdefault(room, set()).update(others)
+    order = [*TopologicalSorter(graph).static_order()]
+    assert len(order) >= 10
+    assert order.index("bounds") < order.index("placement") < order.index("ladder") < order.index("search")
 
 
 def test_imports_are_absolute_and_ours_by_their_full_name() -> None:

@@ -62,7 +62,7 @@ import numpy.typing as npt
 
 from taut.data.arrays import Floats, Ints
 from taut.errors import FormulationError
-from taut.formulations.schedules.recurrence import execute, peaks
+from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, execute, peaks
 
 _TOLERANCE = 1e-9
 """Memory may exceed a limit by this share of it: sums of the same units in another order."""

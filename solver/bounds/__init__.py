@@ -1,7 +1,6 @@
 """
-Lower bounds on a candidate.
+Lower bounds on a candidate that need no placement: closed forms and the exact division.
 
-Begin with ``ladder``: the sources in the order of their strength. ``computations`` computes them, ``checks`` derives
-them again. ``relaxation`` has closed forms and ``candidate_bounds`` the exact division; both add the least
-``communication``, from ``least_hops``, ``least_rings`` and ``link_bounds``. ``margin_free`` bounds without a margin.
+``relaxation`` has closed forms and ``candidate_bounds`` the exact division; both add the least ``communication``, from
+``least_hops``, ``least_rings`` and ``link_bounds``. The ladder (``taut.solver.ladder``) says where each applies.
 """

@@ -13,7 +13,7 @@ are named by what they minimise exactly:
 ``cover``       the same with the case distinction of ``taut.solver.placement.path_cover.cases``,
                 for any number of nodes;
 ``order``       of a schedule that is priced by its order, the paths of ``taut.solver.order_priced.bound``, in racks by
-                the cases of ``taut.solver.bounds.chunk_racks``.
+                the cases of ``taut.solver.ladder.chunk_racks``.
 """
 
 from dataclasses import replace

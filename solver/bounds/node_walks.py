@@ -19,7 +19,7 @@ Held and Karp (1962), A dynamic programming approach to sequencing problems: (2)
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.solver.placement.exact.multisets import path_lengths, small_multisets
+from taut.solver.bounds.multisets import path_lengths, small_multisets
 
 FEW = 14
 """Nodes whose sets are enumerated, 16,384 of them at most, in some hundredths of a second."""

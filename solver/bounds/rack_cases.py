@@ -11,7 +11,7 @@ racks; :math:`\Delta` seconds that a hop between racks takes at least beyond the
     0..J-1 are confined. J need not exceed pp, or the number of stages that the racks can confine.
 (2) A device of every block hands its activations to a device of the next stage. Pipelines are therefore paths of pp
     slots: whole nodes if a block is one node, or else tensor groups, one in every stage. With p confined stages some
-    path makes at least c hops between racks (``taut.solver.placement.path_cover.racks``). A trip takes as long
+    path makes at least c hops between racks (``taut.solver.bounds.racks`` (5)). A trip takes as long
     as any path of its devices, so the longest trip takes at least :math:`c \Delta` beyond the least hops.
 (3) If stage p spans racks, its ring takes :math:`\hat\rho` a byte. It begins after the longest trip, without the way
     back of the first p hops. The bound takes the cheapest order of the hops, in which hops between racks come first:
@@ -42,8 +42,8 @@ from taut.formulations.terms import in_one_ring
 from taut.solver.bounds.communication import Communication, fixed_seconds
 from taut.solver.bounds.least_hops import hops_before, is_single, least_edges
 from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.bounds.racks import fewest_crossings
 from taut.solver.layer_division.divide import Partition, solve_partition
-from taut.solver.placement.path_cover.racks import fewest_crossings
 
 
 @dataclass(frozen=True, kw_only=True)

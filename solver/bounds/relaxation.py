@@ -29,12 +29,12 @@ import numpy as np
 from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE
 from taut.formulations.least_reduction import least_within
+from taut.formulations.order_division import ROUNDING as ORDER_ROUNDING
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V, SPLIT
 from taut.formulations.sharding import NO_GATHERS, GatherRates, gather_slowdown, pass_seconds
 from taut.formulations.space import Candidate
 from taut.solver.bounds.communication import Communication
-from taut.solver.order_priced.pricing import ROUNDING as ORDER_ROUNDING
 
 ROUNDING = 1e-12
 """Relative allowance for the rounding of sums in floating point, taken off every bound."""

@@ -9,7 +9,7 @@ Two figures are the same but for rounding if
 
 .. math:: |x - x'| \le 10^{-9} \max(|x|, |x'|). \tag{2}
 
-A bound is derived again by the deterministic algorithm that its source names (``taut.solver.bounds.checks``). Neither
+A bound is derived again by the deterministic algorithm that its source names (``taut.solver.ladder.checks``). Neither
 the branch and bound, nor annealing, nor any external solver takes part.
 """
 
@@ -26,9 +26,9 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import device_of_chunk
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-from taut.solver.bounds.checks import Proof, derived_bound, derived_margin_free
-from taut.solver.bounds.ladder import Ladder
 from taut.solver.certificate.document import BoundSection, CandidateSection, ProofSection
+from taut.solver.ladder.checks import Proof, derived_bound, derived_margin_free
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.result import OPTIMALITY_GAP, Incumbent, Source, Status
 
 

@@ -8,7 +8,7 @@ From a finished search to a plan document with its certificate.
 (4) the bound without a memory margin takes what the search left of the time limit, and closed forms from then on;
     after Ctrl-C it is left out.
 
-The bound without a margin is (2) of ``taut.solver.bounds.checks``. It says what the margin costs at most.
+The bound without a margin is (2) of ``taut.solver.ladder.checks``. It says what the margin costs at most.
 """
 
 import math
@@ -25,13 +25,11 @@ from taut.errors import SolverError
 from taut.formulations.latency import step_time
 from taut.formulations.meshes.choice import MeshChoice
 from taut.formulations.meshes.step_time import MeshPlan, mesh_memory, mesh_step
+from taut.formulations.order_division import ROUNDING
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.runs import beyond
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-from taut.solver.bounds.checks import Proof
-from taut.solver.bounds.computations import Evaluation, first, strongest
-from taut.solver.bounds.ladder import Ladder
 from taut.solver.branch_and_bound.stop import Stopwatch, interrupt_requested
 from taut.solver.certificate.document import (
     FORMAT,
@@ -44,9 +42,11 @@ from taut.solver.certificate.document import (
 )
 from taut.solver.certificate.figures import communication_gap, finite, paid, predicted, status_of
 from taut.solver.certificate.node_counts import NodeCountsSection
+from taut.solver.ladder.checks import Proof
+from taut.solver.ladder.computations import Evaluation, first, strongest
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.meshes.search import MeshSearch
 from taut.solver.order_priced.layer_tree import LayerTree
-from taut.solver.order_priced.pricing import ROUNDING
 from taut.solver.result import CandidateBound, Limits, NearTie, SearchResult, Source, StoppedBy, relative_gap
 
 

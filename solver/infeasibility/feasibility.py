@@ -36,8 +36,8 @@ from taut.formulations.partition import PartitionProblem, partition_problem, slo
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIELDS, Candidate
 from taut.formulations.strategy import Division, Strategy
-from taut.solver.bounds.computations import strongest
-from taut.solver.bounds.ladder import Ladder, Level
+from taut.solver.ladder.computations import strongest
+from taut.solver.ladder.ladder import Ladder, Level
 from taut.solver.layer_division.divide import Partition, solve_partition
 from taut.solver.layer_division.memory_excess import division_need, least_excess
 from taut.solver.order_priced.bound import low_memory_divisions

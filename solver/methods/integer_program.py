@@ -28,9 +28,9 @@ from typing import Any
 from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Strategy
-from taut.solver.bounds.ladder import Ladder
 from taut.solver.branch_and_bound.best_first import BestFirst
 from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.methods.baselines.hethub import arranged, considered
 from taut.solver.methods.baselines.trials import quickest
 from taut.solver.methods.named import Outcome

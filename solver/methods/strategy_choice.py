@@ -51,8 +51,8 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.solver.bounds.communication import Communication
 from taut.solver.bounds.copies import Divided, divided, has_cases
-from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.least_rings import least_gather
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.program.checked import ProgramResult
 from taut.solver.result import Status
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.order_division import ChunkProblem
+from taut.formulations.order_division import ROUNDING, ChunkProblem
 from taut.formulations.strategy import Division
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
 from taut.solver.order_priced.capacity import capacity_bound, missing_memory
@@ -33,7 +33,6 @@ from taut.solver.order_priced.lagrangian import bounded_pricing, memory_dual
 from taut.solver.order_priced.layer_bounds import LayerPaths, least_missing, linear_paths
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.master_rows import MasterRows, least_makespan
-from taut.solver.order_priced.pricing import ROUNDING
 from taut.solver.order_priced.stated import by_busiest, is_listed, stated_missing, stated_seconds
 from taut.solver.order_priced.witness import price_witness
 

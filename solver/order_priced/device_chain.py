@@ -28,7 +28,7 @@ import numpy as np
 from taut.data.arrays import Flags, Floats, Ints
 from taut.errors import FormulationError
 from taut.formulations.compiled import jit
-from taut.formulations.order_division import ChunkProblem
+from taut.formulations.order_division import ROUNDING, ChunkProblem
 from taut.formulations.strategy import Division
 from taut.solver.order_priced.critical_paths import Path, device_path
 from taut.solver.order_priced.device_options import (
@@ -41,7 +41,7 @@ from taut.solver.order_priced.device_options import (
     RangeMinima,
     count_pairs,
 )
-from taut.solver.order_priced.pricing import ROUNDING, ChunkCosts, room
+from taut.solver.order_priced.pricing import ChunkCosts, room
 
 
 class DeviceChain:

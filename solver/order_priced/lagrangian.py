@@ -28,10 +28,10 @@ from collections.abc import Callable
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.formulations.order_division import ChunkProblem
+from taut.formulations.order_division import ROUNDING, ChunkProblem
 from taut.formulations.strategy import Division
 from taut.solver.order_priced.master_rows import MasterRows
-from taut.solver.order_priced.pricing import ROUNDING, ChunkCosts, least_division, room
+from taut.solver.order_priced.pricing import ChunkCosts, least_division, room
 
 PricingOracle = Callable[[ChunkCosts], tuple[float, Division | None]]
 """Least cost of a division under costs of its chunks' figures, in seconds, and a division that has it."""

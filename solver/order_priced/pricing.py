@@ -27,11 +27,8 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
-from taut.formulations.order_division import ChunkProblem
+from taut.formulations.order_division import ROUNDING, ChunkProblem
 from taut.formulations.strategy import Division
-
-ROUNDING = 1e-10
-"""Relative allowance for the rounding of sums, over all passes or of bytes: up to 1e6 terms of 1e-16 each."""
 
 
 @dataclass(frozen=True)

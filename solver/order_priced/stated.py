@@ -23,10 +23,9 @@ from itertools import combinations
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.order_division import ChunkProblem
+from taut.formulations.order_division import ROUNDING, ChunkProblem
 from taut.formulations.strategy import Division
 from taut.solver.order_priced.master_rows import MasterRows, division_figures, least_makespan
-from taut.solver.order_priced.pricing import ROUNDING
 
 MOST_PASSES = 20_000_000
 """Passes that are priced at most, over all divisions: some tenths of a second."""

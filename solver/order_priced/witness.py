@@ -31,13 +31,12 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from taut.data.arrays import Floats
 from taut.data.units import MOST_BYTES
-from taut.formulations.order_division import ChunkProblem
+from taut.formulations.order_division import ROUNDING, ChunkProblem
 from taut.solver.order_priced.capacity import LayerCapacity, is_lower_bound, is_too_small
 from taut.solver.order_priced.device_chain import DeviceChain
 from taut.solver.order_priced.lagrangian import bounded_pricing, dual_value, memory_dual
 from taut.solver.order_priced.layer_bounds import Cases, Leaf, Split, least_of_leaves, linear_paths
 from taut.solver.order_priced.master_rows import MasterRows, MeanFigures
-from taut.solver.order_priced.pricing import ROUNDING
 from taut.solver.order_priced.stated import number_of, stated_missing, stated_seconds
 
 Number = Annotated[int, Field(ge=0, le=2**31)]

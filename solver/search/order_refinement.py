@@ -33,16 +33,16 @@ from typing import Any
 import numpy as np
 
 from taut.data.units import KIB
-from taut.formulations.order_division import ChunkProblem
+from taut.formulations.order_division import ROUNDING, ChunkProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V, GivenOrder
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
-from taut.solver.bounds.chunk_racks import chunk_racks
-from taut.solver.bounds.computations import Evaluation, order
-from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.ladder.chunk_racks import chunk_racks
+from taut.solver.ladder.computations import Evaluation, order
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.adapt import adapted_order
 from taut.solver.order_priced.bound import OrderBound
@@ -52,7 +52,6 @@ from taut.solver.order_priced.divisions.local_search import LONG, REACH, SHORT, 
 from taut.solver.order_priced.dominance import dominates, inherited, likely_dominating
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.placing import constructed
-from taut.solver.order_priced.pricing import ROUNDING
 from taut.solver.order_priced.stated import number_of, stated_missing, stated_seconds
 from taut.solver.result import CandidateBound, Limits, Source
 from taut.solver.search.incumbent import Best

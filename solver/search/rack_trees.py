@@ -1,7 +1,7 @@
 r"""
 Trees of the cases of racks of an order-priced candidate.
 
-Cases are those of ``taut.solver.bounds.chunk_racks``, each with its own tree (``taut.solver.order_priced.layer_tree``).
+Cases are those of ``taut.solver.ladder.chunk_racks``, each with its own tree (``taut.solver.order_priced.layer_tree``).
 J is the fewest confined stages that bound no less than all that can be confined, by bisection: then the cases are a
 first stage that spans racks among the first J, and J confined ones.
 """
@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from taut.formulations.order_division import ROUNDING
 from taut.formulations.strategy import Division
-from taut.solver.bounds.chunk_racks import ChunkRacks
+from taut.solver.ladder.chunk_racks import ChunkRacks
 from taut.solver.order_priced.layer_bounds import linear_paths
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.master_rows import least_makespan
-from taut.solver.order_priced.pricing import ROUNDING
 
 
 class RackBound(NamedTuple):

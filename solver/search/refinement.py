@@ -4,7 +4,7 @@ Refinements of one candidate: how its bound rises and its plan falls.
 (1) Closed forms: bound ``balance``, then ``relaxation``.
 (2) Division: bound ``partition``, exact stages and recompute within memory, and a plan by a first placement. If a
     candidate that dominates this one is beaten already, its bound is taken instead
-    (``taut.solver.bounds.partition_dominance``).
+    (``taut.solver.ladder.partition_dominance``).
 (3) Placement: bound ``every-placement`` if there are few placements of different groups, or ``placement`` for few
     tensor groups that are equal. Otherwise, and if the exact placement does not close the gap, annealing finds a plan
     and no bound. With several types of device, plans by type are tried too (``taut.solver.search.typed_plans``).
@@ -30,10 +30,10 @@ from taut.formulations.placement import PlacementProblem, placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-from taut.solver.bounds.computations import Evaluation, partition, placement
-from taut.solver.bounds.ladder import Ladder
-from taut.solver.bounds.partition_dominance import PartitionData, dominates, partition_data
 from taut.solver.branch_and_bound.stop import Stopping
+from taut.solver.ladder.computations import Evaluation, partition, placement
+from taut.solver.ladder.ladder import Ladder
+from taut.solver.ladder.partition_dominance import PartitionData, dominates, partition_data
 from taut.solver.layer_division.divide import Partition, solve_partition
 from taut.solver.order_priced.dominance import inherited, likely_dominating
 from taut.solver.order_priced.placing import best_of, constructed, improved

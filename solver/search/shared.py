@@ -23,10 +23,10 @@ from dataclasses import replace
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import GivenOrder
 from taut.formulations.space import Candidate
-from taut.solver.bounds.ladder import Ladder
 from taut.solver.branch_and_bound.best_first import BestFirst
 from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.branch_and_bound.stop import Stopwatch
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.result import CandidateBound, Incumbent, Limits, SearchResult, Source, State
 from taut.solver.search.conclusion import concluded
 from taut.solver.search.refinement import load_loops

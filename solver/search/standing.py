@@ -13,7 +13,7 @@ from taut.formulations.placement import PlacementProblem, placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-from taut.solver.bounds.computations import Evaluation
+from taut.solver.ladder.computations import Evaluation
 from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
 from taut.solver.order_priced.layer_tree import LayerTree

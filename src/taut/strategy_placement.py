@@ -24,9 +24,9 @@ from taut.formulations.strategy import Strategy
 from taut.planning.plan import Plan, load_plan
 from taut.planning.request import PlanRequest, check_search
 from taut.planning.resolve import planning_problem
-from taut.solver.bounds.computations import strongest
-from taut.solver.bounds.ladder import Ladder
 from taut.solver.certificate.document import by_replica, devices_of, problem_of, strategy_of
+from taut.solver.ladder.computations import strongest
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.methods.quadratic_placement import MOST_POSITIONS, QuadraticPlacement, place_quadratic
 from taut.solver.methods.strategy_choice import StrategyPool, best_strategy
 from taut.solver.placement.result import FoundPlacement, found_placement

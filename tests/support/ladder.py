@@ -6,8 +6,8 @@ import numpy as np
 
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.bounds.computations import COMPUTATIONS
-from taut.solver.bounds.ladder import Ladder
+from taut.solver.ladder.computations import COMPUTATIONS
+from taut.solver.ladder.ladder import Ladder
 from tests.support.oracle import Enumerated, enumerate_candidate
 
 TOLERANCE = 1 + 1e-9

@@ -44,6 +44,7 @@ import numpy as np
 from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.rings import ring_factor
+from taut.solver.bounds.racks import fast_clusters
 from taut.solver.placement.annealing.path_prices import (
     Instance,
     Reductions,
@@ -60,7 +61,6 @@ from taut.solver.placement.annealing.path_prices import (
     slowest_tie,
     stage_wait,
 )
-from taut.solver.placement.path_cover.racks import fast_clusters
 from taut.solver.placement.slots import SlotGraph, fast_link_sets, linkage_order
 
 

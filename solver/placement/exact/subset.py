@@ -6,7 +6,7 @@ Sets: slots, each a tensor group's place; slots of one kind can be exchanged wit
 Data: W[u, v] seconds of a hop; ring(S) seconds for stage 0 on the start set S.
 Variables: the start set S, the first slots of all paths, and the paths. Minimise the longest path plus ring(S).
 
-For a multiset Q of slots (``taut.solver.placement.exact.multisets``),
+For a multiset Q of slots (``taut.solver.bounds.multisets``),
 
 (1) path[Q, c] = least length of a path that starts at kind c and visits all of Q;
 (2) of start sets with equal kinds only the one on each kind's first slots is tried;
@@ -48,7 +48,7 @@ from taut.formulations.partition import LaterStages, PartitionProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.placement.exact.multisets import (
+from taut.solver.bounds.multisets import (
     least_cover,
     lengths_through,
     path_lengths,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from taut.formulations.problem import PlanningProblem
-from taut.solver.bounds.checks import derived_bound
-from taut.solver.bounds.ladder import Computation, Ladder, balance_bound
+from taut.solver.ladder.checks import derived_bound
+from taut.solver.ladder.ladder import Computation, Ladder, balance_bound
 from tests.solver.order_priced.test_bound import random_orders
 from tests.support.instances import random_problem
 from tests.support.small import cluster, costs, model, problem

@@ -8,11 +8,11 @@ import pytest
 from taut.formulations.gradient_reductions import slowest_rings
 from taut.formulations.problem import PlanningProblem, Recent
 from taut.formulations.terms import reductions_of
-from taut.solver.bounds.computations import order, partition
 from taut.solver.bounds.copies import cases, has_cases, least_reduction_of_copies
-from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.least_rings import least_reduction
 from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.ladder.computations import order, partition
+from taut.solver.ladder.ladder import Ladder
 from tests.support.blocks import blocks
 from tests.support.instances import random_costs, random_problem
 from tests.support.oracle import enumerate_candidate

@@ -7,7 +7,7 @@ import pytest
 
 from taut.formulations.problem import PlanningProblem
 from taut.solver.bounds.candidate_bounds import chunked
-from taut.solver.bounds.ladder import Ladder
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.order_priced.bound import order_bound
 from tests.formulations.test_sharding import SCATTER
 from tests.solver.certificate.reference.test_whole_step import SLOW

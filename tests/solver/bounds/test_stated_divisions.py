@@ -8,8 +8,8 @@ import pytest
 from taut.data.stack import SCHEDULES, Form
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.bounds.computations import order, partition
-from taut.solver.bounds.ladder import Ladder
+from taut.solver.ladder.computations import order, partition
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.methods.integer_program import by_program
 from taut.solver.program.cp_sat import solve_cpsat
 from taut.solver.result import Limits

@@ -9,10 +9,10 @@ from taut.formulations.mechanisms.latency_models import LATENCY_MODELS
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import partition_bound
 from taut.solver.bounds.communication import Communication, by_first_stage
-from taut.solver.bounds.computations import partition
-from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.least_hops import crossing
 from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.ladder.computations import partition
+from taut.solver.ladder.ladder import Ladder
 from tests.support.blocks import blocks
 from tests.support.instances import random_problem
 from tests.support.ladder import check_candidates

@@ -98,6 +98,6 @@ def test_verifying_loads_no_solver_search_or_annealing(schedules: list[str]) -> 
     run = subprocess.run([sys.executable, "-c", CHECK], input=document, capture_output=True, text=True, check=True)
     outcome = json.loads(run.stdout)
     assert outcome["faults"] == []
-    assert "taut.solver.bounds.checks" in outcome["modules"]
+    assert "taut.solver.ladder.checks" in outcome["modules"]
     loaded = [name for name in outcome["modules"] if f"{name}.".startswith(tuple(f"{one}." for one in FORBIDDEN))]
     assert loaded == []

@@ -16,11 +16,11 @@ import pytest
 
 from taut.formulations.problem import PlanningProblem
 from taut.planning.plan import Plan
-from taut.solver.bounds.checks import Proof, derived_margin_free
-from taut.solver.bounds.ladder import Ladder
 from taut.solver.certificate.figures import communication_gap
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import margin_free_bound, plan_document
+from taut.solver.ladder.checks import Proof, derived_margin_free
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.result import Limits, StoppedBy
 from taut.solver.search.search import search
 from tests.solver.order_priced.test_bound import random_orders

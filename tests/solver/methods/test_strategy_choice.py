@@ -14,8 +14,8 @@ from taut.formulations.space import Candidate
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.solver.bounds.candidate_bounds import partition_bound
-from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.least_rings import least_gather
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.layer_division.divide import solve_partition
 from taut.solver.methods.strategy_choice import StrategyPool, best_strategy, options_of, simple_division
 from taut.solver.program.cbc import solve_cbc

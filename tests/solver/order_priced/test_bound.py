@@ -20,10 +20,10 @@ from taut.formulations.schedules.schedule import timetable
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
-from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import margin_free_bound, plan_document
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.layer_division.memory_excess import least_excess
 from taut.solver.order_priced.bound import order_bound
 from taut.solver.order_priced.branch_and_bound import BranchAndBound

@@ -4,8 +4,8 @@ import math
 
 from taut.data.stack import SCHEDULES
 from taut.data.units import KIB
-from taut.solver.bounds.checks import derived_bound
-from taut.solver.bounds.ladder import Ladder
+from taut.solver.ladder.checks import derived_bound
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.order_priced.chunk_memory import memory_of_chunks
 from taut.solver.result import Source
 from tests.solver.order_priced.test_bound import random_orders

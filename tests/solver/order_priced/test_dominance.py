@@ -10,8 +10,8 @@ import pytest
 from taut.data.stack import SCHEDULES
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked
-from taut.solver.bounds.checks import derived_bound
-from taut.solver.bounds.ladder import Ladder
+from taut.solver.ladder.checks import derived_bound
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.order_priced.bound import order_bound
 from taut.solver.order_priced.dominance import dominates, inherited, likely_dominating
 from tests.solver.order_priced.test_bound import enumerable, random_orders

@@ -13,11 +13,11 @@ from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked
-from taut.solver.bounds.chunk_racks import chunk_racks, rederived_by_racks
-from taut.solver.bounds.computations import order
-from taut.solver.bounds.ladder import Ladder
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import margin_free_bound, plan_document
+from taut.solver.ladder.chunk_racks import chunk_racks, rederived_by_racks
+from taut.solver.ladder.computations import order
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.order_priced import layer_bounds
 from taut.solver.order_priced.chunk_memory import MemoryOfChunks, memory_of_chunks
 from taut.solver.order_priced.layer_bounds import LayerPaths, Leaf, linear_paths

@@ -12,8 +12,8 @@ from taut.formulations.mechanisms.latency_models import LATENCY_MODELS
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.program.program import Option, StrategyProgram
 from taut.formulations.program.rows import strategy_program
-from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.relaxation import ROUNDING
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.layer_division.divide import solve_partition
 from taut.solver.methods.strategy_choice import options_of, rounded_off
 from taut.solver.program.cbc import solve_cbc

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from taut.solver.bounds.ladder import Ladder
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.result import CandidateBound, Incumbent, Limits, Source
 from taut.solver.search.incumbent import Best
 from taut.solver.search.order_refinement import OrderRefining

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from taut.formulations.problem import PlanningProblem
-from taut.solver.bounds.ladder import Ladder
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.result import Limits, SearchResult, Source, State
 from taut.solver.search.search import search
 from tests.solver.search.test_plainer import interleaved

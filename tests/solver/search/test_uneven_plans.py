@@ -178,8 +178,8 @@ def test_a_raised_bound_is_refuted_by_sampled_plans(monkeypatch: pytest.MonkeyPa
         found = real(*given, **named)
         return replace(found, seconds=4 * found.seconds)
 
-    monkeypatch.setattr("taut.solver.bounds.computations.bound_by_type", raised)
-    monkeypatch.setattr("taut.solver.bounds.checks.bound_by_type", raised)
+    monkeypatch.setattr("taut.solver.ladder.computations.bound_by_type", raised)
+    monkeypatch.setattr("taut.solver.ladder.checks.bound_by_type", raised)
     documents = [document for given in problems(0, 12) if (document := written(given)) is not None]
     refused = sum(not verify_document(document).holds for document in documents)
     assert refused == len(documents) > 0

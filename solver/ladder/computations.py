@@ -1,5 +1,5 @@
 """
-Computing the rungs of the ladder (``taut.solver.bounds.ladder``) for a candidate, with what they find on the way.
+Computing the rungs of the ladder (``taut.solver.ladder.ladder``) for a candidate, with what they find on the way.
 
 Rungs that take no witness are computed as they are checked. ``order`` and ``order-memory`` seek their witness
 (``taut.solver.order_priced.bound``). ``cover`` is no single computation: the search refines it step by step
@@ -17,10 +17,10 @@ from taut.data.units import KIB
 from taut.formulations.partition import partition_problem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked, partition_bound
-from taut.solver.bounds.ladder import Ladder, Level
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.pipelines_by_type import bound_by_type
 from taut.solver.bounds.relaxation import ROUNDING
+from taut.solver.ladder.ladder import Ladder, Level
 from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.bound import OrderBound, order_bound
 from taut.solver.placement.exact.enumerate import solve_by_enumeration

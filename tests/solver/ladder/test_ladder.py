@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from taut.data.stack import SCHEDULES
-from taut.solver.bounds.ladder import Ladder
+from taut.solver.ladder.ladder import Ladder
 from tests.support.contexts import all_context_kinds
 from tests.support.expert_ranks import with_hidden_exchanges
 from tests.support.instances import random_problem

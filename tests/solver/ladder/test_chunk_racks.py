@@ -15,9 +15,9 @@ from taut.formulations.order_division import ChunkProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
-from taut.solver.bounds.chunk_racks import ChunkRacks, chunk_racks, rederived_by_racks
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
+from taut.solver.ladder.chunk_racks import ChunkRacks, chunk_racks, rederived_by_racks
 from taut.solver.order_priced.bound import order_bound
 from taut.solver.order_priced.layer_bounds import linear_paths
 from taut.solver.order_priced.layer_tree import LayerTree

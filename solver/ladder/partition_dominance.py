@@ -20,10 +20,10 @@ from taut.formulations.partition import LaterStages, PartitionProblem, partition
 from taut.formulations.space import Candidate
 from taut.formulations.terms import in_one_ring
 from taut.solver.bounds.communication import Communication, by_first_stage
-from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.rack_cases import RackCases, rack_cases
 from taut.solver.bounds.ring_members import has_members
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.result import Source
 
 

@@ -21,7 +21,7 @@ Let :math:`b_s` be the seconds of source s. The bound of s is the maximum of :ma
 in ``weaker`` (1). The sources in ``weaker`` need no witness.
 
 The search, the margin-free bound and the diagnosis of infeasible problems compute the rungs
-(``taut.solver.bounds.computations``); a check derives them again (``taut.solver.bounds.checks``).
+(``taut.solver.ladder.computations``); a check derives them again (``taut.solver.ladder.checks``).
 
 ``balance`` is for candidates that a limit leaves no more time for. With :math:`w_l` the least seconds of both passes of
 layer l, on any type of device and under any recompute, and W their sum, the slowest stage, or the busiest device, takes
@@ -43,6 +43,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from taut.formulations.order_division import ROUNDING as ORDER_ROUNDING
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import NO_GATHERS, GatherRates
 from taut.formulations.space import Candidate, LayersKey, beside_chunks
@@ -59,7 +60,6 @@ from taut.solver.bounds.relaxation import (
 )
 from taut.solver.layer_division.memory_excess import Need, division_need
 from taut.solver.order_priced.chunk_memory import memory_of_chunks
-from taut.solver.order_priced.pricing import ROUNDING as ORDER_ROUNDING
 from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration
 from taut.solver.placement.exact.joint import has_joint
 from taut.solver.placement.exact.node_sets import has_node_sets

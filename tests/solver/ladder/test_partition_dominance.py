@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from taut.formulations.problem import PlanningProblem
-from taut.solver.bounds.checks import derived_bound
-from taut.solver.bounds.computations import partition
-from taut.solver.bounds.ladder import Ladder
-from taut.solver.bounds.partition_dominance import dominates, partition_data
+from taut.solver.ladder.checks import derived_bound
+from taut.solver.ladder.computations import partition
+from taut.solver.ladder.ladder import Ladder
+from taut.solver.ladder.partition_dominance import dominates, partition_data
 from taut.solver.order_priced.dominance import inherited, likely_dominating
 from tests.support.instances import random_problem
 from tests.support.oracle import enumerate_candidate

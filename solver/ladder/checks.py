@@ -1,7 +1,7 @@
 r"""
 The bound of a candidate, derived again from its source and witness.
 
-Every source of the ladder (``taut.solver.bounds.ladder``) has a check here: a deterministic exact algorithm, run again,
+Every source of the ladder (``taut.solver.ladder.ladder``) has a check here: a deterministic exact algorithm, run again,
 or the check of a witness. With :math:`b_s` what the check of source s yields,
 
 .. math:: b = \max(b_s, \max_{w \text{ weaker}} b_w), \qquad b = \infty \text{ where nothing fits}, \qquad
@@ -26,12 +26,12 @@ from typing import Any
 from taut.data.units import KIB
 from taut.formulations.partition import partition_problem
 from taut.formulations.space import Candidate
-from taut.solver.bounds import partition_dominance
 from taut.solver.bounds.candidate_bounds import chunked, partition_bound
-from taut.solver.bounds.chunk_racks import chunk_racks, rederived_by_racks
-from taut.solver.bounds.ladder import RUNGS, Ladder
-from taut.solver.bounds.partition_dominance import partition_data
 from taut.solver.bounds.pipelines_by_type import bound_by_type
+from taut.solver.ladder import partition_dominance
+from taut.solver.ladder.chunk_racks import chunk_racks, rederived_by_racks
+from taut.solver.ladder.ladder import RUNGS, Ladder
+from taut.solver.ladder.partition_dominance import partition_data
 from taut.solver.order_priced.dominance import dominates, stated
 from taut.solver.order_priced.witness import missing_bytes, rederived
 from taut.solver.placement.exact.enumerate import solve_by_enumeration
