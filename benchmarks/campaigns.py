@@ -13,6 +13,7 @@ from typing import Any
 from benchmarks.mlperf import BLACKWELL, even_stages, mlperf
 from benchmarks.runs import SHAPES, Campaign, Line, accepted, lines_of
 from taut.data.calibration import OVERLAPPED
+from taut.data.units import GIB
 
 
 def vtrain(path: Path, nodes: str) -> Campaign:
@@ -186,6 +187,7 @@ def torchtitan_row(line: Line, device: str, precisions: str) -> dict[str, Any] |
         "recompute": CHECKPOINTS.get(line["act_ckpt"].rstrip("?"), line["act_ckpt"]),
         "precision": "fp8-blockwise" if line.get("table", "").endswith("rowwise") else precision,
         "measured_s": batch * int(line["seq"]) / (float(speed) * gpus),
+        "measured_bytes": float(line["peak_mem_GiB"]) * GIB if line.get("peak_mem_GiB") else "",
     }
 
 

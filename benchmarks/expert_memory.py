@@ -132,8 +132,13 @@ def predicted(run: MemoryRun) -> tuple[float, bool]:
     given = Given(memory_model=memory, calibration=uncalibrated(find_device(row.gpu)).model_copy(update=memory.kept))
     found = predict_rows([row], given)[0]
     assert found.memory_bytes is not None, found.error
+    return found.memory_bytes - beside_allocation(memory, row), bool(found.fits)
+
+
+def beside_allocation(memory: MemoryModel, row: ConfigurationRow) -> float:
+    """Bytes of a process that PyTorch does not allocate: CUDA's and those of groups of ranks."""
     groups = (row.pp > 1) + (row.dp * row.cp > 1)
-    return found.memory_bytes - memory.overhead_bytes - groups * memory.group_bytes, bool(found.fits)
+    return memory.overhead_bytes + groups * memory.group_bytes
 
 
 def formats_of(run: MemoryRun) -> tuple[MemoryModel, ConfigurationRow]:

@@ -4,8 +4,10 @@ Whether every public run with a known outcome is called fit, or refused where it
 Run ``python -m benchmarks.memory_outcomes DATA [--rows]``. DATA is a folder with the campaigns' CSV files; none of them
 is part of the project (``benchmarks/memory_sources.py``). The script prints a row for every source: how many of the
 runs that ran have a predicted need of no more than their device's memory, how many stay below it by the margin as well,
-as ``taut plan`` and the column ``fits`` of ``taut predict`` ask for, and how many of those that ended out of memory are
-refused. With ``--rows`` it prints every run that is called otherwise than it went.
+as ``taut plan`` and the column ``fits`` of ``taut predict`` ask for, how many of those that ended out of memory are
+refused, and the margin in the mean. Where a source states what its runs took, the row has the mean error, the lowest,
+and the share of runs that took no more than prediction and margin. With ``--rows`` it prints every run that is called
+otherwise than it went.
 
 Where a source leaves something open, a run is called fit if it is with one choice, and refused if it is with all.
 """
@@ -16,6 +18,8 @@ import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from benchmarks.accuracy import as_table
 from benchmarks.expert_memory import described
@@ -32,12 +36,18 @@ from taut.solver.calibration.memory import predicted, weights_of
 
 
 class Call(NamedTuple):
-    """What is said of a run: the least bytes of its choices, whether they fit its device, and with the margin."""
+    """What is said of a run: the least bytes of its choices, those that stay free, and whether they fit its device."""
 
     row: ConfigurationRow
     needed: float
+    margin: float
     fits: bool
     with_margin: bool
+
+    @property
+    def error(self) -> float:
+        """Prediction / measurement - 1; not a number where nothing was measured."""
+        return self.needed / (self.row.measured_bytes or math.nan) - 1
 
 
 def main() -> None:
@@ -50,33 +60,38 @@ def main() -> None:
 
 
 def counted(every: Iterable[Source], *, show: bool = False) -> list[dict[str, Any]]:
-    """A row of counts for every name of a source, and the sums."""
-    found: dict[tuple[str, str], list[int]] = {}
+    """A row of counts and errors for every name of a source, and one for all."""
+    found: dict[tuple[str, str], tuple[list[Call], list[Call]]] = {}
     for source in every:
         ran, out = calls(source, source.ran), calls(source, source.out)
         wrong = [call for call in ran if not call.with_margin] + [call for call in out if call.fits]
         for call in wrong if show else []:
             print(f"{source.name}: {in_words(call)}, {'ran' if call in ran else 'out of memory'}")
-        figures = [len(ran), sum(c.fits for c in ran), sum(c.with_margin for c in ran)]
-        figures += [len(out), sum(not c.fits for c in out), sum(not c.with_margin for c in out)]
-        key = source.name, source.open
-        found[key] = [a + b for a, b in zip(found.get(key, [0] * 6), figures, strict=True)]
-    found["together", ""] = [sum(column) for column in zip(*found.values(), strict=True)]
-    return [_row(*key, *figures) for key, figures in found.items()]
+        before = found.setdefault((source.name, source.open), ([], []))
+        before[0].extend(ran)
+        before[1].extend(out)
+    together = [[call for pair in found.values() for call in pair[kind]] for kind in (0, 1)]
+    return [_row(name, left, *pair) for (name, left), pair in found.items()] + [_row("together", "", *together)]
 
 
-def _row(
-    name: str, left: str, ran: int, fit: int, with_margin: int, out: int, refused: int, beside: int
-) -> dict[str, Any]:
+def _row(name: str, left: str, ran: list[Call], out: list[Call]) -> dict[str, Any]:
+    stated = [call for call in ran if call.row.measured_bytes]
+    errors = 100 * np.array([call.error for call in stated])
+    inside = [call.row.measured_bytes <= call.needed + call.margin for call in stated if call.row.measured_bytes]
     return {
         "runs": name,
         "left open": left or "-",
-        "ran": ran,
-        "called fit": fit,
-        "with margin": with_margin,
-        "out of memory": out,
-        "refused": refused if out else "-",
-        "refused with margin": beside if out else "-",
+        "ran": len(ran),
+        "called fit": sum(call.fits for call in ran),
+        "with margin": sum(call.with_margin for call in ran),
+        "margin GiB": float(np.mean([call.margin for call in ran])) / GIB if ran else "-",
+        "out of memory": len(out),
+        "refused": sum(not call.fits for call in out) if out else "-",
+        "refused with margin": sum(not call.with_margin for call in out) if out else "-",
+        "memory stated": len(stated),
+        "mean error %": float(np.abs(errors).mean()) if stated else "-",
+        "lowest %": float(errors.min()) if stated else "-",
+        "within margin %": 100 * float(np.mean(inside)) if stated else "-",
     }
 
 
@@ -90,7 +105,8 @@ def calls(source: Source, rows: Rows) -> list[Call]:
 
 def _call(row: ConfigurationRow, bytes_: float, model: MemoryModel) -> Call:
     capacity = find_device(row.gpu).capacity_kib
-    return Call(row, bytes_, bytes_ <= capacity * KIB, bytes_ <= (capacity - model.margin_kib(capacity)) * KIB)
+    margin = model.margin_kib(capacity)
+    return Call(row, bytes_, margin * KIB, bytes_ <= capacity * KIB, bytes_ <= (capacity - margin) * KIB)
 
 
 def needed(rows: Rows, model: MemoryModel) -> list[float]:
@@ -98,6 +114,8 @@ def needed(rows: Rows, model: MemoryModel) -> list[float]:
     if rows[0].stage is not None:
         return [float(bytes_) for bytes_ in predicted(stage_terms(rows, model), weights_of(model))]
     found: list[float] = [0.0] * len(rows)
+    # The loss is the memory model's, whatever the stack that rows without one are read as of.
+    rows = [row.model_copy(update={"fused_loss": model.fused_loss}) for row in rows]
     for gpu in {row.gpu for row in rows}:
         places = [place for place, row in enumerate(rows) if row.gpu == gpu]
         calibration = uncalibrated(find_device(gpu)).model_copy(update=model.kept)

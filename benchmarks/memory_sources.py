@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.campaigns import campaigns, checks, torchtitan, torchtitan_row
-from benchmarks.expert_memory import formats_of, memory_runs
+from benchmarks.expert_memory import beside_allocation, formats_of, memory_runs
 from benchmarks.expert_rows import PLAN, RECIPE_MODELS, RECIPES, RUNS, TAGS, ExpertRun, expert_runs
 from benchmarks.memory_campaigns import FSDP, STATED, memory_campaigns
 from benchmarks.mlperf import even_stages
@@ -207,6 +207,7 @@ def _experts(folder: Path) -> Iterator[Source]:
     """Models with experts: runs with a peak, and published runs, whose recompute is their recipe's or open."""
     for measured in memory_runs(folder):
         model, row = formats_of(measured)
+        row = row.model_copy(update={"measured_bytes": measured.measured + beside_allocation(model, row)})
         name = f"models with{'' if row.num_experts else 'out'} experts, peaks stated"
         yield Source(name, model, *(([], [row]) if measured.out_of_memory else ([row], [])))
     recipes = _expert_recipes(folder / RECIPES)
