@@ -19,7 +19,7 @@ from taut.launchers.megatron import flags_of
 from taut.launchers.megatron_rules import broken
 from taut.launchers.settings import Run
 
-LINES, SEED = 300, 47
+LINES, SEED = 300, 48
 LACKING = "apply_rope_fusion is not available"
 """What Megatron-LM says last where Transformer Engine is not installed: no rule of the line is broken."""
 KINDS = {
@@ -30,6 +30,7 @@ KINDS = {
             "Number of layers should be divisible",
             "number of layers of the model must be divisible",
             "num_layers should be divisible",
+            "should be divisible by config.pipeline",
             "number of middle layers",
             "num_layers: ",
             "number of layers at middle stage",
@@ -57,6 +58,7 @@ KINDS = {
     ),
     "layout": (("layout", "decoder"), ("--pipeline-model-parallel-layout",)),
     "stages of chunks": (("interleaved schedule",), ("interleaved schedule has",)),
+    "biases of experts": (("Bias in Moe",), ("with biases",)),
     "experts": (("Number of experts should", "num_experts must be"), ("experts, expected", "no experts")),
     "heads": (("num_attention_heads",), ("heads, expected",)),
     "query groups": (("num_query_groups",), ("query groups",)),
@@ -80,7 +82,7 @@ def drawn(rng: np.random.Generator) -> dict[str, Any]:
     tp, pp, cp = one(1, 2, 4, 8), one(1, 1, 2, 2, 3, 4, 4, 8), one(1, 1, 1, 2)
     words = ["--num-layers", layers, "--hidden-size", 4096, "--num-attention-heads", heads, "--kv-channels", 128]
     words += ["--seq-length", one(4096, 4096, 4100, 4098), "--max-position-embeddings", one(8192, 8192, 8192, 2048)]
-    words += ["--position-embedding-type", "rope", "--bf16", "--tensor-model-parallel-size", tp]
+    words += ["--position-embedding-type", "rope", "--no-rope-fusion", "--bf16", "--tensor-model-parallel-size", tp]
     words += ["--pipeline-model-parallel-size", pp, "--context-parallel-size", cp]
     words += ["--micro-batch-size", one(1, 1, 2, 4), "--global-batch-size", one(192, 768, 768, 1536, 100)]
     if groups := one(0, 0, 2, 8, 6):
@@ -133,12 +135,17 @@ def _division(one: Any, layers: int, pp: int) -> list[Any]:
 
 
 def cases() -> list[dict[str, Any]]:
-    """Lines, without those that groups of processes or the schedule of a running training refuse."""
+    """
+    Lines, without those that groups of processes or the schedule of a running training refuse.
+
+    Nine in ten random lines break some rule, so every second line is drawn until taut refuses it for none.
+    """
     rng, found = np.random.default_rng(SEED), list[dict[str, Any]]()
     while len(found) < LINES:
         case = drawn(rng)
         rules = list(broken(flags_of(case["words"]), Run(None, case["world"])))
-        if not any("micro-batches" in rule or "etp" in rule for rule in rules):
+        later = any("micro-batches" in rule or " x ep " in rule for rule in rules)
+        if not later and not (rules and len(found) % 2):
             found.append(case)
     return found
 
@@ -148,7 +155,7 @@ def kind_of(message: str, theirs: bool) -> str:
     side = 0 if theirs else 1
     if not message or LACKING in message:
         return "accepted"
-    for kind in ("recompute", "several divisions", *KINDS):
+    for kind in ("recompute", "biases of experts", "stages of chunks", "several divisions", *KINDS):
         phrases = KINDS[kind]
         if kind == "layers by stages" and not theirs and "layers" not in message.partition(", expected")[0]:
             continue

@@ -10,6 +10,7 @@ A file that states no name has its own. A wrong name is refused with the nearest
 
 import os
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,13 @@ def _unknown_model(name: str) -> str:
 def _with_seq(model: ModelSpec, seq: int, source: str) -> ModelSpec:
     if isinstance(model.layers, list):
         raise DataError(f"{source}: seq {seq} asked for, expected none, as each layer of this model states its own")
+    return of_length(model, seq, source)
+
+
+def of_length(model: ModelSpec, seq: int, source: str) -> ModelSpec:
+    """The model at another sequence length, with a warning where its file says that it takes fewer tokens."""
+    if model.max_seq is not None and seq > model.max_seq:
+        warnings.warn(f"{source}: the model takes {model.max_seq} tokens, {seq} asked for", UserWarning, stacklevel=2)
     return ModelSpec.parse({**model.model_dump(), "seq": seq}, source)
 
 

@@ -93,4 +93,5 @@ def named_modules(model: ModelSpec, stack: Stack, *, mechanisms: bool) -> list[M
     """Modules that selective recompute usually has in models with experts, where the stack can name modules."""
     if not (stack.recompute_modules and mechanisms and model.has_experts):
         return []
-    return usual_modules(any(layer.latent for layer in model.kinds.values()), model.has_experts)
+    usual = usual_modules(any(layer.latent for layer in model.kinds.values()), model.has_experts)
+    return [module for module in usual if module in stack.recompute_modules]

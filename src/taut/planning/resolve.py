@@ -5,6 +5,7 @@ Data that the request leaves open are chosen here: analytic costs without a prof
 calibration's stack, the first precision in which every device computes, and the schedules that fixed values ask for.
 """
 
+import warnings
 from collections import deque
 from typing import Any
 
@@ -14,11 +15,12 @@ from taut.data.analytic.layer_costs import analytic_costs
 from taut.data.analytic.micro_batch_scaling import with_micro_batches
 from taut.data.calibration import Calibration
 from taut.data.catalog.builtin import catalog_operators, memory_model_of
+from taut.data.catalog.devices import catalog_devices
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable, check_kinds
-from taut.data.device import Precision, usual_precision
+from taut.data.device import DeviceSpec, Precision, usual_precision
 from taut.data.layers.layer import EMBEDDING, HEAD
-from taut.data.load import load_cluster, load_costs, load_memory_model, load_model
+from taut.data.load import load_cluster, load_costs, load_memory_model, load_model, of_length
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.spec import first_complaint
@@ -85,6 +87,7 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
     if overlap and calibration is not None:
         calibration = not_hidden_twice(calibration)
     calibration = at_risk(request, calibration, model, cluster)
+    _warn_of_launches(cluster, calibration)
     memory = _memory_model(request, cluster, stack, calibration)
     said = (request.fused_loss, stated_loss(_given_memory(request)), stack.fused_loss)
     calibration, memory = with_loss(calibration, memory, next((each for each in said if each is not None), None))
@@ -109,6 +112,16 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
     return PlanningProblem(model, cluster, costs, memory, space, request.latency.name, calibration, overlap)
 
 
+def _warn_of_launches(cluster: ClusterSpec, calibration: Calibration | None) -> None:
+    """A line where a device's own seconds of a launch give way to those of the calibration's runs."""
+    usual = DeviceSpec.model_fields["launch_us"].default
+    for name, device in cluster.devices.items():
+        own = name not in catalog_devices() and device.launch_us != usual
+        if own and calibration is not None and calibration.launch_us is not None:
+            words = f"calibration {calibration.name} has {calibration.launch_us:g}, which counts"
+            warnings.warn(f"{name}: launch_us is {device.launch_us:g}, {words}", UserWarning, stacklevel=3)
+
+
 def _model(request: PlanRequest) -> ModelSpec:
     found = _of_length(request)
     if request.mtp_layers is None:
@@ -124,7 +137,7 @@ def _of_length(request: PlanRequest) -> ModelSpec:
         return request.model
     if isinstance(request.model.layers, list):
         raise FieldError("seq", str(request.seq), "expected none, as each layer of this model states its own")
-    return ModelSpec.parse({**request.model.model_dump(), "seq": request.seq}, "model")
+    return of_length(request.model, request.seq, "model")
 
 
 def _cluster(given: ClusterSpec | str) -> ClusterSpec:
@@ -142,6 +155,8 @@ def _memory_model(
         device, precision = next(iter(cluster.devices.values())), _precision(request, cluster)
         of_runs = calibration.stack if calibration else ""
         memory = memory_model_for(stack, cluster.devices) or memory_model_of(of_runs, device, precision)
+        if calibration is None and stack.fused_attention is not None:
+            memory = memory.model_copy(update={"fused_attention": stack.fused_attention})
         if request.optimizer_offload_fraction:
             # States on hosts are fp32 and whole, where the stack has them at all.
             memory = memory.model_copy(update={"weight_remainders": False})

@@ -5,6 +5,7 @@ The papers' latency models price no framework, and measured costs need no calibr
 whole space at stated efficiencies unless it names a stack.
 """
 
+import warnings
 from collections.abc import Iterable
 
 from taut.data.calibration import KEPT, Calibration
@@ -287,6 +288,9 @@ def _dispatch(request: PlanRequest, model: ModelSpec, stack: Stack) -> DispatchS
     if found.overlap and not model.has_alike_experts:
         reason = f"layers with experts of {model.name} differ, expected layers that are alike"
         raise FieldError("overlap_moe_expert_parallel_comm", "true", reason)
+    if found.router_dtype and not found.gathers:
+        words = f"format {found.router_dtype} of a router's scores changes nothing with {found.dispatcher}"
+        warnings.warn(f"moe_router_dtype: {words}, allgather alone sums outputs in it", UserWarning, stacklevel=2)
     return found if model.has_experts else USUAL_DISPATCH
 
 

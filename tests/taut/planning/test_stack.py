@@ -14,8 +14,9 @@ from taut.planning.stack_price import stack_price
 
 
 def problem(**options: Any) -> taut.PlanningProblem:
-    """The problem of a small request."""
-    return taut.planning_problem(taut.PlanRequest("gpt2-345m", "dgx-a100:2", global_batch=32, max_tp=2, **options))
+    """The problem of a small request, of a model with a head of its own, since torchtitan has no other in pipelines."""
+    model = taut.load_model("gpt2-345m").model_copy(update={"tied_embedding": False})
+    return taut.planning_problem(taut.PlanRequest(model, "dgx-a100:2", global_batch=32, max_tp=2, **options))
 
 
 def space(**options: Any) -> taut.StrategySpace:
