@@ -7,7 +7,7 @@ are named by what they minimise exactly:
 ``relaxation``  closed forms without memory (``taut.solver.bounds.relaxation``);
 ``partition``   the exact partition (``taut.solver.layer_division.divide``), plus that communication;
 ``placement``   the same with the exact placement for the layers of stage 0
-                (``taut.solver.placement.exact.subset``);
+                (``taut.solver.placement.exact.joint``);
 ``every-placement``  the least over all placements, each with its own groups, where they are few and different
                      (``taut.solver.placement.exact.enumerate``);
 ``cover``       the same with the case distinction of ``taut.solver.placement.path_cover.cases``,

@@ -12,7 +12,7 @@ drawn evenly, and so is a job that holds it, in proportion to the nodes that are
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -59,17 +59,6 @@ class Failures:
     seed: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class _State:
-    left: Floats
-    held: Ints
-    since: Floats
-    capacity: Ints
-    waiting: list[int] = field(default_factory=list)
-    segments: list[Segment] = field(default_factory=list)
-    repairs: list[tuple[float, int]] = field(default_factory=list)
-
-
 def simulate(problem: JobsProblem, policy: Policy, failures: Failures | None = None) -> Schedule:
     """Every segment of a trace under a policy; jobs that it leaves without devices for good are not complete."""
     return _Run(problem, policy, failures).schedule()
@@ -79,12 +68,9 @@ class _Run:
     def __init__(self, problem: JobsProblem, policy: Policy, failures: Failures | None) -> None:
         jobs = problem.num_jobs
         self.problem, self.policy, self.failures = problem, policy, failures
-        self.state = _State(
-            left=problem.work.astype(np.float64).copy(),
-            held=np.full(jobs, -1),
-            since=np.zeros(jobs),
-            capacity=problem.capacity.copy(),
-        )
+        self.left, self.capacity = problem.work.astype(np.float64).copy(), problem.capacity.copy()
+        self.held, self.since = np.full(jobs, -1), np.zeros(jobs)
+        self.waiting, self.segments, self.repairs = list[int](), list[Segment](), list[tuple[float, int]]()
         self.arrivals = [(float(problem.arrival[job]), job) for job in np.argsort(problem.arrival, kind="stable")]
         self.random = np.random.default_rng(failures.seed if failures else 0)
         self.nodes = sum(pool.nodes for pool in problem.pools)
@@ -95,11 +81,11 @@ class _Run:
         now, wake, position = -inf, inf, 0
         for _ in range(MOST_EVENTS):
             upcoming = self.arrivals[position][0] if position < len(self.arrivals) else inf
-            repaired = self.state.repairs[0][0] if self.state.repairs else inf
+            repaired = self.repairs[0][0] if self.repairs else inf
             ends = self._completions()
-            if upcoming == inf and not self.state.waiting:
+            if upcoming == inf and not self.waiting:
                 break
-            running = bool(np.any(self.state.held >= 0))
+            running = bool(np.any(self.held >= 0))
             failure = self.fails if running or upcoming < inf else inf
             moment = min(upcoming, repaired, wake, failure, min(ends.values(), default=inf))
             if moment == inf:
@@ -107,71 +93,70 @@ class _Run:
             now = max(now, moment)
             self._complete(now, ends)
             while position < len(self.arrivals) and self.arrivals[position][0] <= now:
-                self.state.waiting.append(int(self.arrivals[position][1]))
+                self.waiting.append(int(self.arrivals[position][1]))
                 position += 1
             self._break_and_repair(now)
             wake = self._ask(now)
-            if position == len(self.arrivals) and not self.state.repairs and np.all(self.state.held < 0):
+            if position == len(self.arrivals) and not self.repairs and np.all(self.held < 0):
                 # Whoever is left fits nowhere, or is dropped.
                 break
         else:
             raise SolverError(f"jobs: more than {MOST_EVENTS} events")
-        return tuple(sorted(self.state.segments, key=lambda segment: (segment.start, segment.job)))
+        return tuple(sorted(self.segments, key=lambda segment: (segment.start, segment.job)))
 
     def _completions(self) -> dict[int, float]:
-        state, problem = self.state, self.problem
-        running = np.flatnonzero(state.held >= 0)
-        ends = state.since[running] + problem.restart_s + state.left[running] / problem.rate[state.held[running]]
+        problem = self.problem
+        running = np.flatnonzero(self.held >= 0)
+        ends = self.since[running] + problem.restart_s + self.left[running] / problem.rate[self.held[running]]
         return dict(zip(running.tolist(), ends.tolist(), strict=True))
 
     def _complete(self, now: float, ends: Mapping[int, float]) -> None:
         """End the segments of jobs that are complete by now."""
         for job, end in ends.items():
             if end <= now:
-                self.state.segments.append(Segment(job, int(self.state.held[job]), float(self.state.since[job]), end))
-                self.state.held[job], self.state.left[job] = -1, 0.0
-                self.state.waiting.remove(job)
+                self.segments.append(Segment(job, int(self.held[job]), float(self.since[job]), end))
+                self.held[job], self.left[job] = -1, 0.0
+                self.waiting.remove(job)
 
     def _end(self, job: int, now: float) -> None:
         """End a job's segment before the job is complete."""
-        state, column = self.state, int(self.state.held[job])
-        if now > state.since[job]:
-            state.segments.append(Segment(job, column, float(state.since[job]), now))
-            state.left[job] -= self._done(job, now)
-        state.held[job] = -1
+        column = int(self.held[job])
+        if now > self.since[job]:
+            self.segments.append(Segment(job, column, float(self.since[job]), now))
+            self.left[job] -= self._done(job, now)
+        self.held[job] = -1
 
     def _done(self, job: int, now: float) -> float:
-        seconds = max(0.0, now - float(self.state.since[job]) - self.problem.restart_s)
-        return float(self.problem.rate[self.state.held[job]]) * seconds
+        seconds = max(0.0, now - float(self.since[job]) - self.problem.restart_s)
+        return float(self.problem.rate[self.held[job]]) * seconds
 
     def _ask(self, now: float) -> float:
-        state = self.state
-        left = state.left.copy()
-        for job in np.flatnonzero(state.held >= 0).tolist():
+        left = self.left.copy()
+        for job in np.flatnonzero(self.held >= 0).tolist():
             left[job] -= self._done(job, now)
-        starting = np.where(state.held >= 0, np.maximum(state.since + self.problem.restart_s - now, 0.0), 0.0)
-        seen = tuple(state.waiting)
-        view = View(self.problem, now, seen, left, state.held.copy(), starting, state.capacity.copy())
+        starting = np.where(self.held >= 0, np.maximum(self.since + self.problem.restart_s - now, 0.0), 0.0)
+        seen = tuple(self.waiting)
+        view = View(self.problem, now, seen, left, self.held.copy(), starting, self.capacity.copy())
         wanted, wake = self.policy.decide(view)
         self._check(wanted)
-        for job in state.waiting:
+        for job in self.waiting:
             column = wanted.get(job, -1)
-            if column == state.held[job]:
+            if column == self.held[job]:
                 continue
-            if state.held[job] >= 0:
+            if self.held[job] >= 0:
                 self._end(job, now)
             if column >= 0:
-                state.held[job], state.since[job] = column, now
+                self.held[job], self.since[job] = column, now
         return wake if wake > now else inf
 
     def _check(self, wanted: Mapping[int, int]) -> None:
         used = np.zeros(len(self.problem.pools), dtype=np.int64)
         for job, column in wanted.items():
-            if self.problem.job[column] != job or job not in self.state.waiting:
+            if self.problem.job[column] != job or job not in self.waiting:
                 raise SolverError(f"jobs: the policy gives job {job} configuration {column}, which it may not hold")
             used[self.problem.pool[column]] += self.problem.gpus[column]
-        if np.any(used > self.state.capacity):
-            raise SolverError(f"jobs: the policy hands out {used.tolist()} of {self.state.capacity.tolist()} devices")
+        if np.any(used > self.capacity):
+            raise SolverError(f"jobs: the policy hands out {used.tolist()} of {self.capacity.tolist()} devices")
 
     def _next_failure(self, now: float) -> float:
         if self.failures is None:
@@ -179,22 +164,22 @@ class _Run:
         return now + float(self.random.exponential(self.failures.mean_seconds_between_failures / self.nodes))
 
     def _break_and_repair(self, now: float) -> None:
-        state, pools = self.state, self.problem.pools
-        while state.repairs and state.repairs[0][0] <= now:
-            pool = heapq.heappop(state.repairs)[1]
-            state.capacity[pool] += pools[pool].gpus_per_node
+        pools = self.problem.pools
+        while self.repairs and self.repairs[0][0] <= now:
+            pool = heapq.heappop(self.repairs)[1]
+            self.capacity[pool] += pools[pool].gpus_per_node
         if self.failures is None or self.fails > now:
             return
         self.fails = self._next_failure(now)
         pool = int(self.random.choice(len(pools), p=[each.nodes / self.nodes for each in pools]))
-        if state.capacity[pool] >= pools[pool].gpus_per_node:
-            state.capacity[pool] -= pools[pool].gpus_per_node
-            heapq.heappush(state.repairs, (now + self.failures.repair_s, pool))
+        if self.capacity[pool] >= pools[pool].gpus_per_node:
+            self.capacity[pool] -= pools[pool].gpus_per_node
+            heapq.heappush(self.repairs, (now + self.failures.repair_s, pool))
             self._hit(pool, now)
 
     def _hit(self, pool: int, now: float) -> None:
         """Begin the job anew that holds the node, if one does."""
-        own = [job for job in self.state.waiting if self._devices(job, pool)]
+        own = [job for job in self.waiting if self._devices(job, pool)]
         held = [self._devices(job, pool) for job in own]
         place = self.random.uniform(0, self.problem.pools[pool].gpus)
         for job, end in zip(own, np.cumsum(held).tolist(), strict=True):
@@ -203,5 +188,5 @@ class _Run:
                 return
 
     def _devices(self, job: int, pool: int) -> int:
-        column = int(self.state.held[job])
+        column = int(self.held[job])
         return int(self.problem.gpus[column]) if column >= 0 and self.problem.pool[column] == pool else 0

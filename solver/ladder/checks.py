@@ -38,8 +38,7 @@ from taut.solver.placement.exact.enumerate import solve_by_enumeration
 from taut.solver.placement.exact.joint import solve_joint
 from taut.solver.placement.exact.node_sets import solve_by_node_sets
 from taut.solver.placement.exact.node_slots import solve_by_slots
-from taut.solver.placement.path_cover.bound import cover_bound
-from taut.solver.placement.path_cover.witness import witnessed
+from taut.solver.placement.path_cover.bound import cover_bound, witnessed
 from taut.solver.result import Source
 
 Witness = dict[str, Any]

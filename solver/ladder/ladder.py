@@ -61,10 +61,9 @@ from taut.solver.bounds.relaxation import (
 from taut.solver.layer_division.memory_excess import Need, division_need
 from taut.solver.order_priced.chunk_memory import memory_of_chunks
 from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration
-from taut.solver.placement.exact.joint import has_joint
+from taut.solver.placement.exact.joint import SubsetCache, has_joint
 from taut.solver.placement.exact.node_sets import has_node_sets
 from taut.solver.placement.exact.node_slots import SlotCache, has_node_slots
-from taut.solver.placement.exact.subset_cache import SubsetCache
 from taut.solver.placement.path_cover.bound import has_cover
 from taut.solver.result import Source
 

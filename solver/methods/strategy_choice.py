@@ -115,12 +115,7 @@ NOTHING = SimpleDivision(np.inf, Division((), ()), ())
 
 
 def simple_division(option: Option, known: float = np.inf) -> SimpleDivision:
-    """
-    A simple division of an option, ``NOTHING`` where none of these fits.
-
-    Layers in proportion to the speed of the stages' devices, slow ones in front or at the end, and in each stage the
-    cheapest recompute that fits; where that is near the seconds known, single layers are moved while it gets better.
-    """
+    """A division by the speed of the stages' devices, ``NOTHING`` if none fits, improved where it is near ``known``."""
     found = (_Simple(option, layout).best(known) for layout in _patterns(option.partition))
     return min(found, key=lambda each: each.seconds, default=NOTHING)
 

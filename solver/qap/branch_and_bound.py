@@ -1,9 +1,9 @@
 r"""
 Branch and bound on quadratic assignment, with the bounds of Hahn and Grant and with symmetries.
 
-The problem is held as ``taut.solver.qap.lawler_form``, scaled by S. A node fixes some items at locations; its costs
-are those its parent was left with by the dual ascent, so that nothing gained is lost, raised by a few more rounds. A
-permutation of interest is better than the incumbent of cost z,
+The problem is held in the form of ``taut.solver.qap.hahn_grant``, scaled by S. A node fixes some items at locations;
+its costs are those its parent was left with by the dual ascent, so that nothing gained is lost, raised by a few more
+rounds. A permutation of interest is better than the incumbent of cost z,
 
 .. math:: \text{its scaled cost is at most } U = S (z - s) \text{ on the grid of step s of costs}, \qquad
     U = S (z - \epsilon) - 1 \text{ without a grid}, \tag{1}
@@ -61,8 +61,7 @@ import numpy as np
 from taut.data.arrays import Bits, Flags, Floats, Ints
 from taut.formulations.assignment import CostGrid, QuadraticAssignment, cost_grid
 from taut.formulations.compiled import jit, jit_inside
-from taut.solver.qap.hahn_grant import ascend
-from taut.solver.qap.lawler_form import LawlerForm, fix, rounding
+from taut.solver.qap.hahn_grant import LawlerForm, ascend, fix, rounding
 from taut.solver.qap.swap_neighbourhood import twins
 
 

@@ -26,7 +26,7 @@ its leaves [3]_: with i at k and its parent at h, the subtree of i costs
 where a root has no h.
 
 Costs are scaled by S and rounded down to integers, and so is u, so that sums of floats are exact and bounds on them are
-bounds on z, as in ``taut.solver.qap.lawler_form``.
+bounds on z, as in ``taut.solver.qap.hahn_grant``.
 
 CP-SAT solves a program on the slacks that a bound L leaves, (4), with U the scaled cost that no permutation of interest
 exceeds:
@@ -72,7 +72,7 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.assignment import QuadraticAssignment
 from taut.formulations.compiled import jit
 from taut.solver.cp_sat import running
-from taut.solver.qap.lawler_form import is_exact, scale_of
+from taut.solver.qap.hahn_grant import is_exact, scale_of
 
 _SHORT = 2.0**-12  # Integers this much smaller still tell multipliers apart, and are easier to solve with.
 

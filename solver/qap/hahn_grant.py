@@ -1,52 +1,216 @@
 r"""
-Dual ascent on quadratic assignment, after Hahn and Grant.
+Lawler's form of quadratic assignment, costs of assignments and of pairs of assignments [1]_, and its dual ascent.
 
-The costs c, l and q are those of ``taut.solver.qap.lawler_form`` (1). They may be moved as long as the cost of every
-permutation stays what it is [1]_. One round of the ascent
+With :math:`x_{ik} = 1` where item i takes location k, every cost is, for a constant c,
 
-(1) spreads every :math:`\ell_{ik}` over the rows :math:`j \ne i` of its q, in random shares that sum to it, because
+.. math:: z = c + \sum_{i, k} \ell_{ik} x_{ik} + \sum_{\{(i, k), (j, l)\}} q_{ikjl} \, x_{ik} x_{jl},
+    \qquad i \ne j, \; k \ne l, \tag{1}
+
+at first with :math:`c = 0`, :math:`\ell_{ik} = f_{ii} d_{kk}` and :math:`q_{ikjl} = f_{ij} d_{kl} + f_{ji} d_{lk}`, one
+entry for each unordered pair, held twice. Negative entries are avoided: every permutation pays for n single assignments
+and n (n - 1) / 2 pairs, so that a constant may be moved from all of either to c. All of it is scaled by a power of two
+S and rounded down to integers that floats hold exactly, with room for sums:
+
+.. math:: 4 S n^2 \max_{i, j} |f_{ij}| \, \max_{k, l} |d_{kl}| \le 2^{46}. \tag{2}
+
+Bounds on the rounded problem are then free of rounding errors, and :math:`z \ge L / S`, (3), for any bound L of it.
+On data of integers that leave room for it nothing is rounded down, S times a cost is an integer.
+
+Fixing item i at location k leaves a problem of one item less, with :math:`c + \ell_{ik}` for c and
+:math:`\ell_{jl} + q_{ikjl}` for :math:`\ell_{jl}`, (4).
+
+The bound of Gilmore and Lawler takes no ascent. Sets, data and the cost :math:`z(\pi)` of a permutation are those of
+``taut.formulations.assignment``. Write :math:`\langle u, v \rangle_-` for the smallest scalar product that
+two vectors have in any order of their entries; it pairs one in ascending with the other in descending order, whatever
+the signs.
+
+An item i at location k pays at least the smallest scalar product of what leaves i with what leaves k, the diagonals
+apart, and the items take different locations, so that an assignment problem bounds the cost [2]_:
+
+.. math:: z(\pi) \ge \min_\sigma \sum_i \ell_{i \sigma_i}, \qquad
+    \ell_{ik} = f_{ii} d_{kk} + \langle f_{i \cdot}, d_{k \cdot} \rangle_-. \tag{5}
+
+The cost is the same with both matrices transposed, and if one of them is symmetric, with both replaced by their means
+with their transposes:
+
+.. math:: z(\pi) = \sum_{i, j} f_{ji} \, d_{\pi_j \pi_i}
+    = \sum_{i, j} \tfrac12 (f_{ij} + f_{ji}) \, \tfrac12 (d_{\pi_i \pi_j} + d_{\pi_j \pi_i})
+    \text{ if } f = f^T \text{ or } d = d^T. \tag{6}
+
+The costs c, l and q of (1) may be moved as long as the cost of every permutation stays what it is [3]_. One round of
+the dual ascent of Hahn and Grant
+
+(7) spreads every :math:`\ell_{ik}` over the rows :math:`j \ne i` of its q, in random shares that sum to it, because
     exactly one pair of each row is paid for if :math:`x_{ik} = 1`;
-(2) visits every (i, k) in a random order, solves the assignment problem over :math:`q_{ikjl}, j \ne i, l \ne k`, leaves
+(8) visits every (i, k) in a random order, solves the assignment problem over :math:`q_{ikjl}, j \ne i, l \ne k`, leaves
     its reduced costs as q and adds its value to :math:`\ell_{ik}`; one entry serves both (i, k) and (j, l), so that
     later visits find what earlier ones left;
-(3) solves the assignment problem over l, leaves its reduced costs as l and adds its value to c.
+(9) solves the assignment problem over l, leaves its reduced costs as l and adds its value to c.
 
 After each round l and q are not negative and c is a lower bound, one that approaches the bound of the first level of
 the reformulation-linearisation technique. The ascent stalls short of it; taking a small part of c back,
 
-.. math:: c \leftarrow c - m b, \quad \ell_{ik} \leftarrow \ell_{ik} + b, \tag{5}
+.. math:: c \leftarrow c - m b, \quad \ell_{ik} \leftarrow \ell_{ik} + b, \tag{11}
 
 sets it going again. Whoever only looks for permutations that cost at most a cutoff U may drop pairs
-with :math:`c + q_{ikjl} > U` and assignments with :math:`c + \ell_{ik} > U`, (4): they are priced beyond U, and
+with :math:`c + q_{ikjl} > U` and assignments with :math:`c + \ell_{ik} > U`, (10): they are priced beyond U, and
 :math:`\min(c, U)` remains a bound. All numbers are integers in floats, so that nothing is lost to rounding.
 
 Linear assignment inside compiled loops yields the least cost, and reduced costs that are not negative. With costs
 :math:`c_{ij}` of row i on column j, :math:`0 \le i, j < m`, and any numbers u and v,
 
 .. math:: \sum_i c_{i \sigma_i} = \sum_i u_i + \sum_j v_j + \sum_i (c_{i \sigma_i} - u_i - v_j)
-    \quad \text{for every permutation } \sigma. \tag{6}
+    \quad \text{for every permutation } \sigma. \tag{12}
 
-The kernel replaces c by :math:`c_{ij} - u_i - v_j \ge 0`, (7), with u and v that solve the dual problem, so that their
+The kernel replaces c by :math:`c_{ij} - u_i - v_j \ge 0`, (13), with u and v that solve the dual problem, so that their
 sum is the least cost. Rows and columns give up their minima, zeros are matched greedily, and shortest augmenting paths
-[2]_ match the rest. Sums of integers that floats hold exactly stay exact: nothing is multiplied or divided.
+[4]_ match the rest. Sums of integers that floats hold exactly stay exact: nothing is multiplied or divided.
 
 References
 ----------
-.. [1] Hahn, P. and Grant, T. (1998). Lower bounds for the quadratic assignment problem based upon a dual formulation.
+.. [1] Lawler, E.L. (1963). The quadratic assignment problem. Management Science 9: 586-599.
+.. [2] Gilmore, P.C. (1962). Optimal and suboptimal algorithms for the quadratic assignment problem. Journal of
+       SIAM 10: 305-313. Lawler, E.L. (1963). The quadratic assignment problem. Management Science 9: 586-599.
+.. [3] Hahn, P. and Grant, T. (1998). Lower bounds for the quadratic assignment problem based upon a dual formulation.
        Operations Research 46: 912-922.
-.. [2] Jonker, R. and Volgenant, A. (1987). A shortest augmenting path algorithm for dense and sparse linear assignment
+.. [4] Jonker, R. and Volgenant, A. (1987). A shortest augmenting path algorithm for dense and sparse linear assignment
        problems. Computing 38: 325-340.
 """
 
+import math
 from collections.abc import Iterator
 from itertools import count
+from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from taut.data.arrays import Bits, Floats, Ints
+from taut.formulations.assignment import QuadraticAssignment
 from taut.formulations.compiled import jit, jit_inside, jit_with
-from taut.solver.qap.lawler_form import LawlerForm
 from taut.solver.qap.swap_neighbourhood import draw, draw_below
+
+
+class LawlerForm(NamedTuple):
+    """The costs (1) of m items on m locations: c, l (m, m) and q (m^2, m^2) with (i, k) in row i m + k."""
+
+    constant: float
+    linear: Floats
+    quadratic: Floats
+
+
+def scale_of(problem: QuadraticAssignment) -> float:
+    """Largest power of two S that keeps (2)."""
+    largest = 4 * problem.size**2 * float(np.abs(problem.flow).max()) * float(np.abs(problem.distance).max())
+    return 2.0 ** min(math.floor(46 - math.log2(largest)), 1000) if largest > 0 else 1.0
+
+
+def is_exact(problem: QuadraticAssignment, scale: float) -> bool:
+    """Whether S times every product of two entries is an integer, so that (1) is the cost itself."""
+    return problem.integral and scale >= 1
+
+
+def rounding(problem: QuadraticAssignment, scale: float) -> float:
+    """Most that (1) falls below S times the cost of a permutation: two units for each product."""
+    return 0.0 if is_exact(problem, scale) else 4.0 * problem.size**2
+
+
+def lawler_form(problem: QuadraticAssignment, scale: float) -> LawlerForm:
+    """A problem as (1), scaled by S and rounded down: 8 n^4 bytes of integers that are not negative; (3) holds."""
+    size = problem.size
+    less = 0.0 if is_exact(problem, scale) else 1.0
+    flow, distance = problem.flow * scale, problem.distance
+    linear = np.floor(np.outer(flow.diagonal(), distance.diagonal())) - less
+    quadratic = np.empty((size, size, size, size))
+    _fill(quadratic, flow.copy(), distance.copy(), less)
+    least_single, least_pair = min(0.0, float(linear.min())), min(0.0, float(quadratic.min()))
+    linear -= least_single
+    # Entries with i = j or k = l are never read for what they are.
+    quadratic -= least_pair
+    constant = size * least_single + size * (size - 1) / 2 * least_pair
+    return LawlerForm(constant, linear, quadratic.reshape(size * size, size * size))
+
+
+@jit
+def _fill(quadratic: Floats, flow: Floats, distance: Floats, less: float) -> None:
+    """Fill q of (1), with zeros where i = j or k = l."""
+    size = len(flow)
+    for i in range(size):
+        for k in range(size):
+            for j in range(size):
+                out, there, back = quadratic[i, k, j], flow[i, j], flow[j, i]
+                if i == j:
+                    out[:] = 0.0
+                    continue
+                for other in range(size):
+                    out[other] = np.floor(there * distance[k, other]) + np.floor(back * distance[other, k]) - 2 * less
+                out[k] = 0.0
+
+
+@jit
+def fix(linear: Floats, quadratic: Floats, item: int, location: int, less_single: Floats, less_paired: Floats) -> None:
+    """Fill the costs of one item less, (4): the item at the location, the others in their order."""
+    size = len(linear)
+    fixed = quadratic[item * size + location]
+    for i in range(size - 1):
+        whole_i = i + (i >= item)
+        for k in range(size - 1):
+            whole_k = k + (k >= location)
+            less_single[i, k] = linear[whole_i, whole_k] + fixed[whole_i * size + whole_k]
+            row, out = quadratic[whole_i * size + whole_k], less_paired[i * (size - 1) + k]
+            for j in range(size - 1):
+                begin, whole = j * (size - 1), (j + (j >= item)) * size
+                for other in range(location):
+                    out[begin + other] = row[whole + other]
+                for other in range(location, size - 1):
+                    out[begin + other] = row[whole + other + 1]
+
+
+def gilmore_lawler(problem: QuadraticAssignment) -> float:
+    """
+    Bound the cost of every permutation from below by the assignment problem (5).
+
+    ``problem``: flow and distance (n, n), of any sign. Returns bound, in the unit of flow times distance. If all data
+    are integers it is rounded up to an integer, and to an even one if both matrices are symmetric with zero diagonals.
+    What rounding errors may add is taken off.
+
+    Notes
+    -----
+    O(n^3). If no matrix is symmetric, (5) is taken over rows and, by (6), over columns, and the larger value counts.
+    Weak where the flow is dense.
+    """
+    flow, distance = problem.flow, problem.distance
+    symmetric = [np.array_equal(matrix, matrix.T) for matrix in (flow, distance)]
+    if any(symmetric):
+        bound = _row_bound((flow + flow.T) / 2, (distance + distance.T) / 2)
+    else:
+        bound = max(_row_bound(flow, distance), _row_bound(flow.T, distance.T))
+    bound -= _rounding(problem)
+    if problem.integral:
+        step = 2 if all(symmetric) and not flow.diagonal().any() and not distance.diagonal().any() else 1
+        bound = float(step * math.ceil((bound - 1e-6) / step))
+    return max(bound, 0.0) if flow.min() >= 0 and distance.min() >= 0 else bound
+
+
+def _row_bound(flow: Floats, distance: Floats) -> float:
+    """Value of the assignment problem (5), up to rounding errors."""
+    size = len(flow)
+    others = ~np.eye(size, dtype=bool)
+    rising = np.sort(flow[others].reshape(size, size - 1), axis=1)
+    falling = np.sort(distance[others].reshape(size, size - 1), axis=1)[:, ::-1]
+    least = rising @ falling.T + np.outer(flow.diagonal(), distance.diagonal())
+    return float(least[linear_sum_assignment(least)].sum())
+
+
+def _rounding(problem: QuadraticAssignment) -> float:
+    """Most that rounding errors can add to (5): nothing on integers that floats hold exactly."""
+    size, largest = problem.size, float(np.abs(problem.distance).max())
+    scale = float(np.abs(problem.flow).sum(axis=1).max()) * largest
+    if problem.integral and 4 * size**2 * scale < 2**52:
+        return 0.0
+    # The assignment comes from n augmentations, each of which adds up to n entries to each of 2 n dual values.
+    return 8 * size**3 * float(np.finfo(np.float64).eps) * scale
+
 
 _MINIMA = {"nnan", "nsz"}  # Lets the compiler vectorise minima; sums keep their order.
 
@@ -137,7 +301,7 @@ def _augment(costs: Floats, size: int, start: int, reals: Floats, marks: Ints) -
 
 @jit_with(_MINIMA)
 def reduce_costs(costs: Floats, size: int, reals: Floats, marks: Ints) -> float:
-    """Leave reduced costs (7) in the first m rows and columns, columns in ``marks[0]``; returns the least cost."""
+    """Leave reduced costs (13) in the first m rows and columns, columns in ``marks[0]``; returns the least cost."""
     total = _take_minima(costs, size)
     column_of, row_of = marks[0], marks[1]
     if _match_zeros(costs, size, column_of, row_of) == 0:
@@ -162,7 +326,7 @@ _WORTH = 0.002  # Part of the missing rest that as many rounds must gain.
 
 @jit
 def spread(constant: float, linear: Floats, quadratic: Floats, cutoff: float, bits: Bits) -> None:
-    """Move l into q, (1); assignments that cost too much are dropped, (4)."""
+    """Move l into q, (7); assignments that cost too much are dropped, (10)."""
     size = len(linear)
     shares = np.empty((size, size))
     for i in range(size):
@@ -196,7 +360,7 @@ def spread(constant: float, linear: Floats, quadratic: Floats, cutoff: float, bi
 
 @jit
 def visit(constant: float, linear: Floats, quadratic: Floats, cutoff: float, order: Ints, begin: int, end: int) -> None:
-    """Visit some of the assignments in their order, (2); pairs that cost too much are dropped, (4)."""
+    """Visit some of the assignments in their order, (8); pairs that cost too much are dropped, (10)."""
     size = len(linear)
     less, slack, beyond = size - 1, cutoff - constant, 2 * (cutoff - constant) + 1
     costs = np.empty((less, less))
@@ -256,12 +420,12 @@ def ascend(
 
 def ascent(costs: LawlerForm, cutoff: float, seed: int) -> Iterator[LawlerForm]:
     """
-    Raise the bound round by round, without end, and take some of it back now and then, (5).
+    Raise the bound round by round, without end, and take some of it back now and then, (11).
 
-    ``costs``: l and q are changed in place; ``cutoff``: scaled cost U above which permutations do not matter, (4);
+    ``costs``: l and q are changed in place; ``cutoff``: scaled cost U above which permutations do not matter, (10);
     whoever wants plain bounds gives a large one; ``seed``: of the shares and orders. Yields the costs after every
     kernel call of well below a second: c is a scaled bound, and whole with l and q unless the call stopped inside a
-    round, where l still lacks step (3).
+    round, where l still lacks step (9).
     """
     size, constant = len(costs.linear), costs.constant
     bits = np.random.default_rng(seed).integers(1, 2**63, 1, dtype=np.uint64)

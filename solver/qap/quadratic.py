@@ -14,7 +14,7 @@ With the cost z of an incumbent (``taut.formulations.assignment``), the bounds L
 Lower bounds come from the quickest to branch and bound. Each is raised to the grid of
 ``taut.formulations.assignment``, and the largest so far counts.
 
-(4) ``taut.solver.qap.lawler_form`` and ``taut.solver.qap.convex_bound`` need no incumbent.
+(4) The bounds of Gilmore and Lawler and of ``taut.solver.qap.convex_bound`` need no incumbent.
 (5) From the incumbent on, ``taut.solver.qap.hahn_grant`` ascends, until 100 rounds gain less than a
     hundredth of what is missing to z; then ``taut.solver.qap.branch_and_bound`` branches, up to n = 32. Above n = 64
     the arrays of n^4 numbers are too large for both.
@@ -44,8 +44,7 @@ from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.qap.branch_and_bound import AutomorphismGroup, BranchAndBound, cutoff
 from taut.solver.qap.convex_bound import convex_bounds
 from taut.solver.qap.forest_bound import MOST_CHOICES, choices, forest_bounds, forest_of, is_sparse, slack_of, solutions
-from taut.solver.qap.hahn_grant import ascent
-from taut.solver.qap.lawler_form import LawlerForm, gilmore_lawler, lawler_form, scale_of
+from taut.solver.qap.hahn_grant import LawlerForm, ascent, gilmore_lawler, lawler_form, scale_of
 from taut.solver.qap.swap_neighbourhood import search
 from taut.solver.result import OPTIMALITY_GAP, relative_gap
 

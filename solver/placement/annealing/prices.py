@@ -93,11 +93,7 @@ def exposed_seconds(
 
 
 class Pairs(NamedTuple):
-    """
-    Figures of pairs of sites in compiled loops (``taut.formulations.links``).
-
-    ``block_of`` (S,); ``apart`` (B, B) of two sites, ``own`` (B,) of a site with itself.
-    """
+    """Figures of two sites by block, ``apart`` (B, B) and a site's ``own`` (B,) (``taut.formulations.links``)."""
 
     block_of: Ints
     apart: Floats

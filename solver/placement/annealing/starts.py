@@ -101,9 +101,7 @@ def _with_room(problem: PlacementProblem, size: int) -> list[Ints]:
     node_of[:inside] = np.arange(inside)[:, None] // each
     left = size - np.bincount(node_of[:inside].ravel(), minlength=nodes)
     node_of[inside:] = np.repeat(np.arange(nodes), left)[: (pp - inside) * dp].reshape(-1, dp)
-    positions = np.zeros((pp * dp, problem.ranks), dtype=np.int64)
-    positions[np.argsort(node_of.T.ravel(), kind="stable")] = problem.slots
-    return [positions]
+    return [_on_nodes(problem, node_of.T.ravel())]
 
 
 def _by_rack(problem: PlacementProblem, dp: int) -> Ints:
@@ -167,10 +165,7 @@ def _segments(problem: PlacementProblem, size: int, g: int) -> Ints:
         for x in range(low, end):
             before = room.take(before if before >= 0 and room.left[before] else room.best(end - x))
             node_of[z * pp + x] = before
-    order = np.argsort(node_of, kind="stable")
-    positions = np.zeros((pp * dp, problem.ranks), dtype=np.int64)
-    positions[order] = problem.slots
-    return positions
+    return _on_nodes(problem, node_of)
 
 
 def _serial(problem: PlacementProblem, size: int, g: int) -> Ints:
@@ -183,7 +178,12 @@ def _serial(problem: PlacementProblem, size: int, g: int) -> Ints:
     # Whole nodes first, so that what is left on shared ones ends up with the last pipelines.
     nodes = np.argsort(left != size, kind="stable")
     node_of[node_of < 0] = np.repeat(nodes, left[nodes])
-    positions = np.zeros((pp * dp, problem.ranks), dtype=np.int64)
+    return _on_nodes(problem, node_of)
+
+
+def _on_nodes(problem: PlacementProblem, node_of: Ints) -> Ints:
+    """Sites by position, where each is on a node (pp dp,) that has as many slots."""
+    positions = np.zeros((len(node_of), problem.ranks), dtype=np.int64)
     positions[np.argsort(node_of, kind="stable")] = problem.slots
     return positions
 

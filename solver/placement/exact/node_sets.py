@@ -72,16 +72,11 @@ from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_division.divide import BestDivisions
-from taut.solver.placement.exact.joint import Joint, has_joint, linked, solve_joint
-from taut.solver.placement.exact.subset_cache import SubsetCache
+from taut.solver.placement.exact.joint import Joint, SubsetCache, has_joint, linked, solve_joint
 
 
 class NodeSets(NamedTuple):
-    """
-    Sets of M nodes that a stage can take, and the orders in which pipelines can go on to them.
-
-    ``members`` (K, M) nodes in ascending order, ``words`` (K,) the same as bits, ``orders`` (M!, M) permutations.
-    """
+    """Sets of M nodes (K, M) that a stage can take, as bits too, and the orders (M!, M) in which pipelines go on."""
 
     members: Ints
     words: Ints
@@ -171,25 +166,11 @@ class Labels(NamedTuple):
     order: Ints
 
 
-@jit
 def first_labels(sets: NodeSets, allowed: Floats, least: Floats) -> Labels:
     """Labels of stage 0, one for each set (K,) that leaves enough, (6), of its ``allowed`` seconds A_0."""
-    count, size = sets.members.shape
-    kept = np.zeros(count, np.int64)
-    found = 0
-    for k in range(count):
-        farthest = 0.0
-        for z in range(size):
-            farthest = max(farthest, least[sets.members[k, z]])
-        if allowed[k] >= farthest:
-            kept[found] = k
-            found += 1
-    kept = kept[:found]
-    left = np.empty((found, size))
-    for row in range(found):
-        left[row] = allowed[kept[row]]
-    none = np.zeros(found, np.int64)
-    return Labels(sets.words[kept], kept, np.zeros((found, size)), left, none, none)
+    kept = np.flatnonzero(allowed >= least[sets.members].max(axis=1, initial=0.0))
+    none, left = np.zeros(len(kept), np.int64), np.repeat(allowed[kept, None], sets.members.shape[1], axis=1)
+    return Labels(sets.words[kept], kept, np.zeros(left.shape), left, none, none)
 
 
 @jit
@@ -197,12 +178,9 @@ def next_labels(
     sets: NodeSets, labels: Labels, hops: Floats, net: Floats, allowed: Floats, least: Floats, most: int
 ) -> tuple[Labels, bool]:
     """
-    Labels of the next stage, dominated ones among them.
+    Labels of the next stage that leave enough, (6), dominated ones among them, ``most`` at most; whether these are all.
 
-    ``sets``, ``labels``: what a stage can take, and labels of the stage before; ``hops``, ``net``: seconds of a hop,
-    and of one without its way back, (nodes, nodes); ``allowed``: seconds A_x of every set, (K,); ``least``: seconds
-    that the hops of all stages after this one take at least from every node, (nodes,); ``most``: labels that are kept
-    at most. Returns the labels that leave enough, (6), and whether these are all.
+    ``net`` (nodes, nodes) are hops without their way back, and ``least`` (nodes,) those of all later stages at least.
     """
     size, orders = sets.members.shape[1], len(sets.orders)
     room = min(most, 1024)
@@ -288,24 +266,14 @@ def _kept(used: Ints, last: Ints, net: Floats, left: Floats) -> Ints:
 
 MOST_REPLICAS = 4
 """Nodes of a stage: 24 orders in which pipelines go on. Of eight there are 40,320, too many for every pair of sets."""
-
-
 MOST_STATES = 1 << 21
 """States of all stages if none is dropped: 1.8 million of four stages on 16 nodes, a second if a tenth is left."""
-
-
 MOST_LABELS = 1_000_000
 """Labels of a stage, 100 MB of four nodes each."""
-
-
 MOST_DIVISIONS = 200
 """Divisions whose placements are sought, some milliseconds each: few are within the spread of placements."""
-
-
 FIRST_STEP, GROWTH = 1e-4, 1.5
 """The first rise of T as a share of the bound, and the factor of the next: a thousandth is reached after five."""
-
-
 RETRIES = 3
 """Times that a rise is quartered where more than ``MOST_LABELS`` are left: then 1 / 64 of it is."""
 
@@ -343,14 +311,10 @@ def solve_by_node_sets(
         waiting = waiting_of(stages, partition.division, edge, later, problem.constant_of(candidate))
         seconds, nodes = least_placement(placements, waiting, max(partition.seconds, known.lower_bound), value)
         if seconds < value:
-            value, found = (
-                seconds,
-                known
-                if nodes is None
-                else replace(
-                    known, partition=replace(partition, seconds=seconds), positions=nodes.reshape(-1, 1), exact=True
-                ),
-            )
+            value, found = seconds, known
+            if nodes is not None:
+                partition = replace(partition, seconds=seconds)
+                found = replace(known, partition=partition, positions=nodes.reshape(-1, 1), exact=True)
     lower = max(min(value, divisions.least) * (1 - ROUNDING), known.lower_bound)
     return replace(found, lower_bound=lower, exact=found.exact and divisions.least >= value)
 
@@ -365,11 +329,9 @@ def least_placement(
     placements: Placements, waiting: Waiting, bound: float, limit: float = np.inf
 ) -> tuple[float, Ints | None]:
     """
-    The least seconds of a division over all placements, (2).
+    The least seconds of a division over all placements, (2), and the nodes (dp, pp) of one that takes no more, if any.
 
-    ``placements``: sets, rings and hops; ``waiting``: what the stages of the division wait for; ``bound``: seconds that
-    no placement is below; ``limit``: seconds above which nothing is of use. Returns seconds at least, and the nodes of
-    every pipeline (dp, pp) if some placement takes no more.
+    No placement is below ``bound``, and nothing above ``limit`` is of use.
     """
     refuted, rise, retries = bound, limit - bound if np.isfinite(limit) else 0.0, RETRIES
     while refuted < limit and retries:

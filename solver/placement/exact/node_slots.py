@@ -86,6 +86,7 @@ from taut.solver.placement.exact.slot_figures import (
     SlotStates,
     graph_of,
     interchangeable,
+    number_states,
     ranges_of,
     slot_figures,
     slot_states,
@@ -235,63 +236,34 @@ def _hops(problem: PlanningProblem, candidate: Candidate) -> _Hops:
 
 
 def _remembering(listed: SlotStates, dp: int) -> tuple[SlotStates, Ints, list[Left]] | None:
-    """The states with the numbers (7) so far, the vector of every numbered one, and the numbers at the last stage."""
-    product_of = _Product(listed, dp)
-    return (product_of.states(), product_of.base(), product_of.left()) if product_of.fits() else None
+    """
+    The states with the numbers (7) so far, the vector of every numbered one, and the numbers at the last stage.
 
+    Vectors are numbered by stage, and at the last stage by (7) as well, so that a hop may depend on both. None where
+    there are more than ``MOST_HOP_STEPS`` steps.
+    """
+    pp, count, last = len(listed.first) - 1, len(listed.vectors), dict[tuple[int, Left], int]()
+    leave = dp - np.minimum(listed.vectors[:, None], listed.vectors[None]).sum(axis=2)
 
-class _Product:
-    """States of slots times the numbers (7) so far, stage by stage."""
+    def numbered(x: int, vector: int, left: Left) -> int:
+        return x * count + (vector if x < pp - 1 else last.setdefault((vector, left), len(last)))
 
-    def __init__(self, listed: SlotStates, dp: int) -> None:
-        self._listed, self._pp, self._count = listed, len(listed.first) - 1, len(listed.vectors)
-        self._leave = dp - np.minimum(listed.vectors[:, None], listed.vectors[None]).sum(axis=2)
-        self._last: dict[tuple[int, Left], int] = {}
-        self._first, self._vector, self._begin = [0], list[int](), [0]
-        self._following, self._onto = list[int](), list[int]()
+    def vector_of(x: int, state: tuple[int, Left]) -> int:
+        return numbered(x, int(listed.vector[listed.first[x] + state[0]]), state[1])
 
-    def fits(self) -> bool:
-        """List the states, and say whether they have few steps."""
-        at: list[tuple[int, Left]] = [(state, ()) for state in range(self._listed.first[1])]
-        for x in range(self._pp):
-            known: dict[tuple[int, Left], int] = {}
-            for state, left in at:
-                self._add(x, int(self._listed.first[x]) + state, left, known)
-            if len(self._following) > MOST_HOP_STEPS:
-                return False
-            self._first.append(len(self._vector))
-            at = list(known)
-        return True
+    def onward(x: int, state: tuple[int, Left]) -> Iterator[tuple[tuple[int, Left], int]]:
+        number = int(listed.first[x]) + state[0]
+        u, steps = int(listed.vector[number]), slice(*listed.begin[number : number + 2].tolist())
+        for v, after in zip(listed.onto[steps].tolist(), listed.following[steps].tolist(), strict=True):
+            further = (*state[1], int(leave[u, v]))
+            yield (after, further), 0 if x == pp - 1 else numbered(x + 1, v, further)
 
-    def _add(self, x: int, state: int, left: Left, known: dict[tuple[int, Left], int]) -> None:
-        """A state of stage x and its steps; the last stage leads to state 0."""
-        u, steps = int(self._listed.vector[state]), slice(*self._listed.begin[state : state + 2].tolist())
-        self._vector.append(self._number(x, u, left))
-        for v, after in zip(self._listed.onto[steps].tolist(), self._listed.following[steps].tolist(), strict=True):
-            further = (*left, int(self._leave[u, v]))
-            last = x == self._pp - 1
-            self._following.append(0 if last else known.setdefault((after, further), len(known)))
-            self._onto.append(0 if last else self._number(x + 1, v, further))
-        self._begin.append(len(self._following))
-
-    def _number(self, x: int, vector: int, left: Left) -> int:
-        if x < self._pp - 1:
-            return x * self._count + vector
-        return x * self._count + self._last.setdefault((vector, left), len(self._last))
-
-    def base(self) -> Ints:
-        """The vector of every numbered one."""
-        return np.array([*np.tile(np.arange(self._count), self._pp - 1), *(vector for vector, _ in self._last)])
-
-    def left(self) -> list[Left]:
-        """The numbers (7) of those at the last stage."""
-        return [left for _, left in self._last]
-
-    def states(self) -> SlotStates:
-        """All states."""
-        names = ("first", "vector", "begin", "following", "onto")
-        arrays = {name: np.array(getattr(self, f"_{name}")) for name in names}
-        return SlotStates(vectors=self._listed.vectors[self.base()], **arrays)
+    starts = [(state, Left()) for state in range(listed.first[1])]
+    arrays = number_states(starts, pp, vector_of, onward, MOST_HOP_STEPS)
+    if arrays is None:
+        return None
+    base = np.array([*np.tile(np.arange(count), pp - 1), *(vector for vector, _ in last)])
+    return SlotStates(vectors=listed.vectors[base], **arrays), base, [left for _, left in last]
 
 
 def _of_case(hops: _Hops, messages: tuple[int, ...], count: int, left: list[Left], dp: int) -> Floats:

@@ -18,9 +18,10 @@ one block; stages x = 0..pp-1 of dp blocks.
     one stands for all: its pairs :math:`(R_n, u_n)` ascend over the nodes of a class.
 """
 
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from taut.solver.bounds.communication import fixed_seconds
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_division.labels import Bytes, Cuts, Ranges, Seconds, StateGraph, Waits
 
+State = TypeVar("State", bound=Hashable)
 MOST_STEPS = 400_000
 """Steps between states: 0.1 s for every threshold and 20 layers, a few seconds for all thresholds of a candidate."""
 MOST_TOTALS = 10_000
@@ -79,33 +81,53 @@ def interchangeable(links: Links, type_of_node: Ints) -> Ints:
 Vector = tuple[int, ...]
 
 
+def number_states(
+    starts: Iterable[State],
+    pp: int,
+    vector_of: Callable[[int, State], int],
+    onward: Callable[[int, State], Iterable[tuple[State, int]]],
+    most: int,
+) -> dict[str, Ints] | None:
+    """
+    Arrays of ``SlotStates`` but the vectors, from the states of stage 0; None where there are more than ``most`` steps.
+
+    ``vector_of`` is the vector of a state of a stage, and ``onward`` the states that it leads to with their vectors.
+    """
+    at = list(dict.fromkeys(starts))
+    first, vector, begin, following, onto = [0], list[int](), [0], list[int](), list[int]()
+    for x in range(pp):
+        known: dict[State, int] = {}
+        for state in at:
+            vector.append(vector_of(x, state))
+            for further, number in onward(x, state):
+                following.append(known.setdefault(further, len(known)) if x < pp - 1 else 0)
+                onto.append(number)
+            begin.append(len(following))
+        if len(following) > most:
+            return None
+        first.append(len(vector))
+        at = list(known)
+    arrays = {"first": first, "vector": vector, "begin": begin, "following": following, "onto": onto}
+    return {name: np.array(each) for name, each in arrays.items()}
+
+
 class _Listing:
-    """Lists states stage by stage, from what stage 0 can take on."""
+    """Lists the states (4), up to changes (5) of nodes of a class."""
 
     def __init__(self, vectors: list[Vector], classes: list[list[int]]) -> None:
         self._vectors, self._classes = vectors, [nodes for nodes in classes if len(nodes) > 1]
         self._number = {vector: number for number, vector in enumerate(vectors)}
 
     def of(self, slots: Vector, pp: int, start: Vector | None) -> SlotStates | None:
-        starts = self._within(slots) if start is None else [start]
-        at = list(dict.fromkeys(self._ordered(slots, u) for u in starts))
-        first, vector, begin, following, onto = [0], [], [0], [], []
-        for x in range(pp):
-            known: dict[tuple[Vector, Vector], int] = {}
-            for total, u in at:
-                vector.append(self._number[u])
-                left = tuple(a - b for a, b in zip(total, u, strict=True))
-                for further in self._within(left) if x < pp - 1 else [u]:
-                    state = self._ordered(left, further)
-                    following.append(known.setdefault(state, len(known)) if x < pp - 1 else 0)
-                    onto.append(self._number[further])
-                begin.append(len(following))
-            if len(following) > MOST_STEPS:
-                return None
-            first.append(len(vector))
-            at = list(known)
-        arrays = {"first": first, "vector": vector, "begin": begin, "following": following, "onto": onto}
-        return SlotStates(vectors=np.array(self._vectors), **{name: np.array(each) for name, each in arrays.items()})
+        starts = [self._ordered(slots, u) for u in (self._within(slots) if start is None else [start])]
+
+        def onward(x: int, state: tuple[Vector, Vector]) -> Iterator[tuple[tuple[Vector, Vector], int]]:
+            left = tuple(a - b for a, b in zip(*state, strict=True))
+            for further in self._within(left) if x < pp - 1 else [state[1]]:
+                yield self._ordered(left, further), self._number[further]
+
+        arrays = number_states(starts, pp, lambda _, state: self._number[state[1]], onward, MOST_STEPS)
+        return None if arrays is None else SlotStates(vectors=np.array(self._vectors), **arrays)
 
     def _within(self, left: Vector) -> list[Vector]:
         return [u for u in self._vectors if all(a <= b for a, b in zip(u, left, strict=True))]
@@ -186,12 +208,7 @@ def slot_figures(
 
 
 def ranges_of(figures: Figures) -> Ranges:
-    """
-    Figures as labels take them.
-
-    The slowest ring is waited for in full. Where stage 0 alone is waited for, others wait for nothing. The end of the
-    pipeline on vector u is a hop of kind u, and a hop from u to v is of kind V + u V + v.
-    """
+    """Figures as labels take them: the end of the pipeline on u is a hop of kind u, a hop to v of kind V + u V + v."""
     pp, layers, vectors = len(figures.bytes.in_flight), len(figures.message) - 1, len(figures.ring)
     every, tail = figures.every_stage, figures.tail
     each = np.broadcast_to(figures.ring_latency, (pp, vectors)).copy()

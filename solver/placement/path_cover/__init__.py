@@ -1,8 +1,8 @@
 """
 Bounds on placement from covering a cluster's slots by paths, for any number of nodes.
 
-Begin with ``bound``, the bound of one candidate from its witness, and ``proving``, the search for it. ``cases`` is a
-case distinction over where stage 0 lies (``build`` searches, ``cliques`` checks); ``path_bound`` bounds the longest
-pipeline of a case by column generation (``master``, ``pricing``), ``certificate`` is the dual certificate and its
-check, ``witness`` its form in a file. ``racks`` finds racks and tells which stages span them.
+Begin with ``bound``, the bound of one candidate from its witness in a file, and ``proving``, the search for it.
+``cases`` is a case distinction over where stage 0 lies (``build`` searches, ``cliques`` checks); ``path_bound`` bounds
+the longest pipeline of a case by column generation (``pricing``), and ``certificate`` has its proofs and their checks.
+``racks`` finds racks and tells which stages span them.
 """

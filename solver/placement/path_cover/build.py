@@ -32,8 +32,8 @@ from taut.solver.placement.path_cover.cases import (
     reduced,
     start_sets,
 )
+from taut.solver.placement.path_cover.certificate import NodeMultipliers, subgradient_ascent
 from taut.solver.placement.path_cover.cliques import bottleneck_clique_bound, merged
-from taut.solver.placement.path_cover.forest import NodeMultipliers, subgradient_ascent
 from taut.solver.placement.path_cover.path_bound import CutPool, LongestPathBound
 from taut.solver.placement.slots import Box, SlotGraph
 

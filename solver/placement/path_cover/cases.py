@@ -14,7 +14,7 @@ Cases are boxes :math:`[k_i, k_i'] \times [b_i, b_i')` that together hold every 
 (2) A start set P may be divided into branches, (4) and (5), some with nodes Q that are touched for certain. In each,
     :math:`T \ge T(P, Q)` by a proof: the shortest hops, a shortest Hamiltonian path (6), crossings between racks
     (``taut.solver.placement.path_cover.racks``), the Held-Karp forest
-    (``taut.solver.placement.path_cover.forest``), or a dual certificate for paths that begin in P and touch
+    (``taut.solver.placement.path_cover.certificate``), or a dual certificate for paths that begin in P and touch
     :math:`k_i` to :math:`k_i'` nodes (``taut.solver.placement.path_cover.certificate``). A proof for a set holds for
     every part of it, for more required nodes, and for every part of the range.
 (3) With :math:`\rho_i` the ring bound of box i in seconds per byte, every placement takes
@@ -35,19 +35,13 @@ inverse rate b. The box has k to k' touched nodes.
 (5) Division. A split at nodes A has a branch that touches none of them, P without A, and one that touches some: Q with
     A for a single node; for k' = 1 the part of P in A.
 
-A single path through all N nodes is bounded by a shortest Hamiltonian path [1]_. Let h be the shortest hop of all, and
+A single path through all N nodes is bounded by a shortest Hamiltonian path. Let h be the shortest hop of all, and
 :math:`d_{ab}` the shortest way from a to b whose steps cost :math:`W_{uv} - h`.
 
 (6) The path makes pp - 1 hops, and those between nodes visit every node at least once, so that
 
     .. math:: T \ge (pp - 1) h + \min_{\text{orders}} \sum_{i < N} d_{v_i v_{i+1}}.
 
-(7) With :math:`C(S, v)` the least cost of an order of the set S that ends in v,
-    :math:`C(S \cup u, u) = \min_v C(S, v) + d_{vu}`, in O(2^N N^2).
-
-References
-----------
-.. [1] Held and Karp (1962), A dynamic programming approach to sequencing problems: (7).
 """
 
 from dataclasses import dataclass
@@ -56,15 +50,19 @@ from itertools import pairwise
 import numpy as np
 
 from taut.data.arrays import Flags, Floats
-from taut.formulations.compiled import jit
-from taut.solver.placement.path_cover.certificate import DualCertificate, certified_seconds
+from taut.solver.bounds.multisets import path_lengths, small_multisets
+from taut.solver.placement.path_cover.certificate import (
+    DualCertificate,
+    NodeMultipliers,
+    certified_seconds,
+    forest_bound,
+)
 from taut.solver.placement.path_cover.cliques import clique_sets, core, num_greedy_colours
-from taut.solver.placement.path_cover.forest import NodeMultipliers, forest_bound
 from taut.solver.placement.path_cover.racks import crossing_bound
 from taut.solver.placement.slots import Box, SlotGraph
 
 MAX_NODES = 16
-"""Nodes up to which (7) is solved: its table of 2^16 sets takes 8 MB."""
+"""Nodes up to which (6) is solved by sets (``taut.solver.bounds.multisets``): 2^16 of them take 16 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,11 +150,7 @@ class CaseCertificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommunicationBound:
-    """
-    What a certificate proves, by cases that are not empty.
-
-    ``rings`` (cases,) seconds per byte of the ring; ``longest`` (cases,) seconds of the longest path.
-    """
+    """What a certificate proves of its cases: rings in seconds per byte, longest paths in seconds, (cases,) each."""
 
     rings: Floats
     longest: Floats
@@ -275,23 +269,6 @@ def _hamiltonian_path_bound(graph: SlotGraph) -> float:
     further = np.where(np.eye(n, dtype=bool), 0.0, graph.hops - inside)
     for via in range(n):
         further = np.minimum(further, further[:, via, None] + further[None, via])
-    return float((_shortest_order(further) + (graph.pp - 1) * inside) * (1 - 1e-12))
-
-
-@jit
-def _shortest_order(steps: Floats) -> float:
-    """Length of the shortest order of all nodes."""
-    n = len(steps)
-    least = np.full((1 << n, n), np.inf)
-    for v in range(n):
-        least[1 << v, v] = 0.0
-    for visited in range(1, 1 << n):
-        for v in range(n):
-            here = least[visited, v]
-            if here == np.inf:
-                continue
-            for u in range(n):
-                if not visited >> u & 1:
-                    with_u = visited | (1 << u)
-                    least[with_u, u] = min(least[with_u, u], here + steps[v, u])
-    return float(least[(1 << n) - 1].min())
+    once = np.ones(n, np.int64)
+    shortest = path_lengths(further, once, *small_multisets(once, n))[:, -1].min()
+    return float((shortest + (graph.pp - 1) * inside) * (1 - 1e-12))

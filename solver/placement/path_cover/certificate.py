@@ -1,5 +1,5 @@
 r"""
-Dual certificate that the longest path takes at least T seconds, and its check (a destructive lower bound).
+Certificates that the longest path takes at least T seconds, and their checks: dual prices, and Held-Karp forests.
 
 Sets: nodes v with :math:`c_v` slots (``taut.solver.placement.slots``), divided among paths of pp slots that begin in
 the set P, so that at least k and at most k' nodes are touched, among them the set Q. A segment is a stretch of a path
@@ -44,6 +44,24 @@ Fractional solutions satisfy (4) with parts of visits. With :math:`m = \lceil b 
 With (4) they describe the convex hull of its integer solutions. A cut has a coefficient for a visit, one more for a
 visit that begins a path, and a right-hand side; the dual price of a cut is at least zero.
 
+Held-Karp bound on the mean path: a minimum spanning forest with Lagrangian multipliers of the nodes.
+
+Sets: N nodes of one slot each; d paths of pp >= 2 nodes cover all N = pp d, so their hops are a forest of N - d edges.
+Data: seconds :math:`W_{ab}` of hops. Inner nodes have degree 2, the d first and d last nodes degree 1.
+Variables: the forest; :math:`\pi_v` multipliers of the degree constraints, free in sign.
+
+(7) Relaxing the degrees, the sum of all hops is
+
+    .. math:: \sum_{ab} (W_{ab} + \pi_a + \pi_b) - 2 \sum_v \pi_v + \sum_{\text{ends } v} \pi_v
+        \ge \min_{|F| = N - d} \sum_{ab \in F} (W_{ab} + \pi_a + \pi_b) - 2 \sum_v \pi_v
+        + \text{the } 2 d \text{ smallest } \pi_v,
+
+    where the minimum is over forests, found by the greedy algorithm.
+(8) The longest path takes at least the d-th part of (7), its mean.
+
+The multipliers follow a subgradient of (7), 2 - degree. All numbers are whole quanta, so that (7) is exact for the
+multipliers stated, however they were found.
+
 References
 ----------
 Klein and Scholl (1999), Computing lower bounds by destructive improvement: thresholds refuted one after the other.
@@ -52,6 +70,8 @@ windows: set partitioning over routes.
 Laporte and Nobert (1983), A branch and bound algorithm for the capacitated vehicle routing problem; Lysgaard, Letchford
 and Eglese (2004), A new branch-and-cut algorithm for the capacitated vehicle routing problem: rounded capacity cuts.
 Nemhauser and Wolsey (1990), A recursive procedure to generate all cuts for 0-1 mixed integer programs: MIR cuts.
+Held and Karp (1970, 1971), The traveling-salesman problem and minimum spanning trees, parts I and II: (7) for one tour,
+and subgradient steps.
 """
 
 from dataclasses import dataclass
@@ -59,7 +79,8 @@ from functools import cached_property
 
 import numpy as np
 
-from taut.data.arrays import Flags, Ints, Ints32
+from taut.data.arrays import Flags, Floats, Ints, Ints32
+from taut.formulations.compiled import jit
 from taut.solver.placement.path_cover.pricing import (
     MAX_SUM,
     PricingData,
@@ -149,11 +170,7 @@ class DualCertificate:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DualPrices:
-    """
-    Whole dual prices: of first and later segments (N, c + 1) by node and length, zero for length zero, and of cuts.
-
-    ``by_cut`` (cuts,) is the price of each cut.
-    """
+    """Whole dual prices of first and later segments (N, c + 1) by node and length, and of cuts (cuts,)."""
 
     first: Ints
     later: Ints
@@ -238,3 +255,117 @@ def resource_consumption(graph: SlotGraph, quantum: float, limit: int) -> tuple[
     # Rounding in the quotient must not lift a hop to the next unit.
     exact = np.floor((np.where(allowed, graph.hops, np.inf) - shortest) / quantum * (1 - 1e-12))
     return shortest, np.clip(exact, 0, limit).astype(np.int32)
+
+
+QUANTA = 1 << 40
+"""Quanta in the longest hop: with multipliers up to 2^8 hops the sums of 2,048 nodes stay below 2^62, and rounding
+costs less than 1e-12 of a hop."""
+MOMENTUM, FRESH = 0.7, 0.3
+"""Shares of the last direction and of the new subgradient in the next direction."""
+STEP, PATIENCE, DECAY = 0.05, 20, 0.6
+"""
+Share of Polyak's step that is taken; steps without a better bound after which it is cut, and the share that is left.
+
+All are of the usual size for subgradient ascent. Any multipliers are valid, so they decide how good the bound is and
+not whether it holds.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeMultipliers:
+    """Certificate of (7): the multiplier of every node in quanta of 1 / ``QUANTA`` of the longest hop."""
+
+    values: tuple[int, ...]
+
+
+def forest_bound(graph: SlotGraph, proof: NodeMultipliers) -> float:
+    """Seconds of the longest path at least, (8); minus infinity for several slots a node, or wrong multipliers."""
+    values = proof.values
+    if (graph.capacity > 1).any() or len(values) != len(graph.hops) or max(map(abs, values)) > QUANTA << 8:
+        return -np.inf
+    quantum, whole = _quantised(graph.hops)
+    return _forest(whole, np.array(values, dtype=np.int64), graph.num_paths)[0] / graph.num_paths * quantum
+
+
+def subgradient_ascent(graph: SlotGraph, *, longest: float, rounds: int) -> tuple[float, NodeMultipliers]:
+    """A good bound (8) in seconds and its multipliers, by Polyak's steps towards the ``longest`` known path."""
+    quantum, whole = _quantised(graph.hops)
+    best, values = _subgradient_ascent(
+        whole, graph.num_paths, int(min(longest / quantum, 1e15) * graph.num_paths), rounds
+    )
+    return best / graph.num_paths * quantum, NodeMultipliers(values=tuple(values.tolist()))
+
+
+def _quantised(hops: Floats) -> tuple[float, Ints]:
+    """Seconds of a quantum, and hops in quanta rounded down."""
+    apart = ~np.eye(len(hops), dtype=bool)
+    quantum = float(hops[apart].max()) / QUANTA
+    if quantum <= 0.0:
+        return 0.0, np.zeros(hops.shape, np.int64)
+    return quantum, np.where(apart, np.floor(hops / quantum * (1 - 1e-12)), 0).astype(np.int64)
+
+
+@jit
+def _subgradient_ascent(hops: Ints, dp: int, target: int, rounds: int) -> tuple[int, Ints]:
+    """
+    Ascend towards the target; returns the best bound of (7) and its multipliers.
+
+    A step has the length of Polyak's rule times a share that is cut after ``PATIENCE`` steps without a better bound;
+    the ascent then goes on from the best multipliers. Its direction keeps a part of the one before (Camerini, Fratta
+    and Maffioli 1975).
+    """
+    n = len(hops)
+    values = np.zeros(n, np.int64)
+    best, degrees = _forest(hops, values, dp)
+    best_values, real = values.copy(), np.zeros(n)
+    step, stale = 1.0, 0
+    direction = np.zeros(n)
+    for _ in range(rounds):
+        direction = MOMENTUM * direction + FRESH * (degrees - 2.0)
+        norm = (direction * direction).sum()
+        if norm < 1e-9:
+            break
+        real = real + step * max(target - best, 1) * STEP / norm * direction
+        values = np.rint(real).astype(np.int64)
+        value, degrees = _forest(hops, values, dp)
+        stale += 1
+        if value > best:
+            best, stale = value, 0
+            best_values = values
+        if stale >= PATIENCE:
+            step, stale = step * DECAY, 0
+            real = best_values.astype(np.float64)
+    return best, best_values
+
+
+@jit
+def _forest(hops: Ints, values: Ints, dp: int) -> tuple[int, Ints]:
+    """The right-hand side of (7), and every node's degree with ends counted as in (7)."""
+    n = len(values)
+    near = np.full(n, 1 << 62, np.int64)
+    link = np.zeros(n, np.int64)
+    done = np.zeros(n, np.bool_)
+    edge, one, other = np.zeros(n - 1, np.int64), np.zeros(n - 1, np.int64), np.zeros(n - 1, np.int64)
+    v = 0
+    for k in range(n - 1):
+        done[v] = True
+        nearest = -1
+        for u in range(n):
+            if not done[u]:
+                length = hops[v, u] + values[v] + values[u]
+                if length < near[u]:
+                    near[u], link[u] = length, v
+                if nearest < 0 or near[u] < near[nearest]:
+                    nearest = u
+        edge[k], one[k], other[k] = near[nearest], nearest, link[nearest]
+        v = nearest
+    degrees = np.zeros(n, np.int64)
+    total = np.int64(0)
+    for k in np.argsort(edge, kind="mergesort")[: n - dp]:
+        total += edge[k]
+        degrees[one[k]] += 1
+        degrees[other[k]] += 1
+    for v in np.argsort(values, kind="mergesort")[: 2 * dp]:
+        total += values[v]
+        degrees[v] += 1
+    return total - 2 * values.sum(), degrees

@@ -41,8 +41,8 @@ that may be touched.
     .. math:: \sum_v \Phi_v + \min \Big\{ \sum_{v \in S} (\Phi'_v - \Phi_v) : Q \subseteq S \subseteq P, \;
               k \le |S| \le k' \Big\}.
 
-Patterns are the second kind of columns of the restricted master problem (``taut.solver.placement.path_cover.master``),
-and (4) is their pricing problem, as in cutting stock.
+Patterns are the second kind of columns of the restricted master problem
+(``taut.solver.placement.path_cover.path_bound``), and (4) is their pricing problem, as in cutting stock.
 
 References
 ----------

@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
-from taut.data.costs import RECOMPUTE
 from taut.formulations.partition import LaterStages, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
@@ -44,10 +43,9 @@ from taut.solver.placement.annealing.paths import (
     phases,
     stagewise,
 )
-from taut.solver.placement.path_cover.bound import Covered, CoveredSeconds
+from taut.solver.placement.path_cover.bound import Certificates, Covered, CoveredSeconds, witness_of
 from taut.solver.placement.path_cover.build import CaseSearch
 from taut.solver.placement.path_cover.racks import WHOLE, RackCase, Racks, racks_of
-from taut.solver.placement.path_cover.witness import Certificates, witness_of
 from taut.solver.placement.slots import SlotGraph, linkage_order, slot_graph
 
 MOST_APART = 6
@@ -95,11 +93,7 @@ class _Shared:
 
 
 class CoverProof:
-    """
-    The bound of one candidate under refinement.
-
-    ``lower_bound`` is that of the case distinctions so far, ``partition`` attains it.
-    """
+    """The bound of one candidate under refinement: ``lower_bound`` so far, and the ``partition`` that attains it."""
 
     def __init__(
         self, problem: PlanningProblem, candidate: Candidate, best: BestLinks, shared: _Shared, partition: Partition
@@ -121,34 +115,35 @@ class CoverProof:
         racks, later = self._shared.racks, self._priced.later
         if racks is None or later is None:
             return (WHOLE,)
-        (first, end), least = np.array(self.partition.division.stages).T, float(later.ring[0])
-        floor = least * float(later.unhidden[first[0], end[0]]) / self._weight
-        count = next((p for p in range(min(len(first), MOST_APART)) if self._beyond(racks, p) <= floor), MOST_APART)
-        return racks.cases(min(count, len(first))) if count > 1 else (WHOLE,)
+        floor = float(later.ring[0]) * float(later.unhidden[self._ranges][0]) / self._weight
+        pp = len(self.partition.division.stages)
+        count = next((p for p in range(min(pp, MOST_APART)) if self._beyond(racks, p) <= floor), MOST_APART)
+        return racks.cases(min(count, pp)) if count > 1 else (WHOLE,)
+
+    @property
+    def _ranges(self) -> tuple[Ints, Ints]:
+        """First layers and ends of the stages of the division, (pp,) each."""
+        return self.partition.division.starts, self.partition.division.ends
 
     def _beyond(self, racks: Racks, place: int) -> float:
         """What a stage waits for beyond the longest path if it spans racks, F of (2)."""
         later = self._priced.later
         assert later is not None
-        first, end = np.array(self.partition.division.stages).T
-        backward = self._low() - (0.0 if self._stages.forward is None else self._forward())
-        ring = racks.ring * float(later.exchanged[first[place], end[place]])
+        forward = 0.0 if self._stages.forward is None else self._stages.forward[self._patterns, *self._ranges]
+        backward = self._seconds(self._stages.low) - forward
+        ring = racks.ring * float(later.exchanged[self._ranges][place])
         if later.overlap:
-            ring = max(ring - float(backward[place]), racks.ring * float(later.unhidden[first[place], end[place]]))
+            ring = max(ring - float(backward[place]), racks.ring * float(later.unhidden[self._ranges][place]))
         return float(ring - backward[:place].sum() - place * self._priced.slowest_back) / self._weight
 
-    def _low(self) -> Floats:
-        """Seconds of the stages of the division, (pp,)."""
-        found = self.partition
-        first, end = np.array(found.division.stages).T
-        recompute = [RECOMPUTE.index(name) for name in found.division.recompute]
-        return np.asarray(self._stages.low[np.array(found.patterns), recompute, first, end])
+    @property
+    def _patterns(self) -> Ints:
+        """Patterns of the stages, (pp,)."""
+        return np.array(self.partition.patterns)
 
-    def _forward(self) -> Floats:
-        """Seconds of their forward passes, (pp,)."""
-        first, end = np.array(self.partition.division.stages).T
-        assert self._stages.forward is not None
-        return np.asarray(self._stages.forward[np.array(self.partition.patterns), first, end])
+    def _seconds(self, figures: Floats) -> Floats:
+        """Seconds of the stages of the division, (pp,), by pattern, recompute and range."""
+        return np.asarray(figures[self._patterns, self.partition.division.recompute_index, *self._ranges])
 
     def refine(self, value: float, pipelines: Ints, *, rounds: int) -> bool:
         """Refine the weakest case once, (1), below an incumbent's seconds; returns whether anything is left."""
@@ -187,13 +182,11 @@ class CoverProof:
 
     def _asked_by_first(self, tail: Floats, later: LaterStages) -> float:
         """Seconds that stage 0 asks for in a division, where another stage may be waited for."""
-        found, stages = self.partition, self._stages
-        first, end = np.array(found.division.stages).T
-        recompute = [RECOMPUTE.index(name) for name in found.division.recompute]
-        slowest = stages.high[np.array(found.patterns), recompute, first, end].max()
-        seconds = self._low().sum() + (stages.micro_batches - 1) * slowest
-        optimizer = later.optimizer * later.parameters[first, end].max()
-        return float(seconds + self._priced.edge[end[:-1]].sum() + tail[end[0]] + optimizer)
+        stages, ends = self._stages, self.partition.division.ends
+        slowest = self._seconds(stages.high).max()
+        seconds = self._seconds(stages.low).sum() + (stages.micro_batches - 1) * slowest
+        optimizer = later.optimizer * later.parameters[self._ranges].max()
+        return float(seconds + self._priced.edge[ends[:-1]].sum() + tail[ends[0]] + optimizer)
 
     def witness(self) -> dict[str, Any]:
         """Witness of ``lower_bound``."""
@@ -229,11 +222,7 @@ def load() -> None:
 
 
 class CoverSearch:
-    """
-    Annealing and bounding of one candidate.
-
-    ``lower_bound`` is bound ``cover`` of the case distinction so far, ``partition`` attains it.
-    """
+    """Annealing and bounding of one candidate: ``lower_bound`` so far, and the ``partition`` that attains it."""
 
     def __init__(
         self,

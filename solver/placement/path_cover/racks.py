@@ -64,11 +64,7 @@ WHOLE = RackCase(confined=0, spanning=False)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Racks:
-    """
-    Racks of a slot graph.
-
-    ``rack`` (N,) the rack of every node; ``slowest`` is the rate of (2) in seconds per byte.
-    """
+    """Racks of a slot graph: the rack (N,) of every node, and the ``slowest`` rate of (2) in seconds per byte."""
 
     graph: SlotGraph
     rack: Ints

@@ -14,8 +14,7 @@ from taut.solver.bounds.candidate_bounds import partition_bound
 from taut.solver.bounds.communication import communication
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import relaxation_bound
-from taut.solver.placement.exact.joint import has_joint, solve_joint
-from taut.solver.placement.exact.subset_cache import SubsetCache
+from taut.solver.placement.exact.joint import SubsetCache, has_joint, solve_joint
 from taut.solver.result import Limits
 from taut.solver.search.search import search
 from tests.support.blocks import blocks

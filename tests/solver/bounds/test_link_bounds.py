@@ -6,7 +6,7 @@ import pytest
 from taut.formulations.links import links
 from taut.formulations.rings import ring_factor, ring_rates
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.placement.exact.subset_cache import slot_kinds
+from taut.solver.placement.exact.joint import slot_kinds
 from tests.support.racked import measured, racked
 
 

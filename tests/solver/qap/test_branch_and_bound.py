@@ -10,7 +10,7 @@ import pytest
 from taut.data.arrays import Floats, Ints
 from taut.formulations.assignment import QuadraticAssignment, cost_grid
 from taut.solver.qap.branch_and_bound import BranchAndBound, cutoff
-from taut.solver.qap.lawler_form import lawler_form, scale_of
+from taut.solver.qap.hahn_grant import lawler_form, scale_of
 from taut.solver.qap.quadratic import PrimalDual, prove, root_bounds
 from tests.support.assignments import KINDS, nug12, random_assignment
 from tests.support.blocks import blocks

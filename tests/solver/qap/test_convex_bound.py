@@ -7,8 +7,7 @@ import pytest
 
 from taut.formulations.assignment import QuadraticAssignment
 from taut.solver.qap.convex_bound import convex_bounds
-from taut.solver.qap.hahn_grant import ascent
-from taut.solver.qap.lawler_form import gilmore_lawler, lawler_form, scale_of
+from taut.solver.qap.hahn_grant import ascent, gilmore_lawler, lawler_form, scale_of
 from tests.support.assignments import KINDS, nug12, optimum, random_assignment
 
 pytestmark = pytest.mark.proof

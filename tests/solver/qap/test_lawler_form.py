@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from taut.formulations.assignment import QuadraticAssignment
-from taut.solver.qap.lawler_form import gilmore_lawler
+from taut.solver.qap.hahn_grant import gilmore_lawler
 from tests.support.assignments import KINDS, nug12, optimum, random_assignment
 
 

@@ -18,7 +18,7 @@ from taut.errors import FormulationError
 from taut.formulations.assignment import QuadraticAssignment
 from taut.solver.branch_and_bound.progress import Progress
 from taut.solver.qap import quadratic, swap_neighbourhood
-from taut.solver.qap.lawler_form import gilmore_lawler
+from taut.solver.qap.hahn_grant import gilmore_lawler
 from taut.solver.qap.quadratic import place
 from tests.support.assignments import KINDS, nug12, optimum, random_assignment
 

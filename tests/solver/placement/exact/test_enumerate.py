@@ -27,8 +27,7 @@ from taut.solver.placement.exact.enumerate import (
     solve_by_enumeration,
     thresholds_of,
 )
-from taut.solver.placement.exact.joint import has_joint, solve_joint
-from taut.solver.placement.exact.subset_cache import SubsetCache
+from taut.solver.placement.exact.joint import SubsetCache, has_joint, solve_joint
 from taut.solver.result import Limits
 from taut.solver.search.search import search
 from tests.support.blocks import blocks

@@ -21,6 +21,7 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.placement.exact import node_sets
+from taut.solver.placement.exact.joint import SubsetCache
 from taut.solver.placement.exact.node_sets import (
     Labels,
     Placements,
@@ -31,7 +32,6 @@ from taut.solver.placement.exact.node_sets import (
     solve_by_node_sets,
     undominated,
 )
-from taut.solver.placement.exact.subset_cache import SubsetCache
 from taut.solver.result import Limits, Source, Status
 from taut.solver.search.search import search
 from tests.support.blocks import blocks

@@ -14,9 +14,15 @@ from taut.data.arrays import Floats, Ints
 from taut.formulations.problem import PlanningProblem
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.placement.exact import joint
-from taut.solver.placement.exact.joint import has_joint, solve_joint
-from taut.solver.placement.exact.subset import SecondPrice, SubsetSolver, other_slots, waited_for
-from taut.solver.placement.exact.subset_cache import SubsetCache
+from taut.solver.placement.exact.joint import (
+    SecondPrice,
+    SubsetCache,
+    SubsetSolver,
+    has_joint,
+    other_slots,
+    solve_joint,
+    waited_for,
+)
 from tests.support.blocks import blocks
 from tests.support.oracle import enumerate_candidate
 from tests.support.small import cluster, costs, model, problem

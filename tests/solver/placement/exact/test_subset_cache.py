@@ -9,7 +9,7 @@ from taut.data.arrays import Ints
 from taut.data.cluster import ClusterSpec
 from taut.formulations.links import Links, links
 from taut.formulations.rings import ring_rates
-from taut.solver.placement.exact.subset_cache import MAX_KINDS, slot_kinds
+from taut.solver.placement.exact.joint import MAX_KINDS, slot_kinds
 from tests.support.small import cluster
 
 

@@ -15,8 +15,7 @@ from taut.solver.certificate.write import plan_document
 from taut.solver.placement.path_cover.build import CaseSearch
 from taut.solver.placement.path_cover.cases import certified_bound
 from taut.solver.placement.path_cover.certificate import Cut, CutArrays, DualCertificate, certified_seconds, cut_arrays
-from taut.solver.placement.path_cover.master import RestrictedMaster
-from taut.solver.placement.path_cover.path_bound import CutPool
+from taut.solver.placement.path_cover.path_bound import CutPool, RestrictedMaster
 from taut.solver.placement.slots import SlotGraph
 from taut.solver.result import Limits
 from taut.solver.search.search import search

@@ -23,19 +23,23 @@ from taut.solver.certificate.write import plan_document
 from taut.solver.layer_division.divide import solve_partition
 from taut.solver.placement.annealing.path_prices import first_stage
 from taut.solver.placement.annealing.paths import PathAnnealing
-from taut.solver.placement.exact import subset_cache
-from taut.solver.placement.exact.subset import SubsetSolver
-from taut.solver.placement.path_cover.bound import cover_bound, has_cover
+from taut.solver.placement.exact import joint
+from taut.solver.placement.exact.joint import SubsetSolver
+from taut.solver.placement.path_cover.bound import Certificates, cover_bound, has_cover, witness_of, witnessed
 from taut.solver.placement.path_cover.build import CaseSearch
 from taut.solver.placement.path_cover.cases import CaseCertificate, PathProof, certified_bound
-from taut.solver.placement.path_cover.certificate import DualCertificate, certified_seconds
+from taut.solver.placement.path_cover.certificate import (
+    DualCertificate,
+    NodeMultipliers,
+    certified_seconds,
+    forest_bound,
+    subgradient_ascent,
+)
 from taut.solver.placement.path_cover.cliques import bottleneck_clique_bound, clique_sets, has_no_clique
-from taut.solver.placement.path_cover.forest import NodeMultipliers, forest_bound, subgradient_ascent
 from taut.solver.placement.path_cover.path_bound import LongestPathBound
 from taut.solver.placement.path_cover.pricing import cheapest_patterns
 from taut.solver.placement.path_cover.proving import CoverCache, CoverSearch
 from taut.solver.placement.path_cover.racks import WHOLE
-from taut.solver.placement.path_cover.witness import Certificates, witness_of, witnessed
 from taut.solver.placement.slots import SlotGraph, between_cards
 from taut.solver.result import Limits
 from taut.solver.search.search import search
@@ -480,7 +484,7 @@ def made(nodes: int, gpus: int, pp: int, spread: float, work: int, seed: int = 4
     fixed = {"pp": pp, "tp": 1, "zero": 0, "micro_batch": 1, "schedule": "1f1b"}
     planning = problem(cluster(nodes, gpus, rows=rows), spec, table=table, global_batch=24, fixed=fixed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subset_cache, "few_multisets", lambda *_: False)
+        patch.setattr(joint, "few_multisets", lambda *_: False)
         result = search(planning, Limits(work_limit=work, workers=1))
     document: Document = json.loads(json.dumps(plan_document(planning, result, Limits(work_limit=work))))
     return document
