@@ -25,7 +25,7 @@ from taut.formulations.mechanisms.offload import with_activations_on_hosts, with
 from taut.formulations.mechanisms.recompute import with_recompute
 from taut.formulations.mechanisms.sequence_parallel import with_sequence_parallel
 from taut.formulations.mechanisms.shards import with_copies, with_zero
-from taut.formulations.mechanisms.uneven_batches import with_uneven_batch
+from taut.formulations.mechanisms.unequal_replicas import with_unequal_replicas
 from taut.formulations.runs import is_within
 from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
 from taut.formulations.space import FIELDS, Candidate, StrategySpace, Workload, fixable_value
@@ -127,7 +127,7 @@ EXPANDERS: tuple[Expander, ...] = (
     with_copies,
     with_sequence_parallel,
     with_recompute,
-    with_uneven_batch,
+    with_unequal_replicas,
     with_expert_ranks,
     with_states_on_hosts,
     with_activations_on_hosts,

@@ -68,11 +68,10 @@ class StepTime:
 
 def step_time(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> StepTime:
     """Price a strategy on placements of devices (..., pp, pipelines, width); leading axes are placements."""
-    tables = problem.tables(strategy.candidate)
     if strategy.candidate.is_order_priced:
         pipeline = chunk_pipelines(problem, strategy, devices)
     else:
-        pipeline = _pipelines(problem, strategy, tables, devices)
+        pipeline = closed_pipelines(problem, strategy, devices)
     worst = np.argmax(pipeline.total, axis=-1, keepdims=True)
     optimizer = optimizer_by_stage(problem, strategy, devices)
     if problem.latency.waits_for_every_stage:
@@ -100,15 +99,12 @@ def step_time(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> St
 
 def closed_pipelines(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> PipelineSeconds:
     """T_pipe of every replica by its closed form, eq. (3), and the ends of its stages, eq. (4)."""
-    return _pipelines(problem, strategy, problem.tables(strategy.candidate), devices)
-
-
-def _pipelines(problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints) -> PipelineSeconds:
-    """T_pipe of every replica by its closed form, eq. (3), and the ends of its stages, eq. (4)."""
-    candidate = strategy.candidate
+    candidate, tables = strategy.candidate, problem.tables(strategy.candidate)
     compute, tensor, backward, sharding = _stage_seconds(problem, strategy, tables, devices)
     weights = [problem.transfer_weight(replace(candidate, num_micro_batches=m)) for m in strategy.batches.tolist()]
-    transfers = np.array(weights) * _trip(problem, strategy, tables, devices)
+    forth, back = _hops(problem, strategy, tables, devices)
+    trip = (forth + back if problem.latency.both_ways else forth).sum(axis=-3).max(axis=-1)
+    transfers = np.array(weights) * trip
     stage = compute + tensor + sharding
     slowest = np.argmax(stage, axis=-2, keepdims=True)
 
@@ -117,7 +113,7 @@ def _pipelines(problem: PlanningProblem, strategy: Strategy, tables: StageTables
         return np.asarray(seconds.sum(axis=-2) + (strategy.batches - 1) * straggler)
 
     total = pipelined(stage) + transfers
-    later = (backward[..., :-1, :] + _hops_back(problem, strategy, tables, devices)).cumsum(axis=-2)
+    later = (backward[..., :-1, :] + problem.coefficient("pipeline") * back.max(axis=-1)).cumsum(axis=-2)
     ends = total[..., None, :] - np.concatenate([np.zeros_like(backward[..., :1, :]), later], axis=-2)
     parts = (pipelined(compute), pipelined(tensor), pipelined(sharding))
     return PipelineSeconds(total, *parts, transfers, ends, backward)
@@ -151,27 +147,11 @@ def _stage_seconds(
     return compute, every.seconds(link), backward + later, sharding
 
 
-def _hops_back(problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints) -> Floats:
-    """Seconds of the gradient's hop to every stage but the last, (..., pp - 1, dp), eq. (4)."""
+def _hops(problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints) -> tuple[Floats, Floats]:
+    """Seconds of every rank's hop to the next stage and of the gradient's back, (..., pp - 1, dp, width), eq. (2)."""
     sites = problem.links.site_of[devices]
-    before, after = sites[..., :-1, :, :], sites[..., 1:, :, :]
     message = tables.message[[end for _, end in strategy.stages[:-1]]][:, None, None]
-    inverse = 1.0 / problem.links.pipeline_rate(strategy.candidate.width)
-    hop = problem.links.latency[after, before] + message * inverse[after, before]
-    return np.asarray(problem.coefficient("pipeline") * hop.max(axis=-1))
-
-
-def _trip(problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints) -> Floats:
-    """T_PP of every replica, eq. (2)."""
-    sites = problem.links.site_of[devices]
-    before, after = sites[..., :-1, :, :], sites[..., 1:, :, :]
-    message = tables.message[[end for _, end in strategy.stages[:-1]]][:, None, None]
-    inverse = 1.0 / problem.links.pipeline_rate(strategy.candidate.width)
-    latency = problem.links.latency
-    hop = latency[before, after] + message * inverse[before, after]
-    if problem.latency.both_ways:
-        hop = hop + latency[after, before] + message * inverse[after, before]
-    return np.asarray(hop.sum(axis=-3).max(axis=-1))
+    return problem.links.hops(sites[..., :-1, :, :], sites[..., 1:, :, :], message, strategy.candidate.width)
 
 
 def _reduction_after_pipeline(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:

@@ -274,6 +274,12 @@ class Links:
         inside = np.where(several, own, 0.0)
         return slowest_pair(np.maximum(largest, np.maximum(inside[:, None], inside[None, :])), count, copies)
 
+    def hops(self, before: Ints, after: Ints, message: Floats, width: int) -> tuple[Floats, Floats]:
+        """Seconds from sites to others and back, of bytes that each rank of so many a block sends, (2)."""
+        inverse, latency = 1.0 / self.pipeline_rate(width), self.latency
+        forth = latency[before, after] + message * inverse[before, after]
+        return forth, latency[after, before] + message * inverse[after, before]
+
     def hop_seconds(self, tp: int, message: float, *, both_ways: bool) -> PairTable:
         """Seconds of a pipeline hop of so many bytes a tensor rank between sites, there alone or ``both_ways``."""
         seconds: PairTable = self.latency + message / self.pipeline_rate(tp)

@@ -35,9 +35,11 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
 from taut.formulations.least_reduction import least_reduction, seconds_of_best
+from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.formulations.mechanisms.offload import memory_key
 from taut.formulations.mechanisms.shards import optimizer_shards
 from taut.formulations.order_times import candidate_order
+from taut.formulations.partition import stated_divisions
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import Order, device_of_chunk
 from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range
@@ -51,6 +53,7 @@ from taut.formulations.tables.memory import (
     least_passing,
     overhead,
 )
+from taut.formulations.terms import gradient_bytes
 
 ROUNDING = 1e-10
 """Relative allowance for the rounding of sums, over all passes or of bytes: up to 1e6 terms of 1e-16 each."""
@@ -287,11 +290,11 @@ def chunk_problem(
     tables, device = problem.tables(candidate), device_of_chunk(*candidate.order_key[:3])
     order, each = candidate_order(candidate), chunk_bytes(problem, candidate, device, margin=margin)
     hosted = len(device) // candidate.pp
-    reduced = least_reduction(problem, candidate, ring * problem.bytes_per_parameter(candidate), tied, hosted)
+    reduced = least_reduction(problem, candidate, ring * gradient_bytes(problem.terms(candidate)), tied, hosted)
     return ChunkProblem(
         order=order,
         micro_batches=candidate.num_micro_batches,
-        counts=held_counts(candidate.order_key, ahead=problem.hides_exchange(candidate)),
+        counts=held_counts(candidate.order_key, ahead=hides_exchange(problem.space, problem.model, candidate)),
         passes=_least_passes(problem, candidate, gather),
         edge=problem.coefficient("pipeline") * edge / 2,
         ring=reduced.slope,
@@ -305,7 +308,7 @@ def chunk_problem(
         always=each.always,
         passing=each.passing,
         budget=each.budget,
-        stated=problem.stated_divisions(candidate),
+        stated=stated_divisions(problem, candidate),
         ends=candidate.end_parts,
     )
 

@@ -62,6 +62,7 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
+from taut.formulations.divisions import listed
 from taut.formulations.least_reduction import seconds_of_best, seconds_within
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range
@@ -187,6 +188,22 @@ class LaterStages:
     each: Floats = field(default_factory=lambda: np.zeros(1))
 
 
+def stage_families(problem: PlanningProblem, candidate: Candidate) -> Ints | None:
+    """Families of a closed form; None where any division is stated, and for orders, which divide into chunks."""
+    return None if candidate.is_order_priced else problem.families(candidate)
+
+
+def stated_divisions(problem: PlanningProblem, candidate: Candidate) -> Ints | None:
+    """Layers of every chunk of all divisions that the space states (n, X); None where any are, or too many."""
+    shape = candidate.schedule, candidate.pp, candidate.vpp
+    return listed(problem.space.divisions, problem.num_layers(candidate), *shape)
+
+
+def waits_for_later_stages(problem: PlanningProblem, candidate: Candidate) -> bool:
+    """Whether a closed form waits for more stages than the first, (1')."""
+    return problem.latency.waits_for_every_stage and candidate.pp > 1 and not candidate.is_order_priced
+
+
 def slowest_type(problem: PlanningProblem, candidate: Candidate) -> int:
     """The device type that takes longest for the whole model; it makes the slow class."""
     return int(np.argmax(problem.tables(candidate).seconds[:, 0, 0, -1]))
@@ -259,7 +276,7 @@ def partition_problem(
         more_slow_groups=by_class.slow_groups[1] - by_class.slow_groups[0],
         forward=by_class.forward,
         growing=not sharded,
-        families=problem.stage_families(candidate),
+        families=stage_families(problem, candidate),
         update=memory.update,
         during_passes=memory.during_passes,
     )

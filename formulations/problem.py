@@ -22,7 +22,7 @@ from taut.data.device import core_inverse
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.formulations.candidates import candidates
-from taut.formulations.divisions import families, listed
+from taut.formulations.divisions import families
 from taut.formulations.links import Links, links
 from taut.formulations.mechanisms.context_ranks import ContextKinds
 from taut.formulations.mechanisms.expert_ranks import hides_exchange, recompute_beside_overlap
@@ -55,7 +55,7 @@ from taut.formulations.tables.memory import (
 )
 from taut.formulations.tables.priced_layers import PassTables, PricedLayers, pass_tables
 from taut.formulations.tables.stage_tables import StageTables, stage_tables
-from taut.formulations.terms import Load, Term, reductions_of
+from taut.formulations.terms import Load, Term, gradient_bytes
 
 Value = TypeVar("Value")
 
@@ -188,11 +188,6 @@ class PlanningProblem:
         return [choice for choice in self.candidates if not choice.is_order_priced]
 
     @property
-    def has_orders(self) -> bool:
-        """Whether the step time of some candidate is that of an order."""
-        return len(self.closed_forms) < len(self.candidates)
-
-    @property
     def prices_groups(self) -> bool:
         """Whether context and expert ranks, copies and uneven batches are priced, which memory of terms allows."""
         return self.latency.prices_mechanisms and self.memory.is_sum_of_terms
@@ -312,7 +307,7 @@ class PlanningProblem:
     def _stages_key(self, candidate: Candidate) -> Key:
         """What figures of stages depend on."""
         shape = candidate.sequence_parallel, candidate.pp == 1, _shares_head(candidate)
-        return *self._key(candidate), *shape, self.hides_exchange(candidate)
+        return *self._key(candidate), *shape, hides_exchange(self.space, self.model, candidate)
 
     def _key(self, candidate: Candidate) -> Key:
         """What prices of layers depend on: the links to hosts as well where activations move."""
@@ -320,7 +315,7 @@ class PlanningProblem:
 
     def traffic(self, candidate: Candidate) -> tuple[Traffic, Traffic]:
         """Traffic within blocks of every range of layers, of both passes and of the forward pass."""
-        hides = self.hides_exchange(candidate)
+        hides = hides_exchange(self.space, self.model, candidate)
         coefficients = self.coefficient("tensor_parallel"), self.coefficient("exchange")
         return self._own.get(
             ("traffic", *self._key(candidate), hides),
@@ -369,31 +364,18 @@ class PlanningProblem:
         every = recompute_beside_hosts(self.space, candidate, every)
         return tuple(name for name in every if candidate.uniform_recompute in ("", name))
 
-    def hides_exchange(self, candidate: Candidate) -> bool:
-        """Whether exchanges of expert ranks run beside another micro-batch (``taut.formulations.space`` (14))."""
-        return self.space.dispatch.overlap and hides_exchange(self.space, self.model, candidate)
-
-    def stage_families(self, candidate: Candidate) -> Ints | None:
-        """Families of a closed form; None where any division is stated, and for orders, which divide into chunks."""
-        return None if candidate.is_order_priced else self.families(candidate)
-
-    def waits_for_later_stages(self, candidate: Candidate) -> bool:
-        """Whether a closed form waits for more stages than the first."""
-        return self.latency.waits_for_every_stage and candidate.pp > 1 and not candidate.is_order_priced
-
     def families(self, candidate: Candidate) -> Ints | None:
         """Families of the divisions that the space states, of all chunks of a candidate; None where any are."""
         layers = self.num_layers(candidate)
         return families(self.space.divisions, layers, candidate.schedule, candidate.pp, candidate.vpp)
 
-    def stated_divisions(self, candidate: Candidate) -> Ints | None:
-        """Layers of every chunk of all divisions that the space states (n, X); None where any are, or too many."""
-        layers = self.num_layers(candidate)
-        return listed(self.space.divisions, layers, candidate.schedule, candidate.pp, candidate.vpp)
-
     def device_memory(self, candidate: Candidate) -> DeviceMemory:
         """Memory of a device with several chunks under a candidate."""
-        tables, memory, ahead = self.tables(candidate), self.memory_of(candidate), self.hides_exchange(candidate)
+        tables, memory, ahead = (
+            self.tables(candidate),
+            self.memory_of(candidate),
+            hides_exchange(self.space, self.model, candidate),
+        )
         return device_memory(tables, memory, candidate, self.capacity_kib, ahead=ahead)
 
     def stage_memory(self, candidate: Candidate, *, margin: bool = True) -> StageMemory:
@@ -403,27 +385,25 @@ class PlanningProblem:
     def _stage_memory(self, candidate: Candidate, margin: bool) -> StageMemory:
         if (network := self.memory.network) is not None:
             return network_stage_memory(network, self.model, candidate, self.capacity_kib, margin=margin)
-        ahead = self.hides_exchange(candidate) and not candidate.is_order_priced
+        ahead = hides_exchange(self.space, self.model, candidate) and not candidate.is_order_priced
         of_candidate = self.tables(candidate), self.memory_of(candidate), candidate
         return stage_memory(*of_candidate, self.capacity_kib, margin=margin, ahead=ahead)
 
     def bytes_of_stages(self, candidate: Candidate, recompute: Ints, first: Ints, end: Ints) -> Ints:
         """Bytes of every stage of a closed form (pp,), whose memory is a sum of terms, from its recompute and range."""
         of_candidate = self.tables(candidate), self.memory_of(candidate), candidate
-        return bytes_of_stages(*of_candidate, recompute, first, end, ahead=self.hides_exchange(candidate))
+        return bytes_of_stages(
+            *of_candidate, recompute, first, end, ahead=hides_exchange(self.space, self.model, candidate)
+        )
 
     def gradient_bytes(self, candidate: Candidate, load: Load = "common") -> Floats:
         """Bytes of every range that reductions of a load carry, times their coefficient, (L+1, L+1)."""
 
         def make() -> Floats:
             carried = self.tables(candidate).carried(load)
-            return np.asarray(carried * self.bytes_per_parameter(candidate), dtype=np.float64)
+            return np.asarray(carried * gradient_bytes(self.terms(candidate)), dtype=np.float64)
 
         return self._keep(candidate, ("gradients", load), make)
-
-    def bytes_per_parameter(self, candidate: Candidate) -> float:
-        """Bytes that data-parallel rings carry for a parameter after the passes, times the ring's coefficient."""
-        return reductions_of(self.terms(candidate))[0].bytes
 
     def terms(self, candidate: Candidate) -> tuple[Term, ...]:
         """Collectives of weights and gradients that a step of a candidate waits for; the first is of all holders."""

@@ -20,7 +20,7 @@ A candidate has the fields of ``Candidate``. With D devices, global batch :math:
 
 The other rules are those of mechanisms (``taut.formulations.mechanisms``): (7) and (9) ``shards``, (8) ``recompute``,
 (10) ``context_ranks``, (11) and (14) ``expert_ranks``, (13) ``empty_ends``, (15) and (17) ``offload``, (16)
-``uneven_batches``.
+``unequal_replicas``.
 
 If choices are equal by definition, one of them stands for all: a single stage is scheduled as 1f1b, a single replica
 has ZeRO-0, and a single tensor rank has no sequence parallelism. Stages, recompute of every stage and placement are
@@ -76,7 +76,7 @@ from taut.formulations.mechanisms.offload import (
 from taut.formulations.mechanisms.recompute import SHARED_RECOMPUTE
 from taut.formulations.mechanisms.sequence_parallel import SEQUENCE_PARALLEL
 from taut.formulations.mechanisms.shards import REPLICAS_OF_A_COPY, ZERO_STAGE
-from taut.formulations.mechanisms.uneven_batches import UNEVEN_BATCH
+from taut.formulations.mechanisms.unequal_replicas import UNEVEN_BATCH
 from taut.formulations.schedules.plan_orders import ORDER_PRICED, GivenOrder
 
 MOST_SEQUENCES = 10_000_000

@@ -159,6 +159,11 @@ def reductions_of(terms: Iterable[Term]) -> tuple[Term, ...]:
     return tuple(term for term in terms if term.phase == "end")
 
 
+def gradient_bytes(terms: Iterable[Term]) -> float:
+    """Bytes that a term after the passes carries for a parameter, its coefficient included; all such terms agree."""
+    return reductions_of(terms)[0].bytes
+
+
 def in_one_ring(terms: Iterable[Term]) -> bool:
     """Whether all devices that hold a parameter sum its gradients in one ring."""
     kinds = {ring.group.kind for term in reductions_of(terms) for ring in term.rings}

@@ -35,8 +35,7 @@ from typing import Any
 
 from taut.data.cluster import ClusterSpec
 from taut.data.device import DeviceSpec
-from taut.data.read import read_json, read_text
-from taut.data.readers.log_lines import plain_lines
+from taut.data.read import plain_lines, read_json, read_text
 from taut.data.spec import shorten
 from taut.data.units import GIGABIT, GIGABYTE
 from taut.errors import DataError

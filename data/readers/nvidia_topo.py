@@ -25,8 +25,7 @@ from xml.etree import ElementTree
 
 from taut.data.cluster import ClusterSpec, one_node
 from taut.data.device import DeviceSpec
-from taut.data.read import read_text
-from taut.data.readers.log_lines import plain_lines
+from taut.data.read import plain_lines, read_text
 from taut.data.units import GIGABIT, GIGABYTE
 from taut.errors import DataError
 

@@ -42,6 +42,7 @@ import numpy as np
 from taut.data.arrays import Ints
 from taut.errors import FormulationError
 from taut.formulations.gradient_reductions import overlaps
+from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import Order, passes_of
 from taut.formulations.schedules.recurrence import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
@@ -161,7 +162,7 @@ def _joined(laid: Laid, tail: Tail, order: Order, templates: Templates, replicas
 def not_simulated(problem: PlanningProblem, candidate: Candidate, *, share_links: bool = False) -> str:
     """What is not simulated of expert ranks: their exchanges have no flows, and their buckets two rings."""
     refused = {
-        "exchanges behind another micro-batch": problem.hides_exchange(candidate),
+        "exchanges behind another micro-batch": hides_exchange(problem.space, problem.model, candidate),
         "links that flows share": share_links,
         "gradient reductions that overlap": overlaps(problem, candidate),
     }

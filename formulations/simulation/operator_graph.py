@@ -260,11 +260,8 @@ def _transfers(problem: PlanningProblem, strategy: Strategy, device: Ints, devic
     """Seconds from every chunk to the next and of the gradient back, the slowest rank's, (C - 1, dp) each."""
     links, weight = problem.links, problem.coefficient("pipeline")
     sites = links.site_of[devices]
-    before, after = sites[device[:-1]], sites[device[1:]]
     message = problem.tables(strategy.candidate).message[strategy.division.ends[:-1]][:, None, None]
-    inverse = 1.0 / links.pipeline_rate(strategy.candidate.width)
-    forth = links.latency[before, after] + message * inverse[before, after]
-    back = links.latency[after, before] + message * inverse[after, before]
+    forth, back = links.hops(sites[device[:-1]], sites[device[1:]], message, strategy.candidate.width)
     return weight * forth.max(axis=-1), weight * back.max(axis=-1)
 
 

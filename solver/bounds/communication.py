@@ -24,7 +24,7 @@ import numpy as np
 from taut.data.arrays import Floats
 from taut.formulations.gradient_reductions import least_bytes, overlaps
 from taut.formulations.mechanisms.shards import holders, optimized_parameters, optimizer_shards
-from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages
+from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages, waits_for_later_stages
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.terms import in_one_ring, reductions_of
@@ -196,7 +196,7 @@ def optimizer_per_parameter(problem: PlanningProblem, candidate: Candidate) -> f
 def fixed_seconds(problem: PlanningProblem, candidate: Candidate) -> Floats:
     """The calibration's constant, and stage 0's optimizer unless ``later`` has it, by the end of stage 0, (L+1,)."""
     parameters = optimized_parameters(problem.tables(candidate), candidate)[0]
-    if problem.waits_for_later_stages(candidate):
+    if waits_for_later_stages(problem, candidate):
         return np.full(len(parameters), problem.constant_of(candidate))
     return np.asarray(optimizer_per_parameter(problem, candidate) * parameters + problem.constant_of(candidate))
 

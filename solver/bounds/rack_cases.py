@@ -34,7 +34,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.gradient_reductions import least_bytes
-from taut.formulations.partition import PartitionProblem
+from taut.formulations.partition import PartitionProblem, waits_for_later_stages
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor
 from taut.formulations.space import Candidate
@@ -96,7 +96,7 @@ def rack_cases(problem: PlanningProblem, candidate: Candidate, best: BestLinks) 
 
     Returns None where there are no racks, or groups share nodes, or another stage than one after another is waited for.
     """
-    rack = best.racks if problem.waits_for_later_stages(candidate) else None
+    rack = best.racks if waits_for_later_stages(problem, candidate) else None
     if rack is None or not rack.any() or not fill_nodes(problem, candidate):
         return None
     tails = _tails(problem, candidate, best, rack)

@@ -34,6 +34,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V, SPLIT
 from taut.formulations.sharding import NO_GATHERS, GatherRates, gather_slowdown, pass_seconds
 from taut.formulations.space import Candidate
+from taut.formulations.terms import gradient_bytes
 from taut.solver.bounds.communication import Communication
 
 ROUNDING = 1e-12
@@ -83,7 +84,7 @@ def relaxation_bound(
     m, layers = candidate.num_micro_batches, layers or layer_seconds(problem, candidate)
     whole, straggler = _balanced(problem, candidate, gather, layers)
     cuts = (candidate.pp - 1) * comm.edge[1:-1].min(initial=np.inf) if candidate.pp > 1 else 0.0
-    gradients = float(problem.tables(candidate).common[0, -1]) * problem.bytes_per_parameter(candidate) / candidate.pp
+    gradients = float(problem.tables(candidate).common[0, -1]) * gradient_bytes(problem.terms(candidate)) / candidate.pp
     ring = comm.ring * gradients + comm.ring_latency
     if comm.later is not None:
         ring += comm.later.optimizer * float(comm.later.parameters[0, -1]) / candidate.pp

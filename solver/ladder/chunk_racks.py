@@ -23,7 +23,7 @@ from taut.formulations.least_reduction import least_reduction
 from taut.formulations.order_division import ChunkProblem, SlowLinks
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.terms import reductions_of
+from taut.formulations.terms import gradient_bytes, reductions_of
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.least_hops import least_edges
 from taut.solver.bounds.least_rings import ring_per_byte
@@ -85,7 +85,7 @@ def _ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks, rack:
     term = reductions_of(problem.terms(candidate))[0]
     rate = term.rate(lambda group: ring_per_byte(group.members, nodes, best, slowest))
     hosted = given.num_chunks // len(given.counts)
-    reduced = least_reduction(problem, candidate, rate * problem.bytes_per_parameter(candidate), 0.0, hosted)
+    reduced = least_reduction(problem, candidate, rate * gradient_bytes(problem.terms(candidate)), 0.0, hosted)
     return reduced.slope if reduced.constant >= given.constant - problem.constant_of(candidate) else 0.0
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from taut.data.arrays import Flags, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.compiled import jit
-from taut.formulations.partition import PartitionProblem
+from taut.formulations.partition import PartitionProblem, stage_families
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 
@@ -65,7 +65,7 @@ def division_need(problem: PlanningProblem, candidate: Candidate) -> Need:
         return Need(int(problem.bytes_of_stages(candidate, kinds, *every).min()), 0)
     memory = problem.stage_memory(candidate)
     each = memory.held, memory.activation, memory.update, memory.in_flight
-    return _need(*each, problem.stage_families(candidate), allowed[:, None, None])
+    return _need(*each, stage_families(problem, candidate), allowed[:, None, None])
 
 
 def _need(

@@ -25,7 +25,9 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import MOST_BYTES
+from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.formulations.order_division import chunk_bytes
+from taut.formulations.partition import stated_divisions
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V, device_of_chunk
 from taut.formulations.space import Candidate, OrderKey
@@ -93,12 +95,12 @@ def memory_of_chunks(problem: PlanningProblem, candidate: Candidate, *, margin: 
     device = device_of_chunk(*candidate.order_key[:3])
     if len(kinds) != 1 or candidate.schedule in ON_V or not problem.memory.is_sum_of_terms:
         return None
-    if problem.stated_divisions(candidate) is not None:
+    if stated_divisions(problem, candidate) is not None:
         return None
     lines = problem.shared(candidate, "bytes of layers", lambda: _lines(problem, candidate, kinds[0]))
     if lines is None or lines.single.shape[1] < max(len(device), 3):
         return None
-    rows = _rows(candidate.order_key, problem.hides_exchange(candidate))
+    rows = _rows(candidate.order_key, hides_exchange(problem.space, problem.model, candidate))
     asked = problem.shared(candidate, ("bytes of rows", candidate.order_key), lambda: _asked(lines, rows))
     each = chunk_bytes(problem, candidate, device, margin=margin)
     weights = np.array([each.held, each.of_experts, each.logits, each.kept[kinds[0]]])

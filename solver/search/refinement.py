@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from taut.formulations.divisions import is_stated
-from taut.formulations.partition import partition_problem
+from taut.formulations.partition import partition_problem, waits_for_later_stages
 from taut.formulations.placement import PlacementProblem, placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
@@ -173,7 +173,7 @@ class Refining:
             self._best.offer(bound, problem, exact)
             # Where later stages are waited for, the exact longest pipeline and first ring are a bound alone.
             if is_stated(placed.partition.division.layers, self._problem.families(candidate)):
-                found, closed = placed.partition, placed.exact and not self._problem.waits_for_later_stages(candidate)
+                found, closed = placed.partition, placed.exact and not waits_for_later_stages(self._problem, candidate)
         if bound.state is not State.OPEN:
             return False
         covering = None

@@ -62,7 +62,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit, jit_inside
-from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem
+from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem, waits_for_later_stages
 from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_by_byte
@@ -285,7 +285,7 @@ def has_node_sets(problem: PlanningProblem, candidate: Candidate, cache: SubsetC
         pp > 2
         and 1 < dp <= MOST_REPLICAS
         and dp * pp == nodes
-        and problem.waits_for_later_stages(candidate)
+        and waits_for_later_stages(problem, candidate)
         and sum(comb(nodes, dp * x) * comb(dp * x, dp) for x in range(1, pp + 1)) <= MOST_STATES
         and has_joint(problem, candidate, cache)
         and cache.all_differ(problem, candidate)

@@ -70,6 +70,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.gradient_reductions import tied_bytes
+from taut.formulations.partition import waits_for_later_stages
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
@@ -355,7 +356,7 @@ def _least_of_cases(cases: Iterable[tuple[Figures, SlotStates]], m: int) -> _Fou
 
 def _least_optimizer(problem: PlanningProblem, candidate: Candidate) -> float:
     """Seconds of the optimizer of an even division, (3)."""
-    if not problem.waits_for_later_stages(candidate):
+    if not waits_for_later_stages(problem, candidate):
         return 0.0
     return (
         optimizer_per_parameter(problem, candidate) * float(problem.tables(candidate).parameters[0, -1]) / candidate.pp

@@ -18,7 +18,7 @@ from taut.formulations.mechanisms.latency_models import Asked
 from taut.formulations.mechanisms.offload import OF_ALL_STAGES as OFFLOAD
 from taut.formulations.mechanisms.recompute import OF_ALL_STAGES as RECOMPUTE
 from taut.formulations.mechanisms.shards import check_copies, check_groups
-from taut.formulations.mechanisms.uneven_batches import check_uneven
+from taut.formulations.mechanisms.unequal_replicas import check_uneven
 from taut.formulations.schedules.plan_orders import ORDER_PRICED
 from taut.formulations.space import FIXES
 

@@ -25,6 +25,11 @@ def states_of_all(request: PlanRequest) -> dict[str, float | None]:
     return {"optimizer_offload_fraction": 0.0 if isinstance(asked, tuple) else asked}
 
 
+def beside_states_on_hosts(request: PlanRequest, memory: MemoryModel) -> MemoryModel:
+    """A stack's memory model as it is beside states on hosts, which are fp32 and whole."""
+    return memory.model_copy(update={"weight_remainders": False}) if request.optimizer_offload_fraction else memory
+
+
 def beside_offload(request: PlanRequest, space: StrategySpace, stack: Stack, memory: MemoryModel) -> StrategySpace:
     """
     The space with the ZeRO stages beside which the stack has optimizer states on the host.

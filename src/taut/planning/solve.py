@@ -21,7 +21,7 @@ from taut.data.costs import RECOMPUTE
 from taut.data.memory import beyond
 from taut.data.suggest import one_of
 from taut.errors import ExtrapolationWarning, FieldError, InfeasibleError, NothingFoundError
-from taut.formulations.mechanisms.uneven_batches import of_even_batches
+from taut.formulations.mechanisms.unequal_replicas import of_even_batches
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.memory import candidate_features

@@ -7,7 +7,7 @@ import pytest
 
 from taut.data.catalog.devices import catalog_devices
 from taut.data.load import load_device
-from taut.data.readers.log_lines import plain_lines
+from taut.data.read import plain_lines
 from taut.data.readers.nccl_tests import NcclRun, cluster_from_nccltests, latency_assumed, read_nccltests
 from taut.data.readers.nvbandwidth import read_nvbandwidth
 from taut.data.readers.nvidia_topo import cluster_from_topology, read_topology

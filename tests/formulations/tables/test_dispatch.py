@@ -10,6 +10,7 @@ import taut
 from taut.data.costs import RECOMPUTE
 from taut.errors import FieldError
 from taut.formulations.latency import memory_bytes
+from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
@@ -201,7 +202,7 @@ def test_a_single_stage_with_hidden_exchanges_holds_one_more_layer() -> None:
     plain, hidden = (problem(overlap_moe_expert_parallel_comm=overlap) for overlap in (False, True))
     for wanted in ({"uniform_recompute": "none"}, {"uniform_recompute": "selective"}):
         candidate = chosen(hidden, pp=1, **wanted)
-        assert hidden.hides_exchange(candidate)
+        assert hides_exchange(hidden.space, hidden.model, candidate)
         strategy = Strategy(candidate=candidate, division=Division(((0, 8),), (candidate.uniform_recompute,)))
         few, more = (memory_bytes(given, strategy)[0] for given in (plain, hidden))
         recompute = RECOMPUTE.index(candidate.uniform_recompute)
@@ -214,7 +215,7 @@ def test_overlap_goes_with_alternating_passes_alone() -> None:
     given = problem(overlap_moe_expert_parallel_comm=True, schedules=["1f1b", "interleaved-1f1b"])
     for candidate in given.candidates:
         hides = candidate.schedule == "interleaved-1f1b" or (candidate.pp == 1 and candidate.num_micro_batches > 1)
-        assert given.hides_exchange(candidate) == hides
+        assert hides_exchange(given.space, given.model, candidate) == hides
         assert ("full" not in given.recompute_of(candidate)) or not hides
     assert {candidate.uniform_recompute for candidate in given.candidates} == {"none", "selective", "full"}
 

@@ -9,6 +9,7 @@ import pytest
 
 from taut.data.costs import RECOMPUTE
 from taut.data.stack import SCHEDULES
+from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.formulations.order_division import ChunkProblem, chunk_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import in_flight_counts
@@ -43,7 +44,11 @@ def _instances(seeds: range) -> Iterator[tuple[PlanningProblem, Candidate]]:
     """Random candidates of every schedule: with expert ranks, exchanges hidden or not, and with empty ends."""
     for seed in HIDDEN:
         given = with_hidden_exchanges(seed)
-        yield from ((given, one) for one in given.candidates if one.is_order_priced and given.hides_exchange(one))
+        yield from (
+            (given, one)
+            for one in given.candidates
+            if one.is_order_priced and hides_exchange(given.space, given.model, one)
+        )
     for seed in seeds:
         given = random_problem(seed)
         update = {"schedules": list(SCHEDULES), "max_vpp": 2, "empty_ends": True, "fixed": {"empty_ends": True}}
@@ -62,7 +67,7 @@ def test_no_device_needs_less() -> None:
             least, need = _at_least(chunks, division), given.device_memory(candidate).bytes_of(*division.ranges)
             assert all(few <= bytes_ * (1 + 1e-12) for few, bytes_ in zip(least, need, strict=True)), candidate
             closest = min(closest, min(np.array(need) / least))
-        hidden += given.hides_exchange(candidate)
+        hidden += hides_exchange(given.space, given.model, candidate)
         passing += chunks.passing > 0
     assert hidden >= 6 and passing > 100 and closest < 1 + 1e-6
 
@@ -70,7 +75,9 @@ def test_no_device_needs_less() -> None:
 def test_a_pass_beside_another_holds_one_more_of_any_chunk() -> None:
     """Beside another micro-batch's pass each count of a device has one more of one of its chunks or another."""
     given = with_hidden_exchanges(HIDDEN[0])
-    candidate = next(one for one in given.candidates if one.is_order_priced and given.hides_exchange(one))
+    candidate = next(
+        one for one in given.candidates if one.is_order_priced and hides_exchange(given.space, given.model, one)
+    )
     own, counts = in_flight_counts(*candidate.order_key), held_counts(candidate.order_key, ahead=True)
     for before, after in zip(own, counts, strict=True):
         expected = {tuple(row + one) for row in before for one in np.eye(candidate.vpp, dtype=int)}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from tests.support.blocks import blocks
 from tests.support.expert_ranks import with_expert_ranks, with_hidden_exchanges
 from tests.support.ladder import check_candidates
@@ -36,6 +37,8 @@ def test_no_bound_with_hidden_exchanges_is_above_the_optimum(block: int) -> None
     checked, seed = 0, 10_000 * block
     while checked < 20:
         given = with_hidden_exchanges(seed)
-        hidden = [each for each in given.candidates if each.is_order_priced and given.hides_exchange(each)]
+        hidden = [
+            each for each in given.candidates if each.is_order_priced and hides_exchange(given.space, given.model, each)
+        ]
         checked += len(check_candidates(given, hidden, seed, 8))
         seed += 1

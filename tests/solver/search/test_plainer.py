@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from taut.formulations.latency import step_time, violations
+from taut.formulations.partition import stated_divisions
 from taut.formulations.plainer import meets, restricted, restriction_of, restrictions_on, widened, wider
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import division_of_layers
@@ -117,7 +118,7 @@ def test_a_plan_of_even_stages_has_its_price_in_the_whole_space() -> None:
         for candidate in alone.candidates:
             if candidate in whole:
                 continue
-            drawn, stated = random_strategy(alone, candidate, rng), alone.stated_divisions(candidate)
+            drawn, stated = random_strategy(alone, candidate, rng), stated_divisions(alone, candidate)
             assert stated is not None
             sizes = stated[rng.integers(len(stated))].tolist()
             division = division_of_layers(candidate, sizes, drawn.division.recompute_index)

@@ -40,7 +40,7 @@ def check_uneven(asked: "Asked") -> None:
     asked.check_stack("uneven_batch")
 
 
-def with_uneven_batch(workload: "Workload", candidate: "Candidate") -> Iterator["Candidate"]:
+def with_unequal_replicas(workload: "Workload", candidate: "Candidate") -> Iterator["Candidate"]:
     """The candidate, and the one with an uneven batch, (16)."""
     yield candidate
     if not workload.space.uneven_batch or candidate.copies > 1 or candidate.ep > 1 or candidate.zero > 1:
