@@ -57,11 +57,7 @@ def _compiled(function: Function, fastmath: bool | set[str], options: dict[str, 
 
 
 class _Kept(FunctionCache):
-    """
-    Compiled code on disk, compiled anew where it names a module or a type that is no longer there.
-
-    numba notices that the source of a loop has changed, not that a module of its arguments' types has moved.
-    """
+    """Compiled code on disk, made anew where it names a module or type that has moved, which numba does not see."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         kept = cast("Any", super())

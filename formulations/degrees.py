@@ -34,11 +34,7 @@ from taut.data.stack import ContextKind
 
 
 class BlockShape(NamedTuple):
-    """
-    Degrees of a block, (1); ``etp`` equals tp if ``ep`` is 1.
-
-    ``cp_comm`` is how context ranks share attention, (4).
-    """
+    """Degrees of a block, (1), and how its context ranks share attention, (4); ``etp`` equals tp if ``ep`` is 1."""
 
     tp: int
     cp: int = 1

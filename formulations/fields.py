@@ -4,13 +4,23 @@ One table of the fields of a candidate: what each means, may be fixed to, and ho
 ``Candidate`` (``taut.formulations.space``) states name, type and default of a field. ``Annotated`` attaches the field's
 record, which the module of its mechanism brings. Documents, ``--fix``, messages, tables, comparisons and the reference
 read the records, so that a new choice is one record, one line of ``Candidate`` and one expander.
+
+A mechanism refuses what a request asks of it (``Asked``) where the latency model does not price it, a memory network
+does not know it, or the stack has no part of it. A refusal is a ``FieldError`` with the option that asks.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from taut.data.memory import MemoryModel
+from taut.data.model import ModelSpec
+from taut.data.stack import Stack
 from taut.data.suggest import one_of
+from taut.errors import FieldError
+
+if TYPE_CHECKING:
+    from taut.formulations.mechanisms.latency_models import LatencyModel
 
 Fixed = Mapping[str, int | str | bool]
 """Values that fields are fixed to, by name."""
@@ -34,11 +44,7 @@ class Fix:
 
 
 class Words(NamedTuple):
-    """
-    How a field stands in a line of words: its place there, and its text, empty where it is left out.
-
-    ``short`` is its place in the one line that names a plan, None where it is left out of that.
-    """
+    """How a field stands in a line of words: its place, its text, and its place in the one line that names a plan."""
 
     place: int
     text: Callable[[Any], str]
@@ -47,9 +53,9 @@ class Words(NamedTuple):
 
 class Sentence(NamedTuple):
     """
-    A field's part of the sentence that describes a plan: its clause, its place there, and its text, empty for none.
+    A field's part of a plan's sentence: clause (degrees 0, how stages run 1), place, and text.
 
-    The text is one of (strategy, plain values of the space). Clauses are degrees, 0, and how stages run and share, 1.
+    The text is one of (strategy, plain values of the space), empty for none.
     """
 
     clause: int
@@ -186,3 +192,38 @@ def _divides(value: object, number: object) -> bool:
     if isinstance(value, bool) or not (isinstance(value, int) and isinstance(number, int)):
         return False
     return value > 0 and number % value == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Fixed values, the largest context degree and the schedules that are asked for; and what prices and runs them."""
+
+    fix: Mapping[str, Any]
+    max_cp: int | None
+    schedules: Sequence[str]
+    model: ModelSpec
+    stack: Stack
+    latency: "LatencyModel"
+    memory: MemoryModel
+
+    def check_mechanism(self, words: str) -> None:
+        """Refuse a mechanism that the latency model does not price, or whose memory a network does not know."""
+        self.latency.check_mechanism(words)
+        self._check_memory(words, "terms")
+
+    def check_order(self, schedule: str) -> None:
+        """Refuse a schedule that is priced by its order where nothing prices that."""
+        self.latency.check_order(schedule)
+        self._check_memory(schedule, "a sum of terms")
+
+    def check_stack(self, name: str) -> None:
+        """Refuse a field that is fixed to true where the stack or the latency model lacks it."""
+        if self.fix.get(name) and not (getattr(self.stack, name) and self.latency.prices_mechanisms):
+            reason = f"no part of {self.stack.name} under {self.latency.name}, expected false, or stack any and step"
+            raise FieldError("fix", f"{name}=true", reason)
+
+    def _check_memory(self, words: str, expected: str) -> None:
+        if not self.memory.is_sum_of_terms:
+            raise FieldError(
+                "memory_model", self.memory.name, f"this network does not know {words}, expected {expected}"
+            )

@@ -50,10 +50,9 @@ from taut.formulations.terms import gathers_of
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
     """
-    Step time and its parts in seconds, of the slowest replica.
+    Step time and its parts in seconds of the slowest replica, arrays where many placements are priced at once.
 
-    ``total`` may be an array when many placements are priced at once; the parts are then arrays too. ``data_parallel``
-    are what reductions add after the pipeline and, in it, ``sharding``: gathers and scatters that nothing hides.
+    ``data_parallel`` is what reductions add after the pipeline and, in it, ``sharding``: gathers that nothing hides.
     """
 
     total: Floats

@@ -167,12 +167,10 @@ def _has_core(linked: Flags, k: int, copies: Ints) -> bool:
 @dataclass(frozen=True)
 class Links:
     """
-    Bandwidth and latency between S sites.
+    Bandwidth and latency between S sites: nodes whose devices are interchangeable, and devices otherwise.
 
-    A site is a node where the devices of a node are interchangeable, and a device otherwise. ``node_of`` and
-    ``site_of`` (devices,) map devices, ``node_of_site`` (S,) maps sites; ``rate`` bytes per second from one site to
-    another, and ``latency`` seconds, of which a site's own describe two devices of it; ``cards`` (nodes,) bytes per
-    second of a node's network cards, infinite if not stated; ``gpus_per_node`` (nodes,) devices.
+    ``rate`` are bytes per second from one site to another and ``latency`` seconds, of which a site's own describe two
+    devices of it; ``cards`` (nodes,) bytes per second of a node's network cards, infinite if not stated.
     """
 
     node_of: Ints

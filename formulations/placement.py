@@ -61,14 +61,12 @@ from taut.formulations.terms import Ring, reductions_of
 @dataclass(frozen=True)
 class PlacementProblem:
     """
-    Arrays of the placement problem of one strategy; S sites.
+    Arrays of the placement problem of one strategy; S sites, slots (pp * dp, R).
 
-    ``ranks`` R; ``slots`` (pp * dp, R) sites of the places that groups can take; ``stage_seconds`` (pp, types),
-    infinite where a stage does not fit the type; ``ring_bytes`` and ``ring_steps`` (pp,), which turn a group's slowest
-    inverse rate and latency into seconds; ``hop_latency`` seconds and ``hop_inverse`` seconds per byte between sites;
-    ``messages`` (pp - 1,) bytes; ``gradients`` (pp,) bytes over ``rings`` one after another, zero for stages whose
-    reduction is not priced; ``priced`` leading stages, since later ones end too early to be waited for; ``ends`` of
-    ``step``, None in the papers' models.
+    ``stage_seconds`` (pp, types) are infinite where a stage does not fit the type; ``ring_bytes`` and ``ring_steps``
+    (pp,) turn a group's slowest inverse rate and latency into seconds; ``messages`` (pp - 1,) and ``gradients`` (pp,)
+    are bytes, the latter over ``rings`` one after another, zero for stages whose reduction is not priced; ``priced``
+    are the leading stages that may be waited for; ``ends`` are those of ``step``, None in the papers' models.
     """
 
     problem: PlanningProblem
@@ -129,11 +127,10 @@ class PlacementProblem:
 @dataclass(frozen=True)
 class StageEnds:
     """
-    What decides when a stage has reduced its gradients, (2).
+    What decides when a stage has reduced its gradients, (2): backward seconds (pp, types) of a micro-batch.
 
-    ``backward_seconds`` (pp, types) of a micro-batch; ``ring_bytes`` and ``ring_steps`` (pp,) of its all-reduces;
-    ``unhidden`` (pp,), the share of a reduction that no backward pass hides; ``overlap``, whether one hides the rest;
-    ``tied`` bytes of a tied embedding.
+    ``ring_bytes`` and ``ring_steps`` (pp,) are of its all-reduces, ``unhidden`` (pp,) the share of a reduction that no
+    backward pass hides, where ``overlap`` hides the rest, and ``tied`` bytes of a tied embedding.
     """
 
     backward_seconds: Floats

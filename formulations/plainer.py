@@ -46,11 +46,7 @@ _AT_MOST = re.compile(r"at-most-([1-9][0-9]{0,3})-chunks")
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """
-    A restriction: its name, its words, and the candidates that it keeps.
-
-    ``is_even`` says that stages are even, ``recompute`` which kinds stages may have, None for all.
-    """
+    """A restriction: its words, the candidates that it keeps, even stages, and kinds of recompute, None for all."""
 
     name: str
     words: str

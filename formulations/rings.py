@@ -85,10 +85,9 @@ class RingRates:
     """
     What the links and cards give to data-parallel rings, (3).
 
-    ``inverse``: seconds per byte between sites in the slower direction, symmetric; of pairs as fast as their cards
-    those of all cards of a node; ``card``: seconds per byte of a node's cards for a ring with one member there, max(G /
-    N, 1 / b), (nodes,); zero where cards are not stated, or counted in ``inverse``; ``latency``: seconds between sites
-    of flat rings, (4); None where rings are hierarchical, (2).
+    ``inverse`` are seconds per byte between sites in the slower direction, of pairs as fast as their cards those of all
+    cards of a node; ``card`` (nodes,) those of a node's cards for a ring with one member there, zero where they are not
+    stated or counted in ``inverse``; ``latency`` seconds of flat rings, (4), None where rings are hierarchical, (2).
     """
 
     inverse: PairTable

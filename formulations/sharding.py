@@ -140,12 +140,7 @@ def exposed_by_range(
 
 
 class ShardedPasses(NamedTuple):
-    """
-    What (2) is made of, by stage or chunk (X).
-
-    ``sent`` bytes (2, 4, X) of ``pass_bytes``; ``seconds`` (2, types, X) of the forward pass without its last layer and
-    of the backward pass; ``traffic`` (2, X) within their blocks.
-    """
+    """What (2) is made of, by stage or chunk X: bytes (2, 4, X), seconds (2, types, X), and traffic (2, X)."""
 
     sent: Floats
     seconds: Floats

@@ -42,12 +42,10 @@ def stack_space(
     measured: bool = False,
 ) -> StrategySpace:
     """
-    The space that a stack runs.
+    The space that a stack runs, (1) to (5), without ``mechanisms`` for a paper's latency model.
 
-    ``stack``, ``model``, ``cluster``, ``global_batch``: what is planned; ``mechanisms``: False for the latency model of
-    a paper; ``orders``: whether the memory model can price schedules by their orders of passes, without which the
-    schedules are those of ``CLOSED_FORM``; ``measured``: whether costs are a profile's, which knows one kind of
-    selective recompute.
+    Without ``orders``, which the memory model can price, schedules are those of ``CLOSED_FORM``; ``measured`` costs are
+    a profile's, which knows one kind of selective recompute.
     """
     by_order = orders and mechanisms
     return StrategySpace(

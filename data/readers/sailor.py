@@ -57,11 +57,7 @@ LARGEST_RATIO = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SailorRun:
-    """
-    Seconds at one micro-batch and tensor degree, and the place in the file.
-
-    ``spread`` is the range of the blocks relative to their median, the larger of the two passes.
-    """
+    """Seconds at one micro-batch and tensor degree, place in the file, and range of blocks over their median."""
 
     where: str
     embedding: Pass

@@ -70,13 +70,12 @@ INSIDE, BETWEEN, REDUCED, GATHERED, UNITS = 9, 10, 11, 12, 13
 
 class Rows(NamedTuple):
     """
-    Figures of configurations by row.
+    Figures of configurations by row: ``layers`` (rows, chunks), parameters, seconds, bytes, and hops.
 
-    ``layers`` (rows, chunks); ``one``, ``table``, ``head`` parameters; ``reduction`` (rows, stages) seconds at the
-    stated links, ``last_bucket`` (rows, stages) the share that overlap never hides, 1 without overlap; ``tied``
-    seconds; ``gather`` (rows, stages) seconds per byte, and ``weight`` and ``gradient`` the bytes of a parameter that
-    are gathered and scattered, ``slowdown`` of kernels beside; ``apart`` whether embedding and head are for themselves,
-    (5); ``first`` and ``patterns`` of ``leaves`` as in ``taut.formulations.batch.unit_seconds``.
+    ``reduction`` (rows, stages) seconds are at the stated links, of which overlap never hides the share
+    ``last_bucket``; ``gather`` (rows, stages) seconds per byte, of ``weight`` and ``gradient`` bytes of a parameter;
+    ``slowdown`` of kernels beside. ``apart`` says that embedding and head are for themselves, (5). ``first`` and
+    ``patterns`` of ``leaves`` are as in ``taut.formulations.batch.unit_seconds``.
     """
 
     pp: Ints
@@ -102,10 +101,10 @@ class Rows(NamedTuple):
 
 class Stages(NamedTuple):
     """
-    What one micro-batch costs the stages of a row, (stages, 4) each: layers, embeddings, heads and seconds of gathers.
+    Layers, embeddings, heads and gather seconds of one micro-batch by stage (stages, 4), forward and backward.
 
-    ``forward`` and ``backward`` hold counts, of which those that hide gathers are subtracted, ``seconds`` (stages, 2)
-    those of all passes and of the backward pass.
+    Counts of those that hide gathers are subtracted; ``seconds`` (stages, 2) are of all passes and of the backward
+    pass.
     """
 
     forward: Floats
@@ -356,9 +355,9 @@ class StepForm:
     """
     The step time of configurations as a function of a calibration's coefficients, (7).
 
-    ``passes`` (rows, 9, 5) and ``hops`` (rows, 2) hold the units' terms, ``floors`` (rows, 9) the least seconds of work
-    of the passes, ``optimizer`` (rows,) the seconds of the largest; ``overlap`` says whose reductions overlap, and
-    ``rings_where_hidden`` is (9)'s coefficient.
+    Units have terms ``passes`` (rows, 9, 5), at least ``floors`` (rows, 9), and ``hops`` (rows, 2); ``optimizer``
+    (rows,) seconds are the largest; ``overlap`` says whose reductions overlap, at the coefficient
+    ``rings_where_hidden`` of (9).
     """
 
     rows: Rows

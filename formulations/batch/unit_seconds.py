@@ -54,11 +54,7 @@ FORWARD, BY_INPUT, BY_WEIGHT = 0, 1, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """
-    What a device makes of work, and rates of links in SI units; ``cards`` is a node's, infinite if not stated.
-
-    ``core_inverse`` are seconds of a FLOP of attention, beside which rings of keys and values go, 0 if beside none.
-    """
+    """What a device makes of work, and rates of links in SI units; ``cards`` is a node's, infinite if not stated."""
 
     gpus_per_node: int
     rates: Rates
@@ -183,11 +179,9 @@ def hop_seconds(c: Configurations, machine: Machine) -> Floats:
 @dataclass(frozen=True)
 class Layouts:
     """
-    Rings and hops of configurations on one machine.
+    Seconds per byte of rings (rows, stages), (4), and between both ends (rows,), and the hops of configurations.
 
-    ``ring`` (rows, stages) seconds per byte of every stage's ring, (4), and ``tied`` (rows,) of the ring of two between
-    first and last stage; ``first`` and ``count`` (rows,) say which rows of ``leaves`` (patterns, stages) are a
-    configuration's, (5).
+    ``first`` and ``count`` (rows,) say which rows of ``leaves`` (patterns, stages) are a configuration's, (5).
     """
 
     ring: Floats

@@ -78,11 +78,9 @@ Schedule = tuple[Segment, ...]
 @dataclass(frozen=True, kw_only=True, eq=False)
 class JobsProblem:
     """
-    Pools, jobs and configurations.
+    Pools, jobs (J,) and configurations (C,) ordered by job, in seconds, steps and devices.
 
-    ``pools``: at least one; ``arrival``, ``work``, ``deadline``, ``weight``: of the jobs (J,); seconds, steps, seconds
-    or infinity, and above 0; ``job``, ``pool``, ``gpus``, ``rate``: of the configurations (C,), ordered by job;
-    ``restart_s``: seconds of every start.
+    ``deadline`` may be infinite, ``weight`` is above 0, and ``restart_s`` are the seconds of every start.
     """
 
     pools: tuple[Pool, ...]
@@ -164,7 +162,7 @@ SECONDS, SHARE = 1e-6, 1e-9
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
     """
-    What a schedule achieves: completions (J,), infinite where a job is not complete, and the four objectives.
+    Completions (J,), infinite where a job is not complete, and the objectives that a schedule achieves.
 
     ``deadline_ratio`` is the share of jobs with a deadline that meet it, None where no job has one.
     """

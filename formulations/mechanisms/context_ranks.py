@@ -36,6 +36,7 @@ from taut.data.suggest import one_of
 from taut.errors import FieldError
 from taut.formulations.degrees import inner_contexts
 from taut.formulations.fields import (
+    Asked,
     Columns,
     Compared,
     Field,
@@ -50,7 +51,6 @@ from taut.formulations.fields import (
 from taut.formulations.links import Links
 
 if TYPE_CHECKING:
-    from taut.formulations.mechanisms.latency_models import Asked
     from taut.formulations.space import StrategySpace
 
 KIND_WORDS = {
@@ -86,7 +86,7 @@ ATTENTION = Field(
 )
 
 
-def check_contexts(asked: "Asked") -> None:
+def check_contexts(asked: Asked) -> None:
     """Refuse context ranks, or a way to share attention, that nothing prices or the stack has not."""
     stack, kind = asked.stack, asked.fix.get("cp_comm")
     if kind is not None and kind not in stack.cp_comm:
@@ -111,11 +111,9 @@ def _rule_of_kinds(space: "StrategySpace") -> str:
 
 class ContextKinds:
     """
-    Kinds of context ranks in a space.
+    Kinds of context ranks in a space, at bytes of a number and seconds of a FLOP of attention that hides rings.
 
-    ``space``, ``model``, ``cluster``: what is planned; ``links``: links of the cluster, without which (2) leaves out
-    nothing; ``element``, ``core_inverse``: bytes of a number, and seconds of a FLOP of attention beside which rings go,
-    0 if beside none.
+    Without the links of the cluster, or where attention hides nothing, (2) leaves out nothing.
     """
 
     def __init__(

@@ -11,10 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from taut.data.stack import ANY_DIVISION
-from taut.formulations.fields import Field, Fix, true_or_false
+from taut.formulations.fields import Asked, Field, Fix, true_or_false
 
 if TYPE_CHECKING:
-    from taut.formulations.mechanisms.latency_models import Asked
     from taut.formulations.space import Candidate, Workload
 
 END_CHUNKS = Field(
@@ -26,7 +25,7 @@ ENDS = 2
 """Parts that are divided beside the layers: embedding and head."""
 
 
-def check_ends(asked: "Asked") -> None:
+def check_ends(asked: Asked) -> None:
     """Refuse end chunks without layers where the stack has none, or nothing prices them."""
     asked.check_stack("empty_ends")
 

@@ -25,11 +25,10 @@ from taut.data.costs import Recompute
 from taut.data.model import ModelSpec
 from taut.errors import FieldError
 from taut.formulations.degrees import expert_degrees
-from taut.formulations.fields import Compared, Field, Fix, Runs, Sentence, Words, divides_devices
+from taut.formulations.fields import Asked, Compared, Field, Fix, Runs, Sentence, Words, divides_devices
 from taut.formulations.mechanisms.recompute import recompute_of, suits
 
 if TYPE_CHECKING:
-    from taut.formulations.mechanisms.latency_models import Asked
     from taut.formulations.space import Candidate, StrategySpace, Workload
 
 RULE = (
@@ -71,7 +70,7 @@ EXPERT_TENSOR_RANKS = Field(
 )
 
 
-def check_experts(asked: "Asked") -> None:
+def check_experts(asked: Asked) -> None:
     """Refuse expert ranks where the model has no experts, nothing prices them, or the stack has none."""
     fix, model, stack = asked.fix, asked.model, asked.stack
     if fix.get("ep", 1) == 1:

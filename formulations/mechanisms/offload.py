@@ -255,13 +255,7 @@ def _missing(cluster: ClusterSpec, what: str, expected: str) -> DataError:
 
 @dataclass(frozen=True)
 class ActivationsOnHosts:
-    """
-    The share of activations on hosts, and what moves it.
-
-    ``share``: of what a layer keeps, s; ``sequence_parallel``: whether tensor ranks share what lies between their parts
-    of a layer; ``links``: bytes a second of each device type's link to its host, B; ``modules``: whether the share is
-    of what named modules keep, H, and not of all.
-    """
+    """The share s of activations, or of what named ``modules`` keep, on hosts, and the links that move it, B."""
 
     share: float
     sequence_parallel: bool
@@ -425,10 +419,9 @@ def other_activations_on_hosts(problem: "PlanningProblem") -> "PlanningProblem |
 
 class OtherShares(NamedTuple):
     """
-    Other shares on hosts as a way to make a plan fit.
+    Other shares on hosts as a way to make a plan fit, by ``field`` of candidates and spaces.
 
-    ``field`` of candidates and spaces, ``option`` in words, the problem with ``more`` shares, those it has ``before``
-    in words, and whether the ``least`` share that is enough is said.
+    ``more`` makes the problem with more shares than ``before``; whether the ``least`` that is enough is said.
     """
 
     field: str

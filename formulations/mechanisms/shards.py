@@ -49,6 +49,7 @@ from taut.data.memory import MOMENTS_CAST, MemoryModel, ParameterBytes
 from taut.errors import FieldError
 from taut.formulations.degrees import BlockShape, divisors
 from taut.formulations.fields import (
+    Asked,
     Columns,
     Compared,
     Field,
@@ -64,7 +65,6 @@ from taut.formulations.fields import (
 from taut.formulations.terms import MOMENTS, Group, Load, MemoryTerm, Ring, Term
 
 if TYPE_CHECKING:
-    from taut.formulations.mechanisms.latency_models import Asked
     from taut.formulations.space import Candidate, Workload
     from taut.formulations.tables.stage_tables import StageTables
 
@@ -145,7 +145,7 @@ def with_zero(workload: "Workload", candidate: "Candidate") -> Iterator["Candida
         yield replace(candidate, zero=zero) if zero else candidate
 
 
-def check_copies(asked: "Asked") -> None:
+def check_copies(asked: Asked) -> None:
     """Refuse groups of replicas with a copy each where nothing prices them, and where nothing is sharded."""
     if "dp_shard" not in asked.fix:
         return

@@ -18,10 +18,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from taut.errors import FieldError
-from taut.formulations.fields import Field, Fix, Runs, Words, true_or_false
+from taut.formulations.fields import Asked, Field, Fix, Runs, Words, true_or_false
 
 if TYPE_CHECKING:
-    from taut.formulations.mechanisms.latency_models import Asked
     from taut.formulations.problem import PlanningProblem
     from taut.formulations.space import Candidate, Workload
 
@@ -35,7 +34,7 @@ UNEVEN_BATCH = Field(
 )
 
 
-def check_uneven(asked: "Asked") -> None:
+def check_uneven(asked: Asked) -> None:
     """Refuse an uneven batch where the stack has none, or nothing prices it."""
     asked.check_stack("uneven_batch")
 

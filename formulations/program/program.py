@@ -114,11 +114,7 @@ SLOW, MIXED, SLOW_MIXED = 1, 2, 3
 
 
 class Option(NamedTuple):
-    """
-    One candidate with its partition problem, edge and tail seconds (L+1,), and what later stages wait for, if they do.
-
-    No division above ``most`` seconds is of interest.
-    """
+    """A candidate with its partition problem, edge and tail (L+1,) and later stages, of at most ``most`` seconds."""
 
     candidate: Candidate
     partition: PartitionProblem

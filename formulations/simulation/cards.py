@@ -60,11 +60,7 @@ Load = tuple[int, int, int, float]
 
 
 class CardFlows(NamedTuple):
-    """
-    Flows of a graph on kinds of cards, (3).
-
-    ``of`` (tasks,) is the flow of every task, -1 for none; flow f loads ``card[first[f] : first[f + 1]]`` by ``load``.
-    """
+    """Flows of tasks (tasks,), -1 for none, on kinds of cards, (3): f loads ``card[first[f] : first[f + 1]]``."""
 
     of: Ints
     first: Ints

@@ -61,7 +61,7 @@ Narrow = NDArray[np.signedinteger]
 
 class Templates(NamedTuple):
     """
-    Templates one after another; ``first`` is the row of each, and ``of`` (replicas, 4, chunks) the template of a pass.
+    Templates one after another, from rows ``first``; ``of`` (replicas, 4, chunks) names the one of a pass.
 
     ``last`` and ``send`` are places within a template, -1 for none; ``after`` (rows, 2) likewise, -2 for the start.
     """
@@ -194,13 +194,10 @@ def children(first_dependency: Ints, dependency: Narrow) -> tuple[Ints, Narrow]:
 @dataclass(frozen=True, eq=False)
 class Replicas:
     """
-    Prices of the replicas that are simulated, (4).
+    Prices of the replicas that are simulated, (4): n pipelines, each for all ``like`` it (dp,).
 
-    ``simulated``: replica that each simulated pipeline stands in for, the first of its kind (n,); ``like``: simulated
-    pipeline of every replica (dp,); ``types``: whether a device type occurs in a block, (pp, n, types); ``links``:
-    figures of ``BlockLink`` by pipeline rank, (9, pp, n); ``forth``, ``back``: seconds of transfers from every chunk to
-    the next, and back (C - 1, n); ``rate``: seconds per byte of gathers, and of those of experts, (2, pp, n); 0 without
-    gathers.
+    ``types`` (pp, n, types) occur in a block; ``links`` (9, pp, n) are figures of ``BlockLink``; ``forth`` and ``back``
+    (C - 1, n) seconds of transfers; ``rate`` (2, pp, n) seconds per byte of gathers, and of those of experts.
     """
 
     simulated: Ints
@@ -298,14 +295,11 @@ MOST_IN_NETWORKX = 20_000
 @dataclass(frozen=True, eq=False)
 class OperatorGraph:
     """
-    Tasks of a step.
+    Tasks (n,) of a step: seconds, streams of device 0, of device 1 and so on and two of the job, and what they do.
 
-    ``seconds``: duration of every task (n,); ``stream``: stream of every task (n,): ``STREAMS`` of device 0, then of
-    device 1, and two of the whole job at last; ``kind``, ``part``, ``layer``, ``chunk``, ``micro_batch``: what a task
-    does, and for what (n,): places in ``KINDS`` and ``PARTS``; -1 where there is none; ``first_dependency``,
-    ``dependency``: tasks that each waits for: ``dependency[first_dependency[u] : first_dependency[u + 1]]``; ``order``:
-    passes of the pipeline ranks; ``row``, ``last``: first task of every pass of every simulated pipeline (pipelines,
-    passes + 1), and the one that ends the pass; ``replicas``: replicas that are simulated, and which stands for which.
+    ``kind`` and ``part`` are places in ``KINDS`` and ``PARTS``, -1 where there is none. Task u waits for
+    ``dependency[first_dependency[u] : first_dependency[u + 1]]``. ``row`` and ``last`` (pipelines, passes) are the
+    first task of every pass of a simulated pipeline, and the one that ends it.
     """
 
     seconds: Floats

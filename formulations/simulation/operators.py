@@ -80,12 +80,11 @@ TRAFFIC = ("reduce", "reduce_back", "ring", "exchange", "summed", "dispatch", "d
 
 class LayerPrices(NamedTuple):
     """
-    What one layer costs a block.
+    Seconds of one layer on a block, (1) to (4), and the ``share`` of them that attention has.
 
-    ``forward``, ``again`` (recompute), ``input`` and ``weight`` seconds; ``share`` of attention, (1); ``reduce`` and
-    ``reduce_back`` seconds of one all-reduce forward and backward, ``ring`` of one turn of keys and values,
-    ``exchange`` of the all-to-alls of a pass, (2); ``summed`` of what selective recompute sums again, (3); ``dispatch``
-    and ``dispatch_again`` of a dispatch forward and again, ``combine`` of any other exchange of tokens, (4).
+    ``again`` is recompute; ``reduce`` and ``reduce_back`` one all-reduce forward and backward, ``ring`` one turn of
+    keys, ``exchange`` the all-to-alls of a pass, ``summed`` what selective recompute sums again; ``dispatch`` and
+    ``dispatch_again`` tokens forward and again, ``combine`` any other exchange of them.
     """
 
     forward: float

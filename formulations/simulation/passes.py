@@ -84,11 +84,7 @@ ENTRY, NONE = -2, -1
 
 
 class Gathers(NamedTuple):
-    """
-    Seconds of gathering a unit's weights and of scattering its gradients, by layer; 0 where there are none.
-
-    ``slowdown`` is the share of their pace that kernels beside them lose, (5).
-    """
+    """Seconds of gathering a unit's weights and scattering its gradients by layer, and the slowdown, (5)."""
 
     gather: dict[int, float]
     scatter: dict[int, float]
@@ -96,12 +92,7 @@ class Gathers(NamedTuple):
 
 
 class Template(NamedTuple):
-    """
-    Tasks of a pass.
-
-    ``operators`` in order; ``after`` two places each that a task waits for; ``last`` the place of the one that ends
-    the pass, and ``send`` of the one that sends its result, or none.
-    """
+    """Tasks of a pass, two places that each waits for, the one that ends it, and the one that sends."""
 
     operators: list[Operator]
     after: list[tuple[int, int]]
@@ -281,11 +272,7 @@ class Tail(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """
-    Passes as they lie in a graph.
-
-    ``templates`` by simulated pipeline, kind of pass and chunk; ``row`` (n, passes + 1) the first task of every pass.
-    """
+    """Passes in a graph: templates by pipeline, kind of pass and chunk, and first tasks (n, passes + 1)."""
 
     order: Order
     templates: list[list[list[Template | None]]]

@@ -111,15 +111,11 @@ def memory_terms(figures: Figures, model: MemoryModel, candidate: Candidate) -> 
 @dataclass(frozen=True)
 class StageMemory:
     """
-    Bytes of every range: fixed[r, i, j] + in_flight[x] * activation[r, i, j], (4).
+    Bytes of ranges (recompute, L+1, L+1): fixed[r, i, j] + in_flight[x] * activation[r, i, j], (4), x (X,) chunks.
 
-    Where devices have several chunks, x is a chunk, and its device needs no less.
-
-    ``fixed``: bytes of a stage whatever is in flight (recompute, L+1, L+1); ``activation``: bytes for a micro-batch in
-    flight (recompute, L+1, L+1); ``in_flight``: most micro-batches in flight of every stage (X,); ``budget``: largest
-    number of bytes that satisfies (5), by device type; ``update``: bytes of a stage in the optimizer's step, (7), (L+1,
-    L+1), or None if they are never more. Where they exceed every device, ``fixed`` is raised to them. ``during_passes``
-    is ``fixed`` before it is raised.
+    ``budget`` are the most bytes that satisfy (5), by device type. ``update`` (L+1, L+1) are bytes in the optimizer's
+    step, (7), or None if they are never more; where they exceed every device, ``fixed`` is raised to them, and
+    ``during_passes`` is what it was before.
     """
 
     fixed: Ints
@@ -198,12 +194,10 @@ def bytes_of_stages(
 @dataclass(frozen=True)
 class DeviceMemory:
     """
-    Memory of the devices of an order-priced candidate, (6).
+    Memory of the devices of an order-priced candidate, (6), on which chunks (C,) lie.
 
-    ``tables``, ``model``, ``candidate``: figures of every range, the memory model, and the candidate; ``device``:
-    device of every chunk (C,); ``counts``: for every device the micro-batches in flight of its chunks that its order
-    goes through, (n, chunks); ``budget``: largest bytes of each device type that satisfy (5); ``ahead``: whether a
-    device holds its largest chunk's activations once more, for a pass that runs beside another one.
+    ``counts`` (n, chunks) are the micro-batches in flight that a device's order goes through, ``budget`` the most bytes
+    of each device type, (5), and ``ahead`` says that a device holds its largest chunk's activations once more.
     """
 
     tables: StageTables

@@ -57,14 +57,11 @@ ANALYTIC = MemoryModel()
 @dataclass(frozen=True)
 class StageTables:
     """
-    Figures of every range of layers; entries with i >= j mean nothing.
+    Figures (1) to (5) of every range of layers; entries with i >= j mean nothing.
 
-    ``seconds``: seconds (1), (types, recompute, L+1, L+1); ``traffic``, ``forward``: traffic (2) of both passes,
-    (recompute, L+1, L+1), and of the forward pass, (L+1, L+1); ``parameters``, ``experts``: parameters (3), (L+1, L+1);
-    ``activation``, ``layer_activation``, ``workspace``: bytes of (4), (recompute, L+1, L+1); ``logits``, ``buffers``,
-    ``backward``, ``largest``: bytes and parameters of (4), (L+1, L+1); ``cached``: parameters of (4), (shapes, L+1,
-    L+1); ``message``: bytes (5), (L+1,); ``moved``: bytes of a
-    micro-batch on the host, (recompute, L+1, L+1), where a share of the activations is there.
+    Seconds are (types, recompute, L+1, L+1); traffic of both passes and bytes by recompute (recompute, L+1, L+1),
+    forward traffic and all else (L+1, L+1), ``cached`` (shapes, L+1, L+1) and ``message`` (L+1,). ``moved`` are the
+    bytes of a micro-batch on the host, where a share of the activations is there.
     """
 
     seconds: Floats

@@ -46,7 +46,7 @@ def first_plans(
 ) -> Iterator[Plan]:
     """At most so many simple plans to begin with, by ascending bound; none on mixed devices or without orders."""
     every = list(bounds)
-    if len(problem.device_types) > 1 or all(not each.is_order_priced for each in problem.candidates):
+    if len(problem.device_types) > 1 or len(problem.closed_forms) == len(problem.candidates):
         return iter(())
     return simplest_plans(problem, every, stopping, most=most)
 

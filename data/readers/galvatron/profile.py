@@ -67,10 +67,10 @@ class GalvatronProfile:
     """
     Profiles in seconds and bytes.
 
-    Forward seconds of a layer, and of embedding and head, by samples; fp32 bytes of a layer's parameters and bytes that
-    it keeps of a sample, by ways and if recomputed; ends on one stage, and on the first and last of several. Rates of
-    all-reduces by devices and whether they are consecutive, and between stages by their number, in bytes a second;
-    seconds of an all-gather by tensor degree and of an all-to-all by ways, by bytes; slowdown by overlap.
+    Forward seconds are by samples; bytes of a layer's fp32 parameters, and of what it keeps of a sample by ways and if
+    recomputed; ends on one stage, and on the first and last of several. Rates are bytes a second of all-reduces by
+    devices and whether they are consecutive, and between stages by their number; seconds by bytes are of an all-gather
+    by tensor degree and of an all-to-all by ways.
     """
 
     seq: int
@@ -219,11 +219,7 @@ Count = Annotated[int, Field(ge=1, le=2**20)]
 
 
 class Split(NamedTuple):
-    """
-    How a layer, or embedding and head, are spread: over ``ways`` devices, and sharded over replicas or not.
-
-    ``sequence`` says that the ways split the sequence, not weights; ``recompute`` that a layer is recomputed.
-    """
+    """How a layer, or embedding and head, are spread over devices, by sequence or weights, and over replicas."""
 
     ways: int = 1
     sequence: bool = False

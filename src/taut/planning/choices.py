@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from taut.data.cluster import ClusterSpec
 from taut.data.suggest import one_of
 from taut.errors import FieldError
+from taut.formulations.fields import Asked
 from taut.formulations.mechanisms.context_ranks import check_contexts
 from taut.formulations.mechanisms.empty_ends import check_ends
 from taut.formulations.mechanisms.expert_ranks import check_experts
-from taut.formulations.mechanisms.latency_models import Asked
 from taut.formulations.mechanisms.offload import OF_ALL_STAGES as OFFLOAD
 from taut.formulations.mechanisms.recompute import OF_ALL_STAGES as RECOMPUTE
 from taut.formulations.mechanisms.shards import check_copies, check_groups

@@ -27,7 +27,7 @@ from taut.data.spec import first_complaint
 from taut.data.stack import ANY_DIVISION, Stack
 from taut.errors import DataError, FieldError
 from taut.formulations.degrees import divisors, tensor_degrees
-from taut.formulations.mechanisms.latency_models import Asked
+from taut.formulations.fields import Asked
 from taut.formulations.mechanisms.offload import check_all_hosts
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIELDS, FIXES, StrategySpace
