@@ -15,7 +15,7 @@ GPUs share where they offload optimizer states, and of which updates reach the s
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
@@ -171,13 +171,7 @@ class MatrixSpec(Spec):
     @field_validator("rows")
     @classmethod
     def _positive(cls, rows: list[list[float]]) -> list[list[float]]:
-        for i, row in enumerate(rows):
-            if len(row) != len(rows):
-                raise ValueError(f"row {i} has {len(row)} entries, expected {len(rows)} as there are rows")
-            for j, entry in enumerate(row):
-                if i != j and not (math.isfinite(entry) and entry > 0):
-                    raise ValueError(f"row {i} column {j} is {entry}, expected a bandwidth > 0")
-        return rows
+        return _square(rows, lambda entry: entry > 0, "a bandwidth > 0")
 
 
 class LatencySpec(Spec):
@@ -188,13 +182,18 @@ class LatencySpec(Spec):
     @field_validator("rows_us")
     @classmethod
     def _not_negative(cls, rows: list[list[float]]) -> list[list[float]]:
-        for i, row in enumerate(rows):
-            if len(row) != len(rows):
-                raise ValueError(f"row {i} has {len(row)} entries, expected {len(rows)} as there are rows")
-            for j, entry in enumerate(row):
-                if i != j and not (math.isfinite(entry) and entry >= 0):
-                    raise ValueError(f"row {i} column {j} is {entry}, expected a latency of at least 0")
-        return rows
+        return _square(rows, lambda entry: entry >= 0, "a latency of at least 0")
+
+
+def _square(rows: list[list[float]], is_right: Callable[[float], bool], expected: str) -> list[list[float]]:
+    """The rows of a square matrix, whose entries off the diagonal are right."""
+    for i, row in enumerate(rows):
+        if len(row) != len(rows):
+            raise ValueError(f"row {i} has {len(row)} entries, expected {len(rows)} as there are rows")
+        for j, entry in enumerate(row):
+            if i != j and not (math.isfinite(entry) and is_right(entry)):
+                raise ValueError(f"row {i} column {j} is {entry}, expected {expected}")
+    return rows
 
 
 class ClusterSpec(Spec):
@@ -213,22 +212,12 @@ class ClusterSpec(Spec):
             raise ValueError("nodes: is an empty list, expected at least one node")
         if self.num_nodes > MOST_NODES:
             raise ValueError(f"nodes: {self.num_nodes} in all, expected at most {MOST_NODES}")
-        if self.bandwidth_matrix is not None:
-            size = len(self.bandwidth_matrix.rows)
-            if size not in (self.num_nodes, self.num_devices):
-                raise ValueError(
-                    f"bandwidth_matrix: has {size} rows, "
-                    f"expected {self.num_nodes} (one per node) or {self.num_devices} (one per device)"
-                )
-        elif self.num_nodes > 1 and self.network.bandwidth_gbps is None:
+        if self.bandwidth_matrix is None and self.num_nodes > 1 and self.network.bandwidth_gbps is None:
             raise ValueError("network.bandwidth_gbps: missing, expected with more than one node")
-        if self.latency_matrix is not None:
-            size = len(self.latency_matrix.rows_us)
+        for name, size in self._measured_sizes.items():
             if size not in (self.num_nodes, self.num_devices):
-                raise ValueError(
-                    f"latency_matrix: has {size} rows, "
-                    f"expected {self.num_nodes} (one per node) or {self.num_devices} (one per device)"
-                )
+                expected = f"{self.num_nodes} (one per node) or {self.num_devices} (one per device)"
+                raise ValueError(f"{name}: has {size} rows, expected {expected}")
         self._check_racks()
         self._check_device_names()
         return self
@@ -281,11 +270,16 @@ class ClusterSpec(Spec):
         return {group.device.name: group.device for group in self.nodes}
 
     @property
+    def _measured_sizes(self) -> dict[str, int]:
+        """Rows of the matrices that were measured, by field."""
+        rates, latencies = self.bandwidth_matrix, self.latency_matrix
+        sizes = {"bandwidth_matrix": len(rates.rows)} if rates is not None else {}
+        return sizes | ({"latency_matrix": len(latencies.rows_us)} if latencies is not None else {})
+
+    @property
     def measured_by_device(self) -> bool:
         """Whether a matrix has one row per device rather than per node."""
-        sizes = [len(self.bandwidth_matrix.rows)] if self.bandwidth_matrix is not None else []
-        sizes += [len(self.latency_matrix.rows_us)] if self.latency_matrix is not None else []
-        return any(size != self.num_nodes for size in sizes)
+        return any(size != self.num_nodes for size in self._measured_sizes.values())
 
     def to_networkx(self) -> "DiGraph[int]":
         """
@@ -355,27 +349,32 @@ def _sites(cluster: ClusterSpec) -> list[dict[str, Any]]:
 
 
 def _bandwidth(cluster: ClusterSpec, one: dict[str, Any], other: dict[str, Any]) -> float:
-    """Bytes per second from one site to another: measured, inside a node, by rack, or the network's."""
+    """Bytes per second from one site to another."""
     matrix = cluster.bandwidth_matrix
-    if matrix is not None and len(matrix.rows) == cluster.num_devices:
-        return float(matrix.rows[one["devices"][0]][other["devices"][0]] * UNIT_BYTES[matrix.unit])
-    if one["node"] == other["node"]:
-        return float(one["intra_bandwidth"])
-    if matrix is not None:
-        return float(matrix.rows[one["node"]][other["node"]] * UNIT_BYTES[matrix.unit])
-    return _level(cluster, "bandwidth_gbps", one, other) * GIGABIT
+    rows, unit = (None, GIGABIT) if matrix is None else (matrix.rows, UNIT_BYTES[matrix.unit])
+    return _between(cluster, rows, unit, ("intra_bandwidth", "bandwidth_gbps"), (one, other))
 
 
 def _latency(cluster: ClusterSpec, one: dict[str, Any], other: dict[str, Any]) -> float:
-    """Seconds of a message from one site to another, in the same order."""
-    matrix = cluster.latency_matrix
-    if matrix is not None and len(matrix.rows_us) == cluster.num_devices:
-        return float(matrix.rows_us[one["devices"][0]][other["devices"][0]] * MICROSECOND)
+    """Seconds of a message from one site to another."""
+    rows = None if cluster.latency_matrix is None else cluster.latency_matrix.rows_us
+    return _between(cluster, rows, MICROSECOND, ("intra_latency", "latency_us"), (one, other))
+
+
+def _between(
+    cluster: ClusterSpec,
+    rows: list[list[float]] | None,
+    unit: float,
+    fields: tuple[str, str],
+    sites: tuple[dict[str, Any], dict[str, Any]],
+) -> float:
+    """A figure between two sites: measured, inside a node, by rack, or the network's."""
+    one, other = sites
+    if rows is not None and len(rows) == cluster.num_devices:
+        return float(rows[one["devices"][0]][other["devices"][0]] * unit)
     if one["node"] == other["node"]:
-        return float(one["intra_latency"])
-    if matrix is not None:
-        return float(matrix.rows_us[one["node"]][other["node"]] * MICROSECOND)
-    return _level(cluster, "latency_us", one, other) * MICROSECOND
+        return float(one[fields[0]])
+    return float((_level(cluster, fields[1], *sites) if rows is None else rows[one["node"]][other["node"]]) * unit)
 
 
 def _level(cluster: ClusterSpec, field: str, one: dict[str, Any], other: dict[str, Any]) -> float:

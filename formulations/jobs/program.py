@@ -32,6 +32,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.errors import FormulationError
 from taut.formulations.jobs.problem import JobsProblem, Objective, Schedule, Segment, completion_times, trimmed
+from taut.formulations.jobs.relaxation import SparseRows
 
 WHOLE = 10**6
 """Work of a job in (4): rounding costs a job at most a millionth of its work for each interval it holds."""
@@ -109,26 +110,19 @@ class _Program:
         self.number = np.full(allowed.shape, -1)
         self.number[allowed] = np.arange(len(self.configuration))
         self.held = len(self.configuration)
-        self.entries: list[tuple[Ints, Ints, Ints]] = []
-        self.least: list[Ints] = []
-        self.count = 0
+        self.matrix = SparseRows()
+        self.put = self.matrix.put
 
     def rows(self, least: Ints | int, count: int) -> int:
         """Add rows by their right sides; returns the number of the first."""
-        first, self.count = self.count, self.count + count
-        self.least.append(np.broadcast_to(np.asarray(least, dtype=np.int64), (count,)))
-        return first
-
-    def put(self, row: Ints, column: Ints, values: Ints | int) -> None:
-        """Add entries of the matrix."""
-        row, column = np.asarray(row, dtype=np.int64), np.asarray(column, dtype=np.int64)
-        self.entries.append((row, column, np.broadcast_to(np.asarray(values, dtype=np.int64), row.shape)))
+        sides = np.broadcast_to(np.asarray(least, dtype=np.int64), (count,))
+        return self.matrix.add(sides, sides)
 
     def built(self) -> GridProgram:
         cost, constant = self._objective()
         largest = float(np.abs(cost).sum())
         unit = largest / UNITS if largest else 1.0
-        row, column, values = (np.concatenate(part) for part in zip(*self.entries, strict=True))
+        row, column, values, least, _ = self.matrix.joined()
         return GridProgram(
             problem=self.problem,
             grid=self.grid,
@@ -138,7 +132,7 @@ class _Program:
             row=row,
             column=column,
             values=values,
-            least=np.concatenate(self.least),
+            least=least,
             configuration=self.configuration,
             interval=self.interval,
         )

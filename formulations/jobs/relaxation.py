@@ -36,6 +36,7 @@ Boundaries lie at the moments at which something changes.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -107,26 +108,30 @@ class Relaxation:
     interval: Ints
 
 
-class _Rows:
-    """Rows and entries of a sparse matrix, collected in blocks."""
+class SparseRows:
+    """Rows of a sparse matrix with their sides, collected in blocks."""
 
     def __init__(self) -> None:
-        self.parts: list[tuple[Ints, Ints, Floats]] = []
-        self.least: list[Floats] = []
-        self.most: list[Floats] = []
+        self.parts: list[tuple[Ints, Ints, Any]] = []
+        self.sides: list[tuple[Any, Any]] = []
         self.count = 0
 
-    def add(self, least: Floats, most: Floats) -> int:
-        """Add rows by their sides; returns the number of the first."""
-        first = self.count
-        self.least.append(least)
-        self.most.append(most)
-        self.count += len(least)
+    def add(self, least: Any, most: Any) -> int:
+        """Add rows by their sides (n,); returns the number of the first."""
+        first, self.count = self.count, self.count + len(least)
+        self.sides.append((least, most))
         return first
 
-    def put(self, row: Ints, column: Ints, values: Floats) -> None:
-        """Add entries."""
-        self.parts.append((row.astype(np.int64), column.astype(np.int64), values))
+    def put(self, row: Ints, column: Ints, values: Any) -> None:
+        """Add entries, of which one number may stand for all values."""
+        row, column = np.asarray(row, dtype=np.int64), np.asarray(column, dtype=np.int64)
+        self.parts.append((row, column, np.broadcast_to(values, row.shape)))
+
+    def joined(self) -> tuple[Ints, Ints, Any, Any, Any]:
+        """Row, column and value of every entry, and least and most of every row."""
+        entries, sides = zip(*self.parts, strict=True), zip(*self.sides, strict=True)
+        row, column, values, least, most = (np.concatenate(part) for part in (*entries, *sides))
+        return row, column, values, least, most
 
 
 def relaxation(problem: JobsProblem, objective: Objective, bounds: Floats) -> Relaxation:
@@ -167,7 +172,7 @@ class _Builder:
         self.seconds = 1 / self.share[self.configuration]
         self.count = len(self.pair)
         self.hulls = hulls
-        self.rows = _Rows()
+        self.rows = SparseRows()
 
     def built(self) -> Relaxation:
         stated = {
@@ -178,14 +183,13 @@ class _Builder:
         }
         cost, upper, constant = stated[self.objective]()
         self._capacity()
-        parts = list(zip(*self.rows.parts, strict=True))
-        row, column, values = (np.concatenate(part) for part in parts)
+        row, column, values, least, most = self.rows.joined()
         return Relaxation(
             constant=constant,
             cost=cost,
             upper=upper,
-            least=np.concatenate(self.rows.least),
-            most=np.concatenate(self.rows.most),
+            least=least,
+            most=most,
             row=row,
             column=column,
             values=values,

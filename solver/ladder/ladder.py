@@ -43,6 +43,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.formulations.order_division import ROUNDING as ORDER_ROUNDING
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import NO_GATHERS, GatherRates
@@ -230,7 +231,10 @@ class Ladder:
 
     def _layer_seconds(self, candidate: Candidate) -> LayerSeconds:
         """Least seconds of single layers, which many candidates share."""
-        recompute, hides = self.problem.recompute_of(candidate), self.problem.hides_exchange(candidate)
+        recompute, hides = (
+            self.problem.recompute_of(candidate),
+            hides_exchange(self.problem.space, self.problem.model, candidate),
+        )
         key = *candidate.layers_key, recompute, hides
         if key not in self._layers:
             self._layers[key] = layer_seconds(self.problem, candidate)

@@ -94,7 +94,7 @@ def layers_of(case: Case, choice: Choice) -> Layers:
     """Figures of all layers at the degrees of a candidate."""
     shared = choice.pp == 1 or choice.schedule in ON_V
     degrees = choice.tp, choice.cp, choice.ep, choice.etp, choice.micro_batch, choice.sequence_parallel
-    key = "layers", *degrees, choice.cp_comm, choice.activation_offload, choice.empty_ends, shared
+    key = "layers", *degrees, choice.cp_comm, choice.moved_share, choice.empty_ends, shared
     if key not in case.kept:
         case.kept[key] = _layers(case, choice, shared)
     found: Layers = case.kept[key]
@@ -116,7 +116,7 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     whole = whole + outputs * (np.arange(len(RECOMPUTE)) < 2)[:, None]
     named = costs[..., 6 if choice.sequence_parallel else 5]
     given = costs[..., 4 if choice.sequence_parallel else 3]
-    away = np.floor(choice.activation_offload * (named if case.space.get("offload_modules") else given))
+    away = np.floor(choice.moved_share * (named if case.space.get("offload_modules") else given))
     passes, kept = _beside_transfers(case, costs[..., :3], away), (whole - away).max(axis=0)
     moved_away = away.max(axis=0)
     of_layer = kept

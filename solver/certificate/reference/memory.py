@@ -89,7 +89,7 @@ def memory_bytes(
         "logits": added(np.where(last == len(row) - 1, layers.logits, 0)),
     }
     kept = np.add.reduceat(layers.kept[row, each], first)
-    if choice.activation_offload:
+    if choice.moved_share:
         figures = layers.parameters, layers.experts, layers.moved_away[row, each]
         parts, experts, moved = (np.add.reduceat(figure, first) for figure in figures)
         states = _held(memory, choice, parts, widest, experts)["states"]

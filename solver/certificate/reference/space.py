@@ -141,6 +141,11 @@ class Choice:
         return values | {name: value for name, value in given.items() if value}
 
     @property
+    def moved_share(self) -> float:
+        """Share s of the activations that are in the host's memory, (17)."""
+        return self.activation_offload
+
+    @property
     def pipelines_by_type(self) -> bool:
         """Whether each replica is on one type of device and has its own number of micro-batches, (16)."""
         return self.uneven_batch

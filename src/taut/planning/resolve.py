@@ -32,7 +32,7 @@ from taut.formulations.mechanisms.offload import check_all_hosts
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIELDS, FIXES, StrategySpace
 from taut.planning.choices import CHECKS, check_fixed
-from taut.planning.offload import beside_offload, states_of_all, with_activations
+from taut.planning.offload import beside_offload, beside_states_on_hosts, states_of_all, with_activations
 from taut.planning.refusals import broken_rule
 from taut.planning.request import PlanRequest
 from taut.planning.stack import (
@@ -157,9 +157,7 @@ def _memory_model(
         memory = memory_model_for(stack, cluster.devices) or memory_model_of(of_runs, device, precision)
         if calibration is None and stack.fused_attention is not None:
             memory = memory.model_copy(update={"fused_attention": stack.fused_attention})
-        if request.optimizer_offload_fraction:
-            # States on hosts are fp32 and whole, where the stack has them at all.
-            memory = memory.model_copy(update={"weight_remainders": False})
+        memory = beside_states_on_hosts(request, memory)
     asked = {
         "precision": precision,
         "grad_precision": request.grad_precision,

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from taut.data.stack import SCHEDULES
+from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.solver.ladder.ladder import Ladder
 from tests.support.contexts import all_context_kinds
 from tests.support.expert_ranks import with_hidden_exchanges
@@ -30,7 +31,7 @@ def test_exchanges_hidden_by_one_schedule_are_priced_under_another() -> None:
     given = with_hidden_exchanges(108)
     given = replace(given, space=given.space.model_copy(update={"schedules": ["1f1b", "interleaved-1f1b"]}))
     apart = [each for each in given.candidates if each.ep > 1]
-    assert {given.hides_exchange(each) for each in apart} == {False, True}
+    assert {hides_exchange(given.space, given.model, each) for each in apart} == {False, True}
     for order in (apart, apart[::-1]):
         together = Ladder(given)
         assert [together.relaxation(each) for each in order] == [Ladder(given).relaxation(each) for each in order]
