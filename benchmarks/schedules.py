@@ -27,7 +27,7 @@ from taut.formulations.schedules.schedule import (
     v_shape,
     violations,
 )
-from taut.solver.schedules.construct.kinds import KINDS, build, fastest_kind
+from taut.solver.schedules.kinds import KINDS, build, fastest_kind
 
 HEADER = f"{'published':26} {'p x m':>8} {'times':>10} {'memory':>8} {'makespan':>12} {'ours':>12} {'longer':>8} "
 HEADER += f"{'span':>12} {'ours':>12} {'kind':>16} {'s':>6} {'ours':>6}"

@@ -7,7 +7,7 @@ on device d.
 
 (1) Minimise the makespan of an order so that it holds at most :math:`M_d(o)` on every device d.
 
-The search is that of ``taut schedule`` (``taut.solver.schedules.construct.multi_start``), in two turns:
+The search is that of ``taut schedule`` (``taut.solver.schedules.kinds``), in two turns:
 
 (2) a short search first, and a longer one with another seed where the makespan found is within ``PROMISING`` of the
     target.
@@ -26,7 +26,7 @@ from taut.formulations.schedules.plan_orders import as_schedule, order_of
 from taut.formulations.schedules.schedule import ScheduleProblem, canonical_schedule, timetable
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
-from taut.solver.schedules.construct.multi_start import Effort, effort, multi_start
+from taut.solver.schedules.kinds import Effort, effort, multi_start
 
 SHORT = 8
 """Factor from the effort of the short search to that of the long one."""

@@ -1,6 +1,7 @@
 """
 How pipeline schedules are built, improved and proven.
 
-``optimize`` is the entry: it starts from ``construct``, bounds with ``bound`` and improves with ``improve``. A schedule
-is an order in a disjunctive graph, its makespan a ``longest_path`` there.
+``optimize`` is the entry. It starts from ``kinds``: orders by formula, from ``building_blocks``, or adapted by
+``priority_rules``. It bounds with ``lower_bound``, ``one_machine`` and ``sweep``, and improves in the
+``disjunctive_graph`` and with CP-SAT (``exact``).
 """

@@ -5,11 +5,11 @@ Sets, data and the makespan T are those of ``taut.formulations.schedules.schedul
 schedule found, L a lower bound on T:
 
 (1) *Start.* U is that of the best of the known kinds, adapted to times and memory limits
-    (``taut.solver.schedules.construct.kinds``).
-(2) *Bound.* L is a destructive bound (``taut.solver.schedules.bound.destructive_bound``), with U as its first target:
+    (``taut.solver.schedules.kinds``).
+(2) *Bound.* L is a destructive bound (``taut.solver.schedules.lower_bound``), with U as its first target:
     if U is refuted as a target, the start is proven best.
 (3) *Improve.* Rounds of large-neighbourhood search with CP-SAT alternate, three to one, with local search along
-    critical paths (``taut.solver.schedules.improve.critical_path``), which alone is used for very many passes.
+    critical paths (``taut.solver.schedules.disjunctive_graph``), which alone is used for very many passes.
 (4) *Solve.* Where many rounds have not improved a schedule of few passes, CP-SAT solves the whole, and may claim a
     larger L.
 
@@ -18,7 +18,7 @@ the machine, so a limit of work alone gives the same schedule and bound everywhe
 placement is known, bounds are tried with its makespan if that is less, and the search ends once they reach it (6).
 Compiled loops are loaded before any time limit begins.
 
-A neighbourhood [1]_ frees the passes of one part (``taut.solver.schedules.improve.exact``, (7)) and keeps the order of
+A neighbourhood [1]_ frees the passes of one part (``taut.solver.schedules.exact``, (7)) and keeps the order of
 all others. A part is a *time window*, all passes that start in an interval of time, or a *band*, all passes of
 some neighbouring devices in such an interval. Intervals begin anywhere and hold about a given number of passes; the
 number grows by 15 % when a part is solved to optimality and shrinks by 10 % when it is not (7). The choice follows from
@@ -51,14 +51,16 @@ from taut.formulations.schedules.schedule import (
 from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.result import OPTIMALITY_GAP, Status, relative_gap
-from taut.solver.schedules.bound.certificate import certificate
-from taut.solver.schedules.bound.closed_form_bounds import ScheduleBound
-from taut.solver.schedules.bound.destructive_bound import WORK_LIMIT, lower_bound
-from taut.solver.schedules.construct.kinds import fastest_kind
-from taut.solver.schedules.construct.multi_start import Effort, require_memory
-from taut.solver.schedules.improve.critical_path import improve
-from taut.solver.schedules.improve.exact import Solved, solve
-from taut.solver.schedules.longest_path import DisjunctiveGraph, disjunctive_graph, flat_order, schedule_of
+from taut.solver.schedules.disjunctive_graph import (
+    DisjunctiveGraph,
+    disjunctive_graph,
+    flat_order,
+    improve,
+    schedule_of,
+)
+from taut.solver.schedules.exact import Solved, solve
+from taut.solver.schedules.kinds import Effort, fastest_kind, require_memory
+from taut.solver.schedules.lower_bound import WORK_LIMIT, ScheduleBound, certificate, lower_bound
 
 _SMALLEST, _LARGEST = 24, 400
 """Passes of a part, (7): below, moves along critical paths find as much; above, CP-SAT seldom ends within its work."""
@@ -68,12 +70,7 @@ _WORK = 0.6
 
 @dataclass
 class LargeNeighbourhood:
-    """
-    Large-neighbourhood search on one pipeline.
-
-    ``problem``: the pipeline; ``seed``: of the parts chosen; ``passes``: number of passes that a part holds now, (7);
-    ``round``: number of parts solved so far.
-    """
+    """Large-neighbourhood search on a pipeline; a part holds ``passes`` now, (7), in a ``round``."""
 
     problem: ScheduleProblem
     seed: int = 0
@@ -89,10 +86,10 @@ class LargeNeighbourhood:
         stop: Callable[[], bool] = lambda: False,
     ) -> Solved:
         """
-        Solve one part of a schedule.
+        Solve one part of a schedule; the result is not longer.
 
         ``lower_bound``: seconds that no schedule is shorter than; ``time_limit``: seconds; ``stop``: asked several
-        times a second; if true, the search ends. Returns a schedule that is not longer.
+        times a second.
         """
         draw = np.random.default_rng((self.seed, self.round))
         self.round += 1
@@ -132,11 +129,7 @@ LOADING = "loading loops, compiled in a first run"
 
 
 def load(progress: Listener | None = None) -> None:
-    """
-    Load the compiled loops, or compile them, on a small pipeline: a first run would spend its time limit on that.
-
-    ``progress``: called now and then while the loops are compiled.
-    """
+    """Load the compiled loops, or compile them, on a small pipeline: a first run would spend its time limit on that."""
     if not _loaded.is_set():
         began = time.monotonic()
 
@@ -191,7 +184,7 @@ class ScheduleResult:
     ``schedule``, ``timetable``: the best schedule found, and when its passes run; ``lower_bound``, ``source``: seconds
     that no schedule is shorter than, and what says so; "cp-sat (claimed)" if only CP-SAT does; ``witness``: what
     derives the best other bound again; ``status``: optimal if makespan and bound differ by no more than 1e-6 of it;
-    ``certificate``: all claims as plain JSON values; see ``taut.solver.schedules.bound.certificate``.
+    ``certificate``: all claims as plain JSON values; see ``taut.solver.schedules.lower_bound``.
     """
 
     schedule: Schedule
@@ -318,11 +311,13 @@ class _Search:
             self.report(doing)
         return is_shorter
 
-    def prove(self, work_limit: int) -> None:
-        """Bound all schedules, (2)."""
+    def prove(self, work_limit: int = VALUES_A_SECOND) -> None:
+        """Bound all schedules, (2), with the incumbent as a target, and keep a larger bound."""
         least = min(self.makespan, self.goal.known)
-        self.bound = lower_bound(self.problem, incumbent=least, work_limit=work_limit, stop=self.is_over)
-        self.report(self.bound.source)
+        found = lower_bound(self.problem, incumbent=least, work_limit=work_limit, stop=self.is_over)
+        if found.lower_bound > self.bound.lower_bound:
+            self.bound = found
+            self.report(found.source)
 
     def improve(self, rounds: float) -> None:
         """Improve the incumbent, (3), until it is proven, time is up, or whole by CP-SAT promises more."""
@@ -340,7 +335,7 @@ class _Search:
                 ).schedule
             waited = 0 if self.take(found, "improved") else waited + 1
             if waited == 0 and self.makespan <= self.bound.lower_bound * (1 + _NEAR):
-                self.prove_again()
+                self.prove()
             number += 1
 
     def _moved(self, moves: DisjunctiveGraph, number: int) -> Schedule:
@@ -349,14 +344,6 @@ class _Search:
         trials = int(min(max(7e7 / self.passes, 1000), 100_000))
         _, found = improve(moves, order, trials, seed=self.seed + 1000 + number, target=self.bound.lower_bound)
         return schedule_of(self.problem, found, "improved")
-
-    def prove_again(self) -> None:
-        """Try an incumbent that is near the bound as a target."""
-        least = min(self.makespan, self.goal.known)
-        again = lower_bound(self.problem, incumbent=least, work_limit=VALUES_A_SECOND, stop=self.is_over)
-        if again.lower_bound > self.bound.lower_bound:
-            self.bound = again
-            self.report(again.source)
 
     def solve(self, workers: int) -> None:
         """Hand few passes to CP-SAT as a whole, (4)."""
@@ -373,7 +360,7 @@ class _Search:
         )
         self.claimed = min(solved.claimed_bound, solved.makespan)
         if self.take(solved.schedule, "cp-sat"):
-            self.prove_again()
+            self.prove()
 
     def result(self) -> ScheduleResult:
         """What was found and proven."""

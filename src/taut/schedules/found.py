@@ -6,7 +6,7 @@ in the unit in which they were given. In words it says what was compared, what w
 
 ``verify_schedule`` checks a document without trusting the search that wrote it. The orders are run again, which gives
 makespan, span, bubble and peak memory, and the bound of their placement is derived from its witness, as
-``taut.solver.schedules.bound.certificate`` says. A larger bound that CP-SAT alone states is passed on as its claim. The
+``taut.solver.schedules.lower_bound`` says. A larger bound that CP-SAT alone states is passed on as its claim. The
 document's bound is the least of those of all placements: bounds of other placements have no witness, so they are named
 and left out of the verified gap, which is about the placement of the certificate.
 """
@@ -33,7 +33,7 @@ from taut.formulations.schedules.schedule import (
     violations,
 )
 from taut.solver.result import OPTIMALITY_GAP, SOLVED, relative_gap
-from taut.solver.schedules.bound.certificate import complaints
+from taut.solver.schedules.lower_bound import complaints
 from taut.words import grid, percent, report
 
 if TYPE_CHECKING:

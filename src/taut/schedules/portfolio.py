@@ -33,10 +33,8 @@ from taut.schedules.found import Compared, FoundSchedule
 from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.result import OPTIMALITY_GAP
-from taut.solver.schedules.bound.certificate import certificate
-from taut.solver.schedules.bound.closed_form_bounds import ScheduleBound
-from taut.solver.schedules.bound.destructive_bound import lower_bound
-from taut.solver.schedules.construct.kinds import KINDS, build
+from taut.solver.schedules.kinds import KINDS, build
+from taut.solver.schedules.lower_bound import ScheduleBound, certificate, lower_bound
 from taut.solver.schedules.optimize import VALUES_A_SECOND, ScheduleResult, load, optimize
 
 

@@ -14,10 +14,10 @@ from taut.errors import InfeasibleError
 from taut.formulations.schedules.schedule import round_robin, sequential, timetable, v_shape, violations
 from taut.solver.branch_and_bound.progress import Progress
 from taut.solver.result import Status
-from taut.solver.schedules.bound.certificate import complaints
-from taut.solver.schedules.improve.exact import Solved, solve
+from taut.solver.schedules.exact import Solved, solve
+from taut.solver.schedules.lower_bound import complaints
 from taut.solver.schedules.optimize import LargeNeighbourhood, load, optimize
-from tests.solver.schedules.bound.test_destructive_bound import REAL
+from tests.solver.schedules.test_destructive_bound import REAL
 from tests.support.blocks import blocks
 from tests.support.schedule_pipelines import device_map, one_by_one, unlike
 

@@ -10,7 +10,7 @@ import pytest
 from taut.formulations.schedules.schedule import PlacedProblem, timetable, violations
 from taut.formulations.schedules.stages import Stages
 from taut.schedules.reading import read_torch_csv, torch_csv
-from taut.solver.schedules.construct.kinds import build
+from taut.solver.schedules.kinds import build
 
 pytestmark = pytest.mark.proof
 

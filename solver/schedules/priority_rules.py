@@ -20,7 +20,7 @@ Every rule gives a feasible schedule whatever the times, so rules may be sampled
 project scheduling [1]_.
 
 A building block (``taut.formulations.schedules.orders``, equation (7)) gives slots to the passes of one
-micro-batch. On the V, blocks are those of ``taut.solver.schedules.construct.v_sequences``: every pair of steps from 1
+micro-batch. On the V, blocks are those of ``taut.solver.schedules.building_blocks``: every pair of steps from 1
 to 5, a larger one on the first devices, and in the slots of device 0 every order of its four passes (2). On other
 placements both steps range from 1 to the period less one, and turns are made without a wait (3). Collisions are allowed
 here, since slots serve as keys alone.
@@ -77,8 +77,8 @@ from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.schedules.orders import Block, v_block
 from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from taut.formulations.schedules.schedule import ScheduleProblem, v_shape
-from taut.solver.schedules.construct.v_sequences import place_v_block
-from taut.solver.schedules.longest_path import DisjunctiveGraph, disjunctive_graph, makespan
+from taut.solver.schedules.building_blocks import place_v_block
+from taut.solver.schedules.disjunctive_graph import DisjunctiveGraph, disjunctive_graph, longest_path
 
 _NEVER = np.inf
 
@@ -87,10 +87,9 @@ class ListProblem(NamedTuple):
     """
     What a list schedule reads of a pipeline.
 
-    ``hosted``: chunks of each device in order, -1 beyond the last (devices, most chunks); ``device``: device of each
-    chunk (C,); ``seconds``: duration by kind (F, I, W, B) and chunk (4, C); ``transfer``: seconds between each chunk
-    and the next (C - 1,); ``activation``, ``kept``: units that a forward takes, and those kept for the gradient by the
-    weights (C,); ``allowed``: memory limit in units (devices,); ``micro_batches``: number m.
+    ``hosted``: chunks of each device in order, -1 beyond the last (devices, most chunks); ``seconds`` by kind (F, I, W,
+    B) and chunk (4, C), ``transfer`` to the next (C - 1,); ``activation`` and ``kept`` units (C,), ``allowed``
+    (devices,).
     """
 
     hosted: Ints
@@ -107,9 +106,9 @@ class ListRule(NamedTuple):
     """
     The priority rule of a list schedule.
 
-    ``slot``, ``period``: keys of the first micro-batch by kind (F, I, W) and chunk (3, C), and what each further one
-    adds, (4); ``cap``: most micro-batches in flight by chunk (C,), at least 1, (7); ``patience``: share of a forward's
-    or input gradient's, and of a weight gradient's duration to wait, (2,), (8).
+    ``slot`` and ``period``: keys of the first micro-batch by kind and chunk (3, C), and what each further one adds,
+    (4); ``cap``: most micro-batches in flight by chunk (C,), at least 1, (7); ``patience``: shares of a pass's and of a
+    weight gradient's duration to wait, (8).
     """
 
     slot: Floats
@@ -121,11 +120,9 @@ class ListRule(NamedTuple):
 @jit
 def list_schedule(problem: ListProblem, rule: ListRule, passes: Ints, first: Ints) -> float:
     """
-    Order all passes of a pipeline by a priority rule.
+    Fill ``passes``, rows (kind, chunk, micro-batch) from each device's ``first`` on, by a priority rule: the makespan.
 
-    ``problem``, ``rule``: the pipeline and the rule; ``passes``: filled with the orders, rows (kind, chunk,
-    micro-batch), device after device (n, 3); ``first``: row of each device's first pass, then n (devices + 1,). Returns
-    makespan in seconds; infinite if the pipeline does not fit at all, and the orders then mean nothing.
+    It is infinite if the pipeline does not fit at all, and the orders then mean nothing.
     """
     # Arrays taken out of a tuple, or rows out of a table, inside the loop would each be counted as another reference.
     hosted, device, seconds, transfer, activation, kept, allowed, m = problem
@@ -245,11 +242,7 @@ def _is_safe(hosted: Ints, d: int, forwards: Ints, c: int, activation: Floats, a
 
 
 class BuildingBlocks:
-    """
-    All building blocks of a pipeline, (2) or (3), made when asked for.
-
-    ``problem``: the pipeline.
-    """
+    """All building blocks of a pipeline, (2) or (3), made when asked for."""
 
     def __init__(self, problem: ScheduleProblem) -> None:
         half = problem.num_chunks // 2
@@ -354,11 +347,7 @@ class ListScheduler:
         return (len(self.blocks), *(len(values) for values in lists))
 
     def schedule(self, rule: PriorityRule) -> tuple[float, Ints]:
-        """
-        List schedule of a rule.
-
-        ``rule``: the parameters 1 to 5. Returns makespan in seconds at the given times, and flat order (3 C m,).
-        """
+        """Makespan in seconds at the given times, and flat order (3 C m,), of a rule's list schedule."""
         problem = self.problem
         keys = ListRule(
             slot=self._slots(rule),
@@ -369,7 +358,7 @@ class ListScheduler:
         list_schedule(self._problems[rule.times], keys, self._passes, self.graph.first)
         kind, chunk, micro_batch = self._passes.T
         order = (kind * problem.num_chunks + chunk) * problem.num_micro_batches + micro_batch
-        return makespan(self.graph, order), order
+        return longest_path(self.graph, order), order
 
     @cached_property
     def _problems(self) -> list[ListProblem]:
@@ -396,11 +385,7 @@ class ListScheduler:
         return np.stack((block.forward, block.input_gradient, block.input_gradient + _DELAYS[rule.delay]))
 
     def caps(self, rule: PriorityRule) -> Ints:
-        """
-        Most micro-batches in flight, (1).
-
-        ``rule``: the parameters 1 to 5. Returns number by chunk (C,), at least 1.
-        """
+        """Most micro-batches in flight by chunk (C,), at least 1, (1)."""
         problem, m = self.problem, self.problem.num_micro_batches
         device, first, memory = problem.device, self.hosted[:, 0], self._memory(rule)
         share = _SHARES[rule.share] * memory / (self.hosted >= 0).sum(axis=1)

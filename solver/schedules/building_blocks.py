@@ -1,51 +1,67 @@
 r"""
-Assembly of schedules on the V from building blocks: repeat, squeeze, reorder [1]_.
+Schedules on the V-shaped placement as sequences of passes, assembled from building blocks: repeat, squeeze, reorder.
 
-The construction counts slots, as if all passes were equal and transfers free, so one pass over all blocks serves every
-memory limit and all times. For p devices and m micro-batches:
+Two chunks a device, down the devices 0 to p - 1 and back up, give five types of pass: F and f are forward passes on the
+way down and up, I and i the gradients by the input of f and F, W a gradient by the weights. Micro-batches are
+interchangeable, so the n-th F of a device belongs to micro-batch n, f, I and i likewise, and the n-th W is that of the
+n-th gradient by the input of its device. A sequence of types for each device is therefore a whole schedule, a
+permutation with repetition [1]_:
 
-1. *Repeat.* Every block of the V (``taut.solver.schedules.construct.v_sequences``) without collisions is repeated every
-6 slots, for :math:`\max(m, 2p)` micro-batches, each W in the next free slot. Let M be the chunks that it holds, at most
-2p. All that follows keeps to M, so the schedule is feasible for every limit from M on.
-2. *Reorder the warm-up*, in one of two ways, or leave it.
+.. math:: \text{a permutation of } F^m f^m I^m i^m W^{2m} \text{ with no prefix of more W than I and i}. \tag{1}
+
+With all passes one slot long and no transfers, a pass may start in slot t if the one that it waits for ended before,
+
+.. math::
+    F_d \leftarrow F_{d-1}, \quad f_d \leftarrow f_{d+1} \;(f_{p-1} \leftarrow F_{p-1}), \quad
+    I_d \leftarrow I_{d-1} \;(I_0 \leftarrow f_0), \quad i_d \leftarrow i_{d+1} \;(i_{p-1} \leftarrow I_{p-1}), \tag{2}
+
+and a device holds as many chunks as it has run F and f more often than W (3). Sequences of p devices and m
+micro-batches are arrays of types (p, 6m).
+
+A building block [2]_ gives slots to F, f, I and i of one micro-batch on every device and is repeated every 6 slots. On
+device 0, F is in slot 0 and f, I, i are in slots of given remainders modulo 6. To the next device, F and I move by
+``early`` slots on the first ``bend`` devices and by ``down`` on the others, f and i by -1, and the pass after a turn
+takes the first slot that has its remainder (4). Two passes of a device collide if their slots have the same remainder
+modulo 6 (5).
+
+The assembly counts slots, as if all passes were equal and transfers free, so one pass over all blocks serves every
+memory limit and all times:
+
+1. *Repeat.* Every block without collisions is repeated every 6 slots, for :math:`\max(m, 2p)` micro-batches, each W in
+   the next free slot. Let M be the chunks that it holds, at most 2p. All that follows keeps to M, so the schedule is
+   feasible for every limit from M on.
+2. *Reorder the warm-up*, until the first i, in one of two ways, or leave it: :math:`\phi = \min(d + 1, \lfloor M/2
+   \rfloor)` times f and :math:`M - \phi` times F as soon as they can; then I W f, :math:`\max(0, \lfloor M/2 \rfloor -
+   d - 1)` times, then I W F. There are as many of these triples as leave the number of F, or of I, before the first i
+   what it was; the rest keeps its order.
 3. *Truncate*: surplus micro-batches, if m < 2p, leave.
-4. *Squeeze* the schedule and reorder the cool-down.
-5. *Backfill*: where a device waits, the first later pass that is
-   ready moves ahead. Where micro-batches have left, step 4 and this one run once more, and both schedules count.
-
-The blocks of V-Min and V-Half are also backfilled as they are. Distinct schedules are kept for each (p, m) and priced
-with the times and limits given. For equal passes, no transfers, :math:`m \ge p` and M chunks on each device, from
-V-Min's memory to 2p, the best takes
-
-.. math:: 6m + \max(6p - 1 - 3M, \; 3p - 1 - M) \tag{1}
-
-slots on up to 16 devices, which is the proven optimum wherever one is known. On larger pipelines the number of blocks
-is bounded by the number of their passes.
-
-Warm-up and cool-down are reordered within M chunks on each device [1]_. Sequences and slots are those of
-``taut.solver.schedules.construct.v_sequences``; d is a device of p, m the micro-batches.
-
-1. Warm-up, until the first i. :math:`\phi = \min(d + 1, \lfloor M/2 \rfloor)` times f and :math:`M - \phi` times F as
-   soon as they can; then I W f, :math:`\max(0, \lfloor M/2 \rfloor - d - 1)` times, then I W F. There are as many of
-   these triples as leave the number of F, or of I, before the first i what it was; the rest keeps its order.
-2. Cool-down, after the last f. Let s be the slot of the last f on device 0. The last
-   :math:`\beta = \min(m, \lceil M/2 \rceil)` passes i and the last :math:`\min(d + 1, M - \beta)` passes I of the
+4. *Squeeze* the schedule and reorder the cool-down, after the last f. Let s be the slot of the last f on device 0. The
+   last :math:`\beta = \min(m, \lceil M/2 \rceil)` passes i and the last :math:`\min(d + 1, M - \beta)` passes I of the
    device, counted back by k, take the slots
 
    .. math:: i: \; s + 2p - d - 2k, \qquad I: \; s + 1 + d - 2k,
 
    which no others have, and W the holes between them. So the last i follow each other up the devices without a wait.
+5. *Backfill*, slot by slot from left to right: where the next pass of a sequence is not ready, the first later one that
+   is ready moves ahead of it; a forward does so only if at every pass that it overtakes the device holds no more chunks
+   than it may, so it takes no room from them, as in conservative backfilling of job queues [3]_. Where micro-batches
+   have left, step 4 and this one run once more, and both schedules count.
 
-Backfilling moves later passes into the slots in which a device would wait. Precedences and chunks held are
-``taut.solver.schedules.construct.v_sequences``, (2) and (3). Slots are gone through from
-left to right. Where the next pass of a sequence is not ready, the first later one that is ready moves ahead of it; a
-forward does so only if at every pass that it overtakes the device holds no more chunks than it may, so it takes no room
-from them, as in conservative backfilling of job queues [2]_.
+The blocks of V-Min and V-Half are also backfilled as they are. Distinct schedules are kept for each (p, m) and priced
+with the times and limits given. For equal passes, no transfers, :math:`m \ge p` and M chunks on each device, from
+V-Min's memory to 2p, the best takes
+
+.. math:: 6m + \max(6p - 1 - 3M, \; 3p - 1 - M) \tag{6}
+
+slots on up to 16 devices, which is the proven optimum wherever one is known. On larger pipelines the number of blocks
+is bounded by the number of their passes.
 
 References
 ----------
-.. [1] Qi, P., Wan, X., Amar, N. and Lin, M. (2024). Pipeline parallelism with controllable memory. NeurIPS 37.
-.. [2] Mu'alem, A.W. and Feitelson, D.G. (2001). Utilization, predictability, workloads, and user runtime estimates in
+.. [1] Bierwirth, C. (1995). A generalized permutation approach to job shop scheduling with genetic algorithms. OR
+       Spektrum 17: 87-92.
+.. [2] Qi, P., Wan, X., Amar, N. and Lin, M. (2024). Pipeline parallelism with controllable memory. NeurIPS 37.
+.. [3] Mu'alem, A.W. and Feitelson, D.G. (2001). Utilization, predictability, workloads, and user runtime estimates in
        scheduling the IBM SP2 with backfilling. IEEE Transactions on Parallel and Distributed Systems 12: 529-543.
 """
 
@@ -59,36 +75,197 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.schedules.orders import Block, v_half, v_min
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, v_shape
-from taut.solver.schedules.construct.v_sequences import (
-    DOWN,
-    GRADIENT_OF_DOWN,
-    GRADIENT_OF_UP,
-    UP,
-    WEIGHT,
-    DeviceSequence,
-    Sequences,
-    collision_free_blocks,
-    flatten,
-    peak_chunks,
-    predecessor_table,
-    repeat_block,
-    squeeze,
-    truncate,
-    unscheduled_slots,
-)
-from taut.solver.schedules.longest_path import DisjunctiveGraph, disjunctive_graph, longest_path, schedule_of
+from taut.solver.schedules.disjunctive_graph import DisjunctiveGraph, disjunctive_graph, longest_path, schedule_of
+
+DeviceSequence = npt.NDArray[np.int8]
+Sequences = npt.NDArray[np.int8]
+"""A sequence of types of pass for each device (p, 6m)."""
+
+DOWN, UP, GRADIENT_OF_UP, GRADIENT_OF_DOWN, WEIGHT = 0, 1, 2, 3, 4
+"""Types of pass: F, f, I, i and W."""
+
+_NEVER = 1 << 40
+"""A slot beyond all others."""
+
+
+@jit_inside
+def predecessor_table(stages: int) -> Ints:
+    """Row in ``unscheduled_slots`` of the pass that each type but W waits for (4, p); 4p if it waits for none, (2)."""
+    found, last = np.empty((4, stages), dtype=np.int64), stages - 1
+    for d in range(stages):
+        found[DOWN, d] = DOWN * stages + d - 1 if d > 0 else 4 * stages
+        found[UP, d] = UP * stages + d + 1 if d < last else DOWN * stages + d
+        found[GRADIENT_OF_UP, d] = GRADIENT_OF_UP * stages + d - 1 if d > 0 else UP * stages
+        found[GRADIENT_OF_DOWN, d] = (GRADIENT_OF_DOWN * stages + d + 1) if d < last else GRADIENT_OF_UP * stages + d
+    return found
+
+
+@jit_inside
+def unscheduled_slots(stages: int, m: int) -> Ints:
+    """Slots of all passes but W before any has run, by type p + device, and a row of -1 for no pass (4p + 1, m)."""
+    slots = np.full((4 * stages + 1, m), _NEVER)
+    slots[-1] = -1
+    return slots
+
+
+@jit
+def peak_chunks(sequences: Sequences) -> int:
+    """Most chunks that any device of sequences (p, 6m) holds, (3)."""
+    most = 0
+    for d in range(len(sequences)):
+        held = 0
+        for x in sequences[d]:
+            held += 1 if x <= UP else -1 if x == WEIGHT else 0
+            most = max(most, held)
+    return most
+
+
+@jit
+def truncate(sequences: Sequences, m: int, out: Sequences) -> None:
+    """Keep the passes of the first m micro-batches of sequences (p, 6m') in ``out`` (p, 6m)."""
+    for d in range(len(sequences)):
+        seen = np.zeros(5, dtype=np.int64)
+        stays = np.zeros(sequences.shape[1], dtype=np.bool_)
+        gradients, n = 0, 0
+        for x in sequences[d]:
+            left = stays[seen[x]] if x == WEIGHT else seen[x] < m
+            seen[x] += 1
+            if x in (GRADIENT_OF_UP, GRADIENT_OF_DOWN):
+                stays[gradients] = left
+                gradients += 1
+            if left:
+                out[d, n] = x
+                n += 1
+
+
+@jit
+def squeeze(sequences: Sequences, slot: Ints) -> bool:
+    """Start every pass of sequences (p, 6m) in the first ``slot`` that the order allows; False if devices deadlock."""
+    stages, length = sequences.shape
+    slots, before = unscheduled_slots(stages, length // 6), predecessor_table(stages)
+    done = np.zeros((stages, 5), dtype=np.int64)
+    row = np.zeros(stages, dtype=np.int64)
+    left, t = stages * length, 0
+    while left > 0:
+        left_before = left
+        for d in range(stages):
+            if row[d] == length:
+                continue
+            x = sequences[d, row[d]]
+            n = done[d, x]
+            if x != WEIGHT:
+                if slots[before[x, d], n] >= t:
+                    continue
+                slots[x * stages + d, n] = t
+            slot[d, row[d]] = t
+            done[d, x] += 1
+            row[d] += 1
+            left -= 1
+        if left == left_before:
+            return False
+        t += 1
+    return True
+
+
+@jit
+def flatten(sequences: Sequences, order: Ints) -> None:
+    """Turn sequences (p, 6m) into a flat ``order`` (6 p m,) as in ``taut.solver.schedules.disjunctive_graph``."""
+    stages, length = sequences.shape
+    m, chunks = length // 6, 2 * stages
+    pending = np.empty(length // 3, dtype=np.int64)
+    for d in range(stages):
+        seen = np.zeros(5, dtype=np.int64)
+        gradients = 0
+        for q in range(length):
+            x = sequences[d, q]
+            n = seen[x]
+            seen[x] += 1
+            if x == WEIGHT:
+                order[d * length + q] = pending[n] + chunks * m
+                continue
+            chunk = d if x in (DOWN, GRADIENT_OF_DOWN) else chunks - 1 - d
+            kind = 0 if x <= UP else 1
+            order[d * length + q] = (kind * chunks + chunk) * m + n
+            if kind == 1:
+                pending[gradients] = order[d * length + q]
+                gradients += 1
+
+
+@jit
+def collision_free_blocks(stages: int) -> Ints:
+    """Slots of F, f, I, i by device (blocks, p, 4) of every block without collisions with ``down`` <= ``early``."""
+    most = 60 * (5 + 10 * max(stages - 2, 0))
+    found = np.empty((most, stages, 4), dtype=np.int64)
+    n = 0
+    for early in range(1, 6):
+        for down in range(1, early + 1):
+            for bend in range(1, 2 if down == early else stages - 1):
+                for f in range(1, 6):
+                    for up in range(1, 6):
+                        for i in range(1, 6):
+                            if f != up and up != i and f != i and place_v_block(early, down, bend, f, up, i, found[n]):
+                                n += 1
+    return found[:n].copy()
+
+
+@jit
+def place_v_block(early: int, down: int, bend: int, f: int, up: int, i: int, slots: Ints) -> bool:
+    """Place a block's F, f, I, i in ``slots`` (p, 4), (4), from its steps and remainders; False if two collide, (5)."""
+    last = len(slots) - 1
+    for d in range(last + 1):
+        slots[d, DOWN] = early * min(d, bend) + down * max(d - bend, 0)
+    turn = _next(slots[last, DOWN] + 1, f - last)
+    top = _next(turn + last + 1, up)
+    foot = _next(top + slots[last, DOWN] + 1, i - last)
+    alone = True
+    for d in range(last + 1):
+        slots[d, UP] = turn + last - d
+        slots[d, GRADIENT_OF_UP] = top + slots[d, DOWN]
+        slots[d, GRADIENT_OF_DOWN] = foot + last - d
+        taken = 0
+        for x in range(4):
+            remainder = 1 << slots[d, x] % 6
+            alone = alone and not taken & remainder
+            taken |= remainder
+    return alone
+
+
+@jit_inside
+def _next(slot: int, remainder: int) -> int:
+    """First slot from a given one on that leaves a remainder modulo 6."""
+    return slot + (remainder - slot) % 6
+
+
+@jit_inside
+def repeat_block(slots: Ints, sequences: Sequences) -> None:
+    """Repeat a block's slots (p, 4) for every micro-batch in ``sequences`` (p, 6m); each W takes the next free slot."""
+    stages, length = sequences.shape
+    for d in range(stages):
+        kind = np.full(6, WEIGHT, dtype=np.int8)
+        since = np.full(6, -1)
+        for x in range(4):
+            kind[slots[d, x] % 6], since[slots[d, x] % 6] = x, slots[d, x]
+        first, second = slots[d, GRADIENT_OF_UP], slots[d, GRADIENT_OF_DOWN]
+        for t in (min(first, second), max(first, second)):
+            while since[t % 6] >= 0:
+                t += 1
+            since[t % 6] = t
+        n, t = 0, 0
+        while n < length:
+            i = (t - since[t % 6]) // 6
+            if 0 <= i < length // 6:
+                sequences[d, n] = kind[t % 6]
+                n += 1
+            t += 1
 
 
 @jit
 def backfill(sequences: Sequences, most: int, out: Sequences) -> bool:
     """
-    Move later passes into slots in which a device would wait, holding at most so many chunks.
+    Move later passes into slots in which a device would wait, step 5; False if devices wait for each other.
 
-    Slots are gone through from left to right, as in backfilling of job queues: where the next pass of a sequence is not
-    ready, the first later one that is ready moves ahead, a forward only if all passes that it overtakes still fit.
-
-    ``sequences``: the schedule (p, 6m); ``most``: chunks that a device may hold, (4); ``out``: filled with the
-    sequences found (p, 6m). Returns False if devices wait for each other.
+    ``sequences``: the schedule (p, 6m); ``most``: chunks that a device may hold; ``out``: filled with the sequences
+    found.
     """
     stages, length = sequences.shape
     slots, before = unscheduled_slots(stages, length // 6), predecessor_table(stages)
@@ -166,7 +343,7 @@ def _first_eligible(
 
 @jit
 def _fits(sequences: Sequences, used: Flags, place: int, slot: _Slot) -> bool:
-    """Whether a forward from a later place may run now: then and at each pass that it overtakes, (4)."""
+    """Whether a forward from a later place may run now, held then and at each pass that it overtakes."""
     d, now = slot.device, slot.held + 1
     for q in range(slot.lowest, place):
         if now > slot.most:
@@ -182,12 +359,7 @@ BY_FORWARDS, AS_IS, BY_GRADIENTS = 0, 1, 2
 
 @jit_inside
 def reorder_warm_up(sequences: Sequences, most: int, by: int, out: Sequences) -> None:
-    """
-    Reorder the warm-up, 1.
-
-    ``sequences``: the schedule (p, 6m); ``most``: chunks M that a device may hold; ``by``: what counts the triples:
-    ``BY_FORWARDS`` or ``BY_GRADIENTS``; ``out``: filled with the reordered schedule (p, 6m).
-    """
+    """Reorder the warm-up of sequences (p, 6m) within ``most`` chunks, step 2; ``by`` counts the triples."""
     done, row = _forwards(sequences.shape[0], sequences.shape[1] // 6, most, out)
     for d in range(len(sequences)):
         _triples(sequences[d], most // 2 - d - 1, by, done[d], row[d], out[d])
@@ -251,12 +423,7 @@ def _triples(sequence: DeviceSequence, with_up: int, by: int, done: Ints, row: i
 
 @jit_inside
 def reorder_cool_down(sequences: Sequences, slot: Ints, most: int, out: Sequences) -> None:
-    """
-    Reorder the cool-down, 2.
-
-    ``sequences``: the schedule (p, 6m); ``slot``: slot of every pass (p, 6m); ``most``: chunks M that a device may
-    hold; ``out``: filled with the reordered schedule (p, 6m).
-    """
+    """Reorder the cool-down of sequences (p, 6m) with their slots within ``most`` chunks, step 4."""
     stages, length = sequences.shape
     m = length // 6
     start = 0
@@ -320,10 +487,9 @@ _PASSES = 8_000_000
 
 def assembled_schedules(problem: ScheduleProblem, count: int) -> list[Schedule]:
     """
-    Shortest of the assembled schedules that the memory limits of a pipeline allow.
+    At most ``count`` assembled schedules that keep the memory limits, of distinct makespans, the shortest first.
 
-    ``problem``: the pipeline, of any times and limits; ``count``: most schedules to return. Returns schedules of
-    distinct makespans, shortest first; empty if the chunks are not on the V or nothing fits.
+    Empty if the chunks are not on the V or nothing fits.
     """
     if not np.array_equal(problem.device, v_shape(problem.num_devices)):
         return []
@@ -365,11 +531,7 @@ def _keeps_limits(graph: DisjunctiveGraph, order: Ints) -> bool:
 
 @lru_cache(maxsize=8)
 def assembled_sequences(stages: int, m: int) -> npt.NDArray[np.int8]:
-    """
-    All distinct schedules of an assembly, as sequences of types of pass.
-
-    ``stages``, ``m``: devices and micro-batches. Returns types of pass (schedules, p, 6m), read-only, in a fixed order.
-    """
+    """All distinct schedules of an assembly as types of pass (schedules, p, 6m), read-only, in a fixed order."""
     left = max(1, _PASSES // (6 * stages * max(m, 2 * stages)))
     fixed = np.stack([_by_device(block(stages)) for block in (v_min, v_half)])
     sequences = [_backfilled(fixed, m)]

@@ -8,11 +8,17 @@ import pytest
 
 from benchmarks.schedules import even
 from taut.formulations.schedules.schedule import ScheduleProblem, sequential, v_shape, violations
-from taut.solver.schedules.bound.closed_form_bounds import closed_form_bound, is_feasible
-from taut.solver.schedules.bound.destructive_bound import lower_bound
-from taut.solver.schedules.bound.heads_tails import heads, refute_by_propagation, tails
-from taut.solver.schedules.bound.single_device import WIDTHS, refute, rounded_down, single_device
-from taut.solver.schedules.improve.exact import solve
+from taut.solver.schedules.exact import solve
+from taut.solver.schedules.lower_bound import closed_form_bound, is_feasible, lower_bound
+from taut.solver.schedules.one_machine import (
+    WIDTHS,
+    heads,
+    refute,
+    refute_by_propagation,
+    rounded_down,
+    single_device,
+    tails,
+)
 from tests.support.schedule_pipelines import device_map, least_makespan, one_by_one, unlike
 
 pytestmark = pytest.mark.proof

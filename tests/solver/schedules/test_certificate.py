@@ -10,9 +10,7 @@ import pytest
 from benchmarks.schedules import even
 from taut.errors import CertificateError
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, timetable, v_shape
-from taut.solver.schedules.bound.certificate import certificate, complaints, rederived
-from taut.solver.schedules.bound.closed_form_bounds import closed_form_bound
-from taut.solver.schedules.bound.destructive_bound import lower_bound
+from taut.solver.schedules.lower_bound import certificate, closed_form_bound, complaints, lower_bound, rederived
 from tests.support.schedule_pipelines import one_by_one, unlike
 
 pytestmark = pytest.mark.proof

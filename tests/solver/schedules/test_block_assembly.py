@@ -9,10 +9,16 @@ from hypothesis import strategies as st
 
 from taut.formulations.schedules.orders import v_half, v_min
 from taut.formulations.schedules.schedule import ScheduleProblem, sequential, timetable, v_shape, violations
-from taut.solver.schedules.construct.block_assembly import assembled_schedules, assembled_sequences, backfill
-from taut.solver.schedules.construct.kinds import fastest_kind
-from taut.solver.schedules.construct.multi_start import Effort
-from taut.solver.schedules.construct.v_sequences import collision_free_blocks, peak_chunks, squeeze, truncate
+from taut.solver.schedules.building_blocks import (
+    assembled_schedules,
+    assembled_sequences,
+    backfill,
+    collision_free_blocks,
+    peak_chunks,
+    squeeze,
+    truncate,
+)
+from taut.solver.schedules.kinds import Effort, fastest_kind
 from tests.support.schedules import pipeline, rows
 
 pytestmark = pytest.mark.proof

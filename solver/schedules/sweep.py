@@ -45,7 +45,7 @@ Sets
     others are gradients by the weights, one stream for all chunks in which they are equal.
 
 Data
-    Times are whole time units of ``taut.solver.schedules.bound.single_device``. Stream s has :math:`m_s` passes of
+    Times are whole time units of ``taut.solver.schedules.one_machine``. Stream s has :math:`m_s` passes of
     :math:`p_s` units, each of which changes the memory held by :math:`\mu_s`; m micro-batches, memory limit M.
 
 A state n says how many passes of each stream are over. Allowed are
@@ -88,13 +88,11 @@ class OneMachine(NamedTuple):
     """
     The one-machine relaxation of a device.
 
-    ``streams``: a row for each stream (S, 7): number of passes, time units of each, its change of memory, the factor
-    (9) of the key, time units between a pass and the same of the stream before (0 if no other device lies between),
-    least time units from one micro-batch to the next on that way, and the column of a label at which the values of the
-    stream's first pass under way stand (-1 where there is no lag); ``follower``: for each stream of the chain, the
-    stream of its weight gradient; -1 for forward passes (2v,); ``head``, ``tail``: time units before the start and
-    after the end of each pass (S, passes); ``limit``: memory limit M in units of the rounded problem; ``slots``: number
-    of passes under way that a label has values for.
+    ``streams`` has a row for each stream (S, 7): passes, time units of each, its change of memory, the factor (9) of
+    the key, the lag from the same pass of the stream before (0 if no other device lies between), the least spacing of
+    micro-batches on that way, and the column of a label at which its first pass under way stands (-1 without a lag).
+    ``follower`` (2v,) is the stream of a chain's weight gradient, -1 for forward passes; ``head`` and ``tail`` (S,
+    passes) are time units; ``slots`` passes under way have values in a label.
     """
 
     streams: Ints
@@ -107,12 +105,7 @@ class OneMachine(NamedTuple):
 
 @jit
 def decode(key: int, n: Ints, streams: Ints, forwards: bool) -> tuple[int, int]:
-    """
-    Turn a key into its state.
-
-    ``key``: the key, (9); ``n``: filled with the passes over by stream (S,); ``streams``: table of ``OneMachine``.
-    Returns memory held, and time units of the passes still to run in that direction.
-    """
+    """Fill ``n`` (S,) with the passes over in a key's state, (9): memory held, and time units still to run that way."""
     held, rest = 0, 0
     for s in range(len(n) - 1, -1, -1):
         n[s] = key // streams[s, RADIX]
@@ -124,12 +117,7 @@ def decode(key: int, n: Ints, streams: Ints, forwards: bool) -> tuple[int, int]:
 
 @jit_inside
 def is_allowed(forwards: bool, s: int, n: Ints, held: int, streams: Ints, follower: Ints, limit: int) -> bool:
-    """
-    Whether the next state is allowed, (8).
-
-    ``forwards``: whether it has one more pass, else one less; ``s``: the stream of that pass; ``n``, ``held``: passes
-    over by stream (S,), and memory held in the present state; ``streams``, ``follower``, ``limit``: of ``OneMachine``.
-    """
+    """Whether one more pass of stream s, or backwards one less, is allowed after n (S,) with memory held, (8)."""
     chain = len(follower)
     if forwards:
         if n[s] == streams[s, SIZE] or held + streams[s, MEMORY] > limit:
@@ -159,11 +147,10 @@ def _followed(n: Ints, follower: Ints, s: int) -> int:
 
 class Step(NamedTuple):
     """
-    One more pass.
+    One more pass of a stream.
 
-    ``forwards``: direction of time; ``stream``: stream of the pass; ``takes``, ``gives``: streams whose first pass
-    under way it ends, and to which it adds one; ``early``, ``latest``: time units before which it cannot start, and by
-    which it must end.
+    It ``takes`` the first pass under way to a stream and ``gives`` one to another; it starts no earlier than ``early``
+    and must end by ``latest``.
     """
 
     forwards: bool
@@ -176,12 +163,7 @@ class Step(NamedTuple):
 
 @jit_inside
 def queue_lengths(n: Ints, takes: int, gives: int, streams: Ints, queue: Ints) -> None:
-    """
-    Count the passes under way after one was taken from a queue and one given to another.
-
-    ``n``: passes over by stream before (S,); ``takes``, ``gives``: as in ``Step``; ``streams``: of ``OneMachine``;
-    ``queue``: filled with the passes under way to each stream of the chain, 0 where there is no lag (2v,).
-    """
+    """Count the passes under way to each stream of the chain (2v,) after a step from n; 0 without a lag."""
     for c in range(len(queue)):
         queue[c] = 0
         if streams[c, SLOT] >= 0:
@@ -190,12 +172,7 @@ def queue_lengths(n: Ints, takes: int, gives: int, streams: Ints, queue: Ints) -
 
 @jit
 def extend(old: Ints, label: Ints, step: Step, queue: Ints, streams: Ints, slots: int) -> bool:
-    """
-    Extend a label by one more pass, (4) and (5).
-
-    ``label``: filled with the new one, but for the row of the next; ``queue``: passes under way after it (2v,);
-    ``streams``, ``slots``: of ``OneMachine``. Returns False if the pass ends too late.
-    """
+    """Fill ``label`` with an old one after one more pass, (4) and (5); False if that ends too late."""
     forwards, s, takes, gives, early, latest = step
     begin = max(old[0], early)
     if takes < len(queue) and streams[takes, SLOT] >= 0:
@@ -229,12 +206,7 @@ def extend(old: Ints, label: Ints, step: Step, queue: Ints, streams: Ints, slots
 
 @jit
 def meets(label: Ints, least: Ints, target: int, queue: Ints, streams: Ints) -> bool:
-    """
-    Whether a label may belong to a schedule that ends by T, (7).
-
-    ``label``: a label of one direction; ``least``: least t and raw values of its state's labels in the other direction;
-    ``target``: T in time units; ``queue``: passes under way (2v,); ``streams``: of ``OneMachine``.
-    """
+    """Whether a label may belong to a schedule that ends by T beside the other direction's least values, (7)."""
     if label[0] + least[0] > target:
         return False
     for c in range(len(queue)):
@@ -249,11 +221,10 @@ def admit(
     label: Ints, state: int, labels: Ints, table: Ints, filled: int, width: int, queue: Ints, streams: Ints
 ) -> int:
     """
-    Add a label to its state unless it is dominated, or merge it, (6).
+    Add a label to its state unless it is dominated, or merge it, (6): the rows in use afterwards.
 
-    ``state``: number of its state; ``labels``: all labels of the layer, rows up to ``filled`` in use; ``table``: first
-    label and number of labels of each state (states, 2); ``filled``, ``width``: rows in use, and most labels of a
-    state; ``queue``: passes under way (2v,); ``streams``: of ``OneMachine``. Returns rows in use afterwards.
+    ``labels`` are those of the layer, ``table`` (states, 2) the first label and number of labels of each state, at most
+    ``width``.
     """
     nearest, difference, before, other = -1, np.iinfo(np.int64).max, -1, table[state, 0]
     last = len(label) - 1
@@ -328,11 +299,10 @@ def sweep(
     machine: OneMachine, forwards: bool, target: int, width: int, most: int, opposite: SweptStates
 ) -> tuple[int, int, SweptStates]:
     """
-    Sweep once over all states, layer by layer.
+    Sweep once over all states for the makespan T ``target``, guided by the last sweep in the other direction.
 
-    ``target``: makespan T aimed at, in time units; ``width``: largest number of labels a state keeps; ``most``: largest
-    number of labels to extend; ``opposite``: what a sweep in the other direction kept for the same or a larger target.
-    Returns 1 if labels are kept at the end, 0 if none is, -1 if there were too many; labels extended; the states kept.
+    Returns 1 if labels are kept at the end, 0 if none is, -1 if more than ``most`` were extended; labels extended; the
+    states kept.
     """
     size, slots = machine.streams[:, SIZE], machine.slots
     layers = size.sum() + 1

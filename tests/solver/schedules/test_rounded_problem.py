@@ -5,8 +5,7 @@ import pytest
 
 from taut.formulations.schedules.orders import repeat, v_min
 from taut.formulations.schedules.schedule import ScheduleProblem, timetable, v_shape, violations
-from taut.solver.schedules.improve.critical_path import improve
-from taut.solver.schedules.longest_path import disjunctive_graph, flat_order, schedule_of
+from taut.solver.schedules.disjunctive_graph import disjunctive_graph, flat_order, improve, schedule_of
 
 pytestmark = pytest.mark.proof
 

@@ -55,9 +55,8 @@ class Model:
     """
     Variables and constraints (3) to (7).
 
-    ``problem``: the pipeline; ``known``: a feasible schedule: the hint, and what stays where passes are not free;
-    ``makespan``: seconds of that schedule, micro-batches in order; ``free``: passes of the part, by kind F, I, W, chunk
-    and micro-batch (3, C, m); all if None; ``bound``: seconds that no schedule is shorter than.
+    ``known`` is a feasible schedule, the hint, of ``makespan`` seconds; passes that are not ``free`` (3, C, m) stay as
+    in it; no schedule is shorter than ``bound`` seconds.
     """
 
     def __init__(
@@ -191,13 +190,7 @@ def _times(problem: ScheduleProblem) -> list[Floats]:
 
 @dataclass(frozen=True)
 class Solved:
-    """
-    Outcome of a solve.
-
-    ``schedule``, ``makespan``: the best schedule, and its makespan in seconds; ``claimed_bound``: what the solver
-    claims as a lower bound in seconds, -inf if it claims none; ``is_complete``: whether it claims that no schedule is
-    better.
-    """
+    """The best schedule, its makespan, the bound that the solver claims (-inf: none), whether that is an optimum."""
 
     schedule: Schedule
     makespan: float
@@ -218,13 +211,11 @@ def solve(
     stop: Callable[[], bool] = lambda: False,
 ) -> Solved:
     """
-    Improve a schedule, or prove it best.
+    Improve a feasible schedule, or prove it best; the result is not longer.
 
-    ``known``: a feasible schedule: the hint, and what stays where passes are not free; ``free``: passes of the part, by
-    kind F, I, W, chunk and micro-batch (3, C, m); all by default; ``lower_bound``: seconds that no schedule is shorter
-    than; ``time_limit``, ``work_limit``: seconds, and the solver's own measure of work, at which to stop; ``seed``,
-    ``workers``: of the solver. With one worker and a work limit alone the answer does not vary; ``stop``: asked several
-    times a second; if true, the search ends. Returns a schedule that is not longer than the known one.
+    ``free``: passes of the part (3, C, m), all by default; ``lower_bound``: seconds that no schedule is shorter than;
+    ``time_limit``, ``work_limit``: seconds, and the solver's own measure of work. With one worker and a work limit
+    alone the answer does not vary; ``stop``: asked several times a second.
     """
     table = timetable(problem, canonical_schedule(problem, known))
     if table.makespan <= 0:

@@ -16,8 +16,7 @@ from taut.formulations.schedules.schedule import (
     v_shape,
     violations,
 )
-from taut.solver.schedules.construct.kinds import KINDS, block_memory, build, fastest_kind
-from taut.solver.schedules.construct.multi_start import Effort
+from taut.solver.schedules.kinds import KINDS, Effort, block_memory, build, fastest_kind
 from tests.support.schedules import pipeline, pipelines
 
 pytestmark = pytest.mark.proof

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from taut.formulations.schedules.orders import gpipe, one_forward_one_backward, repeat, v_min
 from taut.formulations.schedules.schedule import ScheduleProblem, timetable, v_shape, violations
-from taut.solver.schedules.improve.critical_path import improve
-from taut.solver.schedules.longest_path import disjunctive_graph, flat_order, makespan, schedule_of
+from taut.solver.schedules.disjunctive_graph import disjunctive_graph, flat_order, improve, longest_path, schedule_of
 from tests.support.schedules import pipeline, pipelines
 
 pytestmark = pytest.mark.proof
@@ -42,7 +41,7 @@ def test_improved_orders_are_feasible_and_as_long_as_claimed(
     improved = schedule_of(limited, found, "improved")
     assert violations(limited, improved) == ()
     assert np.isclose(timetable(limited, improved).makespan, length, rtol=1e-9, atol=0)
-    assert length <= makespan(network, order) <= timetable(problem, start).makespan * (1 + 1e-9)
+    assert length <= longest_path(network, order) <= timetable(problem, start).makespan * (1 + 1e-9)
 
 
 def test_gpipe_becomes_optimal_without_a_limit() -> None:
@@ -69,4 +68,4 @@ def test_whole_backward_passes_are_split() -> None:
     assert sorted(order.tolist()) == list(range(3 * 4 * 8))
     # 33 = (8 + 3) x 3 with B whole; handing the gradient on after I saves W on the way up, 3 x 1, at least.
     assert timetable(problem, schedule).makespan == 33.0
-    assert makespan(disjunctive_graph(problem), order) <= 30.0
+    assert longest_path(disjunctive_graph(problem), order) <= 30.0
