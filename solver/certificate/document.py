@@ -1,12 +1,23 @@
-"""
+r"""
 The plan as a document, with digests of inputs and a bound per candidate, and the way back; null is infinite.
 
 A document is of one of two spaces, which its format names. Plans of ``taut-plan/1`` have one degree for all stages, and
 their certificates list a bound for every candidate. Plans of ``taut-meshes/1`` have stages with degrees of their own on
 each type of device (``taut.formulations.meshes``), and their certificates state a bound over all choices of meshes.
+
+(1) The better plan's document holds the document of the other space's best plan as ``other_space``. With the bounds L
+    and L' of the two, no plan of either space takes less than :math:`\min(L, L')`, which ``both_spaces`` states with
+    the gap and the status that follow. Where the other space has no plan that fits, or none was found in time,
+    ``other_space`` states that, and a bound; neither has a proof, so that a check derives no bound of the two.
+(2) A check of both documents proves (1) if they are about the same problem: model, cluster, memory model, calibration,
+    batch and what is fixed are the same, and every cost that both tables have is equal.
+(3) communication gap = min(1, (objective - lower bound) / (objective - compute)), compute being what every placement
+    of this strategy pays: its computation and tensor-parallel all-reduces, and the optimizer; the bound on the rest is
+    never below zero, though other strategies may pay less.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -28,6 +39,7 @@ from taut.formulations.meshes.step_time import MeshPlan, mesh_violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.strategy import Division, Strategy, stages_of_parts
+from taut.solver.result import OPTIMALITY_GAP, Status, relative_gap
 
 FORMAT, MESHES = "taut-plan/1", "taut-meshes/1"
 PRICES = "latency_model", "overlap_grad_reduce"
@@ -123,7 +135,7 @@ class PredictedSection(FiguresSection):
     What a plan of one degree for all stages is predicted to take.
 
     ``mfu`` is model FLOP utilisation of the step, ``hfu`` hardware FLOP utilisation while devices compute, recompute
-    counted (``taut.data.analytic.hardware_flop``); files of earlier versions lack it.
+    counted; files of earlier versions lack it.
     """
 
     margin_bytes: list[Whole]
@@ -155,11 +167,7 @@ class BeyondSection(Section):
 
 
 class PlainerSection(Section):
-    """
-    The best plan under a restriction (``taut.formulations.plainer``), with its bound.
-
-    ``bounds`` are those of candidates that are larger than their bounds in the whole space.
-    """
+    """The best plan under a restriction, with its bound and those that are larger than in the whole space."""
 
     restriction: str
     strategy: StrategySection
@@ -202,11 +210,7 @@ class StatedSection(Section):
 
 
 class CertificateSection(StatedSection):
-    """
-    Objective, bound and what they rest on.
-
-    ``no_margin_proofs`` prove ``lower_bound_no_margin_s``. Files of earlier versions lack them.
-    """
+    """Objective, bound and what they rest on; files of earlier versions lack ``no_margin_proofs``."""
 
     communication_gap: float | None
     verified_gap: float | None
@@ -227,8 +231,8 @@ class MeshCertificate(StatedSection):
     """
     Objective, and a bound over all choices of meshes.
 
-    ``choices`` is their number, null where a limit came before they were enumerated. ``examined`` are those that the
-    search found plans of. A check enumerates and bounds all choices again.
+    ``choices`` is their number, null where a limit came before they were enumerated; the search found plans of those
+    ``examined``. A check enumerates and bounds all choices again.
     """
 
     latency_model: Literal["step"]
@@ -257,11 +261,7 @@ class DocumentFrame(Section):
 
 
 class PlanDocument(DocumentFrame):
-    """
-    The document of a plan with one degree for all stages, and of plainer ones where they were searched.
-
-    ``beyond`` lists what of it lies beyond all runs of its calibration.
-    """
+    """A plan with one degree for all stages, plainer ones, and what lies ``beyond`` all runs of its calibration."""
 
     format: Literal["taut-plan/1"]
     strategy: StrategySection
@@ -282,11 +282,7 @@ class MeshDocument(DocumentFrame):
     certificate: MeshCertificate
 
     def mesh_devices(self, source: str) -> tuple[Ints, ...]:
-        """
-        Devices of every mesh, (pp, dp, tp) each.
-
-        Raises ``DataError`` if stages have other shapes than their meshes.
-        """
+        """Devices of every mesh, (pp, dp, tp) each; a ``DataError`` if stages have other shapes than their meshes."""
         found, x = list[Ints](), 0
         for mesh in self.strategy.meshes:
             stages = self.devices[x : x + mesh.pp]
@@ -317,11 +313,6 @@ def parse_plan(values: object, source: str) -> AnyDocument:
     except ValidationError as error:
         expected = MESHES if meshed else FORMAT
         raise DataError(f"{source}: {first_complaint(error)}, expected a {expected} document") from None
-
-
-def parse_document(values: object, source: str) -> PlanDocument:
-    """Plan document of one degree for all stages from plain values; errors are those of ``parse_plan``."""
-    return of_one_degree(parse_plan(values, source), source)
 
 
 def of_one_degree(document: AnyDocument, source: str) -> PlanDocument:
@@ -383,11 +374,7 @@ def problem_digest(inputs: Mapping[str, Any], claim: Mapping[str, Any]) -> str:
 
 
 def problem_of(document: DocumentFrame, source: str) -> PlanningProblem:
-    """
-    The problem that a document states.
-
-    Raises ``DataError`` if an input is malformed.
-    """
+    """The problem that a document states; a ``DataError`` if an input is malformed."""
     missing = {"model", "cluster", "costs", "memory_model"} - set(document.inputs)
     if missing:
         raise DataError(f"{source}: inputs.{min(missing)}: missing, expected a value")
@@ -424,11 +411,7 @@ def strategy_values(strategy: Strategy) -> dict[str, Any]:
 
 
 def strategy_of(section: StrategySection, source: str) -> Strategy:
-    """
-    The strategy that a section states.
-
-    Raises ``DataError`` if a stage is not a pair of layer numbers.
-    """
+    """The strategy that a section states; errors are those of ``check_stages``."""
     check_stages(section, source)
     candidate = section.candidate
     stages = stages_of_parts(candidate, tuple((first, end) for first, end in section.stages))
@@ -437,11 +420,7 @@ def strategy_of(section: StrategySection, source: str) -> Strategy:
 
 
 def check_stages(section: StrategySection, source: str) -> None:
-    """
-    Refuse stages that are no pairs.
-
-    Raises ``DataError`` if a stage is not a pair of layer numbers.
-    """
+    """Refuse stages that are no pairs of layer numbers, with a ``DataError``."""
     for x, stage in enumerate(section.stages):
         if len(stage) != 2:
             raise DataError(f"{source}: strategy.stages.{x}: is {stage}, expected [first, end]")
@@ -468,11 +447,7 @@ def mesh_plan_of(document: MeshDocument, problem: PlanningProblem, source: str) 
 
 
 def devices_of(document: PlanDocument | PlainerSection, source: str) -> Ints:
-    """
-    Devices as an array (pp, pipelines, width): replicas that an expert group goes over stand side by side.
-
-    Raises ``DataError`` if the lists are ragged.
-    """
+    """Devices (pp, pipelines, width): replicas that an expert group goes over stand side by side; no ragged lists."""
     section, strategy = document.placement, document.strategy
     if section.order != "pp,dp,tp":
         raise DataError(f"{source}: placement.order: is {section.order!r}, expected 'pp,dp,tp'")
@@ -491,3 +466,112 @@ def devices_of(document: PlanDocument | PlainerSection, source: str) -> Ints:
 def by_replica(candidate: Candidate, devices: Ints) -> Ints:
     """Devices (pp, pipelines, width) of a candidate by replica, (pp, dp, tp cp), as a document states them."""
     return devices.reshape(candidate.pp, candidate.dp, -1)
+
+
+def status_of(gap: float | None) -> Status:
+    """Status of a plan with a gap."""
+    return Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None where it is unknown."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+ROUNDING = 1e-12
+"""Relative seconds of communication below which they are rounding: two evaluators add their terms in other orders."""
+
+
+def communication_gap(objective: float, paid: float, lower_bound: float) -> float | None:
+    """Gap of the communication part, (3); None where it is not defined, as where all communication is rounding."""
+    communication = objective - paid
+    slack, rounding = objective - lower_bound, ROUNDING * objective
+    if slack <= 0.0 or (communication <= rounding and slack <= 2 * rounding):
+        return 0.0
+    return min(slack / communication, 1.0) if communication > rounding and math.isfinite(slack) else None
+
+
+NAME, BOTH = "other_space", "both_spaces"
+SAME = ("global_batch", "stack", "recompute", "recompute_modules", "fixed")
+"""Fields of the space that both searches have alike."""
+
+
+class WithoutPlan(Section):
+    """What is known of a space without a plan."""
+
+    status: Literal["infeasible", "unknown"]
+    lower_bound_s: float | None = None
+
+
+OtherSpace = AnyDocument | WithoutPlan | None
+
+
+def other_space(values: Mapping[str, Any], source: str) -> OtherSpace:
+    """Read what a document says of the other space, or None; a ``DataError`` if it is neither a plan nor a state."""
+    stated, where = values.get(NAME), f"{source}: {NAME}"
+    if stated is None:
+        return None
+    if isinstance(stated, dict) and stated.get("format") in (FORMAT, MESHES):
+        if stated["format"] == values.get("format"):
+            raise DataError(f"{where}: format: is {stated['format']}, expected that of the other space")
+        return parse_plan(stated, where)
+    try:
+        return WithoutPlan.model_validate(stated)
+    except ValidationError as error:
+        raise DataError(f"{where}: {first_complaint(error)}, expected a plan, or a status without one") from None
+
+
+def bound_of_both(own: float | None, other: OtherSpace) -> float | None:
+    """The least of both bounds, (1); None where one of them is unknown."""
+    if other is None or other.status == "infeasible":
+        return own
+    bound = other.lower_bound_s if isinstance(other, WithoutPlan) else other.certificate.lower_bound_s
+    return None if own is None or bound is None else min(own, bound)
+
+
+def gap_of_both(objective: float, own: float | None, other: OtherSpace) -> float | None:
+    """Relative gap of a plan to the bound of both spaces; None where that is unknown."""
+    bound = bound_of_both(own, other)
+    return None if bound is None else relative_gap(objective, bound)
+
+
+def status_of_both(objective: float, own: float | None, other: OtherSpace) -> Status:
+    """What the gap to the bound of both makes of the plan, (1)."""
+    return status_of(gap_of_both(objective, own, other))
+
+
+def claim_of_both(document: AnyDocument, other: OtherSpace) -> dict[str, Any]:
+    """Status, bound and gap of both spaces, (1)."""
+    objective, own = document.certificate.objective_s, document.certificate.lower_bound_s
+    return {
+        "status": str(status_of_both(objective, own, other)),
+        "lower_bound_s": bound_of_both(own, other),
+        "gap": gap_of_both(objective, own, other),
+    }
+
+
+def with_other_space(values: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan's document that holds what is known of the other space, and the claim about both, (1)."""
+    found = {**values, NAME: other}
+    return {**found, BOTH: claim_of_both(parse_plan(values, "a plan"), other_space(found, "a plan"))}
+
+
+def differing_spaces(one: AnyDocument, other: AnyDocument, source: str) -> Iterator[str]:
+    """What the two documents are not alike in, (2)."""
+    for role in ("model", "cluster", "memory_model", "calibration"):
+        pair = [
+            {str(name): each.sha256 for name, each in document.inputs.items()}.get(role) for document in (one, other)
+        ]
+        if pair[0] != pair[1]:
+            yield f"{NAME}.inputs.{role} is another one than the plan's"
+    for name in PRICES:
+        if getattr(one.certificate, name) != getattr(other.certificate, name):
+            yield f"{NAME}.certificate.{name} is another one than the plan's"
+    for name in SAME:
+        if one.certificate.space.get(name) != other.certificate.space.get(name):
+            yield f"{NAME}.certificate.space.{name} is another one than the plan's"
+    tables = [problem_of(each, source).costs for each in (one, other)]
+    if tables[0].optimizer_s_per_parameter != tables[1].optimizer_s_per_parameter or any(
+        tables[1].by_key[key] != cost for key, cost in tables[0].by_key.items() if key in tables[1].by_key
+    ):
+        yield f"{NAME}.inputs.costs has other prices than the plan's"

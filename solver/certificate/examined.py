@@ -1,4 +1,4 @@
-"""
+r"""
 The plan of a document, as the reference evaluator prices it.
 
 What ``predicted`` states is computed again here from the inputs alone. Where several replicas or stages are the slowest
@@ -8,10 +8,14 @@ Some schedules are priced by the order of their passes. The reference derives in
 orders itself. For the published schedules on the V this module, and this module alone, takes the order from
 ``taut.formulations.schedules`` as data. Whatever its source, every order is checked to run each pass once on the device
 of its chunk; running it shows that no device waits for ever.
+
+Two figures are the same but for rounding if
+
+.. math:: |x - x'| \le 10^{-9} \max(|x|, |x'|). \tag{1}
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -24,21 +28,23 @@ from taut.data.units import KIB
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import order_of as formula
 from taut.solver.certificate.document import StrategySection, prices_of
-from taut.solver.certificate.reference.divisions import Stages, of_layers, of_parts
 from taut.solver.certificate.reference.figures import Figures
 from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes, violations
-from taut.solver.certificate.reference.orders import Order, check, order_of
-from taut.solver.certificate.reference.prices import Price, price
-from taut.solver.certificate.reference.runs import added_seconds
-from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
+from taut.solver.certificate.reference.prices import Price, check, order_of, price
+from taut.solver.certificate.reference.space import (
+    CLOSED_FORM,
+    Case,
+    Choice,
+    Order,
+    Stages,
+    added_seconds,
+    of_layers,
+    of_parts,
+)
 
 
 def order_for(case: Case, choice: Choice) -> Order | None:
-    """
-    Order of a candidate's passes, None where its time is a closed form; it is kept with the case.
-
-    Raises ``DataError`` if the order does not run every pass once on its own device.
-    """
+    """Order of a candidate's passes, None where its time is a closed form; it is kept with the case."""
     if choice.schedule in CLOSED_FORM:
         return None
     key = "order", choice.schedule, choice.pp, choice.vpp, choice.num_micro_batches, choice.order
@@ -161,12 +167,49 @@ class Examined:
 
     def _capacity(self) -> Sequence[int]:
         """KiB of the smallest device of every pipeline rank."""
-        nodes, names = self.case.cluster.node_list, list(self.case.cluster.devices)
-        kibs = np.array([capacity_kib(self.case)[names.index(node.device.name)] for node in nodes])
-        of_device = np.repeat(kibs, [node.gpus_per_node for node in nodes])
+        of_device = np.array(capacity_kib(self.case))[self.case.type_of_device]
         least: list[int] = of_device[self.devices].min(axis=(1, 2)).tolist()
         return least
 
 
 def _per_second(amount: float, seconds: float) -> float | None:
     return amount / seconds if seconds > 0 else None
+
+
+TOLERANCE = 1e-9
+
+
+def is_close(a: float, b: float) -> bool:
+    """Whether figures are the same by (1)."""
+    if not (math.isfinite(a) and math.isfinite(b)):
+        return a == b
+    return abs(a - b) <= TOLERANCE * max(abs(a), abs(b))
+
+
+def is_close_or_small(wanted: float | None, stated: float | None, scale: float) -> bool:
+    """Close, or both unknown, or a difference that is rounding on the scale of the objective."""
+    wanted = None if wanted is not None and not math.isfinite(wanted) else wanted
+    if wanted is None or stated is None:
+        return wanted is stated
+    return is_close(wanted, stated) or abs(wanted - stated) <= TOLERANCE * max(1.0, min(scale, 1.0))
+
+
+def differences(path: str, wanted: Any, stated: Any) -> Iterator[str]:
+    """Where two nested values differ beyond rounding."""
+    if isinstance(wanted, dict):
+        if not isinstance(stated, dict) or wanted.keys() != stated.keys():
+            yield f"{path} does not hold {sorted(wanted)}"
+            return
+        for name, value in wanted.items():
+            yield from differences(f"{path}.{name}", value, stated[name])
+    elif isinstance(wanted, list):
+        if not isinstance(stated, list) or len(wanted) != len(stated):
+            yield f"{path} does not hold {len(wanted)} entries"
+            return
+        for index, value in enumerate(wanted):
+            yield from differences(f"{path}.{index}", value, stated[index])
+    elif wanted is None or stated is None:
+        if wanted is not stated:
+            yield f"{path} is {stated}, recomputed {wanted}"
+    elif not (is_close(wanted, stated) or abs(wanted - stated) <= 1e-15):
+        yield f"{path} is {stated}, recomputed {wanted}"

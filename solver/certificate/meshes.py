@@ -2,7 +2,7 @@ r"""
 Checking a plan of meshes without trusting the search that made it; ``taut.solver.certificate.verify`` runs the check.
 
 (1) Its choice is one of the space's, which are enumerated by the reference evaluator's own rules
-    (``taut.solver.certificate.reference.mesh_choices``); its stages, devices and memory break no rule.
+    (``taut.solver.certificate.reference.meshes``); its stages, devices and memory break no rule.
 (2) Step time, memory, gap and status follow from the inputs, priced by the reference evaluator.
 (3) No choice has a bound below the stated one: bounds of all choices are derived again, the exact one where that of two
     dynamic programs does not reach (``taut.solver.meshes.bound`` (4) and (5)).
@@ -27,11 +27,9 @@ from taut.data.arrays import Ints
 from taut.data.units import KIB
 from taut.errors import DataError
 from taut.formulations.meshes.choice import Mesh, MeshChoice
-from taut.solver.certificate.document import MeshDocument, problem_of
-from taut.solver.certificate.examined import case_of
-from taut.solver.certificate.figures import TOLERANCE, is_close, status_of
-from taut.solver.certificate.reference.mesh_choices import Meshes, every_choice
-from taut.solver.certificate.reference.meshes import MeshFigures
+from taut.solver.certificate.document import MeshDocument, problem_of, status_of
+from taut.solver.certificate.examined import TOLERANCE, case_of, is_close
+from taut.solver.certificate.reference.meshes import Meshes, MeshFigures, every_choice
 from taut.solver.certificate.sampling import Sample
 from taut.solver.meshes.bound import MeshBounds
 from taut.solver.result import relative_gap
@@ -87,7 +85,11 @@ class MeshCheck:
         other = [] if stated in (None, self.count) else [f"certificate.choices is {stated}, enumerated {self.count}"]
         return [*other, *self._plan.faults()]
 
-    def prediction(self) -> Iterator[str]:
+    def derived(self) -> list[str]:
+        """Faults of all figures, (2) and (3)."""
+        return [*self._prediction(), *self._certificate()]
+
+    def _prediction(self) -> Iterator[str]:
         """Figures that do not follow, (2)."""
         predicted, stated, total = self.document.predicted, self.document.certificate, self._plan.total()
         parts = math.fsum(predicted.breakdown_s.values())
@@ -113,7 +115,7 @@ class MeshCheck:
         if str(status_of(gap)) != self.document.status:
             yield f"status is {self.document.status}, objective and bound make it {status_of(gap)}"
 
-    def certificate(self) -> list[str]:
+    def _certificate(self) -> list[str]:
         """A choice whose bound is below the stated one, (3); where there is none, the stated bound is derived."""
         stated, objective = self.document.certificate.lower_bound_s, self.objective
         if stated is None:

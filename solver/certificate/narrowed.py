@@ -61,12 +61,7 @@ class SpaceInWords:
 def space_in_words(
     document: DocumentFrame, model: ModelSpec, cluster: ClusterSpec, costs: CostTable | None
 ) -> SpaceInWords:
-    """
-    What the bound of a document is about, (1) to (5).
-
-    ``document``: a plan with one set of degrees for all stages, or of meshes, whose space has fewer fields; ``model``,
-    ``cluster``, ``costs``: its inputs, None for costs that cannot be read.
-    """
+    """What the bound of a document is about, (1) to (5); None stands for costs that cannot be read."""
     space, known = document.certificate.space, document.certificate.prices_mechanisms
     lost = [*narrowed(space, model, cluster, mechanisms=known, meshes=not isinstance(document, PlanDocument))]
     lost += unpriced(space, model, cluster, costs) if costs and isinstance(document, PlanDocument) else []
@@ -79,12 +74,7 @@ def space_in_words(
 
 
 def held(space: Mapping[str, Any], *, mechanisms: bool = True) -> str:
-    """
-    The space R before anything was taken away, in a line, (1).
-
-    ``space``: fields of a ``StrategySpace`` as plain values; what is missing has its default; ``mechanisms``: False for
-    the latency model of a paper.
-    """
+    """The space R before anything was taken away, in a line, (1); no ``mechanisms`` in the latency model of a paper."""
     runs = _held(space, mechanisms=mechanisms)
     pipelines = space.get("pipeline_zero")
     in_pipelines = f" (in pipelines {_listed(pipelines)})" if pipelines is not None else ""
@@ -113,10 +103,8 @@ def narrowed(
     """
     Name what was taken away from the space, (2), each in a line.
 
-    ``space``: fields of a ``StrategySpace`` as plain values; what is missing has its default; ``model``, ``cluster``:
-    what is planned; ``mechanisms``: False for the latency model of a paper; ``meshes``: whether the space has degrees
-    by type of device. Such a space is compared in its choices except ``cp_comm``, ``max_tp``, ``max_ep`` of 1,
-    divisions, runs seen and fixed values.
+    A space of ``meshes`` is compared in its choices except ``cp_comm``, ``max_tp``, ``max_ep`` of 1, divisions, runs
+    seen and fixed values; it has no ``mechanisms`` in the latency model of a paper.
     """
     given = _read(space)
     usual, fixed = given, given.fixed
@@ -170,9 +158,7 @@ def _degrees(given: StrategySpace, usual: StrategySpace, names: Iterable[str]) -
 
 def unpriced(space: Mapping[str, Any], model: ModelSpec, cluster: ClusterSpec, costs: CostTable) -> Iterator[str]:
     """
-    Name the degrees of the space without costs, and so without candidates, (3), in one line; none where all have some.
-
-    ``space``, ``model``, ``cluster``: as in ``narrowed``; ``costs``: the cost table.
+    Name the degrees of the space without costs, and so without candidates, (3), in one line; none where none lack.
     """
     lacking, priced = unpriced_degrees(Workload(_read(space), model, cluster), costs)
     named = list[str]()
@@ -224,12 +210,7 @@ def _matters(switch: str, given: StrategySpace) -> bool:
 
 
 def renamed(name: str, model: ModelSpec, of_cluster: str, cluster: ClusterSpec) -> Iterator[str]:
-    """
-    Name inputs that have a name of the catalog and other content, (5). The length of sequences may differ.
-
-    ``name``, ``model``: the model of a plan, and its name in the plan; ``of_cluster``, ``cluster``: the same of the
-    cluster.
-    """
+    """Name inputs that have a name of the catalog and other content, (5). The length of sequences may differ."""
     if name in catalog_section("models"):
         lengths = {layer.seq for layer in model.kinds.values()}
         length = lengths.pop() if len(lengths) == 1 else None
@@ -251,12 +232,7 @@ def _apart(kind: str, name: str, given: Spec, load: Callable[[], Spec]) -> Itera
 
 
 def unsearched(space: Mapping[str, Any], *, layers: int, experts: bool = False) -> Iterator[str]:
-    """
-    Name what is not searched though nobody took it away, (4), each in a line.
-
-    ``space``: fields of a ``StrategySpace`` as plain values; ``layers``: number of the model's layers; ``experts``:
-    whether the model has experts.
-    """
+    """Name what is not searched though nobody took it away, (4), each in a line."""
     default = StrategySpace(global_batch=1, max_tp=1)
     if CHUNKED in space.get("schedules", default.schedules) and not {"vpp", "schedule"} & set(space.get("fixed", {})):
         most, even = space.get("max_vpp", default.max_vpp), space.get("max_even_vpp", 0)

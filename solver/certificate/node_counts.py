@@ -27,9 +27,10 @@ from taut.data.cluster import ClusterSpec
 from taut.data.spec import digest, first_complaint
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
+from taut.solver.bounds.checks import derived_bound
+from taut.solver.bounds.ladder import Ladder
 from taut.solver.certificate.document import CandidateSection, InputSection, PlanDocument, Section, problem_of
-from taut.solver.certificate.examined import case_of
-from taut.solver.certificate.figures import Derivation, is_close, is_close_or_small
+from taut.solver.certificate.examined import case_of, is_close, is_close_or_small
 from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.result import relative_gap
 
@@ -99,8 +100,7 @@ def check_node_counts(
     """
     Derive the bound over numbers of nodes again, (2); None where the document states none.
 
-    ``values``: the document's plain values; ``document``, ``problem``: the plan, checked already, and its problem;
-    ``lower_bound``: on the plan's step time, derived.
+    ``values``: the document's plain values; ``lower_bound``: on the checked plan's step time, derived.
     """
     if not isinstance(values, Mapping) or NAME not in values:
         return None
@@ -193,13 +193,12 @@ class _Check:
 
     def _least(self, posed: PlanningProblem, count: CountSection, name: str) -> tuple[float, list[str]]:
         """The least bound of the candidates, each derived by its source and witness."""
-        wanted, derivation = candidates(case_of(posed)), Derivation(posed)
+        wanted, ladder = candidates(case_of(posed)), Ladder(posed)
         if [entry.strategy for entry in count.candidates] != [each.as_dict() for each in wanted]:
             return 0.0, [f"{name}: the {len(count.candidates)} candidates are not the {len(wanted)} of the space"]
         least = math.inf
         for choice, entry in zip(wanted, count.candidates, strict=True):
-            candidate = Candidate.of(choice)
-            least = min(least, derivation.derive(candidate, entry))
+            least = min(least, derived_bound(ladder, Candidate.of(choice), entry.source, entry.witness))
         return least, []
 
 

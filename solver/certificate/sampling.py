@@ -39,41 +39,32 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.units import KIB
-from taut.solver.certificate.examined import order_for
-from taut.solver.certificate.reference.divisions import ANY, Stages, forms_of, is_stated, stated
+from taut.solver.certificate.examined import TOLERANCE, order_for
 from taut.solver.certificate.reference.layers import layers_of
 from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes
 from taut.solver.certificate.reference.prices import pipelines, price
-from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
+from taut.solver.certificate.reference.space import ANY, CLOSED_FORM, Case, Choice, Stages, forms_of, is_stated, stated
 
 Batches = tuple[int, ...]
 
 
 def types_of_replicas(case: Case, choice: Choice) -> Ints:
     """Device type of every replica where those of one type follow each other, (dp,)."""
-    kinds, size = _kinds(case), choice.pp * choice.block
+    kinds, size = case.type_of_device, choice.pp * choice.block
     return np.repeat(np.arange(kinds.max() + 1), np.bincount(kinds) // size)
 
 
 def by_type(case: Case, sequence: Ints) -> Ints:
     """Devices in another order: type by type, those of one type as before."""
-    return sequence[np.argsort(_kinds(case)[sequence], kind="stable")]
+    return sequence[np.argsort(case.type_of_device[sequence], kind="stable")]
 
 
 def of_types(case: Case, choice: Choice, placements: Ints) -> Ints:
     """Those of some placements (n, pp, dp, block) that a choice may have: by type, one type after another."""
     if not choice.pipelines_by_type:
         return placements
-    kinds, wanted = _kinds(case)[placements], types_of_replicas(case, choice)
+    kinds, wanted = case.type_of_device[placements], types_of_replicas(case, choice)
     return np.asarray(placements[(kinds == wanted[:, None]).all(axis=(1, 2, 3))])
-
-
-def _kinds(case: Case) -> Ints:
-    names = list(case.cluster.devices)
-    return np.repeat(
-        [names.index(node.device.name) for node in case.cluster.node_list],
-        [node.gpus_per_node for node in case.cluster.node_list],
-    )
 
 
 def batches(
@@ -107,9 +98,6 @@ def _together(at: Floats, pace: Floats, choice: Choice) -> Ints:
     while counts.sum() > total:
         counts[np.argmax(np.where(counts > 1, at + (counts - pp) * pace, -np.inf))] -= 1
     return counts
-
-
-TOLERANCE = 1e-9
 
 
 Recompute = tuple[str, ...]
@@ -150,11 +138,6 @@ def refutation(best: Best) -> str:
     return f"candidate {name} {claim}, but a sampled plan of it takes {seconds}"
 
 
-def recomputes(case: Case, choice: Choice) -> list[str]:
-    """Recomputes that a stage of a candidate may choose."""
-    return case.recomputes(choice)
-
-
 def between(cuts: Sequence[int], layers: int) -> Stages:
     """The division with these boundaries."""
     return tuple(pairwise([0, *cuts, layers]))
@@ -178,7 +161,7 @@ def balanced(case: Case, choice: Choice) -> Stages:
 
 def fitted(case: Case, choice: Choice, stages: Stages, budget: float) -> Recompute:
     """For every rank the first recompute within a budget of bytes, or the one that holds least."""
-    kinds, order = recomputes(case, choice), order_for(case, choice)
+    kinds, order = case.recomputes(choice), order_for(case, choice)
     need = [memory_bytes(case, choice, stages, (kind,) * len(stages), order) for kind in kinds]
     chosen = []
     for rank in range(choice.pp):
@@ -238,11 +221,10 @@ def sample(
     case: Case, bounds: Sequence[tuple[Choice, float]], known: KnownPlan, sha256: str, least: float = -math.inf
 ) -> Sample:
     """
-    Price sampled plans of every candidate against its bound.
+    Price sampled plans of every candidate against its bound, in seconds, infinite where none is said to be feasible.
 
-    ``bounds``: candidates with the seconds that no plan of theirs undercuts, infinity where none is said to be
-    feasible; ``known``: the plan under examination; ``sha256``: digest of the problem, which the sample is drawn with;
-    ``least``: seconds that no plan of any candidate undercuts.
+    ``known``: the plan under examination; ``sha256``: of the problem, which the sample is drawn with; ``least``:
+    seconds that no plan of any candidate undercuts.
     """
     bounds = [(choice, max(bound, least)) for choice, bound in bounds]
     return _Sampler(case, known, np.random.default_rng(int(sha256[:16], 16))).run(bounds)
@@ -258,11 +240,8 @@ class _Sampler:
         sizes = [node.gpus_per_node for node in case.cluster.node_list]
         self._node_of = np.repeat(np.arange(len(sizes)), sizes)
         self._size = max(sizes)
-        names = list(case.cluster.devices)
-        kinds = np.array([names.index(node.device.name) for node in case.cluster.node_list])
-        capacity = capacity_kib(case)
-        budget = np.array([(kib - margin_kib(case, kib)) * KIB for kib in capacity], dtype=float)
-        self._budget = budget[kinds[self._node_of]]
+        budget = np.array([(kib - margin_kib(case, kib)) * KIB for kib in capacity_kib(case)], dtype=float)
+        self._budget = budget[case.type_of_device]
         self._least = float(self._budget.min())
 
     def run(self, bounds: Sequence[tuple[Choice, float]]) -> Sample:
@@ -366,7 +345,7 @@ class _Sampler:
     def _strategies(self, choice: Choice) -> Iterator[tuple[Stages, Recompute]]:
         """Divisions with their recompute, (2)."""
         layers, chunks = choice.parts(self._case), choice.pp * choice.vpp
-        kinds = recomputes(self._case, choice)
+        kinds = self._case.recomputes(choice)
         if math.comb(layers - 1, chunks - 1) * len(kinds) ** chunks <= MOST_STRATEGIES:
             for cuts in combinations(range(1, layers), chunks - 1):
                 if is_stated(self._case, choice, stages := between(cuts, layers)):
@@ -423,5 +402,5 @@ class _Sampler:
                     changed = fitted(self._case, best.choice, stages, self._least)
                     yield from ((stages, each) for each in dict.fromkeys([best.recompute, changed]))
         for c in self._rng.permutation(len(cuts)).tolist():
-            for kind in recomputes(self._case, best.choice):
+            for kind in self._case.recomputes(best.choice):
                 yield best.stages, (*best.recompute[:c], kind, *best.recompute[c + 1 :])

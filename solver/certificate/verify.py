@@ -3,7 +3,7 @@ Checking a plan without trusting the search that made it.
 
 Everything is read from the document. The check prices the plan, adds up its memory and enumerates the candidates of the
 stated space with an evaluator of its own (``taut.solver.certificate.reference``), and derives every bound again by the
-deterministic algorithm that its source names (``taut.solver.certificate.figures``). Those algorithms share their
+deterministic algorithm that its source names (``taut.solver.bounds.checks``). Those algorithms share their
 prices with the search, so bounds are attacked too: no bound of the plan's own candidate may exceed J, and sampled
 plans, priced by the reference evaluator, may undercut none (``taut.solver.certificate.sampling``).
 
@@ -20,84 +20,164 @@ A document is accepted if every figure is reproduced, and every state and the st
 
 Inputs, space and workload must be what their digests and the problem say they are. A simulated step
 (``taut.solver.methods.simulated``) is simulated again, and its bound computed again over all candidates of the space,
-by the deterministic algorithm of ``taut.solver.bounds.simulated``. Plainer plans beside the plan are checked with their
-bounds (``taut.solver.certificate.plainer``).
+by the deterministic algorithm of ``taut.solver.bounds.simulated``.
+
+Plainer plans may stand beside the plan. Let :math:`b_w` be the derived bounds of the plan's certificate, C the
+candidates of a restriction as the reference enumerates them, and w(c) the candidate of the whole space that has all
+plans of c. A section ``plainer`` lists bounds that are larger, each with source and witness; with :math:`b'_c` what the
+check of these derives in the restricted problem, minus infinity where none is listed, no plan of the restriction takes
+less than
+
+.. math:: \min(J', \min_{c \in C} \max(b_{w(c)}, b'_c)). \tag{4}
+
+A section holds if its plan is a plan of the restricted problem by the reference evaluator, in J' seconds, not faster
+than the plan; if every listed bound is that of a candidate in C and is derived; if (4) is the bound that is stated; and
+if the bound of the plan's own candidate does not exceed J'.
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
-from taut.data.arrays import Ints
+from taut.data.costs import Recompute
 from taut.data.seen import Seen
 from taut.data.spec import digest
+from taut.data.stack import Form
 from taut.errors import DataError
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.strategy import Strategy
+from taut.solver.bounds.checks import Proof, derived_bound, derived_margin_free
+from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.simulated import least_simulated, simulated_seconds
 from taut.solver.certificate.document import (
+    BOTH,
+    NAME,
     CandidateSection,
     DocumentFrame,
     MeshDocument,
+    PlainerSection,
     PlanDocument,
+    WithoutPlan,
     check_stages,
+    claim_of_both,
+    communication_gap,
     devices_of,
+    differing_spaces,
     inputs_of,
+    other_space,
     parse_plan,
     problem_digest,
     problem_of,
+    status_of,
     strategy_of,
     workload_of,
 )
-from taut.solver.certificate.examined import Examined, case_of
-from taut.solver.certificate.figures import (
-    TOLERANCE,
-    Derivation,
-    communication_gap,
-    differences,
-    is_close,
-    is_close_or_small,
-    status_of,
-)
+from taut.solver.certificate.examined import TOLERANCE, Examined, case_of, differences, is_close, is_close_or_small
 from taut.solver.certificate.meshes import MeshCheck
 from taut.solver.certificate.narrowed import space_in_words
 from taut.solver.certificate.node_counts import OverNodes, check_node_counts
-from taut.solver.certificate.plainer import plainer_faults
 from taut.solver.certificate.reference.candidates import candidates
-from taut.solver.certificate.reference.runs import beyond
-from taut.solver.certificate.reference.space import Choice
+from taut.solver.certificate.reference.space import (
+    Choice,
+    beyond,
+    candidates_of,
+    divisions_of,
+    is_known,
+    recompute_of,
+    whole,
+)
 from taut.solver.certificate.sampling import KnownPlan, Sample, sample
-from taut.solver.certificate.spaces import BOTH, NAME, WithoutPlan, claim_of_both, differing_spaces, other_space
-from taut.solver.result import relative_gap
+from taut.solver.result import Source, relative_gap
+
+PLAINER = "plainer"
+
+
+def plainer_faults(
+    sections: list[PlainerSection],
+    problem: PlanningProblem,
+    objective: float,
+    derived: Mapping[Choice, float],
+    ladder: Ladder,
+) -> Iterator[str]:
+    """What is wrong with the plainer plans of a document; ``derived`` are bounds of the whole space's candidates."""
+    names = [section.restriction for section in sections]
+    for section in sections:
+        path = f"{PLAINER}.{section.restriction}"
+        if names.count(section.restriction) > 1 or not is_known(section.restriction):
+            yield f"{path}: unknown, or there several times"
+            continue
+        try:
+            yield from (f"{path}: {fault}" for fault in _faults(section, problem, objective, derived, ladder))
+        except DataError as error:
+            yield f"{path}: {error}"
+
+
+def _faults(
+    section: PlainerSection,
+    problem: PlanningProblem,
+    objective: float,
+    derived: Mapping[Choice, float],
+    ladder: Ladder,
+) -> Iterator[str]:
+    """Faults of one section, the first that keep it from saying anything alone."""
+    given = _restricted(problem, section.restriction)
+    if given is not problem:
+        ladder = Ladder(given)
+    case, seconds = case_of(given), section.step_time_s
+    # The candidates of the whole space are those that the certificate was checked to list.
+    wanted = candidates_of(derived if given is problem else candidates(case), section.restriction, problem.calibration)
+    check_stages(section.strategy, "its plan")
+    plan = Examined.of_section(case, section.strategy, devices_of(section, "its plan"))
+    if plan.choice not in wanted:
+        yield f"strategy {plan.choice} is not a candidate of the restriction"
+        return
+    if broken := plan.violations:
+        yield from broken
+        return
+    if not is_close(plan.seconds, seconds):
+        yield f"step_time_s is {seconds}, the evaluator gives {plan.seconds}"
+    if seconds < objective * (1 - TOLERANCE):
+        yield f"its plan of {seconds} s is faster than the plan of {objective} s"
+    bounds = {choice: derived.get(whole(choice, derived), -math.inf) for choice in wanted}
+    listed = {_key(choice.as_dict()): choice for choice in wanted}
+    for entry in section.bounds:
+        choice = listed.pop(_key(entry.strategy), None)
+        if choice is None:
+            yield f"a bound is of no candidate of the restriction, or of one that has another: {entry.strategy}"
+            continue
+        found = derived_bound(ladder, Candidate.of(choice), entry.source, entry.witness)
+        if not is_close(found, math.inf if entry.lower_bound_s is None else entry.lower_bound_s):
+            yield f"candidate {choice}: {entry.source} bound is {entry.lower_bound_s}, derived {found}"
+        bounds[choice] = max(bounds[choice], found)
+    if bounds[plan.choice] > seconds * (1 + TOLERANCE):
+        yield f"the bound {bounds[plan.choice]} of its plan's candidate exceeds its {seconds} s"
+    least = min(seconds, *bounds.values())
+    if not is_close(least, section.lower_bound_s):
+        yield f"lower_bound_s is {section.lower_bound_s}, derived {least}"
+
+
+def _restricted(problem: PlanningProblem, name: str) -> PlanningProblem:
+    """The problem with the divisions and recompute of a restriction; itself where these are its own."""
+    case = case_of(problem)
+    # The reference side reads plain values, so that its forms are text; they are ones of the space or its own two.
+    left = cast("list[Form]", divisions_of(case, name))
+    kinds = cast("list[Recompute]", recompute_of(case, name))
+    if left == problem.space.divisions and kinds == problem.space.recompute:
+        return problem
+    return replace(problem, space=problem.space.model_copy(update={"divisions": left, "recompute": kinds}))
+
+
+def _key(strategy: Mapping[str, Any]) -> tuple[tuple[str, str, Any], ...]:
+    """Fields in order, each with its type: true is not 1."""
+    return tuple(
+        (name, type(value).__name__, tuple(value) if isinstance(value, list) else value)
+        for name, value in sorted(strategy.items())
+    )
+
 
 SIMULATED = "provenance.method.simulated"
-
-
-def simulated_faults(
-    provenance: dict[str, Any], problem: PlanningProblem, strategy: Strategy, devices: Ints
-) -> Iterator[str]:
-    """
-    Figures of the simulated step that are not derived; none where the plan states none.
-
-    ``provenance``: of the plan, where the figures stand; ``problem``, ``strategy``, ``devices``: the plan, read back.
-    """
-    method = provenance.get("method")
-    stated = method.get("simulated") if isinstance(method, dict) else None
-    if stated is None:
-        return
-    if not isinstance(stated, dict):
-        yield f"{SIMULATED} is {stated!r}, expected figures by name"
-        return
-    step, bound = simulated_seconds(problem, strategy, devices), least_simulated(problem)
-    for name, derived in (("step_time_s", step), ("lower_bound_s", bound)):
-        if not _is_number(stated.get(name)) or not is_close(derived, stated[name]):
-            yield f"{SIMULATED}.{name} is {stated.get(name)}, derived {derived}"
-    gap = relative_gap(step, bound)
-    if gap is not None and not (_is_number(stated.get("gap")) and is_close_or_small(gap, stated["gap"], 1.0)):
-        yield f"{SIMULATED}.gap is {stated.get('gap')}, derived {gap}"
 
 
 def _is_number(value: object) -> bool:
@@ -105,11 +185,7 @@ def _is_number(value: object) -> bool:
 
 
 def input_faults(document: DocumentFrame, problem: PlanningProblem) -> list[str]:
-    """
-    Inputs with another SHA-256, name or form of a value than stated, and a problem with another SHA-256.
-
-    ``problem``: what was read of it.
-    """
+    """Inputs with another SHA-256, name or form of a value than stated, and a problem with another SHA-256."""
     sections, stated = document.inputs, document.certificate
     faults = [
         f"inputs.{role} does not have the stated sha256"
@@ -149,12 +225,7 @@ def _forms(document: DocumentFrame, problem: PlanningProblem) -> Iterator[str]:
 
 
 def retyped(path: str, stated: Any, read: Any) -> Iterator[str]:
-    """
-    Say where a text or a truth value stands for another kind of value.
-
-    ``path``: name of the value for messages; ``read``: the same as it was read, as plain values; defaults may stand
-    beside what is stated.
-    """
+    """Say where a text or a truth value stands for another kind of value than it is read as, as plain values."""
     if isinstance(read, dict) and isinstance(stated, dict):
         for name in stated.keys() & read.keys():
             yield from retyped(f"{path}.{name}", stated[name], read[name])
@@ -206,7 +277,7 @@ class Verification:
 
 def verify_plan(values: dict[str, Any], source: str = "plan") -> Verification:
     """
-    Check a document of either space, with the other space's where it holds one (``taut.solver.certificate.spaces``).
+    Check a document of either space, with the other space's where it holds one (``taut.solver.certificate.document``).
 
     ``values``: what the JSON file holds; ``source``: file name for messages. Raises ``DataError`` if this is no plan
     document: a section is missing or a field has the wrong type.
@@ -242,22 +313,17 @@ def verify_document(values: object, source: str = "plan") -> Verification:
     """Check one document of either space alone; arguments and errors are those of ``verify_plan``."""
     document = parse_plan(values, source)
     try:
-        check = MeshCheck(document, source) if isinstance(document, MeshDocument) else _read(document, source)
+        check = MeshCheck(document, source) if isinstance(document, MeshDocument) else _Check(document, source)
         faults = input_faults(document, check.problem) or check.strategy()
     except DataError as error:
         # The document has the right form, but what it states cannot be.
         return Verification(faults=(str(error),), objective=math.nan, lower_bound=-math.inf, candidates=0)
+    faults, problem = faults or check.derived(), check.problem
+    sampled, over = Sample(plans=0, feasible=0, faults=()), None
     if not faults:
-        faults = [*check.prediction(), *check.certificate()]
-        faults += check.beyond() if isinstance(check, _Check) else ()
-        faults += check.simulated(source) if isinstance(check, _Check) else ()
-    if not faults and isinstance(check, _Check):
-        faults = check.plainer()
-    sampled = check.sampled() if not faults else Sample(plans=0, feasible=0, faults=())
-    over = None
-    if not faults and isinstance(check, _Check):
-        over = check_node_counts(values, check.document, check.problem, check.lower_bound)
-    problem = check.problem
+        sampled = check.sampled()
+        if isinstance(document, PlanDocument):
+            over = check_node_counts(values, document, problem, check.lower_bound)
     words = space_in_words(document, problem.model, problem.cluster, problem.costs)
     return Verification(
         faults=(*faults, *sampled.faults, *(over.faults if over else ()))[:MOST_FAULTS],
@@ -275,29 +341,15 @@ def verify_document(values: object, source: str = "plan") -> Verification:
     )
 
 
-def _read(document: PlanDocument, source: str) -> "_Check":
-    """The document's problem, strategy and placement, read back."""
-    check_stages(document.strategy, source)
-    problem = problem_of(document, source)
-    plan = Examined.of_section(case_of(problem), document.strategy, devices_of(document, source))
-    return _Check(problem, document, plan)
-
-
-@dataclass
 class _Check:
-    """One document under examination, and the bound derived from it so far."""
+    """A document of one degree for all stages, with the bounds derived of it; ``derived`` comes after ``strategy``."""
 
-    problem: PlanningProblem
-    document: PlanDocument
-    plan: Examined
-    lower_bound: float = field(default=-math.inf)
-    claimed: tuple[str, ...] = ()
-    bounds: Derivation = field(init=False)
-    derived: list[tuple[Choice, float]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        """Prepare the derivation of the problem's bounds."""
-        self.bounds = Derivation(self.problem)
+    def __init__(self, document: PlanDocument, source: str) -> None:
+        check_stages(document.strategy, source)
+        self.document, self.source, self.problem = document, source, problem_of(document, source)
+        self.plan = Examined.of_section(case_of(self.problem), document.strategy, devices_of(document, source))
+        self.ladder, self.bounds = Ladder(self.problem), dict[Choice, float]()
+        self.lower_bound, self.claimed = -math.inf, tuple[str, ...]()
 
     @property
     def objective(self) -> float:
@@ -319,7 +371,14 @@ class _Check:
     def _candidates(self) -> list[Choice]:
         return candidates(self.plan.case)
 
-    def prediction(self) -> Iterator[str]:
+    def derived(self) -> list[str]:
+        """Faults of all figures; plainer plans are looked at where the certificate holds."""
+        faults = [*self._prediction(), *self._certificate(), *self._beyond(), *self._simulated()]
+        return faults or [
+            *plainer_faults(self.document.plainer, self.problem, self.objective, self.bounds, self.ladder)
+        ]
+
+    def _prediction(self) -> Iterator[str]:
         """Predicted figures that the evaluator does not reproduce."""
         stated = self.document.predicted.model_dump(exclude_unset=True)
         wanted = self.plan.predicted(stated["breakdown_s"])
@@ -329,7 +388,7 @@ class _Check:
         if not is_close(self.plan.seconds, self.objective):
             yield f"objective_s is {self.objective}, the evaluator gives {self.plan.seconds}"
 
-    def certificate(self) -> list[str]:
+    def _certificate(self) -> list[str]:
         """Faults of bounds, states, gaps and status."""
         faults = self._entries()
         if faults:
@@ -361,7 +420,11 @@ class _Check:
         if stated.no_margin_proofs is None:
             self.claimed = ("lower_bound_no_margin_s",)
             return {}
-        seconds = self.bounds.margin_free(stated.no_margin_proofs)
+        proofs = [
+            Proof(candidate=each.candidate, source=each.source, witness=each.witness)
+            for each in stated.no_margin_proofs
+        ]
+        seconds = derived_margin_free(self.ladder, proofs)
         self.lower_bound = max(self.lower_bound, seconds)
         return {"lower_bound_no_margin_s": seconds}
 
@@ -370,17 +433,26 @@ class _Check:
         parts = self.plan.breakdown(self.document.predicted.breakdown_s)
         return sum(parts[part] for part in ("compute", "tensor_parallel", "optimizer", "constant"))
 
-    def simulated(self, source: str) -> Iterator[str]:
+    def _simulated(self) -> Iterator[str]:
         """Figures of a simulated step that are not derived, where the plan states some."""
-        strategy, devices = strategy_of(self.document.strategy, source), devices_of(self.document, source)
-        return simulated_faults(self.document.provenance, self.problem, strategy, devices)
+        method = self.document.provenance.get("method")
+        stated = method.get("simulated") if isinstance(method, dict) else None
+        if stated is None:
+            return
+        if not isinstance(stated, dict):
+            yield f"{SIMULATED} is {stated!r}, expected figures by name"
+            return
+        strategy = strategy_of(self.document.strategy, self.source)
+        step = simulated_seconds(self.problem, strategy, devices_of(self.document, self.source))
+        bound = least_simulated(self.problem)
+        for name, derived in (("step_time_s", step), ("lower_bound_s", bound)):
+            if not _is_number(stated.get(name)) or not is_close(derived, stated[name]):
+                yield f"{SIMULATED}.{name} is {stated.get(name)}, derived {derived}"
+        gap = relative_gap(step, bound)
+        if gap is not None and not (_is_number(stated.get("gap")) and is_close_or_small(gap, stated["gap"], 1.0)):
+            yield f"{SIMULATED}.gap is {stated.get('gap')}, derived {gap}"
 
-    def plainer(self) -> list[str]:
-        """Faults of the plainer plans; the certificate holds."""
-        stated, derived = self.document.plainer, dict(self.derived)
-        return list(plainer_faults(stated, self.problem, self.objective, derived, self.bounds))
-
-    def beyond(self) -> Iterator[str]:
+    def _beyond(self) -> Iterator[str]:
         """What lies beyond the calibration's runs and is not stated so, or is stated and does not."""
         stated = {(each.field, each.value): each.seen for each in self.document.beyond}
         plan, space = self.plan, self.document.certificate.space
@@ -398,7 +470,7 @@ class _Check:
         """Sampled plans against the derived bounds."""
         sha256 = self.document.certificate.problem_sha256
         known = KnownPlan(choice=self.plan.choice, stages=self.plan.stages, devices=self.plan.devices)
-        return sample(self.plan.case, self.derived, known, sha256, self.lower_bound)
+        return sample(self.plan.case, [*self.bounds.items()], known, sha256, self.lower_bound)
 
     def _entries(self) -> list[str]:
         """Faults of the candidates' entries; sets the derived bounds."""
@@ -409,10 +481,10 @@ class _Check:
         faults: list[str] = []
         least = self.objective
         read = [Candidate.of(choice) for choice in wanted]
-        self.bounds.prepare(read, entries)
+        relaxed = str(Source.RELAXATION)
+        self.ladder.relax([one for one, entry in zip(read, entries, strict=True) if entry.source == relaxed])
         for choice, candidate, entry in zip(wanted, read, entries, strict=True):
-            derived = self.bounds.derive(candidate, entry)
-            self.derived.append((choice, derived))
+            derived = self.bounds[choice] = derived_bound(self.ladder, candidate, entry.source, entry.witness)
             faults += self._entry_faults(candidate, entry, derived)
             if choice == self.plan.choice and derived > self.objective * (1 + TOLERANCE):
                 faults.append(f"candidate {candidate}: its bound {derived} exceeds the plan's {self.objective}")
@@ -435,8 +507,3 @@ class _Check:
         }
         if not follows.get(entry.state, False):
             yield f"candidate {candidate}: state {entry.state!r} does not follow from its bound {derived}"
-
-
-def _key(strategy: dict[str, Any]) -> list[tuple[str, str, Any]]:
-    """Fields in order, each with its type: true is not 1."""
-    return sorted((name, type(value).__name__, value) for name, value in strategy.items())

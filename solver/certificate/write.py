@@ -20,14 +20,16 @@ from typing import Any
 
 import numpy as np
 
+from taut.data.analytic.hardware_flop import executed_flop
 from taut.data.units import KIB
 from taut.errors import SolverError
-from taut.formulations.latency import step_time
+from taut.formulations.latency import StepTime, memory_bytes, step_time
 from taut.formulations.meshes.choice import MeshChoice
 from taut.formulations.meshes.step_time import MeshPlan, mesh_memory, mesh_step
 from taut.formulations.order_division import ROUNDING
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.runs import beyond
+from taut.formulations.schedules.plan_orders import device_of_chunk
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 from taut.solver.branch_and_bound.stop import Stopwatch, interrupt_requested
@@ -36,18 +38,21 @@ from taut.solver.certificate.document import (
     MESHES,
     by_replica,
     claim_of,
+    communication_gap,
+    finite,
     inputs_of,
+    status_of,
     strategy_values,
     workload_of,
 )
-from taut.solver.certificate.figures import communication_gap, finite, paid, predicted, status_of
 from taut.solver.certificate.node_counts import NodeCountsSection
 from taut.solver.ladder.checks import Proof
 from taut.solver.ladder.computations import Evaluation, first, strongest
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.meshes.search import MeshSearch
 from taut.solver.order_priced.layer_tree import LayerTree
-from taut.solver.result import CandidateBound, Limits, NearTie, SearchResult, Source, StoppedBy, relative_gap
+from taut.solver.order_priced.pricing import ROUNDING
+from taut.solver.result import CandidateBound, Incumbent, Limits, NearTie, SearchResult, Source, StoppedBy, relative_gap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +70,9 @@ def margin_free_bound(
     Global lower bound if no memory margin had to be kept.
 
     The least bound over all candidates, each by the strongest rungs that apply; those whose closed form is no better
-    than the least so far are not bounded further. The likely one comes first, since a low bound saves the others work,
-    and order-priced candidates come last, as in the search.
-
-    ``ladder``: the problem, with or without its margin; ``stop``: asked before every candidate; from where it says so
-    on closed forms count alone, those that are known already; ``likely``: a candidate whose bound is likely the least.
+    than the least so far are not bounded further. The ``likely`` one comes first, since a low bound saves the others
+    work, and order-priced candidates come last, as in the search. From where ``stop`` says so, closed forms that are
+    known already count alone.
     """
     free, candidates = ladder.without_margin(), ladder.problem.candidates
     least, proofs = np.inf, list[Proof]()
@@ -129,6 +132,7 @@ def _plainer_values(tie: NearTie) -> dict[str, Any]:
     }
 
 
+BREAKDOWN = ("compute", "tensor_parallel", "pipeline_transfers", "data_parallel", "optimizer", "constant")
 MOST_EXAMINED = 20
 """Examined choices of meshes that a document lists."""
 
@@ -137,11 +141,9 @@ def plan_document(
     problem: PlanningProblem, result: SearchResult, limits: Limits, method: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """
-    The plan as plain JSON values.
+    The plan as plain JSON values, with what is said of another ``method`` than the search that made it.
 
-    ``problem``, ``result``, ``limits``: what was planned, what is known of it, and when the search stopped; ``method``:
-    what is said of the method that made the plan, where it is not the search. Raises ``SolverError`` if the search has
-    no incumbent.
+    Raises ``SolverError`` if the search has no incumbent.
     """
     if result.incumbent is None:
         raise SolverError("the search found no plan to write down")
@@ -170,6 +172,55 @@ def plan_document(
     }
 
 
+def predicted(problem: PlanningProblem, strategy: Strategy, incumbent: Incumbent, time: StepTime) -> dict[str, Any]:
+    """The ``predicted`` section: times, memory of the worst device of each stage, throughput."""
+    capacity = _stage_capacity(problem, incumbent)
+    flops = problem.model.training_flops() * problem.space.global_batch
+    peak = sum(
+        node.gpus_per_node * (node.device.peak_flops(problem.memory.precision) or math.inf)
+        for node in problem.cluster.node_list
+    )
+    seconds = float(time.total)
+    return {
+        "step_time_s": seconds,
+        "breakdown_s": {part: float(getattr(time, part)) for part in BREAKDOWN},
+        "memory_bytes": memory_bytes(problem, strategy),
+        "margin_bytes": [problem.memory.margin_kib(kib) * KIB for kib in capacity],
+        "capacity_bytes": [kib * KIB for kib in capacity],
+        "tokens_per_s": problem.space.global_batch * problem.model.tokens / seconds if seconds else None,
+        "mfu": flops / seconds / peak if seconds else None,
+        "hfu": _hardware_utilisation(problem, incumbent),
+    }
+
+
+def _hardware_utilisation(problem: PlanningProblem, incumbent: Incumbent) -> float | None:
+    """Executed FLOP over what the peaks of all devices allow while they compute, None where they take no time."""
+    strategy, candidate = incumbent.strategy, incumbent.strategy.candidate
+    ranges = zip(strategy.recompute, strategy.layer_stages, strict=True)
+    layers = [kind for kind, (first, end) in ranges for _ in range(first, end)]
+    kept = problem.calibration or problem.memory
+    flop = executed_flop(problem.model, layers, problem.space.recompute_modules, kept.selective_products)
+    types = problem.type_of_node[problem.links.node_of[incumbent.devices]]
+    of_chunk = types[device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)]
+    seconds = problem.tables(candidate).seconds[:, *strategy.ranges]
+    specs = [problem.cluster.devices[name] for name in problem.device_types]
+    peaks = np.array([spec.peak_flops(problem.memory.precision) or math.inf for spec in specs])
+    offered = (peaks[:, None] * seconds)[of_chunk, np.arange(len(seconds[0]))[:, None, None]]
+    total = float((offered * strategy.batches[:, None]).sum())
+    return flop * problem.space.global_batch / total if 0.0 < total < math.inf else None
+
+
+def _stage_capacity(problem: PlanningProblem, incumbent: Incumbent) -> list[int]:
+    """KiB of the smallest device that runs each stage."""
+    types = problem.type_of_node[problem.links.node_of[incumbent.devices]]
+    return [min(problem.capacity_kib[kind] for kind in set(stage.ravel().tolist())) for stage in types]
+
+
+def paid(time: StepTime) -> float:
+    """Seconds that every placement of the strategy pays."""
+    return float(time.compute + time.tensor_parallel + time.optimizer + time.constant)
+
+
 def beyond_values(problem: PlanningProblem, strategy: Strategy) -> dict[str, Any]:
     """The section of what lies beyond all runs of the calibration; none where nothing does."""
     found = [each._asdict() for each in beyond(problem, strategy)]
@@ -177,11 +228,7 @@ def beyond_values(problem: PlanningProblem, strategy: Strategy) -> dict[str, Any
 
 
 def mesh_document(problem: PlanningProblem, result: MeshSearch, limits: Limits) -> dict[str, Any]:
-    """
-    A plan of meshes as plain JSON values, with a bound over all choices of meshes; arguments are as above.
-
-    Raises ``SolverError`` if the search has no incumbent.
-    """
+    """A plan of meshes as plain JSON values, with a bound over all choices of meshes; errors are as above."""
     if result.incumbent is None:
         raise SolverError("the search found no plan to write down")
     plan, types = result.incumbent.plan, problem.device_types
@@ -300,10 +347,9 @@ def node_counts_section(
     asked: Mapping[str, Any], document: Mapping[str, Any], chosen: int, searched: Sequence[Searched]
 ) -> dict[str, Any]:
     """
-    The section of a plan document.
+    The section of a plan document on ``chosen`` nodes, of every number of nodes searched, ascending.
 
-    ``asked``: ``objective``, ``steps``, ``price`` and ``deadline_days``; ``chosen``: its number of nodes; ``searched``:
-    every number of nodes, ascending.
+    ``asked`` has ``objective``, ``steps``, ``price`` and ``deadline_days``.
     """
     own = document["certificate"]["lower_bound_s"] or 0.0
     inputs: dict[str, Any] = {}

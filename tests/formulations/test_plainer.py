@@ -10,8 +10,7 @@ from taut.errors import DataError
 from taut.formulations.plainer import meets, restricted, restriction_of, restrictions_on, wider
 from taut.formulations.strategy import Strategy, division_of_layers
 from taut.solver.certificate.reference.candidates import candidates
-from taut.solver.certificate.reference.plainer import candidates_of, divisions_of, is_known, recompute_of, whole
-from taut.solver.certificate.reference.space import Choice
+from taut.solver.certificate.reference.space import Choice, candidates_of, divisions_of, is_known, recompute_of, whole
 from tests.support.chunked import chunked
 from tests.support.instances import random_problem
 from tests.support.reference import case_of, choice_of

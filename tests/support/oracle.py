@@ -22,8 +22,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.solver.certificate.examined import case_of
-from taut.solver.certificate.reference.divisions import is_stated
-from taut.solver.certificate.reference.space import Choice
+from taut.solver.certificate.reference.space import Choice, is_stated
 
 MOST_DEVICES = 8
 

@@ -44,7 +44,7 @@ With D devices, global batch g and L layers, a candidate has
     - copies, (7), that hold whole groups of ep etp devices;
     - ep etp is a multiple of tp, divides tp cp dp, and divides tp cp or is a multiple of it. It, and the larger of it
       and tp cp, fit nodes as in (2). The larger of both is a block, whose devices run in step;
-(12) a division of the layers in one of the space's forms (``taut.solver.certificate.reference.divisions``);
+(12) a division of the layers in one of the space's forms (``taut.solver.certificate.reference.space``);
 (13) L + 2 parts to divide, embedding, layers and head, if the space has ``empty_ends`` and the form ``layout``, the
     model has a vocabulary, and a device has several chunks (or, with ``empty_ends`` fixed, there are several stages);
 (14) if exchanges overlap (``Case.hides``), some recompute that allows it;
@@ -56,7 +56,7 @@ With D devices, global batch g and L layers, a candidate has
 (17) if the space lists shares of activations for the host's memory, each share. A share above 0 needs a schedule that
     does not split the backward pass, a recompute that is listed with the share, a single stage unless the space allows
     several, and the latency model and memory of (10);
-(18) with ``seen`` what runs had of each of its fields (``taut.solver.certificate.reference.runs``).
+(18) with ``seen`` what runs had of each of its fields (``taut.solver.certificate.reference.space``).
 """
 
 from collections.abc import Iterator
@@ -69,8 +69,6 @@ import numpy as np
 from taut.data.costs import Key
 from taut.data.layers.layer import LayerSpec
 from taut.errors import DataError
-from taut.solver.certificate.reference.divisions import has_stated
-from taut.solver.certificate.reference.host_shares import activations_away, states_away
 from taut.solver.certificate.reference.layers import (
     alone,
     attention_figures,
@@ -78,15 +76,14 @@ from taut.solver.certificate.reference.layers import (
     plain_parts,
 )
 from taut.solver.certificate.reference.network import Network
-from taut.solver.certificate.reference.runs import in_space
-from taut.solver.certificate.reference.space import CLOSED_FORM, ON_V, SPLIT, Case, Choice
+from taut.solver.certificate.reference.space import CLOSED_FORM, ON_V, SPLIT, Case, Choice, has_stated, in_space
 
 
 def expert_ranks(case: Case, choice: Choice) -> Iterator[tuple[int, int]]:
     """Expert ranks and their tensor ranks, (11), which are 0 for those of the replica."""
     yield 1, 0
     numbers = [layer.experts.num_experts for layer in case.model.blocks if layer.experts]
-    tp, replica, sizes = choice.tp, choice.tp * choice.cp, {node.gpus_per_node for node in case.cluster.nodes}
+    tp, replica, sizes = choice.tp, choice.tp * choice.cp, [node.gpus_per_node for node in case.cluster.nodes]
     priced = case.knows_groups and _beside_experts(case, choice)
     if not numbers or not priced or choice.sequence_parallel != (tp > 1) or any(size % tp for size in sizes):
         return
@@ -95,12 +92,8 @@ def expert_ranks(case: Case, choice: Choice) -> Iterator[tuple[int, int]]:
     for ep, etp in product(divisors, shared):
         held = ep * etp
         nested = held % tp == 0 and (held % replica == 0 or replica % held == 0) and replica * choice.dp % held == 0
-        fits = nested and all(
-            all(size % count == 0 for size in sizes) or (len(sizes) == 1 and count % min(sizes) == 0)
-            for count in (held, max(held, replica))
-        )
-        fits = fits and _expert_costs(case, choice, ep, etp)
-        if not fits or choice.copy_of * replica % (held * choice.cp):
+        fits = nested and all(map(case.fits_nodes, (held, max(held, replica))))
+        if not (fits and _expert_costs(case, choice, ep, etp)) or choice.copy_of * replica % (held * choice.cp):
             continue
         found = replace(choice, ep=ep, etp=etp)
         if case.recomputes(found) and not (choice.zero in (2, 3) and case.hides(found)):
@@ -176,7 +169,7 @@ def _degrees(case: Case) -> Iterator[Choice]:
             for micro_batch in (
                 _divisors(batch // dp) if batch % dp == 0 and pp <= layers + 2 * _empty_ends(case, pp, 1) else []
             ):
-                if not _priced(case, tp, micro_batch, cp):
+                if not is_priced(case, tp, micro_batch, cp):
                     continue
                 m = batch // dp // micro_batch
                 for schedule, vpp in _schedules(case, pp, m):
@@ -187,7 +180,7 @@ def _degrees(case: Case) -> Iterator[Choice]:
                                 for shared in _shared_recompute(case, schedule):
                                     choice = Choice(*head, zero, sharded, (), copy, shared, cp)
                                     ranks = [*expert_ranks(case, choice)]
-                                    for kind, (ep, etp), away in product(kinds, ranks, states_away(case, choice)):
+                                    for kind, (ep, etp), away in product(kinds, ranks, _states_away(case, choice)):
                                         found = replace(
                                             choice,
                                             ep=ep,
@@ -198,7 +191,27 @@ def _degrees(case: Case) -> Iterator[Choice]:
                                         )
                                         uneven = [replace(found, uneven_batch=True)] if _uneven(case, found) else []
                                         for each in [found, *uneven]:
-                                            yield from activations_away(case, each)
+                                            yield from _activations_away(case, each)
+
+
+def _states_away(case: Case, choice: Choice) -> list[float]:
+    """Shares of the optimizer states that the host's memory may have, (15)."""
+    listed = case.space.get("optimizer_offload", ())
+    found = {each["fraction"] for each in listed if choice.holders == 1 or choice.zero in each["zero"]}
+    return sorted(found) if listed else [0.0]
+
+
+def _activations_away(case: Case, choice: Choice) -> Iterator[Choice]:
+    """The candidate with each share of its activations that the host's memory may have, (17)."""
+    listed = case.space.get("activation_offload", ())
+    if not listed or any(not each["fraction"] for each in listed):
+        yield choice
+    if choice.schedule in SPLIT or not case.knows_groups:
+        return
+    for each in listed:
+        found = replace(choice, activation_offload=each["fraction"])
+        if each["fraction"] and (choice.pp == 1 or each.get("pipelines", True)) and case.recomputes(found):
+            yield found
 
 
 def _uneven(case: Case, choice: Choice) -> bool:
@@ -219,9 +232,8 @@ def _contexts(case: Case, tp: int, cp: int) -> bool:
         return False
     if any(layer.mixer is not None or not plain_parts(layer) for layer in case.model.blocks):
         return False
-    sizes = {node.gpus_per_node for node in case.cluster.nodes}
-    whole = all(size % (tp * cp) == 0 for size in sizes) or (len(sizes) == 1 and tp * cp % min(sizes) == 0)
-    return whole and all(size % tp == 0 for size in sizes) and all(b.seq % (2 * cp) == 0 for b in case.model.blocks)
+    inside = all(node.gpus_per_node % tp == 0 for node in case.cluster.nodes)
+    return case.fits_nodes(tp * cp) and inside and all(b.seq % (2 * cp) == 0 for b in case.model.blocks)
 
 
 def _kinds(case: Case, tp: int, cp: int) -> Iterator[str]:
@@ -298,33 +310,24 @@ def _divisors(number: int) -> list[int]:
     return sorted({*low, *(number // d for d in low)})
 
 
-def _widths(layer: LayerSpec) -> list[int]:
-    """Widths of the feed-forward parts of a layer."""
-    if layer.experts is None:
-        return [] if layer.only == "attention" else [layer.ffn]
-    return [layer.experts.expert_ffn_hidden, layer.experts.shared_ffn_hidden]
+def splits(layer: LayerSpec, tp: int, *, replicated_kv: bool = True) -> bool:
+    """Whether a tensor degree divides a layer's widths and heads, (2)."""
+    experts = layer.experts
+    widths = [layer.ffn] if experts is None else [experts.expert_ffn_hidden, experts.shared_ffn_hidden]
+    if any(width % tp for width in widths) or layer.only == "feed_forward":
+        return not any(width % tp for width in widths)
+    keys = layer.key_value_heads
+    return layer.heads % tp == 0 and (keys % tp == 0 or (replicated_kv and tp % keys == 0))
 
 
 def _splits(case: Case, tp: int) -> bool:
     """Whether the layers and the nodes suit a tensor degree, (2)."""
     shared = case.space.get("replicated_kv", True)
-    layers = all(
-        all(width % tp == 0 for width in _widths(layer))
-        and (
-            layer.only == "feed_forward"
-            or (
-                layer.heads % tp == 0
-                and (layer.key_value_heads % tp == 0 or (shared and tp % layer.key_value_heads == 0))
-            )
-        )
-        for block in case.model.blocks
-        for layer in alone(block)
-    )
-    sizes = {node.gpus_per_node for node in case.cluster.nodes}
-    return layers and (all(size % tp == 0 for size in sizes) or (len(sizes) == 1 and tp % min(sizes) == 0))
+    every = (layer for block in case.model.blocks for layer in alone(block))
+    return all(splits(layer, tp, replicated_kv=shared) for layer in every) and case.fits_nodes(tp)
 
 
-def _priced(case: Case, tp: int, micro_batch: int, cp: int) -> bool:
+def is_priced(case: Case, tp: int, micro_batch: int, cp: int = 1) -> bool:
     """Whether every layer has a cost or lies between two measured micro-batches, (3)."""
     blocks = case.model.blocks
     kinds = {(layer.kind, layer.seq) for layer in blocks}

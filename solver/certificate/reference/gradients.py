@@ -35,7 +35,6 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.errors import DataError
 from taut.solver.certificate.reference.figures import Figures
-from taut.solver.certificate.reference.host_shares import share_of_states
 from taut.solver.certificate.reference.memory import parameter_bytes
 from taut.solver.certificate.reference.network import Network
 from taut.solver.certificate.reference.space import ON_V, Case, Choice
@@ -224,7 +223,7 @@ def optimizer(plan: Figures) -> Floats:
 
 def update_seconds(case: Case, choice: Choice, device: str) -> float:
     """Seconds of a parameter's update on a device type, (7)."""
-    own, away = case.costs.optimizer_s_per_parameter.get(device, 0.0), share_of_states(case.memory_of(choice))
+    own, away = case.costs.optimizer_s_per_parameter.get(device, 0.0), case.memory_of(choice).optimizer_offload_fraction
     if away == 0.0:
         return own
     nodes = [node for node in case.cluster.nodes if node.device.name == device]

@@ -25,6 +25,8 @@ What a device of each pipeline rank holds, and which plans break a rule.
     8 bytes more for each parameter of one group, experts or all others. With a share F of the states in the host's
     memory the coefficient of states is multiplied by 1 - F.
 (6) A plan fits if bytes <= 1024 (capacity - margin) on every device, both in KiB.
+(7) Chunks of a device have equal parts of its host's memory, the least of any node for each GPU: of optimizer states
+    the share that is there, and what their layers move for each of the most micro-batches in flight of any chunk.
 """
 
 import math
@@ -35,12 +37,18 @@ import numpy as np
 from taut.data.arrays import Ints
 from taut.data.memory import MemoryModel
 from taut.data.units import GIB, KIB, MOST_BYTES
-from taut.solver.certificate.reference.divisions import Stages, forms_of, is_stated, of_layers
-from taut.solver.certificate.reference.exchanges import gathered_bytes
-from taut.solver.certificate.reference.host_shares import beyond_host, share_of_states
+from taut.solver.certificate.reference.figures import gathered_bytes
 from taut.solver.certificate.reference.layers import RECOMPUTE, layers_of, numbers_of_layers
-from taut.solver.certificate.reference.orders import Order
-from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
+from taut.solver.certificate.reference.space import (
+    CLOSED_FORM,
+    Case,
+    Choice,
+    Order,
+    Stages,
+    forms_of,
+    is_stated,
+    of_layers,
+)
 
 PARAMETER_BYTES = {
     "bf16": (2, 4, 12),
@@ -52,7 +60,7 @@ PARAMETER_BYTES = {
     "nvfp4": (2, 4, 12),
 }
 HOST_FULL = 2**50
-"""Bytes for a micro-batch of a chunk whose host holds no more (``taut.solver.certificate.reference.host_shares``)."""
+"""Bytes for a micro-batch of a chunk whose host holds no more (7)."""
 GRADIENT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 
 
@@ -93,7 +101,7 @@ def memory_bytes(
         figures = layers.parameters, layers.experts, layers.moved_away[row, each]
         parts, experts, moved = (np.add.reduceat(figure, first) for figure in figures)
         states = _held(memory, choice, parts, widest, experts)["states"]
-        kept = np.where(beyond_host(case, choice, moved, states, order), HOST_FULL, kept)
+        kept = np.where(_beyond_host(case, choice, moved, states, order), HOST_FULL, kept)
     full = np.array(recompute) == "full"
     kept = np.where(full, _times(memory, "checkpoints", kept), _times(memory, "activations", kept))
     weighed = {term: _times(memory, term, figure) for term, figure in terms.items()}
@@ -139,7 +147,7 @@ def _times(memory: MemoryModel, term: str, figures: Ints) -> Ints:
     """A term times its coefficient, in whole bytes."""
     coefficient = memory.coefficients.get(term, 1.0)
     if term == "states":
-        coefficient = coefficient * (1 - share_of_states(memory))
+        coefficient = coefficient * (1 - memory.optimizer_offload_fraction)
     return figures if coefficient == 1.0 else np.ceil(coefficient * figures).astype(int)
 
 
@@ -181,6 +189,30 @@ def _at_once(case: Case, choice: Choice, kept: Ints, order: Order | None) -> Int
         sign = {"F": 1, "I": 0, "W": -1, "B": -1}
         case.kept[key] = [np.array([(sign[kind], c) for kind, c, _ in passes]) for passes in order or []]
     return np.array([np.cumsum(change[:, 0] * kept[change[:, 1]]).max() for change in case.kept[key]])
+
+
+def _beyond_host(case: Case, choice: Choice, moved: Ints, states: Ints, order: Order | None) -> Ints:
+    """Whether hosts hold too little of chunks, from bytes that a micro-batch of each moves, and of its states."""
+    room = min(int((node.host_memory_gib or 0.0) * GIB) // node.gpus_per_node for node in case.cluster.nodes)
+    away = case.memory_of(choice).optimizer_offload_fraction
+    key = "most", choice.schedule, choice.pp, choice.vpp, choice.num_micro_batches
+    if key not in case.kept:
+        case.kept[key] = _most_in_flight(choice, order)
+    found = case.kept[key] * moved + np.ceil(away * states) > room // choice.vpp
+    return np.asarray(found)
+
+
+def _most_in_flight(choice: Choice, order: Order | None) -> int:
+    """Most micro-batches that any chunk has between its passes."""
+    m = choice.num_micro_batches
+    if choice.schedule in CLOSED_FORM:
+        return m if choice.schedule == "gpipe" else min(choice.pp, m)
+    most, held = 0, dict.fromkeys(range(choice.pp * choice.vpp), 0)
+    for passes in order or []:
+        for kind, chunk, _ in passes:
+            held[chunk] += (kind == "F") - (kind == "B")
+            most = max(most, held[chunk])
+    return most
 
 
 def _predicted(case: Case, choice: Choice, layers: int, recompute: str) -> int:
@@ -273,18 +305,16 @@ def _batch(case: Case, choice: Choice, nodes: Ints, micro_batches: tuple[int, ..
         return
     if len(micro_batches) != choice.dp or any(m < 1 for m in micro_batches) or sum(micro_batches) != count:
         yield f"micro-batches {list(micro_batches)} do not divide {count} over {choice.dp} replicas"
-    names = [node.device.name for node in case.cluster.node_list]
     for z in range(choice.dp):
-        if len({names[node] for node in nodes[:, z].ravel().tolist()}) > 1:
+        if len(np.unique(case.type_of_node[nodes[:, z]])) > 1:
             yield f"replica {z} of an uneven batch is on several types of device"
             return
 
 
 def _too_large(case: Case, need: list[int], nodes: Ints) -> Iterator[str]:
     names, capacity = list(case.cluster.devices), capacity_kib(case)
-    kind_of = np.array([names.index(node.device.name) for node in case.cluster.node_list])
     for x, bytes_ in enumerate(need):
-        for kind in np.unique(kind_of[nodes[x]]).tolist():
+        for kind in np.unique(case.type_of_node[nodes[x]]).tolist():
             free = capacity[kind] - margin_kib(case, capacity[kind])
             if bytes_ > free * KIB:
                 yield f"stage {x} needs {-(-bytes_ // KIB)} KiB, device type {names[kind]} has {free}"

@@ -1,8 +1,8 @@
 r"""
-What a pipeline of meshes costs, priced from the definition.
+Which pipelines of meshes there are, and what one costs, priced from the definition.
 
-Meshes are those of ``mesh_choices``, P stages of all of them, m micro-batches a step. Devices of mesh k are
-``devices[k][x, z, y]``.
+Every type of device has one mesh of (tp, dp, pp), stages on all its devices; P stages of all meshes, m micro-batches a
+step. Devices of mesh k are ``devices[k][x, z, y]``.
 
 (1) Stages of mesh k are stages of a pipeline of P at its degrees, with sequence parallelism where tp > 1: their passes,
     all-reduces, rings of gradients and bytes are those of ``figures``, ``gradients`` and ``memory``.
@@ -12,24 +12,103 @@ Meshes are those of ``mesh_choices``, P stages of all of them, m micro-batches a
     and sequence that both have, one piece after another, to all ranks that have some of it; a hop takes as long as all
     pieces of the sender, or all of the receiver if that is more. A node's cards are shared by the ranks of a pipeline.
 (4) T_PP is the longest path over ranks, hops there and back; T_pipe, ends, reductions, optimizer as in ``prices``.
+(5) tp dp pp are a type's devices; B divides the batch, dp divides B, micro-batches have B / dp sequences. tp divides
+    the layers' heads, key-value heads (or the reverse) and widths, every sequence, and the nodes of the type, up to the
+    space's most; costs are known on every type. A shared embedding asks for equal tp and dp of first and last mesh.
+    ZeRO-0, or ZeRO-1 if some mesh has replicas. Full and selective recompute by stage, or one for all.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.units import KIB
-from taut.solver.certificate.reference.divisions import Stages
+from taut.solver.certificate.reference.candidates import is_priced, splits
 from taut.solver.certificate.reference.figures import Figures
 from taut.solver.certificate.reference.gradients import reductions, tied, update_seconds
+from taut.solver.certificate.reference.layers import alone
 from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes
-from taut.solver.certificate.reference.mesh_choices import Meshes
-from taut.solver.certificate.reference.space import Case
+from taut.solver.certificate.reference.space import Case, Choice, Stages
+
+Degrees = tuple[int, int, int, int, int]
+"""Place of the device type among the cluster's, tp, dp, pp and micro-batch of a mesh."""
+
+
+@dataclass(frozen=True)
+class Meshes:
+    """Degrees of all meshes in the order of the stages; micro-batches, ZeRO stage, and the recompute of all or ''."""
+
+    degrees: tuple[Degrees, ...]
+    num_micro_batches: int
+    zero: int
+    recompute: str = ""
+
+    @property
+    def pp(self) -> int:
+        """Stages of all meshes."""
+        return sum(pp for _, _, _, pp, _ in self.degrees)
+
+    def choice(self, k: int) -> Choice:
+        """Mesh k as a candidate of a pipeline of all stages, (2)."""
+        _, tp, dp, _, micro_batch = self.degrees[k]
+        zero = 0 if dp == 1 else self.zero
+        return Choice(
+            self.pp,
+            tp,
+            dp,
+            1,
+            micro_batch,
+            self.num_micro_batches,
+            "1f1b",
+            zero,
+            tp > 1,
+            uniform_recompute=self.recompute,
+        )
+
+
+def every_choice(case: Case) -> Iterator[Meshes]:
+    """All meshes of the space, (5)."""
+    sizes: dict[int, list[int]] = {}
+    for kind, node in zip(case.type_of_node.tolist(), case.cluster.node_list, strict=True):
+        sizes.setdefault(kind, []).append(node.gpus_per_node)
+    own = {kind: [*_triples(case, counts)] for kind, counts in sizes.items()}
+    for order in permutations(sorted(own)):
+        for each in product(*(own[kind] for kind in order)):
+            pp, shared = sum(triple[2] for triple in each), case.model.tied_embedding or case.model.mtp_layers
+            alike = not shared or each[0][:2] == each[-1][:2]
+            if alike and pp <= len(case.model.blocks) and case.space["fixed"].get("pp", pp) == pp:
+                yield from _at_degrees(case, order, each)
+
+
+def _at_degrees(case: Case, order: tuple[int, ...], each: Sequence[tuple[int, int, int]]) -> Iterator[Meshes]:
+    """Choices of given degrees, (5)."""
+    batch, piped = case.space["global_batch"], case.space.get("pipeline_zero")
+    stages = [z for z in case.space["zero"] if z < 2 and (piped is None or z in piped)]
+    stages = [0] if all(dp == 1 for _, dp, _ in each) else stages
+    kinds = [""] if case.space.get("recompute_by_stage", True) else case.space["recompute"]
+    for whole in range(1, batch + 1):
+        if batch % whole or any(whole % dp for _, dp, _ in each):
+            continue
+        degrees = tuple((k, tp, dp, n, whole // dp) for k, (tp, dp, n) in zip(order, each, strict=True))
+        if all(is_priced(case, tp, count) for _, tp, _, _, count in degrees):
+            for zero, kind in product(stages, kinds):
+                if case.space["fixed"].get("zero", zero) == zero:
+                    yield Meshes(degrees, batch // whole, zero, kind)
+
+
+def _triples(case: Case, sizes: list[int]) -> Iterator[tuple[int, int, int]]:
+    """Degrees tp, dp and pp of a type with nodes of these sizes, (5)."""
+    for tp in range(1, min(*sizes, case.space["max_tp"]) + 1):
+        whole = all(size % tp == 0 for size in sizes)
+        layers = [layer for block in case.model.blocks for layer in alone(block)]
+        if whole and all(splits(layer, tp) and layer.seq % tp == 0 for layer in layers):
+            groups = sum(sizes) // tp
+            yield from ((tp, dp, groups // dp) for dp in range(1, groups + 1) if groups % dp == 0)
 
 
 def _parts(
@@ -196,12 +275,10 @@ class MeshFigures:
         if [own.shape for own in self.devices] != shapes or used != list(range(self.case.cluster.num_devices)):
             yield "not every device is used exactly once, by the stages' degrees"
             return
-        names = [node.device.name for node in self.case.cluster.node_list]
-        types = list(self.case.cluster.devices)
         for k, own in enumerate(self.devices):
-            nodes, kind = self.figures[0].network.node_of[own], types[self.meshes.degrees[k][0]]
-            if any(names[node] != kind for node in nodes.ravel()):
-                yield f"mesh {k} has devices that are not {kind}"
+            nodes, kind = self.figures[0].network.node_of[own], self.meshes.degrees[k][0]
+            if (self.case.type_of_node[nodes] != kind).any():
+                yield f"mesh {k} has devices that are not {list(self.case.cluster.devices)[kind]}"
             if (nodes.max(axis=-1) != nodes.min(axis=-1)).any():
                 yield f"mesh {k} has a tensor group on several nodes"
         capacity = capacity_kib(self.case)

@@ -43,8 +43,7 @@ def _checked(values: dict[str, Any], path: Path) -> "tuple[Outcome, list[str], d
 
 def _plan(values: dict[str, Any], path: Path) -> "tuple[Verification, list[str], dict[str, Any]]":
     """Check of a plan, its figures in words, and further fields of the report."""
-    from taut.solver.certificate.document import MESHES
-    from taut.solver.certificate.spaces import NAME
+    from taut.solver.certificate.document import MESHES, NAME
     from taut.solver.certificate.verify import verify_plan
     from taut.words import percent
 

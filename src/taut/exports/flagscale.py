@@ -29,7 +29,7 @@ from taut.exports.job import ExportError, Job
 from taut.exports.megatron import megatron_flags
 from taut.planning.plan import Plan
 from taut.quoting import json_text, markdown_text, plain_word, yaml_text
-from taut.solver.certificate.spaces import NAME
+from taut.solver.certificate.document import NAME
 from taut.solver.meshes.search import ORDERS
 from taut.words import percent
 

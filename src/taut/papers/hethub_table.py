@@ -23,7 +23,8 @@ from taut.papers.compared import CUT_OFF, is_cut_off, legend, places_with
 from taut.papers.hethub import quickest_even
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
-from taut.solver.certificate.figures import communication_gap, paid
+from taut.solver.certificate.document import communication_gap
+from taut.solver.certificate.write import paid
 from taut.solver.methods.baselines.hethub import hethub
 from taut.solver.result import Limits, SearchResult
 from taut.solver.search.search import search

@@ -31,7 +31,7 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
-from taut.solver.certificate.figures import predicted
+from taut.solver.certificate.write import predicted
 from taut.solver.result import Incumbent, Limits
 from taut.solver.search.search import search
 from taut.words import text_table

@@ -17,13 +17,15 @@ from taut.solver.certificate.document import (
     PlainerSection,
     PlanDocument,
     by_replica,
+    communication_gap,
     devices_of,
     problem_of,
+    status_of,
     strategy_of,
     strategy_values,
 )
-from taut.solver.certificate.figures import TOLERANCE, communication_gap, paid, predicted, status_of
-from taut.solver.certificate.write import beyond_values
+from taut.solver.certificate.examined import TOLERANCE
+from taut.solver.certificate.write import beyond_values, paid, predicted
 from taut.solver.result import Incumbent, relative_gap
 
 if TYPE_CHECKING:

@@ -28,19 +28,17 @@ from taut.solver.certificate.document import (
     CertificateSection,
     MeshDocument,
     MeshSection,
+    OtherSpace,
     PlainerSection,
     PlanDocument,
     PredictedSection,
     StrategySection,
-    of_one_degree,
-    parse_plan,
-)
-from taut.solver.certificate.spaces import (
-    OtherSpace,
     WithoutPlan,
     bound_of_both,
     gap_of_both,
+    of_one_degree,
     other_space,
+    parse_plan,
     status_of_both,
 )
 from taut.words import percent

@@ -32,7 +32,7 @@ from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request
 from taut.planning.resolve import planning_problem, wider_costs
 from taut.planning.stated import Stated, fastest
 from taut.solver.branch_and_bound.progress import Listener
-from taut.solver.certificate.spaces import with_other_space
+from taut.solver.certificate.document import with_other_space
 from taut.solver.certificate.write import plan_document, with_plainer
 from taut.solver.infeasibility.diagnosis import diagnose
 from taut.solver.methods.certified import METHOD_SHARE, Certified, planned_within

@@ -16,7 +16,7 @@ from tests.support.small import cluster, model, problem
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = {"taut.data": "data", "taut.formulations": "formulations", "taut.solver": "solver"}
-CHECKING = ["verify", "rederive", "document"]
+CHECKING = ["verify", "examined", "meshes", "sampling", "document"]
 FORBIDDEN = (
     "ortools",
     "pulp",

@@ -18,8 +18,7 @@ from taut.formulations.meshes.choice import MeshChoice
 from taut.formulations.meshes.step_time import Crossing, crossing, mesh_memory, mesh_step, mesh_violations
 from taut.formulations.tables.block_traffic import BlockSeconds
 from taut.solver.bounds.least_rings import ring_per_byte
-from taut.solver.certificate.reference.mesh_choices import Meshes, every_choice
-from taut.solver.certificate.reference.meshes import MeshFigures
+from taut.solver.certificate.reference.meshes import Meshes, MeshFigures, every_choice
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import mesh_document
 from taut.solver.meshes import bound

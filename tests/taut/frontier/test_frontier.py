@@ -29,7 +29,7 @@ from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.planning.solve import plan
 from taut.solver.branch_and_bound.progress import Progress
-from taut.solver.certificate.document import devices_of, parse_document, strategy_of
+from taut.solver.certificate.document import PlanDocument, devices_of, strategy_of
 from taut.solver.result import CandidateBound, Limits, Source, State, Status
 from taut.solver.search.search import search
 from tests.support import small
@@ -78,7 +78,7 @@ def chosen(frontier: Frontier, index: int) -> tuple[Strategy, "np.ndarray[tuple[
     """Strategy and devices of a point's plan."""
     point = frontier.points[index]
     assert point.plan is not None
-    document = parse_document(point.plan.document, "plan")
+    document = PlanDocument.model_validate(point.plan.document)
     return strategy_of(document.strategy, "plan"), devices_of(document, "plan")
 
 

@@ -14,7 +14,7 @@ from taut.data.spec import digest
 from taut.planning.meshes import has_meshes
 from taut.planning.plan import Plan
 from taut.planning.solve import plan_one_degree
-from taut.solver.certificate.spaces import NAME
+from taut.solver.certificate.document import NAME
 from taut.solver.certificate.verify import verify_plan
 from tests.support.pages import run_command
 from tests.taut.planning.test_meshes import CLUSTER

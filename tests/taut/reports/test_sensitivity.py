@@ -16,7 +16,7 @@ from taut.formulations.latency import step_time
 from taut.formulations.mechanisms.latency_models import LatencyName
 from taut.formulations.problem import PlanningProblem
 from taut.reports.sensitivity import break_even, regret, sensitivity, sensitivity_text
-from taut.solver.certificate.document import PlanDocument, devices_of, parse_document, strategy_of
+from taut.solver.certificate.document import PlanDocument, devices_of, strategy_of
 from taut.solver.certificate.write import plan_document
 from taut.solver.result import Limits, Status
 from taut.solver.search.search import search
@@ -43,7 +43,7 @@ def planned(seed: int) -> PlanDocument | None:
     result = search(problem, limits)
     if result.status is Status.INFEASIBLE or result.incumbent is None:
         return None
-    return parse_document(plan_document(problem, result, limits), "plan")
+    return PlanDocument.model_validate(plan_document(problem, result, limits))
 
 
 def off(problem: PlanningProblem, rng: np.random.Generator, below: float, above: float) -> PlanningProblem:

@@ -21,8 +21,7 @@ from taut.solver.certificate.examined import order_for
 from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.certificate.reference.memory import memory_bytes as reference_bytes
 from taut.solver.certificate.reference.memory import violations as reference_violations
-from taut.solver.certificate.reference.orders import check, device_ends
-from taut.solver.certificate.reference.prices import price
+from taut.solver.certificate.reference.prices import check, device_ends, price
 from tests.support.blocks import blocks
 from tests.support.contexts import all_context_kinds
 from tests.support.expert_ranks import with_copies_of_states, with_expert_ranks, with_expert_shards
