@@ -157,9 +157,7 @@ def _degrees(given: StrategySpace, usual: StrategySpace, names: Iterable[str]) -
 
 
 def unpriced(space: Mapping[str, Any], model: ModelSpec, cluster: ClusterSpec, costs: CostTable) -> Iterator[str]:
-    """
-    Name the degrees of the space without costs, and so without candidates, (3), in one line; none where none lack.
-    """
+    """Name the degrees of the space without costs, and so without candidates, (3), in a line; none if all have some."""
     lacking, priced = unpriced_degrees(Workload(_read(space), model, cluster), costs)
     named = list[str]()
     for place, name in enumerate(("tp", "cp", "ep", "micro_batch")):

@@ -39,7 +39,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.units import KIB
-from taut.solver.certificate.examined import TOLERANCE, order_for
+from taut.solver.certificate.examined import TOLERANCE, Examined, order_for
 from taut.solver.certificate.reference.layers import layers_of
 from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes
 from taut.solver.certificate.reference.prices import pipelines, price
@@ -208,17 +208,8 @@ class Sample:
     faults: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class KnownPlan:
-    """The plan under examination."""
-
-    choice: Choice
-    stages: Stages
-    devices: Ints
-
-
 def sample(
-    case: Case, bounds: Sequence[tuple[Choice, float]], known: KnownPlan, sha256: str, least: float = -math.inf
+    case: Case, bounds: Sequence[tuple[Choice, float]], known: Examined, sha256: str, least: float = -math.inf
 ) -> Sample:
     """
     Price sampled plans of every candidate against its bound, in seconds, infinite where none is said to be feasible.
@@ -233,7 +224,7 @@ def sample(
 class _Sampler:
     """One sample of plans, and what it has shown so far."""
 
-    def __init__(self, case: Case, known: KnownPlan, rng: np.random.Generator) -> None:
+    def __init__(self, case: Case, known: Examined, rng: np.random.Generator) -> None:
         self._case, self._known, self._rng = case, known, rng
         self._plans = self._feasible = 0
         self._calls = float(MOST_CALLS)

@@ -88,7 +88,7 @@ from taut.solver.certificate.reference.space import (
     recompute_of,
     whole,
 )
-from taut.solver.certificate.sampling import KnownPlan, Sample, sample
+from taut.solver.certificate.sampling import Sample, sample
 from taut.solver.result import Source, relative_gap
 
 PLAINER = "plainer"
@@ -469,8 +469,7 @@ class _Check:
     def sampled(self) -> Sample:
         """Sampled plans against the derived bounds."""
         sha256 = self.document.certificate.problem_sha256
-        known = KnownPlan(choice=self.plan.choice, stages=self.plan.stages, devices=self.plan.devices)
-        return sample(self.plan.case, [*self.bounds.items()], known, sha256, self.lower_bound)
+        return sample(self.plan.case, [*self.bounds.items()], self.plan, sha256, self.lower_bound)
 
     def _entries(self) -> list[str]:
         """Faults of the candidates' entries; sets the derived bounds."""

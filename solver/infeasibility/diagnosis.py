@@ -3,13 +3,9 @@ Why no plan fits, by how much, and the remedies: each computed, none guessed.
 
 The nearest candidate is the one whose best division of layers exceeds memory least; every stage of that division that
 does not fit is named with its device and the bytes that are missing (``taut.solver.infeasibility.feasibility``), or,
-where the hosts' memory is full, what lacks of that (``taut.solver.infeasibility.hardware``). Ways
-out that need no more hardware come first, by their lower bound (``taut.solver.infeasibility.changes``), then more nodes
-and larger devices
-(``taut.solver.infeasibility.hardware``). Bounds are compared with that of the same problem on devices of unlimited
-memory.
-
-Ctrl-C leaves what was found by then.
+where the hosts' memory is full, what lacks of that. Remedies (``taut.solver.infeasibility.remedies``) that need no more
+hardware come first, by their lower bound, then more nodes and larger devices. Bounds are compared with that of the same
+problem on devices of unlimited memory. Ctrl-C leaves what was found by then.
 """
 
 from collections.abc import Callable
@@ -23,10 +19,11 @@ from taut.data.costs import CostTable
 from taut.data.units import GIB, KIB
 from taut.formulations.problem import PlanningProblem
 from taut.solver.branch_and_bound.stop import interrupt_requested
-from taut.solver.infeasibility.changes import Remedy, changes
 from taut.solver.infeasibility.feasibility import StageNeeds, best_division, best_fit, least_need, nearest_division
-from taut.solver.infeasibility.hardware import (
+from taut.solver.infeasibility.remedies import (
     HostShortfall,
+    Remedy,
+    changes,
     is_full,
     larger_hosts,
     least_host_room,
@@ -147,10 +144,9 @@ def diagnose(
     problem: PlanningProblem, result: SearchResult, *, pricing: Callable[[int], CostTable] | None = None
 ) -> Infeasibility:
     """
-    Which devices lack memory, how much, and what would make a plan fit.
+    Which devices lack memory, how much, and what would make a plan fit, after a search that proved that none does.
 
-    ``problem``, ``result``: what was planned, and its search, which proved every candidate infeasible; ``pricing``:
-    costs for tensor degrees up to the given one; without it those that the problem has.
+    ``pricing``: costs for tensor degrees up to the given one; without it the ones that the problem has.
     """
     refused = [bound for bound in result.bounds if bound.state is State.INFEASIBLE]
     # Of order-priced candidates the least missing bytes are known less closely.

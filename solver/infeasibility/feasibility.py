@@ -23,6 +23,7 @@ Where three types of device, or groups that mix types, would let the classes of 
 as fitting only if its stages fit the smallest device.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
@@ -49,11 +50,7 @@ FORBIDDEN = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageNeeds:
-    """
-    A strategy with the bytes that every stage needs and those it may take.
-
-    ``device_types`` are the indices of the type that limits every stage.
-    """
+    """A strategy with the bytes that every stage needs and may take, and the device type that limits it."""
 
     strategy: Strategy
     needed: tuple[int, ...]
@@ -127,21 +124,13 @@ def least_bytes(problem: PlanningProblem, candidate: Candidate) -> tuple[int, bo
 
 def missing_bytes(stages: PartitionProblem, below: int) -> int | None:
     """Least worst excess of a candidate that does not fit, (2), if it is below the given bytes."""
-    low, high = 0, below - 1
-    if not _fits_with(stages, high):
+    if not _fits_with(stages, below - 1):
         return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _fits_with(stages, middle) else (middle, high)
-    return high
+    return bisect_left(range(below - 1), True, lo=1, key=lambda extra: _fits_with(stages, extra))
 
 
 def nearest_division(problem: PlanningProblem, least: Iterable[tuple[int, Candidate]]) -> StageNeeds:
-    """
-    Best division of the candidate that lacks least.
-
-    ``least``: bytes that every candidate lacks at least, with the candidate.
-    """
+    """Best division of the candidate that lacks least, of candidates with the bytes that they lack at least."""
     ranked = sorted(least)
     if len(problem.device_types) == 1:
         return best_division(problem, ranked[0][1])
@@ -277,8 +266,7 @@ def best_fit(
     """
     A candidate that certainly fits, the one with the least bound, and the bound of all that may fit, (4).
 
-    ``refused``: candidates that are known not to fit; ``stop``: asked before every candidate; where it says so, and
-    where none fits, the answer is None.
+    ``refused`` ones are known not to fit; where ``stop``, asked before every candidate, says so the answer is None.
     """
     ladder, chosen = Ladder(problem), None
     least, least_chosen = np.inf, np.inf

@@ -155,12 +155,7 @@ NONE = Division((), ())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """
-    A division and what it costs.
-
-    ``seconds``: least seconds; infinite where nothing fits; ``division``: stages and recompute; ``NONE`` where nothing
-    fits; ``patterns``: pattern q of every stage (``taut.formulations.partition`` (4)).
-    """
+    """Least seconds, infinite where nothing fits, the division or ``NONE``, and the pattern q of every stage."""
 
     seconds: float
     division: Division = NONE
@@ -196,15 +191,13 @@ def solve_partition(
     known: float = -np.inf,
 ) -> Partition:
     """
-    The division of least seconds; if none is below the limit, a division that fits.
+    The division of least seconds, at most the limit; if none is below that, a division that fits.
 
-    ``problem``: seconds and bytes of every range; ``edge``, ``tail``: seconds of a cut before layer j, and of stage 0
-    ending at layer j, (L+1,); ``later``: what stages after the first wait for; None where nothing; ``crossing``: what a
-    hop between classes of device adds; ``passed``: the pipeline of two classes that is divided for
-    (``taut.solver.layer_division.divide``), in the place of all; ``gradient_cap``: bytes of gradients that no stage may
-    exceed, without ``later``; ``limit``: seconds beyond which the optimum is of no use; ``known``: seconds that every
-    placement takes in any case: any division that takes no more, or any at all where they reach the limit, is then as
-    good as the optimum. Returns the optimum, its seconds at most the limit, or that nothing fits.
+    ``edge``, ``tail``: seconds of a cut before layer j, and of stage 0 ending at layer j, (L+1,); ``later``: what
+    stages after the first wait for; ``crossing``: what a hop between classes of device adds; ``passed``: the one
+    pipeline of two classes that is divided for; ``gradient_cap``: bytes of gradients that no stage may exceed, without
+    ``later``; ``known``: seconds that every placement takes in any case: any division that takes no more, or any at all
+    where they reach the limit, is then as good as the optimum.
     """
     if not np.isfinite(problem.high).any():
         return Partition(seconds=np.inf)
@@ -342,11 +335,7 @@ def _waits(problem: PartitionProblem, costs: Costs) -> Waits:
 
 
 class BestDivisions:
-    """
-    The divisions of a partition problem, the one with the least bound first.
-
-    ``stages``, ``edge``, ``tail``, ``later``: as ``taut.solver.layer_division.divide.solve_partition`` takes them.
-    """
+    """The divisions of a partition problem, the one with the least bound first, as ``solve_partition`` takes it."""
 
     def __init__(self, stages: PartitionProblem, edge: Floats, tail: Floats, later: LaterStages) -> None:
         self._stages, self._edge, self._tail, self._later = stages, edge, tail, later
@@ -362,12 +351,7 @@ class BestDivisions:
         return self._heap[0][0] if self._heap else np.inf
 
     def next(self, limit: float) -> Partition | None:
-        """
-        Name the next division.
-
-        ``limit``: seconds; divisions whose bound is no less are of no use, now and later. Returns the division with its
-        bound; None where none is below the limit.
-        """
+        """The next division with its bound; None where none is below the limit, in seconds, now and later."""
         if self.least >= limit:
             return None
         seconds, _, box, found = heapq.heappop(self._heap)

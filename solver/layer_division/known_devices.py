@@ -22,12 +22,10 @@ from taut.data.arrays import Floats, Ints
 
 def divide(seconds: Floats, transfers: Floats, micro_batches: int, added: Floats | None = None) -> Ints | None:
     """
-    Ends of the stages of least (1).
+    Ends of the stages of least (1), (pp,); None where every division has a stage of infinite seconds.
 
-    ``seconds``: t by stage and range, (pp, L+1, L+1); only j > i counts; ``transfers``: e by stage and cut, (pp - 1,
-    L+1); ``micro_batches``: m; ``added``: what the sum has in place of t, (pp, L+1, L+1), if it is not t; the slowest
-    stage is by t in any case. Returns end of every stage (pp,); None where every division has a stage of infinite
-    seconds.
+    ``seconds``: t by stage and range, (pp, L+1, L+1), of which j > i counts; ``transfers``: e by stage and cut, (pp -
+    1, L+1); ``added``: what the sum has in place of t; the slowest stage is by t in any case.
     """
     first, end = np.triu_indices(seconds.shape[1], 1)
     tolerances = np.unique(seconds[:, first, end])

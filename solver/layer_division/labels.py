@@ -152,9 +152,8 @@ def least_division(
     """
     The optimum (2) by (3), or the limit if that is less; and end, recompute, kind of the stages of a division.
 
-    ``m``: micro-batches; ``thresholds``: values that the slowest stage may take, ascending; ``limit``: seconds beyond
-    which the optimum is of no use; ``known``: seconds that are needed in any case: a division that takes no more ends
-    the search. Returns infinity and None where no division keeps to the largest threshold.
+    ``thresholds``: values that the slowest stage may take, ascending; ``known``: seconds that are needed in any case: a
+    division that takes no more ends the search. Infinity and None where no division keeps to the largest threshold.
     """
     labels = _room(ranges, graph)
     widest = _within(ranges, graph, thresholds[-1], labels) if len(thresholds) else None

@@ -47,8 +47,6 @@ def least_excess(problem: PartitionProblem) -> tuple[int, int]:
 
     The best division is the one whose worst stage exceeds its budget least; recompute is free to choose. With two
     classes of device every stage may take the larger budget, so the figure is a lower bound.
-
-    ``problem``: seconds, which say what is allowed, and bytes of every range. Returns bytes, and number of the stage.
     """
     allowed = np.isfinite(problem.low.min(axis=0))
     need = _need(problem.held, problem.activation, problem.update, problem.in_flight, problem.families, allowed)

@@ -18,6 +18,7 @@ its ring runs over at least as many nodes as its other blocks ask for (``taut.so
     pipelines, as in ``taut.solver.layer_division.labels`` (4), of which none is at least another in all four.
 """
 
+from bisect import bisect_left
 from typing import NamedTuple
 
 import numpy as np
@@ -44,10 +45,9 @@ MOST_LABELS = 16
 
 class _Pair(NamedTuple):
     """
-    Two pipelines of one division, with the graph of the second.
+    Thresholds for two pipelines: the first, all on slow blocks, keeps to one and takes ``slowest`` at least.
 
-    Within ``threshold`` the first passes all on slow blocks, its slowest in ``slowest`` seconds at least; where a stage
-    takes the second ``counted`` seconds or more, so many are counted as its slowest.
+    Where a stage takes the second ``counted`` seconds or more, so many are counted as its slowest.
     """
 
     threshold: float
@@ -103,14 +103,11 @@ def _least_of_pair(ranges: Ranges, graph: StateGraph, m: int, limit: float) -> f
 
 def _least_feasible(ranges: Ranges, graph: StateGraph, m: int, thresholds: Floats) -> int:
     """The place of the least threshold to which a division keeps; their number where none does."""
-    low, high = 0, len(thresholds)
-    while low < high:
-        middle = (low + high) // 2
-        if np.isfinite(_least_pair(ranges, graph, _Pair(float(thresholds[middle]), 0.0, np.inf), m)):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+
+    def is_feasible(threshold: float) -> bool:
+        return bool(np.isfinite(_least_pair(ranges, graph, _Pair(threshold, 0.0, np.inf), m)))
+
+    return bisect_left(thresholds.tolist(), True, key=is_feasible)
 
 
 @jit

@@ -46,10 +46,10 @@ OWN_SHARE = 0.9
 
 def run_cbc(problem: pulp.LpProblem, options: list[str], left: Callable[[], float]) -> tuple[bool, str]:
     """
-    Solve a problem, whose columns then hold CBC's values.
+    Solve a problem, whose columns then hold CBC's values: whether CBC came to its end in time, and its log.
 
     ``options``: of CBC's command line, each without its dash; ``left``: seconds that are left, infinite without a
-    limit. Returns whether CBC came to its end in time, and its log. Raises ``SolverError`` if CBC fails.
+    limit. Raises ``SolverError`` if CBC fails.
     """
     solver = pulp.PULP_CBC_CMD(msg=False)
     with tempfile.TemporaryDirectory() as folder:

@@ -40,14 +40,12 @@ def checked_result(
     tolerance_ns: float = 0.0,
 ) -> ProgramResult:
     """
-    A backend's answer, after the check.
+    A backend's answer, after the check; ``values`` (n,) of the columns where it found a choice.
 
-    ``program``, ``status``, ``values``: what was solved, what the solver says of it, and the value of every column (n,)
-    where it found a choice; ``claimed_ns``, ``tolerance_ns``: the solver's objective, and by how much it may differ
-    from the choice's cost. Short of an optimum it may exceed the cost, because a makespan may then be larger than it
-    need be; ``lower_bound_ns``: the solver's bound, rounded down; None where it claims none. Raises ``SolverError`` if
-    the choice violates a constraint, its cost is not what the solver says, or the bound exceeds it, or is below it at
-    an optimum.
+    ``claimed_ns``, ``tolerance_ns``: the solver's objective, and by how much it may differ from the choice's cost;
+    short of an optimum it may exceed the cost, because a makespan may then be larger than it need be. Raises
+    ``SolverError`` if the choice violates a constraint, its cost is not what the solver says, or the bound exceeds it,
+    or is below it at an optimum.
     """
     choice, cost = (None, None) if values is None else _priced(program, values, solver)
     if cost is not None and claimed_ns is not None:

@@ -123,11 +123,7 @@ def closed_form_bound(problem: ScheduleProblem) -> ScheduleBound:
     """The best of (1) to (3), in microseconds to milliseconds; infinite if no schedule keeps within the limits."""
     if not is_feasible(problem):
         return ScheduleBound(lower_bound=math.inf, source="memory", witness={"source": "memory"})
-    return best_closed_form(relaxed(problem))
-
-
-def best_closed_form(given: Relaxed) -> ScheduleBound:
-    """The best of (1) to (3) for a pipeline that has schedules, with its witness."""
+    given = relaxed(problem)
     bounds = {name: bound(given) for name, bound in CLOSED_FORMS.items()}
     source = max(bounds, key=lambda name: bounds[name])
     return ScheduleBound(
@@ -219,10 +215,10 @@ def lower_bound(
     values of labels to extend at most, a measure of work that is the same on every machine; ``stop``: asked now and
     then; if true, the best bound so far is returned.
     """
-    if not is_feasible(problem):
-        return closed_form_bound(problem)
-    given = relaxed(problem)
-    search = _Search(given, best_closed_form(given), incumbent, work_limit, stop)
+    first, given = closed_form_bound(problem), relaxed(problem)
+    if math.isinf(first.lower_bound):
+        return first
+    search = _Search(given, first, incumbent, work_limit, stop)
     search.run()
     return search.bound
 

@@ -16,10 +16,9 @@ from taut.data.units import GIB, KIB
 from taut.formulations.latency import memory_bytes
 from taut.formulations.problem import PlanningProblem, Recent
 from taut.formulations.space import Candidate
-from taut.solver.infeasibility.changes import CHANGES, Remedy
 from taut.solver.infeasibility.diagnosis import Infeasibility, diagnose
 from taut.solver.infeasibility.feasibility import fits
-from taut.solver.infeasibility.hardware import _fewest_nodes, _holds, _lean, _with_memory, _with_nodes
+from taut.solver.infeasibility.remedies import CHANGES, Remedy, _fewest_nodes, _holds, _lean, _with_memory, _with_nodes
 from taut.solver.result import Limits, Status
 from taut.solver.search.search import search
 from tests.support.instances import random_problem
