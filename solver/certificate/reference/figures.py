@@ -371,16 +371,6 @@ class Figures:
         """Figures by layer (..., L), summed over the layers of every chunk."""
         return np.asarray(np.add.reduceat(figures, self.first, axis=-1))
 
-    @property
-    def holders(self) -> Ints:
-        """Devices by the weights that they hold, (n, pp, dp cp, tp)."""
-        return self.places.holders
-
-    @property
-    def expert_holders(self) -> Ints:
-        """Devices by the experts that they hold, (n, pp, groups, devices of a group)."""
-        return self.places.expert_holders
-
     def rings(self, sent: Floats, rank: Ints) -> Floats:
         """Seconds of what blocks of pipeline ranks (C,) exchange, (n, C, blocks), of (9 + kinds, C) figures."""
         tp, found = self.choice.tp, np.zeros((len(self.devices), len(rank), self.choice.blocks))

@@ -55,7 +55,12 @@ def reductions(plan: Figures) -> Floats:
     choice = plan.choice
     if choice.holders == 1:
         return np.zeros(plan.devices.shape[:2])
-    alone = _between_copies(plan) if choice.dp_shard else _message(plan) * kept_rings(plan) + _of_experts(plan)
+    if choice.dp_shard:
+        alone = _between_copies(plan)
+    else:
+        # Fewer devices hold the same experts than the rest, so that these have rings of their own.
+        experts = _experts_message(plan) * rings_of_experts(plan).max(axis=-1)
+        alone = _message(plan) * kept_rings(plan) + experts
     if not plan.case.overlap_grad_reduce or choice.zero >= 2:
         return alone
     bucket = max(LEAST_BUCKET, BUCKET_A_REPLICA * choice.holders)
@@ -68,11 +73,13 @@ def _between_copies(plan: Figures) -> Floats:
     choice, weight = plan.choice, plan.case.coefficient("data_parallel")
     gradient = weight * parameter_bytes(plan.case.memory)[1]
     dense = gradient * plan.by_rank(plan.parameters - plan.experts) / choice.dp_shard
-    found = dense * _sums(plan, plan.holders, choice.dp_shard) + _message(plan) * rings_of_copies(plan).max(axis=-1)
+    found = dense * _sums(plan, plan.places.holders, choice.dp_shard) + _message(plan) * rings_of_copies(plan).max(
+        axis=-1
+    )
     if choice.ep == 1:
         return np.asarray(found)
     apart = gradient * plan.by_rank(plan.experts) / choice.expert_sharers
-    found = found + apart * _sums(plan, plan.expert_holders, choice.expert_sharers)
+    found = found + apart * _sums(plan, plan.places.expert_holders, choice.expert_sharers)
     return np.asarray(found + _experts_message(plan) * rings_of_experts(plan).max(axis=-1))
 
 
@@ -99,8 +106,8 @@ def rings_of_copies(plan: Figures) -> Floats:
     if not size:
         return np.repeat(kept_rings(plan)[..., None], plan.choice.blocks, axis=-1)
     kept = plan.case.kept.get("copies")
-    if kept is None or kept[0] != size or not np.array_equal(kept[1], plan.holders):
-        kept = plan.case.kept["copies"] = (size, plan.holders.copy(), _within_copies(plan, plan.holders))
+    if kept is None or kept[0] != size or not np.array_equal(kept[1], plan.places.holders):
+        kept = plan.case.kept["copies"] = (size, plan.places.holders.copy(), _within_copies(plan, plan.places.holders))
     return _by_block(plan, kept[2])
 
 
@@ -115,11 +122,6 @@ def _message(plan: Figures) -> Floats:
     return weight * moved * plan.by_rank(plan.parameters - plan.experts)
 
 
-def _of_experts(plan: Figures) -> Floats:
-    """Seconds of the rings of experts that fewer devices hold than the rest, (n, pp), (3)."""
-    return np.asarray(_experts_message(plan) * rings_of_experts(plan).max(axis=-1))
-
-
 def _experts_message(plan: Figures) -> Floats:
     """Bytes of experts that a device of every pipeline rank exchanges (pp,), as ``_message``."""
     stored, gradient, _ = parameter_bytes(plan.case.memory)
@@ -131,15 +133,15 @@ def rings_of_experts(plan: Figures) -> Floats:
     """Seconds per byte of the slowest ring of the devices of a block's copy with the same experts, (n, pp, blocks)."""
     if plan.choice.ep == 1 or plan.choice.expert_sharers == 1:
         return np.zeros((*plan.devices.shape[:2], plan.choice.blocks))
-    return _by_block(plan, _within_copies(plan, plan.expert_holders))
+    return _by_block(plan, _within_copies(plan, plan.places.expert_holders))
 
 
 def kept_rings(plan: Figures) -> Floats:
     """Seconds per byte of every stage's slowest ring (n, pp); those of the placements of the last call are kept."""
     kept = plan.case.kept.get("rings")
-    if kept is None or not np.array_equal(kept[0], plan.holders):
-        rings = _hierarchical(plan.network, np.swapaxes(plan.holders, -1, -2), by_members=True).max(axis=-1)
-        kept = plan.case.kept["rings"] = (plan.holders.copy(), rings)
+    if kept is None or not np.array_equal(kept[0], plan.places.holders):
+        rings = _hierarchical(plan.network, np.swapaxes(plan.places.holders, -1, -2), by_members=True).max(axis=-1)
+        kept = plan.case.kept["rings"] = (plan.places.holders.copy(), rings)
     return np.asarray(kept[1])
 
 

@@ -191,7 +191,7 @@ def _value_width(layer: LayerSpec) -> int:
         return layer.value_head_dim
     if layer.mixer is not None:
         return layer.mixer.value_dim
-    return layer.latent.v_head_dim if layer.latent else layer.head_dim or layer.hidden // layer.heads
+    return layer.latent.v_head_dim if layer.latent else _key_width(layer)
 
 
 def _passing(case: Case, choice: Choice, layer: LayerSpec) -> int:
@@ -255,11 +255,8 @@ def _mixing_shapes(layer: LayerSpec, tp: int) -> set[tuple[int, int]]:
     if layer.mixer is not None:
         return {(layer.mixer.made // tp + layer.mixer.made_whole, hidden)}
     if latent is None:
-        key = layer.head_dim or hidden // layer.heads
-        made = _keys(layer, tp)
-        if layer.kv_matrices < 2:
-            made = layer.kv_matrices * (key * layer.key_value_heads // min(tp, layer.key_value_heads))
-        return {(layer.heads * key // tp + made + (layer.attention_gate or 0) // tp, hidden)}
+        made = layer.heads * _key_width(layer) // tp + _made_keys(layer, tp) + (layer.attention_gate or 0) // tp
+        return {(made, hidden)}
     key = latent.qk_nope_head_dim + latent.qk_rope_head_dim
     found = {
         (latent.kv_lora_rank + latent.qk_rope_head_dim, hidden),
@@ -337,9 +334,7 @@ def _cost(case: Case, choice: Choice, device: str, layer: LayerSpec, recompute: 
         plain = _measured(case, key._replace(recompute="none"))
     if recompute != "full":
         return plain
-    kept = (
-        NUMBER_BYTES[case.memory.precision] * choice.micro_batch * layer.seq // choice.cp * layer.hidden * layer.streams
-    )
+    kept = number_bytes_of(case, choice, layer)
     return plain[0], plain[1] + plain[0], plain[2], kept, -(-kept // choice.tp), 0, 0
 
 
@@ -368,7 +363,7 @@ def _parameters(layer: LayerSpec, tp: int, group: int) -> int:
         count += 0 if layer.only == "feed_forward" else _attention(layer, tp)
     else:
         count = _attention(layer, tp) + (2 if layer.gated_mlp else 4) * hidden
-    count += 2 * (layer.head_dim or hidden // layer.heads) if layer.qk_norm else 0
+    count += 2 * _key_width(layer) if layer.qk_norm else 0
     if layer.only == "attention":
         pass
     elif layer.experts is None:
@@ -378,8 +373,7 @@ def _parameters(layer: LayerSpec, tp: int, group: int) -> int:
         count += layer.experts.num_experts * hidden + each * hidden * shared + _routed(layer, group)
     if layer.gated_mlp or layer.experts or layer.latent or layer.mixer or not plain_parts(layer):
         return count
-    width = layer.heads * (layer.head_dim or hidden // layer.heads)
-    return count + (width + layer.ffn) // tp + _keys(layer, tp) + 2 * hidden
+    return count + (layer.heads * _key_width(layer) + layer.ffn) // tp + _keys(layer, tp) + 2 * hidden
 
 
 def _routed(layer: LayerSpec, group: int) -> int:
@@ -400,13 +394,8 @@ def _attention(layer: LayerSpec, tp: int) -> int:
     if layer.attention_gate:
         return hidden * layer.attention_gate // tp + _attention(layer.model_copy(update={"attention_gate": None}), tp)
     if latent is None:
-        key = layer.head_dim or hidden // layer.heads
-        width = layer.heads * (key + (layer.value_head_dim or key))
-        whole = _keys(layer, tp)
-        if layer.kv_matrices < 2:
-            groups = layer.key_value_heads
-            whole = layer.kv_matrices * (key * groups // min(tp, groups))
-        return hidden * width // tp + hidden * whole
+        width = layer.heads * (_key_width(layer) + (layer.value_head_dim or _key_width(layer)))
+        return hidden * width // tp + hidden * _made_keys(layer, tp)
     key, value, rank = latent.qk_nope_head_dim + latent.qk_rope_head_dim, latent.v_head_dim, latent.kv_lora_rank
     own = layer.heads // tp * (rank * (latent.qk_nope_head_dim + value) + value * hidden)
     whole = hidden * (rank + latent.qk_rope_head_dim + latent.index_dim + latent.index_heads) + rank
@@ -444,7 +433,7 @@ def _attention_widths(layer: LayerSpec, tp: int) -> tuple[float, float]:
         own = layer.heads * layer.mixer.value_dim // tp
         return 2 * own, own
     if latent is None:
-        own = layer.heads * (layer.head_dim or layer.hidden // layer.heads) // tp
+        own = layer.heads * _key_width(layer) // tp
         return 2 * own, own
     key, value = layer.heads * (latent.qk_nope_head_dim + latent.qk_rope_head_dim), layer.heads * latent.v_head_dim
     return key // tp + value // tp, (key + value + latent.index_heads * latent.index_dim) / 2 / tp
@@ -472,5 +461,18 @@ def _keys(layer: LayerSpec, tp: int) -> int:
         return 0
     if latent is not None:
         return heads // tp * (latent.qk_nope_head_dim + latent.qk_rope_head_dim + latent.v_head_dim)
-    key, held = layer.head_dim or layer.hidden // heads, min(tp, groups)
+    key, held = _key_width(layer), min(tp, groups)
     return key * groups // held + (layer.value_head_dim or key) * groups // held
+
+
+def _made_keys(layer: LayerSpec, tp: int) -> int:
+    """Width of what matrices make of keys and values on one tensor rank, (8)."""
+    if layer.kv_matrices == 2:
+        return _keys(layer, tp)
+    groups = layer.key_value_heads
+    return layer.kv_matrices * (_key_width(layer) * groups // min(tp, groups))
+
+
+def _key_width(layer: LayerSpec) -> int:
+    """Channels of a head of queries and keys."""
+    return layer.head_dim or layer.hidden // layer.heads
