@@ -8,7 +8,7 @@ import pytest
 from taut.data.stack import Form
 from taut.formulations.divisions import families, is_stated, listed, stated_ranges
 from taut.solver.certificate.examined import case_of
-from taut.solver.certificate.reference import divisions as reference
+from taut.solver.certificate.reference import space as reference
 from taut.solver.certificate.reference.space import Case, Choice
 from tests.support.small import cluster, model, problem
 

@@ -10,7 +10,7 @@ from taut.data.seen import Seen
 from taut.formulations.runs import EXPERTS, FACTS, Beyond, beyond, beyond_words, is_within
 from taut.formulations.space import RUNS, Candidate
 from taut.formulations.strategy import Division, Strategy
-from taut.solver.certificate.reference import runs as reference
+from taut.solver.certificate.reference import space as reference
 from taut.solver.certificate.reference.candidates import candidates
 from tests.support.instances import random_problem
 from tests.support.reference import case_of, choice_of, random_strategy
