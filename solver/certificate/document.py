@@ -151,6 +151,11 @@ class BoundSection(Section):
     source: str
     witness: dict[str, Any]
 
+    @property
+    def seconds(self) -> float:
+        """The bound, infinite where the candidate is infeasible."""
+        return math.inf if self.lower_bound_s is None else self.lower_bound_s
+
 
 class CandidateSection(BoundSection):
     """One candidate's bound, and its state beside the plan."""

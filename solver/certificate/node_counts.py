@@ -27,11 +27,11 @@ from taut.data.cluster import ClusterSpec
 from taut.data.spec import digest, first_complaint
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.bounds.checks import derived_bound
-from taut.solver.bounds.ladder import Ladder
 from taut.solver.certificate.document import CandidateSection, InputSection, PlanDocument, Section, problem_of
 from taut.solver.certificate.examined import case_of, is_close, is_close_or_small
 from taut.solver.certificate.reference.candidates import candidates
+from taut.solver.ladder.checks import derived_bound
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.result import relative_gap
 
 NAME = "node_counts"
@@ -130,7 +130,7 @@ class _Check:
             derived, wrong, others = self._derived(count)
             faults += wrong
             differing |= others
-            if not wrong and not _same(derived, count.seconds):
+            if not wrong and not is_close(derived, count.seconds):
                 faults.append(f"{NAME}: {count.nodes} nodes: bound is {count.lower_bound_s}, derived {derived}")
             bound = min(bound, section.value_of(per_node * count.nodes, derived))
         figures = {"value": value, "lower_bound": bound, "gap": relative_gap(value, bound)}
@@ -200,7 +200,3 @@ class _Check:
         for choice, entry in zip(wanted, count.candidates, strict=True):
             least = min(least, derived_bound(ladder, Candidate.of(choice), entry.source, entry.witness))
         return least, []
-
-
-def _same(derived: float, stated: float) -> bool:
-    return derived == stated or (math.isfinite(derived) and math.isfinite(stated) and is_close(derived, stated))

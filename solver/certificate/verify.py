@@ -3,7 +3,7 @@ Checking a plan without trusting the search that made it.
 
 Everything is read from the document. The check prices the plan, adds up its memory and enumerates the candidates of the
 stated space with an evaluator of its own (``taut.solver.certificate.reference``), and derives every bound again by the
-deterministic algorithm that its source names (``taut.solver.bounds.checks``). Those algorithms share their
+deterministic algorithm that its source names (``taut.solver.ladder.checks``). Those algorithms share their
 prices with the search, so bounds are attacked too: no bound of the plan's own candidate may exceed J, and sampled
 plans, priced by the reference evaluator, may undercut none (``taut.solver.certificate.sampling``).
 
@@ -48,8 +48,6 @@ from taut.data.stack import Form
 from taut.errors import DataError
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.bounds.checks import Proof, derived_bound, derived_margin_free
-from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.simulated import least_simulated, simulated_seconds
 from taut.solver.certificate.document import (
     BOTH,
@@ -89,73 +87,11 @@ from taut.solver.certificate.reference.space import (
     whole,
 )
 from taut.solver.certificate.sampling import Sample, sample
+from taut.solver.ladder.checks import Proof, derived_bound, derived_margin_free
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.result import Source, relative_gap
 
 PLAINER = "plainer"
-
-
-def plainer_faults(
-    sections: list[PlainerSection],
-    problem: PlanningProblem,
-    objective: float,
-    derived: Mapping[Choice, float],
-    ladder: Ladder,
-) -> Iterator[str]:
-    """What is wrong with the plainer plans of a document; ``derived`` are bounds of the whole space's candidates."""
-    names = [section.restriction for section in sections]
-    for section in sections:
-        path = f"{PLAINER}.{section.restriction}"
-        if names.count(section.restriction) > 1 or not is_known(section.restriction):
-            yield f"{path}: unknown, or there several times"
-            continue
-        try:
-            yield from (f"{path}: {fault}" for fault in _faults(section, problem, objective, derived, ladder))
-        except DataError as error:
-            yield f"{path}: {error}"
-
-
-def _faults(
-    section: PlainerSection,
-    problem: PlanningProblem,
-    objective: float,
-    derived: Mapping[Choice, float],
-    ladder: Ladder,
-) -> Iterator[str]:
-    """Faults of one section, the first that keep it from saying anything alone."""
-    given = _restricted(problem, section.restriction)
-    if given is not problem:
-        ladder = Ladder(given)
-    case, seconds = case_of(given), section.step_time_s
-    # The candidates of the whole space are those that the certificate was checked to list.
-    wanted = candidates_of(derived if given is problem else candidates(case), section.restriction, problem.calibration)
-    check_stages(section.strategy, "its plan")
-    plan = Examined.of_section(case, section.strategy, devices_of(section, "its plan"))
-    if plan.choice not in wanted:
-        yield f"strategy {plan.choice} is not a candidate of the restriction"
-        return
-    if broken := plan.violations:
-        yield from broken
-        return
-    if not is_close(plan.seconds, seconds):
-        yield f"step_time_s is {seconds}, the evaluator gives {plan.seconds}"
-    if seconds < objective * (1 - TOLERANCE):
-        yield f"its plan of {seconds} s is faster than the plan of {objective} s"
-    bounds = {choice: derived.get(whole(choice, derived), -math.inf) for choice in wanted}
-    listed = {_key(choice.as_dict()): choice for choice in wanted}
-    for entry in section.bounds:
-        choice = listed.pop(_key(entry.strategy), None)
-        if choice is None:
-            yield f"a bound is of no candidate of the restriction, or of one that has another: {entry.strategy}"
-            continue
-        found = derived_bound(ladder, Candidate.of(choice), entry.source, entry.witness)
-        if not is_close(found, math.inf if entry.lower_bound_s is None else entry.lower_bound_s):
-            yield f"candidate {choice}: {entry.source} bound is {entry.lower_bound_s}, derived {found}"
-        bounds[choice] = max(bounds[choice], found)
-    if bounds[plan.choice] > seconds * (1 + TOLERANCE):
-        yield f"the bound {bounds[plan.choice]} of its plan's candidate exceeds its {seconds} s"
-    least = min(seconds, *bounds.values())
-    if not is_close(least, section.lower_bound_s):
-        yield f"lower_bound_s is {section.lower_bound_s}, derived {least}"
 
 
 def _restricted(problem: PlanningProblem, name: str) -> PlanningProblem:
@@ -374,9 +310,7 @@ class _Check:
     def derived(self) -> list[str]:
         """Faults of all figures; plainer plans are looked at where the certificate holds."""
         faults = [*self._prediction(), *self._certificate(), *self._beyond(), *self._simulated()]
-        return faults or [
-            *plainer_faults(self.document.plainer, self.problem, self.objective, self.bounds, self.ladder)
-        ]
+        return faults or [*self._plainer()]
 
     def _prediction(self) -> Iterator[str]:
         """Predicted figures that the evaluator does not reproduce."""
@@ -452,6 +386,57 @@ class _Check:
         if gap is not None and not (_is_number(stated.get("gap")) and is_close_or_small(gap, stated["gap"], 1.0)):
             yield f"{SIMULATED}.gap is {stated.get('gap')}, derived {gap}"
 
+    def _plainer(self) -> Iterator[str]:
+        """What is wrong with the plainer plans."""
+        names = [section.restriction for section in self.document.plainer]
+        for section in self.document.plainer:
+            path = f"{PLAINER}.{section.restriction}"
+            if names.count(section.restriction) > 1 or not is_known(section.restriction):
+                yield f"{path}: unknown, or there several times"
+                continue
+            try:
+                yield from (f"{path}: {fault}" for fault in self._plainer_faults(section))
+            except DataError as error:
+                yield f"{path}: {error}"
+
+    def _plainer_faults(self, section: PlainerSection) -> Iterator[str]:
+        """Faults of one section, the first that keep it from saying anything alone."""
+        given = _restricted(self.problem, section.restriction)
+        ladder = self.ladder if given is self.problem else Ladder(given)
+        case, seconds = case_of(given), section.step_time_s
+        # The candidates of the whole space are those that the certificate was checked to list.
+        wanted = candidates_of(
+            self.bounds if given is self.problem else candidates(case), section.restriction, given.calibration
+        )
+        check_stages(section.strategy, "its plan")
+        plan = Examined.of_section(case, section.strategy, devices_of(section, "its plan"))
+        if plan.choice not in wanted:
+            yield f"strategy {plan.choice} is not a candidate of the restriction"
+            return
+        if broken := plan.violations:
+            yield from broken
+            return
+        if not is_close(plan.seconds, seconds):
+            yield f"step_time_s is {seconds}, the evaluator gives {plan.seconds}"
+        if seconds < self.objective * (1 - TOLERANCE):
+            yield f"its plan of {seconds} s is faster than the plan of {self.objective} s"
+        bounds = {choice: self.bounds.get(whole(choice, self.bounds), -math.inf) for choice in wanted}
+        listed = {_key(choice.as_dict()): choice for choice in wanted}
+        for entry in section.bounds:
+            choice = listed.pop(_key(entry.strategy), None)
+            if choice is None:
+                yield f"a bound is of no candidate of the restriction, or of one that has another: {entry.strategy}"
+                continue
+            found = derived_bound(ladder, Candidate.of(choice), entry.source, entry.witness)
+            if not is_close(found, entry.seconds):
+                yield f"candidate {choice}: {entry.source} bound is {entry.lower_bound_s}, derived {found}"
+            bounds[choice] = max(bounds[choice], found)
+        if bounds[plan.choice] > seconds * (1 + TOLERANCE):
+            yield f"the bound {bounds[plan.choice]} of its plan's candidate exceeds its {seconds} s"
+        least = min(seconds, *bounds.values())
+        if not is_close(least, section.lower_bound_s):
+            yield f"lower_bound_s is {section.lower_bound_s}, derived {least}"
+
     def _beyond(self) -> Iterator[str]:
         """What lies beyond the calibration's runs and is not stated so, or is stated and does not."""
         stated = {(each.field, each.value): each.seen for each in self.document.beyond}
@@ -494,8 +479,7 @@ class _Check:
 
     def _entry_faults(self, candidate: Candidate, entry: CandidateSection, derived: float) -> Iterator[str]:
         """A stated bound that is not the derived one, and a state that (2) does not allow."""
-        stated = math.inf if entry.lower_bound_s is None else entry.lower_bound_s
-        if not is_close(derived, stated):
+        if not is_close(derived, entry.seconds):
             yield f"candidate {candidate}: {entry.source} bound is {entry.lower_bound_s}, derived {derived}"
         below = derived < self.objective * (1 - TOLERANCE)
         follows = {

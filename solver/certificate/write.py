@@ -51,7 +51,6 @@ from taut.solver.ladder.computations import Evaluation, first, strongest
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.meshes.search import MeshSearch
 from taut.solver.order_priced.layer_tree import LayerTree
-from taut.solver.order_priced.pricing import ROUNDING
 from taut.solver.result import CandidateBound, Incumbent, Limits, NearTie, SearchResult, Source, StoppedBy, relative_gap
 
 

@@ -16,8 +16,6 @@ import pytest
 
 from taut.formulations.problem import PlanningProblem
 from taut.planning.plan import Plan
-from taut.solver.bounds.checks import Proof, derived_margin_free
-from taut.solver.bounds.ladder import Ladder
 from taut.solver.certificate.document import communication_gap
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import margin_free_bound, plan_document
