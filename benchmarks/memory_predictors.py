@@ -6,7 +6,7 @@ from benchmarks.synthetic_memory import CAPACITY, Runs, formula_terms
 from taut.data.arrays import Floats
 from taut.data.memory import MemoryModel
 from taut.data.units import GIB
-from taut.prediction.columns import network_features
+from taut.prediction.rows import network_features
 from taut.solver.calibration.memory import fit_memory, predicted, weights_of
 from taut.solver.calibration.memory_network import fit_network
 

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 from taut.data.load import load_calibration
 from taut.data.samples import ConfigurationRow
 from taut.errors import DataError
-from taut.prediction.columns import columns_of
-from taut.prediction.rows import predict_rows, price
+from taut.prediction.rows import columns_of, predict_rows, price
 from taut.prediction.settings import Given, setting_of
 
 REPEATS = 5

@@ -77,7 +77,7 @@ def training(run: Run, device: "torch.device") -> Callable[[], Iterator[None]]:
     import torch
     from torch.utils.checkpoint import checkpoint
 
-    from taut.profiling.transformer import Block, Embedding, Head
+    from taut.profiling.slices import Block, Embedding, Head
 
     torch.set_default_dtype(torch.bfloat16)
     with device:

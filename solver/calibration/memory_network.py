@@ -71,7 +71,7 @@ def fit_network(
     """
     A network that predicts memory, trained on samples, with the margin of (3). Ctrl-C keeps the best so far.
 
-    ``features``: features of evenly divided configurations, (samples, names); see ``taut.prediction.columns``;
+    ``features``: features of evenly divided configurations, (samples, names); see ``taut.prediction.rows``;
     ``measured``: bytes of the fullest device, (samples,); ``about``: what the network says of itself: fields of
     ``MemoryNetwork`` such as its name, stack and precision; ``names``: names of the features; ``level``: chance that a
     new sample like these exceeds prediction and margin; ``seed``: of the division, the first weights and the order of

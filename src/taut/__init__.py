@@ -35,7 +35,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from taut.assignment import StrategyPlacement as StrategyPlacement
     from taut.assignment import place as place
+    from taut.assignment import place_strategy as place_strategy
     from taut.comparison.compare import compare as compare
     from taut.comparison.result import Comparison as Comparison
     from taut.comparison.result import compare_plans as compare_plans
@@ -84,17 +86,17 @@ if TYPE_CHECKING:
     from taut.planning.resolve import planning_problem as planning_problem
     from taut.planning.solve import plan as plan
     from taut.plots.frontier import plot_frontier as plot_frontier
+    from taut.plots.frontier import plot_resources as plot_resources
     from taut.plots.jobs import plot_jobs as plot_jobs
-    from taut.plots.placement import plot_placement as plot_placement
     from taut.plots.plan import plot_memory as plot_memory
+    from taut.plots.plan import plot_placement as plot_placement
     from taut.plots.plan import plot_time as plot_time
-    from taut.plots.resources import plot_resources as plot_resources
     from taut.plots.schedule import plot_schedule as plot_schedule
     from taut.plots.schedule_page import schedule_page as schedule_page
     from taut.plots.timeline import plot_timeline as plot_timeline
     from taut.prediction.fitting import fit_latency as fit_latency
     from taut.prediction.fitting import fit_memory_samples as fit_memory_samples
-    from taut.prediction.records import predict as predict
+    from taut.prediction.rows import predict as predict
     from taut.provisioning import Provision as Provision
     from taut.provisioning import provision as provision
     from taut.reports.page.page import plan_page as plan_page
@@ -113,8 +115,6 @@ if TYPE_CHECKING:
     from taut.solver.qap.quadratic import AssignmentResult as AssignmentResult
     from taut.solver.result import Limits as Limits
     from taut.solver.result import Status as Status
-    from taut.strategy_placement import StrategyPlacement as StrategyPlacement
-    from taut.strategy_placement import place_strategy as place_strategy
     from taut.sweeping.sweep import sweep as sweep
     from taut.verification import verify as verify
 

@@ -19,7 +19,7 @@ from taut.data.memory_network import (
 from taut.data.samples import ConfigurationRow
 from taut.data.units import MOST_BYTES
 from taut.errors import DataError
-from taut.prediction.columns import network_features
+from taut.prediction.rows import network_features
 
 TINY: dict[str, Any] = {
     "format": "taut-memory-network/1",

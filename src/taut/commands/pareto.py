@@ -121,8 +121,7 @@ def _nodes(text: str) -> list[int] | None:
 
 def _draw(found: "Frontier | ResourceFront", path: Path) -> None:
     from taut.frontier.resources import ResourceFront
-    from taut.plots.frontier import plot_frontier
-    from taut.plots.resources import plot_resources
+    from taut.plots.frontier import plot_frontier, plot_resources
 
     def draw(figure: "Figure") -> object:
         axes = figure.subplots()

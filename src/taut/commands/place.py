@@ -10,8 +10,8 @@ from taut.commands.options import JsonFlag, QuietFlag, check_file, parse_fix, pa
 from taut.errors import DataError
 
 if TYPE_CHECKING:
+    from taut.assignment import StrategyPlacement
     from taut.solver.qap.quadratic import AssignmentResult
-    from taut.strategy_placement import StrategyPlacement
 
 
 def place_command(
@@ -48,8 +48,8 @@ def _place_strategy(
     plan: Path | None, given: dict[str, Any], out: Path | None, time_limit: float | None, seed: int, as_json: bool
 ) -> None:
     """The strategy of a plan, or of stated values."""
+    from taut.assignment import place_strategy
     from taut.planning.request import PlanRequest
-    from taut.strategy_placement import place_strategy
 
     stated = [name for name in ("model", "cluster", "global_batch") if given[name] is not None]
     if plan is not None and stated:
@@ -98,7 +98,7 @@ def _solve(
     instance: Path, out: Path | None, time_limit: float | None, seed: int, *, as_json: bool, quiet: bool
 ) -> None:
     """An instance of QAPLIB."""
-    from taut.assignment import place, problem_of
+    from taut.assignment import assignment_problem, place
     from taut.commands.progress import progress_lines
     from taut.data.readers.qaplib import qaplib_text
     from taut.files import write_atomically
@@ -106,7 +106,7 @@ def _solve(
     from taut.words import percent
 
     check_search(time_limit=time_limit, seed=seed)
-    problem = problem_of(instance)
+    problem = assignment_problem(instance)
     if out is not None:
         write_atomically(out, qaplib_text(problem.flow, problem.distance))
     with progress_lines(quiet) as progress:

@@ -23,7 +23,7 @@ def predict_command(
     """Step time with its band, memory and fit of given configurations; a wrong row gets an error text."""
     from taut.commands.progress import live_lines
     from taut.files import write_atomically
-    from taut.prediction.records import predict_file
+    from taut.prediction.rows import predict_file
 
     check_file(out)
     with live_lines(quiet) as say:

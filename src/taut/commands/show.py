@@ -14,7 +14,7 @@ from taut.errors import DataError
 
 if TYPE_CHECKING:
     from taut.planning.plan import Plan
-    from taut.prediction.measured_run import MeasuredRun
+    from taut.reports.first_run import MeasuredRun
     from taut.sensitivity import Box
 
 
@@ -46,7 +46,7 @@ def show_command(
     """Print a plan in words: where time and memory go, its timeline, the nearest alternatives, bound and gap."""
     from taut.planning.plan import load_plan
     from taut.planning.summary import summary
-    from taut.prediction.measured_run import read_run
+    from taut.reports.first_run import read_run
     from taut.reports.plan_details import details
     from taut.sensitivity import Box
 

@@ -1,7 +1,7 @@
 """
 Page of a schedule: the picture of ``taut.plots.schedule`` to zoom into and to point at, in one HTML file.
 
-Geometry and colours are those of ``taut.plots.schedule_bars``. The file holds plotly's script, some 5 MB, so that it
+Geometry and colours are those of ``taut.plots.schedule``. The file holds plotly's script, some 5 MB, so that it
 opens without a network. Everything drawn has an entry in the legend, which switches it off and on.
 plotly is the extra ``plot``, imported on the first drawing.
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.formulations.schedules.schedule import LETTERS
-from taut.plots.schedule_bars import (
+from taut.plots.schedule import (
     HELD,
     HELD_LINE,
     IDLE,

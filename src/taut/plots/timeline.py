@@ -16,8 +16,20 @@ from taut.data.units import GIB
 from taut.formulations.schedules.recurrence import FORWARD, WEIGHT_GRADIENT
 from taut.formulations.simulation.operators import KINDS, STREAMS
 from taut.plots.plan import HOP, new_axes
-from taut.plots.schedule import DIGIT, LARGEST, SMALLEST, points_per_second
-from taut.plots.schedule_bars import BLUE, GREEN, HELD, HELD_LINE, IDLE, LANE, ORANGE, is_dark
+from taut.plots.schedule import (
+    BLUE,
+    DIGIT,
+    GREEN,
+    HELD,
+    HELD_LINE,
+    IDLE,
+    LANE,
+    LARGEST,
+    ORANGE,
+    SMALLEST,
+    is_dark,
+    points_per_second,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

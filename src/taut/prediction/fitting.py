@@ -21,8 +21,7 @@ from taut.errors import DataError
 from taut.formulations.batch.memory import GRADIENTS, LOGITS, edge_stages, groups, memory_terms, unsummed_bytes
 from taut.formulations.batch.step_time import step_form
 from taut.formulations.batch.unit_seconds import layer_shape
-from taut.prediction.columns import columns_of, network_features, refusal
-from taut.prediction.rows import by_setting
+from taut.prediction.rows import by_setting, columns_of, network_features, refusal
 from taut.prediction.settings import Given, default_cluster, find_device, setting_of
 from taut.solver.calibration.fitted import fit_calibration
 from taut.solver.calibration.latency import FLOORS, STACKS, LayerShapes, Samples, Stack, TermsAt, stack_of

@@ -4,7 +4,7 @@ The sweep: layer costs of a model over tensor degrees and micro-batches, as rows
 For every layer kind, the embedding and the head, every tensor degree :math:`t` that can split it and every micro-batch:
 
 (1) forward, input-gradient and weight-gradient seconds without recompute, and for layers with full recompute, each
-    measured (``taut.profiling.passes``). There are no rows for selective recompute: the fused attention core keeps no
+    measured (``taut.profiling.slices``). There are no rows for selective recompute: the fused attention core keeps no
     scores, so there is nothing that it could give up, and the planner takes the rows without recompute for it;
 (2) activation bytes measured without recompute; under full recompute the layer's input; with sequence parallelism
     derived, :math:`\lceil outside / t \rceil + inside`; tokens of the embedding are not divided;
@@ -45,8 +45,7 @@ from taut.data.device import Precision
 from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.data.memory import PARAMETER_BYTES
 from taut.data.model import ModelSpec
-from taut.profiling.passes import Passes, kept_bytes
-from taut.profiling.transformer import Slice, slice_of
+from taut.profiling.slices import Passes, Slice, kept_bytes, slice_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

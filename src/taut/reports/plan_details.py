@@ -23,7 +23,7 @@ from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIG
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Timetable, timetable
 from taut.formulations.space import Candidate
 from taut.planning.proof import goes_on
-from taut.plots.schedule_bars import Bars, bars_of
+from taut.plots.schedule import Bars, bars_of
 from taut.schedules.reading import planned
 from taut.solver.result import SOLVED
 

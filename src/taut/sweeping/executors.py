@@ -29,7 +29,7 @@ from taut.errors import DataError, FieldError, InfeasibleError, NothingFoundErro
 from taut.formulations.space import SWEEP_COLUMNS
 from taut.planning.request import PlanRequest
 from taut.planning.solve import plan, plan_one_degree
-from taut.prediction.records import predict
+from taut.prediction.rows import predict
 from taut.processes import local_executor
 from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.sweeping.point import Fields, Kind, Point

@@ -12,7 +12,7 @@ from taut.data.samples import ConfigurationRow
 from taut.data.units import GIB
 from taut.formulations.batch.configurations import Configurations, layer_parameters, matrix_parameters
 from taut.formulations.batch.memory import groups, memory_terms, stage_bytes
-from taut.prediction.columns import columns_of
+from taut.prediction.rows import columns_of
 
 SHAPES = {
     "22b": {"hidden": 6144, "layers": 48, "heads": 64, "pp": 1, "micro_batch": 4, "vpp": 1},

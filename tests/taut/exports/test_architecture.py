@@ -15,8 +15,7 @@ from taut.errors import DataError, FieldError
 from taut.exports.export import environment, launch_notes
 from taut.exports.flagscale import flagscale_config
 from taut.exports.job import ExportError, Job
-from taut.exports.megatron import flags_text, megatron_flags
-from taut.exports.megatron_bridge import RECIPE, bridge_settings
+from taut.exports.megatron import RECIPE, bridge_settings, flags_text, megatron_flags
 from taut.exports.nearest import nearest_plan
 from taut.exports.torchtitan import torchtitan_files
 from taut.launchers.read import launch_of_text

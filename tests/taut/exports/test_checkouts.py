@@ -17,7 +17,7 @@ from taut.errors import TautError
 from taut.exports.export import environment
 from taut.exports.flagscale import flagscale_files
 from taut.exports.job import Job
-from taut.exports.megatron_bridge import bridge_settings
+from taut.exports.megatron import bridge_settings
 from taut.exports.torchtitan import torchtitan_files
 from tests.support.dataclass_sources import fields_of
 from tests.support.drawn_launches import drawn, drawn_with_experts

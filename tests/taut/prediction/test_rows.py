@@ -17,8 +17,7 @@ from taut.data.units import GIB
 from taut.errors import DataError
 from taut.planning.solve import plan
 from taut.prediction.fitting import fit_latency
-from taut.prediction.records import predict_file
-from taut.prediction.rows import predict_rows
+from taut.prediction.rows import predict_file, predict_rows
 from taut.prediction.settings import Given, find_device
 
 HEAD = "gpu,n_gpus,hidden,layers,heads,seq,tp,pp,dp,micro_batch,global_batch,recompute,precision,stack"

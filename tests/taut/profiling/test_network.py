@@ -13,8 +13,7 @@ from taut.data.catalog.devices import device_named
 from taut.data.load import load_cluster
 from taut.errors import DataError
 from taut.formulations.links import links
-from taut.profiling.network import cluster_from_matrices, profile_network
-from taut.profiling.processes import Seat, device_order, link_figures, rounds
+from taut.profiling.network import Seat, cluster_from_matrices, device_order, link_figures, profile_network, rounds
 
 pytestmark = pytest.mark.proof
 
@@ -24,10 +23,10 @@ CALL = """
 import sys
 from pathlib import Path
 from taut.errors import DataError
-from taut.profiling import processes
+from taut.profiling import network
 from taut.profiling.network import profile_network
 assert "torch" not in sys.modules
-processes.TIMEOUT_S = int(sys.argv[2])
+network.TIMEOUT_S = int(sys.argv[2])
 try:
     profile_network(
         out=Path(sys.argv[1]), device="cpu", gpu="t4-16gb", processes=9, gpus_per_node=None, name="two", quiet=True

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from taut.data.model import ModelSpec
-from taut.profiling.passes import Passes, kept_bytes
-from taut.profiling.transformer import Slice, slice_of
+from taut.profiling.slices import Passes, Slice, kept_bytes, slice_of
 from tests.support.profiling import gated_model, plain_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -8,12 +8,10 @@ import torch
 
 from taut.data.costs import CostRow
 from taut.data.model import ModelSpec
-from taut.profiling import kernels
-from taut.profiling.collect import collect, cost_table
-from taut.profiling.kernels import kernel_rows, kernels_csv
+from taut.profiling import collect as collected
+from taut.profiling.collect import collect, cost_table, kernel_rows, kernels_csv
 from taut.profiling.layers import Point, Timing, measure, optimizer_seconds
-from taut.profiling.passes import PASSES
-from taut.profiling.transformer import slice_of
+from taut.profiling.slices import PASSES, slice_of
 from tests.support.profiling import gated_model, plain_model, sweep_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -139,7 +137,7 @@ def test_kernels_of_a_gpu_are_what_operators_launched() -> None:
     node = SimpleNamespace(name="autograd::engine::evaluate_function: MmBackward0", cpu_parent=None, kernels=[])
     launched = [SimpleNamespace(name="gemm", duration=7), SimpleNamespace(name="reduce", duration=2)]
     product = SimpleNamespace(name="aten::mm", cpu_parent=node, kernels=launched)
-    found = list(kernels._kernels([node, product], torch.device("cuda")))
+    found = list(collected._kernels([node, product], torch.device("cuda")))
     assert found == [("MmBackward0", "gemm", 7.0), ("MmBackward0", "reduce", 2.0)]
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from taut.data.layers.layer import LayerSpec
 from taut.data.model import ModelSpec
 from taut.errors import DataError
-from taut.profiling.transformer import Attention, Embedding, FeedForward, Head, slice_of
+from taut.profiling.slices import Attention, Embedding, FeedForward, Head, slice_of
 from tests.support.profiling import gated_model, plain_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -146,8 +146,7 @@ def _layers(sweep: "Sweep", out: Path, kernels: Path | None, quiet: bool) -> Non
     from taut.commands.progress import live_lines
     from taut.data.costs import costs_csv
     from taut.files import write_atomically
-    from taut.profiling.collect import collect, cost_table, remarks
-    from taut.profiling.kernels import kernels_csv
+    from taut.profiling.collect import collect, cost_table, kernels_csv, remarks
 
     with live_lines(quiet) as say:
         found = collect(sweep, kernels=kernels is not None, say=say)

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 from taut.planning.proof import differing, proof, restriction_words, runs_words
 from taut.planning.summary import parts_of, strategy_words
 from taut.planning.tables import batch_words
-from taut.reports.page.figures import gap_figure, memory_figure, parts_figure, timeline_figure
+from taut.reports.page.figures import gap_figure, memory_figure, parts_figure, placement_figure, timeline_figure
 from taut.reports.page.markup import assumptions, framed, head, script_json, section, stages_table, table, text
-from taut.reports.page.placement import placement_figure
 from taut.reports.plan_details import candidate_name, own_entry
 from taut.words import percent
 
