@@ -16,14 +16,15 @@ import typer
 from taut import __version__
 from taut.commands.compare import compare_command
 from taut.commands.export import export_command
+from taut.commands.fit import fitter
+from taut.commands.importing import importer
 from taut.commands.jobs import jobs_command
-from taut.commands.measurements.fit import fitter
-from taut.commands.measurements.import_costs import importer
-from taut.commands.measurements.profile import profile_command
+from taut.commands.options import flag
 from taut.commands.pareto import pareto_command
 from taut.commands.place import place_command
 from taut.commands.plan import plan_command
 from taut.commands.predict import predict_command
+from taut.commands.profile import profile_command
 from taut.commands.reproduce import reproducer
 from taut.commands.schedule import schedule_command
 from taut.commands.show import catalog_command, report_command, show_command
@@ -133,7 +134,7 @@ def _words(error: TautError) -> str:
     """The message, with a field of a request under its name on the command line."""
     if not isinstance(error, FieldError):
         return str(error)
-    name = ARGUMENTS.get(error.field) or "--" + error.field.replace("_", "-")
+    name = ARGUMENTS.get(error.field) or flag(error.field)
     return f"{name}: {error.reason}" if error.value is None else f"{name} {error.value}: {error.reason}"
 
 

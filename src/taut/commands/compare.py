@@ -7,8 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from taut.commands.options import JsonFlag, QuietFlag, parse_fix, printed_if_infeasible
-from taut.commands.request_options import takes_options
+from taut.commands.options import (
+    JsonFlag,
+    QuietFlag,
+    echo,
+    flag,
+    parse_fix,
+    printed_if_infeasible,
+    refuse_together,
+    takes_options,
+)
 from taut.errors import DataError
 
 
@@ -37,8 +45,8 @@ def compare_command(
     stated |= {"global_batch": batch} if (batch := values.pop("global_batch", None)) is not None else {}
     for name in stated.keys() & options.keys():
         if stated[name] != options[name]:
-            flag = f"--{name.replace('_', '-')} {options[name]}"
-            named = (*named, f"{flag}: --current states {stated[name]}, {options[name]} is priced")
+            words = f"{flag(name)} {options[name]}: --current states {stated[name]}, {options[name]} is priced"
+            named = (*named, words)
     options = stated | options
     for words in named:
         warnings.warn(f"--current: {words}", UserWarning, stacklevel=2)
@@ -51,7 +59,7 @@ def compare_command(
     request = PlanRequest(model, cluster, **options)
     with printed_if_infeasible(as_json), progress_lines(quiet) as progress:
         found = compare(request, current=values, progress=progress)
-    typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
+    echo(found, as_json)
 
 
 def _settings(current: str, model: str, cluster: str) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
@@ -79,9 +87,7 @@ def _two_plans(one: str, other: str, options: dict[str, Any], *, as_json: bool) 
     from taut.comparison.result import compare_plans
     from taut.words import text_table
 
-    if options:
-        name = "--" + min(options).replace("_", "-")
-        raise DataError(f"{name}: given together with two plans, expected a model and a cluster, or two plans alone")
+    refuse_together(sorted(options), "two plans", "a model and a cluster, or two plans alone")
     rows = compare_plans(one, other)
     if as_json:
         typer.echo(json.dumps([dict(zip(("what", "one", "other"), row, strict=True)) for row in rows]))

@@ -1,22 +1,26 @@
 """``taut jobs``: many jobs on one cluster."""
 
-import json
-from importlib import import_module
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taut.commands.options import JsonFlag, QuietFlag, check_file, parse_seconds, refuse_idle
-from taut.commands.request_options import takes_options
+from taut.commands.options import (
+    PAGES,
+    JsonFlag,
+    QuietFlag,
+    check_file,
+    check_plot,
+    echo,
+    refuse_idle,
+    seconds_option,
+    takes_options,
+    write_figure,
+)
 from taut.errors import DataError
 
 if TYPE_CHECKING:
-    from taut.sharing.jobs import JobsSchedule
     from taut.solver.jobs.simulate import Failures
-
-FORMATS = {".png": "matplotlib.figure", ".pdf": "matplotlib.figure", ".svg": "matplotlib.figure", ".html": "plotly"}
 
 
 @takes_options("jobs")
@@ -36,12 +40,7 @@ def jobs_command(
     restart: Annotated[
         float | None, typer.Option(help="Seconds of every start or resizing; default: the file's.")
     ] = None,
-    time_limit: Annotated[
-        float | None,
-        typer.Option(
-            help="Seconds of the search, without those of plans.", parser=parse_seconds, metavar="SECONDS|none"
-        ),
-    ] = 60.0,
+    time_limit: Annotated[float | None, seconds_option("Seconds of the search, without those of plans.")] = 60.0,
     rounds: Annotated[
         int | None, typer.Option(help="Rounds of annealing; the schedule then depends on the seed alone.", min=1)
     ] = None,
@@ -60,11 +59,11 @@ def jobs_command(
     from taut.commands.progress import live_lines, progress_lines
     from taut.data.jobs import load_jobs
     from taut.files import write_atomically
+    from taut.plots.jobs import jobs_page, plot_jobs
     from taut.sharing.jobs import jobs as jobs_on
 
-    for path in (out, plot):
-        check_file(path)
-    _check_plot(plot)
+    check_file(out)
+    check_plot(plot, PAGES)
     trace = load_jobs(jobs)
     _refuse_idle(policy, {"rounds": rounds, "workers": workers, "time_limit": time_limit, "seed": seed}, failures)
     if all(job.rates is not None for job in trace.jobs):
@@ -92,8 +91,11 @@ def jobs_command(
     if out is not None:
         write_atomically(out, found.csv())
     if plot is not None:
-        write_atomically(plot, _drawn(found, plot.suffix.lower()))
-    typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
+        if plot.suffix.lower() == ".html":
+            write_atomically(plot, jobs_page(found))
+        else:
+            write_figure(plot, plot_jobs(found))
+    echo(found, as_json)
 
 
 SEARCHED = {"rounds": None, "workers": 1, "time_limit": 60.0, "seed": 0}
@@ -138,28 +140,3 @@ def _failures(hours: float | None, policy: str, seed: int) -> "Failures | None":
     if policy not in ONLINE:
         raise DataError(f"--failures {hours:g}: expected a policy that reacts to events: {', '.join(ONLINE)}")
     return Rates(mean_seconds_between_failures=hours * 3600, seed=seed)
-
-
-def _check_plot(path: Path | None) -> None:
-    """Refuse before the search a picture that could not be drawn after it."""
-    if path is None:
-        return
-    if path.suffix.lower() not in FORMATS:
-        raise DataError(f"--plot {path}: expected a name that ends in {', '.join(FORMATS)}")
-    try:
-        import_module(FORMATS[path.suffix.lower()])
-    except ImportError:
-        raise DataError(f"--plot {path}: plots need matplotlib and plotly: pip install 'taut[plot]'") from None
-
-
-def _drawn(found: "JobsSchedule", suffix: str) -> bytes:
-    """The picture; its figure belongs to no window, so that no display is needed."""
-    if suffix == ".html":
-        from taut.plots.jobs import jobs_page
-
-        return jobs_page(found).encode()
-    from taut.plots.jobs import plot_jobs
-
-    file = BytesIO()
-    plot_jobs(found).savefig(file, format=suffix[1:], dpi=150)
-    return file.getvalue()

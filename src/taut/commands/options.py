@@ -1,23 +1,63 @@
 """
-What several commands share: common flags, files and pictures to write, fixed values as text, width of a report.
+What several commands share: their options, files and pictures to write, and how a result is printed.
+
+The options of a ``PlanRequest`` are those of a command by their records (``taut.planning.options``). ``takes_request``
+replaces the parameter ``request`` of a command by all of them, ``takes_options`` the parameter ``options`` by those
+that a verb has, none of which must be given.
 
 Options without an effect beside others are refused by name, by one rule for all verbs. An option that does nothing
 would let its user believe in a figure that nobody computed. What has its default is not given, so it is never refused.
 """
 
+import inspect
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
 from taut.errors import DataError, FieldError, InfeasibleError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+QuietFlag = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+PICTURES = {".png": "matplotlib", ".pdf": "matplotlib", ".svg": "matplotlib"}
+PAGES = {**PICTURES, ".html": "plotly"}
+"""Formats of pictures, and of pictures or pages, with what draws them."""
+WIDEST = 110
+"""Columns of a report where the terminal has more, or where there is none."""
+Command = Callable[..., None]
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+class Result(Protocol):
+    """What a verb returns: words as text, plain values for machines."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+
+
+def echo(found: Result, as_json: bool) -> None:
+    """Print a result in words, or as JSON."""
+    typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
+
+
+def text_width() -> int:
+    """Columns of a report: the terminal's, or those that ``COLUMNS`` names."""
+    return min(shutil.get_terminal_size((WIDEST, 24)).columns, WIDEST)
+
+
+def flag(name: str) -> str:
+    """A field as it stands on the command line."""
+    return "--" + name.replace("_", "-")
 
 
 def refuse_idle(given: Mapping[str, tuple[object, object]], beside: str) -> None:
@@ -28,19 +68,10 @@ def refuse_idle(given: Mapping[str, tuple[object, object]], beside: str) -> None
             raise FieldError(name, shown, f"has no effect with {beside}, expected none")
 
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-QuietFlag = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
-FORMATS = (".png", ".pdf", ".svg")
-WIDEST = 110
-"""Columns of a report where the terminal has more, or where there is none."""
-
-
-def text_width() -> int:
-    """Columns of a report: the terminal's, or those that ``COLUMNS`` names."""
-    return min(shutil.get_terminal_size((WIDEST, 24)).columns, WIDEST)
+def refuse_together(names: Iterable[str], what: str, expected: str) -> None:
+    """Refuse the first name of options that are given together with what they do not go with."""
+    if stated := next(iter(names), None):
+        raise DataError(f"{flag(stated)}: given together with {what}, expected {expected}")
 
 
 @contextmanager
@@ -54,54 +85,51 @@ def printed_if_infeasible(as_json: bool) -> Iterator[None]:
         raise
 
 
-def check_file(out: Path | None) -> None:
-    """Refuse, before the search, a file that could not be written after it. A device or a pipe is accepted."""
+def check_file(*paths: Path | None) -> None:
+    """Refuse, before the search, files that could not be written after it. A device or a pipe is accepted."""
     from taut.files import is_special
 
-    if out is None or is_special(out):
-        return
-    if not out.parent.is_dir():
-        raise DataError(f"{out}: there is no folder {out.parent}, expected a writable file name")
-    if out.is_dir():
-        raise DataError(f"{out}: is a folder, expected a writable file name")
-    if not os.access(out.parent, os.W_OK):
-        raise DataError(f"{out}: the folder {out.parent} cannot be written, expected a writable file name")
+    for out in paths:
+        if out is None or is_special(out):
+            continue
+        if not out.parent.is_dir():
+            raise DataError(f"{out}: there is no folder {out.parent}, expected a writable file name")
+        if out.is_dir():
+            raise DataError(f"{out}: is a folder, expected a writable file name")
+        if not os.access(out.parent, os.W_OK):
+            raise DataError(f"{out}: the folder {out.parent} cannot be written, expected a writable file name")
 
 
-def check_plot(path: Path | None) -> None:
-    """Refuse before the search a picture that could not be drawn after it."""
+def check_plot(path: Path | None, formats: Mapping[str, str] = PICTURES, option: str = "--plot") -> None:
+    """Refuse before the search a picture or page that could not be drawn or written after it."""
+    check_file(path)
     if path is None:
         return
-    if path.suffix.lower() not in FORMATS:
-        raise DataError(f"--plot {path}: expected a name that ends in {', '.join(FORMATS)}")
+    if path.suffix.lower() not in formats:
+        raise DataError(f"{option} {path}: expected a name that ends in {', '.join(formats)}")
+    needed = formats[path.suffix.lower()]
     try:
-        import_module("matplotlib.figure")
+        import_module("matplotlib.figure" if needed == "matplotlib" else needed)
     except ImportError:
-        raise DataError(f"--plot {path}: plots need matplotlib: pip install 'taut[plot]'") from None
+        raise DataError(f"{option} {path}: plots need {needed}: pip install 'taut[plot]'") from None
+
+
+def write_figure(path: Path, figure: "Figure") -> None:
+    """Write a picture in the format that its name says."""
+    from taut.files import write_atomically
+
+    file = BytesIO()
+    figure.savefig(file, format=path.suffix.lower()[1:], dpi=150)
+    write_atomically(path, file.getvalue())
 
 
 def write_picture(path: Path, inches: tuple[float, float], draw: Callable[["Figure"], object]) -> None:
     """Draw on a figure of some inches that belongs to no window, so that no display is needed, and write it."""
     from matplotlib.figure import Figure
 
-    from taut.files import write_atomically
-
-    figure, file = Figure(figsize=inches, layout="compressed"), BytesIO()
+    figure = Figure(figsize=inches, layout="compressed")
     draw(figure)
-    figure.savefig(file, format=path.suffix.lower()[1:], dpi=150)
-    write_atomically(path, file.getvalue())
-
-
-def check_plans(folder: Path | None) -> None:
-    """Refuse before the search a folder that could not be made or filled after it."""
-    if folder is None:
-        return
-    if folder.is_dir():
-        check_file(folder / "plan")
-        return
-    if folder.exists():
-        raise DataError(f"{folder}: is a file, expected a folder")
-    check_file(folder)
+    write_figure(path, figure)
 
 
 def parse_seconds(text: str | float) -> float | None:
@@ -112,6 +140,19 @@ def parse_seconds(text: str | float) -> float | None:
         return float(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a number of seconds, and not none") from None
+
+
+def seconds_option(help_text: str) -> Any:
+    """An option of seconds that may be none."""
+    return typer.Option(help=help_text, parser=parse_seconds, metavar="SECONDS|none")
+
+
+def whole_numbers(option: str, text: str, expected: str = "above 0", most: int = 9_999_999) -> list[int]:
+    """Whole numbers above 0 from ``1,2,4``."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdecimal() and len(part) < 9 and 0 < int(part) <= most for part in parts):
+        raise DataError(f"{option} {text}: expected whole numbers {expected}, such as 1,2,4")
+    return [int(part) for part in parts]
 
 
 def parse_fix(texts: Sequence[str] | None, option: str = "--fix") -> dict[str, int | str | bool]:
@@ -127,3 +168,76 @@ def parse_fix(texts: Sequence[str] | None, option: str = "--fix") -> dict[str, i
         words: dict[str, bool] = {"true": True, "false": False}
         fixed[name] = words[value] if value in words else int(value) if value.removeprefix("-").isdecimal() else value
     return fixed
+
+
+def options_of(verb: str | None = None) -> list[inspect.Parameter]:
+    """The options of a request as parameters of Typer: all, or those that a verb of the command line takes."""
+    from taut.planning.options import DEFAULTS, OPTIONS, type_of
+
+    return [
+        _parameter(name, list[str] | None if name == "fix" else type_of(name), option.help, DEFAULTS)
+        for name, option in OPTIONS.items()
+        if verb is None or verb in option.verbs
+    ]
+
+
+def _parameter(name: str, kind: Any, help_text: str, defaults: dict[str, Any]) -> inspect.Parameter:
+    """A parameter of Typer; a truth value is a flag without a ``--no-`` of its own."""
+    flags = [flag(name)] if kind is bool else []
+    option = seconds_option(help_text) if name == "time_limit" else typer.Option(*flags, help=help_text)
+    default = defaults.get(name, inspect.Parameter.empty)
+    return inspect.Parameter(name, KEYWORD, default=default, annotation=Annotated[kind, option])
+
+
+def request_parameters() -> list[inspect.Parameter]:
+    """Model, cluster and all options of a request as parameters of Typer."""
+    model = typer.Argument(metavar="MODEL", help="Catalog name, our YAML file, or a Hugging Face config.json.")
+    cluster = typer.Argument(metavar="CLUSTER", help="Catalog name, NAME:NODES, or our YAML file.")
+    return [
+        inspect.Parameter("model", KEYWORD, annotation=Annotated[str, model]),
+        inspect.Parameter("cluster", KEYWORD, annotation=Annotated[str, cluster]),
+        *options_of(),
+    ]
+
+
+def takes_request(command: Command) -> Command:
+    """Give a command the options of a request in place of its parameter ``request``, which it takes first."""
+    shared = request_parameters()
+
+    def run(**given: Any) -> None:
+        from taut.planning.request import PlanRequest
+
+        values = {parameter.name: given.pop(parameter.name) for parameter in shared}
+        command(PlanRequest(**values | {"fix": parse_fix(values["fix"])}), **given)
+
+    return _with_parameters(run, command, "request", shared)
+
+
+def takes_options(verb: str) -> Callable[[Command], Command]:
+    """Give a verb its options of a request, all optional, as ``options``: the values that were given by name."""
+    empty = inspect.Parameter.empty
+    optional = [each.replace(default=None) if each.default is empty else each for each in options_of(verb)]
+
+    def decorate(command: Command) -> Command:
+        def run(**given: Any) -> None:
+            values = {parameter.name: (given.pop(parameter.name), parameter.default) for parameter in optional}
+            options = {name: value for name, (value, default) in values.items() if value != default}
+            if "fix" in options:
+                options["fix"] = parse_fix(options["fix"])
+            command(options=options, **given)
+
+        return _with_parameters(run, command, "options", optional)
+
+    return decorate
+
+
+def _with_parameters(run: Command, command: Command, place: str, shared: list[inspect.Parameter]) -> Command:
+    """A function with a command's name, text and parameters, one of them replaced by those that it shares."""
+    own = list(inspect.signature(command).parameters.values())
+    at = [parameter.name for parameter in own].index(place)
+    parameters = [*own[:at], *shared, *own[at + 1 :]]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    # Typer reads the options off this attribute, which stands for a function's own signature.
+    run.__dict__["__signature__"] = inspect.Signature([parameter.replace(kind=KEYWORD) for parameter in parameters])
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run

@@ -1,6 +1,5 @@
 """``taut pareto``: the command line of the memory/throughput frontier."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +9,12 @@ from taut.commands.options import (
     JsonFlag,
     QuietFlag,
     check_file,
-    check_plans,
     check_plot,
+    echo,
     printed_if_infeasible,
+    takes_request,
     write_picture,
 )
-from taut.commands.request_options import takes_request
 from taut.errors import DataError
 
 if TYPE_CHECKING:
@@ -55,9 +54,8 @@ def pareto_command(
     from taut.frontier.epsilon_constraint import pareto
     from taut.frontier.resources import resource_front
 
-    for path in (out, plot):
-        check_file(path)
-    check_plans(out_plans)
+    check_file(out)
+    _check_plans(out_plans)
     check_plot(plot)
     memory_limits, count = _limits(limits, points)
     asked: dict[str, Any] = {"tokens": tokens, "steps": steps, "price": price}
@@ -77,7 +75,14 @@ def pareto_command(
         found.write_plans(out_plans)
     if plot is not None:
         _draw(found, plot)
-    typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
+    echo(found, as_json)
+
+
+def _check_plans(folder: Path | None) -> None:
+    """Refuse before the search a folder that could not be made or filled after it."""
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder}: is a file, expected a folder")
+    check_file(folder / "plan" if folder is not None and folder.is_dir() else folder)
 
 
 def _limits(limits: str | None, points: str | None) -> tuple[list[float] | None, int | None]:

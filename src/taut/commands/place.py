@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taut.commands.options import JsonFlag, QuietFlag, check_file, parse_fix, parse_seconds
+from taut.commands.options import JsonFlag, QuietFlag, check_file, flag, parse_fix, refuse_together, seconds_option
 from taut.errors import DataError
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ def place_command(
     ] = None,
     latency_model: Annotated[str, typer.Option(help="step, pipette, pipette-printed or amp.")] = "step",
     out: Annotated[Path | None, typer.Option(help="Write the instance in QAPLIB's format (.dat).")] = None,
-    time_limit: Annotated[
-        float | None, typer.Option(help="Seconds to search.", parser=parse_seconds, metavar="SECONDS|none")
-    ] = 10.0,
+    time_limit: Annotated[float | None, seconds_option("Seconds to search.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
@@ -39,8 +37,8 @@ def place_command(
     if instance is None or instance.suffix == ".json":
         _place_strategy(instance, given | {"fix": fix, "latency_model": latency_model}, out, time_limit, seed, as_json)
         return
-    if stated := [name for name, value in given.items() if value is not None]:
-        raise DataError(f"{_option(stated[0])}: given together with a QAPLIB instance, expected one of the two")
+    stated = [name for name, value in given.items() if value is not None]
+    refuse_together(stated, "a QAPLIB instance", "one of the two")
     _solve(instance, out, time_limit, seed, as_json=as_json, quiet=quiet)
 
 
@@ -52,26 +50,18 @@ def _place_strategy(
     from taut.planning.request import PlanRequest
 
     stated = [name for name in ("model", "cluster", "global_batch") if given[name] is not None]
-    if plan is not None and stated:
-        raise DataError(f"{_option(stated[0])}: given together with a plan, expected one of the two")
     if plan is None:
         if missing := [name for name in ("model", "cluster", "global_batch") if given[name] is None]:
-            raise DataError(
-                f"{_option(missing[0])}: missing, expected a file, or a model, a cluster and a global batch"
-            )
+            raise DataError(f"{flag(missing[0])}: missing, expected a file, or a model, a cluster and a global batch")
         options = given | {"fix": parse_fix(given["fix"])}
         subject: PlanRequest | Path = PlanRequest(options.pop("model"), options.pop("cluster"), **options)
     else:
+        refuse_together(stated, "a plan", "one of the two")
         subject = plan
     found = place_strategy(subject, time_limit=time_limit, seed=seed)
     if out is not None:
         found.write(out)
     typer.echo(json.dumps(found.as_dict()) if as_json else _words(found))
-
-
-def _option(name: str) -> str:
-    """A field as it stands on the command line."""
-    return "--" + name.replace("_", "-")
 
 
 def _words(found: "StrategyPlacement") -> str:

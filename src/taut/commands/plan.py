@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taut.commands.options import JsonFlag, QuietFlag, check_file, printed_if_infeasible, text_width
-from taut.commands.request_options import takes_request
+from taut.commands.options import JsonFlag, QuietFlag, check_file, printed_if_infeasible, takes_request, text_width
 from taut.errors import FieldError
 
 if TYPE_CHECKING:

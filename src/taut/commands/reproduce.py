@@ -3,11 +3,11 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 import typer
 
-from taut.commands.options import QuietFlag, check_file, check_plot, write_picture
+from taut.commands.options import JsonFlag, QuietFlag, Result, check_plot, echo, write_picture
 from taut.errors import FieldError
 
 OnlyOption = Annotated[str, typer.Option(help="Part of the names of the settings that are planned; all without it.")]
@@ -20,10 +20,8 @@ def _told(time_limit: float) -> Callable[[str], None]:
     )
 
 
-class _Found(Protocol):
+class _Found(Result, Protocol):
     """Tables of a paper, with figures by row of the paper."""
-
-    def as_dict(self) -> dict[str, Any]: ...
 
     @property
     def figures(self) -> dict[str, str]: ...
@@ -50,14 +48,14 @@ def amp(
         str | None, typer.Option(help="homogeneous, het_cluster or het_model; by default all, of trials homogeneous.")
     ] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds of each method in each setting.", min=0)] = 60.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Search AMP's three settings, at its profile if given; or, with its profile and trials, price its real trials."""
     if profile is not None and trials is not None:
         from taut.papers.amp import reproduce_amp
 
         priced = reproduce_amp(setting or "homogeneous", profile, trials)
-        typer.echo(json.dumps(priced.as_dict()) if as_json else str(priced))
+        echo(priced, as_json)
         return
     if trials is not None:
         raise FieldError("profile", None, "expected a file with --trials: trials are priced by the profile")
@@ -75,7 +73,7 @@ def hethub(
         bool, typer.Option("--table", help="Llama 2 of 7 to 140 billion parameters on 96 to 768 devices instead.")
     ] = False,
     time_limit: Annotated[float, typer.Option(help="Seconds of the search of each setting.", min=0)] = 60.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Plan Llama 2 70B on five mixed clusters, beside HETHUB's shares of the throughput that the types have apart."""
     from taut.papers.hethub import reproduce_hethub
@@ -85,7 +83,7 @@ def hethub(
     limits = Limits(time_limit=time_limit)
     if table:
         planned = reproduce_hethub_table(limits, only=only, told=lambda words: typer.echo(words, err=True))
-        typer.echo(json.dumps(planned.as_dict()) if as_json else str(planned))
+        echo(planned, as_json)
         return
     found = reproduce_hethub(limits, only=only, told=_told(time_limit))
     _echo("hethub", found, as_json)
@@ -99,7 +97,7 @@ def pipette(
     only: OnlyOption = "",
     time_limit: Annotated[float, typer.Option(help="Seconds of each method in each setting.", min=0)] = 60.0,
     seed: Annotated[int, typer.Option(help="Of the rates between nodes, which the paper does not publish.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Plan Pipette's four settings by the methods that it compares, beside its figures and under one bound."""
     from taut.papers.pipette import reproduce_pipette
@@ -115,13 +113,13 @@ def searches(
     data: Annotated[Path, typer.Option(help="Folder with some of the tables of docs/results/searches.md.")],
     only: Annotated[str, typer.Option(help="Part of the name of who published a plan, or of its model.")] = "",
     time_limit: Annotated[float, typer.Option(help="Seconds of each of the two searches of a plan.", min=0)] = 60.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Price published plans beside the best plan of the same space, with their distance from the lower bound."""
     from taut.papers.searches.table import reproduce_searches
 
     found = reproduce_searches(data, time_limit=time_limit, only=only, told=lambda words: typer.echo(words, err=True))
-    typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
+    echo(found, as_json)
 
 
 @reproducer.command("vtrain-jobs")
@@ -132,7 +130,7 @@ def vtrain_jobs(
     only: Annotated[str | None, typer.Option(help="deadlines, completion or makespan; by default all.")] = None,
     traces: Annotated[int | None, typer.Option(help="Traces of each comparison at most.", min=1)] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds of each planned schedule.", min=0)] = 10.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Share 1,024 A100 among jobs by ElasticFlow without and with our plans, beside vTrain's figures and a bound."""
     from taut.commands.progress import live_lines
@@ -152,14 +150,13 @@ def vtrain(
     ] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes that search; default: one a core.", min=1)] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture of figure 10: .png, .pdf or .svg.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
     """Price MT-NLG's plans, sizes and design space by vTrain's rules and by measured runs, with proven best plans."""
     from taut.commands.progress import live_lines
     from taut.papers.vtrain.study import reproduce_vtrain
 
-    check_file(plot)
     check_plot(plot)
     if plot is not None and only not in (None, "figure-10"):
         raise FieldError("plot", str(plot), "there is no picture of a table, expected --only figure-10, or none")
@@ -180,7 +177,7 @@ def vtrain(
 
 @reproducer.command()
 def vschedules(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Plan a 98.5B model at sequence 16384 on 40 GPUs under six schedules, beside the published grid search."""
     from taut.papers.vschedules import reproduce_vschedules

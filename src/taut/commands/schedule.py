@@ -4,24 +4,29 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taut.commands.options import JsonFlag, QuietFlag, check_file, refuse_idle
+from taut.commands.options import (
+    PAGES,
+    JsonFlag,
+    QuietFlag,
+    check_file,
+    check_plot,
+    flag,
+    refuse_idle,
+    write_picture,
+)
 from taut.errors import DataError
 
 if TYPE_CHECKING:
     from taut.formulations.schedules.stages import Stages
     from taut.schedules.found import FoundSchedule
-    from taut.schedules.portfolio import ScheduleSearch
 
 GAP = 1e-6
 """Relative gap that is good enough."""
-PICTURES, PAGE = (".png", ".svg", ".pdf"), ".html"
 
 
 def schedule_command(
@@ -75,12 +80,12 @@ def schedule_command(
     from taut.commands.progress import progress_lines
     from taut.planning.request import check_search
     from taut.schedules.found import summary
-    from taut.schedules.portfolio import ScheduleSearch
+    from taut.schedules.portfolio import ScheduleSearch, best_schedule, bounded, published_schedule
+    from taut.schedules.reading import given_csv, given_json
 
     check_search(time_limit=time_limit, gap=gap, seed=seed, workers=workers)
-    for path in (out, torch_csv, plot):
-        check_file(path)
-    _check_plot(plot)
+    check_file(out, torch_csv)
+    check_plot(plot, PAGES)
     counts = {"stages": stages, "micro_batches": micro_batches}
     times = {"forward": forward, "backward": backward, "weight": weight}
     optional = {"comm": comm, "activation": activation, "memory_limit": memory_limit}
@@ -92,49 +97,26 @@ def schedule_command(
         search = ScheduleSearch(time_limit=time_limit, gap=gap, seed=seed, workers=workers, progress=progress)
         if read is not None and read.suffix.lower() != ".csv":
             _refuse_figures({**counts, **times, **optional, "kind": kind, "placement": placement, "chunks": chunks})
-            found = _priced(read, search)
+            found = bounded(given_json(read), search)
         else:
-            found = _scheduled(
-                _pipeline(counts, times, optional, kept_for_weight), search, read, kind, placement, chunks
-            )
+            pipeline = _pipeline(counts, times, optional, kept_for_weight)
+            if read is not None:
+                found = bounded(given_csv(read, pipeline), search)
+            elif kind is not None:
+                found = published_schedule(pipeline, kind, search, placement=placement, chunks=chunks)
+            else:
+                found = best_schedule(pipeline, search, placement=placement, chunks=chunks)
     wall = time.perf_counter() - began
     found = replace(found, provenance={"seed": seed, "time_limit": time_limit, "wall_s": wall})
     _write(found, out, torch_csv, plot)
     typer.echo(json.dumps(found.document, allow_nan=False) if as_json else summary(found))
 
 
-def _priced(read: Path, search: "ScheduleSearch") -> "FoundSchedule":
-    """The orders of a file that holds its own figures, bounded."""
-    from taut.schedules.portfolio import bounded
-    from taut.schedules.reading import given_json
-
-    return bounded(given_json(read), search)
-
-
-def _scheduled(
-    pipeline: "Stages",
-    search: "ScheduleSearch",
-    read: Path | None,
-    kind: str | None,
-    placement: str | None,
-    chunks: int | None,
-) -> "FoundSchedule":
-    """The orders of a file, a kind as it is published, or the best schedule."""
-    from taut.schedules.portfolio import best_schedule, bounded, published_schedule
-    from taut.schedules.reading import given_csv
-
-    if read is not None:
-        return bounded(given_csv(read, pipeline), search)
-    if kind is not None:
-        return published_schedule(pipeline, kind, search, placement=placement, chunks=chunks)
-    return best_schedule(pipeline, search, placement=placement, chunks=chunks)
-
-
 def _refuse_figures(given: Mapping[str, object]) -> None:
     """Refuse figures beside a file that holds its own."""
     for name, value in given.items():
         if value is not None:
-            raise DataError(f"{_option(name)} {value}: expected none with --read of a JSON file, which holds its own")
+            raise DataError(f"{flag(name)} {value}: expected none with --read of a JSON file, which holds its own")
 
 
 def _pipeline(
@@ -143,7 +125,7 @@ def _pipeline(
     """Build the pipeline of the options."""
     from taut.formulations.schedules.stages import Stages
 
-    missing = [_option(name) for name, value in {**counts, **times}.items() if value is None]
+    missing = [flag(name) for name, value in {**counts, **times}.items() if value is None]
     if missing:
         raise DataError(f"{' '.join(missing)}: missing, expected a value")
     whole = {name: value for name, value in counts.items() if value is not None}
@@ -168,29 +150,14 @@ def _numbers(name: str, text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise DataError(f"{_option(name)} {text}: expected a number, or numbers between commas") from None
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _check_plot(path: Path | None) -> None:
-    """Refuse before the search a picture that could not be drawn after it."""
-    if path is None:
-        return
-    if path.suffix.lower() not in (*PICTURES, PAGE):
-        raise DataError(f"--plot {path}: expected a name that ends in {', '.join((*PICTURES, PAGE))}")
-    needed = "plotly" if path.suffix.lower() == PAGE else "matplotlib"
-    try:
-        import_module(needed)
-    except ImportError:
-        raise DataError(f"--plot {path}: needs {needed}: pip install 'taut[plot]'") from None
+        raise DataError(f"{flag(name)} {text}: expected a number, or numbers between commas") from None
 
 
 def _write(found: "FoundSchedule", out: Path | None, torch_csv: Path | None, plot: Path | None) -> None:
     """Write what is asked for, each file whole or not at all."""
     from taut.files import write_atomically
+    from taut.plots.schedule import figure_size, plot_schedule
+    from taut.plots.schedule_page import schedule_page
     from taut.schedules.reading import torch_csv as text_of
 
     if out is not None:
@@ -198,20 +165,7 @@ def _write(found: "FoundSchedule", out: Path | None, torch_csv: Path | None, plo
     if torch_csv is not None:
         write_atomically(torch_csv, text_of(found.problem, found.schedule))
     if plot is not None:
-        write_atomically(plot, _drawn(found, plot.suffix.lower()))
-
-
-def _drawn(found: "FoundSchedule", suffix: str) -> str | bytes:
-    """A page, or a picture whose figure belongs to no window, so that no display is needed."""
-    if suffix == PAGE:
-        from taut.plots.schedule_page import schedule_page
-
-        return schedule_page(found)
-    from matplotlib.figure import Figure
-
-    from taut.plots.schedule import figure_size, plot_schedule
-
-    figure, file = Figure(figsize=figure_size(found), layout="compressed"), BytesIO()
-    plot_schedule(found, figure.subplots())
-    figure.savefig(file, format=suffix[1:], dpi=150)
-    return file.getvalue()
+        if plot.suffix.lower() == ".html":
+            write_atomically(plot, schedule_page(found))
+        else:
+            write_picture(plot, figure_size(found), lambda figure: plot_schedule(found, figure.subplots()))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from taut.commands.options import JsonFlag
 from taut.errors import CertificateError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ SCHEDULE = "taut-schedule/1"
 
 def verify_command(
     path: Annotated[Path, typer.Argument(help="A plan or schedule written by taut.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Check a certificate without trusting the search. Exit code 0 if it holds, 1 if not."""
     from taut.data.read import read_json

@@ -17,7 +17,7 @@ from typing import Any
 from taut.data.layers.dispatch import DISPATCHERS
 from taut.data.layers.layer import LayerSpec
 from taut.errors import DataError
-from taut.exports.job import ExportError, Job
+from taut.exports.job import Job
 
 TYPE, BACKEND = "--moe-token-dispatcher-type", "--moe-flex-dispatcher-backend"
 DEEPEP = "--moe-enable-deepep"
@@ -34,20 +34,19 @@ UNSAID = "allgather"
 
 def dispatcher_of(job: Job) -> tuple[str, str]:
     """The dispatcher of a plan and the backend of ``flex``, else empty; refuses what Megatron-LM has not."""
-    dispatch, fp8 = job.dispatch, job.dispatch.fp8 and job.strategy.ep > 1
-    if fp8 and (dispatch.dispatcher != "flex" or job.memory.precision != NARROW):
-        raise ExportError(
-            f"{job.plan.source}: dispatch in fp8 by {dispatch.dispatcher} in {job.memory.precision}, which Megatron-LM "
-            f"has for flex in {NARROW} alone; plan without --fp8-dispatch"
-        )
-    if job.hides_exchange and job.memory.precision == "fp32":
-        raise ExportError(f"{job.plan.source}: exchanges of experts are hidden in fp32, which Megatron-LM refuses; "
-                          "plan without --overlap-moe-expert-parallel-comm")  # fmt: skip
-    if job.hides_exchange and job.model.mtp_layers > 1:
-        raise ExportError(
-            f"{job.plan.source}: exchanges of experts are hidden with {job.model.mtp_layers} layers of further "
-            "tokens, of which Megatron-LM has one then; plan without --overlap-moe-expert-parallel-comm"
-        )
+    dispatch, fp8, precision = job.dispatch, job.dispatch.fp8 and job.strategy.ep > 1, job.memory.precision
+    narrow = (
+        f"dispatch in fp8 by {dispatch.dispatcher} in {precision}, which Megatron-LM has for flex in {NARROW} alone"
+    )
+    hidden, way, further = "exchanges of experts are hidden", f"plan without {OVERLAP}", job.model.mtp_layers
+    tokens = f"{hidden} with {further} layers of further tokens, of which Megatron-LM has one then; {way}"
+    job.refuse(
+        {
+            f"{narrow}; plan without --fp8-dispatch": fp8 and (dispatch.dispatcher != "flex" or precision != NARROW),
+            f"{hidden} in fp32, which Megatron-LM refuses; {way}": job.hides_exchange and precision == "fp32",
+            tokens: job.hides_exchange and further > 1,
+        }
+    )
     if dispatch.dispatcher != "flex":
         return dispatch.dispatcher, ""
     if job.strategy.ep == 1:
@@ -180,8 +179,7 @@ def _attention(job: Job, layer: LayerSpec) -> Iterator[tuple[str, str | None]]:
 def _experts(job: Job, layer: LayerSpec) -> Iterator[tuple[str, str | None]]:
     experts = layer.experts
     if experts is None:
-        if job.model.has_experts:
-            raise ExportError(f"{job.plan.source}: the last layer has no experts, expected them there for Megatron-LM")
+        job.refuse({"the last layer has no experts, expected them there for Megatron-LM": job.model.has_experts})
         return
     yield "--num-experts", str(experts.num_experts)
     yield "--moe-router-topk", str(experts.experts_per_token)

@@ -12,7 +12,7 @@ Inputs of recomputed layers go to the host's memory with ``cpu_checkpointing``, 
 
 from typing import Any
 
-from taut.exports.job import ExportError, Job
+from taut.exports.job import Job
 from taut.quoting import json_text, python_literal
 
 STAGES = '''\
@@ -69,7 +69,7 @@ def _zero(job: Job) -> dict[str, Any]:
 
 
 def _check(job: Job) -> None:
-    chosen, source, fraction = job.strategy, job.plan.source, job.states_on_hosts
+    chosen, fraction = job.strategy, job.states_on_hosts
     refused = {
         f"schedule {chosen.schedule}": chosen.pp > 1 and chosen.schedule != "1f1b",
         f"ZeRO-{chosen.zero} in a pipeline": chosen.pp > 1 and chosen.zero >= 2,
@@ -87,8 +87,7 @@ def _check(job: Job) -> None:
         and chosen.zero != 3,
         "optimizer states in the host's memory without ZeRO": bool(fraction) and not chosen.zero and chosen.dp > 1,
     }
-    if found := [what for what, is_there in refused.items() if is_there]:
-        raise ExportError(f"{source}: {found[0]}, which DeepSpeed has not; plan with --stack deepspeed")
+    job.refuse({f"{what}, which DeepSpeed has not; plan with --stack deepspeed": it for what, it in refused.items()})
     job.recompute("DeepSpeed")
 
 

@@ -33,6 +33,7 @@ from taut.solver.certificate.document import NAME
 from taut.solver.meshes.search import ORDERS
 from taut.words import percent
 
+NO_TYPES = "nearest: export to megatron, which asks for no types"
 REPLICA_MAJOR = "use_tp_pp_dp_mapping"
 """The word for FlagScale's second order of ranks."""
 
@@ -42,12 +43,8 @@ def stage_types(job: Job) -> list[str]:
     names = [node.device.name for node in job.machines]
     stages = job.nodes.reshape(job.strategy.pp, -1)
     kinds = [sorted({names[node] for node in stage}) for stage in stages.tolist()]
-    if mixed := [x for x, kind in enumerate(kinds) if len(kind) > 1]:
-        found = " and ".join(kinds[mixed[0]])
-        raise ExportError(
-            f"{job.plan.source}: stage {mixed[0]} has devices of {found}, which FlagScale cannot; nearest: export to "
-            "megatron, which asks for no types"
-        )
+    words = {f"stage {x} has devices of {' and '.join(kind)}": len(kind) > 1 for x, kind in enumerate(kinds)}
+    job.refuse({f"{each}, which FlagScale cannot; {NO_TYPES}": mixed for each, mixed in words.items()})
     return [kind[0] for kind in kinds]
 
 
@@ -55,13 +52,12 @@ def flagscale_config(job: Job) -> dict[str, Any]:
     """The two sections of a plan."""
     flags, chosen, types = plain_flags(job), job.strategy, stage_types(job)
     if len(set(types)) > 1:
-        if chosen.cp > 1 or chosen.vpp > 1 or chosen.ep > 1:
-            raise ExportError(
-                f"{job.plan.source}: mixed devices with context or expert ranks or several chunks a stage, which "
-                "FlagScale refuses; plan with --fix cp=1,ep=1,schedule=1f1b"
-            )
+        words = "mixed devices with context or expert ranks or several chunks a stage, which FlagScale refuses; plan "
+        job.refuse({f"{words}with --fix cp=1,ep=1,schedule=1f1b": chosen.cp > 1 or chosen.vpp > 1 or chosen.ep > 1})
         runs = [(kind, len(list(run))) for kind, run in groupby(types)]
-        _check_runs(job, [kind for kind, _ in runs])
+        kinds = [kind for kind, _ in runs]
+        again = "lie before and after those on another type, which FlagScale numbers one after the other"
+        job.refuse({f"stages on {kind} {again}; {NO_TYPES}": kind in kinds[:place] for place, kind in enumerate(kinds)})
         flags = with_meshes(flags, job.layers, [(kind, (chosen.tp, 1, 1, chosen.dp, pp)) for kind, pp in runs])
     return sections(flags)
 
@@ -95,21 +91,9 @@ def _of_its_megatron(job: Job) -> Flags:
     """Flags of the Megatron-LM that FlagScale has, whose only backend of the flex dispatcher is DeepEP."""
     flags = megatron_flags(job)
     backend = flags.pop(BACKEND, None)
-    if backend not in (None, "deepep"):
-        raise ExportError(
-            f"{job.plan.source}: its dispatcher is {backend}, which FlagScale's Megatron-LM has not; plan with "
-            "--moe-token-dispatcher alltoall"
-        )
+    words = f"its dispatcher is {backend}, which FlagScale's Megatron-LM has not; plan with --moe-token-dispatcher "
+    job.refuse({f"{words}alltoall": backend not in (None, "deepep")})
     return flags | ({DEEPEP: None} if backend else {})
-
-
-def _check_runs(job: Job, kinds: list[str]) -> None:
-    """Refuse a type that comes again after another."""
-    if again := [kind for place, kind in enumerate(kinds) if kind in kinds[:place]]:
-        raise ExportError(
-            f"{job.plan.source}: stages on {again[0]} lie before and after those on another type, which FlagScale "
-            "numbers one after the other; nearest: export to megatron, which asks for no types"
-        )
 
 
 SYSTEM = (

@@ -11,6 +11,7 @@ is tensor rank t and context rank c of replica z on stage x. This is the order i
 a cluster, which is what NVLink spans, is one machine or several (``taut.data.cluster``).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -150,15 +151,17 @@ class Job:
         """Machines in the order of their first processes."""
         return list(dict.fromkeys(self.nodes.tolist()))
 
+    def refuse(self, reasons: Mapping[str, bool]) -> None:
+        """Refuse the plan for the first reason that holds, said with the nearest plan that the launcher can run."""
+        for words, holds in reasons.items():
+            if holds:
+                raise ExportError(f"{self.plan.source}: {words}")
+
     def recompute(self, launcher: str) -> str:
         """The one kind of recompute of all stages, as launchers have one setting for all; refuses others."""
         kinds = sorted(set(self.strategy.recompute))
-        if len(kinds) > 1:
-            found = " and ".join(kinds)
-            raise ExportError(
-                f"{self.plan.source}: stages recompute differently ({found}), which {launcher} cannot; "
-                "plan with --stack megatron-core, or with --fix recompute=" + kinds[-1]
-            )
+        words = f"stages recompute differently ({' and '.join(kinds)}), which {launcher} cannot; plan with --stack "
+        self.refuse({f"{words}megatron-core, or with --fix recompute={kinds[-1]}": len(kinds) > 1})
         return kinds[0]
 
     @property
@@ -213,15 +216,16 @@ class Job:
 
     def plain_layers(self, launcher: str) -> None:
         """Refuse layers that no flag of a launcher describes: listed ones, or attention with a gate or an indexer."""
-        gated = [layer for layer in self.model.blocks if layer.attention_gate]
-        if gated or any(layer.latent and layer.latent.index_heads for layer in self.model.blocks):
-            part = "a gate" if gated else "an indexer"
-            raise ExportError(
-                f"{self.plan.source}: attention of {self.model.name} has {part}, for which taut writes no settings of "
-                f"{launcher}; nearest: the torch-csv, slurm and rankfile exports"
-            )
-        if isinstance(self.model.layers, list):
-            raise ExportError(
-                f"{self.plan.source}: model {self.model.name} lists layers of several shapes, which {launcher} has no "
-                "settings for, expected a number of layers; nearest: the torch-csv, slurm and rankfile exports"
-            )
+        model, others = self.model, "nearest: the torch-csv, slurm and rankfile exports"
+        gated = any(layer.attention_gate for layer in model.blocks)
+        indexed = any(layer.latent and layer.latent.index_heads for layer in model.blocks)
+        words = (
+            f"attention of {model.name} has {'a gate' if gated else 'an indexer'}, for which taut writes no settings "
+        )
+        listed = f"model {model.name} lists layers of several shapes, which {launcher} has no settings for, expected a "
+        self.refuse(
+            {
+                f"{words}of {launcher}; {others}": gated or indexed,
+                f"{listed}number of layers; {others}": isinstance(model.layers, list),
+            }
+        )

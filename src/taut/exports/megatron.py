@@ -15,7 +15,7 @@ from typing import Any
 from taut.data.analytic.offload_modules import conflict
 from taut.exports.architecture import Flags, architecture_flags, dispatch_settings
 from taut.exports.division import division_flags, layout_of
-from taut.exports.job import ExportError, Job
+from taut.exports.job import Job
 from taut.quoting import hydra_value, plain_word, python_literal
 
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
@@ -24,6 +24,7 @@ RECIPES = {"fp8": "tensorwise", "fp8-blockwise": "blockwise", "mxfp8": "mxfp8"}
 HIERARCHICAL, FUSED = "a2a+p2p", "fused_group_mlp"
 SINGLE = 4
 """Bytes of a gradient in single precision."""
+STACK = "plan with --stack megatron-core"
 LAYER_TOLERANCE = 1e-3
 """Layers by which a share may be off a whole number of them."""
 
@@ -66,11 +67,9 @@ def megatron_flags(job: Job) -> Flags:
 
 def check_schedule(job: Job) -> None:
     """Refuse schedules that Megatron-LM does not run, and interleaved ones that it refuses."""
-    if job.strategy.schedule not in ("1f1b", "interleaved-1f1b"):
-        raise ExportError(
-            f"{job.plan.source}: schedule {job.strategy.schedule}, expected 1f1b or interleaved-1f1b for Megatron-LM; "
-            "plan with --stack megatron-core, or export to torchtitan or torch-csv"
-        )
+    words = f"schedule {job.strategy.schedule}, expected 1f1b or interleaved-1f1b for Megatron-LM; {STACK}"
+    unknown = job.strategy.schedule not in ("1f1b", "interleaved-1f1b")
+    job.refuse({f"{words}, or export to torchtitan or torch-csv": unknown})
 
 
 def _contexts(job: Job) -> Iterator[tuple[str, str | None]]:
@@ -149,43 +148,36 @@ def _modules_on_hosts(job: Job) -> Iterator[tuple[str, str | None]]:
 def modules_on_hosts(job: Job) -> list[str]:
     """Modules whose inputs go to the host's memory."""
     recomputed = job.recompute_modules if "selective" in job.strategy.recompute else ()
-    if words := conflict(job.offload_modules, recomputed):
-        raise ExportError(f"{job.plan.source}: offload of {words}; plan with --stack megatron-core")
+    words = conflict(job.offload_modules, recomputed)
+    job.refuse({f"offload of {words}; {STACK}": bool(words)})
     return job.offload_modules
 
 
 def offloaded(job: Job) -> float:
     """The share of the optimizer states in the host's memory."""
-    fraction, source = job.states_on_hosts, job.plan.source
-    if fraction and job.strategy.zero != 1 and job.strategy.dp * job.strategy.cp > 1:
-        raise ExportError(
-            f"{source}: optimizer states in the host's memory with ZeRO-{job.strategy.zero}, expected ZeRO-1 for "
-            "Megatron-LM; plan with --stack megatron-core, or --fix zero=1"
-        )
-    if fraction and job.memory.precision == "fp32":
-        raise ExportError(
-            f"{source}: optimizer states in the host's memory with precision fp32, which Megatron-LM does not have; "
-            "plan with --precision bf16"
-        )
+    fraction, chosen, words = job.states_on_hosts, job.strategy, "optimizer states in the host's memory with"
+    several = chosen.zero != 1 and chosen.dp * chosen.cp > 1
+    sharded = f"{words} ZeRO-{chosen.zero}, expected ZeRO-1 for Megatron-LM; {STACK}, or --fix zero=1"
+    single = f"{words} precision fp32, which Megatron-LM does not have; plan with --precision bf16"
+    job.refuse({sharded: fraction > 0 and several, single: fraction > 0 and job.memory.precision == "fp32"})
     return fraction
 
 
 def layers_on_hosts(job: Job) -> int:
     """Layers whose activations go to the host's memory."""
-    chosen, layers, source = job.strategy, len(job.model.blocks), job.plan.source
-    count = round(job.activations_on_hosts * layers)
+    chosen, layers = job.strategy, len(job.model.blocks)
+    share = job.activations_on_hosts * layers
+    count = round(share)
     if not job.activations_on_hosts or job.offload_modules:
         return 0
-    if chosen.pp > 1 or set(chosen.recompute) != {"none"}:
-        raise ExportError(
-            f"{source}: activations in the host's memory with several stages or recompute, which Megatron-LM has "
-            "not; plan with --stack megatron-core"
-        )
-    if abs(count - job.activations_on_hosts * layers) > LAYER_TOLERANCE or count >= layers:
-        raise ExportError(
-            f"{source}: activations of {job.activations_on_hosts * layers:g} of {layers} layers in the host's memory, "
-            "expected a whole number below all for Megatron-LM; plan with --stack megatron-core"
-        )
+    several = "activations in the host's memory with several stages or recompute, which Megatron-LM has not"
+    part = f"activations of {share:g} of {layers} layers in the host's memory, expected a whole number below all for"
+    job.refuse(
+        {
+            f"{several}; {STACK}": chosen.pp > 1 or set(chosen.recompute) != {"none"},
+            f"{part} Megatron-LM; {STACK}": abs(count - share) > LAYER_TOLERANCE or count >= layers,
+        }
+    )
     return count
 
 

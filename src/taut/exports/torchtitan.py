@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from taut.exports.architecture import NODE
-from taut.exports.job import ExportError, Job
+from taut.exports.job import Job
 from taut.formulations.degrees import divides_kv
 from taut.formulations.schedules.plan_orders import ON_V, passes_of
 from taut.quoting import plain_word, python_literal
@@ -121,62 +121,33 @@ def _style(schedule: str, chunks: int) -> str:
 
 
 def _check(job: Job) -> None:
-    chosen, source = job.strategy, job.plan.source
+    chosen, stack, experts = job.strategy, "plan with --stack torchtitan", job.strategy.ep > 1
     job.plain_layers("torchtitan")
-    if job.model.mtp_layers:
-        raise ExportError(f"{source}: prediction of further tokens, which torchtitan has not; plan without mtp_layers")
-    if job.states_on_hosts:
-        raise ExportError(
-            f"{source}: optimizer states in the host's memory, which torchtitan has not without weights and gradients; "
-            "plan with --optimizer-offload-fraction 0"
-        )
-    if job.activations_on_hosts:
-        raise ExportError(
-            f"{source}: activations in the host's memory, which the export to torchtitan has not; plan without "
-            "--activation-offload-fraction"
-        )
-    if not divides_kv(job.model, chosen.tp):
-        heads = min(layer.key_value_heads for layer in job.model.kinds.values() if layer.mixes)
-        raise ExportError(
-            f"{source}: {chosen.tp} tensor ranks share {heads} key-value heads, which torchtitan refuses; plan with "
-            "--stack torchtitan"
-        )
-    if job.model.tied_embedding and chosen.pp > 1:
-        raise ExportError(
-            f"{source}: {chosen.pp} stages of a model whose head is its embedding, which torchtitan refuses; plan with "
-            "--stack torchtitan"
-        )
-    if chosen.zero == 1:
-        raise ExportError(f"{source}: ZeRO-1, which torchtitan has not; plan with --stack torchtitan, or --fix zero=2")
-    _check_experts(job)
-    if chosen.cp > 1 and chosen.cp_comm != "all_gather":
-        raise ExportError(
-            f"{source}: context ranks that share attention by {chosen.cp_comm}, expected all_gather for torchtitan; "
-            "plan with --stack torchtitan, or --fix cp_comm=all_gather"
-        )
-    if chosen.tp > 1 and not chosen.sequence_parallel:
-        raise ExportError(
-            f"{source}: tensor ranks without sequence parallelism, which torchtitan has not; "
-            "plan with --fix sequence_parallel=true"
-        )
-
-
-def _check_experts(job: Job) -> None:
-    """Refuse expert ranks without shards, or that several tensor ranks share, or exchanges that torchtitan has not."""
-    chosen, source = job.strategy, job.plan.source
-    if chosen.ep == 1:
-        return
-    if chosen.zero < 2 or (chosen.etp or chosen.tp) > 1:
-        lacking = "without sharded weights" if chosen.zero < 2 else f"of {chosen.etp or chosen.tp} tensor ranks each"
-        raise ExportError(
-            f"{source}: expert ranks (ep={chosen.ep}) {lacking}, which torchtitan has not; "
-            "plan with --stack torchtitan, or --fix ep=1"
-        )
-    if job.hides_exchange or job.dispatch.fp8 or job.dispatch.gathers:
-        raise ExportError(
-            f"{source}: exchanges of experts that are hidden, in fp8 or by allgather, which torchtitan has not; plan "
-            "with --stack torchtitan"
-        )
+    heads = min((layer.key_value_heads for layer in job.model.kinds.values() if layer.mixes), default=0)
+    shared, torn = chosen.etp or chosen.tp, not divides_kv(job.model, chosen.tp)
+    ranks = f"expert ranks (ep={chosen.ep}) "
+    ranks += "without sharded weights" if chosen.zero < 2 else f"of {shared} tensor ranks each"
+    contexts = f"context ranks that share attention by {chosen.cp_comm}, expected all_gather for torchtitan"
+    job.refuse(
+        {
+            "prediction of further tokens, which torchtitan has not; plan without mtp_layers": job.model.mtp_layers > 0,
+            "optimizer states in the host's memory, which torchtitan has not without weights and gradients; "
+            "plan with --optimizer-offload-fraction 0": job.states_on_hosts > 0,
+            "activations in the host's memory, which the export to torchtitan has not; plan without "
+            "--activation-offload-fraction": job.activations_on_hosts > 0,
+            f"{chosen.tp} tensor ranks share {heads} key-value heads, which torchtitan refuses; {stack}": torn,
+            f"{chosen.pp} stages of a model whose head is its embedding, which torchtitan refuses; {stack}": chosen.pp
+            > 1
+            and job.model.tied_embedding,
+            f"ZeRO-1, which torchtitan has not; {stack}, or --fix zero=2": chosen.zero == 1,
+            f"{ranks}, which torchtitan has not; {stack}, or --fix ep=1": experts and (chosen.zero < 2 or shared > 1),
+            f"exchanges of experts that are hidden, in fp8 or by allgather, which torchtitan has not; {stack}": experts
+            and (job.hides_exchange or job.dispatch.fp8 or job.dispatch.gathers),
+            f"{contexts}; {stack}, or --fix cp_comm=all_gather": chosen.cp > 1 and chosen.cp_comm != "all_gather",
+            "tensor ranks without sequence parallelism, which torchtitan has not; plan with "
+            "--fix sequence_parallel=true": chosen.tp > 1 and not chosen.sequence_parallel,
+        }
+    )
 
 
 def _copies(job: Job) -> tuple[int, int]:
@@ -187,11 +158,8 @@ def _copies(job: Job) -> tuple[int, int]:
     if job.copies == 1:
         return 1, chosen.dp
     held = chosen.dp * chosen.cp // job.copies
-    if held % chosen.cp:
-        raise ExportError(
-            f"{job.plan.source}: {held} devices share a copy with {chosen.cp} context ranks, expected a "
-            "multiple for torchtitan; plan with --fix cp=1"
-        )
+    words = f"{held} devices share a copy with {chosen.cp} context ranks, expected a multiple for torchtitan"
+    job.refuse({f"{words}; plan with --fix cp=1": held % chosen.cp > 0})
     shard = held // chosen.cp
     return chosen.dp // shard, shard
 

@@ -1,8 +1,9 @@
 """
 Picture of a schedule: one row per device, its passes coloured, and the memory that it holds under them.
 
-Idle time is the grey of the lane. Micro-batches are
-numbered where a bar has room. matplotlib is the extra ``plot``, imported on the first drawing.
+Idle time is the grey of the lane. Micro-batches are numbered where a bar has room. A simulated step is drawn with the
+same lanes, memory strips and numbers (``taut.plots.timeline``). matplotlib is the extra ``plot``, imported on the first
+drawing.
 
 (1) A pass is a bar from its start to its end; the whole backward pass B is the bar of its I, b seconds long, and right
     after it that of its W.
@@ -14,7 +15,7 @@ numbered where a bar has room. matplotlib is the extra ``plot``, imported on the
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,8 +36,8 @@ LANE, STRIP, BETWEEN = 1.0, 0.62, 0.34
 """Heights of a lane, of its memory strip, and of the room under both, (3)."""
 ROW = LANE + STRIP + BETWEEN
 
-BLUE, ORANGE, GREEN = (0, 114, 178), (230, 159, 0), (0, 158, 115)
-"""Of Okabe and Ito's palette, which people with any kind of colour vision tell apart; red, green, blue to 255."""
+BLUE, ORANGE, GREEN = "#0072b2", "#e69f00", "#009e73"
+"""Of Okabe and Ito's palette, which people with any kind of colour vision tell apart."""
 COLOURS = {FORWARD: BLUE, INPUT_GRADIENT: ORANGE, WEIGHT_GRADIENT: GREEN}
 NAMES = {FORWARD: "forward", INPUT_GRADIENT: "gradient by the input", WEIGHT_GRADIENT: "gradient by the weights"}
 IDLE, HELD, HELD_LINE = "#eeeeee", "#c9cdd3", "#5f6670"
@@ -121,8 +122,13 @@ def shades(problem: ScheduleProblem) -> dict[int, float]:
 
 def colour(kind: int, white: float) -> str:
     """Colour of a kind of pass, mixed with a share of white, as ``#rrggbb``."""
-    mixed = [round(part + white * (255 - part)) for part in COLOURS[kind]]
-    return "#" + "".join(f"{part:02x}" for part in mixed)
+    return mixed(COLOURS[kind], white)
+
+
+def mixed(shade: str, white: float) -> str:
+    """A colour mixed with a share of white."""
+    parts = (int(shade[at : at + 2], 16) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(part + white * (255 - part)):02x}" for part in parts)
 
 
 def is_dark(shade: str) -> bool:
@@ -170,13 +176,19 @@ def plot_schedule(found: "FoundSchedule", ax: "Axes | None" = None) -> "Axes":
     bars = bars_of(found.problem, found.schedule, found.times)
     ax.set_xlim(0.0, found.makespan)
     ax.set_ylim(strip_bottom(found.problem.num_devices - 1) - 0.12, LANE + 0.12)
-    _name_axes(ax, found)
-    _draw_lanes(ax, found)
-    _draw_bars(ax, found, bars)
-    _draw_memory(ax, found)
+    devices = range(found.problem.num_devices)
+    name_lanes(
+        ax, head_line(found), proof_line(found), time_axis(found), {f"device {d}": lane_bottom(d) for d in devices}
+    )
+    white = shades(found.problem)
+    faces = [colour(kind, white[c]) for kind, c in zip(bars.kind.tolist(), bars.chunk.tolist(), strict=True)]
+    draw_lanes(ax, found.makespan, np.array([lane_bottom(d) for d in devices]))
+    low = np.asarray(-ROW * bars.device, dtype=np.float64)
+    _draw_bars(ax, bars, low, faces)
+    _draw_strips(ax, found)
     _draw_bound(ax, found)
     _draw_legend(ax, found)
-    _number(ax, found, bars)
+    number_bars(ax, (bars.start, bars.end), low, bars.micro_batch, faces)
     return ax
 
 
@@ -187,30 +199,35 @@ def figure_size(found: "FoundSchedule") -> tuple[float, float]:
     return float(np.clip(0.16 * most + 2.0, 10.0, 16.0)), 1.5 + height * found.problem.num_devices
 
 
-def _draw_lanes(ax: "Axes", found: "FoundSchedule") -> None:
+def draw_boxes(
+    ax: "Axes",
+    spans: tuple[Floats, Floats],
+    low: Floats,
+    height: float,
+    faces: list[str],
+    depth: int,
+    edge: float = 0.0,
+) -> None:
+    """Boxes from start to end (n,) with their lower edges (n,), height and colours, outlined in white."""
+    from matplotlib.collections import PolyCollection
+
+    (start, end), corners = spans, np.empty((len(low), 4, 2))
+    corners[:, (0, 3), 0], corners[:, (1, 2), 0] = start[:, None], end[:, None]
+    corners[:, :2, 1], corners[:, 2:, 1] = low[:, None], low[:, None] + height
+    ax.add_collection(
+        PolyCollection(list(corners), facecolors=faces, edgecolors="white", linewidths=edge, zorder=depth)
+    )
+
+
+def draw_lanes(ax: "Axes", end: float, low: Floats) -> None:
     """Idle time, as the ground that the bars stand on."""
-    from matplotlib.collections import PolyCollection
-
-    lanes = [_box(0.0, found.makespan, lane_bottom(d), lane_bottom(d) + LANE) for d in range(found.problem.num_devices)]
-    ax.add_collection(PolyCollection(lanes, facecolors=IDLE, edgecolors="none", zorder=0))
+    draw_boxes(ax, (np.zeros(len(low)), np.full(len(low), end)), low, LANE, [IDLE] * len(low), 0)
 
 
-def _box(left: float, right: float, bottom: float, top: float) -> list[tuple[float, float]]:
-    return [(left, bottom), (right, bottom), (right, top), (left, top)]
-
-
-def _draw_bars(ax: "Axes", found: "FoundSchedule", bars: Bars) -> None:
+def _draw_bars(ax: "Axes", bars: Bars, low: Floats, faces: list[str]) -> None:
     """Every pass in the colour of its kind and the shade of its chunk, outlined in white where that is not too much."""
-    from matplotlib.collections import PolyCollection
-
-    white, low = shades(found.problem), [lane_bottom(d) for d in bars.device.tolist()]
-    corners = np.empty((len(low), 4, 2))
-    corners[:, (0, 3), 0], corners[:, (1, 2), 0] = bars.start[:, None], bars.end[:, None]
-    corners[:, :2, 1], corners[:, 2:, 1] = np.array(low)[:, None], np.array(low)[:, None] + LANE
-    faces = [colour(kind, white[c]) for kind, c in zip(bars.kind.tolist(), bars.chunk.tolist(), strict=True)]
     room = points_per_second(ax) * float(np.median(bars.end - bars.start))
-    width = 0.5 if room > 4 else 0.0
-    ax.add_collection(PolyCollection(list(corners), facecolors=faces, edgecolors="white", linewidths=width, zorder=2))
+    draw_boxes(ax, (bars.start, bars.end), low, LANE, faces, 2, 0.5 if room > 4 else 0.0)
 
 
 def points_per_second(ax: "Axes") -> float:
@@ -220,23 +237,29 @@ def points_per_second(ax: "Axes") -> float:
     return float(box.width / ax.figure.dpi * 72 / (right - left)) if right > left else 0.0
 
 
-def _draw_memory(ax: "Axes", found: "FoundSchedule") -> None:
+def draw_memory(ax: "Axes", curve: tuple[Floats, Floats], end: float, low: float, scale: float, words: str) -> None:
+    """What a device holds over time up to the end, from ``low`` on at so much height a unit, and its peak in words."""
+    moment, height = np.append(curve[0], end), low + scale * np.append(curve[1], curve[1][-1])
+    ax.fill_between(moment, low, height, step="post", color=HELD, lw=0, zorder=1)
+    ax.step(moment, height, where="post", color=HELD_LINE, lw=0.7, zorder=2)
+    side: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+    ax.annotate(words, (1.0, low), (4, 0), fontsize=7.5, va="bottom", color=HELD_LINE, **side)
+
+
+def draw_limit(ax: "Axes", end: float, height: float) -> None:
+    """The memory that a device has."""
+    ax.hlines(height, 0.0, end, color=HOP, lw=0.9, ls=(0, (4, 2)), zorder=3)
+
+
+def _draw_strips(ax: "Axes", found: "FoundSchedule") -> None:
     """What every device holds over time, and its limit, as a share of the most that any holds or may hold."""
-    problem, top = found.problem, fullest(found.problem, found.times)
+    problem, scale = found.problem, STRIP / fullest(found.problem, found.times)
     most = found.times.peak_memory / found.reference_memory
     for d, order in enumerate(found.schedule.orders):
-        low = strip_bottom(d)
-        moment, held = memory_curve(problem, order, found.times.start[d], found.times.end[d])
-        moment, height = np.append(moment, found.makespan), low + STRIP / top * np.append(held, held[-1])
-        ax.fill_between(moment, low, height, step="post", color=HELD, lw=0, zorder=1)
-        ax.step(moment, height, where="post", color=HELD_LINE, lw=0.7, zorder=2)
+        low, curve = strip_bottom(d), memory_curve(problem, order, found.times.start[d], found.times.end[d])
+        draw_memory(ax, curve, found.makespan, low, scale, f"{most[d]:.3g}")
         if math.isfinite(problem.memory_limit[d]):
-            limit = low + STRIP / top * problem.memory_limit[d]
-            ax.hlines(limit, 0.0, found.makespan, color=HOP, lw=0.9, ls=(0, (4, 2)), zorder=3)
-        ax.annotate(
-            f"{most[d]:.3g}", (1.0, low), (4, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
-            fontsize=7.5, va="bottom", color=HELD_LINE,
-        )  # fmt: skip
+            draw_limit(ax, found.makespan, low + scale * problem.memory_limit[d])
 
 
 def _draw_bound(ax: "Axes", found: "FoundSchedule") -> None:
@@ -264,10 +287,15 @@ def _draw_legend(ax: "Axes", found: "FoundSchedule") -> None:
     if found.lower_bound is not None and found.lower_bound < found.makespan * (1 - 1e-9):
         handles.append(Line2D([], [], color="black", lw=1.2, ls=(0, (1, 1.5))))
         words.append("lower bound")
-    ax.legend(
-        handles, words, loc="upper center", bbox_to_anchor=(0.5, _below(ax)), ncols=_columns(ax, words), frameon=False,
-        fontsize=8, handler_map={tuple: HandlerTuple(ndivide=None, pad=0.0)}, columnspacing=1.4, handlelength=2.2,
-    )  # fmt: skip
+    pairs = {"handler_map": {tuple: HandlerTuple(ndivide=None, pad=0.0)}}
+    name_bars(ax, handles, words, _columns(ax, words), **pairs)
+
+
+def name_bars(ax: "Axes", handles: Any, words: list[str], columns: int, **more: Any) -> None:
+    """The legend under the time axis."""
+    inches = ax.get_window_extent().height / ax.figure.dpi
+    style = {"frameon": False, "fontsize": 8, "columnspacing": 1.4, "handlelength": 2.2, **more}
+    ax.legend(handles, words, loc="upper center", bbox_to_anchor=(0.5, -0.48 / inches), ncols=columns, **style)
 
 
 def _columns(ax: "Axes", words: list[str]) -> int:
@@ -277,42 +305,28 @@ def _columns(ax: "Axes", words: list[str]) -> int:
     return math.ceil(len(words) / rows)
 
 
-def _below(ax: "Axes") -> float:
-    """Height of the legend's upper edge under the time axis, as a share of the axes' height."""
-    inches = ax.get_window_extent().height / ax.figure.dpi
-    return -0.48 / inches
-
-
-def _name_axes(ax: "Axes", found: "FoundSchedule") -> None:
-    ax.set_title(head_line(found), loc="left", fontsize=11, pad=22)
-    ax.annotate(
-        proof_line(found), (0.0, 1.0), (0, 7), xycoords="axes fraction", textcoords="offset points", fontsize=8.5,
-        color=HELD_LINE,
-    )  # fmt: skip
-    ax.set_xlabel(time_axis(found), fontsize=9)
-    devices = range(found.problem.num_devices)
-    ax.set_yticks([lane_bottom(d) + LANE / 2 for d in devices], [f"device {d}" for d in devices], fontsize=8.5)
+def name_lanes(ax: "Axes", title: str, note: str, time: str, lanes: dict[str, float]) -> None:
+    """Title, a note below it, the time axis, and the lanes by the height of their lower edges."""
+    ax.set_title(title, loc="left", fontsize=11, pad=22)
+    above: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
+    ax.annotate(note, (0.0, 1.0), (0, 7), fontsize=8.5, color=HELD_LINE, **above)
+    ax.set_xlabel(time, fontsize=9)
+    ax.set_yticks([low + LANE / 2 for low in lanes.values()], list(lanes), fontsize=8.5)
     ax.tick_params(axis="y", length=0)
     ax.tick_params(axis="x", labelsize=8.5)
-    for side in ("top", "left", "right"):
-        ax.spines[side].set_visible(False)
+    ax.spines[["top", "left", "right"]].set_visible(False)
 
 
-def _number(ax: "Axes", found: "FoundSchedule", bars: Bars) -> None:
+def number_bars(ax: "Axes", spans: tuple[Floats, Floats], low: Floats, numbers: Ints, faces: list[str]) -> None:
     """Write its micro-batch on every bar that is wide enough for the number of a typical one."""
-    digits = len(str(found.problem.num_micro_batches - 1))
+    (start, end), digits = spans, len(str(int(numbers.max())))
     ax.figure.canvas.figure.draw_without_rendering()
-    scale = points_per_second(ax)
+    widths = points_per_second(ax) * (end - start)
     lane = ax.get_window_extent().height / ax.figure.dpi * 72 * LANE / float(np.diff(ax.get_ylim())[0])
-    widths = scale * (bars.end - bars.start)
     size = min(LARGEST, 0.62 * lane, 0.86 * float(np.quantile(widths, 0.3)) / (DIGIT * digits))
     if size < SMALLEST:
         return
-    white = shades(found.problem)
-    for r in np.flatnonzero(widths >= DIGIT * size * digits):
-        dark = is_dark(colour(int(bars.kind[r]), white[int(bars.chunk[r])]))
-        middle = (float(bars.start[r] + bars.end[r]) / 2, lane_bottom(int(bars.device[r])) + 0.47 * LANE)
-        ax.text(
-            *middle, str(bars.micro_batch[r]), ha="center", va="center", fontsize=size, clip_on=True, zorder=5,
-            color="white" if dark else "black",
-        )  # fmt: skip
+    style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": size, "clip_on": True, "zorder": 5}
+    for r in np.flatnonzero(widths >= DIGIT * size * digits).tolist():
+        middle = float(start[r] + end[r]) / 2, float(low[r]) + 0.47 * LANE
+        ax.text(*middle, str(numbers[r]), color="white" if is_dark(faces[r]) else "black", **style)

@@ -11,24 +11,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taut.data.arrays import Flags, Floats
+from taut.data.arrays import Flags, Floats, Ints
 from taut.data.units import GIB
 from taut.formulations.schedules.recurrence import FORWARD, WEIGHT_GRADIENT
 from taut.formulations.simulation.operators import KINDS, STREAMS
 from taut.plots.plan import HOP, new_axes
 from taut.plots.schedule import (
     BLUE,
-    DIGIT,
     GREEN,
     HELD,
     HELD_LINE,
     IDLE,
     LANE,
-    LARGEST,
     ORANGE,
-    SMALLEST,
-    is_dark,
-    points_per_second,
+    draw_boxes,
+    draw_lanes,
+    draw_limit,
+    draw_memory,
+    mixed,
+    name_bars,
+    name_lanes,
+    number_bars,
 )
 
 if TYPE_CHECKING:
@@ -40,11 +43,11 @@ THIN, STRIP, BETWEEN = 0.34, 0.56, 0.3
 """Heights of the lane of communication, of the memory strip, and of the room under both."""
 ROW = LANE + THIN + STRIP + BETWEEN
 COMPUTING = {
-    "forward": "#{:02x}{:02x}{:02x}".format(*BLUE),
+    "forward": BLUE,
     "recompute": "#80b9d9",
-    "input gradient": "#{:02x}{:02x}{:02x}".format(*ORANGE),
-    "backward": "#{:02x}{:02x}{:02x}".format(*ORANGE),
-    "weight gradient": "#{:02x}{:02x}{:02x}".format(*GREEN),
+    "input gradient": ORANGE,
+    "backward": ORANGE,
+    "weight gradient": GREEN,
     "optimizer": "#4d4d4d",
 }
 EXCHANGING = {
@@ -105,15 +108,26 @@ def plot_timeline(found: "Simulation", ax: "Axes | None" = None) -> "Axes":
     ranks, step = found.graph.ranks, found.step_time_s
     ax.set_xlim(0.0, step)
     ax.set_ylim(-ranks * ROW + LANE + BETWEEN / 2, LANE + 0.12)
-    _name_axes(ax, found)
-    _draw(ax, [(0.0, step, _lane(rank), LANE, IDLE) for rank in range(ranks)], 0, 0.0)
-    _draw_passes(ax, found)
-    for names, low, height, depth in ((COMPUTING, 0.0, LANE, 2), (EXCHANGING, -THIN, THIN - 0.04, 2)):
+    exposed, problem = sum(found.exposed_s.values()) / step, found.problem
+    words = f"step {step:.4g} s, bubble {found.bubble:.1%}, exposed communication {exposed:.1%}"
+    title, lanes = f"{problem.model.name} on {problem.cluster.name}: {words}", _low(np.arange(ranks))
+    name_lanes(
+        ax,
+        title,
+        str(found.strategy.candidate),
+        "time (s)",
+        {f"stage {x}": low for x, low in enumerate(lanes.tolist())},
+    )
+    draw_lanes(ax, step, lanes)
+    spans, low, batches, faces = _passes(found)
+    # Pale: what shows between the bars of a pass is communication.
+    draw_boxes(ax, spans, low, LANE, [mixed(face, PALE) for face in faces], 1)
+    for names, edge, height in ((COMPUTING, 0.0, LANE), (EXCHANGING, -THIN, THIN - 0.04)):
         for kind, colour in names.items():
-            _draw_kind(ax, found, kind, colour, low, height, depth)
+            _draw_kind(ax, found, kind, colour, edge, height)
     _draw_memory(ax, found)
     _draw_legend(ax, found)
-    _number(ax, found)
+    number_bars(ax, spans, low, batches, faces)
     return ax
 
 
@@ -124,18 +138,9 @@ def figure_size(found: "Simulation") -> tuple[float, float]:
     return float(np.clip(0.2 * most + 2.0, 10.0, 16.0)), 1.6 + height * found.graph.ranks
 
 
-def _lane(rank: int) -> float:
-    """Height of the lower edge of a rank's lane of computation."""
-    return -rank * ROW
-
-
-def _draw(ax: "Axes", boxes: list[tuple[float, float, float, float, str]], depth: int, edge: float) -> None:
-    """Boxes by left, right, lower edge, height and colour."""
-    from matplotlib.collections import PolyCollection
-
-    corners = [[(x, y), (r, y), (r, y + h), (x, y + h)] for x, r, y, h, _ in boxes]
-    colours = [colour for *_, colour in boxes]
-    ax.add_collection(PolyCollection(corners, facecolors=colours, edgecolors="white", linewidths=edge, zorder=depth))
+def _low(rank: Ints) -> Floats:
+    """Heights of the lower edges of ranks' lanes of computation."""
+    return np.asarray(-ROW * rank, dtype=np.float64)
 
 
 def _mine(found: "Simulation", kind: str) -> Flags:
@@ -145,39 +150,24 @@ def _mine(found: "Simulation", kind: str) -> Flags:
     return np.asarray(first & (graph.kind == KINDS.index(kind)) & (graph.seconds > 0))
 
 
-def _draw_kind(ax: "Axes", found: "Simulation", kind: str, colour: str, low: float, height: float, depth: int) -> None:
+def _draw_kind(ax: "Axes", found: "Simulation", kind: str, colour: str, low: float, height: float) -> None:
     """All tasks of a kind; a later chunk of a device is lighter."""
-    graph = found.graph
-    of = np.flatnonzero(_mine(found, kind))
+    graph, of = found.graph, np.flatnonzero(_mine(found, kind))
+    rank = graph.stream[of] // len(STREAMS)
     if kind == "reduce tied embedding":
-        rows = [(task, rank) for task in of.tolist() for rank in (0, graph.ranks - 1)]
-    else:
-        rows = [(task, int(graph.stream[task]) // len(STREAMS)) for task in of.tolist()]
-    white = _shades(found)
-    boxes = [
-        (
-            float(found.start[task]),
-            float(found.end[task]),
-            _lane(rank) + low,
-            height,
-            _mixed(colour, white[graph.chunk[task]] if kind in COMPUTING and graph.chunk[task] >= 0 else 0.0),
-        )
-        for task, rank in rows
-    ]
-    if boxes:
-        _draw(ax, boxes, depth, 0.0)
+        of, rank = np.repeat(of, 2), np.tile((0, graph.ranks - 1), len(of))
+    white, chunks = _shades(found), graph.chunk[of].tolist()
+    faces = [mixed(colour, float(white[c]) if kind in COMPUTING and c >= 0 else 0.0) for c in chunks]
+    if len(of):
+        draw_boxes(ax, (found.start[of], found.end[of]), low + _low(rank), height, faces, 2)
 
 
-def _draw_passes(ax: "Axes", found: "Simulation") -> None:
-    """Every pass from its start to its end, pale: what shows between its bars is communication."""
+def _passes(found: "Simulation") -> tuple[tuple[Floats, Floats], Floats, Ints, list[str]]:
+    """Start and end of every pass, the lower edge of its lane, its micro-batch and its colour, (passes,) each."""
     graph, (passes, first, _) = found.graph, found.graph.order
-    rank, white = np.repeat(np.arange(graph.ranks), np.diff(first)), _shades(found)
-    begin, end = found.start[graph.row[0, :-1]].tolist(), found.end[graph.last[0]].tolist()
-    boxes = []
-    for r, (kind, chunk, _) in enumerate(passes.tolist()):
-        pale = _mixed(_mixed(_of_pass(kind), float(white[chunk])), PALE)
-        boxes.append((begin[r], end[r], _lane(int(rank[r])), LANE, pale))
-    _draw(ax, boxes, 1, 0.0)
+    low, white = _low(np.repeat(np.arange(graph.ranks), np.diff(first))), _shades(found)
+    faces = [mixed(_of_pass(kind), float(white[chunk])) for kind, chunk, _ in passes.tolist()]
+    return (found.start[graph.row[0, :-1]], found.end[graph.last[0]]), low, passes[:, 2], faces
 
 
 def _of_pass(kind: int) -> str:
@@ -192,25 +182,13 @@ def _shades(found: "Simulation") -> Floats:
     return np.asarray(LIGHTEST * rank / max(int(rank.max()), 1))
 
 
-def _mixed(colour: str, white: float) -> str:
-    parts = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return "#" + "".join(f"{round(part + white * (255 - part)):02x}" for part in parts)
-
-
 def _draw_memory(ax: "Axes", found: "Simulation") -> None:
     """What one device of every rank holds, as a share of the largest capacity."""
-    top = float(max(*found.capacity_bytes, *found.memory_bytes))
-    for rank, (moment, held) in enumerate(found.memory):
-        low = _lane(rank) - THIN - STRIP
-        time, height = np.append(moment, found.step_time_s), low + STRIP / top * np.append(held, held[-1])
-        ax.fill_between(time, low, height, step="post", color=HELD, lw=0, zorder=1)
-        ax.step(time, height, where="post", color=HELD_LINE, lw=0.7, zorder=2)
-        limit = low + STRIP / top * found.capacity_bytes[rank]
-        ax.hlines(limit, 0.0, found.step_time_s, color=HOP, lw=0.9, ls=(0, (4, 2)), zorder=3)
-        ax.annotate(
-            f"{found.memory_bytes[rank] / GIB:.3g} GiB", (1.0, low), (4, 0), xycoords=("axes fraction", "data"),
-            textcoords="offset points", fontsize=7.5, va="bottom", color=HELD_LINE,
-        )  # fmt: skip
+    scale = STRIP / float(max(*found.capacity_bytes, *found.memory_bytes))
+    for rank, curve in enumerate(found.memory):
+        low = -rank * ROW - THIN - STRIP
+        draw_memory(ax, curve, found.step_time_s, low, scale, f"{found.memory_bytes[rank] / GIB:.3g} GiB")
+        draw_limit(ax, found.step_time_s, low + scale * found.capacity_bytes[rank])
 
 
 def _draw_legend(ax: "Axes", found: "Simulation") -> None:
@@ -225,47 +203,4 @@ def _draw_legend(ax: "Axes", found: "Simulation") -> None:
     handles += [Patch(facecolor=IDLE), Patch(facecolor=HELD, edgecolor=HELD_LINE)]
     words = [*shown, "idle", "memory (right: its peak)", "capacity"]
     limit = Line2D([], [], color=HOP, lw=0.9, ls=(0, (4, 2)))
-    inches = ax.get_window_extent().height / ax.figure.dpi
-    ax.legend(
-        [*handles, limit], words, loc="upper center", bbox_to_anchor=(0.5, -0.48 / inches), ncols=min(len(words), 6),
-        frameon=False, fontsize=8, columnspacing=1.4, handlelength=2.2,
-    )  # fmt: skip
-
-
-def _name_axes(ax: "Axes", found: "Simulation") -> None:
-    problem, step = found.problem, found.step_time_s
-    exposed = sum(found.exposed_s.values()) / step
-    words = f"step {step:.4g} s, bubble {found.bubble:.1%}, exposed communication {exposed:.1%}"
-    ax.set_title(f"{problem.model.name} on {problem.cluster.name}: {words}", loc="left", fontsize=11, pad=22)
-    ax.annotate(
-        str(found.strategy.candidate), (0.0, 1.0), (0, 7), xycoords="axes fraction", textcoords="offset points",
-        fontsize=8.5, color=HELD_LINE,
-    )  # fmt: skip
-    ax.set_xlabel("time (s)", fontsize=9)
-    ranks = range(found.graph.ranks)
-    ax.set_yticks([_lane(rank) + LANE / 2 for rank in ranks], [f"stage {rank}" for rank in ranks], fontsize=8.5)
-    ax.tick_params(axis="y", length=0)
-    ax.tick_params(axis="x", labelsize=8.5)
-    for side in ("top", "left", "right"):
-        ax.spines[side].set_visible(False)
-
-
-def _number(ax: "Axes", found: "Simulation") -> None:
-    """Write its micro-batch on every pass that is wide enough for the number of a typical one."""
-    graph, (passes, first, _) = found.graph, found.graph.order
-    begin, end = found.start[graph.row[0, :-1]], found.end[graph.last[0]]
-    digits = len(str(int(passes[:, 2].max())))
-    ax.figure.canvas.figure.draw_without_rendering()
-    widths = points_per_second(ax) * (end - begin)
-    lane = ax.get_window_extent().height / ax.figure.dpi * 72 * LANE / float(np.diff(ax.get_ylim())[0])
-    size = min(LARGEST, 0.62 * lane, 0.86 * float(np.quantile(widths, 0.3)) / (DIGIT * digits))
-    if size < SMALLEST:
-        return
-    rank = np.repeat(np.arange(graph.ranks), np.diff(first))
-    white = _shades(found)
-    for r in np.flatnonzero(widths >= DIGIT * size * digits).tolist():
-        dark = is_dark(_mixed(_of_pass(int(passes[r, 0])), float(white[passes[r, 1]])))
-        ax.text(
-            float(begin[r] + end[r]) / 2, _lane(int(rank[r])) + 0.47 * LANE, str(passes[r, 2]), ha="center",
-            va="center", fontsize=size, clip_on=True, zorder=5, color="white" if dark else "black",
-        )  # fmt: skip
+    name_bars(ax, [*handles, limit], words, min(len(words), 6))

@@ -1,6 +1,7 @@
 """The catalog in words, and a cluster as our YAML."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import yaml
@@ -15,40 +16,9 @@ from taut.data.catalog.builtin import (
 )
 from taut.data.catalog.devices import catalog_devices
 from taut.data.cluster import ClusterSpec
+from taut.data.costs import CostTable
 from taut.errors import DataError
 from taut.words import text_table
-
-SECTIONS = ("models", "clusters", "devices", "stacks", "calibrations", "memory-models", "profiles")
-
-
-def catalog_listing(section: str = "") -> dict[str, list[dict[str, Any]]]:
-    """Catalog entries by section."""
-    if section and section not in SECTIONS:
-        raise DataError(f"catalog {section!r}: expected one of {', '.join(SECTIONS)}")
-    listing = {
-        "models": _models,
-        "clusters": _clusters,
-        "devices": _devices,
-        "stacks": _stacks,
-        "calibrations": _calibrations,
-        "memory-models": _memory_models,
-        "profiles": _profiles,
-    }
-    return {name: rows() for name, rows in listing.items() if section in ("", name)}
-
-
-def _models() -> list[dict[str, Any]]:
-    return [
-        {
-            "name": name,
-            "parameters": model.parameters(),
-            "layers": len(model.blocks),
-            "hidden": model.blocks[0].hidden,
-            "seq": model.blocks[0].seq,
-            "source": model.source,
-        }
-        for name, model in catalog_models().items()
-    ]
 
 
 def _each(figures: Iterable[str]) -> str:
@@ -56,95 +26,104 @@ def _each(figures: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(figures))
 
 
-def _clusters() -> list[dict[str, Any]]:
-    """Clusters with their links in Gb/s, one way: of a GPU in its node, a pair between nodes, all cards of a node."""
-    return [
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _error(mape: float | None) -> str:
+    return "" if mape is None else f"{mape:.1%}"
+
+
+SECTIONS: dict[str, tuple[Callable[[], Mapping[str, Any]], dict[str, Callable[[Any], Any]]]] = {
+    "models": (
+        catalog_models,
         {
-            "name": name,
-            "nodes": cluster.num_nodes,
-            "devices": cluster.num_devices,
-            "types": ", ".join(cluster.devices),
-            "gpu_gbps": _each(f"{node.intra_bandwidth_gbps:g}" for node in cluster.nodes),
-            "pair_gbps": "" if cluster.network.bandwidth_gbps is None else f"{cluster.network.bandwidth_gbps:g}",
-            "cards_gbps": _each(f"{node.nic_bandwidth_gbps:g}" for node in cluster.nodes if node.nic_bandwidth_gbps),
-            "source": cluster.source,
-        }
-        for name, cluster in catalog_clusters().items()
-    ]
-
-
-def _devices() -> list[dict[str, Any]]:
-    return [
+            "parameters": lambda model: model.parameters(),
+            "layers": lambda model: len(model.blocks),
+            "hidden": lambda model: model.blocks[0].hidden,
+            "seq": lambda model: model.blocks[0].seq,
+        },
+    ),
+    "clusters": (
+        catalog_clusters,
         {
-            "name": name,
-            "memory_gib": device.memory_gib,
-            "peak_tflops": ", ".join(f"{precision} {peak:g}" for precision, peak in device.peak_tflops.items()),
-            "memory_gbytes_per_s": device.memory_bandwidth_gbytes,
-            "source": device.source,
-        }
-        for name, device in catalog_devices().items()
-    ]
-
-
-def _stacks() -> list[dict[str, Any]]:
-    return [
+            "nodes": lambda cluster: cluster.num_nodes,
+            "devices": lambda cluster: cluster.num_devices,
+            "types": lambda cluster: _listed(cluster.devices),
+            "gpu_gbps": lambda cluster: _each(f"{node.intra_bandwidth_gbps:g}" for node in cluster.nodes),
+            "pair_gbps": lambda cluster: _each(
+                f"{rate:g}" for rate in [cluster.network.bandwidth_gbps] if rate is not None
+            ),
+            "cards_gbps": lambda cluster: _each(
+                f"{rate:g}" for node in cluster.nodes if (rate := node.nic_bandwidth_gbps)
+            ),
+        },
+    ),
+    "devices": (
+        catalog_devices,
         {
-            "name": name,
-            "schedules": ", ".join(stack.schedules),
-            "recompute": ", ".join(stack.recompute) + (" by stage" if stack.recompute_by_stage else ""),
-            "divisions": ", ".join(stack.divisions),
-            "zero": ", ".join(map(str, stack.zero)),
-            "zero_in_pipelines": ", ".join(map(str, stack.pipeline_zero or stack.zero)),
-            "calibrations": ", ".join(stack.calibrations),
-            "source": stack.source,
-        }
-        for name, stack in catalog_stacks().items()
-    ]
-
-
-def _calibrations() -> list[dict[str, Any]]:
-    return [
+            "memory_gib": lambda device: device.memory_gib,
+            "peak_tflops": lambda device: _each(f"{kind} {peak:g}" for kind, peak in device.peak_tflops.items()),
+            "memory_gbytes_per_s": lambda device: device.memory_bandwidth_gbytes,
+        },
+    ),
+    "stacks": (
+        catalog_stacks,
         {
-            "name": name,
-            "stack": entry.stack,
-            "device": entry.device,
-            "nodes": entry.nodes,
-            "samples": entry.samples,
-            "mape": "" if entry.mape is None else f"{entry.mape:.1%}",
-            "source": entry.source,
-        }
-        for name, entry in catalog_calibrations().items()
-    ]
-
-
-def _memory_models() -> list[dict[str, Any]]:
-    return [
+            "schedules": lambda stack: _listed(stack.schedules),
+            "recompute": lambda stack: _listed(stack.recompute) + (" by stage" if stack.recompute_by_stage else ""),
+            "divisions": lambda stack: _listed(stack.divisions),
+            "zero": lambda stack: _listed(stack.zero),
+            "zero_in_pipelines": lambda stack: _listed(stack.pipeline_zero or stack.zero),
+            "calibrations": lambda stack: _listed(stack.calibrations),
+        },
+    ),
+    "calibrations": (
+        catalog_calibrations,
         {
-            "name": name,
-            "stack": entry.stack,
-            "device": entry.device,
-            "precision": entry.precision,
-            "samples": entry.samples,
-            "mape": "" if entry.mape is None else f"{entry.mape:.1%}",
-            "margin_gib": f"{entry.margin_gib:.2f}",
-            "source": entry.source,
-        }
-        for name, entry in catalog_memory_models().items()
-    ]
-
-
-def _profiles() -> list[dict[str, Any]]:
-    return [
+            **{name: attrgetter(name) for name in ("stack", "device", "nodes", "samples")},
+            "mape": lambda entry: _error(entry.mape),
+        },
+    ),
+    "memory-models": (
+        catalog_memory_models,
         {
-            "name": name,
-            "devices": ", ".join(sorted({row.device for row in table.rows})),
-            "tp": ", ".join(map(str, sorted({row.tp for row in table.rows}))),
-            "micro_batch": ", ".join(map(str, sorted({row.micro_batch for row in table.rows}))),
-            "rows": len(table.rows),
-            "source": table.basis,
-        }
-        for name, table in catalog_profiles().items()
-    ]
+            **{name: attrgetter(name) for name in ("stack", "device", "precision", "samples")},
+            "mape": lambda entry: _error(entry.mape),
+            "margin_gib": lambda entry: f"{entry.margin_gib:.2f}",
+        },
+    ),
+    "profiles": (
+        catalog_profiles,
+        {
+            "devices": lambda table: _listed(sorted({row.device for row in table.rows})),
+            "tp": lambda table: _listed(sorted({row.tp for row in table.rows})),
+            "micro_batch": lambda table: _listed(sorted({row.micro_batch for row in table.rows})),
+            "rows": lambda table: len(table.rows),
+        },
+    ),
+}
+"""
+Entries of every section, and the columns between name and source.
+
+Links are in Gb/s, one way: of one GPU to another of its node, of one pair between nodes, of all cards of a node.
+"""
+
+
+def catalog_listing(section: str = "") -> dict[str, list[dict[str, Any]]]:
+    """Catalog entries by section."""
+    if section and section not in SECTIONS:
+        raise DataError(f"catalog {section!r}: expected one of {', '.join(SECTIONS)}")
+    return {
+        name: [_row(*entry, columns) for entry in entries().items()]
+        for name, (entries, columns) in SECTIONS.items()
+        if section in ("", name)
+    }
+
+
+def _row(name: str, entry: Any, columns: dict[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    source = entry.basis if isinstance(entry, CostTable) else entry.source
+    return {"name": name, **{column: figure(entry) for column, figure in columns.items()}, "source": source}
 
 
 def catalog_text(listing: dict[str, list[dict[str, Any]]]) -> str:

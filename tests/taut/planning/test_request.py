@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 import taut
 from taut.commands.app import app
-from taut.commands.request_options import request_parameters
+from taut.commands.options import request_parameters
 from taut.data.stack import SCHEDULES
 from taut.planning.options import OPTIONS, PlanOptions
 from taut.planning.request import PlanRequest, check_search

@@ -75,7 +75,7 @@ def test_the_later_chunks_of_a_device_are_lighter() -> None:
     white = shades(shared.place("v", 2).problem)
     assert white[0] == white[1] == 0.0 < white[2] == white[3]
     assert set(shades(placed().problem).values()) == {0.0}
-    assert colour(0, 0.0) == "#{:02x}{:02x}{:02x}".format(*BLUE)
+    assert colour(0, 0.0) == BLUE == "#0072b2"
     assert is_dark(colour(0, 0.0))
     assert not is_dark(colour(0, white[2]))
 

@@ -1,4 +1,4 @@
-"""``taut import``: cluster files from what other tools print. One command a tool; the readers are in ``taut.data``."""
+"""``taut import``: cluster files and cost tables from what other tools print, one command a tool."""
 
 import warnings
 from pathlib import Path
@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from taut.commands.options import whole_numbers
+from taut.errors import DataError
+
 if TYPE_CHECKING:
     from taut.data.cluster import ClusterSpec
+    from taut.data.costs import CostTable
+    from taut.data.device import Precision
+
 
 importer = typer.Typer(help="Build a cluster file or a cost table from another tool's output.", no_args_is_help=True)
 
@@ -215,3 +221,116 @@ def _write_cluster(cluster: "ClusterSpec", out: Path) -> None:
     warn_of_units(cluster, str(out))
     write_atomically(out, cluster_yaml(cluster))
     typer.echo(f"{out}: {cluster.num_nodes} nodes, {cluster.num_devices} devices", err=True)
+
+
+UP_TO, MOST = "from 1 to 65536", 65536
+"""What degrees and micro-batches of a table may be, in words and as a number."""
+ModelOption = Annotated[str, typer.Option(help="What was profiled: catalog name, our YAML file, or config.json.")]
+ProfiledOption = Annotated[str, typer.Option(help="Device type that was profiled, from the catalog.")]
+SeqOption = Annotated[int | None, typer.Option(help="Sequence length that was profiled, if not the model's.")]
+PrecisionOption = Annotated[str, typer.Option(help="Number format that was profiled.")]
+TableOption = Annotated[Path, typer.Option(help="Cost table (CSV) to write.")]
+
+
+@importer.command()
+def operators(
+    path: Annotated[Path, typer.Argument(help="CSV of matrix products: m, n, k, latency in milliseconds.")],
+    model: Annotated[str, typer.Option(help="What is to be priced: catalog name, our YAML file, or config.json.")],
+    device: Annotated[str, typer.Option(help="Device type that was measured, from the catalog.")],
+    out: TableOption,
+    attention: Annotated[
+        Path | None,
+        typer.Option(help="CSV of causal attention: batch_size, isl, num_heads, ...; default: the device's own model."),
+    ] = None,
+    tp: Annotated[str, typer.Option(help="Tensor degrees to price.")] = "1,2,4,8",
+    micro_batch: Annotated[str, typer.Option(help="Micro-batches to price.")] = "1,2,4,8",
+    seq: Annotated[int | None, typer.Option(help="Sequence length in tokens, if not the model's.")] = None,
+    precision: Annotated[str, typer.Option(help="bf16 or fp16.")] = "bf16",
+) -> None:
+    """Build a cost table of any model from measured matrix products, in aiconfigurator's columns."""
+    from taut.data.analytic.operator_costs import costs_from_operators, read_attention, read_gemms
+    from taut.data.catalog.builtin import catalog_operators
+    from taut.data.catalog.devices import device_named
+    from taut.data.load import load_model
+
+    table = costs_from_operators(
+        read_gemms(path),
+        load_model(model, seq=seq),
+        device_named(device, "--device"),
+        tensor_degrees=whole_numbers("--tp", tp, UP_TO, MOST),
+        micro_batches=whole_numbers("--micro-batch", micro_batch, UP_TO, MOST),
+        precision=_precision(precision),
+        attention=catalog_operators().get(device) if attention is None else read_attention(attention),
+    )
+    _write_costs(table, out)
+
+
+@importer.command()
+def sailor(
+    path: Annotated[Path, typer.Argument(help="Sailor's profile.json of a model on a device.")],
+    model: ModelOption,
+    device: ProfiledOption,
+    out: TableOption,
+    info: Annotated[Path | None, typer.Option(help="Sailor's llm_info.json, with measured activations.")] = None,
+    info_model: Annotated[str, typer.Option(help="The model's name in it, where two have its shape.")] = "",
+    seq: SeqOption = None,
+    precision: PrecisionOption = "fp32",
+    estimate_head: Annotated[bool, typer.Option("--estimate-head", help="Add a head that was not profiled.")] = False,
+) -> None:
+    """Build a cost table from a profile of Sailor."""
+    from taut.data.catalog.devices import device_named
+    from taut.data.load import load_model
+    from taut.data.readers.sailor import read_sailor
+
+    table = read_sailor(
+        path,
+        load_model(model, seq=seq),
+        device_named(device, "--device"),
+        info=info,
+        info_model=info_model,
+        precision=_precision(precision),
+        estimate_head=estimate_head,
+    )
+    _write_costs(table, out)
+
+
+@importer.command()
+def galvatron(
+    path: Annotated[Path, typer.Argument(help="Galvatron's computation_profiling_*.json of a model.")],
+    model: ModelOption,
+    device: ProfiledOption,
+    out: TableOption,
+    memory: Annotated[Path | None, typer.Option(help="The memory_profiling_*.json, with measured activations.")] = None,
+    seq: SeqOption = None,
+    precision: PrecisionOption = "bf16",
+) -> None:
+    """Build a cost table, for tensor degree 1, from a profile of Galvatron."""
+    from taut.data.catalog.devices import device_named
+    from taut.data.load import load_model
+    from taut.data.readers.galvatron.costs import read_galvatron
+
+    table = read_galvatron(
+        path,
+        load_model(model, seq=seq),
+        device_named(device, "--device"),
+        memory=memory,
+        precision=_precision(precision),
+    )
+    _write_costs(table, out)
+
+
+def _precision(text: str) -> "Precision":
+    from taut.data.analytic.device_rates import ELEMENT_BYTES
+
+    for known in ELEMENT_BYTES:
+        if text == known:
+            return known
+    raise DataError(f"--precision {text}: expected one of {', '.join(ELEMENT_BYTES)}")
+
+
+def _write_costs(table: "CostTable", out: Path) -> None:
+    from taut.data.costs import costs_csv
+    from taut.files import write_atomically
+
+    write_atomically(out, costs_csv(table))
+    typer.echo(f"{out}: {len(table.rows)} rows", err=True)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from taut.commands.options import QuietFlag, check_file, whole_numbers
 from taut.errors import DataError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def profile_command(
         int | None, typer.Option(help="--network: devices of every node; default: a host's processes.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="--network: name of the cluster; default: the file's.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Measure layer costs with PyTorch, or links with --network. Ctrl-C keeps what was measured so far."""
     of_layers: dict[str, object] = {"MODEL": model, "--tp": tp, "--micro-batch": micro_batch, "--seq": seq}
@@ -62,11 +63,20 @@ def profile_command(
     for option, value in (of_layers if network else of_links).items():
         if value is not None:
             raise DataError(f"{option} {value}: expected only {'without' if network else 'with'} --network")
-    for path in (out, kernels):
-        if path is not None and not path.parent.is_dir():
-            raise DataError(f"{path}: there is no folder {path.parent}, expected a writable file name")
+    check_file(out, kernels)
     if network:
-        _links(out, device, gpu, processes, gpus_per_node, name or "", quiet)
+        from taut.profiling.network import profile_network
+
+        found = _device(device)
+        profile_network(
+            out=out,
+            device=device,
+            gpu=gpu or _named(found),
+            processes=_processes(device) if processes is None else processes,
+            gpus_per_node=gpus_per_node,
+            name=name or "",
+            quiet=quiet,
+        )
         return
     if model is None:
         raise DataError("MODEL: missing, expected a model, or --network for the links between devices")
@@ -78,32 +88,11 @@ def profile_command(
     _layers(sweep, out, kernels, quiet)
 
 
-def _links(
-    out: Path,
-    device: str,
-    gpu: str | None,
-    processes: int | None,
-    gpus_per_node: int | None,
-    name: str,
-    quiet: bool,
-) -> None:
-    """Measure the links and write a cluster."""
-    found = _device(device)
+def _processes(device: str) -> int:
+    """Processes to start: one a GPU, or a pair on a CPU."""
     from torch.cuda import device_count
 
-    from taut.profiling.network import profile_network
-
-    if processes is None:
-        processes = device_count() if device == "cuda" else CPU_PROCESSES
-    profile_network(
-        out=out,
-        device=device,
-        gpu=gpu or _named(found),
-        processes=processes,
-        gpus_per_node=gpus_per_node,
-        name=name,
-        quiet=quiet,
-    )
+    return device_count() if device == "cuda" else CPU_PROCESSES
 
 
 def _sweep(
@@ -122,7 +111,7 @@ def _sweep(
     for option, least in {"--repeats": 1, "--warm-up": 0}.items():
         if counts[option] < least:
             raise DataError(f"{option} {counts[option]}: expected at least {least}")
-    micro_batches = _numbers("--micro-batch", micro_batch or MICRO_BATCHES)
+    micro_batches = sorted({*whole_numbers("--micro-batch", micro_batch or MICRO_BATCHES)})
     read = load_model(model, seq=seq)
     degrees = _degrees(read, tp)
     found = _device(device)
@@ -200,16 +189,8 @@ def _precision(asked: str | None, device: str, gpu: str) -> "Precision":
 
 
 def _degrees(model: "ModelSpec", asked: str | None) -> list[int]:
-    degrees = _numbers("--tp", asked or TENSOR_DEGREES)
+    degrees = sorted({*whole_numbers("--tp", asked or TENSOR_DEGREES)})
     for degree in degrees if asked else ():
         if not model.splits(degree):
             raise DataError(f"--tp {degree}: does not divide the heads and ffn of {model.name}, expected a divisor")
     return [degree for degree in degrees if model.splits(degree)]
-
-
-def _numbers(option: str, text: str) -> list[int]:
-    """Distinct whole numbers above 0, ascending, from ``1,2,4``."""
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isascii() and word.isdigit() and len(word) < 8 and int(word) > 0 for word in words):
-        raise DataError(f"{option} {text}: expected whole numbers above 0, such as 1,2,4")
-    return sorted({int(word) for word in words})
