@@ -160,7 +160,8 @@ def _order_memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> flo
         # In closed form, or derived before with another margin.
         return math.inf if witness == {"missing": named, "missing_kib": -(-named // KIB)} else -math.inf
     missing = missing_bytes(chunked(ladder.problem, candidate, ladder.links, margin=ladder.margin), witness)
-    if not (missing > 0 and math.ceil(missing / KIB) == witness.get("missing_kib")):
+    needed = math.ceil(missing / KIB) if math.isfinite(missing) else None
+    if not (missing > 0 and needed == witness.get("missing_kib")):
         return -math.inf
     if "missing" in witness:
         ladder.note_missing(candidate, int(missing))

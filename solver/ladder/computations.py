@@ -125,7 +125,9 @@ def order(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Evalua
         return _without_memory(*missing)
     found = order_bound(chunked(ladder.problem, candidate, ladder.links, margin=ladder.margin), limit)
     if math.isinf(found.seconds):
-        witness = {**found.witness, "missing_kib": math.ceil(found.missing / KIB)}
+        witness = dict(found.witness)
+        if math.isfinite(found.missing):  # Not where no chunk at all fits its device.
+            witness["missing_kib"] = math.ceil(found.missing / KIB)
         if "missing" in witness:
             ladder.note_missing(candidate, witness["missing"])
         return Evaluation(seconds=np.inf, source=Source.ORDER_MEMORY, witness=witness)
