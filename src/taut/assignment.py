@@ -9,7 +9,6 @@ each with its bound.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
@@ -87,7 +86,10 @@ def place(
     """
     check_search(time_limit=time_limit, seed=seed)
     return solve_assignment(
-        assignment_problem(instance), seed=seed, time_limit=inf if time_limit is None else time_limit, progress=progress
+        assignment_problem(instance),
+        seed=seed,
+        time_limit=math.inf if time_limit is None else time_limit,
+        progress=progress,
     )
 
 

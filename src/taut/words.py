@@ -1,6 +1,7 @@
 """The words of results: tables of cells in columns, reports of texts and tables, and a share in per cent."""
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Iterable, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,13 @@ def grid(*heads: str, title: str | None = None, folded: str = "") -> "Table":
         overflow: OverflowMethod = "fold" if head == folded else "ellipsis"
         table.add_column(head.removeprefix(">"), justify="right" if head.startswith(">") else "left", overflow=overflow)
     return table
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Rows of cells, the heads first, as the text of a CSV file."""
+    out = StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()
 
 
 def report(*parts: "str | Table", width: int = 110) -> str:

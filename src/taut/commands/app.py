@@ -15,22 +15,18 @@ import typer
 
 from taut import __version__
 from taut.commands.compare import compare_command
-from taut.commands.export import export_command
-from taut.commands.fit import fitter
 from taut.commands.importing import importer
 from taut.commands.jobs import jobs_command
 from taut.commands.options import flag
 from taut.commands.pareto import pareto_command
 from taut.commands.place import place_command
 from taut.commands.plan import plan_command
-from taut.commands.predict import predict_command
+from taut.commands.predict import fitter, predict_command, sweep_command
 from taut.commands.profile import profile_command
 from taut.commands.reproduce import reproducer
 from taut.commands.schedule import schedule_command
-from taut.commands.show import catalog_command, report_command, show_command
+from taut.commands.show import catalog_command, export_command, report_command, show_command, verify_command
 from taut.commands.simulate import simulate_command
-from taut.commands.sweep import sweep_command
-from taut.commands.verify import verify_command
 from taut.errors import CertificateError, FieldError, InfeasibleError, NothingFoundError, TautError
 
 INTERRUPTED = 130

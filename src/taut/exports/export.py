@@ -28,9 +28,8 @@ from taut.data.suggest import one_of
 from taut.errors import DataError
 from taut.exports.deepspeed import deepspeed_files
 from taut.exports.flagscale import flagscale_files, mesh_files
-from taut.exports.job import ExportError, Job
+from taut.exports.job import ExportError, Job, rank_files, rank_table, slurm_files, torchrun_script
 from taut.exports.megatron import bridge_files, flags_text, megatron_flags
-from taut.exports.starters import rank_files, rank_table, slurm_files, torchrun_script
 from taut.exports.torchtitan import schedule_csv, torchtitan_files
 from taut.files import write_atomically
 from taut.formulations.problem import PlanningProblem

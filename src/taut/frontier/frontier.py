@@ -25,13 +25,11 @@ share :math:`\mu < 1` and its fixed part :math:`\nu` KiB.
     neither may one above.
 """
 
-import csv
 import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +45,7 @@ from taut.planning.plan import Plan
 from taut.solver.certificate.document import StrategySection
 from taut.solver.infeasibility.feasibility import least_bytes
 from taut.solver.result import OPTIMALITY_GAP, Status, relative_gap
-from taut.words import grid, percent, report
+from taut.words import csv_text, grid, percent, report
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -289,16 +287,14 @@ class Frontier:
 
     def csv(self) -> str:
         """One row per limit, with the recompute of every stage."""
-        out = StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow([*COLUMNS, "bound_from_gib", "missing_bytes", *FRONTIER_COLUMNS, "stages", "recompute"])
+        rows = [[*COLUMNS, "bound_from_gib", "missing_bytes", *FRONTIER_COLUMNS, "stages", "recompute"]]
         for point in self.points:
             figures = [getattr(point, name) for name in (*COLUMNS, "bound_from_gib", "missing_bytes")]
             chosen = point.strategy
             stages = " ".join(f"{first}-{end}" for first, end in chosen.stages) if chosen else ""
             degrees = [str(getattr(chosen, name, "")).lower() for name in FRONTIER_COLUMNS]
-            writer.writerow([*figures, *degrees, stages, " ".join(chosen.recompute) if chosen else ""])
-        return out.getvalue()
+            rows.append([*figures, *degrees, stages, " ".join(chosen.recompute) if chosen else ""])
+        return csv_text(rows)
 
     def write_plans(self, folder: str | Path) -> list[Path]:
         """

@@ -24,7 +24,7 @@ from taut.frontier.frontier import Frontier, FrontierPoint, rounded_down, rounde
 from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
 from taut.provisioning import Goal, NodeCount, check_alike, counts_of, steps_of
 from taut.solver.branch_and_bound.progress import Listener
-from taut.words import percent, text_table
+from taut.words import csv_text, percent, text_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +102,7 @@ class ResourceFront:
         figures = ("step_time_s", "lower_bound_s", "gap", "gpu_seconds", "days", "dollars", "least_dollars")
         names = ("nodes", "gpus", "limit_gib", *figures, "needs_gib", "on_front", "status")
         rows = [[point.as_dict()[name] for name in names] for point in self.points]
-        return (
-            "\n".join([",".join(names), *(",".join("" if v is None else str(v) for v in row) for row in rows)]) + "\n"
-        )
+        return csv_text([names, *rows])
 
     def write_plans(self, folder: str | Path) -> list[Path]:
         """

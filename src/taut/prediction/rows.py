@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from itertools import islice
+from operator import attrgetter
 from os import PathLike
 from pathlib import Path
 from statistics import mean, median
@@ -62,6 +63,11 @@ def _figures(row: ConfigurationRow, names: Sequence[str]) -> list[float]:
     return [derived[name] if name in derived else getattr(row, name) for name in names]
 
 
+DEGREES = ("tp", "pp", "dp", "cp", "vpp", "micro_batch", "num_micro_batches", "zero")
+STATED = ("hidden", "layers", "seq", "vocab", "gated", *DEGREES)
+"""Columns that are fields of a row as they stand."""
+
+
 def columns_of(
     rows: list[ConfigurationRow],
     *,
@@ -75,25 +81,13 @@ def columns_of(
         return np.array(values, dtype=np.int64)
 
     return Configurations(
-        hidden=column([row.hidden for row in rows]),
-        layers=column([row.layers for row in rows]),
+        **{name: column([*map(attrgetter(name), rows)]) for name in STATED},
         heads=column([row.attention_heads for row in rows]),
         kv_heads=column([row.key_value_heads for row in rows]),
         ffn_hidden=column([row.ffn_hidden or 4 * row.hidden for row in rows]),
-        seq=column([row.seq for row in rows]),
-        vocab=column([row.vocab for row in rows]),
-        gated=column([row.gated for row in rows]),
         dropout=_said([row.dropout for row in rows], np.array([not row.gated for row in rows], dtype=bool)),
-        tp=column([row.tp for row in rows]),
-        pp=column([row.pp for row in rows]),
-        dp=column([row.dp for row in rows]),
-        cp=column([row.cp for row in rows]),
-        vpp=column([row.vpp for row in rows]),
-        micro_batch=column([row.micro_batch for row in rows]),
-        num_micro_batches=column([row.num_micro_batches for row in rows]),
         schedule=column([SCHEDULES.index(row.run_schedule) for row in rows]),
         recompute=column([RECOMPUTE.index(row.recompute) for row in rows]),
-        zero=column([row.zero for row in rows]),
         sequence_parallel=_said([row.sequence_parallel for row in rows], sequence_parallel) * (_tensor(rows) > 1),
         tied=column([row.tied_embedding and row.vocab > 0 for row in rows]),
         overlap=_said([row.overlap_grad_reduce for row in rows], overlap),

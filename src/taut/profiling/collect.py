@@ -15,7 +15,6 @@ weight-gradient pass of a slice (``taut.profiling.slices``) are worked through u
 On a CPU the profiler itself takes about a microsecond a call.
 """
 
-import csv
 import os
 import platform
 import re
@@ -24,7 +23,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field, fields
 from datetime import UTC, datetime
-from io import StringIO
 from itertools import pairwise
 from typing import Any
 
@@ -37,6 +35,7 @@ from taut.data.units import GIB
 from taut.errors import FieldError, NothingFoundError
 from taut.profiling.layers import Point, Sweep, measure, optimizer_seconds, unless_out_of_memory
 from taut.profiling.slices import Passes
+from taut.words import csv_text
 
 REPEATS = 3
 _ENGINE = "autograd::engine::evaluate_function: "
@@ -67,13 +66,9 @@ def kernel_rows(sweep: Sweep, point: Point) -> list[KernelRow] | None:
 
 def kernels_csv(rows: Iterable[KernelRow], remarks: str) -> str:
     """The table as CSV text, with its provenance in ``#`` lines at the head."""
-    out = StringIO()
-    out.write("".join(f"# {line}\n" for line in remarks.splitlines()))
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow("pass" if field.name == "phase" else field.name for field in fields(KernelRow))
-    for row in rows:
-        writer.writerow(f"{cell:.6g}" if isinstance(cell, float) else cell for cell in astuple(row))
-    return out.getvalue()
+    heads = ["pass" if field.name == "phase" else field.name for field in fields(KernelRow)]
+    cells = ([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in astuple(row)] for row in rows)
+    return "".join(f"# {line}\n" for line in remarks.splitlines()) + csv_text([heads, *cells])
 
 
 def _kernel_rows(sweep: Sweep, point: Point) -> Iterator[KernelRow]:

@@ -36,6 +36,7 @@ from taut.schedules.found import checked, load_schedule
 from taut.schedules.portfolio import Built
 from taut.solver.certificate.document import FORMAT as PLAN_FORMAT
 from taut.solver.certificate.document import MeshDocument, devices_of, mesh_plan_of, parse_plan, problem_of, strategy_of
+from taut.words import csv_text
 
 _PASS = re.compile(r"(\d+)([FIWB])(\d+)")
 _OVERLAP = re.compile(r"\(([^()]*)\)OVERLAP_F_B")
@@ -49,11 +50,7 @@ def torch_csv(problem: ScheduleProblem, schedule: Schedule) -> str:
 
 def orders_csv(orders: Iterable[Ints]) -> str:
     """The same text of passes as they are: kind, chunk and micro-batch (n, 3) of each device."""
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    for order in orders:
-        writer.writerow(f"{chunk}{LETTERS[kind]}{i}" for kind, chunk, i in order.tolist())
-    return text.getvalue()
+    return csv_text([f"{chunk}{LETTERS[kind]}{i}" for kind, chunk, i in order.tolist()] for order in orders)
 
 
 def fused(problem: ScheduleProblem, schedule: Schedule) -> Schedule:

@@ -26,7 +26,7 @@ from taut.solver.jobs.bounds import JobsBound, lower_bound
 from taut.solver.jobs.simulate import Failures
 from taut.solver.jobs.solve import NAMES, Found, solve_jobs
 from taut.solver.result import relative_gap
-from taut.words import percent, text_table
+from taut.words import csv_text, percent, text_table
 
 MOST_SHOWN = 12
 """Jobs that the report lists; the others are in the CSV file and in JSON."""
@@ -169,14 +169,11 @@ class JobsSchedule:
 
     def csv(self) -> str:
         """One row a segment: job, from, to, device, GPUs, steps per second, plan."""
-        head = "job,start_s,end_s,device,gpus,steps_per_s,plan"
-        rows = [
-            f"{job['name']},{each['start_s']:.3f},{each['end_s']:.3f},{each['device']},{each['gpus']},"
-            f"{each['steps_per_s']:.9g},{each['plan']}"
-            for job in self.jobs
-            for each in job["segments"]
-        ]
-        return "\n".join([head, *rows]) + "\n"
+        heads = ("job", "start_s", "end_s", "device", "gpus", "steps_per_s", "plan")
+        formats = {"start_s": ".3f", "end_s": ".3f", "steps_per_s": ".9g"}
+        parts = [(job["name"], each) for job in self.jobs for each in job["segments"]]
+        cells = ([name, *(format(each[head], formats.get(head, "")) for head in heads[1:])] for name, each in parts)
+        return csv_text([heads, *cells])
 
     def __str__(self) -> str:
         """The figures, and the first jobs."""

@@ -15,7 +15,6 @@ point. A line is written whole and synchronised with the disk before the next po
 last line, which is dropped when the journal is opened again. Two sweeps cannot hold one journal at the same time.
 """
 
-import csv
 import fcntl
 import json
 import os
@@ -23,7 +22,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from importlib import import_module
-from io import BytesIO, StringIO
+from io import BytesIO
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +34,7 @@ from taut.files import write_atomically
 from taut.processes import cores
 from taut.sweeping.executors import LOST, RESULTS, Row, run_here, run_on
 from taut.sweeping.point import Point, SweepInput, expanded, points_of, read_spec
+from taut.words import csv_text
 
 HEADER = {"format": "taut-sweep-journal/1"}
 
@@ -151,11 +151,7 @@ def table(rows: Sequence[Row], suffix: str) -> str | bytes:
 
 
 def _csv(rows: Sequence[Row]) -> str:
-    out = StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(rows[0])
-    writer.writerows([_cell(value) for value in row.values()] for row in rows)
-    return out.getvalue()
+    return csv_text([rows[0], *([_cell(value) for value in row.values()] for row in rows)])
 
 
 def _cell(value: Any) -> Any:

@@ -8,8 +8,7 @@ import pytest
 import taut
 from taut.data.load import load_cluster
 from taut.errors import DataError
-from taut.exports.job import Job
-from taut.exports.starters import rank_files, slurm_files, torchrun_script
+from taut.exports.job import Job, rank_files, slurm_files, torchrun_script
 from tests.support.launches import MODEL, launched_on, shuffled
 
 

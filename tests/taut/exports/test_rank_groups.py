@@ -14,7 +14,7 @@ import pytest
 
 import taut
 from taut.errors import TautError
-from taut.exports.starters import rank_table
+from taut.exports.job import rank_table
 from taut.formulations.space import Candidate
 from tests.support.launches import (
     ROUTED_BATCH,

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from taut.exports.deepspeed import deepspeed_files
-from taut.exports.job import Job
+from taut.exports.job import Job, torchrun_script
 from taut.exports.megatron import megatron_flags
-from taut.exports.starters import torchrun_script
 from taut.exports.torchtitan import parallelism
 from tests.support.drawn_launches import drawn, drawn_with_experts
 from tests.support.launches import asked, divided, groups_of_rank, in_order

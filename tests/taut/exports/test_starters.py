@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from taut.errors import DataError
-from taut.exports.job import Job
-from taut.exports.starters import rank_files, rank_table, slurm_files, torchrun_script
+from taut.exports.job import Job, rank_files, rank_table, slurm_files, torchrun_script
 from tests.support.launches import launched, shuffled
 
 HOSTS = ("alpha", "beta")

@@ -11,7 +11,7 @@ from taut.sensitivity import Box, BoxRegret, Points, Row, break_even_rows, price
 from tests.support.blocks import blocks
 from tests.support.launches import launched_on, model_with_experts, small_cluster
 from tests.taut.conftest import Run
-from tests.taut.sensitivity.test_box import SECONDS, found, least, problem_of
+from tests.taut.test_sensitivity import SECONDS, found, least, problem_of
 
 BOX = BoxRegret(
     box=Box(links=0.2, memory=0.05),

@@ -9,7 +9,7 @@ import pytest
 
 import taut
 from taut.solver.certificate.verify import Verification, verify_document
-from tests.taut.provisioning.test_provision import CLUSTER, GIVEN, MODEL, STEPS
+from tests.taut.test_provisioning import CLUSTER, GIVEN, MODEL, STEPS
 
 pytestmark = pytest.mark.proof
 

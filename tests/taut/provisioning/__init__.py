@@ -1,1 +1,0 @@
-"""How many nodes to train on."""
