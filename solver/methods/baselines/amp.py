@@ -106,8 +106,7 @@ def dominoes(problem: PlanningProblem, limits: Limits, progress: Listener | None
 
 def amp_trials(problem: PlanningProblem, seed: int, *, walk_alone: bool = False) -> Iterator[Incumbent | None]:
     """The trials of (3), None for one that does not fit."""
-    chosen = plain_candidates(problem)
-    record = [ranked for _, group in configurations(chosen) for ranked in _strategies(problem, group[0])]
+    chosen, record = plain_candidates(problem), amp_strategies(problem)
     if record:
         start = record[0] if walk_alone else min(record, key=lambda ranked: ranked.cost)
         walked = list(_walk(problem, chosen, start, seed))
@@ -122,6 +121,12 @@ def amp_trials(problem: PlanningProblem, seed: int, *, walk_alone: bool = False)
             plan = priced(problem, replace(ranked.strategy, candidate=each), ranked.devices)
             fits = fits or plan is not None
             yield plan
+
+
+def amp_strategies(problem: PlanningProblem) -> list[Ranked]:
+    """The strategies of all configurations with their costs in seconds, (1)."""
+    chosen = configurations(plain_candidates(problem))
+    return [ranked for _, group in chosen for ranked in _strategies(problem, group[0])]
 
 
 def _same(one: Candidate, other: Candidate) -> bool:

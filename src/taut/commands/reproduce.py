@@ -144,7 +144,10 @@ def vtrain_jobs(
 @reproducer.command()
 def vtrain(
     price: Annotated[float, typer.Option(help="Dollars an hour of a GPU.", min=0)] = 5.0,
-    only: Annotated[str | None, typer.Option(help="table-1, table-3 or figure-10; all without it.")] = None,
+    only: Annotated[str | None, typer.Option(help="table-1, table-3, figure-9 or figure-10; all without it.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with vtrain_single.csv and vtrain_multi.csv, for figure 9.")
+    ] = None,
     work_limit: Annotated[
         int | None, typer.Option(help="Refinements of each search for a best plan; default: 60, table-3 40.", min=1)
     ] = None,
@@ -164,6 +167,7 @@ def vtrain(
         found = reproduce_vtrain(
             price=price,
             only=only,
+            data=data,
             work_limit=work_limit,
             jobs=jobs,
             progress=lambda done, total, row: say(f"{done} of {total} searches for the best plan"),

@@ -12,11 +12,15 @@ throughput. In the mixed cluster, with the paper's number of stages, are set sid
 HETHUB's rule of load balance (``taut.solver.methods.baselines.hethub``); the best plan of the space; and (1) of its
 lower bound. It may be above one, since the best plan need not be as even as those of the types alone.
 
+Figure 6 a is of Llama 2 7B: (2) tokens a second of a device by HETHUB's rule with 12 stages on one node of AMD and five
+of A, and (3) their ratio to those of even stages on six nodes of A alone with 6 stages.
+
 Stated in the paper: Llama 2 70B, 80 layers; AMD and A as 1 to 5 with 12 stages, no tensor parallelism and a global
 batch of 2048 for every six nodes; AMD and C on 120 nodes; two mixed nodes of Nvidia and A, and of AMD and B; the
-throughput or utilisation of every type alone; links and what they reach. Assumed: sequence 4096, fp16; PCIe inside a
-node; 64 GiB a device; equal peaks where utilisations are given, since their plain mean is called the ideal. Two nodes
-cannot hold 70B parameters in any memory of the time, so memory is left out there, with 16 stages and a batch of 680.
+throughput or utilisation of every type alone; links and what they reach; layers of the stages for AMD and C. Assumed:
+the types' speed with 70 billion parameters for 7 billion too; sequence 4096, fp16; PCIe inside a node; 64 GiB a device;
+equal peaks where utilisations are given, since their plain mean is called the ideal. Two nodes cannot hold 70B
+parameters in any memory of the time, so memory is left out there, with 16 stages and a batch of 680.
 """
 
 from collections.abc import Callable
@@ -38,12 +42,12 @@ from taut.solver.search.search import search
 from taut.solver.simple_plans import simple_plan
 from taut.words import percent, text_table
 
-MODEL, BATCH_OF_NODE = "llama2-70b", 2048 / 6
+MODEL, SEQ, BATCH_OF_NODE, GPUS = "llama2-70b", 4096, 2048 / 6, 8
 PEAK = 241.0
 """TFLOP/s of every type whose utilisation alone is given; AMD's, by its throughput and its utilisation."""
 NODES_ALONE, STAGES_ALONE, BATCH_ALONE = 10, 10, 2048
 """The least cluster of one type (table 1 f)."""
-INSIDE = {"gpus_per_node": 8, "intra_bandwidth_gbps": 256, "intra_latency_us": 10, "nic_bandwidth_gbps": 170}
+INSIDE = {"gpus_per_node": GPUS, "intra_bandwidth_gbps": 256, "intra_latency_us": 10, "nic_bandwidth_gbps": 170}
 INFINIBAND = {"bandwidth_gbps": 170, "latency_us": 5}
 NO_MEMORY = 10_000.0
 """GiB of a device where memory is left out."""
@@ -64,7 +68,11 @@ class DeviceType:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A mixed cluster with the published shares (1) of stages that are not uniform, and of uniform ones if stated."""
+    """
+    A mixed cluster with the published shares (1) of stages that are not uniform, and of uniform ones if stated.
+
+    ``layers``: of every stage that is not uniform, empty where they are not published.
+    """
 
     name: str
     types: tuple[DeviceType, DeviceType]
@@ -72,11 +80,17 @@ class Setting:
     published: float
     uniform: float | None = None
     memory_gib: float = 64.0
+    layers: tuple[int, ...] = ()
 
     @property
     def num_nodes(self) -> int:
         """Nodes of all types."""
         return sum(kind.nodes for kind in self.types)
+
+    @property
+    def apart_tflops(self) -> float:
+        """Mean TFLOP/s of a device in clusters of its type alone."""
+        return sum(kind.nodes * kind.tflops for kind in self.types) / self.num_nodes
 
     @property
     def global_batch(self) -> int:
@@ -116,17 +130,27 @@ SETTINGS = (
         12,
         0.9749,
         0.9749 / 1.098,
+        layers=(7, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7),
     ),
 )
+SMALL = Setting("48 devices, AMD and A as 1 to 5", (DeviceType("AMD", 1, AMD), DeviceType("A", 5, A)), 12, 0.9175)
+SMALL_MODEL, SMALL_STAGES, SMALL_TOKENS_S, SMALL_GAIN = "llama2-7b", 6, 920.84, 1.025
+"""Of figure 6 a: model, stages of A alone, published (2) and (3)."""
 
 
+LARGEST = "768 devices"
+"""Of the settings of figure 6."""
 PARTS = {"Nvidia and A": "a", "AMD and B": "b", "AMD and C": "c"}
 """Part of figure 7 by the types of device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Shares (1): even stages and HETHUB's rule (None where nothing fits), the best plan and the bound."""
+    """
+    Shares (1): even stages and HETHUB's rule (None where nothing fits), the best plan and the bound.
+
+    ``layers``: of every stage of these three plans.
+    """
 
     setting: Setting
     even: float | None
@@ -134,46 +158,84 @@ class Row:
     best: float | None
     at_most: float
     gap: float | None
+    layers: tuple[tuple[int, ...], ...]
     is_cut_off: bool = False
+
+    @property
+    def of_alone(self) -> list[tuple[str, float | None]]:
+        """Throughput of a device by HETHUB's rule over that of each type alone."""
+        apart = self.setting.apart_tflops
+        return [
+            (kind.name, None if self.rule is None else self.rule * apart / kind.tflops) for kind in self.setting.types
+        ]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """All settings."""
+    """All settings, and of figure 6 a (2) and the tokens a second of A alone, None if not asked for."""
 
     rows: tuple[Row, ...]
+    small: tuple[float, float] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""
-        return {"model": MODEL, "rows": [asdict(row) for row in self.rows]}
+        small = (
+            None if self.small is None else dict(zip(("tokens_per_s", "alone_tokens_per_s"), self.small, strict=True))
+        )
+        return {"model": MODEL, "rows": [asdict(row) for row in self.rows], "figure_6a": small}
 
     @property
     def figures(self) -> dict[str, str]:
         """Ours by row of the paper (``taut.papers.rows``)."""
         found = {}
+        if self.small is not None:
+            mixed, alone = self.small
+            found["figure 6 a: tokens a second of a device, 7 billion"] = f"{mixed:.2f}"
+            found["figure 6 a: over A alone with 6 stages"] = f"{mixed / alone:.3f}x"
         for row in self.rows:
             devices, types = row.setting.name.split(" as ")[0].split(", ")
             if row.setting.uniform is None:
                 found[f"figure 6: of the theory, {devices}"] = _share(row.rule)
-            else:
-                part = PARTS[types]
-                found[f"figure 7 {part}: HETHUB, {types}"] = _share(row.rule)
-                found[f"figure 7 {part}: uniform, {types}"] = _share(row.even)
+                if devices == LARGEST:
+                    found |= {f"figure 6: of {name} alone, {devices}": _share(each) for name, each in row.of_alone}
+                continue
+            part = PARTS[types]
+            found[f"figure 7 {part}: HETHUB, {types}"] = _share(row.rule)
+            found[f"figure 7 {part}: uniform, {types}"] = _share(row.even)
+            if row.setting.layers:
+                found[f"figure 7 {part}: layers of the largest stage"] = str(max(row.layers[1], default="-"))
         return found
 
     def __str__(self) -> str:
-        """One line for each setting."""
+        """Shares and layers, one line for each setting, then figure 6 a."""
         head = f"{MODEL}: share of the throughput that the types of device have apart"
         names = ("", "published", "", "taut's prices", "", "", "", "")
         below = ("setting", "uniform", "HETHUB", "uniform", "HETHUB's rule", "best plan", "at most", "gap")
         lines = [names, below, *(_cells(row) for row in self.rows)]
-        return "\n\n".join([head, text_table(lines), *legend(row.is_cut_off for row in self.rows)])
+        split: list[tuple[str, ...]] = [("layers of every stage", "published", "uniform", "HETHUB's rule", "best plan")]
+        split += [(row.setting.name, *map(_layers, (row.setting.layers, *row.layers))) for row in self.rows]
+        over: list[tuple[str, ...]] = [("HETHUB's rule over one type alone", "", "")]
+        over += [(row.setting.name, *(f"{name} {_share(each)}" for name, each in row.of_alone)) for row in self.rows]
+        parts = [head, text_table(lines), text_table(split), text_table(over)]
+        if self.small is not None:
+            mixed, alone = self.small
+            figures = [
+                ("figure 6 a, llama2-7b", "published", "ours"),
+                (f"tokens a second of a device, {SMALL.name}", f"{SMALL_TOKENS_S}", f"{mixed:.2f}"),
+                (f"over A alone with {SMALL_STAGES} stages", f"{SMALL_GAIN}x", f"{mixed / alone:.3f}x"),
+            ]
+            parts.append(text_table(figures))
+        return "\n\n".join([*parts, *legend(row.is_cut_off for row in self.rows)])
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     figures = (row.setting.uniform, row.setting.published, row.even, row.rule, row.best, row.at_most)
     mark = CUT_OFF if row.is_cut_off else ""
     return row.setting.name, *map(_share, figures), percent(row.gap, places=2) + mark
+
+
+def _layers(layers: tuple[int, ...]) -> str:
+    return " ".join(map(str, layers)) or "-"
 
 
 def _share(share: float | None) -> str:
@@ -191,16 +253,32 @@ def reproduce_hethub(
     """
     limits, names = limits or Limits(time_limit=60.0), [setting.name for setting in SETTINGS]
     chosen = [SETTINGS[place] for place in places_with(only, names)]
-    return Table(rows_until_interrupted(chosen, lambda setting: _row(setting, limits), told))
+    rows = rows_until_interrupted(chosen, lambda setting: _row(setting, limits), told)
+    return Table(rows, None if len(rows) < len(SETTINGS) else small_tokens())
+
+
+def small_tokens() -> tuple[float, float] | None:
+    """Tokens a second of a device of Llama 2 7B by (2), and of A alone; None where one of them fits no memory."""
+    devices = _devices(SMALL)
+    mixed = _problem(_mixed(SMALL, devices), SMALL.global_batch, SMALL.stages, SMALL_MODEL)
+    alone = _problem(_cluster(devices[1], SMALL.num_nodes), SMALL.global_batch, SMALL_STAGES, SMALL_MODEL)
+    one, other = hethub(mixed, Limits()).incumbent, quickest_even(alone)
+    tokens = SEQ * SMALL.global_batch / (GPUS * SMALL.num_nodes)
+    return None if one is None or other is None else (tokens / one.seconds, tokens / other.seconds)
+
+
+def _devices(setting: Setting) -> list[DeviceSpec]:
+    return [_fitted(kind.name, kind.tflops, setting.memory_gib) for kind in setting.types]
 
 
 def _row(setting: Setting, limits: Limits) -> Row:
-    devices = [_fitted(kind.name, kind.tflops, setting.memory_gib) for kind in setting.types]
-    apart = sum(kind.nodes * kind.tflops for kind in setting.types) / setting.num_nodes
+    devices = _devices(setting)
+    apart = setting.apart_tflops
     problem = _problem(_mixed(setting, devices), setting.global_batch, setting.stages)
-    found, rule = search(problem, limits), hethub(problem, limits).incumbent
-    plans = (None if plan is None else plan.seconds for plan in (quickest_even(problem), rule, found.incumbent))
-    shares = [None if seconds is None else _tflops(problem, seconds) / apart for seconds in plans]
+    found = search(problem, limits)
+    plans = quickest_even(problem), hethub(problem, limits).incumbent, found.incumbent
+    shares = [None if plan is None else _tflops(problem, plan.seconds) / apart for plan in plans]
+    layers = [() if plan is None else tuple(end - first for first, end in plan.strategy.stages) for plan in plans]
     return Row(
         setting=setting,
         even=shares[0],
@@ -208,6 +286,7 @@ def _row(setting: Setting, limits: Limits) -> Row:
         best=shares[2],
         at_most=_tflops(problem, found.lower_bound) / apart,
         gap=found.gap,
+        layers=tuple(layers),
         is_cut_off=is_cut_off(found),
     )
 
@@ -243,11 +322,15 @@ def _device(name: str, peak: float, memory_gib: float) -> DeviceSpec:
 
 def _alone(device: DeviceSpec) -> float:
     """TFLOP/s of a device by the paper's plan for its type alone; zero where that fits no memory."""
-    nodes = [{"count": NODES_ALONE, "device": device, **INSIDE}]
-    cluster = ClusterSpec.parse({"name": device.name, "nodes": nodes, "network": INFINIBAND}, device.name)
-    problem = _problem(cluster, BATCH_ALONE, STAGES_ALONE)
+    problem = _problem(_cluster(device, NODES_ALONE), BATCH_ALONE, STAGES_ALONE)
     found = quickest(simple_plan(problem, each) for each in plain_candidates(problem))
     return 0.0 if found is None else _tflops(problem, found.seconds)
+
+
+def _cluster(device: DeviceSpec, count: int) -> ClusterSpec:
+    """Nodes of one type."""
+    nodes = [{"count": count, "device": device, **INSIDE}]
+    return ClusterSpec.parse({"name": device.name, "nodes": nodes, "network": INFINIBAND}, device.name)
 
 
 def _mixed(setting: Setting, devices: list[DeviceSpec]) -> ClusterSpec:
@@ -260,11 +343,11 @@ def _mixed(setting: Setting, devices: list[DeviceSpec]) -> ClusterSpec:
     return ClusterSpec.parse({"name": setting.name, "nodes": nodes, "network": network}, setting.name)
 
 
-def _problem(cluster: ClusterSpec, global_batch: int, stages: int) -> PlanningProblem:
+def _problem(cluster: ClusterSpec, global_batch: int, stages: int, model: str = MODEL) -> PlanningProblem:
     """The space of the paper: 1F1B without tensor parallelism, in so many stages."""
     fixed: dict[str, int | str | bool] = {"pp": stages, "tp": 1, "schedule": "1f1b"}
     request = PlanRequest(
-        MODEL,
+        model,
         cluster,
         global_batch=global_batch,
         precision="fp16",

@@ -3,15 +3,21 @@ Pipette's four settings: speed-ups and configuration times as published, beside 
 
 The paper compares the plans of Pipette with those of AMP, of Varuna (pipelines and replicas alone) and of Megatron-LM
 as it is tuned by hand (tensor groups that fill nodes), on clusters whose links reach different shares of their nominal
-rate. For every setting ours are: each method by its paper (``taut.solver.methods.baselines``) on the same prices, with
-Megatron-LM's pipelines and micro-batches tuned beside tensor groups that are as large as heads and nodes let them; the
-branch and bound; and the distance of every plan of J seconds from its lower bound L, J / L - 1.
+rate. For every setting ours are: each method on the same prices; the branch and bound; and the distance of every plan
+of J seconds from its lower bound L, J / L - 1. As the paper has them, Megatron-LM's pipelines and micro-batches are
+tuned beside tensor groups that are as large as heads and nodes let them; AMP ranks by its own model at nominal rates
+without memory, and the first of its strategies that fits is taken; PPT-L is the best configuration of Pipette with
+workers in the order of the devices.
 
-Stated in the paper: clusters and models (tables I and II), batches from 128 to 512, the published figures of 300,000
-steps (table II) and the mean speed-ups (section VII-B). Assumed: a global batch of 512; the shape of the models, which
-have the published size; 32 and 80 GB devices; analytic costs; memory by the analytic model. The rates that were
-measured are not published: here a pair of nodes reaches :math:`\min(1, e^{N(-0.2, 0.2)})` of the nominal rate, drawn by
-a seed.
+Figure 5: (1) the mean of :math:`|t / s - 1|` over even plans in the order of the devices that fit, t by a latency model
+and s simulated at the drawn rates, where AMP's model has nominal rates; (2) how many of AMP's ten cheapest strategies
+exceed the memory.
+
+Stated in the paper: clusters and models (tables I and II), batches from 128 to 512, micro-batches to 8, the published
+figures of 300,000 steps (table II) and the mean speed-ups (section VII-B). Assumed: a global batch of 512; the shape of
+the models, which have the published size; 32 and 80 GB devices; analytic costs; memory by the analytic model. The rates
+that were measured are not published: here a pair of nodes reaches :math:`\min(1, e^{N(-0.2, 0.2)})` of the nominal
+rate, drawn by a seed.
 """
 
 from collections.abc import Callable
@@ -20,22 +26,29 @@ from typing import Any
 
 import numpy as np
 
+from taut.data.arrays import Floats
 from taut.data.cluster import ClusterSpec, MatrixSpec
 from taut.data.load import load_cluster
+from taut.formulations.latency import step_time, violations
+from taut.formulations.mechanisms.latency_models import LatencyName
 from taut.formulations.problem import PlanningProblem
 from taut.papers.compared import Compared, legend, places_with, rows_until_interrupted, times, with_bound
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
-from taut.solver.methods.baselines.trials import plain_candidates, tried
+from taut.solver.bounds.simulated import simulated_seconds
+from taut.solver.methods.baselines.amp import amp_strategies
+from taut.solver.methods.baselines.trials import configurations, plain_candidates, tried
 from taut.solver.methods.named import Outcome, method_of
 from taut.solver.result import Limits
-from taut.solver.simple_plans import simple_plan
-from taut.words import text_table
+from taut.solver.simple_plans import priced, simple_plan
+from taut.words import percent, text_table
 
 GLOBAL_BATCH = 512
 MEAN, SPREAD = -0.2, 0.2
 """Of the logarithm of the share of the nominal rate that a pair of nodes reaches."""
-BASELINES = ("varuna", "amp", "pipette")
+STEPS = 300_000
+LARGEST_MICRO_BATCH, BEST = 8, 10
+"""Of figure 5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +62,11 @@ class Setting:
     pipette_days: float
     minutes: float
 
+    @property
+    def saved(self) -> float:
+        """Days that Pipette's plan saves over AMP's."""
+        return self.amp_days - self.pipette_days
+
 
 SETTINGS = (
     Setting("pipette-mid-range", 8, "gpt-1.1b", 30.10, 29.13, 10.71),
@@ -57,17 +75,43 @@ SETTINGS = (
     Setting("pipette-high-end", 16, "gpt-11.1b", 34.85, 23.89, 16.85),
 )
 SPEED_UPS = {
-    "pipette-mid-range": {"megatron": 1.07, "amp": 1.12},
-    "pipette-high-end": {"megatron": 1.26, "amp": 1.46},
+    "pipette-mid-range": {
+        ("pipette", "megatron"): 1.07,
+        ("pipette", "amp"): 1.12,
+        ("ppt-l", "varuna"): 1.36,
+        ("ppt-l", "amp"): 1.06,
+    },
+    "pipette-high-end": {
+        ("pipette", "megatron"): 1.26,
+        ("pipette", "amp"): 1.46,
+        ("ppt-l", "varuna"): 1.56,
+        ("ppt-l", "amp"): 1.35,
+    },
 }
-"""Of Pipette over other methods on 16 nodes (figure 6); over Varuna, without its placement, 1.36 and 1.56."""
+"""Of one method's plan over another's on 16 nodes (figure 6)."""
+WORDS = {"pipette": "", "ppt-l": "PPT-L ", "megatron": "Megatron-LM", "amp": "AMP", "varuna": "Varuna"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row(Compared):
-    """A setting and what every method finds."""
+    """
+    A setting and what every method finds.
+
+    ``plans``: how many figure 5 a is of; ``amp_error``, ``pipette_error``: of both latency models, (1);
+    ``out_of_memory``: of AMP's ten best, (2).
+    """
 
     setting: Setting
+    plans: int
+    amp_error: float
+    pipette_error: float
+    out_of_memory: int
+
+    @property
+    def days_saved(self) -> float | None:
+        """Days of 300,000 steps that Pipette's plan saves over AMP's."""
+        pipette, amp = self.step_s["pipette"], self.step_s["amp"]
+        return None if pipette is None or amp is None else STEPS * (amp - pipette) / 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,40 +124,70 @@ class Table:
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""
         rows = [
-            {**asdict(row), "speed_up": _speed_ups(row), "distance": row.distances, "gap": row.gap} for row in self.rows
+            {
+                **asdict(row),
+                "speed_up": {name: row.speed_up(name, "pipette") for name in row.step_s},
+                "days_saved": row.days_saved,
+                "distance": row.distances,
+                "gap": row.gap,
+            }
+            for row in self.rows
         ]
         return {"global_batch": GLOBAL_BATCH, "rows": rows}
+
+    @property
+    def mean_errors(self) -> tuple[float, float]:
+        """Mean errors of AMP's and Pipette's latency models over the plans of all settings, (1)."""
+        plans = [row.plans for row in self.rows]
+        amp, pipette = (float(np.average(each, weights=plans)) for each in zip(*map(_errors, self.rows), strict=True))
+        return amp, pipette
 
     @property
     def figures(self) -> dict[str, str]:
         """Ours by row of the paper (``taut.papers.rows``); none by the whole step, which the paper does not price."""
         if self.whole_step:
             return {}
-        found = {}
+        amp, pipette = self.mean_errors
+        found = {
+            "figure 5 a: error of AMP's model": percent(amp, places=2),
+            "figure 5 a: error of Pipette's model": percent(pipette, places=2),
+        }
         for row in self.rows:
             cluster = row.setting.cluster.removeprefix("pipette-")
-            if row.setting.nodes == 16:
-                found[f"figure 6: over Megatron-LM, {cluster}"] = row.speed_cell("megatron", "pipette")
-                found[f"figure 6: over AMP, {cluster}"] = row.speed_cell("amp", "pipette")
-            else:
+            if row.setting.nodes < 16:
                 found[f"table II: over AMP, 8 nodes of {cluster}"] = row.speed_cell("amp", "pipette")
-            if row.setting.model == "gpt-11.1b":
+                continue
+            for of, over in SPEED_UPS[row.setting.cluster]:
+                found[f"figure 6: {WORDS[of]}over {WORDS[over]}, {cluster}"] = row.speed_cell(over, of)
+            if cluster == "mid-range":
+                found["figure 5 b: of AMP's ten best, out of memory"] = str(row.out_of_memory)
+            else:
+                found["table II: days saved of 300,000 steps, high-end"] = _days(row.days_saved)
                 found["table II: annealing, 16 nodes of high-end"] = f"{row.wall_s['pipette']:.2f} s"
         return found
 
     def __str__(self) -> str:
-        """Speed-ups, then distances, then seconds of the searches."""
-        speeds: list[tuple[str, ...]] = [("setting", "AMP", "ours", "Megatron-LM", "ours", "Varuna", "ours")]
+        """Speed-ups, then distances, then figure 5, then seconds of the searches."""
+        pairs = [f"{WORDS[of]}over {WORDS[over]}" for of, over in SPEED_UPS[self.rows[0].setting.cluster]]
+        speeds: list[tuple[str, ...]] = [("setting", *(cell for pair in pairs for cell in (pair, "ours")))]
         speeds += [_speed_cells(row) for row in self.rows]
         methods = list(self.rows[0].step_s)
         distances: list[tuple[str, ...]] = [("setting", *methods, "gap")]
         distances += [(_name(row.setting), *row.distance_cells) for row in self.rows]
+        models: list[tuple[str, ...]] = [("setting", "plans", "AMP's", "Pipette's", "out of memory")]
+        models += [_model_cells(row) for row in self.rows]
+        models.append(("all", str(sum(row.plans for row in self.rows)), *map(_percent, self.mean_errors), ""))
+        saved: list[tuple[str, ...]] = [("setting", "published", "ours")]
+        saved += [(_name(row.setting), *map(_days, (row.setting.saved, row.days_saved))) for row in self.rows]
         walls: list[tuple[str, ...]] = [("setting", "published", *methods)]
         walls += [(_name(row.setting), f"{60 * row.setting.minutes:.0f} s", *row.wall_cells) for row in self.rows]
         return "\n\n".join(
             [
-                "speed-up of Pipette's plan over other methods', published and here\n" + text_table(speeds),
+                "speed-up of the plans of Pipette and of PPT-L, published and here\n" + text_table(speeds),
                 "distance of every method's plan from the lower bound\n" + text_table(distances),
+                "mean error of latency models against simulation, and how many of AMP's ten best do not fit\n"
+                + text_table(models),
+                "saved by Pipette's plan over AMP's in 300,000 steps\n" + text_table(saved),
                 "time of the search\n" + text_table(walls),
                 *legend(row.cut_off for row in self.rows),
             ]
@@ -124,18 +198,31 @@ def _name(setting: Setting) -> str:
     return f"{setting.model}, {setting.nodes} nodes of {setting.cluster}"
 
 
-def _speed_ups(row: Row) -> dict[str, float | None]:
-    """Of Pipette's plan over every method's."""
-    return {name: row.speed_up(name, "pipette") for name in row.step_s}
-
-
 def _speed_cells(row: Row) -> tuple[str, ...]:
-    setting = row.setting
-    published = SPEED_UPS[setting.cluster] if setting.nodes == 16 else {}
-    over_amp = f"{setting.amp_days / setting.pipette_days:.2f}x"
-    megatron = times(published.get("megatron"))
-    ours = {name: row.speed_cell(name, "pipette") for name in row.step_s}
-    return _name(setting), over_amp, ours["amp"], megatron, ours["megatron"], "-", ours["varuna"]
+    """Speed-ups of every pair, published and ours; over AMP the published one is of this setting's days."""
+    setting, cells = row.setting, list[str]()
+    for (of, over), mean in SPEED_UPS[setting.cluster].items():
+        published = mean if setting.nodes == 16 else None
+        if (of, over) == ("pipette", "amp"):
+            published = setting.amp_days / setting.pipette_days
+        cells += [times(published), row.speed_cell(over, of)]
+    return _name(setting), *cells
+
+
+def _errors(row: Row) -> tuple[float, float]:
+    return row.amp_error, row.pipette_error
+
+
+def _model_cells(row: Row) -> tuple[str, ...]:
+    return _name(row.setting), str(row.plans), *map(_percent, _errors(row)), str(row.out_of_memory)
+
+
+def _percent(error: float) -> str:
+    return percent(error, places=2)
+
+
+def _days(days: float | None) -> str:
+    return "-" if days is None else f"{days:.2f} days"
 
 
 def reproduce_pipette(
@@ -160,18 +247,53 @@ def reproduce_pipette(
 
 
 def _row(setting: Setting, limits: Limits, seed: int, *, whole_step: bool) -> Row:
-    request = PlanRequest(
-        setting.model,
-        drawn(setting, seed),
-        global_batch=GLOBAL_BATCH,
-        latency_model="step" if whole_step else "pipette",
-        stack="any",
-        schedules=["1f1b"],
+    cluster = drawn(setting, seed)
+    problem = _problem(setting, cluster, "step" if whole_step else "pipette")
+    nominal = _problem(setting, cluster.model_copy(update={"bandwidth_matrix": None}), "amp")
+    ranked = sorted(amp_strategies(nominal), key=lambda each: each.cost)
+    runs = (priced(problem, each.strategy, each.devices) for each in ranked)
+    plain = plain_candidates(problem)
+    found = {
+        "megatron": _by_hand(problem, limits),
+        "varuna": method_of("varuna")(problem, limits, None),
+        "amp": tried("amp", runs, len(ranked), limits, enough=lambda plan: True),
+        "ppt-l": tried("ppt-l", (simple_plan(problem, each) for each in plain), len(plain), limits),
+        "pipette": method_of("pipette")(problem, limits, None),
+    }
+    errors = _latency_errors(problem.priced_by("pipette"), nominal)
+    return Row(
+        setting=setting,
+        plans=len(errors),
+        amp_error=float(errors[:, 0].mean()),
+        pipette_error=float(errors[:, 1].mean()),
+        out_of_memory=sum(bool(violations(problem, each.strategy, each.devices)) for each in ranked[:BEST]),
+        **with_bound(problem, found, limits),
     )
-    problem = planning_problem(request)
-    found = {"megatron": _by_hand(problem, limits)}
-    found |= {name: method_of(name)(problem, limits, None) for name in BASELINES}
-    return Row(setting=setting, **with_bound(problem, found, limits))
+
+
+def _problem(setting: Setting, cluster: ClusterSpec, latency_model: LatencyName) -> PlanningProblem:
+    return planning_problem(
+        PlanRequest(
+            setting.model,
+            cluster,
+            global_batch=GLOBAL_BATCH,
+            latency_model=latency_model,
+            stack="any",
+            schedules=["1f1b"],
+        )
+    )
+
+
+def _latency_errors(problem: PlanningProblem, nominal: PlanningProblem) -> Floats:
+    """Errors of AMP's model and of Pipette's against the simulated step of every plan of (1), (plans, 2)."""
+    rows = []
+    for (*_, micro_batch), group in configurations(plain_candidates(problem)):
+        plan = simple_plan(problem, group[0]) if micro_batch <= LARGEST_MICRO_BATCH else None
+        if plan is not None:
+            simulated = simulated_seconds(problem, plan.strategy, plan.devices)
+            amp = float(step_time(nominal, plan.strategy, plan.devices).total)
+            rows.append((abs(amp / simulated - 1), abs(plan.seconds / simulated - 1)))
+    return np.array(rows)
 
 
 def _by_hand(problem: PlanningProblem, limits: Limits) -> Outcome:

@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 from taut.commands.app import app
 from taut.papers import hethub
 from taut.papers.hethub import SETTINGS, Table, reproduce_hethub
+from taut.papers.published_rows import PAPERS
+from taut.papers.rows import figure
 from taut.solver.result import Limits
 
 pytestmark = pytest.mark.proof
@@ -26,7 +28,7 @@ def test_batches_suit_every_setting() -> None:
 
 def test_ideals_are_the_published_ones() -> None:
     """The means over devices: 55.70 TFLOP/s, and utilisations of 50.85, 33.85 and 35.90 %."""
-    apart = [sum(kind.nodes * kind.tflops for kind in each.types) / each.num_nodes for each in SETTINGS]
+    apart = [each.apart_tflops for each in SETTINGS]
     assert apart[0] == pytest.approx(55.70, abs=0.01)
     assert [share / hethub.PEAK for share in apart[2:]] == pytest.approx([0.5085, 0.3385, 0.3590], abs=1e-4)
 
@@ -40,6 +42,22 @@ def test_layers_by_speed_beat_even_stages(table: Table) -> None:
         assert row.best <= row.at_most * (1 + 1e-9)
     gains = [row.rule / row.even for row in table.rows[:4] if row.rule and row.even]
     assert min(gains) > 1.03
+
+
+def test_figures_of_the_paper_are_computed(table: Table) -> None:
+    """Every row that the command computes has the figure that is recorded for it."""
+    recorded = {row.key: row for row in PAPERS["hethub"].rows}
+    assert set(table.figures) == {
+        row.key for row in recorded.values() if row.command == "reproduce hethub" and row.ours
+    }
+    for key, ours in table.figures.items():
+        assert figure(ours) == pytest.approx(figure(recorded[key].ours), rel=1e-3), key
+
+
+def test_the_split_of_amd_and_c_is_the_published_one(table: Table) -> None:
+    """HETHUB's rule has eight stages of seven layers and four of six, as the paper states; every split has 80."""
+    assert sorted(table.rows[4].layers[1]) == sorted(SETTINGS[4].layers)
+    assert {sum(split) for row in table.rows for split in row.layers} == {80}
 
 
 def test_the_command_prints_both_sides(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

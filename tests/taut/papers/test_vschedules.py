@@ -1,6 +1,7 @@
 """Six schedules on a 98.5B model at sequence 16384 beside the published grid search."""
 
 import json
+from itertools import pairwise
 
 import pytest
 from typer.testing import CliRunner
@@ -8,6 +9,7 @@ from typer.testing import CliRunner
 from taut.commands.app import app
 from taut.data.model import ModelSpec
 from taut.papers import vschedules
+from taut.papers.published_rows import PAPERS
 from taut.papers.vschedules import MODEL, Table, reproduce_vschedules
 
 pytestmark = pytest.mark.proof
@@ -44,6 +46,21 @@ def test_free_stages_are_no_slower_and_bounded(table: Table) -> None:
         if row.even is not None:
             assert row.free is not None and row.mfu_at_most is not None
             assert row.even.mfu <= row.free.mfu * (1 + 1e-9) <= row.mfu_at_most * (1 + 2e-9)
+
+
+def test_the_frontier_has_a_third_of_the_bubble_at_two_thirds_of_the_memory(table: Table) -> None:
+    """With 32 stages as stated, within 5 %; memory falls as the bubble grows, and no bubble is below its bound."""
+    recorded = {row.key: row.ours for row in PAPERS["vschedules"].rows}
+    for key in ("rebuttal: bubble at 2/3 of the memory, of 1F1B's", "figures 9-10: memory against bubble"):
+        assert table.figures[key] == recorded[key]
+    for stages in vschedules.STAGES:
+        points = sorted((point for point in table.points if point.stages == stages), key=lambda point: point.memory)
+        assert all(point.least <= point.bubble + 1e-9 for point in points)
+        assert all(one.bubble >= other.bubble - 1e-9 for one, other in pairwise(points))
+        assert points[-1].bubble == pytest.approx(1 / 6) == points[-1].least
+    exact = {(point.stages, point.name): point.least for point in table.points}
+    assert exact[4, "2/3 of the memory"] == pytest.approx(4 / 9)
+    assert exact[8, "2/3 of the memory"] == pytest.approx(17 / 42)
 
 
 def test_the_command_prints_both_sides(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 r"""
 The step time of a plan by vTrain's rules (arXiv 2312.12391, algorithm 1, and the graph that its released code builds).
 
-A plan is (t, d, p): tensor, data and pipeline degree, m micro-batches of one sequence, L/p layers a stage. With the
+A plan is (t, d, p): tensor, data and pipeline degree, m micro-batches of a few sequences, L/p layers a stage. With the
 seconds F of a layer forward and B backward, R(S, n) of an all-reduce of S bytes over n GPUs, and A the bytes of a
 micro-batch's activations, every stage takes
 
@@ -17,7 +17,8 @@ last passes of its stage and of its micro-batch. After all of them
     the node's size, and by R(W, d) elsewhere;
 (5) all GPUs update.
 
-Transfers take g = 2 A over a quarter of a node's bandwidth b, on one node as well. Seconds of kernels are those of
+Transfers take g = 2 A over a quarter of a node's bandwidth b, on one node as well. Of the links' bandwidth b is a share
+:math:`\alpha` (equation 1 of the paper, where the best share is 1). Seconds of kernels are those of
 taut's operator model of the A100 in fp16 with unfused attention, as vTrain's traces are not published, times one
 scalar.
 """
@@ -59,38 +60,44 @@ OPTIMIZER_BYTES = 30
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A model of vTrain's studies: layers, hidden size and heads; sequences have 2,048 tokens."""
+    """A model of vTrain's studies: layers, hidden size, heads and tokens of a sequence."""
 
     layers: int
     hidden: int
     heads: int
+    seq: int = SEQ
 
     @property
     def parameters(self) -> float:
         """Weights of layers and embedding, with biases and norms, and of the positions."""
         hidden = self.hidden
-        return self.layers * (12 * hidden**2 + 13 * hidden) + (VOCABULARY + SEQ + 2) * hidden
+        return self.layers * (12 * hidden**2 + 13 * hidden) + (VOCABULARY + self.seq + 2) * hidden
 
 
 Plan = tuple[int, int, int]
 """Tensor, data and pipeline degree, as vTrain writes them."""
 
 
-def step_seconds(shape: Shape, plan: Plan, global_batch: int, scalar: float = 1.0) -> float:
-    """Seconds of a step by (1) to (5), kernels times the scalar."""
-    tensor, data, stages = plan
-    forward, recompute, backward = _passes(shape, tensor, stages, scalar)
-    pipeline = makespan(forward, recompute, backward, global_batch // data)
+def step_seconds(
+    shape: Shape, plan: Plan, global_batch: int, scalar: float = 1.0, *, micro_batch: int = 1, alpha: float = 1.0
+) -> float:
+    """Seconds of a step by (1) to (5), kernels times the scalar, links between nodes at a share of their bandwidth."""
+    (tensor, data, stages), bandwidth = plan, alpha * BETWEEN_NODES
+    forward, recompute, backward = _passes(shape, tensor, stages, scalar, micro_batch, bandwidth)
+    pipeline = makespan(forward, recompute, backward, global_batch // data // micro_batch)
     weights = _stage_weights(shape, tensor, stages)
     update = scalar * OPTIMIZER_BYTES * weights.max() / catalog_devices()[DEVICE].memory_bandwidth
-    return float(pipeline + _gradients(2.0 * weights.max(), tensor, data) + update)
+    return float(pipeline + _gradients(2.0 * weights.max(), tensor, data, bandwidth) + update)
 
 
-def _passes(shape: Shape, tensor: int, stages: int, scalar: float) -> tuple[Floats, Floats, Floats]:
+def _passes(
+    shape: Shape, tensor: int, stages: int, scalar: float, micro_batch: int, bandwidth: float
+) -> tuple[Floats, Floats, Floats]:
     """Seconds of every stage's forward, recompute and backward pass, (1) to (3)."""
-    layer, first, last = kernels(shape, tensor)
-    each, hop = shape.layers / stages, 2.0 * _activations(shape) / (BETWEEN_NODES / 4)
-    reduced = 2.0 * all_reduce(_activations(shape), tensor)
+    layer, first, last = kernels(shape, tensor, micro_batch)
+    activations = 2.0 * micro_batch * shape.seq * shape.hidden
+    each, hop = shape.layers / stages, 2.0 * activations / (bandwidth / 4)
+    reduced = 2.0 * all_reduce(activations, tensor)
     ends = np.zeros((2, 2, stages))
     ends[:, 0, 0], ends[:, 1, -1] = first, last
     plain = each * layer[:, None] + ends.sum(axis=1)
@@ -103,19 +110,21 @@ def _passes(shape: Shape, tensor: int, stages: int, scalar: float) -> tuple[Floa
     return forward, recompute, backward
 
 
-def kernels(shape: Shape, tensor: int) -> tuple[Floats, Floats, Floats]:
+def kernels(shape: Shape, tensor: int, micro_batch: int = 1) -> tuple[Floats, Floats, Floats]:
     """Forward and backward seconds of a layer's, the embedding's and the head's kernels on one of the tensor ranks."""
     rates = rates_of(
         catalog_devices()[DEVICE], "fp16", catalog_operators().get(DEVICE), launch=0.0, fused_attention=False
     )
     heads, channels = shape.heads / tensor, shape.hidden / shape.heads
     sizes = {"hidden": shape.hidden, "heads": heads, "kv_heads": heads, "head_dim": channels}
-    layer = LayerShape.of(batch=1, seq=SEQ, window=SEQ, ffn=4 * shape.hidden / tensor, up=1, **sizes)
-    words = VOCABULARY / tensor
+    layer = LayerShape.of(
+        batch=micro_batch, seq=shape.seq, window=shape.seq, ffn=4 * shape.hidden / tensor, up=1, **sizes
+    )
+    words, tokens = VOCABULARY / tensor, micro_batch * shape.seq
     passes = (
         block_passes(layer, rates),
-        embedding_passes(SEQ, shape.hidden, rates),
-        head_passes(SEQ, shape.hidden, words, rates),
+        embedding_passes(tokens, shape.hidden, rates),
+        head_passes(tokens, shape.hidden, words, rates),
     )
     layer_s, first, last = (_seconds(each) for each in passes)
     return layer_s, first, last
@@ -123,11 +132,6 @@ def kernels(shape: Shape, tensor: int) -> tuple[Floats, Floats, Floats]:
 
 def _seconds(passes: Passes) -> Floats:
     return np.array([passes.forward.sum(), passes.input_grad.sum() + passes.weight_grad.sum()])
-
-
-def _activations(shape: Shape) -> float:
-    """Bytes of a micro-batch of one sequence between two layers."""
-    return 2.0 * SEQ * shape.hidden
 
 
 def all_reduce(size: float, gpus: int) -> float:
@@ -148,11 +152,11 @@ def _stage_weights(shape: Shape, tensor: int, stages: int) -> Floats:
     return weights
 
 
-def _gradients(size: float, tensor: int, data: int) -> float:
+def _gradients(size: float, tensor: int, data: int, bandwidth: float) -> float:
     """Seconds of the reduction of a stage's gradients, (4)."""
     if tensor < NODE_SIZE:
         return all_reduce(size, data)
-    return size / BETWEEN_NODES * 2 * (data - 1) / data
+    return size / bandwidth * 2 * (data - 1) / data
 
 
 @jit

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from taut.data.suggest import one_of
@@ -9,11 +10,12 @@ from taut.errors import FieldError
 from taut.papers.compared import CUT_OFF, legend
 from taut.papers.vtrain import plans, sizes, space
 from taut.papers.vtrain.step import Plan
+from taut.papers.vtrain.validation import Validation, validate
 from taut.sweeping.sweep import Told
 from taut.words import percent, text_table
 
 FIGURES = ("days", "utilised", "M $")
-PARTS = ("table-1", "table-3", "figure-10")
+PARTS = ("table-1", "table-3", "figure-9", "figure-10")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,7 @@ class Study:
     price: float
     table_one: tuple[plans.Row, ...] = ()
     table_three: tuple[sizes.Row, ...] = ()
+    validation: Validation | None = None
     space: Space | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -40,6 +43,7 @@ class Study:
         one = [asdict(row) | _derived(row) for row in self.table_one]
         three = [asdict(row) | _days(row) for row in self.table_three]
         found: dict[str, Any] = {"scalar": self.scalar, "price": self.price, "table_1": one, "table_3": three}
+        found |= {} if self.validation is None else {"figure_9": asdict(self.validation)}
         return found | ({} if self.space is None else {"figure_10": asdict(self.space)})
 
     @property
@@ -58,6 +62,8 @@ class Study:
             if most is not None:
                 marked = f"{most.parameters:.2f} billion" + (CUT_OFF if most.best and most.best.is_cut_off else "")
                 plans_of["table III: largest model in 30 days"] = marked
+        if self.validation is not None:
+            plans_of |= self.validation.figures
         if self.space is not None:
             plans_of["figures 10-11: plans of the design space"] = f"{len(self.space.points)} plans"
         return plans_of
@@ -66,6 +72,7 @@ class Study:
         """Tables, with what they show."""
         parts = [_one(self)] if self.table_one else []
         parts += [_three(self.table_three)] if self.table_three else []
+        parts += [str(self.validation)] if self.validation else []
         parts += [_space(self.space)] if self.space else []
         return "\n\n".join(parts)
 
@@ -74,6 +81,7 @@ def reproduce_vtrain(
     *,
     price: float = plans.PRICE,
     only: str | None = None,
+    data: Path | None = None,
     work_limit: int | None = None,
     jobs: int | None = None,
     progress: Told | None = None,
@@ -81,23 +89,34 @@ def reproduce_vtrain(
     """
     Price vTrain's studies.
 
-    ``price``: dollars an hour of a GPU; ``only``: one of the parts; all without it; ``work_limit``: refinements of each
-    search for a best plan; by default 60 for figure 10 and 40 for table III; ``jobs``: processes that search; by
-    default one a core; ``progress``: called as by ``taut.sweep`` while the best plans are searched. Raises
-    ``FieldError`` if there is no such part.
+    ``price``: dollars an hour of a GPU; ``only``: one of the parts; all without it; ``data``: folder of vTrain's
+    measured runs (``taut.papers.vtrain.validation``), without which figure 9 is left out; ``work_limit``: refinements
+    of each search for a best plan; by default 60 for figure 10 and 40 for table III; ``jobs``: processes that search;
+    by default one a core; ``progress``: called as by ``taut.sweep`` while the best plans are searched. Raises
+    ``FieldError`` if there is no such part, or no folder for figure 9.
     """
     if only is not None and only not in PARTS:
         raise FieldError("only", only, f"expected {one_of(only, PARTS)}")
+    if only == "figure-9" and data is None:
+        raise FieldError("data", None, "expected the folder of vTrain's measured runs with figure-9")
     scalar = plans.fitted(plans.TABLE)
     wanted = PARTS if only is None else (only,)
     one = plans.table_one(price) if "table-1" in wanted else []
     three = sizes.table_three(scalar, work_limit=work_limit or sizes.WORK) if "table-3" in wanted else []
+    nine = validate(data, scalar) if data is not None and "figure-9" in wanted else None
     figure = None
     if "figure-10" in wanted:
         points, work = space.points(scalar), work_limit or space.WORK
         best = space.best_plans(work_limit=work, jobs=jobs, progress=progress)
         figure = Space(points=tuple(points), front=tuple(space.front(points)), best=tuple(best))
-    return Study(scalar=scalar, price=price, table_one=tuple(one), table_three=tuple(three), space=figure)
+    return Study(
+        scalar=scalar,
+        price=price,
+        table_one=tuple(one),
+        table_three=tuple(three),
+        validation=nine,
+        space=figure,
+    )
 
 
 def _derived(row: plans.Row) -> dict[str, Any]:

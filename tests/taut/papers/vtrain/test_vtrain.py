@@ -1,17 +1,24 @@
 """vTrain's tables beside ours: its rules, the measured runs, its utilisation, the sizes, and the front."""
 
+import os
 from collections import deque
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from taut.errors import DataError
+from taut.papers.published_rows import PAPERS
 from taut.papers.vtrain import plans, sizes, space
 from taut.papers.vtrain.design_space import SIZE, plot_design_space
 from taut.papers.vtrain.plans import BLOOM, VTRAIN, priced
 from taut.papers.vtrain.step import makespan, step_seconds
 from taut.papers.vtrain.study import Space, Study
+from taut.papers.vtrain.validation import validate
 from tests.taut.conftest import Run, refused
+
+DATA = Path(os.environ.get("TAUT_SHARED_DATA", "absent")) / "measured"
 
 
 def graph_seconds(forward: list[float], recompute: list[float], backward: list[float], batches: int) -> float:
@@ -78,6 +85,36 @@ def test_measured_runs_of_mt_nlg_within_ten_per_cent() -> None:
     assert len(errors) == 3 and max(abs(error) for error in errors) < 0.05
     assert [row.ours.fits for row in rows] == [True] * 3 + [False] * 3
     assert all(row.ours.zero1_fits for row in rows)
+
+
+def run_file(path: Path, seconds: float) -> None:
+    """One run of Table I's last plan at twice the micro-batch, as vTrain writes them."""
+    head = "# GPUs,global batch,micro batch,hidden size,attention heads,# layers,sequence length,tensor parallelism,"
+    head += "data parallelism,pipeline parallelism,iteration time (ms)"
+    path.write_text(f"{head}\n2880,1920,2,20480,128,105,2048,8,24,15,{1e3 * seconds}\n", encoding="utf-8")
+
+
+def test_errors_and_the_sweep_are_of_the_runs_of_the_files(tmp_path: Path) -> None:
+    """A run that takes what the rules say at 0.4 of the bandwidth has no error there, and the sweep finds it."""
+    seconds = {
+        alpha: step_seconds(plans.MT_NLG, (8, 24, 15), 1920, 1.1, micro_batch=2, alpha=alpha) for alpha in (0.4, 1.0)
+    }
+    run_file(tmp_path / "vtrain_single.csv", 2 * seconds[1.0])
+    run_file(tmp_path / "vtrain_multi.csv", seconds[0.4])
+    found = validate(tmp_path, 1.1)
+    assert found.runs == (1, 1) and found.best_alpha == 0.4 and found.by_alpha[0.4] == pytest.approx(0.0, abs=1e-9)
+    assert found.errors == pytest.approx((0.5, 1 - seconds[1.0] / seconds[0.4]))
+    (tmp_path / "vtrain_multi.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    with pytest.raises(DataError, match="ground truth"):
+        validate(tmp_path, 1.1)
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="vTrain's runs are not here")
+def test_recorded_errors_are_of_the_published_runs() -> None:
+    """The rows of figure 9 and equation 1 have the figures that the files give."""
+    recorded = {row.key: row.ours for row in PAPERS["vtrain"].rows}
+    for key, ours in validate(DATA, plans.fitted(plans.TABLE)).figures.items():
+        assert recorded[key] == ours
 
 
 def test_days_utilisation_and_dollars_are_the_published_ones() -> None:
