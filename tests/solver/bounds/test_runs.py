@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from taut.solver.bounds.ladder import Ladder
 
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
 from taut.solver.certificate.reference.space import added_seconds
+from taut.solver.ladder.ladder import Ladder
 from taut.solver.result import OPTIMALITY_GAP, Limits
 from taut.solver.search.search import search
 from tests.support.chunked import chunked
