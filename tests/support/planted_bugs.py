@@ -104,8 +104,8 @@ def _half_last(parts: Any, *_: Any) -> Any:
     return compute, *others
 
 
-def _one_less(pipelines: Any, problem: PlanningProblem, strategy: Any, tables: Any, devices: Ints) -> Any:
-    compute, tensor, *_ = latency._stage_seconds(problem, strategy, tables, devices)
+def _one_less(pipelines: Any, problem: PlanningProblem, strategy: Any, devices: Ints) -> Any:
+    compute, tensor, *_ = latency._stage_seconds(problem, strategy, problem.tables(strategy.candidate), devices)
     return pipelines._replace(total=pipelines.total - (compute + tensor).max(axis=-2))
 
 
@@ -127,6 +127,11 @@ def _twice_earlier(pipelines: Any, *_: Any) -> Any:
 
 def _no_earlier(pipelines: Any, *_: Any) -> Any:
     return pipelines._replace(ends=0 * pipelines.ends + pipelines.total[..., None, :])
+
+
+def _free_way_back(pipelines: Any, *_: Any) -> Any:
+    waits = pipelines.backward.cumsum(axis=-2) - pipelines.backward
+    return pipelines._replace(ends=pipelines.total[..., None, :] - waits)
 
 
 def _later_raised(found: Any, *_: Any) -> Any:
@@ -208,7 +213,7 @@ BUGS: dict[str, Patch] = {
     "logits forgotten in memory": _scaled(stage_tables, "_logits", 0),
     "latency forgotten": _changed(links, "_tables", lambda found, *_: (found[0], found[1] * 0.0)),
     "gradients of the last stage": _changed(gradient_reductions, "by_device", _last_first),
-    "one micro-batch too few": _changed(latency, "_pipelines", _one_less),
+    "one micro-batch too few": _changed(latency, "closed_pipelines", _one_less),
     "margin forgotten": _margin_forgotten,
     "messages never divided": lambda patch: _wherever(
         patch, stage_tables, "_messages", lambda old: lambda priced, output, shards: old(priced, output, 1)
@@ -232,9 +237,9 @@ BUGS: dict[str, Patch] = {
     ),
     "workspace counted twice": _scaled(stage_tables, "_largest", 2),
     "reductions of later stages forgotten": _changed(gradient_reductions, "_reductions", _first_alone),
-    "slack of later stages counted twice": _changed(latency, "_pipelines", _twice_earlier),
-    "later stages end with the first": _changed(latency, "_pipelines", _no_earlier),
-    "gradients' way back forgotten": _scaled(latency, "_hops_back", 0.0),
+    "slack of later stages counted twice": _changed(latency, "closed_pipelines", _twice_earlier),
+    "later stages end with the first": _changed(latency, "closed_pipelines", _no_earlier),
+    "gradients' way back forgotten": _changed(latency, "closed_pipelines", _free_way_back),
     "tied embedding never exchanged": _scaled(gradient_reductions, "tied_bytes", 0.0),
     "optimizer of stage 0 alone": _changed(gradient_reductions, "optimizer_by_stage", _first_alone),
     "cards in equal parts": _cards_in_equal_parts,

@@ -52,7 +52,7 @@ def random_row(rng: np.random.Generator) -> dict[str, Any]:
         },
         **{"global_batch": dp * micro_batch * m, "recompute": str(rng.choice(kinds)), "zero": int(rng.choice(zero))},
         **{"kv_heads": int(rng.choice([8, 16])), "ffn_hidden": int(rng.choice([6144, 8192]))},
-        "tied_embedding": bool(rng.random() < 0.5),
+        "tied_embedding": bool(rng.random() < 0.5) and (pp == 1 or stack.tied_pipelines),
         "dropout": [None, True, False][int(rng.integers(3))],
         "sequence_parallel": bool(rng.choice(stack.sequence_parallel)) and tp > 1,
         "overlap_grad_reduce": (rng.random() < 0.3 and (pp == 1 or stack.overlap_in_pipelines)) or None,
