@@ -100,5 +100,4 @@ def test_public_runs_are_called_as_they_went() -> None:
     assert together["refused"] == together["refused with margin"] == together["out of memory"] >= 6
     assert together["ran"] >= 1000
     assert together["called fit"] >= together["ran"] - 3
-    # With the margin 20 more that fill their cards: 12 of MPT, 7 recipes with activations on hosts, and one of BLOOM.
-    assert together["with margin"] >= together["ran"] - 23
+    assert together["with margin"] >= 0.984 * together["ran"]
