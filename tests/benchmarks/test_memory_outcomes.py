@@ -95,9 +95,9 @@ def test_rows_that_contradict_their_recipe_take_it(tmp_path: Path, container: st
 @pytest.mark.proof
 @pytest.mark.skipif(not MEASURED.is_dir(), reason="TAUT_SHARED_DATA holds no measured runs")
 def test_public_runs_are_called_as_they_went() -> None:
-    """All runs out of memory are refused; of those that ran, two of BLOOM and one recipe are predicted not to fit."""
+    """All runs out of memory are refused, and of a thousand that ran no more than two are predicted not to fit."""
     together = counted(sources(MEASURED))[-1]
     assert together["refused"] == together["refused with margin"] == together["out of memory"] >= 6
     assert together["ran"] >= 1000
-    assert together["called fit"] >= together["ran"] - 3
+    assert together["called fit"] >= together["ran"] - 2
     assert together["with margin"] >= 0.984 * together["ran"]
