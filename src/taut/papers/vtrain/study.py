@@ -48,7 +48,7 @@ class Study:
 
     @property
     def figures(self) -> dict[str, str]:
-        """Ours by row of the paper (``taut.papers.rows``)."""
+        """Ours by row of the paper (``taut.papers.published_rows``)."""
         plans_of = {
             f"table I: {row.published.whose} {degrees(row.published.plan)}": f"{row.rules_s:.2f} s"
             for row in self.table_one

@@ -49,7 +49,7 @@ class Validation:
 
     @property
     def figures(self) -> dict[str, str]:
-        """Ours by row of the paper (``taut.papers.rows``)."""
+        """Ours by row of the paper (``taut.papers.published_rows``)."""
         return {
             "figure 9 a: error on one node, vTrain's kernels": percent(self.errors[0], places=2),
             "figure 9 b: error on many nodes, vTrain's kernels": percent(self.errors[1], places=2),

@@ -7,7 +7,7 @@ import pytest
 
 from taut.data.cluster import ClusterSpec
 from taut.formulations.latency import step_time, violations
-from taut.formulations.placement import PlacementProblem, placement_problem
+from taut.formulations.placement import FoundPlacement, PlacementProblem, placement_problem
 from taut.formulations.strategy import Strategy
 from taut.solver.bounds.candidate_bounds import partition_bound
 from taut.solver.bounds.communication import communication
@@ -15,7 +15,6 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_division.divide import Partition
 from taut.solver.placement.annealing.anneal import anneal, best_start
 from taut.solver.placement.annealing.starts import starts
-from taut.solver.placement.result import FoundPlacement
 from tests.solver.bounds.test_sharding import eight_devices, sharded
 from tests.support.blocks import blocks
 from tests.support.expert_ranks import with_copies_of_states
