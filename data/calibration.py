@@ -39,7 +39,7 @@ for clusters of several types: a calibration prices computation on each by that 
 
 ``residuals`` holds quantiles of prediction / measurement - 1 on runs that the fit had not seen (cross-validation).
 
-A calibration that is a posterior (``taut.solver.calibration.posterior``) has in their place the ``covariance`` C of the
+A calibration that is a posterior of several campaigns has in their place the ``covariance`` C of the
 logarithms of its coefficients and a ``noise``. A step of which term k takes the share :math:`j_k` then has the band
 
 .. math:: \ln T \pm z \sqrt{j C j + \sigma^2 + n \omega^2},

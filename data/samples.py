@@ -17,10 +17,9 @@ from taut.data.analytic.offload_modules import conflict
 from taut.data.costs import Module, OffloadModule, Recompute, named_modules, named_offload_modules
 from taut.data.device import Precision
 from taut.data.layers.dispatch import USUAL_DISPATCH, Dispatcher, DispatchSpec, RouterFormat
-from taut.data.layers.sizes import MOST_ENTRIES, MOST_LAYERS, MOST_PARAMETERS
 from taut.data.memory import GradPrecision, OffloadFraction
 from taut.data.read import MOST_CELLS, check_count, read_text, table_of
-from taut.data.spec import Positive, Spec, cell_counts, shorten
+from taut.data.spec import MOST_ENTRIES, MOST_LAYERS, MOST_PARAMETERS, Positive, Spec, cell_counts, shorten
 from taut.data.stack import ContextKind, Schedule
 from taut.data.suggest import one_of
 from taut.errors import DataError

@@ -11,11 +11,9 @@ import pytest
 from taut.errors import DataError
 from taut.papers.published_rows import PAPERS
 from taut.papers.vtrain import plans, sizes, space
-from taut.papers.vtrain.design_space import SIZE, plot_design_space
 from taut.papers.vtrain.plans import BLOOM, VTRAIN, priced
 from taut.papers.vtrain.step import makespan, step_seconds
-from taut.papers.vtrain.study import Space, Study
-from taut.papers.vtrain.validation import validate
+from taut.papers.vtrain.study import SIZE, Space, Study, plot_design_space, validate
 from tests.taut.conftest import Run, refused
 
 DATA = Path(os.environ.get("TAUT_SHARED_DATA", "absent")) / "measured"
