@@ -38,12 +38,12 @@ in every recipe.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from taut.data.analytic.kernel_floors import BestRate, best_bandwidth, fastest_kernels
+from taut.data.analytic.kernel_floors import BestRate, CoreSizes, best_bandwidth, fastest_kernels
 from taut.data.analytic.operator_times import ELEMENT, OperatorModel
 from taut.data.arrays import Floats
 from taut.data.device import HALF, QUANTIZED, DeviceSpec, Precision
@@ -80,30 +80,8 @@ class Operators(Protocol):
         """Seconds of products of m x k with k x n matrices, ``groups`` of them in one kernel."""
         ...
 
-    def attention_seconds(
-        self,
-        batch: ArrayLike,
-        seq: ArrayLike,
-        heads: ArrayLike,
-        kv_heads: ArrayLike,
-        head_dim: ArrayLike,
-        window: ArrayLike | None = None,
-        /,
-    ) -> Floats:
-        """Seconds of causal attention cores forward."""
-        ...
-
-    def attention_backward_seconds(
-        self,
-        batch: ArrayLike,
-        seq: ArrayLike,
-        heads: ArrayLike,
-        kv_heads: ArrayLike,
-        head_dim: ArrayLike,
-        window: ArrayLike | None = None,
-        /,
-    ) -> Floats:
-        """Seconds of causal attention cores backward."""
+    def attention_seconds(self, sizes: CoreSizes, /, *, backward: bool = False) -> Floats:
+        """Seconds of causal attention cores, forward or backward."""
         ...
 
 
@@ -121,13 +99,9 @@ class Remembered:
             self.known[size] = self.of.gemm_seconds(*size)
         return self.known[size]
 
-    def attention_seconds(self, *sizes: Any) -> Floats:
-        """Seconds of attention cores forward, sizes as of ``Operators``."""
-        return self.of.attention_seconds(*sizes)
-
-    def attention_backward_seconds(self, *sizes: Any) -> Floats:
-        """Seconds of attention cores backward, sizes as of ``Operators``."""
-        return self.of.attention_backward_seconds(*sizes)
+    def attention_seconds(self, sizes: CoreSizes, *, backward: bool = False) -> Floats:
+        """Seconds of attention cores, forward or backward."""
+        return self.of.attention_seconds(sizes, backward=backward)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
