@@ -31,7 +31,7 @@ STATED = [
         stack=f"llm-foundry-{device}",
         source="FSDP of fp32 weights, MPT's fused loss, whose gradient lies beside the logits; not fitted",
         **FSDP,
-        fused_loss=True,
+        fused_loss="te",
         fused_logit_bytes=2,
     )
     for device in ("a100", "h100")

@@ -108,7 +108,7 @@ def _checks(job: Job, framework: str) -> list[str]:
     hosts = "as given" if job.hosts else "placeholders: write them by hand or give --hosts"
     return [
         *([CHECKS[framework]] if framework in CHECKS else []),
-        *([_loss(job)] if framework == "megatron" and job.fused_loss else []),
+        *([REFUSED_LOSS] if framework == "megatron" and job.fused_loss == "te" else []),
         f"hosts are {hosts}; ranks.csv says which process is on which GPU, and env.sh what is exported",
         f"the placement counts on links as in the plan: {_each(job)} i of {markdown_text(job.plan.cluster)} is host i",
         f"the fullest device is predicted to hold {fullest:.1f} GiB; precision {job.memory.precision}",
@@ -126,16 +126,10 @@ def _each(job: Job) -> str:
     return "node" if len(job.machines) == job.cluster.num_nodes else "machine"
 
 
-def _loss(job: Job) -> str:
-    """What Megatron-LM's own fused loss keeps beyond Transformer Engine's: 4 bytes, single precision and a copy."""
-    tokens = job.strategy.micro_batch * job.sequence // job.strategy.cp
-    more = 4 * tokens * job.model.padded_vocab(job.strategy.tp) / job.strategy.tp / 2**30
-    return (
-        "the loss keeps its logits in fp32 on the last stage (`--cross-entropy-fusion-impl native`), "
-        f"{more:.1f} GiB more than predicted with Transformer Engine's, which Megatron-LM refuses from June 2026 on"
-    )
-
-
+REFUSED_LOSS = (
+    "the loss is Transformer Engine's (`--cross-entropy-fusion-impl te`), as priced: Megatron-LM refuses it from June "
+    "2026 on; plan with the loss native for a later one"
+)
 ORDERED, FSDP = "1", "32"
 
 

@@ -160,10 +160,11 @@ class PlanOptions(TypedDict, total=False):
         ),
     ]
     fused_loss: Annotated[
-        bool | None,
+        bool | str | None,
         Option(
-            "Whether the loss writes the logits' gradient in their place; default: as the stack has it.",
-            "Transformer Engine's does so and keeps 2 bytes an entry; others keep single precision beside a copy.",
+            "How the loss is computed: none, native or te; default: as the stack has it.",
+            "``native`` is Megatron-LM's fused loss and keeps single precision beside a copy, as ``none`` does there. "
+            "``te``, or true, is Transformer Engine's, which writes the logits' gradient in their place.",
             verbs=("compare", "simulate"),
         ),
     ]
