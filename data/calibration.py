@@ -270,7 +270,7 @@ class Calibration(Spec):
         return rings if rings >= 1.0 else self.rings_where_hidden
 
     @property
-    def kept(self) -> dict[str, bool]:
+    def kept(self) -> dict[str, Any]:
         """What the stack keeps for the backward pass: keywords of ``taut.data.analytic.device_rates.rates_of``."""
         return {name: getattr(self, name) for name in KEPT}
 

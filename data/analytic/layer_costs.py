@@ -231,7 +231,7 @@ def _priced(
     device: DeviceSpec,
     precision: Precision,
     operators: Operators | None,
-    given: Mapping[str, bool],
+    given: Mapping[str, Any],
     calibration: Calibration | None,
     dispatch: DispatchSpec,
 ) -> _Priced:
