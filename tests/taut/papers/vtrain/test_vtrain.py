@@ -178,7 +178,7 @@ def test_the_words_and_the_picture() -> None:
 
     found = study()
     text, plain = str(found), found.as_dict()
-    assert "vTrain (8, 24, 15)" in text and "114.8 too much" in text and "nothing fits" in text
+    assert "vTrain (8, 24, 15)" in text and "113.2 too much" in text and "nothing fits" in text
     assert "(8, 15, 28)" in text and "figure 10, MT-NLG 530B: 294 plans" in text
     assert plain["table_1"][0]["gpus"] == 2240 and len(plain["figure_10"]["points"]) == 294
     assert found.space is not None
