@@ -65,3 +65,16 @@ def test_a_script_beside_a_clone_imports_the_package(tmp_path: Path) -> None:
     script.write_text("import taut\nprint(taut.load_cluster('dgx-a100').num_devices)\n")
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("8\n", "")
+
+
+def test_pages_for_agents_are_there() -> None:
+    """``llms.txt`` links to pages of the site, and the skill names verbs that exist."""
+    links = re.findall(r"\]\(([^)]+)/\)", read("docs/llms.txt"))
+    generated = {"reference/command-line", "reference/python"}
+    assert links and all((ROOT / "docs" / f"{link}.md").is_file() for link in set(links) - generated)
+    skill = read("packaging/skill/SKILL.md")
+    _, head, body = skill.split("---\n", 2)
+    assert set(yaml.safe_load(head)) == {"name", "description"}
+    verbs = set(re.findall(r"`taut ([a-z]+)", body)) - {"mcp"}
+    help_text = subprocess.run([sys.executable, "-m", "taut", "--help"], capture_output=True, text=True, check=True)
+    assert verbs and all(re.search(rf"\b{verb}\b", help_text.stdout) for verb in verbs)

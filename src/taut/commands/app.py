@@ -14,6 +14,7 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from taut import __version__
+from taut.commands.agents import mcp_command
 from taut.commands.compare import compare_command
 from taut.commands.files import new_command, schema_command
 from taut.commands.importing import importer
@@ -71,6 +72,7 @@ app.command(name="schedule")(schedule_command)
 app.command(name="simulate")(simulate_command)
 app.command(name="schema")(schema_command)
 app.command(name="new")(new_command)
+app.command(name="mcp")(mcp_command)
 app.add_typer(importer, name="import")
 app.add_typer(fitter, name="fit")
 app.add_typer(reproducer, name="reproduce")
