@@ -55,7 +55,6 @@ from taut.solver.meshes.search import MeshSearch
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.result import CandidateBound, Incumbent, Limits, NearTie, SearchResult, Source, StoppedBy, relative_gap
 
-
 NOTHING_FOUND: Mapping[Candidate, CandidateBound] = MappingProxyType({})
 
 
@@ -80,8 +79,8 @@ def margin_free_bound(
     The least bound over all candidates, each by the strongest rungs that apply; those whose closed form is no better
     than the least so far are not bounded further. The ``likely`` one comes first, since a low bound saves the others
     work, and order-priced candidates come last, as in the search. From where ``stop`` says so, closed forms that are
-    known already count alone. ``found_with`` are bounds with a margin: their trees of layers are read anew, and one that
-    still shows ``enough`` seconds, or the least so far, is taken, (4).
+    known already count alone. ``found_with`` are bounds with a margin: their trees of layers are read anew, and one
+    that still shows ``enough`` seconds, or the least so far, is taken, (4).
     """
     free, candidates = ladder.without_margin(), ladder.problem.candidates
     least, proofs = np.inf, list[Proof]()

@@ -5,10 +5,8 @@ import signal
 import sys
 from types import FrameType
 
-
 NEW_OBJECTS = 20_000
-"""Objects made between two searches for reference cycles. Plans make many and few cycles: with Python's 700 these searches
-take a tenth of the time."""
+"""Objects made between two searches for reference cycles, of which plans have few: 6 to 8 % of their time with 700."""
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
