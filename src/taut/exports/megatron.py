@@ -87,6 +87,11 @@ def _precision(job: Job) -> Iterator[tuple[str, str | None]]:
     if precision in RECIPES:
         yield "--fp8-format", "hybrid"
         yield "--fp8-recipe", RECIPES[precision]
+        # Weights in fp8 alone, which take the priced two bytes with their transpose; else copies stay beside bf16.
+        if job.strategy.zero and not job.states_on_hosts:
+            yield "--fp8-param-gather", None
+            if precision == "mxfp8" and job.strategy.zero == 1:
+                yield "--reuse-grad-buf-for-mxfp8-param-ag", None
     elif precision == "nvfp4":
         yield "--fp4-format", "e2m1"
     if precision != "fp32":

@@ -38,6 +38,7 @@ MODULES, ON_HOSTS = "--recompute-modules", "--offload-modules"
 CONTEXTS, SIZES = "--cp-comm-type", "--hierarchical-context-parallel-sizes"
 SEVERAL = (MODULES, ON_HOSTS, CONTEXTS, SIZES)
 """Flags of several values."""
+IN_NARROW, REUSED = "--fp8-param-gather", "--reuse-grad-buf-for-mxfp8-param-ag"
 FUSION, IMPLEMENTATION = "--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl"
 CHECKPOINTS, DIVIDED = "--checkpoint-in-cpu", "--partition-activations"
 """Megatron-DeepSpeed's flags for inputs of recomputed layers."""
@@ -55,7 +56,7 @@ READ = {
     "--expert-tensor-parallel-size", "--recompute-activations", "--optimizer-cpu-offload", "--seq-length", "--bf16",
     "--fp16", "--fp8-format", "--fp8-recipe", "--fp4-format", "--grad-reduce-in-bf16", "--mtp-num-layers",
     "--accumulate-allreduce-grads-in-fp32", "--num-layers", "--deepspeed-activation-checkpointing", "--nnodes",
-    "--nproc-per-node", "--world-size", FUSION, IMPLEMENTATION,
+    "--nproc-per-node", "--world-size", FUSION, IMPLEMENTATION, IN_NARROW, REUSED,
 }  # fmt: skip
 PRECISION_AWARE = "--use-precision-aware-optimizer"
 MEASURED = {
@@ -97,6 +98,7 @@ SWITCHES = {
     EMBEDDING, LOSS, "--accumulate-allreduce-grads-in-fp32", FINE_GRAINED, CHECKPOINTS, DIVIDED, OVERLAP,
     "--overlap-grad-reduce", "--overlap-param-gather", "--tp-comm-overlap", PRECISION_AWARE,
     "--moe-shared-expert-overlap", "--multi-latent-attention", "--group-query-attention", "--cpu-offloading", FUSION,
+    IN_NARROW, REUSED,
 }  # fmt: skip
 """Flags without a value, which some launchers write with one (``TRUTHS``)."""
 
@@ -289,6 +291,9 @@ def _named(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
     unpriced = [flag for flag in flags if not (flag in known or SILENT.match(flag))]
     if unpriced:
         yield f"not priced: {', '.join(unpriced)}"
+    held = (IN_NARROW, REUSED) if flags.get("--fp8-recipe") == "mxfp8" and _zero(flags) == 1 else (IN_NARROW,)
+    if ("--fp8-format" in flags and not all(flag in flags for flag in held)) or "--fp4-format" in flags:
+        yield "copies of the weights in a narrow format, up to 2 bytes a parameter beside bf16, are not priced"
     if "--micro-batch-size" not in flags:
         yield "--micro-batch-size: not stated, 1 is taken"
     if "--tensor-model-parallel-size" in flags and "--expert-tensor-parallel-size" in flags:

@@ -223,6 +223,13 @@ class PlanOptions(TypedDict, total=False):
             "It is 1 outside ``step``, and for stacks without context ranks.",
         ),
     ]
+    max_ep: Annotated[
+        int | None,
+        Option(
+            "Largest expert degree; default: the experts of a layer.",
+            "An expert group of more GPUs than a node, which is what NVLink spans, fills several.",
+        ),
+    ]
     schedules: Annotated[
         str | Iterable[str] | None,
         Option(

@@ -221,6 +221,7 @@ class PlanRequest(BaseModel):
     ]
     max_tp: Annotated[int | None, optional(Positive)]
     max_cp: Annotated[int | None, optional(Positive)]
+    max_ep: Annotated[int | None, optional(Positive)]
     schedules: Annotated[tuple[Schedule, ...] | None, optional(_schedules)]
     time_limit: Annotated[float | None, optional(number("expected a number above 0", lambda s: s > 0))]
     work_limit: Annotated[int | None, optional(Positive)]

@@ -99,6 +99,7 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
     asked = Asked(
         fix=request.fix,
         max_cp=request.max_cp,
+        max_ep=request.max_ep,
         schedules=space.schedules,
         model=model,
         stack=stack,

@@ -186,7 +186,7 @@ def space_of(
         update={
             "max_tp": request.max_tp or whole.max_tp,
             "max_cp": int(request.max_cp or request.fix.get("cp") or whole.max_cp),
-            "max_ep": int(request.fix.get("ep", whole.max_ep)),
+            "max_ep": int(request.max_ep or request.fix.get("ep") or whole.max_ep),
             "max_vpp": max(whole.max_vpp, request.fix.get("vpp", 1)),
             "schedules": schedules_of(request, stack, memory),
             "zero": _zero_stages(request, stack),

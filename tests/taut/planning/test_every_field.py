@@ -217,7 +217,7 @@ OF_REQUESTS: dict[str, tuple[object, Values]] = {
     "calibration": ("nemo-h100-bf16", {}), "stack": ("torchtitan", {}), "precision": ("fp16", {}),
     "grad_precision": ("bf16", {}), "fused_loss": ("te", {}), "optimizer_offload_fraction": (0.5, {}),
     "activation_offload_fraction": (0.5, {}), "fix": ({"tp": 2}, {}), "seen": (True, {}), "risk": (0.9, {}),
-    "max_tp": (2, {}), "max_cp": (1, LONG), "schedules": ("1f1b", {}),
+    "max_tp": (2, {}), "max_cp": (1, LONG), "max_ep": (1, ROUTES), "schedules": ("1f1b", {}),
 }  # fmt: skip
 ALLOWED = {"offload_pipelines", "offload_modules"}
 """Fields that allow what is refused without them."""
