@@ -28,6 +28,7 @@ replicated_kv          whether several tensor ranks may have the same key-value 
 tied_pipelines         whether first and last stage may share an embedding that is the head
 sequence_parallel      whether tensor ranks may, or must, divide the activations between their blocks
 context_parallel       whether context ranks may share every sequence
+mixer_contexts         whether they may where layers mix tokens otherwise than by attention
 cp_comm                how context ranks share attention (``taut.formulations.degrees`` (4))
 overlap_context        whether a step of a ring of keys and values runs during the attention of the step before
 expert_parallel        whether experts may have ranks of their own
@@ -41,8 +42,8 @@ grad_precision         number formats in which it keeps and sums gradients
 overlap_grad_reduce    whether gradients are reduced during the last backward pass unless a user says otherwise
 overlap_in_pipelines   whether this is possible in pipelines
 fused_attention        whether attention is one kernel; by default as in the runs of the calibration
-fused_loss             how the loss is computed unless a user says otherwise (``taut.data.loss``); by default as in
-                       the runs of the calibration
+fused_loss             whether the loss overwrites the logits with their gradient unless a user says otherwise; by
+                       default as in the runs of the calibration
 calibrations           fitted coefficients of its step time, catalog names or files, in the order of preference
 memory_models          fitted models of its memory, catalog names or files, in the order of preference
 rules                  the limits in words, each with its source
@@ -80,7 +81,6 @@ from taut.data.catalog.devices import catalog_device, catalog_section
 from taut.data.costs import RECOMPUTE, Module, OffloadModule, Recompute
 from taut.data.device import HALF, QUANTIZED, DeviceSpec, Precision
 from taut.data.layers.dispatch import DISPATCHERS, USUAL_DISPATCH, Dispatcher, DispatchSpec
-from taut.data.loss import FusedLoss
 from taut.data.memory import GradPrecision
 from taut.data.spec import Spec
 
@@ -124,6 +124,7 @@ class Stack(Spec):
     tied_pipelines: bool = True
     sequence_parallel: Annotated[list[bool], Field(min_length=1)] = [False, True]
     context_parallel: bool = False
+    mixer_contexts: bool = True
     cp_comm: Annotated[list[ContextKind], Field(min_length=1)] = ["p2p"]
     overlap_context: bool = False
     expert_parallel: bool = False
@@ -136,7 +137,7 @@ class Stack(Spec):
     overlap_grad_reduce: bool = False
     overlap_in_pipelines: bool = True
     fused_attention: bool | None = None
-    fused_loss: FusedLoss | None = None
+    fused_loss: bool | None = None
     calibrations: list[str] = []
     memory_models: list[str] = []
     rules: list[Rule] = []

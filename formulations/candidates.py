@@ -65,7 +65,7 @@ def _degrees(workload: Workload, kinds: ContextKinds) -> Iterator[Candidate]:
     space, model, cluster = workload.space, workload.model, workload.cluster
     most = len(model.blocks) + ENDS if space.tied_pipelines or not model.tied_embedding else 1
     for tp in tensor_degrees(model, cluster, space.max_tp, replicated_kv=space.replicated_kv):
-        for cp in context_degrees(model, cluster, tp, space.max_cp):
+        for cp in context_degrees(model, cluster, tp, space.max_cp, mixer_contexts=space.mixer_contexts):
             shared = [*kinds.of(tp, cp)]
             for pp in divisors(cluster.num_devices // tp // cp):
                 dp = cluster.num_devices // tp // cp // pp

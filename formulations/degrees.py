@@ -22,7 +22,10 @@ The devices of a stage are numbered tensor ranks first, then context ranks, then
     - ``a2a+p2p``: the all-to-all among the context ranks of a node, and the ring between nodes. The replica fills
       several nodes, and a node has several of its context ranks.
 
-    All kinds except ``all_gather`` hold about as much as one layer keeps anyway.
+    All kinds except ``all_gather`` hold about as much as one layer keeps anyway. If an indexer chooses the tokens of
+    attention, only ``all_gather`` shares it (Megatron-LM's ``transformer_config.py`` refuses other kinds).
+(5) a layer that mixes tokens otherwise exchanges heads under every kind (``taut.data.layers.mixer`` (5)), so tp cp
+    divides its heads. Matrices of its own for attention (``attends``) leave no context ranks.
 """
 
 from collections.abc import Iterator
@@ -87,14 +90,17 @@ def divides_kv(model: ModelSpec, tp: int) -> bool:
     return all(layer.key_value_heads % tp == 0 for layer in layers if layer.mixes)
 
 
-def context_degrees(model: ModelSpec, cluster: ClusterSpec, tp: int, max_cp: int) -> list[int]:
-    """Context degrees that go with a tensor degree, (10)."""
+def context_degrees(
+    model: ModelSpec, cluster: ClusterSpec, tp: int, max_cp: int, *, mixer_contexts: bool = True
+) -> list[int]:
+    """Context degrees that go with a tensor degree, (10); ``mixer_contexts``: whether mixers may have several, (5)."""
     sizes = {group.gpus_per_node for group in cluster.nodes}
     several = [cp for cp in divisors(cluster.num_devices // tp) if 1 < cp <= max_cp and _fits_nodes(tp * cp, sizes)]
-    within = all(size % tp == 0 for size in sizes)
-    within = within and all(layer.mixer is None and layer.is_usual for layer in model.kinds.values())
-    shared = [cp for cp in several if within and all(layer.seq % (2 * cp) == 0 for layer in model.kinds.values())]
-    return [1, *shared]
+    kinds, mixers = model.kinds.values(), [each for layer in model.kinds.values() for each in layer.mixers]
+    if any(size % tp for size in sizes) or any(mixer.attends or not mixer_contexts for _, mixer in mixers):
+        return [1]
+    divided = [cp for cp in several if all(heads % (tp * cp) == 0 for heads, _ in mixers)]
+    return [1, *(cp for cp in divided if all(layer.seq % (2 * cp) == 0 for layer in kinds))]
 
 
 def inner_contexts(tp: int, cp: int, node_size: int) -> int:

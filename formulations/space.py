@@ -393,6 +393,7 @@ class StrategySpace(Spec):
     max_even_vpp: Annotated[int, pydantic.Field(ge=0)] = 0
     zero: list[ZeroStage] = [0, 1]
     replicated_kv: Annotated[bool, SELDOM_WRITTEN] = True
+    mixer_contexts: Annotated[bool, SELDOM_WRITTEN] = True
     tied_pipelines: Annotated[bool, SELDOM_WRITTEN] = True
     sequence_parallel: list[bool] = [False, True]
     pipeline_zero: list[ZeroStage] | None = None

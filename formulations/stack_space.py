@@ -62,6 +62,7 @@ def stack_space(
         expert_zero=stack.expert_zero if model.has_experts else None,
         expert_tensor=stack.expert_tensor or not model.has_experts,
         replicated_kv=stack.replicated_kv or not _has_groups(model),
+        mixer_contexts=stack.mixer_contexts or not any(layer.mixers for layer in model.kinds.values()),
         tied_pipelines=stack.tied_pipelines or not model.tied_embedding,
         sequence_parallel=stack.sequence_parallel,
         # Elsewhere the bounds of hybrid sharding are some per cent loose, so that a user has to ask for it, (5).

@@ -40,7 +40,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from taut.data.spec import Count, Spec
+from taut.data.layers.sizes import Count
+from taut.data.spec import Spec
 
 
 class ExpertsSpec(Spec):

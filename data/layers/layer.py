@@ -54,7 +54,8 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from taut.data.layers.experts import ExpertsSpec
 from taut.data.layers.mixer import MixerSpec, Whole
-from taut.data.spec import Count, LayerCount, Spec
+from taut.data.layers.sizes import Count, LayerCount
+from taut.data.spec import Spec
 
 
 class LatentSpec(Spec):
@@ -239,6 +240,16 @@ class LayerSpec(Spec):
     def together(self) -> tuple["LayerSpec", ...]:
         """The layer and those beside it, each by itself, (14)."""
         return (self.own, *self.beside.together) if self.beside else (self,)
+
+    @property
+    def attending(self) -> tuple["LayerSpec", ...]:
+        """The layer and those beside it that have attention, each by itself."""
+        return tuple(part for part in self.together if part.mixes and not part.mixer)
+
+    @property
+    def mixers(self) -> tuple[tuple[int, MixerSpec], ...]:
+        """Mixers of the layer and of those beside it, each with its heads."""
+        return tuple((part.heads, part.mixer) for part in self.together if part.mixer)
 
     @property
     def is_usual(self) -> bool:

@@ -32,6 +32,12 @@ these numbers, and steps of low rank. Its kernel scans the tokens and takes no c
 Attention whose matrices are neither plain nor latent attention's (DeepSeek-V4's, to compressed tokens) is a mixer that
 ``attends`` to a stated number of tokens. Without ``output`` the product back to h is one of the layer's further ones.
 
+(5) Context ranks have all tokens of a share of the heads between two all-to-alls, one of the columns made (of low rank,
+    of what the second products make of :math:`d_k` each) and one of the channels read (Megatron-LM,
+    ``megatron/core/ssm/mamba_context_parallel.py``): :math:`(m + p / d_k + a d_v) / t` numbers a token. A state that
+    groups of heads share is sent once. flash-linear-attention passes states instead (``fla/ops/cp``), :math:`4 a d_k
+    (d_k + d_v)` bytes a rank in a gather each way; no stack of taut's does.
+
 The work of (2) is priced at the rate of attention to w tokens. No kernel of this kind was measured.
 """
 
@@ -39,7 +45,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from taut.data.spec import Count, Spec
+from taut.data.layers.sizes import Count
+from taut.data.spec import Spec
 
 Whole = Annotated[int, Field(ge=0, le=1_000_000_000, strict=True)]
 """A size that may be 0."""
@@ -86,6 +93,10 @@ class MixerSpec(Spec):
         if self.delta_rule:
             flop += 4 * chunk * keys + 2 * chunk * values + 2 * keys * values
         return max((flop + 2 * values) // (4 * values), 1)
+
+    def exchanged(self, heads: int, tp: int = 1) -> int:
+        """Numbers a token that context ranks exchange there and back on one of ``tp`` tensor ranks, (5)."""
+        return (self.made + self.second_parameters // self.key_dim + heads * self.value_dim) // tp
 
     def matrix_parameters(self, hidden: int, heads: int, tp: int = 1) -> int:
         """Matrix parameters on one of ``tp`` tensor ranks, (1)."""

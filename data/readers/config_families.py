@@ -49,7 +49,7 @@ _ATTENTION = ("full_attention", "sliding_attention", "chunked_attention", "atten
 _MIXED = ("linear_attention", "mamba", "conv")
 _INDEXED = ("deepseek_v32", "glm_moe_dsa")
 _GATES = {
-    **dict.fromkeys(("afmoe", "beam", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), "channels"),
+    **dict.fromkeys(("afmoe", "beam", "kimi_linear", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), "channels"),
     **dict.fromkeys(("laguna", "bailing_hybrid", "lfm3"), "heads"),
 }
 """Types whose attention has a gate of its output, for each channel or for each head."""
@@ -60,6 +60,7 @@ _UNUSUAL = {
 }
 """Fields that only files of other architectures have, where their ``model_type`` is another or none."""
 _GATED_ACTIVATIONS = ("silu", "swish", "swiglu", "geglu", "silu_glu")
+_PLAIN_ACTIVATIONS = ("gelu", "relu")
 _GATED = ("grok-1", "chatglm", "qwen")
 """Types beside those of transformers whose feed-forward part is gated, whatever their activation is called."""
 _PLAIN = (
@@ -207,6 +208,18 @@ def is_gated(values: Mapping[str, Any]) -> bool:
     return str(activation) in _GATED_ACTIVATIONS
 
 
+def refuse_unknown_gate(values: Mapping[str, Any], where: str) -> None:
+    """Refuse a file of an unknown type whose activation does not say whether feed-forward parts are gated."""
+    name = next((name for name in NAMES["activation"] if values.get(name) is not None), NAMES["activation"][0])
+    stated = values.get(name)
+    if is_known(values) or is_gated(values) or any(word in str(stated) for word in _PLAIN_ACTIVATIONS):
+        return
+    said = f"is {shorten(stated)}" if stated is not None else "missing"
+    family = f"a model_type ({shorten(values['model_type'])}) that taut does not know"
+    words = f"one of {', '.join(_GATED_ACTIVATIONS)} where feed-forward parts are gated, else gelu or relu"
+    raise DataError(f"{where}: {name}: {said}, with {family}, expected {words}")
+
+
 def is_normed(values: Mapping[str, Any]) -> bool:
     """Whether queries and keys have a norm of their own."""
     return values.get("model_type") in _NORMED or bool(values.get("use_qk_norm"))
@@ -230,6 +243,8 @@ def gate_width(values: Mapping[str, Any], heads: Any, head_dim: Any) -> int | No
     if kind is None or off or values.get("attn_output_gate") is False or not isinstance(heads, int):
         return None
     each = head_dim if isinstance(head_dim, int) else values.get("hidden_size", 0) // heads
+    if values.get("model_type") == "kimi_linear":
+        each = values.get("v_head_dim", each) * bool(values.get("mla_use_output_gate"))
     return heads * (each if kind == "channels" else 1)
 
 

@@ -106,14 +106,16 @@ WITHOUT_EFFECT: dict[str, str] = {
     "further tokens, named in a line": r"nextn|(^|_)mtp(_|$)|num_mtp",
     "where a file comes from": r"^_name_or_path$|^architectures$|^auto_map$|version|^torch_dtype$|_commit_hash$|"
     r"^_diffusers|^transformers|^name$|^language|^unsloth|^license",
-    "parts beside the language model": r"vision|visual|image|img|(^|_)audio|video|speech|projector|^mm_|(^|_)vit(_|$)|"
+    "parts beside the language model, and where rows of words lie": r"vision|visual|image|img|(^|_)audio|video|speech|"
+    r"projector|^mm_|(^|_)vit(_|$)|anyres|"
     r"downsample|pixel|patch_size|num_channels|vq_config|codec|tts|resampler|vocabulary_map|modalit|codebook|"
-    r"depth_decoder|adapter_config|use_lora|^merge|spatial_|media|dense_list",
+    r"depth_decoder|adapter_config|use_lora|^merge|spatial_|media|dense_list|^org_vocab_size$|parallel_embedding",
     "attention to every token as it is priced, or where a layer's window ends": r"^attn_logit|attention_dropout|"
     r"attn_temperature|attention_sink|sinks?$|no_rope_layer|add_swa|add_full_attention_sink|pad_attn|"
     r"attention_value_scale|query_pre_attn|max_attn_value|^scale_attn|reorder_and|attention_softmax|attn_scale|prefix_dense_sliding|"
     r"order_of_interleaved|^layer_switch$|logn_attn|"
     r"floor_scale|lambda_std",
+    "the shape of an activation": r"activation_situ|swiglu_limit",
     "order of a layer's parts": r"use_parallel_residual|apply_residual_connection|parallel_block|parallel_attn|"
     r"sandwich|use_post_norm|scale_depth|dim_model_base|embedding_sharing|slow_but_exact|embedding_fraction|learned_pos_emb|"
     r"segment_types|prompt_(types|length)|position_bias_(max|num)|original_max_position",

@@ -14,10 +14,11 @@ to every token.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from taut.data.layers.sizes import MOST_LAYERS
 from taut.data.readers.config_families import EXPECTED
 from taut.data.readers.config_fields import NAMES, first, router_groups
 from taut.data.readers.config_mixers import MIXERS
-from taut.data.spec import MOST_LAYERS, shorten
+from taut.data.spec import shorten
 from taut.errors import DataError
 
 _FULL_PERIOD = {
@@ -107,6 +108,8 @@ def experts(values: Mapping[str, Any], layers: Any, where: str) -> dict[str, Any
             raise DataError(f"{where}: {NAMES[concept][0]}: missing, expected a value with {shorten(count)} experts")
     biased = {"biased": True} if values.get("model_type") == "gpt_oss" else {}
     chosen |= {"shared_ffn_hidden": _shared(values, width), **biased, **router_groups(values)}
+    if (latent := values.get("routed_expert_hidden_size")) is not None:
+        chosen["latent_hidden"] = latent
     return {"experts": chosen, **dense, **_places(values, layers, where)}
 
 

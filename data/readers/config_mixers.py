@@ -7,8 +7,8 @@ Mamba-2 of Bamba and Granite 4, and the convolutions of LFM2. With a heads of d 
 columns that a layer makes from its h channels are
 
 (1) gated DeltaNet: :math:`2 k + 2 a d_v + 2 a`, keys (and queries) being k columns in all;
-(2) Kimi Delta Attention: :math:`3 a d + a`, and 2 d whole ones for decay and gate of low rank; in Ling 2.5
-    :math:`5 a d + a`;
+(2) Kimi Delta Attention: :math:`3 a d + a`, and 2 d whole ones for decay and gate of low rank; with a gate of full rank
+    (Kimi K3) :math:`4 a d + a`, and d; in Ling 2.5 :math:`5 a d + a`;
 (3) lightning attention: :math:`4 a d`;
 (4) Mamba-2 with G groups and a state of N numbers a channel: :math:`2 a d + 2 G N + a`, of which
     :math:`a d + 2 G N` are convolved;
@@ -49,19 +49,30 @@ def gated_delta_sizes(values: Mapping[str, Any], where: str) -> tuple[int, dict[
     return heads, {**sizes, "convolved": 2 * keys + heads * value, "taps": taps, "chunk": CHUNK, "delta_rule": True}
 
 
+_APART = {
+    "num_heads": "linear_num_heads",
+    "head_dim": "linear_head_dim",
+    "short_conv_kernel_size": "linear_conv_kernel_dim",
+}
+"""Names of ``linear_attn_config``, and what a file without it calls them."""
+
+
 def _kimi_delta(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, Any]]:
     """Heads and sizes of Kimi Delta Attention, (2); its decay and gate are of low rank, in Ling 2.5 by channel."""
     apart = values.get("linear_attn_config")
-    own = {**values, **(apart if isinstance(apart, dict) else {})}
-    heads = whole_number(own, where, "linear_num_heads", "num_heads", "num_attention_heads")
+    # What the file says of these layers comes before what its type leaves out.
+    stated: Mapping[str, Any] = apart if isinstance(apart, dict) else {}
+    own = {**values, **{_APART.get(name, name): value for name, value in stated.items()}}
+    heads = whole_number(own, where, "linear_num_heads", "num_attention_heads")
     each = whole_number(own, where, "linear_head_dim", "head_dim")
-    taps = whole_number(own, where, "linear_conv_kernel_dim", "short_conv_kernel_size", usual=4)
+    taps = whole_number(own, where, "linear_conv_kernel_dim", usual=4)
     width = heads * each
     sizes = {"key_dim": each, "value_dim": each, "convolved": 3 * width, "taps": taps, "chunk": CHUNK}
     if values.get("model_type") == "bailing_hybrid":
         return heads, {**sizes, "made": 5 * width + heads, "delta_rule": True}
-    low = {"made_whole": 2 * each, "second_parameters": 2 * each * width}
-    return heads, {**sizes, **low, "made": 3 * width + heads, "delta_rule": True}
+    full = int(bool(own.get("use_full_rank_gate")))
+    low = {"made_whole": (2 - full) * each, "second_parameters": (2 - full) * each * width}
+    return heads, {**sizes, **low, "made": (3 + full) * width + heads, "delta_rule": True}
 
 
 def _lightning(values: Mapping[str, Any], where: str) -> tuple[int, dict[str, Any]]:
@@ -136,7 +147,8 @@ FIELDS = frozenset(
         *("block_auto_adjust_ff_dim", "block_dim", "block_ff_dim", "block_mlp_init_scale", "conv_dim", "conv_dim_out"),
         *("block_use_swiglu", "block_use_xavier_init", "use_attention_gate", "time_step_limit", "mamba_conv_bias"),
         *("time_step_min", "time_step_max", "time_step_floor", "linear_dt_init_floor", "mamba_ssm_dtype"),
-        *("mamba_proj_bias", "num_attention_heads_per_layer", "gating"),
+        *("mamba_proj_bias", "num_attention_heads_per_layer", "gating", "routed_expert_hidden_size"),
+        *("attn_res_block_size", "mla_use_output_gate", "latent_moe_use_norm"),
     )
 )
 """Fields that the files of these types have beside others'."""

@@ -104,7 +104,8 @@ def _nemotron_h(values: Values, where: str, tokens: int) -> list[Layer]:
     listed, layers = listed or ["linear_attention", "moe", "full_attention", "mlp"], values.get("num_hidden_layers")
     if layers is not None and layers != len(listed):
         words = f"expected one for each of num_hidden_layers ({shorten(layers)})"
-        raise DataError(f"{where}: layers_block_type has {len(listed)} entries, {words}")
+        name = "hybrid_override_pattern" if pattern and not named else "layers_block_type"
+        raise DataError(f"{where}: {name} has {len(listed)} entries, {words}")
     if others := [kind for kind in listed if kind not in kinds]:
         raise DataError(f"{where}: layers_block_type names {shorten(others[0])}, expected one of {', '.join(kinds)}")
     hidden = whole_number(values, where, "hidden_size")

@@ -33,6 +33,7 @@ from taut.data.readers.config_families import (
     is_tied,
     position_rows,
     refuse_others,
+    refuse_unknown_gate,
     with_defaults,
 )
 from taut.data.readers.config_fields import NAMES, first, refuse_unknown
@@ -70,11 +71,7 @@ def read_config(path: Path, *, seq: int | None = None) -> ModelSpec:
                 "to_json_file(FILE, use_diff=False) of the loaded configuration writes it out"
             )
     refuse_mixed(values, shape, where)
-    if not is_known(values) and first(values, "activation") is None:
-        words = "taut does not know, expected a value, which says whether feed-forward parts are gated"
-        raise DataError(
-            f"{where}: hidden_act: missing, with a model_type ({shorten(values['model_type'])}) that {words}"
-        )
+    refuse_unknown_gate(values, where)
     rows = position_rows(values, shape["seq"])
     shape |= _lengths(shape["seq"], seq)
     reach, left_out = windows(values, shape["layers"], shape["seq"])

@@ -113,7 +113,8 @@ class ContextKinds:
     """
     Kinds of context ranks in a space, at bytes of a number and seconds of a FLOP of attention that hides rings.
 
-    Without the links of the cluster, or where attention hides nothing, (2) leaves out nothing.
+    Without the links of the cluster, or where attention hides nothing, (2) leaves out nothing. Layers without attention
+    have no say in (1) and (2).
     """
 
     def __init__(
@@ -125,7 +126,9 @@ class ContextKinds:
         element: int = 0,
         core_inverse: float = 0.0,
     ) -> None:
-        self._space, self._layers, self._links = space, list(model.kinds.values()), links
+        self._space, self._links = space, links
+        self._layers = [part for layer in model.kinds.values() for part in layer.attending]
+        self._chosen = any(layer.latent and layer.latent.index_heads for layer in self._layers)
         self._element, self._core_inverse = element, core_inverse
         self._node = max(group.gpus_per_node for group in cluster.nodes)
 
@@ -133,6 +136,9 @@ class ContextKinds:
         """Kinds at a tensor and a context degree."""
         if cp == 1:
             yield "p2p"
+            return
+        if self._chosen:
+            yield from (kind for kind in self._space.cp_comm if kind == "all_gather")
             return
         listed, fixed = self._space.cp_comm, self._space.fixed.get("cp_comm")
         beside = "p2p" in listed and fixed in (None, "p2p")

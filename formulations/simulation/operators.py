@@ -74,7 +74,10 @@ class Operator(NamedTuple):
     stream: int
 
 
-TRAFFIC = ("reduce", "reduce_back", "ring", "exchange", "summed", "dispatch", "dispatch_again", "combine")
+TRAFFIC = (
+    *("reduce", "reduce_back", "ring", "exchange", "exchange_again", "summed", "dispatch", "dispatch_again"),
+    "combine",
+)
 """Prices of traffic within a block."""
 
 
@@ -83,8 +86,8 @@ class LayerPrices(NamedTuple):
     Seconds of one layer on a block, (1) to (4), and the ``share`` of them that attention has.
 
     ``again`` is recompute; ``reduce`` and ``reduce_back`` one all-reduce forward and backward, ``ring`` one turn of
-    keys, ``exchange`` the all-to-alls of a pass, ``summed`` what selective recompute sums again; ``dispatch`` and
-    ``dispatch_again`` tokens forward and again, ``combine`` any other exchange of them.
+    keys, ``exchange`` the all-to-alls of a pass, ``exchange_again`` and ``summed`` what selective recompute exchanges
+    and sums again; ``dispatch`` and ``dispatch_again`` tokens forward and again, ``combine`` other exchanges of them.
     """
 
     forward: float
@@ -96,6 +99,7 @@ class LayerPrices(NamedTuple):
     reduce_back: float
     ring: float
     exchange: float
+    exchange_again: float
     summed: float
     dispatch: float
     dispatch_again: float
@@ -151,6 +155,7 @@ class Prices:
             reduce_back=_summed(both.less(sent), link) / 2,
             ring=float(sent.ring_seconds(link)),
             exchange=float(sent.all_to_all_seconds(link)),
+            exchange_again=float(more.all_to_all_seconds(link)),
             summed=max(_summed(more, link), 0.0),
             dispatch=_exchanged(sent, link) - combine,
             dispatch_again=_exchanged(more, link) - combine,

@@ -221,7 +221,7 @@ def _recomputed(prices: Prices, own: LayerPrices, layer: int, recompute: str) ->
     elif recompute == "selective":
         modules = prices.modules
         if "core_attn" in modules:
-            yield from _contexts(silent.ring + silent.exchange, layer)
+            yield from _contexts(silent.ring + silent.exchange_again, layer)
         if "moe" in modules:
             yield from _tokens(silent.dispatch_again, layer)
         yield from _compute(own.again, RECOMPUTED, ATTENTION if "core_attn" in modules else MLP, layer)

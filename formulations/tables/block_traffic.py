@@ -20,6 +20,8 @@ bytes, and the keys of a tensor rank are w wide.
       forward, once backward, and once more if attention is computed again, in two steps.
     - ``a2a+p2p`` is an all-to-all among the g context ranks of a node, and a ring of cp / g - 1 steps of M bytes
       between nodes (Fang and Zhao 2024, arXiv 2405.07719).
+    - A layer that mixes tokens otherwise than by attention has an all-to-all of its heads under every kind
+      (``taut.data.layers.mixer`` (5)), once forward, once backward, and once more under full recompute.
 (3) If a stack overlaps a ring, a step runs during the attention of the step before. With n steps a turn and a window of
     :math:`w_s` tokens this attention has :math:`4 b w_s q s / (cp \, n)` FLOP over the full square, at the rate that
     the fastest device states for attention. A step then costs its latency, since both streams meet once a step, and
@@ -124,13 +126,11 @@ def block_link(links: Links, devices: Ints, block: BlockShape) -> BlockLink:
 
 def _context(links: Links, rings: Ints, kind: ContextKind) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
     """Figures of context ranks (..., cp): of a ring, and of all-to-alls inside nodes and between them, (7) and (8)."""
-    if kind in ("p2p", "all_gather"):
-        between, wait = _slowest(links, rings)
-        ring = np.maximum(between, _card(links, rings)).max(axis=(-1, -2))
-        return (ring, wait.max(axis=(-1, -2))), (np.zeros_like(ring), np.zeros_like(ring))
     near, far, wait = (figure.max(axis=(-1, -2)) for figure in _exchange(links, rings))
-    none = np.zeros_like(near)
-    return ((far, wait), (near, none)) if kind == "a2a+p2p" else ((none, wait), (near, far))
+    if kind in ("p2p", "all_gather"):
+        ring = np.maximum(_slowest(links, rings)[0], _card(links, rings)).max(axis=(-1, -2))
+        return (ring, wait), (near, far)
+    return (far if kind == "a2a+p2p" else np.zeros_like(far), wait), (near, far)
 
 
 def _exchange(links: Links, peers: Ints) -> tuple[Floats, Floats, Floats]:
@@ -169,18 +169,16 @@ def best_block(links: Links, of_type: Flags, block: BlockShape) -> BlockLink:
         return BlockLink(*blocks_of_nodes(links, block)[:, of_type].min(axis=1).tolist())
     if block.tp == block.width and block.ep == 1:
         return BlockLink(*links.best_spanning_group(block.tp), 0.0, 0.0)
-    exchanged = block.cp_comm in ("a2a", "a2a+p2p")
-    inner = max(size // block.tp, 1) if exchanged else 1
+    inner = max(size // block.tp, 1)
     within = block._replace(
         cp=block.cp if block.replica <= size else inner, ep=block.ep if block.experts <= size else size // block.etp
     )
     found = BlockLink(*blocks_of_nodes(links, within).min(axis=1).tolist())
     if block.replica > size:
-        apart, wait = links.best_nodes(block.replica // size)
-        members = block.tp if not exchanged else links.gpus_per_node
-        apart = max(apart, float((members / links.cards).min()))
-        field = "context_far" if block.cp_comm == "a2a" else "context_inverse"
-        found = found._replace(**{field: apart, "context_latency": wait})
+        between, wait = links.best_nodes(block.replica // size)
+        ring, far = (max(between, float((n / links.cards).min())) for n in (block.tp, links.gpus_per_node))
+        ring = ring if block.cp_comm in ("p2p", "all_gather") else far
+        found = found._replace(context_inverse=ring, context_far=far, context_latency=wait)
     if block.experts > size:
         apart, wait = links.best_nodes(block.experts // size)
         apart = max(apart, float((links.gpus_per_node / links.cards).min()))
@@ -191,8 +189,7 @@ def best_block(links: Links, of_type: Flags, block: BlockShape) -> BlockLink:
 def blocks_of_nodes(links: Links, block: BlockShape) -> Floats:
     """Figures of (7) to (9) that no block in a node beats (9, nodes); exact where devices are interchangeable."""
     found = np.zeros((FIGURES, links.num_nodes))
-    context = [2, 3] if block.cp_comm in ("p2p", "all_gather") else [7, 3]
-    for at, members in (([0, 1], block.tp), (context, block.cp), ([4, 6], block.ep)):
+    for at, members in (([0, 1], block.tp), ([2, 3], block.cp), ([7, 3], block.cp), ([4, 6], block.ep)):
         if members > 1:
             found[at] = links.best_groups(members)
     return found
@@ -389,7 +386,7 @@ def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: st
 
     rings = _rings(priced, np.array(tokens), PASSED[attention])
     rings = coefficient * rings if rings.any() else rings
-    inside, outside, steps = _all_to_alls(priced, np.array(tokens), EXCHANGED[attention])
+    inside, outside, steps = _all_to_alls(priced, np.array(tokens), attention, kind)
     return Traffic(
         sums(
             ring_factor(tp) * (reductions * summed / 2 + repeated) * output,
@@ -421,25 +418,41 @@ def _rings(priced: PricedLayers, tokens: Ints, passes: int) -> Floats:
     if priced.cp == 1:
         return no_traffic((3, *priced.first.shape, 1))
     turns = {"a2a": 0, "a2a+p2p": block.cp // inner - 1}.get(block.cp_comm, block.cp - 1)
-    sent = priced.element * tokens * np.array([layer.keys_and_values(block.tp) for layer in priced.kinds])
-    hides = priced.core_inverse if block.cp_comm != "all_gather" else 0.0
-    core = np.array([layer.attention_flops() for layer in priced.kinds]) * priced.micro_batch / block.tp / block.cp
-    each = np.stack([sent, np.ones(len(sent)), core / (turns + 1) * hides])
+    parts, hides = [layer.attending for layer in priced.kinds], priced.core_inverse
+    hides = hides if block.cp_comm != "all_gather" else 0.0
+    sent = priced.element * tokens * np.array([sum(part.keys_and_values(block.tp) for part in own) for own in parts])
+    core = np.array([sum(part.attention_flops() for part in own) for own in parts])
+    core = core * priced.micro_batch / block.tp / block.cp
+    each = np.stack([sent, np.array([len(own) for own in parts]), core / (turns + 1) * hides])
     alike, of = np.unique(each, axis=1, return_inverse=True)
     count = np.stack([priced.count[of.ravel() == k].sum(axis=0) for k in range(alike.shape[1])], axis=-1)
     return np.asarray(turns * passes * count * alike[:, None, None])
 
 
-def _all_to_alls(priced: PricedLayers, tokens: Ints, times: int) -> tuple[Floats, Floats, Floats]:
-    """Bytes within nodes and between them, and steps, of the all-to-alls of context ranks of each layer kind, (2)."""
-    block, inner = priced.block, inner_contexts(priced.tp, priced.cp, priced.node_size)
-    if block.cp_comm not in ("a2a", "a2a+p2p"):
+def _all_to_alls(priced: PricedLayers, tokens: Ints, attention: str, kind: str) -> tuple[Floats, Floats, Floats]:
+    """
+    Bytes within nodes and between them, and steps, of the all-to-alls of context ranks of each layer kind, (2).
+
+    ``attention`` and ``kind`` are what is computed again of attention, and of whole layers.
+    """
+    block, inner, kinds = priced.block, inner_contexts(priced.tp, priced.cp, priced.node_size), priced.kinds
+    if block.cp == 1:
         return (np.zeros(len(tokens)),) * 3
-    ranks = block.cp if block.cp_comm == "a2a" else inner
-    widths = [layer.queries(block.tp) + layer.output(block.tp) for layer in priced.kinds]
-    keys = [layer.keys_and_values(block.tp) for layer in priced.kinds]
-    moved = times * priced.element * tokens * (np.array(widths) + np.array(keys)) / ranks
-    return moved * (inner - 1), moved * (ranks - inner), np.full(len(tokens), 2.0 * times)
+    tp, times = block.tp, EXCHANGED["none" if kind == "selective" else kind]
+    columns = np.array([sum(mixer.exchanged(heads, tp) for heads, mixer in layer.mixers) for layer in kinds])
+    steps = [len(layer.mixers) * 2.0 * times for layer in kinds]
+    moved = times * priced.element * tokens * columns / block.cp
+    near, far = moved * (inner - 1), moved * (block.cp - inner)
+    if block.cp_comm not in ("a2a", "a2a+p2p"):
+        return near, far, np.array(steps)
+    ranks, times = block.cp if block.cp_comm == "a2a" else inner, EXCHANGED[attention]
+    widths = [
+        sum(part.queries(tp) + part.output(tp) + part.keys_and_values(tp) for part in layer.attending)
+        for layer in kinds
+    ]
+    moved = times * priced.element * tokens * np.array(widths) / ranks
+    alone = [len(layer.attending) * 2.0 * times for layer in kinds]
+    return near + moved * (inner - 1), far + moved * (ranks - inner), np.array(steps) + np.array(alone)
 
 
 def _feed_forward(layer: LayerSpec, block: BlockShape) -> tuple[int, int]:

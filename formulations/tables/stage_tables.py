@@ -45,7 +45,6 @@ from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE, LayerCost, Recompute
 from taut.data.layers.layer import LayerSpec
 from taut.data.layers.weight_shapes import WeightShape, weight_shapes
-from taut.data.loss import LossKind
 from taut.data.memory import MemoryModel
 from taut.formulations.tables.block_traffic import Traffic, traffic_tables
 from taut.formulations.tables.priced_layers import PricedLayers
@@ -110,14 +109,14 @@ def stage_tables(
     shared_head: bool | None = None,
     traffic: tuple[Traffic, Traffic] | None = None,
     memory: MemoryModel = ANALYTIC,
-    fused_loss: LossKind = "none",
+    fused_loss: bool = False,
 ) -> StageTables:
     """
     Figures of every range of layers, each (..., L+1, L+1), and messages (L+1,).
 
     A ``single_stage`` sends no messages. A tied head adds no parameters with ``shared_head``, by default in a single
-    stage. ``traffic`` of both passes and of the forward pass may be known already; ``fused_loss``: how the loss is
-    computed. Raises ``MissingProfileError`` if a cost is neither in the table nor between two entries.
+    stage. ``traffic`` of both passes and of the forward pass may be known already; ``fused_loss`` writes the logits'
+    gradient in their place. Raises ``MissingProfileError`` if a cost is neither in the table nor between two entries.
     """
     model, tp, kinds, count, ranges = priced.model, priced.tp, priced.kinds, priced.count, priced.sums
     output = [float(priced.output_bytes(layer)) for layer in kinds]
@@ -174,7 +173,7 @@ def _with_both_outputs(priced: PricedLayers, kept: Mapping[Recompute, list[int]]
     """Activation bytes by recompute and layer with the attention's second output, where heads go all to all."""
     if priced.cp == 1 or priced.block.cp_comm != "a2a":
         return dict(kept)
-    widths = [sum(part.output(priced.tp) for part in layer.together) for layer in priced.kinds]
+    widths = [sum(part.output(priced.tp) for part in layer.attending) for layer in priced.kinds]
     own = [_number_bytes(priced, layer) * width for layer, width in zip(priced.kinds, widths, strict=True)]
     more = {r: own if r != "full" else [0] * len(own) for r in RECOMPUTE}
     return {r: [a + b for a, b in zip(each, more[r], strict=True)] for r, each in kept.items()}
@@ -274,7 +273,8 @@ def _gathered(priced: PricedLayers, layer: LayerSpec) -> int:
     """Bytes of all keys and values of a layer with their gradients, where context ranks gather them, (4)."""
     if priced.cp == 1 or priced.block.cp_comm != "all_gather":
         return 0
-    return 2 * priced.element * priced.micro_batch * layer.seq * layer.keys_and_values(priced.tp)
+    keys = sum(part.keys_and_values(priced.tp) for part in layer.attending)
+    return 2 * priced.element * priced.micro_batch * layer.seq * keys
 
 
 def _gathered_tokens(priced: PricedLayers, layer: LayerSpec) -> int:

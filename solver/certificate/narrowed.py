@@ -39,7 +39,7 @@ LARGEST = {"max_tp": "", "max_cp": "cp", "max_ep": "ep", "max_vpp": "", "max_eve
 """Fields of largest degrees. One is not told where the degree beside it is fixed, since it follows from that."""
 SWITCHES = (
     *("expert_tensor", "replicated_kv", "tied_pipelines", "hybrid_sharding", "recompute_by_stage", "empty_ends"),
-    "uneven_batch",
+    *("uneven_batch", "mixer_contexts"),
 )
 """Mechanisms that a space has or has not."""
 CHUNKED, CHUNKS = "interleaved-1f1b", ("max_vpp", "max_even_vpp")

@@ -234,7 +234,7 @@ def windows() -> Iterator[tuple[str, list[bool], list[bool]]]:
             model = _read({name: value for name, value in values.items() if name not in _LISTS}, 10**6)
         except Exception:  # No default, no list, or refused.
             continue
-        stated = [kind in ("sliding_attention", "chunked_attention") for kind in listed]
+        stated = [kind in ("sliding_attention", "chunked_attention", "hybrid_sliding") for kind in listed]
         read = [layer.attention_window is not None for layer in model.blocks]
         # Patterns without a period are priced as attention to every token, and said.
         if any(read) or not any(stated) or values.get("use_sliding_window") is False:

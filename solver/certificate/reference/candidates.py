@@ -35,6 +35,10 @@ With D devices, global batch g and L layers, a candidate has
       with at most the ring's share of a node's cards. Second, 2 (cp - 1) of the longest latencies are at most the
       latencies of the all-to-all, 2 and 2 for each step between nodes of a2a+p2p, and its bytes on the fastest of these
       links;
+
+    If an indexer chooses the tokens of attention, only ``all_gather`` shares it. tp cp divides the heads of what a
+    layer has in attention's place. There are no several ranks beside it without ``mixer_contexts``, or if it attends
+    to a stated number of tokens;
 (11) ep expert ranks, at most ``max_ep``, that divide the experts of every layer with experts, of etp = 1 or etp = tp
     tensor ranks each. Several ranks need what (10) needs of several context ranks, and:
 
@@ -73,7 +77,8 @@ from taut.solver.certificate.reference.layers import (
     alone,
     attention_figures,
     attention_inverse,
-    plain_parts,
+    attentions,
+    otherwise,
 )
 from taut.solver.certificate.reference.network import Network
 from taut.solver.certificate.reference.space import CLOSED_FORM, ON_V, SPLIT, Case, Choice, has_stated, in_space
@@ -230,7 +235,8 @@ def _contexts(case: Case, tp: int, cp: int) -> bool:
         return True
     if cp > case.space.get("max_cp", 1) or not case.knows_groups:
         return False
-    if any(layer.mixer is not None or not plain_parts(layer) for layer in case.model.blocks):
+    mixers = [(one.heads, one.mixer.attends) for layer in case.model.blocks for one in otherwise(layer) if one.mixer]
+    if any(heads % (tp * cp) or attends or not case.space.get("mixer_contexts", True) for heads, attends in mixers):
         return False
     inside = all(node.gpus_per_node % tp == 0 for node in case.cluster.nodes)
     return case.fits_nodes(tp * cp) and inside and all(b.seq % (2 * cp) == 0 for b in case.model.blocks)
@@ -242,10 +248,14 @@ def _kinds(case: Case, tp: int, cp: int) -> Iterator[str]:
         yield "p2p"
         return
     listed = case.space.get("cp_comm", ["p2p"])
+    every = [one for block in case.model.blocks for one in attentions(block)]
+    if any(one.latent is not None and one.latent.index_heads for one in every):
+        yield from (kind for kind in listed if kind == "all_gather")
+        return
     here = min(cp, max(max(node.gpus_per_node for node in case.cluster.nodes) // tp, 1))
 
     def divides(ranks: int) -> bool:
-        each = [count for block in case.model.blocks for count in (block.heads, block.key_value_heads)]
+        each = [count for one in every for count in (one.heads, one.key_value_heads)]
         return not any(count % (tp * ranks) for count in each)
 
     fixed = case.space["fixed"].get("cp_comm")
@@ -276,7 +286,7 @@ def _hides_ring(case: Case, tp: int, cp: int, here: int, ranks: int) -> bool:
     each, wait = (1 / network.rate(*pairs))[chosen], network.latency(*pairs)[chosen].max()
     slow, fast, waits = each.max(), each.min(), 2 * (cp - 1) - 2 * (cp // ranks - 1) - 2
     slow = slow if within else max(slow, (network.size / network.cards / here).max())
-    for layer in case.model.blocks:
+    for layer in (one for block in case.model.blocks for one in attentions(block)):
         keys, moved, core = attention_figures(case, layer, tp, cp)
         if keys * slow > core / cp * attention or waits * wait > moved * (ranks - 1) / ranks * fast:
             return False

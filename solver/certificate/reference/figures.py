@@ -27,7 +27,8 @@ consecutive tp cp ranks context rank c. In groups of ep etp consecutive ranks ev
     its queries, keys, values and outputs to every other rank, once forward, once backward, and once more if attention
     is computed again, with two latencies, over the links of (4). In a2a+p2p with g ranks on a node the all-to-all is
     among these. The ring between nodes has cp/g - 1 steps over the link between nodes of (4), each during g/cp of
-    attention.
+    attention. What a layer has in attention's place goes all to all among all cp ranks, whatever attention does, once
+    forward, once backward, and once more if the layer is computed again, with two latencies.
 (6) Selective recompute repeats the attention core, unless modules are named. The core sends keys and values once more.
     A dense part (``mlp``), experts (``moe``) and, with expert ranks, shared experts named alone (they are part of
     ``moe``) sum their outputs once more. ``moe`` also sends tokens both ways once more.
@@ -249,9 +250,9 @@ class Sent(NamedTuple):
     """
     What the layers of a candidate exchange in their blocks, whatever its stages.
 
-    ``turns`` are bytes of keys and FLOP of attention of layers alike in these (2, kinds). ``there`` and ``back`` say
-    how often the first six of (9 + kinds) figures are sent forward and backward, ``each`` (9 + kinds, L) what is sent
-    once, ``forward`` what is sent forward, and ``repeated`` what recomputing modules sends again.
+    ``turns`` are bytes of keys, FLOP and number of attentions of layers alike in these (3, kinds). ``there`` and
+    ``back`` say how often the first six of (11 + kinds) figures are sent forward and backward, ``each`` (11 + kinds, L)
+    what is sent once, ``forward`` what is sent forward, and ``repeated`` what recomputing modules sends again.
     """
 
     turns: Floats
@@ -273,7 +274,7 @@ def sent_of(case: Case, choice: Choice, layers: Layers, network: Network) -> Sen
 
 def _sent(case: Case, choice: Choice, layers: Layers, network: Network) -> Sent:
     one = np.ones(len(layers.keys))
-    kinds, of_kind = np.unique(np.stack([layers.keys, layers.core]), axis=1, return_inverse=True)
+    kinds, of_kind = np.unique(np.stack([layers.keys, layers.core, layers.rings]), axis=1, return_inverse=True)
     turns = one * (of_kind.ravel() == np.arange(kinds.shape[1])[:, None])
     rows = layers.output // np.array([layer.streams for layer in layers_with_ends(case, choice)])
     routed = rows * np.array([expert_row(layer) / layer.hidden for layer in layers_with_ends(case, choice)])
@@ -293,7 +294,9 @@ def _sent(case: Case, choice: Choice, layers: Layers, network: Network) -> Sent:
             (chosen > 0) * exchange * (choice.expert_group - 1 if gathers else 1),
             (chosen > 0) * layers.hiding * case.hides(choice) / 2,
             layers.moved * usual,
-            one * usual,
+            layers.rings * usual,
+            layers.mixed * usual,
+            layers.mixers * usual,
             *turns * usual,
         ]
     )
@@ -301,7 +304,7 @@ def _sent(case: Case, choice: Choice, layers: Layers, network: Network) -> Sent:
     number = numbers_of_layers(case, choice)
     repeated = number * _repeated(case, choice, layers, each, there)
     each = number * each
-    forward = np.concatenate([there, np.ones((3 + len(turns), len(one)))]) * each
+    forward = np.concatenate([there, np.ones((5 + len(turns), len(one)))]) * each
     return Sent(kinds, there, back, each, forward, repeated)
 
 
@@ -351,16 +354,17 @@ class Figures:
         self.by_layer = self.layers.passes[:, :, row, np.arange(len(row))]
         self.passes = self.summed(self.by_layer)
         #: Bytes and numbers of all-reduces and tokens of experts, seconds of these that another micro-batch hides,
-        #: bytes and number of all-to-alls of context ranks, and turns of keys by layers alike in these and in attention
-        #: (9 + kinds, chunks): forward, and all.
+        #: bytes and number of all-to-alls of context ranks, for attention and for what takes its place, and turns of
+        #: keys by layers alike in these and in attention (11 + kinds, chunks): forward, and all.
         sent = sent_of(case, choice, self.layers, self.network)
-        self.turn_bytes, self.turn_flops = sent.turns
+        self.turn_bytes, self.turn_flops, self.turn_rings = sent.turns
         modules = set(case.space.get("recompute_modules", ()))
         self.sent = sent.forward
         self.is_last = np.isin(np.arange(len(row)), self.last)
         self.parameters, self.experts = self.summed(self.layers.parameters), self.summed(self.layers.experts)
         again = np.where((row == 2) | (row == 1) & (not modules or "core_attn" in modules), 1, 0)
-        contexts = np.array([0 * row + 2, *[2 + again] * 2, *[3 + again] * sent.turns.shape[1]])
+        whole = [2 + (row == 2)] * 2
+        contexts = np.array([0 * row + 2, *[2 + again] * 2, *whole, *[3 + again] * sent.turns.shape[1]])
         times = np.concatenate([np.where(row == 2, 2 * sent.there, sent.there) + sent.back, contexts])
         every = times * sent.each
         if modules:
@@ -372,26 +376,30 @@ class Figures:
         return np.asarray(np.add.reduceat(figures, self.first, axis=-1))
 
     def rings(self, sent: Floats, rank: Ints) -> Floats:
-        """Seconds of what blocks of pipeline ranks (C,) exchange, (n, C, blocks), of (9 + kinds, C) figures."""
+        """Seconds of what blocks of pipeline ranks (C,) exchange, (n, C, blocks), of (11 + kinds, C) figures."""
         tp, found = self.choice.tp, np.zeros((len(self.devices), len(rank), self.choice.blocks))
-        moved, steps, sums, near, far, exchanges, hidden, whole, times, *turns = sent[:, :, None]
+        moved, steps, sums, near, far, exchanges, hidden, *contexts = sent[:, :, None]
         if tp > 1:
             rate, latency = (figure[:, rank] for figure in self.places.group_link)
             found = found + 2 * (tp - 1) / tp * (moved + sums) / rate + 2 * (tp - 1) * steps * latency
         if self.choice.cp > 1:
-            found = found + self._contexts(rank, whole, times, turns)
+            found = found + self._contexts(rank, *contexts)
         if self.choice.ep > 1:
             inside, between, latency = (figure[:, rank] for figure in self.places.expert_link)
             found = found + np.maximum((near * inside + far * between) / tp + exchanges * latency - hidden, 0)
         return np.asarray(found)
 
-    def _contexts(self, rank: Ints, whole: Floats, times: Floats, turns: list[Floats]) -> Floats:
-        """Seconds of what context ranks exchange for attention, (5)."""
+    def _contexts(
+        self, rank: Ints, whole: Floats, times: Floats, mixed: Floats, mixers: Floats, *turns: Floats
+    ) -> Floats:
+        """Seconds of what context ranks exchange for attention and in its place, (5)."""
         cp, kind, found = self.choice.cp, self.choice.cp_comm, np.zeros((len(self.devices), len(rank), 1))
         here = self.choice.inner(int(self.network.size.max()))
         count = {"a2a": 1, "a2a+p2p": cp // here}.get(kind, cp)
-        if kind.startswith("a2a"):
+        if kind.startswith("a2a") or mixers.any():
             near, far, wait = (figure[:, rank] for figure in self.places.context_exchange)
+            found = found + mixed * ((here - 1) * near + (cp - here) * far) / cp + 2 * mixers * wait
+        if kind.startswith("a2a"):
             peers = cp if kind == "a2a" else here
             found = found + whole * ((here - 1) * near + (peers - here) * far) / peers + 2 * times * wait
             slow = far
@@ -399,8 +407,9 @@ class Figures:
             rate, wait = (figure[:, rank] for figure in self.places.context_link)
             slow = 1 / rate
         hidden = attention_inverse(self.case) if kind != "all_gather" else 0.0
-        for number, keys, flops in zip(turns, self.turn_bytes, self.turn_flops, strict=True):
-            found = found + (count - 1) * number * (np.maximum(keys * slow - flops / count * hidden, 0.0) + wait)
+        for number, keys, flops, rings in zip(turns, self.turn_bytes, self.turn_flops, self.turn_rings, strict=True):
+            shown = np.maximum(keys * slow - flops / count * hidden, 0.0) + rings * wait
+            found = found + (count - 1) * number * shown
         return np.asarray(found)
 
     def alone(self, rank: Ints) -> Floats:

@@ -15,7 +15,9 @@ What every layer costs at the degrees of a candidate, read from the cost table.
     each as its hidden size, and its keys and values twice as many as the keys are wide on a tensor rank; ``moved`` has
     queries and the attention's output beside them. ``core`` are the FLOP of a rank's forward attention, 4 for each of
     its tokens, tokens that this attends to, and channels of its heads, of latent attention the mean of the keys' and
-    the values'.
+    the values'. Layers beside a layer add theirs. Linear attention, a state space or a convolution has none of these;
+    context ranks exchange its heads, ``mixed`` bytes: the columns made on a tensor rank, what second products make of
+    those of low rank, and the channels read.
 (5) Where end chunks may have no layers, embedding and head are parts before and behind the layers: what they add to the
     first and the last layer in (1) and (3) is theirs alone, and both hand on as many bytes as the layers beside them.
 (8) A layer may have one part only, values of their own width, keys and values made by one matrix or none, products
@@ -62,7 +64,8 @@ class Layers:
     ``passes`` (3, k, r, l) are seconds forward, by the input and by the weights. ``kept`` (r, l), ``of_layer`` (r, l)
     and ``brought_back`` (r, l) are bytes of activations that stay, of these those of one layer without embedding and
     head, and those that recomputing brings back. ``output`` (l,) are bytes of the
-    layers' outputs, ``keys`` (l,) those of keys and values, ``moved`` and ``core`` (l,) as in (4), ``parameters`` (l,)
+    layers' outputs, ``keys`` (l,) those of keys and values, ``moved``, ``core`` and ``mixed`` (l,) as in (4), ``rings``
+    and ``mixers`` (l,) how many attentions and other ways to mix tokens a layer has, ``parameters`` (l,)
     those of one rank, ``gathered`` (l,) those that the largest gather takes; ``experts`` (l,) those of experts where
     fewer devices hold them than the rest; ``embedding`` are those of the token embedding alone. ``stand_ins`` (s, l)
     are the parameters of every shape of (9) in the layers that have it, and ``passing`` (l,) the bytes of (10) of the
@@ -79,6 +82,9 @@ class Layers:
     keys: Ints
     moved: Ints
     core: Floats
+    mixed: Ints
+    rings: Ints
+    mixers: Ints
     parameters: Ints
     gathered: Ints
     experts: Ints
@@ -151,16 +157,20 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
         gathered[0] = max(gathered[0], embedding)
     tokens = np.array([batch * layer.seq // choice.cp for layer in blocks])
     output = number * tokens * np.array([layer.hidden * layer.streams for layer in blocks])
-    keys = number * tokens * np.array([_keys(layer, tp) for layer in blocks])
-    widths, reach = np.array([_attention_widths(layer, tp) for layer in blocks]), [_window(layer) for layer in blocks]
-    moved, core = keys + number * tokens * widths[:, 0], 4 * tokens * np.array(reach) * widths[:, 1]
-    output, keys, moved, core = (_with_ends(figures, choice) for figures in (output, keys, moved, core))
+    zero = [(0.0, 0.0, 0.0)]
+    each = [[attention_figures(case, one, tp, choice.cp) for one in attentions(layer)] or zero for layer in blocks]
+    keys, moved, core = batch * np.array([np.sum(figures, axis=0) for figures in each]).T
+    rings = np.array([len(attentions(layer)) for layer in blocks])
+    mixed = number * tokens * np.array([sum(_exchanged(one, tp) for one in otherwise(layer)) for layer in blocks])
+    mixers = np.array([len(otherwise(layer)) for layer in blocks])
+    output, keys, moved, core, mixed, rings, mixers = (
+        _with_ends(figures, choice) for figures in (output, keys.astype(int), moved, core, mixed, rings, mixers)
+    )
     passing = brought_back.astype(int), moved_away.astype(int)
-    held = kept.astype(int), of_layer.astype(int), *passing, output, keys, moved, core
+    held = kept.astype(int), of_layer.astype(int), *passing, output, keys, moved, core, mixed, rings, mixers
     entry = case.memory.shared_logit_bytes if tp > 1 else case.memory.whole_logit_bytes
-    loss = (case.calibration or case.memory).fused_loss
-    if loss != "none":
-        entry = 2 if loss == "native" else max(case.memory.fused_logit_bytes, 4 if _release(case) >= (2, 18) else 0)
+    if (case.calibration or case.memory).fused_loss:
+        entry = case.memory.fused_logit_bytes
     apart = experts if choice.expert_group > tp else 0 * experts
     edges = embedding, entry * tokens[-1] * vocabulary
     stand_ins = _stand_ins(case, choice, vocabulary)
@@ -180,7 +190,7 @@ def _second_output(case: Case, choice: Choice, layer: LayerSpec) -> int:
     if choice.cp == 1 or choice.cp_comm != "a2a" or _release(case) < (2, 8):
         return 0
     tokens = choice.micro_batch * layer.seq // choice.cp
-    widths = (one.heads * _value_width(one) // choice.tp for one in alone(layer))
+    widths = (one.heads * _value_width(one) // choice.tp for one in attentions(layer))
     return NUMBER_BYTES[case.memory.precision] * tokens * sum(widths)
 
 
@@ -310,6 +320,24 @@ def alone(layer: LayerSpec) -> list[LayerSpec]:
     return own if layer.beside is None else own + alone(layer.beside)
 
 
+def attentions(layer: LayerSpec) -> list[LayerSpec]:
+    """The attentions of a layer and of those beside it, (4)."""
+    return [one for one in alone(layer) if one.only != "feed_forward" and one.mixer is None]
+
+
+def otherwise(layer: LayerSpec) -> list[LayerSpec]:
+    """What else mixes tokens in a layer and in those beside it, (4)."""
+    return [one for one in alone(layer) if one.mixer is not None]
+
+
+def _exchanged(layer: LayerSpec, tp: int) -> int:
+    """Numbers a token that context ranks exchange of a layer without attention, there and back, (4)."""
+    if (mixer := layer.mixer) is None:
+        return 0
+    # A second product takes as many columns of low rank as a head has keys.
+    return (mixer.made + layer.heads * mixer.value_dim + mixer.second_parameters // mixer.key_dim) // tp
+
+
 def expert_row(layer: LayerSpec) -> int:
     """Channels of what experts take and give."""
     return layer.hidden if layer.experts is None else layer.experts.latent_hidden or layer.hidden
@@ -428,30 +456,14 @@ def attention_inverse(case: Case) -> float:
 def _attention_widths(layer: LayerSpec, tp: int) -> tuple[float, float]:
     """Width of queries and the attention's output together, and of the products of attention, on one tensor rank."""
     latent = layer.latent
-    if layer.only == "feed_forward":
-        return 0, 0
-    if layer.mixer is not None:
-        own = layer.heads * layer.mixer.value_dim // tp
-        return 2 * own, own
     if latent is None:
-        own = layer.heads * _key_width(layer) // tp
-        return 2 * own, own
+        key, value = layer.heads * _key_width(layer), layer.heads * _value_width(layer)
+        return key // tp + value // tp, (key + value) / 2 / tp
     key, value = layer.heads * (latent.qk_nope_head_dim + latent.qk_rope_head_dim), layer.heads * latent.v_head_dim
     return key // tp + value // tp, (key + value + latent.index_heads * latent.index_dim) / 2 / tp
 
 
 def _window(layer: LayerSpec) -> int:
-    if (mixer := layer.mixer) is not None:
-        # Attention with as many FLOP: 4 w d_v for 2 C (d_k + d_v) + 4 d_k d_v, and more for the delta rule.
-        if mixer.attends:
-            return min(mixer.attends, layer.seq)
-        if mixer.scanned:
-            return min(9 * mixer.scanned // 4 + 1, layer.seq)
-        flop = 2 * mixer.chunk * (mixer.key_dim + mixer.value_dim) + 4 * mixer.key_dim * mixer.value_dim
-        if mixer.delta_rule:
-            flop += mixer.chunk * (4 * mixer.key_dim + 2 * mixer.value_dim) + 2 * mixer.key_dim * mixer.value_dim
-        alike = (flop + 2 * mixer.value_dim) // (4 * mixer.value_dim) if mixer.chunk else mixer.taps // 2
-        return min(max(alike, 1), layer.seq)
     return min(layer.attention_window or layer.seq, layer.seq)
 
 

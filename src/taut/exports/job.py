@@ -44,7 +44,6 @@ from taut.data.arrays import Ints
 from taut.data.calibration import features_of
 from taut.data.cluster import ClusterSpec, NodeSpec
 from taut.data.layers.dispatch import DispatchSpec
-from taut.data.loss import LOSSES, LossKind, as_loss
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.stack import ANY_DIVISION
@@ -234,11 +233,10 @@ class Job:
         return features_of(found, overlapped=overlapped, full="full" in chosen.recompute)
 
     @property
-    def fused_loss(self) -> LossKind:
-        """How the plan computes the loss."""
+    def fused_loss(self) -> bool:
+        """Whether the plan counts on a loss that keeps the logits once."""
         section = self.plan.typed.inputs.get("calibration")
-        stated = as_loss(section.spec.get("fused_loss", "none")) if section else self.memory.fused_loss
-        return next(loss for loss in LOSSES if loss == stated)
+        return bool(section.spec.get("fused_loss")) if section else self.memory.fused_loss
 
     def plain_layers(self, launcher: str) -> None:
         """Refuse layers that no flag of a launcher describes: listed ones, or attention with a gate or an indexer."""

@@ -68,8 +68,7 @@ def deepspeed_launch(config: Any, source: str, run: Run, beside: Mapping[str, An
         raise DataError(f'{source}: {NAMES["micro_batch"]} "auto": expected a number, or micro_batch=1 beside the file')
     values |= _offload(zero, source) | _checkpoints(given.get("activation_checkpointing"), source)
     values |= _ranks(given, zero, run, beside)
-    steps = accumulated if isinstance(accumulated, int) else None if accumulated == AUTO else 1
-    values |= _batch(values | dict(beside), steps, source, run)
+    values |= _batch(values | dict(beside), accumulated, source, run)
     return Launch(values, _precision(given), tuple(_named(given, zero)))
 
 
@@ -109,7 +108,7 @@ def _inside(values: Mapping[str, Any]) -> int:
     return found
 
 
-def _batch(values: Mapping[str, Any], steps: int | None, source: str, run: Run) -> dict[str, Any]:
+def _batch(values: Mapping[str, Any], accumulated: Any, source: str, run: Run) -> dict[str, Any]:
     """The batch or the micro-batch that follows from the others, (1)."""
     ranks = _inside(values)
     if not run.devices or run.devices % ranks:
@@ -117,6 +116,9 @@ def _batch(values: Mapping[str, Any], steps: int | None, source: str, run: Run) 
     replicas = run.devices // ranks
     each, whole = values.get("micro_batch"), values.get("global_batch")
     each, whole = (value if isinstance(value, int) else None for value in (each, whole))
+    steps = accumulated if isinstance(accumulated, int) else None if accumulated == AUTO else 1
+    if each and whole and accumulated is None:
+        steps = max(whole // (each * replicas), 1)
     if each and whole and steps and whole != each * steps * replicas:
         raise DataError(
             f"{source}: {NAMES['global_batch']} {whole}: expected micro-batch {each} x {steps} steps x {replicas} "

@@ -12,6 +12,7 @@ Sources: nanotron, src/nanotron/config/config.py; Axolotl, src/axolotl/utils/sch
 and docs/nd_parallelism.qmd.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -83,6 +84,8 @@ def axolotl_launch(fields: Mapping[str, Any], run: Run) -> Launch:
     """
     if fields.get("fsdp_config.offload_params") in (True, "true"):
         raise DataError("fsdp_config.offload_params: weights in the host's memory are not priced, expected false")
+    if fields.get("adapter"):
+        raise DataError(f"adapter {fields['adapter']}: training of adapters alone is not priced, expected none")
     tp = _count(fields, "tensor_parallel_size", 1)
     cp = _count(fields, "context_parallel_size", _count(fields, "sequence_parallel_degree", 1))
     found: dict[str, Any] = {"tp": tp, "pp": 1, "cp": cp, "micro_batch": _count(fields, "micro_batch_size", 1)}
@@ -90,9 +93,10 @@ def axolotl_launch(fields: Mapping[str, Any], run: Run) -> Launch:
     sharded = any(name.startswith("fsdp") for name in fields) or _count(fields, "dp_shard_size", 1) > 1
     named = list(_unread(fields, lambda name: not name.startswith(AXOLOTL_UNPRICED)))
     if deepspeed := fields.get("deepspeed"):
-        stage = next((number for number in (1, 2, 3) if f"zero{number}" in str(deepspeed)), None)
-        found |= {"zero": stage} if stage is not None else {}
-        named.append(f"deepspeed {deepspeed}: its ZeRO stage is read from its name")
+        stage = re.search(r"z(?:ero)?[_-]?([0-3])(?!\d)", str(deepspeed))
+        found |= {"zero": int(stage[1])} if stage is not None else {}
+        read = "is read from its name" if stage is not None else "is not in its name, zero=3 beside the file states it"
+        named.append(f"deepspeed {deepspeed}: its ZeRO stage {read}")
     else:
         found["zero"] = 3 if sharded else 0
     if (copies := _count(fields, "dp_replicate_size", 1)) > 1 and found.get("zero"):

@@ -58,7 +58,7 @@ def launch_of_file(path: Path, run: Run | None = None, beside: Mapping[str, Any]
         return _named_by(path, lambda: _yaml(fields, run))
     text = read_text(path, "a launcher's settings", MOST_BYTES)
     if path.suffix == ".toml":
-        return _named_by(path, lambda: torchtitan_launch(toml_fields(text), run))
+        return _named_by(path, lambda: _toml(toml_fields(text), run))
     if path.suffix == ".py":
         return _named_by(path, lambda: _module(text, run))
     return _named_by(path, lambda: launch_of_text(text, run))
@@ -142,6 +142,13 @@ def toml_fields(text: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise DataError(f"TOML: {error}, expected sections such as [parallelism]") from None
     return flat_settings({name: values for name, values in sections.items() if isinstance(values, dict)})
+
+
+def _toml(fields: Mapping[str, Any], run: Run) -> Launch:
+    """What sections of a TOML file say, of which some are torchtitan's."""
+    if not fields:
+        raise DataError("TOML without a section, expected [training] and [parallelism]")
+    return torchtitan_launch(fields, run)
 
 
 def _module(text: str, run: Run) -> Launch:

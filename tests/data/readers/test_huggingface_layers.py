@@ -279,6 +279,24 @@ def test_layers_without_attention_are_read(
     assert isinstance(model.layers, list)
 
 
+def test_kimi_k3_has_its_own_sizes_of_linear_attention(tmp_path: Path) -> None:
+    """Heads of the file and not of the type, gates of full rank, of attention too, and experts of fewer channels."""
+    full, kda = [*range(4, 93, 4), 93], {"head_dim": 128, "num_heads": 96, "short_conv_kernel_size": 4}
+    latent = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
+    latent |= {"v_head_dim": 128, "mla_use_output_gate": True, "mla_use_nope": True}
+    routed = {"num_experts": 896, "num_experts_per_token": 16, "num_shared_experts": 2, "moe_intermediate_size": 3072}
+    routed |= {"routed_expert_hidden_size": 3584, "first_k_dense_replace": 1, "latent_moe_use_norm": True}
+    text = sizes("kimi_linear", 7168, 93, 96, 96, 33792, 163840, **latent, **routed, attn_res_block_size=12)
+    text |= {"hidden_act": "situ", "activation_situ_beta": 4.0, "activation_situ_linear_beta": 25.0}
+    text["linear_attn_config"] = {**kda, "full_attn_layers": full, "use_full_rank_gate": True, "gate_lower_bound": -5.0}
+    model = read(tmp_path, {"model_type": "kimi_k3", "text_config": text, "vision_config": {}})
+    linear, attention = model.blocks[1], model.blocks[3]
+    # Queries, keys, values, gate and output of 96 heads, the decay through 128 channels, a number a head.
+    assert linear.attention_parameters() == 5 * 7168 * 12288 + 128 * (7168 + 12288) + 7168 * 96 + 3 * 12288 * 4
+    assert attention.attention_gate == 12288 and attention.experts is not None
+    assert attention.experts.latent_hidden == 3584 and model.parameters() == pytest.approx(2.8e12, rel=0.01)
+
+
 def test_fields_of_mixers_refuse_files_of_other_types(tmp_path: Path) -> None:
     """What no rule of a type reads is refused, though a rule of another type reads it."""
     with pytest.raises(DataError, match="linear_num_value_heads is 32, which may change the model's shape"):

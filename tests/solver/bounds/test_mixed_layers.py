@@ -1,8 +1,11 @@
 """No bound on a problem with mixed layers is above its enumerated optimum."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.support.blocks import blocks
+from tests.support.contexts import all_context_kinds
 from tests.support.ladder import check_candidates
 from tests.support.mixers import with_mixed_layers
 
@@ -17,4 +20,16 @@ def test_no_bound_with_mixed_layers_is_above_the_optimum(block: int) -> None:
         given = with_mixed_layers(seed)
         mixed = any(layer.mixer or layer.attention_gate for layer in given.model.blocks)
         checked += mixed and len(check_candidates(given, given.candidates, seed, 4))
+        seed += 1
+
+
+@pytest.mark.parametrize("block", blocks(5))
+def test_no_bound_with_context_ranks_beside_mixers_is_above_the_optimum(block: int) -> None:
+    """A hundred candidates, twenty a block: ranks exchange heads of mixers, and share attention in every way."""
+    checked, seed = 0, 10_000 * block
+    while checked < 20:
+        given = with_mixed_layers(seed)
+        if any(layer.mixers for layer in given.model.blocks):
+            given = all_context_kinds(replace(given, latency_model="step"), seed)
+            checked += len(check_candidates(given, [each for each in given.candidates if each.cp > 1], seed, 4))
         seed += 1

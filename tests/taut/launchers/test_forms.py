@@ -1,6 +1,7 @@
 """Forms in which launchers are told what to run, by hand: read, refused, or named."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,39 @@ def test_forms_are_read(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     found = launch_of_file(tmp_path / name, RUN).values
     assert {field: found.get(field) for field in wanted} == wanted
+
+
+REFUSED = {
+    "lora.yaml": ("base_model: m\nadapter: qlora\nmicro_batch_size: 1\n", "adapter qlora: training of adapters alone"),
+    "empty.toml": ("", "TOML without a section"),
+    "run.sh": (
+        "python pretrain_gpt.py --ds-sequence-parallel-size 4 --micro-batch-size 1 --tensor-model-parallel-size 1",
+        "--ds-sequence-parallel-size 4: sequence ranks of DeepSpeed",
+    ),
+    "ds.json": (
+        json.dumps({"train_batch_size": 100, "train_micro_batch_size_per_gpu": 3}),
+        "train_batch_size 100: expected micro-batch 3 x 2 steps x 16 replicas = 96",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_forms_that_say_nothing_of_a_priced_run_are_refused(name: str, tmp_path: Path) -> None:
+    """Adapters, an empty file, ranks of another framework, and batches that no step of accumulation divides."""
+    text, words = REFUSED[name]
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=re.escape(words)):
+        launch_of_file(tmp_path / name, RUN)
+
+
+def test_steps_of_accumulation_follow_from_both_batches(tmp_path: Path) -> None:
+    """DeepSpeed divides the batch by the micro-batch and the devices where the file states no steps; zero by name."""
+    path = tmp_path / "ds.json"
+    path.write_text('{"train_batch_size": 256, "train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 3}}')
+    assert launch_of_file(path, RUN).values == {"zero": 3, "global_batch": 256, "micro_batch": 2}
+    for name in ("ds_z3_config.json", "zero3_bf16.json"):
+        (tmp_path / "f.yaml").write_text(f"base_model: m\nmicro_batch_size: 1\ndeepspeed: {name}\n")
+        assert launch_of_file(tmp_path / "f.yaml", RUN).values["zero"] == 3
 
 
 def test_values_beside_a_file(tmp_path: Path) -> None:

@@ -86,15 +86,18 @@ def test_no_stages_of_torchtitan_share_an_embedding() -> None:
         launch_files(Job(several), ["torchtitan"])
 
 
-def test_context_ranks_beside_layers_without_attention_are_refused_by_name() -> None:
-    """A layer of a mixer alone, or of a feed-forward part alone, is named, with the degree that is left."""
+def test_context_ranks_that_layers_without_attention_cannot_have_are_refused_by_name() -> None:
+    """Heads that do not divide, a stack without such ranks, and keys that an indexer chooses are named."""
     sizes = {"hidden": 768, "heads": 12, "ffn_hidden": 3072, "seq": 256}
     mixer = {"key_dim": 16, "value_dim": 64, "made": 1600, "chunk": 64}
     layers = [{"kind": "mamba", "mixer": mixer, **sizes}, {"kind": "plain", **sizes}] * 2
     model = taut.ModelSpec.parse({"name": "mixed", "vocab": 1024, "layers": layers}, "mixed")
-    with pytest.raises(DataError, match=r"cp 2: layers 'mamba' have no attention, .* without context ranks: cp 1"):
-        taut.plan(model, small_cluster(), global_batch=16, fix={"cp": 2}, precision="bf16")
     with pytest.raises(DataError, match=r"have no attention, torchtitan has no context ranks for them: cp 1"):
         taut.plan(model, small_cluster(), global_batch=16, fix={"cp": 2}, precision="bf16", stack="torchtitan")
     with pytest.raises(DataError, match=r"tp 2 x cp 4 does not divide their 12 heads, which context ranks exchange"):
         taut.plan(model, small_cluster(), global_batch=16, fix={"cp": 4, "tp": 2}, precision="bf16")
+    latent = {"kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32}
+    chosen = {"kind": "sparse", "latent": latent | {"index_heads": 2, "index_dim": 16}, **sizes}
+    sparse = taut.ModelSpec.parse({"name": "sparse", "vocab": 1024, "layers": [chosen] * 4}, "sparse")
+    with pytest.raises(DataError, match=r"gather keys where an indexer chooses tokens: cp_comm=all_gather"):
+        taut.plan(sparse, small_cluster(), global_batch=16, fix={"cp": 2, "cp_comm": "p2p"}, precision="bf16")

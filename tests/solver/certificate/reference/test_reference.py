@@ -107,14 +107,15 @@ def test_evaluators_agree_where_replicas_have_several_copies(block: int) -> None
 
 @pytest.mark.parametrize("block", blocks(4, proof=True))
 def test_evaluators_agree_on_mixed_layers(block: int) -> None:
-    """Mixers, gates, indexers and embeddings of positions; no context ranks where a layer has a mixer."""
-    rng, checked = np.random.default_rng(600 + block), 0
+    """Mixers, gates, indexers and embeddings of positions, with context ranks in every kind."""
+    rng, checked, contexts = np.random.default_rng(600 + block), 0, 0
     for seed in range(block * 25, (block + 1) * 25):
         given = with_mixed_layers(seed)
-        if any(layer.mixer for layer in given.model.blocks):
-            assert all(candidate.cp == 1 for candidate in given.candidates)
+        if seed % 2:
+            given = all_context_kinds(replace(given, latency_model="step"), seed)
+        contexts += any(layer.mixers for layer in given.model.blocks) and any(each.cp > 1 for each in given.candidates)
         checked += agree(given, rng, 5)
-    assert checked > 80
+    assert checked > 80 and contexts
 
 
 @pytest.mark.parametrize("block", blocks(4, proof=True))
