@@ -47,15 +47,15 @@ def plan_page(plan: "Plan") -> str:
 
 
 def _sections(plan: "Plan") -> "list[str]":
-    """The parts of the page in order; a plan of meshes has no placement over the links, and no history of its gap."""
+    """The parts of the page, pictures first; plans of meshes have no placement over links and no history of a gap."""
     found = {
         "Where the step's time goes": parts_figure(plan.step_time_s, parts_of(plan.sections), plan.lower_bound_s),
+        "Timeline of the schedule": timeline_figure(plan),
+        "Memory of every device": memory_figure(plan.stages),
         "Strategy": _strategy(plan),
         **({"Beyond all runs": _runs(plan)} if runs_words(plan.sections) else {}),
         **({"Plainer plans": _plainer(plan)} if plan.plainer else {}),
         **({} if plan.meshes else {"How the gap closed": gap_figure(plan)}),
-        "Memory of every device": memory_figure(plan.stages),
-        "Timeline of the schedule": timeline_figure(plan),
         **({} if plan.meshes else {"Placement on the cluster": placement_figure(plan)}),
         "Candidates": _choices_of_meshes(plan) if plan.meshes else _candidates(plan),
         "What this rests on": _assumptions(plan),
