@@ -130,6 +130,13 @@ class FiguresSection(Section):
     tokens_per_s: float | None
 
 
+class MeshFiguresSection(FiguresSection):
+    """What a plan of meshes is predicted to take; files of earlier versions lack the fields here."""
+
+    margin_bytes: list[Whole] | None = None
+    mfu: float | None = None
+
+
 class PredictedSection(FiguresSection):
     """
     What a plan of one degree for all stages is predicted to take.
@@ -283,6 +290,7 @@ class MeshDocument(DocumentFrame):
     format: Literal["taut-meshes/1"]
     workload: WorkloadSection
     strategy: MeshesSection
+    predicted: MeshFiguresSection
     devices: list[list[list[Whole]]]
     certificate: MeshCertificate
 

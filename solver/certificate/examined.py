@@ -135,8 +135,6 @@ class Examined:
         """The ``predicted`` section, given the stated breakdown."""
         capacity = self._capacity()
         case, batch, seconds = self.case, self.case.space["global_batch"], self.seconds
-        nodes = case.cluster.node_list
-        peak = sum(n.gpus_per_node * (n.device.peak_flops(case.memory.precision) or math.inf) for n in nodes)
         return {
             "step_time_s": seconds,
             "breakdown_s": self.breakdown(stated),
@@ -144,7 +142,7 @@ class Examined:
             "margin_bytes": [margin_kib(case, kib) * KIB for kib in capacity],
             "capacity_bytes": [kib * KIB for kib in capacity],
             "tokens_per_s": _per_second(batch * case.model.tokens, seconds),
-            "mfu": _per_second(batch * case.model.training_flops(), seconds * peak),
+            "mfu": utilisation(case, seconds),
             "hfu": self._hardware_utilisation(),
         }
 
@@ -170,6 +168,13 @@ class Examined:
         of_device = np.array(capacity_kib(self.case))[self.case.type_of_device]
         least: list[int] = of_device[self.devices].min(axis=(1, 2)).tolist()
         return least
+
+
+def utilisation(case: Case, seconds: float) -> float | None:
+    """Model FLOP utilisation of a step: what all devices' peaks leave unused is waiting, or work that repeats."""
+    nodes = case.cluster.node_list
+    peak = sum(n.gpus_per_node * (n.device.peak_flops(case.memory.precision) or math.inf) for n in nodes)
+    return _per_second(case.space["global_batch"] * case.model.training_flops(), seconds * peak)
 
 
 def _per_second(amount: float, seconds: float) -> float | None:

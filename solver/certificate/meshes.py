@@ -28,7 +28,8 @@ from taut.data.units import KIB
 from taut.errors import DataError
 from taut.formulations.meshes.choice import Mesh, MeshChoice
 from taut.solver.certificate.document import MeshDocument, problem_of, status_of
-from taut.solver.certificate.examined import TOLERANCE, case_of, is_close
+from taut.solver.certificate.examined import TOLERANCE, case_of, is_close, is_close_or_small, utilisation
+from taut.solver.certificate.reference.memory import margin_kib
 from taut.solver.certificate.reference.meshes import Meshes, MeshFigures, every_choice
 from taut.solver.certificate.sampling import Sample
 from taut.solver.meshes.bound import MeshBounds
@@ -92,22 +93,29 @@ class MeshCheck:
     def _prediction(self) -> Iterator[str]:
         """Figures that do not follow, (2)."""
         predicted, stated, total = self.document.predicted, self.document.certificate, self._plan.total()
-        parts = math.fsum(predicted.breakdown_s.values())
-        claims = {
-            "predicted.step_time_s": predicted.step_time_s,
-            "certificate.objective_s": stated.objective_s,
-            "predicted.breakdown_s": parts,
-        }
+        claims = {"predicted.step_time_s": predicted.step_time_s, "certificate.objective_s": stated.objective_s}
         for name, claim in claims.items():
             if not is_close(claim, total):
                 yield f"{name} is {claim!r}, recomputed {total!r}"
+        breakdown = self._plan.breakdown(predicted.breakdown_s)
+        if breakdown.keys() != predicted.breakdown_s.keys():
+            yield f"predicted.breakdown_s does not hold {sorted(breakdown)}"
+        for name, seconds in predicted.breakdown_s.items():
+            if not is_close_or_small(breakdown.get(name), seconds, total):
+                yield f"predicted.breakdown_s.{name} is {seconds!r}, recomputed {breakdown.get(name)!r}"
         if predicted.memory_bytes != self._plan.memory():
             yield f"predicted.memory_bytes is {predicted.memory_bytes}, recomputed {self._plan.memory()}"
         kinds = [self._meshes.degrees[k][0] for k in self._plan.mesh_of]
         if predicted.capacity_bytes != [KIB * self.problem.capacity_kib[kind] for kind in kinds]:
             yield "predicted.capacity_bytes is not that of the devices"
-        tokens = self.problem.space.global_batch * self.problem.model.tokens / total
-        if predicted.tokens_per_s is None or not is_close(predicted.tokens_per_s, tokens):
+        margins = [KIB * margin_kib(self._case, kib) for kib in (self.problem.capacity_kib[kind] for kind in kinds)]
+        if predicted.margin_bytes not in (None, margins):
+            yield f"predicted.margin_bytes is {predicted.margin_bytes}, recomputed {margins}"
+        mfu = utilisation(self._case, total)
+        if predicted.mfu is not None and (mfu is None or not is_close(predicted.mfu, mfu)):
+            yield f"predicted.mfu is {predicted.mfu!r}, recomputed {mfu!r}"
+        tokens = self.problem.space.global_batch * self.problem.model.tokens / total if total else None
+        if not is_close_or_small(tokens, predicted.tokens_per_s, total):
             yield f"predicted.tokens_per_s is {predicted.tokens_per_s!r}, recomputed {tokens!r}"
         gap = None if stated.lower_bound_s is None else relative_gap(stated.objective_s, stated.lower_bound_s)
         if gap != stated.gap:

@@ -174,11 +174,6 @@ def plan_document(
 def predicted(problem: PlanningProblem, strategy: Strategy, incumbent: Incumbent, time: StepTime) -> dict[str, Any]:
     """The ``predicted`` section: times, memory of the worst device of each stage, throughput."""
     capacity = _stage_capacity(problem, incumbent)
-    flops = problem.model.training_flops() * problem.space.global_batch
-    peak = sum(
-        node.gpus_per_node * (node.device.peak_flops(problem.memory.precision) or math.inf)
-        for node in problem.cluster.node_list
-    )
     seconds = float(time.total)
     return {
         "step_time_s": seconds,
@@ -186,9 +181,18 @@ def predicted(problem: PlanningProblem, strategy: Strategy, incumbent: Incumbent
         "memory_bytes": memory_bytes(problem, strategy),
         "margin_bytes": [problem.memory.margin_kib(kib) * KIB for kib in capacity],
         "capacity_bytes": [kib * KIB for kib in capacity],
+        **_throughput(problem, seconds),
+        "hfu": _hardware_utilisation(problem, incumbent),
+    }
+
+
+def _throughput(problem: PlanningProblem, seconds: float) -> dict[str, float | None]:
+    """Tokens a second and model FLOP utilisation; None where a step takes no time."""
+    flops, nodes = problem.model.training_flops() * problem.space.global_batch, problem.cluster.node_list
+    peak = sum(n.gpus_per_node * (n.device.peak_flops(problem.memory.precision) or math.inf) for n in nodes)
+    return {
         "tokens_per_s": problem.space.global_batch * problem.model.tokens / seconds if seconds else None,
         "mfu": flops / seconds / peak if seconds else None,
-        "hfu": _hardware_utilisation(problem, incumbent),
     }
 
 
@@ -280,13 +284,14 @@ def _choice_values(choice: MeshChoice, types: list[str]) -> dict[str, Any]:
 def _mesh_figures(problem: PlanningProblem, plan: MeshPlan) -> dict[str, Any]:
     """Seconds of a plan of meshes with their parts, bytes by stage, and throughput."""
     step, choice = mesh_step(problem, plan), plan.choice
-    breakdown = asdict(step)
+    breakdown, capacity = asdict(step), [problem.capacity_kib[choice.meshes[k].kind] for k in choice.mesh_of_stage]
     return {
         "step_time_s": breakdown.pop("total"),
         "breakdown_s": breakdown,
         "memory_bytes": mesh_memory(problem, plan),
-        "capacity_bytes": [KIB * problem.capacity_kib[choice.meshes[k].kind] for k in choice.mesh_of_stage],
-        "tokens_per_s": problem.space.global_batch * problem.model.tokens / step.total,
+        "margin_bytes": [KIB * problem.memory.margin_kib(kib) for kib in capacity],
+        "capacity_bytes": [KIB * kib for kib in capacity],
+        **_throughput(problem, step.total),
     }
 
 

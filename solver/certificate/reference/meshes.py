@@ -35,6 +35,8 @@ from taut.solver.certificate.reference.layers import alone
 from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes
 from taut.solver.certificate.reference.space import Case, Choice, Stages
 
+TIE = 1e-12
+"""Relative difference by which pipelines are as slow but for rounding."""
 Degrees = tuple[int, int, int, int, int]
 """Place of the device type among the cluster's, tp, dp, pp and micro-batch of a mesh."""
 
@@ -158,16 +160,29 @@ class MeshFigures:
 
     def total(self) -> float:
         """Seconds of a step, (2) to (4)."""
+        return math.fsum(self.breakdown({}).values())
+
+    def breakdown(self, stated: dict[str, float]) -> dict[str, float]:
+        """Parts of a step, (2) to (4), of the slowest pipeline; of several, the one nearest to the stated passes."""
         pp, (seconds, backward) = self.meshes.pp, self._passes
         paths, back = self._paths()
         m, weight = self.meshes.num_micro_batches, self.case.coefficient("pipeline")
-        ends = [seconds.sum(axis=0) + (m - 1) * seconds.max(axis=0) + weight * max(1.0, m / pp) * paths]
+        passes, transfers = seconds.sum(axis=0) + (m - 1) * seconds.max(axis=0), weight * max(1.0, m / pp) * paths
+        ends = [passes + transfers]
         for x in range(pp - 1):
             ends.append(ends[x] - backward[x] - weight * back[x])
         last = np.array(ends).max(axis=1)
         reduced = max(last[x] + reductions(self.figures[k])[0, x] for x, k in enumerate(self.mesh_of))
         end = max(float(reduced), float(max(last[0], last[-1]) + tied(self.figures[0])[0]))
-        return end + max(map(self._update, range(pp))) + self.case.coefficient("constant")
+        slowest = np.flatnonzero(ends[0] >= ends[0].max() * (1 - TIE))
+        own = slowest[np.abs(passes[slowest] - stated.get("passes", math.inf)).argmin()]
+        return {
+            "passes": float(passes[own]),
+            "pipeline_transfers": float(transfers[own]),
+            "data_parallel": end - float(ends[0][own]),
+            "optimizer": max(map(self._update, range(pp))),
+            "constant": self.case.coefficient("constant"),
+        }
 
     def after(self, x: int) -> float:
         """Seconds of a stage's reduction and optimizer, (4)."""

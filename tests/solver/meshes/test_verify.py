@@ -100,6 +100,12 @@ TAMPERED = {
     "memory": _set(lambda kept: [kept[0] - 1, *kept[1:]], "predicted", "memory_bytes"),
     "capacity": _set(lambda kept: [kept[0] + 1, *kept[1:]], "predicted", "capacity_bytes"),
     "part": _set(lambda s: s + 1.0, "predicted", "breakdown_s", "passes"),
+    "parts moved": _set(
+        lambda parts: {**dict.fromkeys(parts, 0.0), "passes": sum(parts.values())}, "predicted", "breakdown_s"
+    ),
+    "part less": _set(lambda parts: {k: v for k, v in parts.items() if k != "constant"}, "predicted", "breakdown_s"),
+    "margin": _set(lambda margins: [0 for _ in margins], "predicted", "margin_bytes"),
+    "utilisation": _set(0.99, "predicted", "mfu"),
     "tokens": _set(lambda s: s * 2, "predicted", "tokens_per_s"),
     "choices": _set(lambda n: n + 1, "certificate", "choices"),
     "digest": _set("0" * 64, "certificate", "problem_sha256"),

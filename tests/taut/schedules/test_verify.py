@@ -82,6 +82,20 @@ def test_every_figure_of_a_document_is_checked(change: dict[str, Any], made: Pat
     refused(run("verify", made), "does not hold", 1)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["makespan", "span", "bubble", "peak_memory", "peak_per_device", "status", "lower_bound", "gap", "bounds"],
+)
+def test_no_figure_may_be_taken_out(name: str, made: Path, run: Run) -> None:
+    """Without a figure, or with an empty list of bounds, nobody would see what was not derived."""
+    document = json.loads(made.read_text(encoding="utf-8"))
+    del document[name]
+    made.write_text(json.dumps(document), encoding="utf-8")
+    refused(run("verify", made), f"{name}: is missing", 1)
+    made.write_text(json.dumps(document | {name: {}} if name == "bounds" else document), encoding="utf-8")
+    refused(run("verify", made), "does not hold", 1)
+
+
 def test_bounds_of_other_placements_are_named_and_left_out(made: Path, run: Run) -> None:
     """They have no witness: the verified gap is that of the certificate's placement, in words."""
     document = json.loads(made.read_text(encoding="utf-8"))
