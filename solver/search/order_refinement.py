@@ -162,6 +162,8 @@ COOLED, MOST_COOLED, PARTS = 50_000, 400_000_000, 8
 100,000 moves reach the best division that is known no more often."""
 
 
+UNSTATED: dict[str, Any] = {}
+"""Stands for the witness of a tree that may still grow: to state one takes as long as a branching, and is done last."""
 MOST_GAP = 0.5
 """Gap that refinements reckon with at most, so that their limits stay positive."""
 
@@ -175,6 +177,7 @@ class OrderRefining:
         self._divided: dict[Candidate, float] = {}
         self._cooling: dict[Candidate, DivisionAnnealing] = {}
         self._branchings: dict[Candidate, int] = {}
+        self._unstated: dict[Candidate, tuple[CandidateBound, BranchAndBound | LayerTree]] = {}
         self.orders = OrderAdaptation(problem, ladder.links, best, limits.seed)
         # Above the bound of a candidate that has no more branches those of another no longer raise the global bound.
         self._highest = math.inf
@@ -290,13 +293,20 @@ class OrderRefining:
         known, more = branching.incumbent[0], branching.branch()
         seconds = branching.seconds * (1 - ROUNDING)
         if seconds > bound.lower_bound:
-            bound.lower_bound, bound.source, bound.witness = seconds, Source.ORDER, branching.witness()
+            bound.lower_bound, bound.source, bound.witness = seconds, Source.ORDER, UNSTATED
+            self._unstated[bound.candidate] = bound, branching
         least, division = branching.incumbent
         if division is not None and least < min(known, self._best.seconds * (1 + REACH)):
             self._draft(bound, at, branching.given, [division])
         if not more and bound.lower_bound < self._enough:
             self._highest = min(self._highest, bound.lower_bound)
         return more or at.draft is not None or at.division is not None
+
+    def state_witnesses(self) -> None:
+        """Write down the trees that the bounds rest on, at the end of a search."""
+        for bound, branching in self._unstated.values():
+            if bound.witness is UNSTATED:
+                bound.witness = branching.witness()
 
     def _list(self, bound: CandidateBound, at: Standing, tree: LayerTree) -> bool:
         """Price all divisions of a candidate that has few, (4)."""

@@ -66,7 +66,7 @@ class Refining:
         self._standing: dict[Candidate, Standing] = {}
         self._divided: dict[Candidate, tuple[float, dict[str, Any]]] = {}
         self._by_order = OrderRefining(problem, limits, best, self.ladder)
-        self.orders = self._by_order.orders
+        self.orders, self.state_witnesses = self._by_order.orders, self._by_order.state_witnesses
 
     def first(self, candidate: Candidate) -> CandidateBound:
         """A candidate with its first bound, (1)."""

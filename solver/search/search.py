@@ -305,6 +305,7 @@ class _Search:
         return "an order adapted to its times" if order else "no order found that is quicker"
 
     def _result(self, stopped: StoppedBy | None) -> SearchResult:
+        self._refining.state_witnesses()
         return concluded(
             self._bounds.each,
             self._best.incumbent,
