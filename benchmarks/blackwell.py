@@ -35,8 +35,15 @@ from taut.data.stack import borrowed
 from taut.prediction.fitting import gather_slowdown_of, samples_of, seen_of
 from taut.prediction.rows import predict_rows
 from taut.prediction.settings import default_cluster, find_device
-from taut.solver.calibration.fitted import QUANTILES, outer_quantile
-from taut.solver.calibration.latency import ALIKE, Samples, fit_coefficients, predicted_seconds, stack_of
+from taut.solver.calibration.latency import (
+    ALIKE,
+    QUANTILES,
+    Samples,
+    fit_coefficients,
+    outer_quantile,
+    predicted_seconds,
+    stack_of,
+)
 
 LIKE, HALF_LIKE = "nemo-h100-fp8", "nemo-h100-bf16"
 DEVICES = ("b200", "b300", "gb200", "gb300")

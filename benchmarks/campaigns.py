@@ -220,7 +220,7 @@ def llm_foundry(path: Path, device: str, precision: str) -> Campaign:
     kept, left_out = accepted(rows)
     stack, source = "llm-foundry-" + device.partition("-")[0], "mosaicml/llm-foundry scripts/train/benchmarking"
     return Campaign(
-        f"llm-foundry-{device}-{precision}", stack, _cluster_of(device), source, kept, left_out, fused_loss=True
+        f"llm-foundry-{device}-{precision}", stack, _cluster_of(device), source, kept, left_out, fused_loss="te"
     )
 
 

@@ -9,7 +9,7 @@ Euler's theorem it is then, with its slopes as terms,
 of which each part is what the term adds to the step: what other work or replicas hide of it has no slope. Slopes are
 differences to slightly larger coefficients, exact but for rounding where no maximum changes its winner between.
 
-``taut.solver.calibration.posterior`` fits all campaigns together. One of them has no steps but layers with experts that
+``benchmarks.posterior`` fits all campaigns together. One of them has no steps but layers with experts that
 this project measured on one H100 (``benchmarks/measured/expert-layers-h100-80gb.csv``), at micro-batches 1 to 8 and
 with full recompute, replayed as CUDA graphs: they say what products, attention and memory traffic take where no
 published run went.
@@ -39,14 +39,14 @@ import numpy as np
 
 from benchmarks.expert_layers import measured_layers
 from benchmarks.expert_rows import ExpertCampaign
+from benchmarks.posterior import CampaignRuns, Posterior, Prior, TermsAt, fit_posteriors, spread_of
 from taut.data.arrays import Flags, Floats
 from taut.data.calibration import EXPERT_TERMS, KEPT, Calibration, uncalibrated
 from taut.data.samples import ConfigurationRow
 from taut.prediction.experts import seconds_at
 from taut.prediction.fitting import gather_slowdown_of, seen_of
 from taut.prediction.settings import Given, Setting, find_device, setting_of
-from taut.solver.calibration.fitted import QUANTILES, outer_quantile
-from taut.solver.calibration.posterior import CampaignRuns, Posterior, Prior, TermsAt, fit_posteriors, spread_of
+from taut.solver.calibration.latency import QUANTILES, outer_quantile
 
 STEP = 1e-6
 """Relative difference of a coefficient by which slopes are taken."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.device_measurements import FOLDER
+from benchmarks.posterior import CampaignRuns
 from benchmarks.runs import lines_of
 from benchmarks.torch_experts import MODELS, Experts
 from taut.data.analytic.device_rates import Rates, rates_of
@@ -22,7 +23,6 @@ from taut.data.catalog.builtin import catalog_operators
 from taut.data.catalog.devices import catalog_devices
 from taut.data.layers.layer import LayerSpec
 from taut.data.model import ModelSpec
-from taut.solver.calibration.posterior import CampaignRuns
 
 GPU = "h100-80gb"
 

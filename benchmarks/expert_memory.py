@@ -145,7 +145,7 @@ def formats_of(run: MemoryRun) -> tuple[MemoryModel, ConfigurationRow]:
     """The analytic memory model with the formats of a run's recipe, and the row with that of its gradients."""
     formats = {name: value for name, value in FORMATS[run.model].items() if name != "grad_precision"}
     row = run.row.model_copy(update={"grad_precision": FORMATS[run.model].get("grad_precision")})
-    stated = {"sequence_parallel": True, "fp8_inputs": True, "fused_loss": True, **formats}
+    stated = {"sequence_parallel": True, "fp8_inputs": True, "fused_loss": "te", **formats}
     return load_memory_model("megatron-core").model_copy(update=stated), row
 
 

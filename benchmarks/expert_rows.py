@@ -236,7 +236,7 @@ def _campaign(name: str, precision: str, generation: str, launch_us: float, runs
         "source": f"{source}, {gpus}, with priors that all campaigns share",
         "fp8_inputs": True,
         "fused_experts": name == "graphs",
-        "fused_loss": True,
+        "fused_loss": "te",
     }
     return ExpertCampaign(about, generation, launch_us, runs)
 

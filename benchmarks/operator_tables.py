@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from taut.data.analytic.kernel_floors import CoreSizes
 from taut.data.analytic.operator_times import attention_terms, gemm_terms
 from taut.data.arrays import Floats
 from taut.data.catalog.devices import catalog_devices
@@ -103,7 +104,7 @@ def attentions(folder: Path, table: str) -> Rows:
     names = ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "latency")
     lines = [line for line in lines_of(path) if int(line["head_dim"]) <= LARGEST_HEAD]
     batch, seq, heads, kv_heads, head_dim, milliseconds = columns(lines, names)
-    terms = attention_terms(batch, seq, heads, kv_heads, head_dim, seq, *rates_of(TABLES[table][0]))
+    terms = attention_terms(CoreSizes(batch, seq, heads, kv_heads, head_dim), *rates_of(TABLES[table][0]))
     return Rows(terms, milliseconds * MILLISECOND, 4 * batch * heads * seq**2 * head_dim, _labels(heads, seq))
 
 
@@ -148,7 +149,7 @@ def _acesoproducts(operators: dict[str, dict[str, str]], size: str, batch: int, 
 
 def _aceso_core(operators: dict[str, dict[str, str]], size: str, batch: int, tp: int) -> tuple[Any, ...]:
     heads, head_dim = ACESO_HEADS[size] / tp, ACESO[size] // ACESO_HEADS[size]
-    terms = attention_terms(batch, ACESO_SEQ, heads, heads, head_dim, ACESO_SEQ, *rates_of("v100-32gb"))
+    terms = attention_terms(CoreSizes(batch, ACESO_SEQ, heads, heads, head_dim), *rates_of("v100-32gb"))
     seconds = sum(float(operators[f"enc-attention-{part}"]["forward-compute"]) for part in CORE) * MICROSECOND
     return terms, seconds, 4 * batch * heads * ACESO_SEQ**2 * head_dim, f"{size} {tp}"
 

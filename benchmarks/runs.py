@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from taut.data.calibration import KEPT
+from taut.data.loss import LossKind
 from taut.data.samples import ConfigurationRow
 from taut.errors import DataError
 
@@ -52,7 +53,7 @@ class Campaign:
     left_out: int = 0
     selective_products: bool = False
     fp8_inputs: bool = False
-    fused_loss: bool = False
+    fused_loss: LossKind = "none"
     fused_attention: bool | None = None
     features: tuple[str, ...] = ()
 

@@ -206,7 +206,7 @@ def predicted(run: Run, gpu: str, **prices: Any) -> tuple[float, float]:
         batch = run.micro_batch * run.micro_batches
         # Plain modules of PyTorch keep what no stack's kernels save, the loss in fp32 among it.
         own = MemoryModel()
-        plan = taut.plan(run.spec, cluster, global_batch=batch, fix=fix, memory_model=own, fused_loss=False, **prices)
+        plan = taut.plan(run.spec, cluster, global_batch=batch, fix=fix, memory_model=own, fused_loss="none", **prices)
     return plan.predicted.step_time_s, plan.predicted.memory_bytes[0] - own.overhead_gib * GIB
 
 

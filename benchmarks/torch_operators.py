@@ -21,6 +21,7 @@ import numpy as np
 from benchmarks.accuracy import as_table
 from benchmarks.device_measurements import FOLDER, measure_or_print, write
 from benchmarks.runs import lines_of
+from taut.data.analytic.kernel_floors import CoreSizes
 from taut.data.analytic.operator_times import ATTENTION_BACKWARD, OperatorModel
 from taut.data.catalog.builtin import catalog_operators
 
@@ -202,7 +203,7 @@ def core_errors(folder: Path = FOLDER, gpu: str = "h100-80gb") -> dict[tuple[str
 
 def _modelled(model: OperatorModel, line: dict[str, str]) -> float:
     sizes = (int(line[name]) for name in ("batch", "seq", "heads", "kv_heads", "head_dim"))
-    return float(model.attention_seconds(*sizes))
+    return float(model.attention_seconds(CoreSizes(*sizes)))
 
 
 def tables(folder: Path = FOLDER) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

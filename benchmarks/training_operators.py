@@ -29,6 +29,7 @@ import yaml
 
 from benchmarks.operator_tables import Rows, rates_of
 from benchmarks.operators import _named, _Plain, fit, fit_error, unseen_errors
+from taut.data.analytic.kernel_floors import CoreSizes
 from taut.data.analytic.operator_times import (
     ATTENTION_BACKWARD,
     ATTENTION_TERMS,
@@ -68,7 +69,7 @@ def cores(efficiencies: Mapping[str, float], peak: float, times: float) -> Rows:
         batch, seq, heads, kv_heads, wide, value = (int(sizes[name]) for name in names)
         channels = (wide + value) / 2
         flop = 4.0 * batch * heads * seq**2 * channels
-        terms = attention_terms(batch, seq, heads, kv_heads, channels, seq, *rates_of(MEASURED))
+        terms = attention_terms(CoreSizes(batch, seq, heads, kv_heads, channels), *rates_of(MEASURED))
         found.append((terms, times * flop / peak / share, flop, f"{heads} {seq} {channels}"))
     return _rows(found)
 

@@ -39,7 +39,7 @@ for clusters of several types: a calibration prices computation on each by that 
 
 ``residuals`` holds quantiles of prediction / measurement - 1 on runs that the fit had not seen (cross-validation).
 
-A calibration that is a posterior (``taut.solver.calibration.posterior``) has in their place the ``covariance`` C of the
+A calibration that is a posterior of several campaigns has in their place the ``covariance`` C of the
 logarithms of its coefficients and a ``noise``. A step of which term k takes the share :math:`j_k` then has the band
 
 .. math:: \ln T \pm z \sqrt{j C j + \sigma^2 + n \omega^2},
@@ -61,6 +61,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from taut.data.device import DeviceSpec, Precision
 from taut.data.layers.layer_factor import LayerFactor
+from taut.data.loss import FusedLoss
 from taut.data.seen import Seen
 from taut.data.spec import NotNegative, Spec
 from taut.data.units import MICROSECOND
@@ -162,12 +163,11 @@ class Calibration(Spec):
     ``nodes`` says whether the runs used one node or many, ``precision`` their number format if it matters. ``cluster``
     is the catalog cluster whose links priced the terms. ``selective_products``: selective recompute keeps the output of
     every second product (torchtitan). ``fp8_inputs``: products in fp8 keep their inputs in fp8 (Transformer Engine).
-    ``fused_loss``: the loss overwrites the logits with their gradient and keeps no other copy (Transformer Engine's
-    cross entropy). ``experts``: the runs were of models with experts. ``layer_factors`` are measured over predicted
-    seconds of layers with the runs' shapes (``taut.data.layers.layer_factor``). ``seen`` says what the runs have been
-    that it was fitted to or checked on, and ``quantile`` at which quantile of what is known its coefficients are, where
-    these are not the likeliest ones (``at_quantile``). ``beyond_s`` is then what a step takes longer for a field beyond
-    all runs.
+    ``fused_loss``: how the loss is computed (``taut.data.loss``). ``experts``: the runs were of models with experts.
+    ``layer_factors`` are measured over predicted seconds of layers with the runs' shapes
+    (``taut.data.layers.layer_factor``). ``seen`` says what the runs have been that it was fitted to or checked on, and
+    ``quantile`` at which quantile of what is known its coefficients are, where these are not the likeliest ones
+    (``at_quantile``). ``beyond_s`` is then what a step takes longer for a field beyond all runs.
     """
 
     name: str
@@ -180,7 +180,7 @@ class Calibration(Spec):
     selective_products: bool = False
     fp8_inputs: bool = False
     fused_experts: bool = False
-    fused_loss: bool = False
+    fused_loss: FusedLoss = "none"
     experts: bool = False
     gather_slowdown: Annotated[float, Field(ge=0, lt=1)] = 0.0
     cluster: str = ""
@@ -270,7 +270,7 @@ class Calibration(Spec):
         return rings if rings >= 1.0 else self.rings_where_hidden
 
     @property
-    def kept(self) -> dict[str, bool]:
+    def kept(self) -> dict[str, Any]:
         """What the stack keeps for the backward pass: keywords of ``taut.data.analytic.device_rates.rates_of``."""
         return {name: getattr(self, name) for name in KEPT}
 

@@ -29,6 +29,7 @@ from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, mode
 from taut.data.arrays import Ints
 from taut.data.calibration import KEPT
 from taut.data.device import Precision
+from taut.data.loss import GRADIENT_APART, HALF_BYTES, SINGLE_BYTES, FusedLoss, LossKind
 from taut.data.memory_network import MemoryNetwork
 from taut.data.spec import NotNegative, Spec, as_tuple
 from taut.data.units import GIB, KIB, MOST_GIB
@@ -115,9 +116,9 @@ class MemoryModel(Spec):
     ``pytorch/optimizers/fused_adam.py``). The share ``optimizer_offload_fraction`` of the states is in the host's
     memory, and the host updates their weights (``taut.formulations.mechanisms.offload``).
 
-    Logits: ``whole_logit_bytes`` are the bytes of an entry in temporary copies of the logits, and
-    ``shared_logit_bytes`` the same if tensor ranks share the vocabulary. ``fused_logit_bytes`` are the bytes of a fused
-    loss that keeps its gradient next to the logits.
+    Logits (``taut.data.loss``): ``whole_logit_bytes`` are the bytes of an entry in temporary copies of the logits, and
+    ``shared_logit_bytes`` the same if tensor ranks share the vocabulary, where the loss is not fused.
+    ``fused_logit_bytes`` are the bytes of the gradient if a loss ``te`` keeps it next to the logits.
 
     Products: ``transformer_engine`` is the release of Transformer Engine, such as ``2.10``, or empty where the stack
     has none. Releases from 2.3 on keep a stand-in for the gradient of every weight shape
@@ -161,7 +162,7 @@ class MemoryModel(Spec):
     fused_attention: bool = True
     selective_products: bool = False
     fp8_inputs: bool = False
-    fused_loss: bool = False
+    fused_loss: FusedLoss = "none"
     stack: str = ""
     device: str = ""
     level: Annotated[float, Field(gt=0, lt=1)] | None = None
@@ -212,9 +213,13 @@ class MemoryModel(Spec):
         coefficient = self.coefficient(term)
         return figure if coefficient == 1.0 else np.ceil(coefficient * figure).astype(np.int64)
 
-    def logit_bytes(self, tp: int, fused_loss: bool) -> int:
-        """Bytes of an entry of the logits' passing copies on one of so many tensor ranks, or of a fused loss."""
-        return self.fused_logit_bytes if fused_loss else self.shared_logit_bytes if tp > 1 else self.whole_logit_bytes
+    def logit_bytes(self, tp: int, fused_loss: LossKind) -> int:
+        """Bytes of an entry of the logits' passing copies on one of so many tensor ranks (``taut.data.loss``)."""
+        if fused_loss == "native":
+            return HALF_BYTES
+        if fused_loss == "te":
+            return max(self.fused_logit_bytes, SINGLE_BYTES * (self.engine >= GRADIENT_APART))
+        return self.shared_logit_bytes if tp > 1 else self.whole_logit_bytes
 
     @property
     def engine(self) -> tuple[int, int]:
@@ -232,7 +237,7 @@ class MemoryModel(Spec):
         return self.engine >= BOTH_OUTPUTS
 
     @property
-    def kept(self) -> dict[str, bool]:
+    def kept(self) -> dict[str, Any]:
         """What the stack keeps for the backward pass: keywords of ``taut.data.analytic.device_rates.rates_of``."""
         return {name: getattr(self, name) for name in KEPT}
 

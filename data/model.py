@@ -39,8 +39,7 @@ from pydantic import (
 
 from taut.data.layers.experts import ExpertsSpec
 from taut.data.layers.layer import BLOCK, LatentSpec, LayerSpec
-from taut.data.layers.sizes import MOST_LAYERS, MOST_PARAMETERS, Count, LayerCount
-from taut.data.spec import Spec
+from taut.data.spec import MOST_LAYERS, MOST_PARAMETERS, Count, LayerCount, Spec
 
 VOCABULARY_MULTIPLE = 128
 SHAPE = (

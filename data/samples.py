@@ -17,10 +17,10 @@ from taut.data.analytic.offload_modules import conflict
 from taut.data.costs import Module, OffloadModule, Recompute, named_modules, named_offload_modules
 from taut.data.device import Precision
 from taut.data.layers.dispatch import USUAL_DISPATCH, Dispatcher, DispatchSpec, RouterFormat
-from taut.data.layers.sizes import MOST_ENTRIES, MOST_LAYERS, MOST_PARAMETERS
+from taut.data.loss import FusedLoss
 from taut.data.memory import GradPrecision, OffloadFraction
 from taut.data.read import MOST_CELLS, check_count, read_text, table_of
-from taut.data.spec import Positive, Spec, cell_counts, shorten
+from taut.data.spec import MOST_ENTRIES, MOST_LAYERS, MOST_PARAMETERS, Positive, Spec, cell_counts, shorten
 from taut.data.stack import ContextKind, Schedule
 from taut.data.suggest import one_of
 from taut.errors import DataError
@@ -66,7 +66,7 @@ class ConfigurationRow(Spec):
     memory that a device took: one of the given stage, or of all. Experts are those of every layer but the first
     ``dense_layers``; their ranks are ``ep`` and ``etp``. Under ZeRO-2 and 3 all replicas share one copy, or every
     ``dp_shard`` of them have one. ``cp_comm`` is how context ranks share attention, if not the stack's first way.
-    ``fused_loss`` says that the loss writes the logits' gradient in their place; else it is as the stack has it.
+    ``fused_loss`` says how the loss is computed (``taut.data.loss``); else it is as the stack has it.
     ``cuda_graphs`` says that passes are recorded once and launched as CUDA graphs, whose launch takes some microseconds
     whatever their number of kernels (NVIDIA, "Constant Time Launch for Straight-Line CUDA Graphs", 2024); biases and
     activation of experts are then part of their products' kernels, as in recipes of whole steps.
@@ -110,7 +110,7 @@ class ConfigurationRow(Spec):
     cuda_graphs: Annotated[bool, SETTING] = False
     precision: Annotated[Precision | None, SETTING] = None
     grad_precision: Annotated[GradPrecision | None, SETTING] = None
-    fused_loss: Annotated[bool | None, SETTING] = None
+    fused_loss: Annotated[FusedLoss | None, SETTING] = None
     optimizer_offload_fraction: Annotated[OffloadFraction, SETTING, Apart("0")] = 0.0
     activation_offload_fraction: Annotated[OffloadFraction, SETTING, Apart("0")] = 0.0
     offload_modules: Annotated[list[OffloadModule], BeforeValidator(named_offload_modules)] = []

@@ -8,6 +8,8 @@ lie between ``LEAST`` and ``MOST``, so that sums and quotients of them neither o
 A name is shown, written into plans, and from there into files that others read, so it is a name and nothing else: a
 letter or a digit first, then also blanks and the signs of ``PLAIN``, and no more than 200 of all. Quotes, ``$``,
 braces, angle brackets and whatever cannot be printed are refused where the name enters.
+
+Sizes of a model and its number of layers have limits of their own.
 """
 
 import hashlib
@@ -206,3 +208,13 @@ def _names(value: object, path: str) -> Iterator[tuple[str, str]]:
     elif isinstance(value, list | tuple) and value and isinstance(value[0], Spec):
         for number, each in enumerate(value):
             yield from _names(each, f"{path}.{number}")
+
+
+MOST_LAYERS = 2048
+MOST_PARAMETERS = 10**15
+MOST_ENTRIES = 10**17
+"""Activations and scores of a micro-batch: ten bytes of each fit a whole number of 64 bits."""
+Count = Annotated[int, Field(gt=0, le=10_000_000, strict=True)]
+"""A size: channels, heads, tokens, experts."""
+LayerCount = Annotated[int, Field(gt=0, le=MOST_LAYERS, strict=True)]
+"""A number of layers."""

@@ -42,8 +42,8 @@ grad_precision         number formats in which it keeps and sums gradients
 overlap_grad_reduce    whether gradients are reduced during the last backward pass unless a user says otherwise
 overlap_in_pipelines   whether this is possible in pipelines
 fused_attention        whether attention is one kernel; by default as in the runs of the calibration
-fused_loss             whether the loss overwrites the logits with their gradient unless a user says otherwise; by
-                       default as in the runs of the calibration
+fused_loss             how the loss is computed unless a user says otherwise (``taut.data.loss``); by default as in
+                       the runs of the calibration
 calibrations           fitted coefficients of its step time, catalog names or files, in the order of preference
 memory_models          fitted models of its memory, catalog names or files, in the order of preference
 rules                  the limits in words, each with its source
@@ -81,6 +81,7 @@ from taut.data.catalog.devices import catalog_device, catalog_section
 from taut.data.costs import RECOMPUTE, Module, OffloadModule, Recompute
 from taut.data.device import HALF, QUANTIZED, DeviceSpec, Precision
 from taut.data.layers.dispatch import DISPATCHERS, USUAL_DISPATCH, Dispatcher, DispatchSpec
+from taut.data.loss import FusedLoss
 from taut.data.memory import GradPrecision
 from taut.data.spec import Spec
 
@@ -137,7 +138,7 @@ class Stack(Spec):
     overlap_grad_reduce: bool = False
     overlap_in_pipelines: bool = True
     fused_attention: bool | None = None
-    fused_loss: bool | None = None
+    fused_loss: FusedLoss | None = None
     calibrations: list[str] = []
     memory_models: list[str] = []
     rules: list[Rule] = []

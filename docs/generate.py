@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from taut.formulations.space import ALWAYS, DEFAULTS, FIELDS
 from taut.planning.choices import NAMES
 from taut.planning.options import reference
 
+# Mkdocs loads this file by its path, so the folder of the benchmarks is not on Python's.
+sys.path.append(str(Path(__file__).parents[1]))
+scorecard = importlib.import_module("benchmarks.scorecard").scorecard
 ROLE = re.compile(r":(?:math|mod|func|class|meth|attr):<code>")
 
 
@@ -27,6 +31,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, "reference/command-line.md", content=command_line()))
     files.append(File.generated(config, "reference/choices.md", content=choices()))
     files.append(File.generated(config, "reference/python.md", content=python_names()))
+    files.append(File.generated(config, "results/scorecard.md", content=scorecard()))
     contributing = Path(config.config_file_path).with_name("CONTRIBUTING.md").read_text(encoding="utf-8")
     contributing = contributing.replace("](docs/dev/", "](")
     files.append(File.generated(config, "dev/contributing.md", content=contributing))

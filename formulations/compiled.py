@@ -1,21 +1,23 @@
 """
 The decorator of the compiled loops: numba in nopython mode, without the interpreter's lock, and kept on disk.
 
+numba is loaded when the first loop is called, so that what calls none is spared it. Where it is not installed, Python
+runs the loops: slower, with the same result.
+
 numba keeps compiled code in ``NUMBA_CACHE_DIR`` if that is set, else in ``__pycache__`` beside the source, else in the
 user's cache folder. Where none of them can be written (a read-only installation and home folder) it raises
 ``RuntimeError``; here the loops are compiled in every process instead, and one warning says so.
 """
 
 import warnings
-from collections.abc import Callable
-from functools import cache, partial
-from types import FunctionType
+from collections.abc import Callable, Iterator
+from functools import cache, partial, update_wrapper
+from importlib.util import find_spec
+from threading import RLock
+from types import CodeType, FunctionType
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from numba import njit
-from numba.core.caching import FunctionCache
-from numba.core.dispatcher import Dispatcher
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -27,7 +29,7 @@ NO_FOLDER = "no locator available"
 
 def jit(function: Function) -> Function:
     """Compile a function of numba's subset of Python on its first call, and keep the code for later processes."""
-    return _compiled(function, False)
+    return cast("Function", Loop(function, _OPTIONS))
 
 
 def jit_inside(function: Function) -> Function:
@@ -36,36 +38,120 @@ def jit_inside(function: Function) -> Function:
 
     The entry for callers in Python, which takes every array out of its tuple, is a quarter of the time of compiling.
     """
-    return _compiled(function, False, _OPTIONS | {"no_cpython_wrapper": True})
+    return cast("Function", Loop(function, _OPTIONS | {"no_cpython_wrapper": True}))
 
 
 def jit_with(fastmath: set[str]) -> Callable[[Function], Function]:
     """Compile as ``jit`` does, with LLVM's liberties in floating-point arithmetic, such as ``{"reassoc"}``."""
-    return partial(_compiled, fastmath=fastmath)
+    return partial(cast("Any", Loop), options=_OPTIONS | {"fastmath": fastmath})
 
 
-def _compiled(function: Function, fastmath: bool | set[str], options: dict[str, Any] = _OPTIONS) -> Function:
-    loop = njit(fastmath=fastmath, **options)(function)
+def called_inside(function: Function) -> Function:
+    """A function that Python calls as it is, and that loops may call."""
+    _PLAIN.add(function)
+    return function
+
+
+_PLAIN: set[Callable[..., Any]] = set()
+_LOCK = RLock()
+
+
+class Loop:
+    """A function, and what runs in its place from the first call on: numba's, or its own in Python."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        update_wrapper(self, function)
+        self.py_func, self._options = cast("FunctionType", function), options
+        self._run: Callable[..., Any] | None = None
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Run the loop."""
+        return (self._run or self.prepared())(*arguments, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        """What numba says of the loop, such as its ``signatures``."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.prepared(), name)
+
+    def __reduce__(self) -> str:
+        """By its name, as functions are."""
+        return self.py_func.__qualname__
+
+    @property
+    def has_code(self) -> bool:
+        """Whether numba has compiled or loaded it in this process."""
+        return bool(getattr(self._run, "signatures", ()))
+
+    def prepared(self) -> Callable[..., Any]:
+        """What runs the loop; loops that it names are prepared with it, as numba knows its own alone."""
+        with _LOCK:
+            if self._run is None and not has_numba():
+                self._run = _quiet(in_python(self))
+            elif self._run is None:
+                for name, value in _named(self.py_func):
+                    if isinstance(value, Loop):
+                        self.py_func.__globals__[name] = value.prepared()
+                    elif isinstance(value, FunctionType) and value in _PLAIN:
+                        _register(value)
+                self._run = _compiled(self.py_func, self._options)
+            return self._run
+
+
+@cache
+def has_numba() -> bool:
+    """Whether numba is installed."""
+    return find_spec("numba") is not None
+
+
+@cache
+def _register(function: Callable[..., Any]) -> None:
+    from numba.extending import register_jitable
+
+    register_jitable(function)
+
+
+def _named(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Names of the module that a function uses, with their values."""
+    names, waiting = dict[str, None](), [function.__code__]
+    while waiting:
+        code = waiting.pop()
+        names.update(dict.fromkeys(code.co_names))
+        waiting += [each for each in code.co_consts if isinstance(each, CodeType)]
+    module = function.__globals__
+    return ((name, module[name]) for name in names if name in module)
+
+
+def _compiled(function: FunctionType, options: dict[str, Any]) -> Callable[..., Any]:
+    """Numba's dispatcher of a function."""
+    from numba import njit
+
+    loop = njit(**options)(function)
     try:
         # What ``enable_caching`` does, with another cache; numba has no public place for one.
-        loop._cache = cast("Any", _Kept)(function)  # noqa: SLF001 -- numba has no public place
+        loop._cache = _kept()(function)  # noqa: SLF001 -- numba has no public place
     except RuntimeError as error:
         if NO_FOLDER not in str(error):
             raise
         _warn_of_compilation()
-    return cast("Function", loop)
+    return cast("Callable[..., Any]", loop)
 
 
-class _Kept(FunctionCache):
+@cache
+def _kept() -> Any:
     """Compiled code on disk, made anew where it names a module or type that has moved, which numba does not see."""
+    from numba.core.caching import FunctionCache
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        kept = cast("Any", super())
-        try:
-            return kept.load_overload(sig, target_context)
-        except (ImportError, AttributeError):
-            kept.flush()
-            return None
+    class Kept(FunctionCache):
+        def load_overload(self, sig: Any, target_context: Any) -> Any:
+            kept = cast("Any", super())
+            try:
+                return kept.load_overload(sig, target_context)
+            except (ImportError, AttributeError):
+                cast("Any", self).flush()
+                return None
+
+    return Kept
 
 
 class Warming:
@@ -76,25 +162,33 @@ class Warming:
     """
 
     def __init__(self, loop: Callable[..., Any], most: float) -> None:
-        self._loop, self._most, self._done = cast("Any", loop), most, 0.0
+        self._loop, self._most, self._done = cast("Loop", loop), most, 0.0
         self._in_python: Callable[..., Any] | None = None
 
     def __call__(self, work: float, *arguments: Any) -> Any:
         """Call the loop, which does so much work."""
         self._done += work
-        if self._done > self._most or self._loop.signatures:
+        if self._done > self._most or self._loop.has_code:
             return self._loop(*arguments)
-        self._in_python = self._in_python or _in_python(self._loop)
-        with np.errstate(all="ignore"):
-            return self._in_python(*arguments)
+        self._in_python = self._in_python or _quiet(in_python(self._loop))
+        return self._in_python(*arguments)
 
 
-def _in_python(loop: Any) -> Callable[..., Any]:
+def in_python(loop: Any) -> Callable[..., Any]:
     """The function that a loop was made from, calling those that its loops were made from."""
     made = cast("FunctionType", loop.py_func)
-    names = {name: made.__globals__[name] for name in made.__code__.co_names if name in made.__globals__}
-    called = {name: _in_python(each) for name, each in names.items() if isinstance(each, Dispatcher)}
+    called = {name: in_python(each) for name, each in _named(made) if hasattr(each, "py_func")}
     return FunctionType(made.__code__, made.__globals__ | called, made.__name__, made.__defaults__)
+
+
+def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose figures overflow and divide by zero without a word, as in compiled code."""
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*arguments, **named)
+
+    return call
 
 
 @cache

@@ -196,10 +196,11 @@ def _divides(value: object, number: object) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Fixed values, the largest context degree and the schedules that are asked for; and what prices and runs them."""
+    """Fixed values, the largest degrees and the schedules that are asked for; and what prices and runs them."""
 
     fix: Mapping[str, Any]
     max_cp: int | None
+    max_ep: int | None
     schedules: Sequence[str]
     model: ModelSpec
     stack: Stack

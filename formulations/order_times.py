@@ -37,6 +37,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
+from taut.formulations.compiled import Warming
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import Order, device_of_chunk, order_of
 from taut.formulations.schedules.recurrence import device_ends
@@ -122,7 +123,13 @@ def pipeline_ends(order: Order, passes: Floats, transfer: Floats, num_micro_batc
     seconds = passes.reshape(len(passes), 3, -1)
     whole = seconds[:, 1] + seconds[:, 2]
     every = np.concatenate([seconds, whole[:, None]], axis=1)
-    return device_ends(order.passes, order.first, every, np.ascontiguousarray(transfer), num_micro_batches)
+    given = order.passes, order.first, every, np.ascontiguousarray(transfer), num_micro_batches
+    return np.asarray(_ends(len(every) * len(order.passes), *given))
+
+
+MOST_IN_PYTHON = 40_000
+"""Passes that Python runs in one process: a tenth of a second."""
+_ends = Warming(device_ends, MOST_IN_PYTHON)
 
 
 def _passes(problem: PlanningProblem, strategy: Strategy, device: Ints, devices: Ints) -> tuple[Floats, ...]:

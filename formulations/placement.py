@@ -288,3 +288,27 @@ def slot_distance(given: PlacementProblem) -> Floats:
     distance = 1.0 / given.links.rate[np.ix_(sites, sites)]
     np.fill_diagonal(distance, 0.0)
     return np.asarray(distance)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundPlacement:
+    """
+    A placement of one strategy, by whatever algorithm: exact, annealed or constructed.
+
+    ``seconds`` are those of a step without the optimizer; ``positions`` (pp * dp, R) are the sites of every position.
+    """
+
+    seconds: float
+    positions: Ints
+
+
+def found_placement(given: PlacementProblem, devices: Ints) -> FoundPlacement:
+    """
+    Sites of the positions whose workers have these devices.
+
+    ``given``: the strategy that is placed; ``devices``: device of every worker, (pp, pipelines, width).
+    """
+    candidate = given.candidate
+    blocks = devices.swapaxes(0, 1).reshape(candidate.pp * candidate.pipelines, candidate.width)
+    sites = np.asarray(given.links.site_of[blocks][:, :: candidate.width // given.ranks])
+    return FoundPlacement(seconds=given.cost(sites), positions=sites)

@@ -37,11 +37,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, overload
 
 import numpy as np
-from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.compiled import Warming, jit, jit_inside
+from taut.formulations.compiled import Warming, called_inside, jit, jit_inside
 from taut.formulations.links import Links, PairTable, slower_direction
 
 MOST_IN_PYTHON = 20_000
@@ -52,6 +51,7 @@ MOST_IN_PYTHON = 20_000
 def ring_factor(members: float) -> float: ...
 @overload
 def ring_factor(members: Floats | Ints) -> Floats: ...
+@called_inside
 def ring_factor(members: float | Floats | Ints) -> float | NDArray[np.floating]:
     """Share of the message that crosses each link of one ring of so many members, 2 (n - 1) / n of (1)."""
     return 2.0 * (members - 1) / members
@@ -61,6 +61,7 @@ def ring_factor(members: float | Floats | Ints) -> float | NDArray[np.floating]:
 def inside_factor(members: float) -> float: ...
 @overload
 def inside_factor(members: Floats | Ints) -> Floats: ...
+@called_inside
 def inside_factor(members: float | Floats | Ints) -> float | NDArray[np.floating]:
     """Share of the message that crosses each link of the rings of g replicas in a node, 4 (g - 1) / g of (2)."""
     return 4.0 * (members - 1) / members
@@ -70,14 +71,10 @@ def inside_factor(members: float | Floats | Ints) -> float | NDArray[np.floating
 def ring_steps(members: int) -> int: ...
 @overload
 def ring_steps(members: Ints) -> Ints: ...
+@called_inside
 def ring_steps(members: int | Ints) -> int | Ints:
     """Steps of one ring of so many members, each of which takes the latency of a link, 2 (n - 1) of (1)."""
     return 2 * (members - 1)
-
-
-register_jitable(inside_factor)
-register_jitable(ring_factor)
-register_jitable(ring_steps)
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,16 +38,17 @@ in every recipe.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from taut.data.analytic.kernel_floors import BestRate, best_bandwidth, fastest_kernels
+from taut.data.analytic.kernel_floors import BestRate, CoreSizes, best_bandwidth, fastest_kernels
 from taut.data.analytic.operator_times import ELEMENT, OperatorModel
 from taut.data.arrays import Floats
 from taut.data.device import HALF, QUANTIZED, DeviceSpec, Precision
 from taut.data.layers.layer_factor import LayerFactor
+from taut.data.loss import SINGLE_BYTES, LossKind
 
 ELEMENT_BYTES: dict[Precision, int] = {
     "bf16": 2,
@@ -80,30 +81,8 @@ class Operators(Protocol):
         """Seconds of products of m x k with k x n matrices, ``groups`` of them in one kernel."""
         ...
 
-    def attention_seconds(
-        self,
-        batch: ArrayLike,
-        seq: ArrayLike,
-        heads: ArrayLike,
-        kv_heads: ArrayLike,
-        head_dim: ArrayLike,
-        window: ArrayLike | None = None,
-        /,
-    ) -> Floats:
-        """Seconds of causal attention cores forward."""
-        ...
-
-    def attention_backward_seconds(
-        self,
-        batch: ArrayLike,
-        seq: ArrayLike,
-        heads: ArrayLike,
-        kv_heads: ArrayLike,
-        head_dim: ArrayLike,
-        window: ArrayLike | None = None,
-        /,
-    ) -> Floats:
-        """Seconds of causal attention cores backward."""
+    def attention_seconds(self, sizes: CoreSizes, /, *, backward: bool = False) -> Floats:
+        """Seconds of causal attention cores, forward or backward."""
         ...
 
 
@@ -121,13 +100,9 @@ class Remembered:
             self.known[size] = self.of.gemm_seconds(*size)
         return self.known[size]
 
-    def attention_seconds(self, *sizes: Any) -> Floats:
-        """Seconds of attention cores forward, sizes as of ``Operators``."""
-        return self.of.attention_seconds(*sizes)
-
-    def attention_backward_seconds(self, *sizes: Any) -> Floats:
-        """Seconds of attention cores backward, sizes as of ``Operators``."""
-        return self.of.attention_backward_seconds(*sizes)
+    def attention_seconds(self, sizes: CoreSizes, *, backward: bool = False) -> Floats:
+        """Seconds of attention cores, forward or backward."""
+        return self.of.attention_seconds(sizes, backward=backward)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +114,9 @@ class Rates:
     ``kept`` the bytes that products keep of ``KEPT_BLOCK`` inputs, (3), and ``cast`` those that a cast moves for every
     number, (5); ``head`` the operators of the head where they are others than a layer's, (4). ``selective_products``
     says what selective recompute keeps (``taut.data.analytic.layer_costs`` (3)), ``fused_experts`` that biases and
-    activation of experts are part of their products' kernels, ``fused_loss`` that the logits' gradient takes their
-    place, ``imbalance`` the load of the fullest rank's experts over the mean, ``summed`` the bytes of a number of
-    the experts' outputs where expert ranks gather all of their tokens and sum these, 0 where they do not.
+    activation of experts are part of their products' kernels, ``fused_loss`` how the loss is computed
+    (``taut.data.loss``), ``imbalance`` the load of the fullest rank's experts over the mean, ``summed`` the bytes of a
+    number of the experts' outputs where expert ranks gather all of their tokens and sum these, 0 where they do not.
     ``layer_factors`` are those of layers of some shapes (``taut.data.layers.layer_factor``). ``fastest`` are the rates
     of the fastest kernels that were measured (``taut.data.analytic.kernel_floors``), None where operators were.
     """
@@ -158,7 +133,7 @@ class Rates:
     fused_attention: bool = True
     selective_products: bool = False
     fused_experts: bool = False
-    fused_loss: bool = False
+    fused_loss: LossKind = "none"
     imbalance: float = 1.0
     summed: int = 0
     layer_factors: tuple[LayerFactor, ...] = ()
@@ -166,8 +141,8 @@ class Rates:
 
     @property
     def logit_bytes(self) -> int:
-        """Bytes that the loss keeps for an entry of the logits: in single precision, or as computed if it is fused."""
-        return self.element if self.fused_loss else 4
+        """Bytes that the loss keeps for an entry of the logits: in single precision, or as computed (``te``)."""
+        return self.element if self.fused_loss == "te" else SINGLE_BYTES
 
     @property
     def casts(self) -> bool:
@@ -185,7 +160,7 @@ def rates_of(
     selective_products: bool = False,
     fp8_inputs: bool = False,
     fused_experts: bool = False,
-    fused_loss: bool = False,
+    fused_loss: LossKind = "none",
     imbalance: float = 1.0,
     summed: int = 0,
     layer_factors: Sequence[LayerFactor] = (),
@@ -199,10 +174,10 @@ def rates_of(
     whether the attention scores stay out of memory, as FlashAttention keeps them; ``selective_products``: whether
     selective recompute keeps every second product's output instead of all but the attention core; ``fp8_inputs``:
     whether products in fp8 keep their inputs as cast, (3) and (5); ``fused_experts``: whether biases and activation of
-    experts are part of their products' kernels; ``fused_loss``: whether the loss writes the logits' gradient in their
-    place; ``imbalance``: rows of the fullest rank's experts over the mean; ``summed``: bytes of a number of the
-    experts' outputs where expert ranks gather all of their tokens and sum these, else 0; ``layer_factors``: measured
-    over modelled seconds of layers of some shapes.
+    experts are part of their products' kernels; ``fused_loss``: how the loss is computed (``taut.data.loss``);
+    ``imbalance``: rows of the fullest rank's experts over the mean; ``summed``: bytes of a number of the experts'
+    outputs where expert ranks gather all of their tokens and sum these, else 0; ``layer_factors``: measured over
+    modelled seconds of layers of some shapes.
     """
     stated = stated_operators(device, precision)
     chosen, head = stated if operators is None else operators, None

@@ -34,7 +34,7 @@ no more than :math:`\phi` in the sum over a pass.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -99,6 +99,27 @@ class BestRate(Spec):
 COMPUTING = ("product", "grouped", "attention", "attention_backward")
 
 
+class CoreSizes(NamedTuple):
+    """
+    Sizes of attention cores, numbers or arrays that broadcast.
+
+    Samples, tokens, heads of the queries and of the keys, channels of a head, and tokens that one token attends to (all
+    unless stated).
+    """
+
+    batch: ArrayLike
+    seq: ArrayLike
+    heads: ArrayLike
+    kv_heads: ArrayLike
+    head_dim: ArrayLike
+    window: ArrayLike | None = None
+
+    @property
+    def reach(self) -> ArrayLike:
+        """Tokens that one token attends to."""
+        return self.seq if self.window is None else self.window
+
+
 @dataclass(frozen=True)
 class Curve:
     """
@@ -152,18 +173,10 @@ class FastestKernels:
         together = flop / self.grouped.at(np.minimum(np.minimum(rows, columns), sums))
         return np.where(count > 1, together, alone)
 
-    def attention_seconds(self, *sizes: ArrayLike | None) -> Floats:
-        """Least seconds of attention cores forward, (3); sizes as of ``Operators``."""
-        return self._attention(self.attention, 1.0, sizes)
-
-    def attention_backward_seconds(self, *sizes: ArrayLike | None) -> Floats:
-        """Least seconds of attention cores backward, (3); sizes as of ``Operators``."""
-        return self._attention(self.backward, BACKWARD_WORK, sizes)
-
-    @staticmethod
-    def _attention(curves: list[tuple[float, Curve]], times: float, sizes: tuple[ArrayLike | None, ...]) -> Floats:
-        batch, seq, heads, _, head_dim, window = (*sizes, None)[:6]
-        each = batch, seq, heads, head_dim, seq if window is None else window
+    def attention_seconds(self, sizes: CoreSizes, *, backward: bool = False) -> Floats:
+        """Least seconds of attention cores, forward or backward, (3)."""
+        curves, times = (self.backward, BACKWARD_WORK) if backward else (self.attention, 1.0)
+        each = sizes.batch, sizes.seq, sizes.heads, sizes.head_dim, sizes.reach
         samples, tokens, queries, channels, reach = (np.asarray(size, dtype=np.float64) for size in each)
         flop = times * 2.0 * samples * queries * tokens * reach * channels
         rate = curves[-1][1].at(reach)

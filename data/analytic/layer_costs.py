@@ -8,8 +8,8 @@ has it. No pass is priced below what the fastest kernels ever measured would tak
 and the optimizer moves 30 bytes per parameter.
 
 Layers with experts, latent attention or norms of queries and keys have the work and keep the bytes of
-``taut.data.analytic.routed_layers``. The head keeps its logits in single precision, with a fused loss in half. Of
-context ranks each has 1/cp of every sequence, whose tokens attend to the whole window as before.
+``taut.data.analytic.routed_layers``. The head keeps its logits in single precision, or as computed
+(``taut.data.loss``). Of context ranks each has 1/cp of every sequence, whose tokens attend to the whole window.
 
 Bytes of activations stay for the backward pass by Korthikanti et al. (arXiv 2205.05198, eqs. 1-6), stated there for
 2-byte elements:
@@ -58,6 +58,7 @@ from taut.data.costs import RECOMPUTE, CostRow, CostTable, Key, Module, OffloadM
 from taut.data.device import HALF, DeviceSpec, Precision
 from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
 from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec
+from taut.data.loss import LossKind
 from taut.data.model import ModelSpec
 from taut.data.units import MOST_BYTES
 from taut.errors import DataError
@@ -155,7 +156,7 @@ def analytic_costs(
     fused_attention: bool = True,
     selective_products: bool = False,
     fp8_inputs: bool = False,
-    fused_loss: bool = False,
+    fused_loss: LossKind = "none",
     calibration: Calibration | None = None,
 ) -> CostTable:
     """
@@ -204,8 +205,8 @@ def analytic_costs(
         if device.peak_flops(precision) is None:
             known = ", ".join(device.peak_tflops)
             raise DataError(f"device {device.name}: no peak rate for precision {precision}, expected one of {known}")
-    given = {"fused_attention": fused_attention, "selective_products": selective_products, "fp8_inputs": fp8_inputs}
-    given["fused_loss"] = fused_loss
+    given: dict[str, Any] = {"fused_attention": fused_attention, "selective_products": selective_products}
+    given |= {"fp8_inputs": fp8_inputs, "fused_loss": fused_loss}
     models = {device.name: (operators or {}).get(device.name) for device in devices}
     priced = [_priced(device, precision, models[device.name], given, calibration, dispatch) for device in devices]
     shares = [(tp, batch, cp) for cp in sorted(set(context_degrees)) for tp in degrees for batch in batches]
@@ -230,7 +231,7 @@ def _priced(
     device: DeviceSpec,
     precision: Precision,
     operators: Operators | None,
-    given: Mapping[str, bool],
+    given: Mapping[str, Any],
     calibration: Calibration | None,
     dispatch: DispatchSpec,
 ) -> _Priced:

@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from taut.data.analytic.device_rates import Operators, Rates
+from taut.data.analytic.kernel_floors import CoreSizes
 from taut.data.analytic.operator_times import ELEMENT
 from taut.data.arrays import Floats
 from taut.data.layers.layer_factor import factors_at
@@ -225,10 +226,9 @@ def _products(products: list[Product], model: Operators) -> tuple[Floats, Floats
 
 def attention_core(shape: LayerShape, rates: Rates, *, backward: bool = False) -> Floats:
     """Seconds of the attention core, forward or backward, (2)."""
-    sizes = (shape.batch, shape.seq, shape.heads, shape.kv_heads, shape.head_dim, shape.window)
     if rates.fused_attention:
-        core = rates.operators
-        return core.attention_backward_seconds(*sizes) if backward else core.attention_seconds(*sizes)
+        sizes = CoreSizes(shape.batch, shape.seq, shape.heads, shape.kv_heads, shape.head_dim, shape.window)
+        return rates.operators.attention_seconds(sizes, backward=backward)
     scores = shape.batch * shape.seq * shape.heads * shape.window
     product = rates.product * 4.0 * scores * shape.head_dim
     traffic = UNFUSED_BYTES_PER_SCORE / ELEMENT * rates.element * scores / rates.memory_bandwidth

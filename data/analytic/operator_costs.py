@@ -37,6 +37,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from taut.data.analytic.device_rates import stated_operators
+from taut.data.analytic.kernel_floors import CoreSizes
 from taut.data.analytic.layer_costs import analytic_costs
 from taut.data.analytic.operator_times import ATTENTION_BACKWARD, OperatorModel
 from taut.data.arrays import Floats
@@ -232,34 +233,15 @@ class MeasuredOperators:
         alone = self.gemms.seconds(*(max(round(float(np.asarray(size))), 1) for size in (m, n, k)))
         return np.asarray(np.asarray(groups) * alone)
 
-    def attention_seconds(
-        self,
-        batch: ArrayLike,
-        seq: ArrayLike,
-        heads: ArrayLike,
-        kv_heads: ArrayLike,
-        head_dim: ArrayLike,
-        window: ArrayLike | None = None,
-    ) -> Floats:
-        """Seconds of one attention core forward, (2)."""
+    def attention_seconds(self, sizes: CoreSizes, *, backward: bool = False) -> Floats:
+        """Seconds of one attention core, forward or backward, (2)."""
+        times = ATTENTION_BACKWARD if backward else 1.0
         if isinstance(self.attention, OperatorModel):
-            return self.attention.attention_seconds(batch, seq, heads, kv_heads, head_dim, window)
-        reach = seq if window is None else window
-        sizes = (round(float(np.asarray(size))) for size in (batch, reach, heads, kv_heads, head_dim))
-        times = np.asarray(seq, dtype=np.float64) / np.asarray(reach, dtype=np.float64)
-        return np.asarray(times * self.attention.seconds(*sizes))
-
-    def attention_backward_seconds(
-        self,
-        batch: ArrayLike,
-        seq: ArrayLike,
-        heads: ArrayLike,
-        kv_heads: ArrayLike,
-        head_dim: ArrayLike,
-        window: ArrayLike | None = None,
-    ) -> Floats:
-        """Seconds of one attention core backward, (2)."""
-        return ATTENTION_BACKWARD * self.attention_seconds(batch, seq, heads, kv_heads, head_dim, window)
+            return times * self.attention.attention_seconds(sizes)
+        given = (sizes.batch, sizes.reach, sizes.heads, sizes.kv_heads, sizes.head_dim)
+        alone = self.attention.seconds(*(round(float(np.asarray(size))) for size in given))
+        windows = np.asarray(sizes.seq, dtype=np.float64) / np.asarray(sizes.reach, dtype=np.float64)
+        return np.asarray(times * (windows * alone))
 
 
 def costs_from_operators(

@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import Field, model_validator
 
-from taut.data.analytic.kernel_floors import BestRate
+from taut.data.analytic.kernel_floors import BestRate, CoreSizes
 from taut.data.arrays import Floats
 from taut.data.device import Precision
 from taut.data.spec import NotNegative, Positive, Spec
@@ -175,52 +175,13 @@ class OperatorModel(RecipeProducts):
         together = _weighted(terms, [self.grouped[term] for term in GEMM_TERMS])
         return np.where(np.asarray(groups) > 1, together, alone)
 
-    def attention_seconds(
-        self,
-        batch: ArrayLike,
-        seq: ArrayLike,
-        heads: ArrayLike,
-        kv_heads: ArrayLike,
-        head_dim: ArrayLike,
-        window: ArrayLike | None = None,
-    ) -> Floats:
-        """
-        Seconds of attention cores forward, (2); sizes are numbers or arrays that broadcast.
-
-        ``batch``, ``seq``, ``heads``, ``kv_heads``, ``head_dim``, ``window``: samples, tokens, heads of the queries and
-        of the keys, channels of a head, and tokens that one token attends to (all unless stated). Returns seconds, in
-        the common shape.
-        """
-        return self._core(self.attention, batch, seq, heads, kv_heads, head_dim, window)
-
-    def attention_backward_seconds(
-        self,
-        batch: ArrayLike,
-        seq: ArrayLike,
-        heads: ArrayLike,
-        kv_heads: ArrayLike,
-        head_dim: ArrayLike,
-        window: ArrayLike | None = None,
-    ) -> Floats:
-        """Seconds of attention cores backward, (3); sizes and shape as of ``attention_seconds``."""
-        sizes = (batch, seq, heads, kv_heads, head_dim, window)
-        if self.attention_backward:
-            return self._core(self.attention_backward, *sizes)
-        return ATTENTION_BACKWARD * self._core(self.attention, *sizes)
-
-    def _core(
-        self,
-        coefficients: Mapping[str, float],
-        batch: ArrayLike,
-        seq: ArrayLike,
-        heads: ArrayLike,
-        kv_heads: ArrayLike,
-        head_dim: ArrayLike,
-        window: ArrayLike | None,
-    ) -> Floats:
-        sizes = (batch, seq, heads, kv_heads, head_dim, seq if window is None else window)
-        terms = attention_terms(*sizes, self.peak, self.memory_bandwidth)
-        return _weighted(terms, [coefficients[term] for term in ATTENTION_TERMS])
+    def attention_seconds(self, sizes: CoreSizes, *, backward: bool = False) -> Floats:
+        """Seconds of attention cores, forward (2) or backward (3), in the common shape of the sizes."""
+        measured = backward and bool(self.attention_backward)
+        coefficients = self.attention_backward if measured else self.attention
+        terms = attention_terms(sizes, self.peak, self.memory_bandwidth)
+        seconds = _weighted(terms, [coefficients[term] for term in ATTENTION_TERMS])
+        return ATTENTION_BACKWARD * seconds if backward and not measured else seconds
 
 
 def _weighted(terms: Floats, coefficients: list[float]) -> Floats:
@@ -253,25 +214,14 @@ def gemm_terms(
     return np.stack(terms, axis=-1)
 
 
-def attention_terms(
-    batch: ArrayLike,
-    seq: ArrayLike,
-    heads: ArrayLike,
-    kv_heads: ArrayLike,
-    head_dim: ArrayLike,
-    window: ArrayLike,
-    peak: float,
-    memory_bandwidth: float,
-) -> Floats:
+def attention_terms(sizes: CoreSizes, peak: float, memory_bandwidth: float) -> Floats:
     """
     Terms of (2) at coefficient 1, (..., terms) in the order of ``ATTENTION_TERMS``.
 
-    ``batch``, ``seq``, ``heads``, ``kv_heads``, ``head_dim``, ``window``: samples, tokens, heads of the queries and of
-    the keys, channels of a head, and tokens that one token attends to; numbers or arrays that broadcast; ``peak``,
-    ``memory_bandwidth``: FLOP per second and bytes per second. Returns seconds, (..., 4).
+    ``peak``, ``memory_bandwidth``: FLOP per second and bytes per second. Returns seconds, (..., 4).
     """
     samples, tokens, queries, keys, channels, reach = np.broadcast_arrays(
-        *(np.asarray(size, dtype=np.float64) for size in (batch, seq, heads, kv_heads, head_dim, window))
+        *(np.asarray(size, dtype=np.float64) for size in sizes._replace(window=sizes.reach))
     )
     scores = samples * queries * tokens * reach
     terms = (

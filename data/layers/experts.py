@@ -40,8 +40,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from taut.data.layers.sizes import Count
-from taut.data.spec import Spec
+from taut.data.spec import Count, Spec
 
 
 class ExpertsSpec(Spec):

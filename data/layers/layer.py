@@ -54,8 +54,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from taut.data.layers.experts import ExpertsSpec
 from taut.data.layers.mixer import MixerSpec, Whole
-from taut.data.layers.sizes import Count, LayerCount
-from taut.data.spec import Spec
+from taut.data.spec import Count, LayerCount, Spec
 
 
 class LatentSpec(Spec):

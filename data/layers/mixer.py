@@ -45,8 +45,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from taut.data.layers.sizes import Count
-from taut.data.spec import Spec
+from taut.data.spec import Count, Spec
 
 Whole = Annotated[int, Field(ge=0, le=1_000_000_000, strict=True)]
 """A size that may be 0."""

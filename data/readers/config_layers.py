@@ -14,11 +14,10 @@ to every token.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from taut.data.layers.sizes import MOST_LAYERS
 from taut.data.readers.config_families import EXPECTED
 from taut.data.readers.config_fields import NAMES, first, router_groups
 from taut.data.readers.config_mixers import MIXERS
-from taut.data.spec import shorten
+from taut.data.spec import MOST_LAYERS, shorten
 from taut.errors import DataError
 
 _FULL_PERIOD = {

@@ -73,17 +73,21 @@ EXPERT_TENSOR_RANKS = Field(
 def check_experts(asked: Asked) -> None:
     """Refuse expert ranks where the model has no experts, nothing prices them, or the stack has none."""
     fix, model, stack = asked.fix, asked.model, asked.stack
-    if fix.get("ep", 1) == 1:
+    if asked.max_ep is not None and fix.get("ep", 1) > asked.max_ep:
+        raise FieldError("fix", f"ep={fix['ep']}", f"expected at most max_ep, {asked.max_ep}")
+    field = "fix" if fix.get("ep", 1) > 1 else "max_ep"
+    ranks = fix["ep"] if field == "fix" else asked.max_ep or 1
+    if ranks == 1:
         return
-    shown = f"ep={fix['ep']}"
+    shown = f"ep={ranks}" if field == "fix" else str(ranks)
     if not model.has_experts:
-        raise FieldError("fix", shown, f"{model.name} has no experts, expected 1")
-    if any(count % fix["ep"] for count in model.expert_counts):
+        raise FieldError(field, shown, f"{model.name} has no experts, expected 1")
+    if field == "fix" and any(count % fix["ep"] for count in model.expert_counts):
         counts = ", ".join(map(str, sorted(model.expert_counts)))
         raise FieldError("fix", shown, f"expected a divisor of the {counts} experts of a layer")
     asked.check_mechanism("expert ranks")
     if not stack.expert_parallel:
-        raise FieldError("fix", shown, f"not in {stack.name}, expected 1, or stack any")
+        raise FieldError(field, shown, f"not in {stack.name}, expected 1, or stack any")
     if not stack.expert_tensor and (wide := fix.get("etp", 1)) > 1:
         raise FieldError("fix", f"etp={wide}", f"not in {stack.name} with {shown}, expected 1, or stack any")
     if stack.expert_zero is not None and (zero := fix.get("zero")) not in (None, *stack.expert_zero):

@@ -38,7 +38,7 @@ from pydantic import Field, model_validator
 from taut.data.arrays import Ints
 from taut.data.spec import Spec
 from taut.errors import FormulationError
-from taut.formulations.compiled import jit, jit_inside
+from taut.formulations.compiled import Warming, jit, jit_inside
 from taut.formulations.schedules.orders import (
     gpipe,
     interleaved,
@@ -106,6 +106,11 @@ def largest_counts(kinds: Ints, chunks: Ints, number: int) -> Ints:
             kept[left, c] = counts[c]
         found = left + 1
     return kept[:found]
+
+
+MOST_IN_PYTHON = 20_000
+"""Passes that Python counts in one process: a tenth of a second."""
+_largest = Warming(largest_counts, MOST_IN_PYTHON)
 
 
 _BUILD: dict[str, Callable[[ScheduleProblem], Schedule]] = {
@@ -218,7 +223,7 @@ def _counts(schedule: str, pp: int, vpp: int, num_micro_batches: int, words: tup
     found = []
     for d in range(pp):
         rows = passes[first[d] : first[d + 1]]
-        counts = largest_counts(np.ascontiguousarray(rows[:, 0]), place[rows[:, 1]], int((device == d).sum()))
+        counts = _largest(len(rows), np.ascontiguousarray(rows[:, 0]), place[rows[:, 1]], int((device == d).sum()))
         found.append(np.unique(counts, axis=0))
     return tuple(found)
 

@@ -62,9 +62,13 @@ import numpy.typing as npt
 
 from taut.data.arrays import Floats, Ints
 from taut.errors import FormulationError
+from taut.formulations.compiled import Warming
 from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, execute, peaks
 
 _TOLERANCE = 1e-9
+MOST_IN_PYTHON = 20_000
+"""Passes that Python runs in one process: a tenth of a second."""
+_execute, _peaks = Warming(execute, MOST_IN_PYTHON), Warming(peaks, MOST_IN_PYTHON)
 """Memory may exceed a limit by this share of it: sums of the same units in another order."""
 
 
@@ -250,7 +254,7 @@ def timetable(problem: ScheduleProblem, schedule: Schedule) -> Timetable:
         makespan=makespan,
         span=float((last - begin).max()),
         bubble=idle,
-        peak_memory=peaks(passes, first, problem.activation, problem.kept_for_weight),
+        peak_memory=_peaks(len(passes), passes, first, problem.activation, problem.kept_for_weight),
     )
 
 
@@ -261,7 +265,7 @@ def violations(problem: ScheduleProblem, schedule: Schedule) -> tuple[str, ...]:
         return misplaced
     _, _, row = _run(problem, schedule)
     passes, first = schedule.flat
-    held = peaks(passes, first, problem.activation, problem.kept_for_weight)
+    held = _peaks(len(passes), passes, first, problem.activation, problem.kept_for_weight)
     return (
         *_stuck(schedule, row),
         *(
@@ -274,7 +278,8 @@ def violations(problem: ScheduleProblem, schedule: Schedule) -> tuple[str, ...]:
 def _run(problem: ScheduleProblem, schedule: Schedule) -> tuple[Floats, Floats, Ints]:
     passes, first = schedule.flat
     start, end = np.zeros(len(passes)), np.zeros(len(passes))
-    row = execute(passes, first, problem.seconds, problem.transfer, problem.num_micro_batches, start, end)
+    given = passes, first, problem.seconds, problem.transfer, problem.num_micro_batches, start, end
+    row = _execute(len(passes), *given)
     return start, end, row
 
 

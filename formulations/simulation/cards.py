@@ -218,38 +218,45 @@ def shared_seconds(seconds: Floats, first_dependency: Ints, children: tuple[Ints
     """
     took = np.full(len(seconds), -1.0)
     first_child, child = children
-    _run(seconds, first_dependency, first_child, child.astype(np.int64), *flows, took)
+    _run(seconds, first_dependency, first_child, child.astype(np.int64), flows, took)
     if (left := int((took < 0.0).sum())) > 0:
         raise FormulationError(f"{left} tasks wait for each other for ever")
     return took
 
 
+class _Running(NamedTuple):
+    """
+    Tasks and cards on the way through the graph.
+
+    By task (n,): seconds ``left``, ``since`` when, ``speed``, and ``version`` of its end; sum of loads by card
+    ``total``; and flows ``under_way``.
+    """
+
+    left: Floats
+    since: Floats
+    speed: Floats
+    version: Ints
+    total: Floats
+    under_way: Ints
+
+
 @jit
 def _run(
-    seconds: Floats,
-    first_dependency: Ints,
-    first_child: Ints,
-    child: Ints,
-    of: Ints,
-    first: Ints,
-    card: Ints,
-    load: Floats,
-    cards: int,
-    took: Floats,
+    seconds: Floats, first_dependency: Ints, first_child: Ints, child: Ints, flows: CardFlows, took: Floats
 ) -> None:
     """Fill ``took``; a task that never runs keeps its -1."""
     tasks = len(seconds)
-    waits = np.empty(tasks, np.int32)
-    begun, left, since, speed = np.zeros(tasks), seconds.copy(), np.zeros(tasks), np.ones(tasks)
-    version, total = np.zeros(tasks, np.int64), np.zeros(cards)
-    under_way, count = np.zeros(len(first), np.int64), 0
+    of, first = flows.of, flows.first
+    waits, version = np.empty(tasks, np.int32), np.zeros(tasks, np.int64)
+    begun, total, under_way = np.zeros(tasks), np.zeros(flows.cards), np.zeros(len(first), np.int64)
+    running, count = _Running(seconds.copy(), np.zeros(tasks), np.ones(tasks), version, total, under_way), 0
     heap = [(0.0, -1, 0)]
     heap.pop()
     for u in range(tasks):
         waits[u] = first_dependency[u + 1] - first_dependency[u]
         if waits[u] == 0:
-            count = _begin(u, 0.0, left, since, of, first, card, load, total, under_way, count, heap)
-            _reprice(0.0, left, since, speed, version, of, first, card, total, under_way, count, heap)
+            count = _begin(u, 0.0, flows, running, count, heap)
+            _reprice(0.0, flows, running, count, heap)
     while len(heap) > 0:
         now, u, made = heapq.heappop(heap)
         if made != version[u] or took[u] >= 0.0:
@@ -257,50 +264,44 @@ def _run(
         took[u] = seconds[u] if version[u] == 0 else now - begun[u]
         changed = of[u] >= 0 and first[of[u]] < first[of[u] + 1]
         if changed:
-            count = _end(u, of, first, card, load, total, under_way, count)
+            count = _end(u, flows, running, count)
         for e in range(first_child[u], first_child[u + 1]):
             v = child[e]
             waits[v] -= 1
             if waits[v] == 0:
                 begun[v] = now
                 before = count
-                count = _begin(v, now, left, since, of, first, card, load, total, under_way, count, heap)
+                count = _begin(v, now, flows, running, count, heap)
                 changed = changed or count > before
         if changed:
-            _reprice(now, left, since, speed, version, of, first, card, total, under_way, count, heap)
+            _reprice(now, flows, running, count, heap)
+
+
+Heap = list[tuple[float, int, int]]
+"""Ends of tasks: when, which, and the version of its end."""
 
 
 @jit_inside
-def _begin(
-    u: int,
-    now: float,
-    left: Floats,
-    since: Floats,
-    of: Ints,
-    first: Ints,
-    card: Ints,
-    load: Floats,
-    total: Floats,
-    under_way: Ints,
-    count: int,
-    heap: list[tuple[float, int, int]],
-) -> int:
+def _begin(u: int, now: float, flows: CardFlows, running: _Running, count: int, heap: Heap) -> int:
     """Start a task: its end, as if it shared nothing, and what it loads; returns the flows under way."""
-    since[u] = now
-    heapq.heappush(heap, (now + left[u], u, 0))
+    of, first, card, load, _ = flows
+    running.since[u] = now
+    heapq.heappush(heap, (now + running.left[u], u, 0))
     if of[u] < 0 or first[of[u]] == first[of[u] + 1]:
         return count
     for e in range(first[of[u]], first[of[u] + 1]):
-        total[card[e]] += load[e]
-    under_way[count] = u
+        running.total[card[e]] += load[e]
+    running.under_way[count] = u
     return count + 1
 
 
 @jit_inside
-def _end(u: int, of: Ints, first: Ints, card: Ints, load: Floats, total: Floats, under_way: Ints, count: int) -> int:
+def _end(u: int, flows: CardFlows, running: _Running, count: int) -> int:
     """Take a flow off its cards; returns the flows under way."""
+    of, first, card, load, _ = flows
+    under_way = running.under_way
     for e in range(first[of[u]], first[of[u] + 1]):
-        total[card[e]] -= load[e]
+        running.total[card[e]] -= load[e]
     for k in range(count):
         if under_way[k] == u:
             under_way[k] = under_way[count - 1]
@@ -309,21 +310,10 @@ def _end(u: int, of: Ints, first: Ints, card: Ints, load: Floats, total: Floats,
 
 
 @jit_inside
-def _reprice(
-    now: float,
-    left: Floats,
-    since: Floats,
-    speed: Floats,
-    version: Ints,
-    of: Ints,
-    first: Ints,
-    card: Ints,
-    total: Floats,
-    under_way: Ints,
-    count: int,
-    heap: list[tuple[float, int, int]],
-) -> None:
+def _reprice(now: float, flows: CardFlows, running: _Running, count: int, heap: Heap) -> None:
     """Speeds (5) of the flows under way, and the new ends of those whose speed has changed."""
+    of, first, card, _, _ = flows
+    left, since, speed, version, total, under_way = running
     for k in range(count):
         u = under_way[k]
         most = 1.0

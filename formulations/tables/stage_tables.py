@@ -45,6 +45,7 @@ from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE, LayerCost, Recompute
 from taut.data.layers.layer import LayerSpec
 from taut.data.layers.weight_shapes import WeightShape, weight_shapes
+from taut.data.loss import LossKind
 from taut.data.memory import MemoryModel
 from taut.formulations.tables.block_traffic import Traffic, traffic_tables
 from taut.formulations.tables.priced_layers import PricedLayers
@@ -109,14 +110,14 @@ def stage_tables(
     shared_head: bool | None = None,
     traffic: tuple[Traffic, Traffic] | None = None,
     memory: MemoryModel = ANALYTIC,
-    fused_loss: bool = False,
+    fused_loss: LossKind = "none",
 ) -> StageTables:
     """
     Figures of every range of layers, each (..., L+1, L+1), and messages (L+1,).
 
     A ``single_stage`` sends no messages. A tied head adds no parameters with ``shared_head``, by default in a single
-    stage. ``traffic`` of both passes and of the forward pass may be known already; ``fused_loss`` writes the logits'
-    gradient in their place. Raises ``MissingProfileError`` if a cost is neither in the table nor between two entries.
+    stage. ``traffic`` of both passes and of the forward pass may be known already; ``fused_loss``: how the loss is
+    computed. Raises ``MissingProfileError`` if a cost is neither in the table nor between two entries.
     """
     model, tp, kinds, count, ranges = priced.model, priced.tp, priced.kinds, priced.count, priced.sums
     output = [float(priced.output_bytes(layer)) for layer in kinds]

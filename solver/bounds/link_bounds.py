@@ -26,8 +26,7 @@ import numpy as np
 from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.links import Links, PairTable, least_core
 from taut.formulations.rings import RingRates
-from taut.solver.bounds.node_walks import least_walks, tree_edges
-from taut.solver.bounds.racks import fast_clusters
+from taut.solver.bounds.racks import fast_clusters, least_walks, tree_edges
 
 
 class Walks(NamedTuple):

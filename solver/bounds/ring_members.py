@@ -13,7 +13,7 @@ Variables: :math:`g_x`, the fewest members that the ring of stage x has on any n
     :math:`\sum g_x \le c` over these stages. Fill runs of consecutive stages one after the other: their number less one
     is the least number of hops between nodes. If messages are equal, the hops are a walk that stops at d nodes, with
     :math:`d \ge \lceil \sum g_x / c \rceil` and :math:`d \ge |\{x : g_x > c / (j + 1)\}| / j` for every j, and the
-    least such walk bounds them (``taut.solver.bounds.node_walks``).
+    least such walk bounds them (``taut.solver.bounds.racks``).
 (3) Give stages 0..s-1 their :math:`g_x`. Let later stages have the fewest members in (2), and the best number in (1).
     The exact division with rings (1) and hops (2) is a lower bound. A branch gives stage s its :math:`g_s`. A leaf is
     reached if the bound stays the same with the fewest members in (1) too for all later stages.

@@ -6,7 +6,8 @@ From a finished search to a plan document with its certificate.
     without one too;
 (3) verified gap: the gap to the part of the bound that ``verify`` derives again. All bounds here are, so it equals (1);
 (4) the bound without a memory margin takes what the search left of the time limit, and closed forms from then on;
-    after Ctrl-C it is left out.
+    after Ctrl-C it is left out. Where a tree of layers of the search, read without a margin, shows as much as the
+    bound of the search, no other is sought.
 
 The bound without a margin is (2) of ``taut.solver.ladder.checks``. It says what the margin costs at most.
 """
@@ -16,6 +17,7 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -46,12 +48,14 @@ from taut.solver.certificate.document import (
     workload_of,
 )
 from taut.solver.certificate.node_counts import NodeCountsSection
-from taut.solver.ladder.checks import Proof
+from taut.solver.ladder.checks import Proof, derived_bound
 from taut.solver.ladder.computations import Evaluation, first, strongest
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.meshes.search import MeshSearch
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.result import CandidateBound, Incumbent, Limits, NearTie, SearchResult, Source, StoppedBy, relative_gap
+
+NOTHING_FOUND: Mapping[Candidate, CandidateBound] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +67,11 @@ class MarginFreeBound:
 
 
 def margin_free_bound(
-    ladder: Ladder, stop: Callable[[], bool] = lambda: False, likely: Candidate | None = None
+    ladder: Ladder,
+    stop: Callable[[], bool] = lambda: False,
+    likely: Candidate | None = None,
+    found_with: Mapping[Candidate, CandidateBound] = NOTHING_FOUND,
+    enough: float = math.inf,
 ) -> MarginFreeBound:
     """
     Global lower bound if no memory margin had to be kept.
@@ -71,7 +79,8 @@ def margin_free_bound(
     The least bound over all candidates, each by the strongest rungs that apply; those whose closed form is no better
     than the least so far are not bounded further. The ``likely`` one comes first, since a low bound saves the others
     work, and order-priced candidates come last, as in the search. From where ``stop`` says so, closed forms that are
-    known already count alone.
+    known already count alone. ``found_with`` are bounds with a margin: their trees of layers are read anew, and one
+    that still shows ``enough`` seconds, or the least so far, is taken, (4).
     """
     free, candidates = ladder.without_margin(), ladder.problem.candidates
     least, proofs = np.inf, list[Proof]()
@@ -79,12 +88,24 @@ def margin_free_bound(
         candidate = candidates[index]
         if free.first(candidate)[0] >= least:
             continue
-        found = first(free, candidate) if stop() else _branched(strongest(free, candidate, least), least)
+        if stop():
+            found = first(free, candidate)
+        else:
+            read = _read_anew(free, found_with.get(candidate), min(least, enough))
+            found = read or _branched(strongest(free, candidate, least), least)
         if found.source is not Source.RELAXATION:
             proofs.append(Proof(candidate=index, source=str(found.source), witness=found.witness))
         least = min(least, found.seconds)
     needed = tuple(proof for proof in proofs if _matters(free, proof, least))
     return MarginFreeBound(seconds=float(least), proofs=needed)
+
+
+def _read_anew(free: Ladder, bound: CandidateBound | None, enough: float) -> Evaluation | None:
+    """What a tree of layers shows without a margin; None where that is less than enough, or there is no tree."""
+    if bound is None or "layers" not in bound.witness:
+        return None
+    seconds = derived_bound(free, bound.candidate, bound.source, bound.witness)
+    return Evaluation(seconds=seconds, source=bound.source, witness=bound.witness) if seconds >= enough else None
 
 
 def _branched(found: Evaluation, limit: float) -> Evaluation:
@@ -309,7 +330,8 @@ def _margin_free(problem: PlanningProblem, result: SearchResult, limits: Limits)
             ladder.note_missing(bound.candidate, bound.witness["missing_kib"] * KIB, bound.witness["stage"])
     with Stopwatch() as watch, interrupt_requested() as asked:
         best = None if result.incumbent is None else result.incumbent.strategy.candidate
-        found = margin_free_bound(ladder, lambda: asked() or watch.seconds >= left, best)
+        known = {bound.candidate: bound for bound in result.bounds}
+        found = margin_free_bound(ladder, lambda: asked() or watch.seconds >= left, best, known, result.lower_bound)
         return None if asked() else found
 
 

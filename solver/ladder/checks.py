@@ -28,11 +28,9 @@ from taut.formulations.partition import partition_problem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked, partition_bound
 from taut.solver.bounds.pipelines_by_type import bound_by_type
-from taut.solver.ladder import partition_dominance
 from taut.solver.ladder.chunk_racks import chunk_racks, rederived_by_racks
+from taut.solver.ladder.dominance import dominates_in_division, dominates_under_an_order, partition_data, stated
 from taut.solver.ladder.ladder import RUNGS, Ladder
-from taut.solver.ladder.partition_dominance import partition_data
-from taut.solver.order_priced.dominance import dominates, stated
 from taut.solver.order_priced.witness import missing_bytes, rederived
 from taut.solver.placement.exact.enumerate import solve_by_enumeration
 from taut.solver.placement.exact.joint import solve_joint
@@ -119,7 +117,7 @@ def _dominated_partition(ladder: Ladder, candidate: Candidate, witness: Witness)
     if named is None or "of" in named[1]:
         return -math.inf
     one, other = partition_data(ladder, named[0]), partition_data(ladder, candidate)
-    if one is None or other is None or not partition_dominance.dominates(one, other):
+    if one is None or other is None or not dominates_in_division(one, other):
         return -math.inf
     return _partition(ladder, *named)
 
@@ -150,7 +148,7 @@ def _order(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
     if named is None:
         return -math.inf
     other = chunked(ladder.problem, named[0], ladder.links, margin=ladder.margin)
-    return rederived(other, named[1]) if dominates(other, given) else -math.inf
+    return rederived(other, named[1]) if dominates_under_an_order(other, given) else -math.inf
 
 
 def _order_memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:

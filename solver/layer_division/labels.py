@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.compiled import jit, jit_inside
+from taut.formulations.compiled import Warming, jit, jit_inside
 from taut.formulations.partition import Crossing
 
 Steps = NDArray[np.int16]
@@ -201,11 +201,10 @@ def _within(ranges: Ranges, graph: StateGraph, threshold: float, labels: Labels)
     """The least sum (1) under a threshold; infinite where no division keeps to it."""
     picks = np.zeros((len(graph.first) - 1, 3), np.int64)
     labels.number.fill(0)
-    total = least_sum(ranges, graph, threshold, labels, picks)
+    total = _least_sum(ranges.seconds.low.size * len(labels.number), ranges, graph, threshold, labels, picks)
     return Within(total, slowest(ranges, picks) if np.isfinite(total) else np.inf, picks)
 
 
-@jit
 def slowest(ranges: Ranges, picks: Ints) -> float:
     """Largest ``high`` seconds of the stages in ``picks`` (pp, 3)."""
     worst, first = 0.0, 0
@@ -235,6 +234,11 @@ def least_sum(ranges: Ranges, graph: StateGraph, threshold: float, labels: Label
         picks[x, 0], picks[x, 1], picks[x, 2] = choice[0], choice[1], graph.steps[step, 1]
         i, state, k = choice[0], graph.steps[step, 0], choice[3]
     return least
+
+
+MOST_IN_PYTHON = 200_000
+"""Ranges of layers, by pattern, recompute and stage, that Python extends in one process: a tenth of a second."""
+_least_sum = Warming(least_sum, MOST_IN_PYTHON)
 
 
 @jit_inside

@@ -19,7 +19,7 @@ import numpy as np
 
 from taut.data.arrays import Flags, Ints
 from taut.data.costs import RECOMPUTE
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import Warming, jit
 from taut.formulations.partition import PartitionProblem, stage_families
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
@@ -76,7 +76,9 @@ def _need(
     free = np.array([[[1, layers]] * len(in_flight)])
     # As families are, since the loop would be compiled again for an array of another type.
     free.setflags(write=False)
-    each = (_least_need(held, activation, step, in_flight, sizes) for sizes in (free if families is None else families))
+    work = held.size * len(in_flight)
+    every = free if families is None else families
+    each = (_price(work, held, activation, step, in_flight, sizes) for sizes in every)
     need, stage = min(each, key=lambda found: found[0])
     return Need(int(need), int(stage))
 
@@ -102,3 +104,8 @@ def _least_need(held: Ints, activation: Ints, update: Ints, in_flight: Ints, siz
                     worst[x, i] = value
                     at[x, i] = x if least >= worst[x + 1, j] else at[x + 1, j]
     return worst[0, 0], at[0, 0]
+
+
+MOST_IN_PYTHON = 200_000
+"""Ranges of layers, by recompute and stage, that Python looks at in one process: a tenth of a second."""
+_price = Warming(_least_need, MOST_IN_PYTHON)

@@ -25,7 +25,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from taut.formulations.placement import placement_problem
+from taut.formulations.placement import FoundPlacement, placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Strategy
 from taut.solver.branch_and_bound.best_first import BestFirst
@@ -43,9 +43,8 @@ from taut.solver.methods.strategy_choice import (
     cautious_strategy,
 )
 from taut.solver.placement.annealing.anneal import best_start
-from taut.solver.placement.result import FoundPlacement
 from taut.solver.result import CandidateBound, Limits, Source
-from taut.solver.search.incumbent import Best
+from taut.solver.search.standing import Best
 
 ROUNDS = 32
 """Candidates that are placed: later ones are seldom better, as each begins at a larger optimum."""

@@ -46,11 +46,10 @@ from ortools.sat.python import cp_model
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.assignment import QuadraticAssignment
-from taut.formulations.placement import PlacementProblem, hop_flow, placement_assignment, replica_flow
+from taut.formulations.placement import FoundPlacement, PlacementProblem, hop_flow, placement_assignment, replica_flow
 from taut.solver.branch_and_bound.stop import Stopping, interrupt_requested, never
 from taut.solver.cp_sat import run
 from taut.solver.placement.annealing.anneal import anneal_restarts, best_start
-from taut.solver.placement.result import FoundPlacement
 from taut.solver.qap.node_content import ChainsAndRings, content_bound
 from taut.solver.qap.quadratic import place
 from taut.solver.result import Limits, relative_gap

@@ -5,6 +5,5 @@ Begin with ``bound``. It bounds every division by ``capacity`` (a destructive bo
 ``lagrangian`` is the dual function, ``dual_ascent`` maximises it with a restricted master problem, ``pricing`` and
 ``device_chain`` solve the pricing problem, and ``branch_and_bound`` raises the bound in branches. Under interleaved
 1F1B ``staircases`` are its longest paths in closed form, by which ``layer_bounds`` and ``layer_tree`` bound divisions.
-By ``dominance`` one bound serves several candidates; ``witness`` checks bounds. ``divisions`` finds good ones,
-``adapt`` orders.
+``witness`` checks bounds. ``divisions`` finds good divisions, ``adapt`` orders.
 """

@@ -32,6 +32,8 @@ Klein and Scholl (1999), Computing lower bounds by destructive improvement: an a
 project scheduling.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from taut.data.arrays import Floats
@@ -110,12 +112,17 @@ def capacity_bound(devices: DeviceChain) -> float:
     """Largest T in seconds, up to the devices' limit, that (2) refutes; minus infinity where options are too many."""
     if not devices.is_enumerable:
         return -np.inf
-    capacity, low, high = LayerCapacity(devices), 0.0, devices.limit
-    if capacity.refutes(high):
+    return most_refuted(LayerCapacity(devices).refutes, devices.limit)
+
+
+def most_refuted(refutes: Callable[[float], bool], limit: float) -> float:
+    """The most seconds up to a limit, nearly, that a test refutes."""
+    low, high = 0.0, limit
+    if refutes(high):
         return high
     while high - low > PRECISION * high:
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if capacity.refutes(middle) else (low, middle)
+        low, high = (middle, high) if refutes(middle) else (low, middle)
     return low
 
 

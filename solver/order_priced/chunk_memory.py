@@ -32,7 +32,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V, device_of_chunk
 from taut.formulations.space import Candidate, OrderKey
 from taut.formulations.tables.memory import held_counts
-from taut.solver.order_priced.layer_bounds import ALIKE, MOST_DIFFERING, cases_of, rising
+from taut.solver.order_priced.layer_bounds import beyond_one, cases_of, linear_layers
 from taut.solver.order_priced.master_rows import extreme_counts
 
 STEPS = 64
@@ -97,11 +97,11 @@ def memory_of_chunks(problem: PlanningProblem, candidate: Candidate, *, margin: 
         return None
     if stated_divisions(problem, candidate) is not None:
         return None
-    lines = problem.shared(candidate, "bytes of layers", lambda: _lines(problem, candidate, kinds[0]))
-    if lines is None or lines.single.shape[1] < max(len(device), 3):
+    layers = problem.shared(candidate, "bytes of layers", lambda: _layers(problem, candidate, kinds[0]))
+    if layers is None or layers[0].shape[1] < max(len(device), 3):
         return None
     rows = _rows(candidate.order_key, hides_exchange(problem.space, problem.model, candidate))
-    asked = problem.shared(candidate, ("bytes of rows", candidate.order_key), lambda: _asked(lines, rows))
+    asked = problem.shared(candidate, ("bytes of rows", candidate.order_key), lambda: _asked(*layers, rows))
     each = chunk_bytes(problem, candidate, device, margin=margin)
     weights = np.array([each.held, each.of_experts, each.logits, each.kept[kinds[0]]])
     return MemoryOfChunks(
@@ -109,30 +109,19 @@ def memory_of_chunks(problem: PlanningProblem, candidate: Candidate, *, margin: 
         np.tensordot(weights, asked.bytes_of, 1) - (each.budget - each.always),
         np.maximum(weights @ asked.further, 1e-300),
         asked.least,
-        lines.single.shape[1],
+        layers[0].shape[1],
     )
 
 
-class _Lines(NamedTuple):
-    """Parameters, experts' ones, bytes of logits and of a micro-batch of layers (4, L); the last that differs."""
+def _layers(problem: PlanningProblem, candidate: Candidate, recompute: int) -> tuple[Floats, int] | None:
+    """
+    Parameters, experts' ones, bytes of logits and of a micro-batch of layers (4, L), and the last that differs.
 
-    single: Floats
-    differing: int
-
-
-def _lines(problem: PlanningProblem, candidate: Candidate, recompute: int) -> _Lines | None:
-    """Figures of layers, where those of ranges are their sums, and few layers behind the first one differ."""
+    None where those of ranges are not their sums, or many layers behind the first one differ.
+    """
     tables = problem.tables(candidate)
-    every = np.stack((tables.parameters, tables.experts, tables.logits, tables.activation[recompute])).astype(float)
-    single = np.diagonal(every, 1, 1, 2)
-    until = np.concatenate((np.zeros((len(every), 1)), single.cumsum(axis=1)), axis=1)
-    within = ALIKE * until[:, -1:]
-    apart = np.abs(every - (until[:, None, :] - until[:, :, None])) > within[..., None]
-    if single.shape[1] < 3 or apart[:, rising(single.shape[1])].any():
-        return None
-    differs = (np.abs(single[:, 1:-1] - single[:, -2:-1]) > within).any(axis=0)
-    last = int(np.flatnonzero(differs).max(initial=-1)) + 1
-    return _Lines(single, last) if last <= MOST_DIFFERING else None
+    every = np.stack((tables.parameters, tables.experts, tables.logits, tables.activation[recompute]))
+    return linear_layers(every.astype(float))
 
 
 class _Asked(NamedTuple):
@@ -148,26 +137,20 @@ class _Asked(NamedTuple):
     least: Floats
 
 
-def _asked(lines: _Lines, rows: CountRows) -> _Asked:
+def _asked(figures: Floats, differing: int, rows: CountRows) -> _Asked:
     """The figures of rows in every case: those that a device holds once, and that of each micro-batch in flight."""
-    figures, one, chunks = lines.single, lines.single[:, -2], rows.hosts.shape[1]
-    cases = [_case(figures, case, chunks) for case in cases_of(lines.differing, chunks)]
+    one, chunks = figures[:, -2], rows.hosts.shape[1]
+    cases = [_case(figures, case, chunks) for case in cases_of(differing, chunks)]
     every, least = np.stack([each for each, _ in cases], axis=1), np.stack([layers for _, layers in cases])
     bytes_of = np.concatenate((every[:-1] @ rows.hosts.T, every[-1:] @ rows.counts.T))
     further = np.concatenate((np.repeat(one[:-1, None], len(rows.fewest), axis=1), one[-1:, None] * rows.fewest))
     return _Asked(bytes_of, further, least @ rows.hosts.T)
 
 
-def _case(figures: Floats, case: tuple[int, ...], chunks: int) -> tuple[Floats, Floats]:
+def _case(figures: Floats, case: tuple[int, ...], chunks: int) -> tuple[Floats, Ints]:
     """Figures of chunks (4, C) with the least layers that a case leaves them, and these layers (C,)."""
-    one, least, start = figures[:, -2], np.ones(chunks), 1
-    none = np.zeros((len(figures), chunks))
-    none[:, 0], none[:, -1] = figures[:, 0] - one, figures[:, -1] - one
-    for chunk, layers in enumerate(case):
-        least[chunk] = max(layers + (chunk == 0), 1)
-        none[:, chunk] += (figures[:, start : start + layers] - one[:, None]).sum(axis=1)
-        start += layers
-    return none + one[:, None] * least, least
+    beyond, least = beyond_one(figures, case, chunks)
+    return beyond + figures[:, -2:-1] * least, least
 
 
 @lru_cache(maxsize=1024)

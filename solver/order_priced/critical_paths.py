@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.compiled import jit
+from taut.formulations.compiled import Warming, jit
 from taut.formulations.schedules.plan_orders import Order
 from taut.formulations.schedules.recurrence import BACKWARD, FORWARD, WEIGHT_GRADIENT, execute
 
@@ -61,6 +61,8 @@ def device_path(order: Order, device: int, *, ends_there: bool = False) -> Path:
     return Path(passes, transfers, int(order.device[0]))
 
 
+MOST_IN_PYTHON = 20_000
+"""Passes whose paths Python finds in one process: a tenth of a second."""
 _KEPT = 64
 """Orders whose devices' paths are kept: candidates that differ in other respects have their order in common."""
 _of_devices: dict[int, tuple[Order, list[Path]]] = {}
@@ -92,7 +94,8 @@ def critical_path(
     """
     every = np.concatenate([seconds, (seconds[1] + seconds[2])[None]])
     follow = np.zeros(len(order.first) - 1) if after is None else after
-    return Path(*_critical(order.passes, order.first, order.device, every, transfer, num_micro_batches, follow))
+    given = order.passes, order.first, order.device, every, transfer, num_micro_batches, follow
+    return Path(*_longest(len(order.passes), *given))
 
 
 @jit
@@ -141,3 +144,6 @@ def _critical(
         else:
             r = before
     return counts, hops, ended
+
+
+_longest = Warming(_critical, MOST_IN_PYTHON)

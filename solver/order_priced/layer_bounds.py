@@ -50,10 +50,6 @@ from taut.solver.order_priced.staircases import WAYS_IN, WAYS_OUT, ends_of_paths
 ALIKE = 1e-12
 """Relative difference up to which a range's figures are the sum of its layers'."""
 
-PRECISION = 1e-6
-"""Relative distance between refuted seconds and ones that (3) does not refute."""
-
-
 MOST_DIFFERING = 4
 """Layers behind the first one that may differ: n of them make up to 2^n cases."""
 
@@ -85,25 +81,34 @@ def linear_figures(given: ChunkProblem) -> list[Lines]:
     if not np.array_equal(device, np.arange(len(device)) % len(given.counts)):
         return []
     r = int(recomputes[0])
-    tables = np.stack((*given.passes[:, r], given.parameters, given.activation[r], given.beside))
-    single = np.diagonal(tables, 1, 1, 2)
-    until = np.concatenate((np.zeros((FIGURES, 1)), single.cumsum(axis=1)), axis=1)
+    found = linear_layers(np.stack((*given.passes[:, r], given.parameters, given.activation[r], given.beside)))
+    if found is None:
+        return []
+    single, last = found
+    cut = float(given.edge[1:-1].min())
+    return [_lines(given, single, case, cut) for case in cases_of(last, given.num_chunks)]
+
+
+def linear_layers(tables: Floats) -> tuple[Floats, int] | None:
+    """
+    Figures of single layers (n, L) of those of ranges (n, L+1, L+1), and the last layer behind the first that differs.
+
+    None where figures of ranges are not the sums of their layers', or many layers between the first and the last
+    differ.
+    """
+    single, size = np.diagonal(tables, 1, 1, 2), tables.shape[-1] - 1
+    until = np.concatenate((np.zeros((len(tables), 1)), single.cumsum(axis=1)), axis=1)
     within = ALIKE * until[:, -1:]
     apart = np.abs(tables - (until[:, None, :] - until[:, :, None])) > within[..., None]
-    if apart[:, rising(size)].any():
-        return []
-    one = single[:, -2]
-    differing = np.flatnonzero((np.abs(single[:, 1:-1] - one[:, None]) > within).any(axis=0))
-    # Between the first layer and the last one.
-    last = int(differing[-1]) + 1 if len(differing) else 0
-    if last > MOST_DIFFERING:
-        return []
-    cut = float(given.edge[1:-1].min())
-    return [_lines(given, single, case, last, cut) for case in cases_of(last, given.num_chunks)]
+    if size < 3 or apart[:, _rising(size)].any():
+        return None
+    differs = (np.abs(single[:, 1:-1] - single[:, -2:-1]) > within).any(axis=0)
+    last = int(np.flatnonzero(differs).max(initial=-1)) + 1
+    return (single, last) if last <= MOST_DIFFERING else None
 
 
 @lru_cache(maxsize=8)
-def rising(size: int) -> Flags:
+def _rising(size: int) -> Flags:
     """Whether a range has a layer, by start and end (L+1, L+1)."""
     return np.triu(np.ones((size + 1, size + 1), np.bool_), 1)
 
@@ -128,20 +133,25 @@ def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
     yield (total,)
 
 
-def _lines(given: ChunkProblem, single: Floats, case: tuple[int, ...], differing: int, cut: float) -> Lines:
+def _lines(given: ChunkProblem, single: Floats, case: tuple[int, ...], cut: float) -> Lines:
     """The lines of a case, from the figures of layers (6, L)."""
-    chunks, one = given.num_chunks, single[:, -2]
-    none, lower, upper = np.zeros((FIGURES, chunks)), np.ones(chunks, np.int64), np.full(chunks, given.num_layers)
+    none, lower = beyond_one(single, case, given.num_chunks)
+    upper = np.full(given.num_chunks, given.num_layers)
+    upper[: len(case) - 1] = lower[: len(case) - 1]
+    return Lines(none, single[:, -2], cut, lower, upper)
+
+
+def beyond_one(single: Floats, case: tuple[int, ...], chunks: int) -> tuple[Floats, Ints]:
+    """What figures of chunks are beyond those of like layers (n, C), and the least layers that a case leaves them."""
+    none, lower, one = np.zeros((len(single), chunks)), np.ones(chunks, np.int64), single[:, -2]
+    # The last layer is that of the head, which the last chunk has beside its others.
     none[:, 0], none[:, -1] = single[:, 0] - one, single[:, -1] - one
     start = 1
     for chunk, layers in enumerate(case):
         lower[chunk] = max(layers + (chunk == 0), 1)
-        if chunk < len(case) - 1:
-            upper[chunk] = lower[chunk]
         none[:, chunk] += (single[:, start : start + layers] - one[:, None]).sum(axis=1)
         start += layers
-    # The last layer is that of the head, which the last chunk has beside its others.
-    return Lines(none, one, cut, lower, upper)
+    return none, lower
 
 
 @dataclass(frozen=True)
@@ -405,21 +415,6 @@ def linear_paths(given: ChunkProblem) -> list[LayerPaths]:
     cases = linear_figures(given)
     rows = MasterRows(given) if cases else None
     return [LayerPaths(given, lines, rows) for lines in cases]
-
-
-def most_refuted(cases: Sequence[LayerPaths], limit: float) -> float:
-    """The most seconds up to a limit, nearly, within which devices take too few layers in every case, (3)."""
-
-    def is_refuted(seconds: float) -> bool:
-        return all(case.is_refuted(seconds) for case in cases)
-
-    low, high = 0.0, limit
-    if is_refuted(high):
-        return high
-    while high - low > PRECISION * high:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if is_refuted(middle) else (low, middle)
-    return low
 
 
 def least_missing(cases: Sequence[LayerPaths]) -> int:

@@ -34,7 +34,8 @@ from taut.formulations.order_division import ChunkProblem
 from taut.formulations.strategy import Division
 from taut.solver.linear_program import LinearSolution, linear_program
 from taut.solver.order_priced.branch_and_bound import MOST_DEEP
-from taut.solver.order_priced.layer_bounds import Branch, LayerPaths, Leaf, most_refuted
+from taut.solver.order_priced.capacity import most_refuted
+from taut.solver.order_priced.layer_bounds import Branch, LayerPaths, Leaf
 from taut.solver.order_priced.master_rows import least_makespan
 
 MOST_LEAVES = 1024
@@ -121,7 +122,7 @@ class LayerTree:
         self.incumbent: tuple[float, Division | None] = (np.inf, None)
         for division in divisions:
             self.learn(division)
-        self._least = most_refuted(cases, limit)
+        self._least = most_refuted(lambda seconds: all(case.is_refuted(seconds) for case in cases), limit)
         self._roots: list[_Node] = []
 
     @property

@@ -21,9 +21,8 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.formulations.latency import step_time
 from taut.formulations.order_times import candidate_order
-from taut.formulations.placement import PlacementProblem
+from taut.formulations.placement import FoundPlacement, PlacementProblem
 from taut.solver.placement.annealing.starts import starts
-from taut.solver.placement.result import FoundPlacement
 
 BATCH = 32
 """Neighbours that are priced at once."""

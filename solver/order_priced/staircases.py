@@ -137,18 +137,3 @@ def mix(known: Ends, weights: Floats, rounds_in: Floats, rounds_out: Floats) -> 
     transfers = np.array(moved)
     after = np.bincount(known.after.ravel(), weights.ravel(), minlength=devices).astype(float)
     return Mixture(forward, backward, transfers, after)
-
-
-def longest(known: Ends, forward: Floats, backward: Floats, transfer: Floats) -> Floats:
-    """Seconds of the longest path by device, way in and way out (p, 2, 3), without what follows the last pass."""
-    devices, chunks = len(known.after), len(forward)
-    reached = []
-    for passes in (forward, backward):
-        start = np.zeros(chunks)
-        for c in range(1, chunks):
-            start[c] = start[c - 1] + passes[c - 1] + transfer[c - 1]
-            if c >= devices:
-                start[c] = max(start[c], start[c - devices] + devices * passes[c - devices])
-        reached.append(start[chunks - devices :])
-    found = known.forward @ forward + known.backward @ backward + known.transfers @ transfer
-    return found + reached[0][:, None, None] + np.where(known.leaves, reached[1][:, None, None], 0.0)

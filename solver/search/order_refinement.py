@@ -40,8 +40,9 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.ladder.chunk_racks import chunk_racks
+from taut.solver.ladder.chunk_racks import chunk_racks, rack_bound
 from taut.solver.ladder.computations import Evaluation, order
+from taut.solver.ladder.dominance import dominates_under_an_order, inherited, likely_dominating
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.adapt import adapted_order
@@ -49,14 +50,11 @@ from taut.solver.order_priced.bound import OrderBound
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
 from taut.solver.order_priced.divisions.annealing import DivisionAnnealing
 from taut.solver.order_priced.divisions.local_search import LONG, REACH, SHORT, improved_division
-from taut.solver.order_priced.dominance import dominates, inherited, likely_dominating
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.placing import constructed
 from taut.solver.order_priced.stated import number_of, stated_missing, stated_seconds
 from taut.solver.result import CandidateBound, Limits, Source
-from taut.solver.search.incumbent import Best
-from taut.solver.search.rack_trees import rack_bound
-from taut.solver.search.standing import ABOVE, Standing, infeasible, placing
+from taut.solver.search.standing import ABOVE, Best, Standing, infeasible, placing
 
 WITHIN = 0.04
 """Relative distance from the best plan within which an order is sought."""
@@ -230,7 +228,7 @@ class OrderRefining:
         if other is None or others[other][0] <= bound.lower_bound:
             return False
         of, given = (self._chunked(one) for one in (other, bound.candidate))
-        if not dominates(of, given):
+        if not dominates_under_an_order(of, given):
             return False
         bound.lower_bound, bound.source = others[other][0], Source.ORDER
         bound.witness = inherited(other, others[other][1])

@@ -4,7 +4,7 @@ Refinements of one candidate: how its bound rises and its plan falls.
 (1) Closed forms: bound ``balance``, then ``relaxation``.
 (2) Division: bound ``partition``, exact stages and recompute within memory, and a plan by a first placement. If a
     candidate that dominates this one is beaten already, its bound is taken instead
-    (``taut.solver.ladder.partition_dominance``).
+    (``taut.solver.ladder.dominance``).
 (3) Placement: bound ``every-placement`` if there are few placements of different groups, or ``placement`` for few
     tensor groups that are equal. Otherwise, and if the exact placement does not close the gap, annealing finds a plan
     and no bound. With several types of device, plans by type are tried too (``taut.solver.search.typed_plans``).
@@ -26,26 +26,29 @@ import numpy as np
 
 from taut.formulations.divisions import is_stated
 from taut.formulations.partition import partition_problem, waits_for_later_stages
-from taut.formulations.placement import PlacementProblem, placement_problem
+from taut.formulations.placement import FoundPlacement, PlacementProblem, placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 from taut.solver.branch_and_bound.stop import Stopping
 from taut.solver.ladder.computations import Evaluation, partition, placement
+from taut.solver.ladder.dominance import (
+    PartitionData,
+    dominates_in_division,
+    inherited,
+    likely_dominating,
+    partition_data,
+)
 from taut.solver.ladder.ladder import Ladder
-from taut.solver.ladder.partition_dominance import PartitionData, dominates, partition_data
 from taut.solver.layer_division.divide import Partition, solve_partition
-from taut.solver.order_priced.dominance import inherited, likely_dominating
 from taut.solver.order_priced.placing import best_of, constructed, improved
 from taut.solver.placement.annealing.anneal import anneal_restarts, best_start
 from taut.solver.placement.exact.memory_assignment import Assignment, least_missing
 from taut.solver.placement.path_cover.bound import has_cover
 from taut.solver.placement.path_cover.proving import CoverCache, CoverSearch, load
-from taut.solver.placement.result import FoundPlacement
 from taut.solver.result import CandidateBound, Limits, Source, State
-from taut.solver.search.incumbent import Best
 from taut.solver.search.order_refinement import OrderRefining
-from taut.solver.search.standing import ABOVE, Stage, Standing, infeasible, placing
+from taut.solver.search.standing import ABOVE, Best, Stage, Standing, infeasible, placing
 from taut.solver.search.typed_plans import typed_plans
 from taut.solver.search.uneven_plans import uneven_plans
 
@@ -148,7 +151,7 @@ class Refining:
             if seconds < self._best.seconds:
                 continue
             data, known = data or partition_data(self.ladder, bound.candidate), partition_data(self.ladder, other)
-            if data is None or known is None or not dominates(known, data):
+            if data is None or known is None or not dominates_in_division(known, data):
                 continue
             bound.lower_bound, bound.source, bound.witness = seconds, Source.PARTITION, inherited(other, witness)
             return True

@@ -37,9 +37,8 @@ from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.result import CandidateBound, Incumbent, Limits, SearchResult, Source, State, StoppedBy
 from taut.solver.search.conclusion import Bounds, concluded
 from taut.solver.search.first_plans import MOST_PRICED, first_plans, simplest_plans
-from taut.solver.search.incumbent import Best
 from taut.solver.search.refinement import Refining, load_loops
-from taut.solver.search.standing import Priority, turn
+from taut.solver.search.standing import Best, Priority, turn
 
 MOST_RESORTED = 200
 """Divisions that are tried once a limit came without a plan: a second or two, as each takes some milliseconds."""

@@ -2,6 +2,8 @@
 Where a candidate stands between its refinements, and what the next ones begin with.
 
 Candidates have classes in the heap of the branch and bound: a good plan of one class shortens those of the next.
+
+The best plan of a search so far: every placement that is found is priced by the one evaluator and kept if best.
 """
 
 import math
@@ -9,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
-from taut.formulations.placement import PlacementProblem, placement_problem
+from taut.data.arrays import Ints
+from taut.formulations.latency import step_time, violations
+from taut.formulations.placement import FoundPlacement, PlacementProblem, placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
@@ -18,7 +22,40 @@ from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.placement.path_cover.proving import CoverSearch
-from taut.solver.result import CandidateBound, Source, State
+from taut.solver.result import SOLVED, CandidateBound, Incumbent, Source, State
+
+
+class Best:
+    """
+    The incumbent of a search, if there is one.
+
+    Every placement passes through here. The evaluator prices it, and a placement that breaks a rule is dropped. What
+    found the placement, and at which price, does not matter.
+    """
+
+    def __init__(self, problem: PlanningProblem, incumbent: Incumbent | None = None) -> None:
+        self._problem, self.incumbent = problem, incumbent
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the incumbent, infinite without one."""
+        return math.inf if self.incumbent is None else self.incumbent.seconds
+
+    def offer(self, bound: CandidateBound, problem: PlacementProblem, placed: FoundPlacement) -> None:
+        """Price a placement; keep it if best, mark the candidate solved if its bound is met."""
+        self.take(bound, problem.strategy, problem.devices(placed.positions))
+
+    def take(self, bound: CandidateBound, strategy: Strategy, devices: Ints) -> float:
+        """Price a strategy on devices (pp, pipelines, width), and keep it as ``offer`` does; returns its seconds."""
+        if violations(self._problem, strategy, devices):
+            return math.inf
+        seconds = float(step_time(self._problem, strategy, devices).total)
+        if seconds < self.seconds:
+            self.incumbent = Incumbent(strategy=strategy, devices=devices, seconds=seconds)
+        if seconds - bound.lower_bound <= SOLVED * seconds:
+            bound.state = State.SOLVED
+        return seconds
+
 
 ABOVE = 1 + 1e-9
 """Limit of a bound as a multiple of the incumbent, beyond the allowance for rounding that is taken off."""

@@ -34,14 +34,13 @@ from taut.data.costs import RECOMPUTE
 from taut.formulations.degrees import divisors
 from taut.formulations.divisions import stated_ranges
 from taut.formulations.least_reduction import seconds_within
-from taut.formulations.placement import placement_problem
+from taut.formulations.placement import found_placement, placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.solver.branch_and_bound.stop import Stopping, never
 from taut.solver.layer_division.known_devices import divide
 from taut.solver.placement.annealing.anneal import anneal_restarts
-from taut.solver.placement.result import found_placement
 from taut.solver.result import Incumbent, Limits
 from taut.solver.simple_plans import priced
 

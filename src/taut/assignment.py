@@ -22,7 +22,7 @@ from taut.data.readers.qaplib import qaplib_text, read_qaplib
 from taut.errors import DataError, FieldError, InfeasibleError
 from taut.files import write_atomically
 from taut.formulations.assignment import QuadraticAssignment
-from taut.formulations.placement import PlacementProblem, placement_problem
+from taut.formulations.placement import FoundPlacement, PlacementProblem, found_placement, placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Strategy
 from taut.planning.plan import Plan, load_plan
@@ -34,7 +34,6 @@ from taut.solver.ladder.computations import strongest
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.methods.quadratic_placement import MOST_POSITIONS, QuadraticPlacement, place_quadratic
 from taut.solver.methods.strategy_choice import StrategyPool, best_strategy
-from taut.solver.placement.result import FoundPlacement, found_placement
 from taut.solver.qap.quadratic import AssignmentResult
 from taut.solver.qap.quadratic import place as solve_assignment
 from taut.solver.result import OPTIMALITY_GAP, Limits

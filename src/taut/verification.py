@@ -2,16 +2,23 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taut.data.read import read_json
 from taut.data.schedule import FORMAT as SCHEDULE
-from taut.planning.plan import Plan
 from taut.schedules.found import ScheduleVerification, verify_schedule
+from taut.solver.certificate.document import MESHES, NAME
 from taut.solver.certificate.verify import Verification, verify_plan
+from taut.words import percent
+
+if TYPE_CHECKING:
+    from taut.planning.plan import Plan
+
+Checked = tuple[Verification | ScheduleVerification, list[str], dict[str, Any]]
+"""Outcome of a check, its figures in words, and as plain values."""
 
 
-def verify(plan: Plan | Mapping[str, Any] | str | Path) -> Verification | ScheduleVerification:
+def verify(plan: "Plan | Mapping[str, Any] | str | Path") -> Verification | ScheduleVerification:
     """
     Check a plan or schedule without trusting the search that made it.
 
@@ -37,10 +44,72 @@ def verify(plan: Plan | Mapping[str, Any] | str | Path) -> Verification | Schedu
     >>> taut.verify(plan).holds
     True
     """
-    if isinstance(plan, Plan):
-        return plan.verify()
     if isinstance(plan, Mapping):
         return verify_plan(dict(plan))
-    path = Path(plan)
+    return checked(Path(plan))[0] if isinstance(plan, str | Path) else plan.verify()
+
+
+def checked(path: Path) -> Checked:
+    """Check a file by its format."""
     values = read_json(path, "a plan or schedule")
-    return verify_schedule(path) if values.get("format") == SCHEDULE else verify_plan(values, str(path))
+    return _schedule_checked(path) if values.get("format") == SCHEDULE else _plan_checked(values, path)
+
+
+def _plan_checked(values: dict[str, Any], path: Path) -> Checked:
+    """Check of a plan, its figures in words, and further fields of the report."""
+    outcome = verify_plan(values, str(path))
+    counted = "choices of meshes" if values.get("format") == MESHES else "candidates"
+    words = (
+        f"holds; step time {outcome.objective:.6g} s, derived lower bound {outcome.lower_bound:.6g} s, "
+        f"verified gap {percent(outcome.gap)}, {outcome.candidates} {counted}"
+    )
+    if values.get(NAME) is not None and f"{NAME}.status" not in outcome.claimed:
+        words += ", bound of both spaces"
+    if ties := values.get("plainer"):
+        words += f"; {len(ties)} plainer plan{'s' if len(ties) > 1 else ''}, bounds included"
+    words += f"; {outcome.sampled} sampled plans, {outcome.feasible_samples} of them feasible, undercut no bound"
+    over = outcome.over_nodes
+    if over is not None:
+        words += (
+            f"\n{path}: of 1 to {over.counts} nodes: value {over.value:.6g}, derived lower bound {over.lower_bound:.6g}"
+        )
+        words += f", verified gap {percent(over.gap)}"
+        words += f"; some numbers of nodes have other inputs: {', '.join(over.differing)}" if over.differing else ""
+    narrow = [outcome.space, *(f"its bound is on a narrowed space, {each}" for each in outcome.narrowed)]
+    narrow += [f"taut does not search {each}" for each in outcome.unsearched]
+    narrow += outcome.renamed
+    claimed = [f"certificate.{name} has no proof and was not derived here" for name in outcome.claimed]
+    more: dict[str, Any] = {
+        "sampled": outcome.sampled,
+        "feasible_samples": outcome.feasible_samples,
+        "space": outcome.space,
+        "narrowed": [*outcome.narrowed],
+        "unsearched": [*outcome.unsearched],
+        "renamed": [*outcome.renamed],
+    }
+    if over is not None:
+        more["over_nodes"] = {"value": over.value, "lower_bound": over.lower_bound, "gap": over.gap}
+    return outcome, [words, *narrow, *claimed], _report(outcome, more)
+
+
+def _schedule_checked(path: Path) -> Checked:
+    """Check of a schedule, its figures in words, and further fields of the report."""
+    outcome = verify_schedule(path)
+    words = [
+        f"holds; makespan {outcome.makespan:.6g}, derived lower bound {outcome.lower_bound:.6g}, "
+        f"verified gap {percent(outcome.gap)}, of every order on the placement {outcome.placement}"
+    ]
+    if outcome.unwitnessed:
+        others = ", ".join(outcome.unwitnessed)
+        words.append(f"its bounds of other placements ({others}) have no witness and were not derived here")
+    if outcome.claimed_bound is not None:
+        words.append(
+            f"its bound {outcome.claimed_bound:.6g} is CP-SAT's claim and was not derived here, "
+            f"{outcome.lower_bound:.6g} was"
+        )
+    more = {"claimed_bound": outcome.claimed_bound, "placement": outcome.placement}
+    return outcome, words, _report(outcome, {**more, "unwitnessed": [*outcome.unwitnessed]})
+
+
+def _report(outcome: Verification | ScheduleVerification, more: dict[str, Any]) -> dict[str, Any]:
+    return {"holds": outcome.holds, "faults": list(outcome.faults), "verified_gap": outcome.gap, **more}

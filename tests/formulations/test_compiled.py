@@ -43,7 +43,7 @@ def test_compiles_and_keeps_the_options_it_is_given() -> None:
         return 3.0 * number
 
     assert (double(21.0), triple(14.0)) == (42.0, 42.0)
-    plain, fast = (vars(loop)["targetoptions"] for loop in (double, triple))
+    plain, fast = (_loop(each).prepared().targetoptions for each in (double, triple))
     assert plain["nogil"] and fast["nogil"]
     assert fast["fastmath"] == {"reassoc"}
 
@@ -77,12 +77,12 @@ def test_code_of_a_moved_module_is_compiled_anew(tmp_path: Path) -> None:
 def test_other_errors_of_the_compiler_pass_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the missing folder is forgiven."""
 
-    def broken(**_: object) -> object:
+    def broken(_: object) -> object:
         raise RuntimeError("another matter")
 
-    monkeypatch.setattr(compiled, "njit", broken)
+    monkeypatch.setattr(compiled, "_kept", lambda: broken)
     with warnings.catch_warnings(), pytest.raises(RuntimeError, match="another matter"):
-        jit(print)
+        jit(_loop(_doubled).py_func)(1.0)
 
 
 @jit
@@ -105,6 +105,11 @@ def test_python_runs_a_loop_until_it_has_much_work() -> None:
     assert _signatures(_sum_of_doubles) + _signatures(_doubled) == 0
     assert price(10, 10) == few
     assert _signatures(_sum_of_doubles) == 1
+
+
+def _loop(function: Any) -> Any:
+    """A compiled loop as what it is: for types it is the function that it was made from."""
+    return function
 
 
 def _signatures(loop: Any) -> int:

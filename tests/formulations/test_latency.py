@@ -329,7 +329,7 @@ def test_gradients_wait_for_their_sum_when_the_logits_are_gone() -> None:
     edges = [block.model_copy(update={"kind": kind, "activation_bytes": 0}) for kind in (EMBEDDING, HEAD)]
     table = costs(spoken).model_copy(update={"rows": [*costs(spoken).rows, *edges]})
     choice, given = strategy(candidate(1, 1, 2, zero=2), 4), problem(cluster(2, 1), spoken, table=table)
-    fused = replace(given, memory=given.memory.model_copy(update={"fused_loss": True}), _shared=Recent(0))
+    fused = replace(given, memory=given.memory.model_copy(update={"fused_loss": "te"}), _shared=Recent(0))
     # 8 bytes for each of 100 x 1024 logits; 6 for each parameter of the embedding, which is larger than a layer.
     largest = max(LAYER, 1024 * 64)
     more = memory_bytes(given, choice)[0] - memory_bytes(fused, choice)[0]
@@ -345,7 +345,7 @@ def test_a_fused_loss_may_keep_its_gradient_apart() -> None:
     choice, given = strategy(candidate(1, 1, 1), 4), problem(cluster(1, 1), spoken, table=table)
     needs = [
         memory_bytes(replace(given, memory=given.memory.model_copy(update=fields), _shared=Recent(0)), choice)[0]
-        for fields in ({"fused_loss": True}, {"fused_loss": True, "fused_logit_bytes": 2})
+        for fields in ({"fused_loss": "te"}, {"fused_loss": "te", "fused_logit_bytes": 2})
     ]
     assert needs[1] - needs[0] == 2 * 100 * 1024
 

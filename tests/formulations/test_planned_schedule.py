@@ -7,10 +7,10 @@ import pytest
 
 from taut.formulations.latency import memory_bytes, violations
 from taut.formulations.order_times import chunk_pipelines
-from taut.formulations.planned_schedule import planned_schedule
 from taut.formulations.schedules.plan_orders import ORDER_PRICED
 from taut.formulations.schedules.schedule import timetable
 from taut.formulations.schedules.schedule import violations as order_violations
+from taut.schedules.reading import planned_schedule
 from tests.formulations.schedules.test_plan_orders import chosen
 from tests.support.instances import random_problem
 from tests.support.small import cluster, costs, in_order, model, problem

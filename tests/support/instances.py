@@ -58,9 +58,10 @@ def random_problem(seed: int, *, large: bool = False, measured: bool = False, ex
         space, costs = space.model_copy(update={"max_cp": 4}), _with_contexts(seed, costs)
     margin = float(rng.choice([0.0, 0.1]))
     stack: dict[str, Any] = {"half_gradients": seed % 4 == 0, "weight_remainders": seed % 3 == 0}
-    stack |= {"half_moments": seed % 5 == 1, "fused_loss": seed % 6 == 2, "fused_logit_bytes": 2 * (seed % 12 == 2)}
+    loss = {2: "te", 4: "native"}.get(seed % 6, "none")
+    stack |= {"half_moments": seed % 5 == 1, "fused_loss": loss, "fused_logit_bytes": 2 * (seed % 12 == 2)}
     stack["group_overhead_gib"] = 1e-5 * (seed % 5 == 1)
-    stack |= {"transformer_engine": {3: "2.10", 5: "2.8"}.get(seed % 7, ""), "passing_gradients": seed % 7 in (3, 6)}
+    stack |= {"transformer_engine": {3: "2.10", 5: "2.18"}.get(seed % 7, ""), "passing_gradients": seed % 7 in (3, 6)}
     memory = MemoryModel(
         precision="bf16", overhead_gib=0.0, margin=margin, shared_logit_bytes=8 if seed % 2 else 12, **stack
     )

@@ -169,8 +169,9 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     passing = brought_back.astype(int), moved_away.astype(int)
     held = kept.astype(int), of_layer.astype(int), *passing, output, keys, moved, core, mixed, rings, mixers
     entry = case.memory.shared_logit_bytes if tp > 1 else case.memory.whole_logit_bytes
-    if (case.calibration or case.memory).fused_loss:
-        entry = case.memory.fused_logit_bytes
+    loss = (case.calibration or case.memory).fused_loss
+    if loss != "none":
+        entry = 2 if loss == "native" else max(case.memory.fused_logit_bytes, 4 if _release(case) >= (2, 18) else 0)
     apart = experts if choice.expert_group > tp else 0 * experts
     edges = embedding, entry * tokens[-1] * vocabulary
     stand_ins = _stand_ins(case, choice, vocabulary)

@@ -29,7 +29,7 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import Warming, jit, jit_inside
-from taut.formulations.placement import PlacementProblem
+from taut.formulations.placement import FoundPlacement, PlacementProblem
 from taut.formulations.terms import gathers_of, in_one_ring
 from taut.solver.branch_and_bound.stop import Stopping, never, run_in_threads, unraised
 from taut.solver.placement.annealing.prices import (
@@ -43,7 +43,6 @@ from taut.solver.placement.annealing.prices import (
 )
 from taut.solver.placement.annealing.ring_prices import Scratch, find_gathers, new_scratch, ring_seconds
 from taut.solver.placement.annealing.starts import starts
-from taut.solver.placement.result import FoundPlacement
 
 LONGEST = 4
 """Pipelines that a migrated or reversed substring reaches over at most: a move's price grows with them."""

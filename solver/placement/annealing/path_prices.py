@@ -36,7 +36,6 @@ seconds of a micro-batch on stage x and c of the shortest way back; h the weight
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
@@ -143,10 +142,6 @@ def _extremes(graph: SlotGraph) -> tuple[float, float]:
     members = min(graph.replicas, int(graph.capacity.max()))
     slowest = inside_factor(members) * inside + ring_factor(graph.max_touched) * between
     return min(map(graph.ring_bound, boxes)), slowest
-
-
-register_jitable(inside_factor)
-register_jitable(ring_factor)
 
 
 class Instance(NamedTuple):

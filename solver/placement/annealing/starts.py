@@ -21,16 +21,21 @@ replicas,
 (6) where nodes hold whole stages and room is left on them, as racks of 72 do, the first stages take nodes one after the
     other, and the last ones share what is left: these end before the others do.
 
+(7) where (6) applies, every stage in few parts of nearly equal size, a node each, so that the last reduction ends as
+    early as an exact packing of the nodes lets it. A ring is as slow as its smallest part makes it: two parts of four
+    members are better than one of seven and one of one.
+
 With two classes of device, slots are taken from the class that each stage wants.
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice, product
 
 import numpy as np
 
-from taut.data.arrays import Flags, Ints
+from taut.data.arrays import Flags, Floats, Ints
+from taut.formulations.gradient_reductions import reduction_seconds
 from taut.formulations.partition import slowest_type
 from taut.formulations.placement import PlacementProblem
 
@@ -40,10 +45,13 @@ MOST_CONFINED = 16
 """Numbers of stages that are tried in (5), evenly spread: the best of 63 was at most 0.15 % better."""
 MOST_LOOK_UPS = 2_000_000
 """Positions, times members of a ring, that are priced over all starts of (3): a tenth of a second."""
+MOST_REPLICAS, MOST_STAGES, MOST_PARTS, MOST_STEPS = 64, 64, 8, 200_000
+"""Replicas and stages up to which (7) is tried, parts of a stage, and places of parts that it tries: some tenths of a
+second."""
 
 
 def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
-    """Sites of every position, (pp dp, R) each: (1) by g, then (2), (4), (6), (5) and (3) where nodes are equal."""
+    """Sites of every position, (pp dp, R) each: (1) by g, and (2) to (7) where nodes are equal."""
     candidate = problem.candidate
     pp, dp = candidate.pp, candidate.pipelines
     _, per_node = np.unique(problem.links.node_of_site[problem.slots[:, 0]], return_counts=True)
@@ -54,7 +62,7 @@ def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
         shared = [g for g in range(1, min(dp, most) + 1) if -(-dp // g) <= len(per_node)]
         built += [_segments(problem, most, g) for g in shared] + [_serial(problem, most, g) for g in shared]
         if problem.priced > 1 or problem.ends is not None:
-            built += _with_room(problem, most) if most >= dp and most % dp else []
+            built += [*_with_room(problem, most), *_packed(problem, most)] if most >= dp and most % dp else []
             built += _confined(problem)
             chosen = islice(_leading(problem, most), max(MOST_LOOK_UPS // (len(problem.slots) * max(dp, pp)), 1))
             built += [_filled(problem, _levelled(pp, dp, most, members), patterns) for members in chosen]
@@ -102,6 +110,102 @@ def _with_room(problem: PlacementProblem, size: int) -> list[Ints]:
     left = size - np.bincount(node_of[:inside].ravel(), minlength=nodes)
     node_of[inside:] = np.repeat(np.arange(nodes), left)[: (pp - inside) * dp].reshape(-1, dp)
     return [_on_nodes(problem, node_of.T.ravel())]
+
+
+def _packed(problem: PlacementProblem, size: int) -> Iterator[Ints]:
+    """Sites by position where every stage has few parts, (7), if such a packing is found."""
+    pp, dp, nodes = problem.candidate.pp, problem.candidate.pipelines, len(problem.slots) // size
+    if problem.ends is None or dp > MOST_REPLICAS or pp > MOST_STAGES:
+        return
+    kinds = [kind for kind in _kinds(dp) if len(kind) <= min(nodes, MOST_PARTS)]
+    backward = problem.ends.backward_seconds.min(axis=1)
+    late = np.array([_reductions(problem, size, kind) for kind in kinds]).T - (backward.cumsum() - backward)[:, None]
+    ends, found = np.unique(late), list[list[tuple[int, int]]]()
+    packing, low, high = _Packing(nodes, size), 0, len(ends) - 1
+    while low <= high:
+        middle = (low + high) // 2
+        allowed = [[kinds[k] for k in np.flatnonzero(line <= ends[middle])] for line in late]
+        if (stages := packing.of(allowed)) is None:
+            low = middle + 1
+        else:
+            found, high = stages, middle - 1
+    if found:
+        node_of = np.array([[node for node, part in sorted(stage) for _ in range(part)] for stage in found])
+        yield _on_nodes(problem, node_of.T.ravel())
+
+
+def _kinds(members: int) -> list[tuple[int, ...]]:
+    """Parts of so many members, the largest first: one, two, three of few members, and any number of equal ones."""
+    kinds = [(members,), *((members - few, few) for few in range(1, members // 2 + 1))]
+    if members <= 16:
+        kinds += [(members - b - c, b, c) for c in range(1, members // 3 + 1) for b in range(c, (members - c) // 2 + 1)]
+    return kinds + [(members // n,) * n for n in range(4, members + 1) if members % n == 0]
+
+
+def _reductions(problem: PlacementProblem, size: int, kind: tuple[int, ...]) -> Floats:
+    """Seconds of the reductions of every stage (pp,) that has such parts on nodes of so many slots."""
+    slots = np.concatenate([np.arange(part) + size * node for node, part in enumerate(kind)])
+    # Nodes are equal and have their slots in a row.
+    devices = slots[:, None] * problem.candidate.width + np.arange(problem.candidate.width)
+    stages = np.broadcast_to(devices, (problem.candidate.pp, *devices.shape))
+    return reduction_seconds(problem.problem, problem.strategy, stages)
+
+
+class _Packing:
+    """Exact packings of nodes of ``size`` slots by stages in parts, in a number of steps that all calls share."""
+
+    def __init__(self, nodes: int, size: int) -> None:
+        self._nodes, self._size, self._steps = nodes, size, MOST_STEPS
+
+    def _sums(self, parts: set[int]) -> set[int]:
+        """What may be left on a node: sums of parts that stages have, up to its slots."""
+        found = {0}
+        for total in range(1, self._size + 1):
+            if any(total - part in found for part in parts):
+                found.add(total)
+        return found
+
+    def of(self, allowed: Sequence[Sequence[tuple[int, ...]]]) -> list[list[tuple[int, int]]] | None:
+        """The node and size of every part of every stage, of the kinds that each allows; None where none was found."""
+        left, failed = [self._size] * self._nodes, set[tuple[int, tuple[int, ...]]]()
+        placed: list[list[tuple[int, int]]] = [[] for _ in allowed]
+        order = sorted(range(len(allowed)), key=lambda x: len(allowed[x]))
+        sums = [
+            self._sums({part for x in order[done:] for kind in allowed[x] for part in kind})
+            for done in range(len(order))
+        ]
+
+        def fill(done: int) -> bool:
+            if done == len(order):
+                return True
+            state = done, tuple(sorted(left))
+            if state in failed:
+                return False
+            if not any(put(done, kind, 0) for kind in allowed[order[done]]):
+                failed.add(state)
+                return False
+            return True
+
+        def put(done: int, kind: tuple[int, ...], part: int) -> bool:
+            if part == len(kind):
+                return fill(done + 1)
+            stage, tried = placed[order[done]], set[int]()
+            used = {node for node, _ in stage}
+            # Exact fits first.
+            for node in sorted(range(self._nodes), key=lambda node: left[node]):
+                if left[node] - kind[part] not in sums[done] or node in used or left[node] in tried or self._steps <= 0:
+                    continue
+                tried.add(left[node])
+                self._steps -= 1
+                left[node] -= kind[part]
+                stage.append((node, kind[part]))
+                if put(done, kind, part + 1):
+                    return True
+                left[node] += kind[part]
+                stage.pop()
+            return False
+
+        return placed if fill(0) else None
 
 
 def _by_rack(problem: PlacementProblem, dp: int) -> Ints:

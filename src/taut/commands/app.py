@@ -14,7 +14,9 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from taut import __version__
+from taut.commands.agents import mcp_command
 from taut.commands.compare import compare_command
+from taut.commands.files import new_command, schema_command
 from taut.commands.importing import importer
 from taut.commands.jobs import jobs_command
 from taut.commands.options import flag
@@ -33,7 +35,7 @@ INTERRUPTED = 130
 """What Typer makes of Ctrl-C."""
 NARROW = 80
 """Columns below which Rich cuts the names of options; the plain help wraps instead."""
-ARGUMENTS = {"model": "MODEL", "cluster": "CLUSTER"}
+ARGUMENTS = {"model": "MODEL", "cluster": "CLUSTER", "kind": "KIND"}
 """Fields that are arguments of a command; every other is an option of its own name."""
 
 app = typer.Typer(
@@ -68,6 +70,9 @@ app.command(name="jobs")(jobs_command)
 app.command(name="profile")(profile_command)
 app.command(name="schedule")(schedule_command)
 app.command(name="simulate")(simulate_command)
+app.command(name="schema")(schema_command)
+app.command(name="new")(new_command)
+app.command(name="mcp")(mcp_command)
 app.add_typer(importer, name="import")
 app.add_typer(fitter, name="fit")
 app.add_typer(reproducer, name="reproduce")

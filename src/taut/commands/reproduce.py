@@ -173,7 +173,7 @@ def vtrain(
             progress=lambda done, total, row: say(f"{done} of {total} searches for the best plan"),
         )
     if plot is not None and (space := found.space) is not None:
-        from taut.papers.vtrain.design_space import SIZE, plot_design_space
+        from taut.papers.vtrain.study import SIZE, plot_design_space
 
         write_picture(plot, SIZE, lambda figure: plot_design_space(space, figure.subplots(1, 2)))
     _echo("vtrain", found, as_json)

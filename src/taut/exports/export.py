@@ -23,13 +23,14 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from taut.data.device import QUANTIZED
 from taut.data.spec import with_names
 from taut.data.suggest import one_of
 from taut.errors import DataError
 from taut.exports.deepspeed import deepspeed_files
 from taut.exports.flagscale import flagscale_files, mesh_files
 from taut.exports.job import ExportError, Job, rank_files, rank_table, slurm_files, torchrun_script
-from taut.exports.megatron import bridge_files, flags_text, megatron_flags
+from taut.exports.megatron import RECIPES, bridge_files, flags_text, megatron_flags
 from taut.exports.torchtitan import schedule_csv, torchtitan_files
 from taut.files import write_atomically
 from taut.formulations.problem import PlanningProblem
@@ -108,7 +109,8 @@ def _checks(job: Job, framework: str) -> list[str]:
     hosts = "as given" if job.hosts else "placeholders: write them by hand or give --hosts"
     return [
         *([CHECKS[framework]] if framework in CHECKS else []),
-        *([_loss(job)] if framework == "megatron" and job.fused_loss else []),
+        *([COPIED_WEIGHTS] if _copies_weights(job, framework) else []),
+        *([REFUSED_LOSS] if framework == "megatron" and job.fused_loss == "te" else []),
         f"hosts are {hosts}; ranks.csv says which process is on which GPU, and env.sh what is exported",
         f"the placement counts on links as in the plan: {_each(job)} i of {markdown_text(job.plan.cluster)} is host i",
         f"the fullest device is predicted to hold {fullest:.1f} GiB; precision {job.memory.precision}",
@@ -121,21 +123,25 @@ def _checks(job: Job, framework: str) -> list[str]:
     ]
 
 
+def _copies_weights(job: Job, framework: str) -> bool:
+    """Whether products keep copies of weights in a narrow format that Megatron-LM cannot do without."""
+    narrow, sharded = job.memory.precision in QUANTIZED, job.strategy.zero > 0 and not job.states_on_hosts
+    return framework == "megatron" and narrow and not (sharded and job.memory.precision in RECIPES)
+
+
 def _each(job: Job) -> str:
     """What a host is in the cluster: a node, or one machine of several that an NVLink domain spans."""
     return "node" if len(job.machines) == job.cluster.num_nodes else "machine"
 
 
-def _loss(job: Job) -> str:
-    """What Megatron-LM's own fused loss keeps beyond Transformer Engine's: 4 bytes, single precision and a copy."""
-    tokens = job.strategy.micro_batch * job.sequence // job.strategy.cp
-    more = 4 * tokens * job.model.padded_vocab(job.strategy.tp) / job.strategy.tp / 2**30
-    return (
-        "the loss keeps its logits in fp32 on the last stage (`--cross-entropy-fusion-impl native`), "
-        f"{more:.1f} GiB more than predicted with Transformer Engine's, which Megatron-LM refuses from June 2026 on"
-    )
-
-
+COPIED_WEIGHTS = (
+    "products in fp8 or fp4 keep copies of their weights beside those in bf16, which are not priced: up to 2 bytes a "
+    "parameter (`--fp8-param-gather` avoids them beside a sharded optimizer on the device)"
+)
+REFUSED_LOSS = (
+    "the loss is Transformer Engine's (`--cross-entropy-fusion-impl te`), as priced: Megatron-LM refuses it from June "
+    "2026 on; plan with the loss native for a later one"
+)
 ORDERED, FSDP = "1", "32"
 
 

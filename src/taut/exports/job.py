@@ -44,6 +44,7 @@ from taut.data.arrays import Ints
 from taut.data.calibration import features_of
 from taut.data.cluster import ClusterSpec, NodeSpec
 from taut.data.layers.dispatch import DispatchSpec
+from taut.data.loss import LOSSES, LossKind, as_loss
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.stack import ANY_DIVISION
@@ -233,10 +234,11 @@ class Job:
         return features_of(found, overlapped=overlapped, full="full" in chosen.recompute)
 
     @property
-    def fused_loss(self) -> bool:
-        """Whether the plan counts on a loss that keeps the logits once."""
+    def fused_loss(self) -> LossKind:
+        """How the plan computes the loss."""
         section = self.plan.typed.inputs.get("calibration")
-        return bool(section.spec.get("fused_loss")) if section else self.memory.fused_loss
+        stated = as_loss(section.spec.get("fused_loss", "none")) if section else self.memory.fused_loss
+        return next(loss for loss in LOSSES if loss == stated)
 
     def plain_layers(self, launcher: str) -> None:
         """Refuse layers that no flag of a launcher describes: listed ones, or attention with a gate or an indexer."""

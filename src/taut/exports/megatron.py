@@ -21,7 +21,7 @@ from taut.quoting import hydra_value, plain_word, python_literal
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 RECIPES = {"fp8": "tensorwise", "fp8-blockwise": "blockwise", "mxfp8": "mxfp8"}
 """Names of the recipes of narrow products in ``--fp8-recipe``."""
-HIERARCHICAL, FUSED = "a2a+p2p", "fused_group_mlp"
+HIERARCHICAL, FUSED, IMPLEMENTATION = "a2a+p2p", "fused_group_mlp", "--cross-entropy-fusion-impl"
 SINGLE = 4
 """Bytes of a gradient in single precision."""
 STACK = "plan with --stack megatron-core"
@@ -55,8 +55,7 @@ def megatron_flags(job: Job) -> Flags:
         **({"--sequence-parallel": None} if chosen.sequence_parallel else {}),
         **division_flags(job.layers, job.strategy.pp, job.forms, job.model.mtp_layers),
         **dict(_precision(job)),
-        # Transformer Engine's fused loss, which NVIDIA's published runs had, is refused by Megatron-LM of August 2026.
-        **({"--cross-entropy-loss-fusion": None, "--cross-entropy-fusion-impl": "native"} if job.fused_loss else {}),
+        **({"--cross-entropy-loss-fusion": None, IMPLEMENTATION: job.fused_loss} if job.fused_loss != "none" else {}),
         **dict(_recompute(job)),
         **dict(_sharding(job)),
         **dict(_offload(job)),
@@ -88,6 +87,11 @@ def _precision(job: Job) -> Iterator[tuple[str, str | None]]:
     if precision in RECIPES:
         yield "--fp8-format", "hybrid"
         yield "--fp8-recipe", RECIPES[precision]
+        # Weights in fp8 alone, which take the priced two bytes with their transpose; else copies stay beside bf16.
+        if job.strategy.zero and not job.states_on_hosts:
+            yield "--fp8-param-gather", None
+            if precision == "mxfp8" and job.strategy.zero == 1:
+                yield "--reuse-grad-buf-for-mxfp8-param-ag", None
     elif precision == "nvfp4":
         yield "--fp4-format", "e2m1"
     if precision != "fp32":
@@ -270,9 +274,9 @@ def bridge_settings(job: Job) -> dict[str, Any]:
 
 def _formats(job: Job) -> dict[str, Any]:
     """The loss's kernel, and formats of optimizer states where they are not the default."""
-    found: dict[str, Any] = {}
-    if job.fused_loss:
-        found |= {"model.cross_entropy_loss_fusion": True, "model.cross_entropy_fusion_impl": "te"}
+    found: dict[str, Any] = {"model.cross_entropy_loss_fusion": job.fused_loss != "none"}
+    if job.fused_loss != "none":
+        found["model.cross_entropy_fusion_impl"] = job.fused_loss
     if job.memory.weight_remainders or job.memory.half_moments:
         found["optimizer.use_precision_aware_optimizer"] = True
     if fraction := offloaded(job):

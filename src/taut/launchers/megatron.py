@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import chain, takewhile
 from typing import Any
 
+from taut.data.loss import LOSSES
 from taut.errors import DataError
 from taut.exports.architecture import FEATURES, FORMAT, GROUPS, OVERLAP, SCORES, TYPE, Flags, stated_dispatch
 from taut.exports.division import CHUNK, CHUNKS, EMBEDDING, FIRST, LAST, LAYOUT, LOSS, count, stated_division
@@ -37,6 +38,8 @@ MODULES, ON_HOSTS = "--recompute-modules", "--offload-modules"
 CONTEXTS, SIZES = "--cp-comm-type", "--hierarchical-context-parallel-sizes"
 SEVERAL = (MODULES, ON_HOSTS, CONTEXTS, SIZES)
 """Flags of several values."""
+IN_NARROW, REUSED = "--fp8-param-gather", "--reuse-grad-buf-for-mxfp8-param-ag"
+FUSION, IMPLEMENTATION = "--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl"
 CHECKPOINTS, DIVIDED = "--checkpoint-in-cpu", "--partition-activations"
 """Megatron-DeepSpeed's flags for inputs of recomputed layers."""
 FINE_GRAINED, SHARE = "--fine-grained-activation-offloading", "--activation-offload-fraction"
@@ -54,7 +57,7 @@ READ = {
     "--expert-tensor-parallel-size", "--recompute-activations", "--optimizer-cpu-offload", "--seq-length", "--bf16",
     "--fp16", "--fp8-format", "--fp8-recipe", "--fp4-format", "--grad-reduce-in-bf16", "--mtp-num-layers",
     "--accumulate-allreduce-grads-in-fp32", "--num-layers", "--deepspeed-activation-checkpointing", "--nnodes",
-    "--nproc-per-node", "--world-size",
+    "--nproc-per-node", "--world-size", FUSION, IMPLEMENTATION, IN_NARROW, REUSED,
 }  # fmt: skip
 PRECISION_AWARE = "--use-precision-aware-optimizer"
 MEASURED = {
@@ -72,7 +75,7 @@ SILENT = re.compile(
     r"v-head|mscale|moe-router-(load|score|bias|pre|topk-scaling|enable|num|group|topk-limited)|moe-aux|moe-z|"
     r"moe-grouped-gemm|moe-layer-freq|reset-|eod-|sft|check-|create-attention|mmap|use-tp-pp-dp|tokens|model-name|"
     r"hf-|checkpoint$|use-checkpoint-args|exp-name|spec$|micro-batch-rampup|(master|rdzv|node|local|standalone|tee|"
-    r"role|max-restarts|rank|start-method)|print|ddp-timeout|te-|enable-one|mtp-loss|squared-relu|cross-entropy)"
+    r"role|max-restarts|rank|start-method)|print|ddp-timeout|te-|enable-one|mtp-loss|squared-relu)"
 )
 """Flags that say nothing of memory and time, (2), and flags of the model's shape that are not compared."""
 SHAPE = {
@@ -95,7 +98,8 @@ SWITCHES = {
     "--fp16", "--use-torch-fsdp2", "--recompute-activations", "--optimizer-cpu-offload", "--grad-reduce-in-bf16",
     EMBEDDING, LOSS, "--accumulate-allreduce-grads-in-fp32", FINE_GRAINED, CHECKPOINTS, DIVIDED, OVERLAP,
     "--overlap-grad-reduce", "--overlap-param-gather", "--tp-comm-overlap", PRECISION_AWARE,
-    "--moe-shared-expert-overlap", "--multi-latent-attention", "--group-query-attention", "--cpu-offloading",
+    "--moe-shared-expert-overlap", "--multi-latent-attention", "--group-query-attention", "--cpu-offloading", FUSION,
+    IN_NARROW, REUSED,
 }  # fmt: skip
 """Flags without a value, which some launchers write with one (``TRUTHS``)."""
 
@@ -256,7 +260,7 @@ def _check_weights(flags: Mapping[str, str | None]) -> None:
 
 
 def _options(flags: Mapping[str, str | None]) -> dict[str, Any]:
-    """Options of ``taut.plan`` that flags state: sequence, number formats, and layers that predict further tokens."""
+    """Options of ``taut.plan`` that flags state: sequence, formats, the loss, layers that predict further tokens."""
     found: dict[str, Any] = {}
     if flags.get("--seq-length"):
         found["seq"] = count(flags, "--seq-length")
@@ -271,6 +275,11 @@ def _options(flags: Mapping[str, str | None]) -> dict[str, Any]:
         found["precision"] = "fp16"
     if "--grad-reduce-in-bf16" in flags and "--accumulate-allreduce-grads-in-fp32" not in flags:
         found["grad_precision"] = "bf16"
+    if FUSION in flags:
+        implementation = flags.get(IMPLEMENTATION) or "native"
+        if implementation not in LOSSES[1:]:
+            raise DataError(f"{IMPLEMENTATION} {implementation}: expected one of {', '.join(LOSSES[1:])}")
+        found["fused_loss"] = implementation
     if flags.get("--mtp-num-layers") not in (None, "0"):
         found["mtp_layers"] = count(flags, "--mtp-num-layers")
     return found
@@ -286,6 +295,9 @@ def _named(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
     unpriced = [flag for flag in flags if not (flag in known or SILENT.match(flag))]
     if unpriced:
         yield f"not priced: {', '.join(unpriced)}"
+    held = (IN_NARROW, REUSED) if flags.get("--fp8-recipe") == "mxfp8" and _zero(flags) == 1 else (IN_NARROW,)
+    if ("--fp8-format" in flags and not all(flag in flags for flag in held)) or "--fp4-format" in flags:
+        yield "copies of the weights in a narrow format, up to 2 bytes a parameter beside bf16, are not priced"
     if "--micro-batch-size" not in flags:
         yield "--micro-batch-size: not stated, 1 is taken"
     if "--tensor-model-parallel-size" in flags and "--expert-tensor-parallel-size" in flags:

@@ -119,7 +119,7 @@ class Table:
 
     @property
     def figures(self) -> dict[str, str]:
-        """Ours by row of the paper (``taut.papers.rows``)."""
+        """Ours by row of the paper (``taut.papers.published_rows``)."""
         found = {f"table 2: search on {side} x {side} GPUs": f"{seconds:.2f} s" for side, seconds in self.search_s}
         for row in self.rows:
             table, name = TABLES[row.setting], WORDS[row.setting]

@@ -186,7 +186,7 @@ class Table:
 
     @property
     def figures(self) -> dict[str, str]:
-        """Ours by row of the paper (``taut.papers.rows``)."""
+        """Ours by row of the paper (``taut.papers.published_rows``)."""
         found = {}
         if self.small is not None:
             mixed, alone = self.small

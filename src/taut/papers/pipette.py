@@ -144,7 +144,7 @@ class Table:
 
     @property
     def figures(self) -> dict[str, str]:
-        """Ours by row of the paper (``taut.papers.rows``); none by the whole step, which the paper does not price."""
+        """Ours by row of the paper (``taut.papers.published_rows``); none by the whole step, which it leaves out."""
         if self.whole_step:
             return {}
         amp, pipette = self.mean_errors

@@ -141,7 +141,7 @@ class Table:
 
     @property
     def figures(self) -> dict[str, str]:
-        """Ours by row of the paper (``taut.papers.rows``)."""
+        """Ours by row of the paper (``taut.papers.published_rows``)."""
         found = {f"grid search: {row.method.name}": f"{row.even.mfu:.2%}" for row in self.rows if row.even}
         lost = ", ".join(row.method.name for row in self.rows if row.even is None)
         bubbles = {point.name: point.bubble for point in self.points if point.stages == STAGES[-1]}

@@ -160,10 +160,11 @@ class PlanOptions(TypedDict, total=False):
         ),
     ]
     fused_loss: Annotated[
-        bool | None,
+        bool | str | None,
         Option(
-            "Whether the loss writes the logits' gradient in their place; default: as the stack has it.",
-            "Transformer Engine's does so and keeps 2 bytes an entry; others keep single precision beside a copy.",
+            "How the loss is computed: none, native or te; default: as the stack has it.",
+            "``native`` is Megatron-LM's fused loss and keeps single precision beside a copy, as ``none`` does there. "
+            "``te``, or true, is Transformer Engine's, which writes the logits' gradient in their place.",
             verbs=("compare", "simulate"),
         ),
     ]
@@ -220,6 +221,13 @@ class PlanOptions(TypedDict, total=False):
         Option(
             "Largest context degree; default: 4096 tokens a rank.",
             "It is 1 outside ``step``, and for stacks without context ranks.",
+        ),
+    ]
+    max_ep: Annotated[
+        int | None,
+        Option(
+            "Largest expert degree; default: the experts of a layer.",
+            "An expert group of more GPUs than a node, which is what NVLink spans, fills several.",
         ),
     ]
     schedules: Annotated[

@@ -4,6 +4,11 @@ A plan as it is returned, read back and checked: a document with its certificate
 A plan holds the document twice: as plain JSON values, which are written and checked, and as frozen sections, which its
 properties return. Its stages have one degree for all, or degrees of their own on each type of device, which are its
 ``meshes``. What asks for one degree, such as ``strategy``, refuses a plan of meshes by name.
+
+The traffic of a step is a graph of networkx. A graph node is a device, with its stage, replica and rank, and the node
+it is on. An edge carries the bytes of a step (``taut.formulations.placement`` (3) and (4)): activations and gradients
+between the stages of a replica, ``pipeline``, and the ring of the replicas of a stage, ``data_parallel``, with
+``bytes`` their sum. What ranks of one block exchange stays in it and is left out.
 """
 
 import json
@@ -13,10 +18,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from taut.data.cluster import ClusterSpec
 from taut.data.read import read_json
 from taut.errors import DataError
 from taut.files import write_atomically
+from taut.formulations.placement import placement_problem, ring_flow, trip_flow
 from taut.formulations.space import SHORT_TEXTS
 from taut.planning.summary import summary
 from taut.planning.tables import described_cluster, stage_records, worker_records
@@ -35,11 +43,15 @@ from taut.solver.certificate.document import (
     StrategySection,
     WithoutPlan,
     bound_of_both,
+    by_replica,
+    devices_of,
     gap_of_both,
     of_one_degree,
     other_space,
     parse_plan,
+    problem_of,
     status_of_both,
+    strategy_of,
 )
 from taut.words import percent
 
@@ -262,9 +274,7 @@ class Plan:
         ]
 
     def to_networkx(self) -> "DiGraph[int]":
-        """The traffic of a step between devices, in bytes (``taut.planning.traffic``)."""
-        from taut.planning.traffic import traffic_graph
-
+        """The traffic of a step between devices, in bytes."""
         return traffic_graph(self.typed, self.source)
 
     def __str__(self) -> str:
@@ -323,3 +333,22 @@ def load_plan(path: str | Path) -> Plan:
     taut.errors.DataError: nowhere.json: No such file or directory, expected a plan
     """
     return Plan.read(path)
+
+
+def traffic_graph(plan: PlanDocument, source: str) -> "DiGraph[int]":
+    """The graph of a plan's traffic, in bytes of a step."""
+    from networkx import DiGraph
+
+    problem, devices = problem_of(plan, source), devices_of(plan, source)
+    strategy = strategy_of(plan.strategy, source)
+    given, node_of = placement_problem(problem, strategy), problem.links.node_of
+    graph: DiGraph[int] = DiGraph(name=f"{problem.model.name} on {problem.cluster.name}")
+    for (stage, replica, rank), device in np.ndenumerate(by_replica(strategy.candidate, devices)):
+        graph.add_node(int(device), stage=stage, replica=replica, rank=rank, node=int(node_of[device]))
+    pipeline, rings = trip_flow(given), ring_flow(given)
+    blocks = devices.swapaxes(0, 1).reshape(-1, strategy.candidate.width)
+    for p, q in np.argwhere(pipeline + rings > 0.0):
+        sent, reduced = float(pipeline[p, q]), float(rings[p, q])
+        for a, b in zip(blocks[p].tolist(), blocks[q].tolist(), strict=True):
+            graph.add_edge(a, b, bytes=sent + reduced, pipeline=sent, data_parallel=reduced)
+    return graph

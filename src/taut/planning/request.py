@@ -20,6 +20,7 @@ from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
 from taut.data.device import Precision
 from taut.data.layers.dispatch import DISPATCHERS, ROUTER_FORMATS, Dispatcher, RouterFormat
+from taut.data.loss import LOSSES, LossKind, as_loss
 from taut.data.memory import GradPrecision, MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.spec import Spec, shorten
@@ -210,7 +211,7 @@ class PlanRequest(BaseModel):
     stack: Annotated[Stack | str | None, optional(_spec(Stack, "stack"))]
     precision: Annotated[Precision | None, optional(one_of_names(get_args(Precision)))]
     grad_precision: Annotated[GradPrecision | None, optional(one_of_names(get_args(GradPrecision)))]
-    fused_loss: Annotated[bool | None, optional(flag)]
+    fused_loss: Annotated[LossKind | None, optional(lambda value: one_of_names(LOSSES)(as_loss(value)))]
     optimizer_offload_fraction: Annotated[float | tuple[float, ...] | None, optional(_shares)]
     activation_offload_fraction: Annotated[float | tuple[float, ...] | None, optional(_shares)]
     fix: Annotated[dict[str, Any], BeforeValidator(_fixed)]
@@ -220,6 +221,7 @@ class PlanRequest(BaseModel):
     ]
     max_tp: Annotated[int | None, optional(Positive)]
     max_cp: Annotated[int | None, optional(Positive)]
+    max_ep: Annotated[int | None, optional(Positive)]
     schedules: Annotated[tuple[Schedule, ...] | None, optional(_schedules)]
     time_limit: Annotated[float | None, optional(number("expected a number above 0", lambda s: s > 0))]
     work_limit: Annotated[int | None, optional(Positive)]

@@ -31,9 +31,8 @@ from taut.formulations.fields import Asked
 from taut.formulations.mechanisms.offload import check_all_hosts
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIELDS, FIXES, StrategySpace
-from taut.planning.choices import CHECKS, check_fixed
+from taut.planning.choices import CHECKS, broken_rule, check_fixed
 from taut.planning.offload import beside_offload, beside_states_on_hosts, states_of_all, with_activations
-from taut.planning.refusals import broken_rule
 from taut.planning.request import PlanRequest
 from taut.planning.stack import (
     at_risk,
@@ -99,6 +98,7 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
     asked = Asked(
         fix=request.fix,
         max_cp=request.max_cp,
+        max_ep=request.max_ep,
         schedules=space.schedules,
         model=model,
         stack=stack,

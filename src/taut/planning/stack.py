@@ -15,6 +15,7 @@ from taut.data.costs import MODULES, Module
 from taut.data.device import Precision, usual_precision
 from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
 from taut.data.load import load_calibration, load_memory_model, load_stack
+from taut.data.loss import LossKind
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.stack import SCHEDULES, Schedule, Stack, calibration_for
@@ -100,19 +101,19 @@ def memory_model_for(stack: Stack, devices: Iterable[str]) -> MemoryModel | None
     return next((model for model in known if model.device in types), None)
 
 
-def stated_loss(memory: MemoryModel | None) -> bool | None:
-    """Whether a memory model as it was given says that the loss is fused; None where it says nothing."""
+def stated_loss(memory: MemoryModel | None) -> LossKind | None:
+    """How a memory model as it was given says that the loss is computed; None where it says nothing."""
     if memory is None or "fused_loss" not in memory.model_fields_set:
         return None
     # A model that was written out in full states nothing by fields that have their defaults.
     whole = memory.model_fields_set >= set(KEPT)
-    return None if whole and not memory.fused_loss else memory.fused_loss
+    return None if whole and memory.fused_loss == "none" else memory.fused_loss
 
 
 def with_loss(
-    calibration: Calibration | None, memory: MemoryModel, fused: bool | None
+    calibration: Calibration | None, memory: MemoryModel, fused: LossKind | None
 ) -> tuple[Calibration | None, MemoryModel]:
-    """Calibration and memory model with a fused or an unfused loss, or as they are where nobody says."""
+    """Calibration and memory model with a loss, or as they are where nobody says."""
     if fused is None or (calibration or memory).fused_loss == fused:
         return calibration, memory
     update = {"fused_loss": fused}
@@ -121,16 +122,17 @@ def with_loss(
 
 def refuse_idle_logits(given: MemoryModel | None, calibration: Calibration | None) -> None:
     """
-    Refuse bytes of a fused loss beside one that is not.
+    Refuse bytes of a loss that overwrites the logits beside another one.
 
     ``given``: the memory model as it was given; ``calibration``: as it was found, with the loss that counts. Raises
     ``FieldError`` if the bytes have no effect.
     """
     if given is None or not given.fused_logit_bytes or given == catalog_memory_models().get(given.name):
         return
-    if calibration is not None and not calibration.fused_loss:
-        reason = f"fused_logit_bytes has no effect, as calibration {calibration.name} has no fused_loss"
-        raise FieldError("memory_model", given.name, f"{reason}; expected 0, or fused_loss with it")
+    if calibration is not None and calibration.fused_loss != "te":
+        loss = f"calibration {calibration.name} has fused_loss {calibration.fused_loss}"
+        reason = f"fused_logit_bytes has no effect, as {loss}"
+        raise FieldError("memory_model", given.name, f"{reason}; expected 0, or fused_loss te with it")
 
 
 def refuse_unlike_kept(memory: MemoryModel, calibration: Calibration | None) -> None:
@@ -184,7 +186,7 @@ def space_of(
         update={
             "max_tp": request.max_tp or whole.max_tp,
             "max_cp": int(request.max_cp or request.fix.get("cp") or whole.max_cp),
-            "max_ep": int(request.fix.get("ep", whole.max_ep)),
+            "max_ep": int(request.max_ep or request.fix.get("ep") or whole.max_ep),
             "max_vpp": max(whole.max_vpp, request.fix.get("vpp", 1)),
             "schedules": schedules_of(request, stack, memory),
             "zero": _zero_stages(request, stack),

@@ -23,8 +23,16 @@ from taut.formulations.batch.step_time import step_form
 from taut.formulations.batch.unit_seconds import layer_shape
 from taut.prediction.rows import by_setting, columns_of, network_features, refusal
 from taut.prediction.settings import Given, default_cluster, find_device, setting_of
-from taut.solver.calibration.fitted import fit_calibration
-from taut.solver.calibration.latency import FLOORS, STACKS, LayerShapes, Samples, Stack, TermsAt, stack_of
+from taut.solver.calibration.latency import (
+    FLOORS,
+    STACKS,
+    LayerShapes,
+    Samples,
+    Stack,
+    TermsAt,
+    fit_calibration,
+    stack_of,
+)
 from taut.solver.calibration.memory import fit_memory
 
 RANGED = ("n_gpus", "hidden", "layers", "seq", "tp", "pp", "dp", "micro_batch", "num_micro_batches")

@@ -1,4 +1,4 @@
-"""
+r"""
 Orders that are given rather than found, and the CSV of ``torch.distributed.pipelining``, read and written.
 
 Our JSON and a plan hold the pipeline that they are for, PyTorch's CSV does not.
@@ -11,13 +11,24 @@ takes the device of every stage from the rows themselves, so any map can be writ
 Where W follows its own I on a device, and the gradient is awaited no earlier than the end of W, both are written as
 one B: PyTorch runs it faster than its halves, and no pass starts later than before, (3) of
 ``taut.formulations.schedules.schedule``.
+
+The pipeline schedule that a plan runs is a problem of its own. With the times of a plan's slowest replica
+(``taut.formulations.order_times`` (1), (2)) in seconds and, for chunk c under its recompute, the bytes :math:`a_c` that
+a forward pass keeps until the end of the backward pass, the order of the plan holds :math:`\text{peak}_d` bytes of
+activations on device d. What the device has for them is
+
+.. math:: M_d = \max(0, \text{peak}_d + \text{budget}_d - \text{need}_d), \tag{1}
+
+budget and need being those of the plan, the budget of the smallest device of the pipeline rank.
 """
 
 import csv
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,13 +36,17 @@ from taut.data.arrays import Floats, Ints
 from taut.data.read import read_json, read_text
 from taut.data.spec import shorten
 from taut.errors import DataError
-from taut.formulations.latency import violations
+from taut.formulations.latency import memory_bytes, violations
 from taut.formulations.meshes.step_time import mesh_timeline
-from taut.formulations.planned_schedule import planned_schedule
-from taut.formulations.schedules.plan_orders import ON_V
+from taut.formulations.order_times import candidate_order, replica_seconds
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.schedules.plan_orders import CLOSED_FORM, ON_V, as_schedule, device_of_chunk
 from taut.formulations.schedules.recurrence import BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from taut.formulations.schedules.schedule import LETTERS, PlacedProblem, Schedule, ScheduleProblem, timetable
 from taut.formulations.schedules.stages import CHUNKS, Stages, device_map
+from taut.formulations.space import Candidate
+from taut.formulations.strategy import Strategy
+from taut.formulations.tables.memory import kept_coefficients
 from taut.schedules.found import checked, load_schedule
 from taut.schedules.portfolio import Built
 from taut.solver.certificate.document import FORMAT as PLAN_FORMAT
@@ -180,3 +195,61 @@ def _device(path: Path, schedule: Schedule) -> Ints:
 def _short(chunks: list[int]) -> str:
     shown = " ".join(map(str, chunks[:12]))
     return shown + (" ..." if len(chunks) > 12 else "") if chunks else "none"
+
+
+class PlannedSchedule(NamedTuple):
+    """Pipeline and orders of a plan's slowest replica, and which one it is."""
+
+    pipeline: ScheduleProblem
+    schedule: Schedule
+    replica: int
+
+
+def planned_schedule(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> PlannedSchedule:
+    """Pipeline and orders of a plan's slowest replica, with memory limits (1), of devices (pp, dp, tp)."""
+    candidate = strategy.candidate
+    passes, transfers = replica_seconds(problem, strategy, devices)
+    counts = np.broadcast_to(strategy.batches, len(passes)).tolist()
+    pipelines = [_pipeline(problem, strategy, *each) for each in zip(passes, transfers, counts, strict=True)]
+    orders = {pipeline.num_micro_batches: pipeline for pipeline in pipelines}
+    schedules = {count: _order(candidate, pipeline) for count, pipeline in orders.items()}
+    times = [timetable(pipeline, schedules[pipeline.num_micro_batches]) for pipeline in pipelines]
+    slowest = int(np.argmax([each.makespan for each in times]))
+    pipeline, peak = pipelines[slowest], times[slowest].peak_memory
+    limit = np.maximum(peak + _left(problem, strategy, devices), 0.0)
+    return PlannedSchedule(replace(pipeline, memory_limit=limit), schedules[pipeline.num_micro_batches], slowest)
+
+
+def _pipeline(
+    problem: PlanningProblem, strategy: Strategy, passes: Floats, transfer: Floats, count: int
+) -> ScheduleProblem:
+    """The pipeline of one replica with so many micro-batches, without memory limits."""
+    candidate, tables = strategy.candidate, problem.tables(strategy.candidate)
+    weights = kept_coefficients(problem.memory)[strategy.division.recompute_index]
+    activation = np.asarray(weights * tables.activation[strategy.ranges], dtype=np.float64)
+    return ScheduleProblem(
+        device=device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp),
+        forward=passes[0],
+        input_gradient=passes[1],
+        weight_gradient=passes[2],
+        transfer=transfer,
+        num_micro_batches=count,
+        activation=activation,
+        kept_for_weight=activation,
+        memory_limit=np.full(candidate.pp, np.inf),
+    )
+
+
+def _order(candidate: Candidate, pipeline: ScheduleProblem) -> Schedule:
+    if candidate.schedule in CLOSED_FORM:
+        return CLOSED_FORM[candidate.schedule](pipeline)
+    return as_schedule(candidate.schedule, candidate_order(candidate))
+
+
+def _left(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:
+    """Bytes of the budget that the plan leaves free on every pipeline rank, (1)."""
+    if not problem.memory.is_sum_of_terms:
+        return np.full(strategy.candidate.pp, np.inf)
+    budget = problem.stage_memory(strategy.candidate).budget
+    types = problem.type_of_node[problem.links.node_of[devices]].reshape(strategy.candidate.pp, -1)
+    return np.asarray(budget[types].min(axis=1) - np.array(memory_bytes(problem, strategy)), dtype=np.float64)

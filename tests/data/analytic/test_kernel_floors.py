@@ -1,6 +1,6 @@
 """Floors of kernels: no measured kernel is faster, and no price of a layer, whatever a calibration says."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +9,7 @@ import pytest
 from benchmarks.device_measurements import FOLDER
 from benchmarks.runs import lines_of
 from taut.data.analytic.device_rates import rates_of
-from taut.data.analytic.kernel_floors import BACKWARD_WORK, BestRate, best_bandwidth, fastest_kernels
+from taut.data.analytic.kernel_floors import BACKWARD_WORK, BestRate, CoreSizes, best_bandwidth, fastest_kernels
 from taut.data.analytic.layer_costs import analytic_costs
 from taut.data.arrays import Floats
 from taut.data.calibration import TERMS, Calibration
@@ -52,7 +52,7 @@ def test_no_measured_attention_is_faster() -> None:
     fastest, most = fastest_kernels(*kernels(), "bf16"), 0.0
     for line in lines_of(FOLDER / "attention-h100-80gb.csv"):
         sizes = [int(line[name]) for name in ("batch", "seq", "heads", "kv_heads", "head_dim")]
-        forward, backward = fastest.attention_seconds(*sizes), fastest.attention_backward_seconds(*sizes)
+        forward, backward = (fastest.attention_seconds(CoreSizes(*sizes), backward=back) for back in (False, True))
         assert forward < 1.001 * float(line["forward_s"]) and backward < 1.001 * float(line["backward_s"])
         most = max(most, float(backward) / float(line["backward_s"]))
     assert most > 0.98
@@ -77,8 +77,10 @@ def test_rates_are_interpolated_in_the_logarithm_of_the_size() -> None:
     # Grouped products without rates run at the best of all products, attention at the peak.
     assert fastest.gemm_seconds(1000, 500, 1000, 10.0) == pytest.approx(1e10 / 3e14)
     forward = 2 * 2.0 * 16 * 4096 * 4096 * 128 / (989 * TERA)
-    assert fastest.attention_seconds(2, 4096, 16, 16, 128) == pytest.approx(forward)
-    assert fastest.attention_backward_seconds(2, 4096, 16, 16, 128) == pytest.approx(BACKWARD_WORK * forward)
+    assert fastest.attention_seconds(CoreSizes(2, 4096, 16, 16, 128)) == pytest.approx(forward)
+    assert fastest.attention_seconds(CoreSizes(2, 4096, 16, 16, 128), backward=True) == pytest.approx(
+        BACKWARD_WORK * forward
+    )
     assert fastest_kernels([row], device, "fp8").gemm_seconds(1000, 500, 10000) == pytest.approx(1e10 / (1979 * TERA))
 
 
@@ -120,7 +122,7 @@ def test_a_calibration_prices_no_pass_below_its_floor() -> None:
     assert block.weight_grad_s == pytest.approx(weight, rel=1e-12)
     moved = 2 * 8192 * (10 * 4096 + 4 * 14336) / best_bandwidth(operators[H100].best, device)
     forward = sum(float(fastest.gemm_seconds(8192, n, k)) for n, k in products)
-    core = float(fastest.attention_seconds(1, 8192, 32, 8, 128))
+    core = float(fastest.attention_seconds(CoreSizes(1, 8192, 32, 8, 128)))
     assert block.forward_s == pytest.approx(forward + core + moved, rel=1e-12)
     full = next(row for row in rows if row.kind == "block" and row.recompute == "full")
     assert full.input_grad_s == pytest.approx(block.input_grad_s + block.forward_s, rel=1e-12)
@@ -130,10 +132,10 @@ def test_prices_of_measured_operators_have_no_floor() -> None:
     """What the user measured on the device itself holds, however fast."""
 
     class Own:
-        def gemm_seconds(self, *_: object) -> Floats:
+        def gemm_seconds(self, *_: object, **__: object) -> Floats:
             return np.array(1e-9)
 
-        attention_seconds = attention_backward_seconds = gemm_seconds
+        attention_seconds = gemm_seconds
 
     assert rates_of(catalog_device(H100), "bf16", Own()).fastest is None
 
@@ -232,8 +234,9 @@ def test_rates_that_still_rise_go_on_to_the_best_of_their_kind() -> None:
     assert [rate(count) for count in (384, 512, 1024)] == pytest.approx([758.5, 800.0, 900.0], abs=0.1)
     assert rate(2048) == pytest.approx(1000.0) and rate(4096) == pytest.approx(1000.0)
 
-    def core(tokens: int, work: float, seconds: Callable[..., Floats]) -> float:
-        return float(work * 2.0 * 16 * tokens**2 * 128 / seconds(1, tokens, 16, 16, 128) / 1e12)
+    def core(tokens: int, work: float, *, backward: bool) -> float:
+        seconds = found.attention_seconds(CoreSizes(1, tokens, 16, 16, 128), backward=backward)
+        return float(work * 2.0 * 16 * tokens**2 * 128 / seconds / 1e12)
 
-    assert core(65536, 1.0, found.attention_seconds) == pytest.approx(510.0)
-    assert core(65536, 2.5, found.attention_backward_seconds) == pytest.approx(300.0)
+    assert core(65536, 1.0, backward=False) == pytest.approx(510.0)
+    assert core(65536, 2.5, backward=True) == pytest.approx(300.0)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from taut.data.analytic.device_rates import in_precision
+from taut.data.analytic.kernel_floors import CoreSizes
 from taut.data.analytic.operator_times import ATTENTION_BACKWARD, ATTENTION_TERMS, GEMM_TERMS, OperatorModel
 from taut.data.catalog.builtin import catalog_operators
 from taut.data.catalog.devices import catalog_device, catalog_devices
@@ -38,9 +39,9 @@ def test_product_is_the_sum_of_its_terms() -> None:
 def test_attention_is_the_sum_of_its_terms() -> None:
     """Two samples of 1000 tokens, four heads of 50 channels on two key-value heads."""
     # 8e6 scores: 1.6e9 FLOP take 16 us, twice; 16 MB take 16 us, half; 4 * 2 * 1000 * 6 * 50 = 2.4 MB take 2.4 us.
-    assert TOY.attention_seconds(2, 1000, 4, 2, 50) == pytest.approx(32e-6 + 8e-6 + 2.4e-6 + 10e-6)
+    assert TOY.attention_seconds(CoreSizes(2, 1000, 4, 2, 50)) == pytest.approx(32e-6 + 8e-6 + 2.4e-6 + 10e-6)
     # A window of a tenth leaves a tenth of the scores, and all of the traffic.
-    assert TOY.attention_seconds(2, 1000, 4, 2, 50, 100) == pytest.approx(4e-6 + 2.4e-6 + 10e-6)
+    assert TOY.attention_seconds(CoreSizes(2, 1000, 4, 2, 50, 100)) == pytest.approx(4e-6 + 2.4e-6 + 10e-6)
     assert ATTENTION_BACKWARD == 5 / 2
 
 
@@ -51,7 +52,7 @@ def test_arrays_give_what_numbers_give() -> None:
     assert found.shape == (2, 3)
     for i, j in np.ndindex(2, 3):
         assert found[i, j] == TOY.gemm_seconds(m[i, 0], n[j], 2048) > 0
-    assert TOY.attention_seconds([1, 2], 512, 4, 4, 64).shape == (2,)
+    assert TOY.attention_seconds(CoreSizes([1, 2], 512, 4, 4, 64)).shape == (2,)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_shipped_models_are_sane() -> None:
         sizes = 2 ** np.arange(8, 17)
         for seconds in (found.gemm_seconds(sizes, 1024, 512), found.gemm_seconds(2048, 512, sizes)):
             assert (np.diff(seconds) > 0).all()
-        assert (np.diff(found.attention_seconds(1, sizes, 8, 8, 128)) > 0).all()
+        assert (np.diff(found.attention_seconds(CoreSizes(1, sizes, 8, 8, 128))) > 0).all()
         assert found.source
         assert found.gemm_error is not None and found.gemm_error.mean < 0.12
         assert found.gemm_error.samples >= 300 or "V100" in found.assumed
@@ -117,16 +118,16 @@ def test_kernels_of_training_stand_for_inference_in_half_precision() -> None:
     assert half.gemm == model.training.gemm and half.attention == narrow.attention == model.training.attention
     assert half.attention_backward == model.training.attention_backward
     assert narrow.gemm["product"] == pytest.approx(model.gemm["product"] / 2)
-    sizes = (1, 4096, 64, 8, 128)
-    assert half.attention_backward_seconds(*sizes) != pytest.approx(2.5 * half.attention_seconds(*sizes))
+    sizes = CoreSizes(1, 4096, 64, 8, 128)
+    assert half.attention_seconds(sizes, backward=True) != pytest.approx(2.5 * half.attention_seconds(sizes))
     # SimuMax states 0.645, 0.498 and 0.598 of 2,250 TFLOP/s for the passes of this product, and 0.872 and 0.729 for
     # this attention.
     passes = sum(half.gemm_seconds(*each) for each in ((4096, 10240, 8192), (4096, 8192, 10240), (10240, 8192, 4096)))
     flop = 2 * 4096 * 10240 * 8192 / 2.25e15
     assert passes == pytest.approx(flop / 0.645 + flop / 0.498 + flop / 0.598, rel=0.15)
     core = 4 * 64 * 4096**2 * 128 / 2.25e15
-    assert half.attention_seconds(*sizes) == pytest.approx(core / 0.872, rel=0.2)
-    assert half.attention_backward_seconds(*sizes) == pytest.approx(2.5 * core / 0.729, rel=0.2)
+    assert half.attention_seconds(sizes) == pytest.approx(core / 0.872, rel=0.2)
+    assert half.attention_seconds(sizes, backward=True) == pytest.approx(2.5 * core / 0.729, rel=0.2)
 
 
 def test_a_device_without_kernels_of_training_has_those_of_inference() -> None:

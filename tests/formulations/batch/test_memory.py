@@ -128,7 +128,7 @@ def test_stand_ins_and_passing_gradients_by_hand() -> None:
     shape = {"hidden": 8192, "heads": 64, "kv_heads": 8, "ffn_hidden": 28672, "seq": 4096, "vocab": 128256}
     values = {"gpu": "b200", "n_gpus": 8, "layers": 12, "tp": 2, "pp": 2, "dp": 2, "global_batch": 8, **shape}
     c = columns_of([ConfigurationRow.parse(values, "row")], sequence_parallel=True)
-    rates = rates_of(catalog_devices()["b200-180gb"], "bf16", None, fused_loss=True)
+    rates = rates_of(catalog_devices()["b200-180gb"], "bf16", None, fused_loss="te")
     plain, counted = MemoryModel(), MemoryModel(transformer_engine="2.3", passing_gradients=True)
     layer = 2 * 8192 * (10240 + 8192 + 3 * 28672) // 2
     head = 2 * 8192 * 128256 // 2

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taut.data.arrays import Floats, Ints
-from taut.solver.bounds.node_walks import FEW, least_walks, tree_edges
+from taut.solver.bounds.racks import FEW, least_walks, tree_edges
 
 
 def by_enumeration(weights: Floats, stops: int) -> float:

@@ -6,12 +6,12 @@ import pytest
 from taut.data.calibration import TERMS, Calibration, uncalibrated
 from taut.data.catalog.devices import catalog_devices
 from taut.errors import FormulationError
-from taut.solver.calibration.fitted import fit_calibration
 from taut.solver.calibration.latency import (
     FLOORS,
     Samples,
     Stack,
     cross_validate,
+    fit_calibration,
     fit_coefficients,
     on_many_nodes,
     speaks_for,

@@ -9,9 +9,8 @@ import pytest
 from taut.formulations.problem import PlanningProblem
 from taut.solver.ladder.checks import derived_bound
 from taut.solver.ladder.computations import partition
+from taut.solver.ladder.dominance import dominates_in_division, inherited, likely_dominating, partition_data
 from taut.solver.ladder.ladder import Ladder
-from taut.solver.ladder.partition_dominance import dominates, partition_data
-from taut.solver.order_priced.dominance import inherited, likely_dominating
 from tests.support.instances import random_problem
 from tests.support.oracle import enumerate_candidate
 
@@ -42,7 +41,7 @@ def test_a_dominating_candidate_bounds_the_other() -> None:
                     continue
                 witness = inherited(other, found.witness)
                 derived = derived_bound(ladder, choice, "partition", witness)
-                if not dominates(one, data):
+                if not dominates_in_division(one, data):
                     other_way += 1
                     assert derived == -math.inf
                     continue

@@ -11,9 +11,9 @@ from taut.data.stack import SCHEDULES
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.ladder.checks import derived_bound
+from taut.solver.ladder.dominance import dominates_under_an_order, inherited, likely_dominating
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.order_priced.bound import order_bound
-from taut.solver.order_priced.dominance import dominates, inherited, likely_dominating
 from tests.solver.order_priced.test_bound import enumerable, random_orders
 from tests.support.oracle import enumerate_candidate
 from tests.support.small import cluster, model, problem
@@ -30,7 +30,7 @@ def test_inherited_bounds_are_valid_on_random_instances() -> None:
         for choice in enumerable(given)[::3]:
             for other in likely_dominating(choice, known):
                 one, two = (chunked(given, each, ladder.links) for each in (other, choice))
-                if not dominates(one, two):
+                if not dominates_under_an_order(one, two):
                     continue
                 found, optimum = order_bound(one), enumerate_candidate(given, choice).seconds
                 if not np.isfinite(found.seconds):
@@ -53,15 +53,16 @@ def test_only_what_is_no_harder_dominates() -> None:
     """ZeRO-1 with sequence parallelism dominates neither, and not the other way round; nor with any figure larger."""
     ladder, plain, lean = pair()
     hard, easy = (chunked(ladder.problem, one, ladder.links) for one in (plain, lean))
-    assert dominates(easy, hard) and dominates(easy, easy) and not dominates(hard, easy)
+    assert dominates_under_an_order(easy, hard) and dominates_under_an_order(easy, easy)
+    assert not dominates_under_an_order(hard, easy)
     assert set(likely_dominating(plain, set(ladder.problem.candidates))) >= {lean}
     assert list(likely_dominating(lean, set(ladder.problem.candidates))) == []
     for field in ("ring", "optimizer", "constant", "held", "always", "micro_batches"):
-        assert not dominates(replace(hard, **{field: getattr(hard, field) + 1}), hard), field
+        assert not dominates_under_an_order(replace(hard, **{field: getattr(hard, field) + 1}), hard), field
     for field in ("passes", "edge", "parameters", "activation", "beside"):
-        assert not dominates(replace(hard, **{field: getattr(hard, field) + 1.0}), hard), field
-    assert not dominates(replace(hard, budget=hard.budget - 1), hard)
-    assert not dominates(replace(hard, waits_for_all=not hard.waits_for_all), hard)
+        assert not dominates_under_an_order(replace(hard, **{field: getattr(hard, field) + 1.0}), hard), field
+    assert not dominates_under_an_order(replace(hard, budget=hard.budget - 1), hard)
+    assert not dominates_under_an_order(replace(hard, waits_for_all=not hard.waits_for_all), hard)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from taut.data.arrays import Floats
 from taut.formulations.schedules.plan_orders import order_of
 from taut.formulations.schedules.recurrence import device_ends
-from taut.solver.order_priced.staircases import ends_of_paths, is_interleaved, longest, mix
+from taut.solver.order_priced.staircases import Ends, ends_of_paths, is_interleaved, mix
 
 ROUNDING = 1 + 1e-12
 
@@ -17,6 +17,21 @@ def executed(p: int, v: int, m: int, forward: Floats, backward: Floats, transfer
     seconds = np.zeros((1, 4, p * v))
     seconds[0, 0], seconds[0, 3] = forward, backward
     return np.asarray(device_ends(order.passes, order.first, seconds, transfer[None], m)[0])
+
+
+def longest(known: Ends, forward: Floats, backward: Floats, transfer: Floats) -> Floats:
+    """Seconds of the longest path by device, way in and way out (p, 2, 3), without what follows the last pass."""
+    devices, chunks = len(known.after), len(forward)
+    reached = []
+    for passes in (forward, backward):
+        start = np.zeros(chunks)
+        for c in range(1, chunks):
+            start[c] = start[c - 1] + passes[c - 1] + transfer[c - 1]
+            if c >= devices:
+                start[c] = max(start[c], start[c - devices] + devices * passes[c - devices])
+        reached.append(start[chunks - devices :])
+    found = known.forward @ forward + known.backward @ backward + known.transfers @ transfer
+    return found + reached[0][:, None, None] + np.where(known.leaves, reached[1][:, None, None], 0.0)
 
 
 def sizes(rng: np.random.Generator) -> tuple[int, int, int]:

@@ -9,10 +9,9 @@ from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.result import CandidateBound, Incumbent, Limits, Source
-from taut.solver.search.incumbent import Best
 from taut.solver.search.order_refinement import OrderRefining
 from taut.solver.search.search import search
-from taut.solver.search.standing import Standing
+from taut.solver.search.standing import Best, Standing
 from tests.solver.order_priced.test_bound import random_orders
 from tests.support.oracle import enumerate_candidate
 from tests.support.small import cluster, model, problem

@@ -99,35 +99,37 @@ def test_a_memory_model_says_how_the_loss_keeps_logits() -> None:
         ("unfused", unfused, None),
         ("column", unfused, True),
         ("usual", None, None),
-        ("usual, unfused", None, False),
+        ("usual, unfused", None, "none"),
+        ("usual, overwritten", None, "te"),
     ):
         (one,) = taut.predict([row | {"fused_loss": said}], memory_model=memory)
         assert one["error"] == ""
         found[name] = one["memory_bytes"]
-    # Single precision and 8 bytes for a moment by the analytic model, 2 by Megatron-Core's; half precision if fused.
+    # Single precision and 8 bytes for a moment by the analytic model, 2 by Megatron-Core's, fused or not; half
+    # precision where the gradient overwrites the logits.
     assert found["unfused"] - found["fused"] == 10 * entries
     assert found["column"] == found["fused"]
-    assert found["usual, unfused"] - found["usual"] == 4 * entries
-    for how, is_fused in (
-        ({}, True),
-        ({"fused_loss": False}, False),
-        ({"memory_model": {"fused_loss": False}}, False),
-        ({"memory_model": {"fused_loss": False}, "fused_loss": True}, True),
-        ({"stack": "torchtitan"}, False),
+    assert found["usual"] == found["usual, unfused"] == found["usual, overwritten"] + 4 * entries
+    for how, loss in (
+        ({}, "native"),
+        ({"fused_loss": False}, "none"),
+        ({"memory_model": {"fused_loss": False}}, "none"),
+        ({"memory_model": {"fused_loss": "native"}, "fused_loss": True}, "te"),
+        ({"stack": "torchtitan"}, "none"),
     ):
         request = taut.PlanRequest("gpt2-345m", "dgx-h100", global_batch=32, fix={"tp": 2, "pp": 1}, **how)
         problem = taut.planning_problem(request)
         assert problem.calibration is not None
-        assert problem.calibration.fused_loss is problem.memory.fused_loss is is_fused, how
+        assert problem.calibration.fused_loss == problem.memory.fused_loss == loss, how
 
 
 def test_bytes_of_a_fused_loss_need_one() -> None:
-    """Bytes beside a loss that is not fused are refused, and count beside one that is."""
+    """Bytes of a gradient beside the logits are refused where the loss keeps single precision, and count elsewhere."""
     memory = taut.MemoryModel.parse({"name": "mine", "fused_logit_bytes": 4}, "mine")
     row = {"gpu": "H100", "n_gpus": 8, "hidden": 2048, "layers": 24, "dp": 8, "global_batch": 64, "vocab": 51200}
-    refused, counted = taut.predict([row | {"stack": "torchtitan"}, row], memory_model=memory)
+    refused, counted = taut.predict([row, row | {"fused_loss": "te"}], memory_model=memory)
     assert "fused_logit_bytes has no effect" in refused["error"]
-    (plain,) = taut.predict([row], memory_model=taut.MemoryModel.parse({"name": "mine"}, "mine"))
+    (plain,) = taut.predict([row | {"fused_loss": "te"}], memory_model=taut.MemoryModel.parse({"name": "mine"}, "mine"))
     assert counted["memory_bytes"] - plain["memory_bytes"] == 4 * 2048 * 51200
 
 

@@ -18,7 +18,9 @@ from taut.exports.job import ExportError, Job
 from taut.exports.megatron import RECIPE, bridge_settings, flags_text, megatron_flags
 from taut.exports.nearest import nearest_plan
 from taut.exports.torchtitan import torchtitan_files
+from taut.launchers.megatron import flags_of, megatron_launch
 from taut.launchers.read import launch_of_text
+from taut.launchers.settings import Run
 from taut.planning.proof import proof
 from taut.planning.request import PlanRequest
 from tests.support.launches import in_order, model_with_experts, small_cluster
@@ -167,13 +169,20 @@ def test_what_megatron_has_not_is_refused(precision: str, dispatch: dict[str, An
 
 
 @pytest.mark.proof
-def test_another_loss_is_told_with_its_bytes() -> None:
-    """Where a plan counts on Transformer Engine's: 4 bytes more for each token and word of the padded vocabulary."""
+@pytest.mark.parametrize("loss", ["none", "native", "te"])
+def test_the_loss_that_is_priced_is_exported_and_read_back(loss: str) -> None:
+    """In Megatron-LM's flags and Megatron-Bridge's settings; Transformer Engine's with a word on who refuses it."""
     fix = {"pp": 4, "tp": 1, "ep": 2, "micro_batch": 1}
-    job = Job(taut.plan("gpt-oss-20b", "dgx-h100", global_batch=64, fix=fix, work_limit=2))
-    words = 4 * job.sequence * job.model.padded_vocab(1) / 2**30
-    assert f"{words:.1f} GiB more than predicted" in launch_notes(job, "megatron", [])
-    assert "fusion-impl" not in launch_notes(planned(fused_loss=False), "megatron", [])
+    job = Job(taut.plan("gpt-oss-20b", "dgx-h100", global_batch=64, fix=fix, work_limit=2, fused_loss=loss))
+    flags = megatron_flags(job)
+    assert flags.get("--cross-entropy-fusion-impl", "none") == job.fused_loss == loss
+    assert ("--cross-entropy-loss-fusion" in flags) == (loss != "none")
+    assert ("refuses it" in launch_notes(job, "megatron", [])) == (loss == "te")
+    words = [word for flag, value in flags.items() for word in (flag, value) if word is not None]
+    assert megatron_launch(flags_of(words), Run()).options.get("fused_loss", "none") == loss
+    settings = bridge_settings(job)
+    assert settings["model.cross_entropy_loss_fusion"] == (loss != "none")
+    assert settings.get("model.cross_entropy_fusion_impl", "none") == loss
 
 
 def test_flagscale_has_deepep_alone() -> None:

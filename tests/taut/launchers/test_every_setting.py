@@ -27,6 +27,12 @@ BESIDE = {
     "--num-distributed-optimizer-instances": ("2", "--use-distributed-optimizer"),
     "--optimizer-offload-fraction": ("0.5", "--optimizer-cpu-offload --use-precision-aware-optimizer"),
     "--torch-fsdp2-no-reshard-after-forward": ("", "--use-torch-fsdp2 --pipeline-model-parallel-size 1"),
+    "--cross-entropy-fusion-impl": ("te", "--cross-entropy-loss-fusion"),
+    "--fp8-param-gather": ("", "--fp8-format hybrid"),
+    "--reuse-grad-buf-for-mxfp8-param-ag": (
+        "",
+        "--fp8-format hybrid --fp8-recipe mxfp8 --fp8-param-gather --use-distributed-optimizer",
+    ),
     "--recompute-modules": ("mlp", "--recompute-granularity selective"),
     "--recompute-method": ("block", "--recompute-granularity full --recompute-num-layers 1"),
     "--recompute-num-layers": ("4", "--recompute-granularity full --recompute-method uniform"),

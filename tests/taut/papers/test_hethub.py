@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 from taut.commands.app import app
 from taut.papers import hethub
 from taut.papers.hethub import SETTINGS, Table, reproduce_hethub
-from taut.papers.published_rows import PAPERS
-from taut.papers.rows import figure
+from taut.papers.published_rows import PAPERS, figure
 from taut.solver.result import Limits
 
 pytestmark = pytest.mark.proof

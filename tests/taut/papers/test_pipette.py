@@ -10,8 +10,7 @@ from taut.commands.app import app
 from taut.data.load import load_model
 from taut.papers import pipette
 from taut.papers.pipette import SETTINGS, Table, drawn, reproduce_pipette
-from taut.papers.published_rows import PAPERS
-from taut.papers.rows import figure
+from taut.papers.published_rows import PAPERS, figure
 from taut.solver.result import Limits
 
 pytestmark = pytest.mark.proof

@@ -6,8 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from taut.papers.published_rows import PAPERS
-from taut.papers.rows import PaperRow, PaperRows, State, figure
+from taut.papers.published_rows import PAPERS, PaperRow, PaperRows, State, figure
 
 ROOT = Path(__file__).parents[3]
 DATA = ROOT / "docs" / "results" / "data"

@@ -173,6 +173,22 @@ def test_context_ranks_that_nothing_prices_or_runs_are_refused(options: dict[str
         problem(**options)
 
 
+def test_expert_degrees_have_a_largest_one() -> None:
+    """At most so many expert ranks, one under 1; a larger fixed degree and a model without experts are refused."""
+
+    def most(**options: Any) -> int:
+        request = taut.PlanRequest("gpt-oss-20b", "dgx-h100", global_batch=8, max_tp=1, max_cp=1, **options)
+        return max(choice.ep for choice in taut.planning_problem(request).candidates)
+
+    assert (most(), most(max_ep=4), most(max_ep=1)) == (8, 4, 1)
+    with pytest.raises(FieldError, match="fix: ep=8, expected at most max_ep, 4"):
+        most(max_ep=4, fix={"ep": 8})
+    with pytest.raises(FieldError, match=r"max_ep: 2, .* has no experts, expected 1"):
+        problem(max_ep=2)
+    with pytest.raises(FieldError, match="max_ep: 2, not in deepspeed, expected 1, or stack any"):
+        most(max_ep=2, stack="deepspeed")
+
+
 def test_gradients_have_a_precision_of_their_own() -> None:
     """In bf16 they take half of fp32's bytes, in memory and on the links; a fitted memory model keeps its terms."""
     usual, halved = problem(), problem(grad_precision="bf16")

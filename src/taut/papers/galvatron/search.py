@@ -24,12 +24,14 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.readers.galvatron.profile import Split
 from taut.papers.galvatron.one_stage import End, Layers, best_on_one_stage, counts_of, least_costs
-from taut.papers.galvatron.problem import GalvatronProblem, Setting, powers
 from taut.papers.galvatron.step import (
+    GalvatronProblem,
+    Setting,
     buffer_mib,
     layer_mib,
     layer_price,
     pipeline_seconds,
+    powers,
     price,
     vocabulary_mib,
     vocabulary_seconds,

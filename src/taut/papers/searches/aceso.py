@@ -31,9 +31,14 @@ from taut.data.device import DeviceSpec
 from taut.data.model import ModelSpec
 from taut.data.units import GIB, GIGABIT, GIGABYTE, MIB
 from taut.errors import DataError, InfeasibleError, NothingFoundError
-from taut.papers.aceso.costs import read_all_reduces, read_operator_costs
 from taut.papers.aceso.formula import AcesoPrice, AcesoProblem, AcesoStage, kinds_of, price
-from taut.papers.aceso.operators import MIB_IN_GIGABYTE, OperatorProfile, read_operator_profile
+from taut.papers.aceso.operators import (
+    MIB_IN_GIGABYTE,
+    OperatorProfile,
+    read_all_reduces,
+    read_operator_costs,
+    read_operator_profile,
+)
 from taut.papers.aceso.plans import OperatorPlan, read_operator_plans
 from taut.papers.aceso.recompute import recomputed_by_rule
 from taut.papers.aceso.search import AcesoResult, best_plan

@@ -31,9 +31,8 @@ from taut.data.readers.galvatron.profile import (
 )
 from taut.data.units import GIGABIT
 from taut.errors import DataError, InfeasibleError, NothingFoundError
-from taut.papers.galvatron.problem import RESERVED, GalvatronProblem, Setting
 from taut.papers.galvatron.search import best_galvatron_plan
-from taut.papers.galvatron.step import price
+from taut.papers.galvatron.step import RESERVED, GalvatronProblem, Setting, price
 from taut.papers.searches.published_plans import places_of
 from taut.planning.plan import Plan
 from taut.planning.solve import plan

@@ -76,7 +76,7 @@ ROWS = (
     "figure 13: completion shorter by",
     "figure 14: makespan shorter by",
 )
-"""Rows of the paper (``taut.papers.rows``) in the order of the studies."""
+"""Rows of the paper (``taut.papers.published_rows``) in the order of the studies."""
 
 
 def arrival_points(path: Path) -> Floats:
@@ -194,7 +194,7 @@ class Table:
 
     @property
     def figures(self) -> dict[str, str]:
-        """Ours by row of the paper (``taut.papers.rows``)."""
+        """Ours by row of the paper (``taut.papers.published_rows``)."""
         found = {}
         for study, key in zip(STUDIES, ROWS, strict=True):
             if rows := self.of(study):

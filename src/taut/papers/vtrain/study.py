@@ -1,18 +1,127 @@
-"""The first and third case study together: tables as text and plain values, and which parts are wanted."""
+r"""
+The first and third case study together: tables as text and plain values, and which parts are wanted.
 
+Figure 9 and equation 1 set vTrain's rules beside the runs that its authors measured and published with their program.
+With t the seconds of a run by the rules, kernels times the scalar of table I, and s the measured ones, the error is the
+mean of :math:`|t / s - 1|` over the runs of a file: 720 on one node, 55 on 8 to 64 nodes. Equation 1 sweeps the share
+:math:`\alpha` of the bandwidth between nodes that a step reaches, and takes the one of least error on many nodes. The
+paper has 1,440 and 116 runs, and its own kernel traces.
+
+The picture is vTrain's design space of MT-NLG (figure 10 of arXiv 2312.12391), by our prices. Left, seconds of a step
+over GPUs: every plan that fits with ZeRO-1 (those that do not are hollow), the Pareto front of the plans, and below the
+grey line what is proven: no plan of the searched space is as fast on so many GPUs. Right, the utilisation of the same
+plans. MT-NLG's own plans, its measured runs and vTrain's findings are marked.
+"""
+
+import csv
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from taut.data.suggest import one_of
-from taut.errors import FieldError
+from taut.errors import DataError, FieldError
 from taut.papers.compared import CUT_OFF, legend
 from taut.papers.vtrain import plans, sizes, space
-from taut.papers.vtrain.step import Plan
-from taut.papers.vtrain.validation import Validation, validate
+from taut.papers.vtrain.plans import GLOBAL_BATCH, MT_NLG, PEAK_FLOPS, TABLE, gpus, step_flops
+from taut.papers.vtrain.space import TENSOR
+from taut.papers.vtrain.step import Plan, Shape, step_seconds
+from taut.plots.plan import SHADES
 from taut.sweeping.sweep import Told
 from taut.words import percent, text_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FILES = ("vtrain_single.csv", "vtrain_multi.csv")
+ERRORS = (0.1966, 0.1488)
+"""Of figure 9 a and b."""
+ALPHAS = tuple(tenth / 10 for tenth in range(1, 11))
+BEST_ALPHA = 1.0
+
+
+class Run(NamedTuple):
+    """A measured run."""
+
+    shape: Shape
+    plan: Plan
+    global_batch: int
+    micro_batch: int
+    measured_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """Runs and errors of both parts of figure 9, and the errors of the second one by share of the bandwidth."""
+
+    runs: tuple[int, int]
+    errors: tuple[float, float]
+    by_alpha: dict[float, float]
+
+    @property
+    def best_alpha(self) -> float:
+        """The share of least error."""
+        return min(self.by_alpha, key=lambda alpha: self.by_alpha[alpha])
+
+    @property
+    def figures(self) -> dict[str, str]:
+        """Ours by row of the paper (``taut.papers.published_rows``)."""
+        return {
+            "figure 9 a: error on one node, vTrain's kernels": percent(self.errors[0], places=2),
+            "figure 9 b: error on many nodes, vTrain's kernels": percent(self.errors[1], places=2),
+            "equation 1: best alpha of the bandwidth": f"{self.best_alpha:.1f}",
+        }
+
+    def __str__(self) -> str:
+        """Both errors, then the sweep."""
+        named = zip(("one node", "many nodes"), self.runs, ERRORS, self.errors, strict=True)
+        lines = [(name, f"{runs}", *(percent(each, places=2) for each in both)) for name, runs, *both in named]
+        sweep = [(f"{alpha:.1f}", percent(error, places=2)) for alpha, error in self.by_alpha.items()]
+        words = f"best share of the bandwidth: published {BEST_ALPHA:.1f}, by its rules {self.best_alpha:.1f}"
+        head = "figure 9: mean error of vTrain's rules against its measured runs"
+        errors = text_table([("", "runs", "published", "by its rules"), *lines])
+        return "\n\n".join([head, errors, text_table([("alpha", "error on many nodes"), *sweep]), words])
+
+
+def read_runs(path: Path) -> list[Run]:
+    """
+    VTrain's measured runs.
+
+    Raises ``DataError`` if the file cannot be read or lacks a column.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return [_run(line) for line in csv.DictReader(file)]
+    except (OSError, KeyError, TypeError, ValueError):
+        raise DataError(f"{path}: expected a CSV file with the columns of vTrain's ground truth") from None
+
+
+def _run(line: dict[str, str]) -> Run:
+    layers, hidden, heads, seq = (
+        int(line[name]) for name in ("# layers", "hidden size", "attention heads", "sequence length")
+    )
+    tensor, data, stages = (int(line[f"{name} parallelism"]) for name in ("tensor", "data", "pipeline"))
+    seconds = float(line["iteration time (ms)"]) / 1e3
+    batches = int(line["global batch"]), int(line["micro batch"])
+    return Run(Shape(layers, hidden, heads, seq), (tensor, data, stages), *batches, seconds)
+
+
+def validate(folder: Path, scalar: float) -> Validation:
+    """Price the runs of both files with kernels times the scalar."""
+    single, multi = (read_runs(folder / name) for name in FILES)
+    by_alpha = {alpha: mean_error(multi, scalar, alpha) for alpha in ALPHAS}
+    errors = mean_error(single, scalar, BEST_ALPHA), by_alpha[BEST_ALPHA]
+    return Validation(runs=(len(single), len(multi)), errors=errors, by_alpha=by_alpha)
+
+
+def mean_error(runs: Sequence[Run], scalar: float, alpha: float) -> float:
+    """The error of some runs at a share of the bandwidth between nodes."""
+    priced = [
+        step_seconds(run.shape, run.plan, run.global_batch, scalar, micro_batch=run.micro_batch, alpha=alpha)
+        for run in runs
+    ]
+    return sum(abs(t / run.measured_s - 1) for t, run in zip(priced, runs, strict=True)) / len(runs)
+
 
 FIGURES = ("days", "utilised", "M $")
 PARTS = ("table-1", "table-3", "figure-9", "figure-10")
@@ -48,7 +157,7 @@ class Study:
 
     @property
     def figures(self) -> dict[str, str]:
-        """Ours by row of the paper (``taut.papers.rows``)."""
+        """Ours by row of the paper (``taut.papers.published_rows``)."""
         plans_of = {
             f"table I: {row.published.whose} {degrees(row.published.plan)}": f"{row.rules_s:.2f} s"
             for row in self.table_one
@@ -90,7 +199,7 @@ def reproduce_vtrain(
     Price vTrain's studies.
 
     ``price``: dollars an hour of a GPU; ``only``: one of the parts; all without it; ``data``: folder of vTrain's
-    measured runs (``taut.papers.vtrain.validation``), without which figure 9 is left out; ``work_limit``: refinements
+    measured runs, without which figure 9 is left out; ``work_limit``: refinements
     of each search for a best plan; by default 60 for figure 10 and 40 for table III; ``jobs``: processes that search;
     by default one a core; ``progress``: called as by ``taut.sweep`` while the best plans are searched. Raises
     ``FieldError`` if there is no such part, or no folder for figure 9.
@@ -221,3 +330,64 @@ def _space(found: Space) -> str:
         best.append((f"{each.gpus:,}", plan, *figures, _gap(each) if each.plan else each.why_not[:60]))
     marks = legend(each.is_cut_off for each in found.best)
     return "\n".join([head, "", text_table(lines), "", text_table(best), *marks])
+
+
+SIZE = (13.0, 5.6)
+PROVEN = "#d9d9d9"
+MARKS = {"MT-NLG": ("s", "black"), "vTrain": ("D", "#b2182b")}
+
+
+def plot_design_space(found: Space, axes: "tuple[Axes, Axes]") -> None:
+    """
+    Draw seconds and utilisation over GPUs.
+
+    ``axes``: axes for seconds and for utilisation.
+    """
+    seconds, shares = axes
+    _draw_proven(seconds, found)
+    for ax, of in ((seconds, _seconds), (shares, _share)):
+        for tensor, colour in zip(TENSOR, SHADES, strict=False):
+            chosen = [point for point in found.points if point.plan[0] == tensor]
+            for fits in (True, False):
+                each = [point for point in chosen if point.ours.zero1_fits == fits]
+                face = colour if fits else "none"
+                label = f"t = {tensor}" + ("" if fits else ", too large")
+                xs, ys = [point.gpus for point in each], [of(point.gpus, point.ours.step_s) for point in each]
+                ax.scatter(xs, ys, 14, facecolors=face, edgecolors=colour, linewidths=0.8, label=label, zorder=3)
+        line = [(point.gpus, of(point.gpus, point.ours.step_s)) for point in found.front]
+        ax.plot(*zip(*line, strict=True), color="black", lw=0.9, zorder=2, label="Pareto front of the plans")
+        _mark(ax, of, found)
+    seconds.set(xscale="log", yscale="log", xlabel="GPUs", ylabel="seconds of a step", title="Step time")
+    shares.set(xscale="log", xlabel="GPUs", ylabel="utilisation (%)", title="Model FLOP utilisation")
+    # A few plans across nodes take hours a step; the picture ends where the others do.
+    seconds.set_ylim(8, 3e3)
+    shares.set_ylim(0, 55)
+    shares.legend(*seconds.get_legend_handles_labels(), loc=(0.02, 0.13), fontsize=8, frameon=False)
+
+
+def _draw_proven(ax: "Axes", found: Space) -> None:
+    """The region that no plan of the searched space reaches."""
+    proven = [(each.gpus, each.lower_bound_s) for each in found.best if each.lower_bound_s]
+    if proven:
+        xs, ys = zip(*proven, strict=True)
+        ax.fill_between(xs, 1e-3, ys, color=PROVEN, lw=0, label="proven: no plan", zorder=1)
+
+
+def _mark(ax: "Axes", of: Any, found: Space) -> None:
+    """The plans of table I, and MT-NLG's measured runs."""
+    by_plan = {point.plan: point for point in found.points}
+    for whose, (mark, colour) in MARKS.items():
+        chosen = [by_plan[line.plan] for line in TABLE if line.whose == whose]
+        xs, ys = [point.gpus for point in chosen], [of(point.gpus, point.ours.step_s) for point in chosen]
+        ax.scatter(xs, ys, 46, marker=mark, facecolors="none", edgecolors=colour, label=f"{whose}'s plans", zorder=4)
+    runs = [(gpus(line.plan), of(gpus(line.plan), line.measured_s)) for line in TABLE if line.measured_s]
+    xs, ys = [count for count, _ in runs], [value for _, value in runs]
+    ax.scatter(xs, ys, 46, marker="x", color="black", label="MT-NLG measured", zorder=4)
+
+
+def _seconds(devices: int, step_s: float) -> float:
+    return step_s
+
+
+def _share(devices: int, step_s: float) -> float:
+    return 100.0 * step_flops(MT_NLG, GLOBAL_BATCH) / (devices * PEAK_FLOPS * step_s)

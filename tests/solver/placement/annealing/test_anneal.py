@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from taut.data.cluster import ClusterSpec
+from taut.data.model import ModelSpec
 from taut.formulations.latency import step_time, violations
-from taut.formulations.placement import PlacementProblem, placement_problem
+from taut.formulations.placement import FoundPlacement, PlacementProblem, placement_problem
 from taut.formulations.strategy import Strategy
 from taut.solver.bounds.candidate_bounds import partition_bound
 from taut.solver.bounds.communication import communication
@@ -15,14 +16,13 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_division.divide import Partition
 from taut.solver.placement.annealing.anneal import anneal, best_start
 from taut.solver.placement.annealing.starts import starts
-from taut.solver.placement.result import FoundPlacement
 from tests.solver.bounds.test_sharding import eight_devices, sharded
 from tests.support.blocks import blocks
 from tests.support.expert_ranks import with_copies_of_states
 from tests.support.instances import random_problem
 from tests.support.oracle import enumerate_candidate
 from tests.support.racked import measured, racked
-from tests.support.small import candidate, cluster, model, problem, strategy
+from tests.support.small import candidate, cluster, costs, model, problem, strategy
 
 pytestmark = pytest.mark.proof
 
@@ -196,3 +196,21 @@ def test_last_stages_share_the_room_that_whole_stages_leave() -> None:
     nodes = [positions[:, 0].reshape(2, 10) for positions in starts(placed, (0,) * 10)]
     found = [each for each in nodes if each[0, :8].tolist() == each[1, :8].tolist() == shared]
     assert found and all(np.bincount(each.ravel()).tolist() == [5] * 4 for each in found)
+
+
+def test_stages_that_leave_room_lie_in_few_parts_of_nearly_equal_size() -> None:
+    """
+    Nine stages of eight on eight nodes of nine: parts on two nodes beat one stage with a member on each node.
+
+    A ring of a part of one and others is bound by the one, which only late stages have the time for.
+    """
+    spec = ModelSpec.parse({"name": "small", "layers": 9, "hidden": 64, "heads": 4, "seq": 1}, "small")
+    prices = costs(spec, devices={"d": 1e-6})
+    given = problem(cluster(8, 9), spec, table=prices, global_batch=72, max_tp=1, latency_model="step")
+    placed = placement_problem(given, strategy(candidate(9, 1, 8, m=9), *range(1, 10)))
+    built = sorted(starts(placed, (0,) * 9), key=placed.cost)
+    parts = [[np.bincount(x, minlength=8) for x in each[:, 0].reshape(8, 9).T] for each in built]
+    assert all((np.sum(each, axis=0) == 9).all() for each in parts)
+    assert all((stage > 0).sum() <= 2 for stage in parts[0]) and all(1 not in stage for stage in parts[0][:6])
+    scattered = next(k for k, each in enumerate(parts) if all(stage.max() == 8 for stage in each[:8]))
+    assert placed.cost(built[0]) < 0.85 * placed.cost(built[scattered])

@@ -9,7 +9,7 @@ from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.data.model import ModelSpec
 from taut.data.units import MIB
 from taut.errors import DataError
-from taut.papers.aceso.costs import read_all_reduces, read_operator_costs
+from taut.papers.aceso.operators import read_all_reduces, read_operator_costs
 
 HEADER = "op_name,forward-compute,backward-compute,input_size,output_size,weights,activations,fwd_reserved,bwd_reserved"
 LINES = """encoder-embedding,1000,2000,1,8,100,8,10,10

@@ -5,8 +5,9 @@ import pytest
 
 from taut.data.readers.galvatron.profile import Ends, GalvatronProfile, Line, Split
 from taut.data.units import GIB, MIB
-from taut.papers.galvatron.problem import GalvatronProblem, Setting
 from taut.papers.galvatron.step import (
+    GalvatronProblem,
+    Setting,
     buffer_mib,
     layer_mib,
     layer_price,

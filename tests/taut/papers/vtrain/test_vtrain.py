@@ -11,11 +11,9 @@ import pytest
 from taut.errors import DataError
 from taut.papers.published_rows import PAPERS
 from taut.papers.vtrain import plans, sizes, space
-from taut.papers.vtrain.design_space import SIZE, plot_design_space
 from taut.papers.vtrain.plans import BLOOM, VTRAIN, priced
 from taut.papers.vtrain.step import makespan, step_seconds
-from taut.papers.vtrain.study import Space, Study
-from taut.papers.vtrain.validation import validate
+from taut.papers.vtrain.study import SIZE, Space, Study, plot_design_space, validate
 from tests.taut.conftest import Run, refused
 
 DATA = Path(os.environ.get("TAUT_SHARED_DATA", "absent")) / "measured"
@@ -180,7 +178,7 @@ def test_the_words_and_the_picture() -> None:
 
     found = study()
     text, plain = str(found), found.as_dict()
-    assert "vTrain (8, 24, 15)" in text and "114.8 too much" in text and "nothing fits" in text
+    assert "vTrain (8, 24, 15)" in text and "113.2 too much" in text and "nothing fits" in text
     assert "(8, 15, 28)" in text and "figure 10, MT-NLG 530B: 294 plans" in text
     assert plain["table_1"][0]["gpus"] == 2240 and len(plain["figure_10"]["points"]) == 294
     assert found.space is not None

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from taut.data.arrays import Floats
-from taut.solver.calibration.posterior import (
+from benchmarks.posterior import (
     CampaignRuns,
     Prior,
     fit_posteriors,
     prior_covariance,
     spread_of,
 )
+from taut.data.arrays import Floats
 
 PRIOR = Prior(np.array([1.2, 1.0, 1.5]), np.array([0.2, 0.4, 0.3]), np.array([1.0, 0.2, 0.7]))
 

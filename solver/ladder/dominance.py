@@ -1,0 +1,148 @@
+r"""
+Dominance between candidates that differ in ZeRO and sequence parallelism alone.
+
+(1) Let two division problems under an order have the same order, micro-batches and counts. Let no figure of the first
+    be larger, and no budget smaller. Every division that fits the second then fits the first, and takes no longer
+    there. A lower bound on the first therefore bounds the second.
+(2) Compare the data of bound ``partition`` (``taut.formulations.partition``, ``taut.solver.bounds.communication``). Let
+    both have the same stages, replicas, micro-batches, blocks of the slow class, and hops between racks. Let no figure
+    of the first be larger, and no budget smaller. The seconds of a division, (1) or (1') there, rise with every figure,
+    also with overlap. The optimum of the first is therefore no larger, and a lower bound on it bounds the second.
+
+Sequence parallelism saves activations and divides messages, and the distributed optimizer saves states and seconds. One
+bound therefore serves up to four candidates. The check compares the figures and does not ask where they come from.
+Some candidates have prices beyond the figures of (2) and are left out: with AMP's ring, with several copies, with
+uneven batches, and with rings that are branched on by their members.
+
+A witness names the other candidate and holds what proves its bound: ``{"of": {...}, "by": {...}}``.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from taut.formulations.order_division import ChunkProblem
+from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem
+from taut.formulations.space import Candidate
+from taut.formulations.terms import in_one_ring
+from taut.solver.bounds.communication import Communication, by_first_stage
+from taut.solver.bounds.least_rings import least_gather
+from taut.solver.bounds.rack_cases import RackCases, rack_cases
+from taut.solver.bounds.ring_members import has_members
+from taut.solver.ladder.ladder import Ladder
+from taut.solver.result import Source
+
+ALONE = {"zero", "sequence_parallel"}
+"""Fields in which the two candidates differ."""
+
+
+class PartitionData(NamedTuple):
+    """All data of a candidate from which bound ``partition`` is computed."""
+
+    stages: PartitionProblem
+    comm: Communication
+    racks: RackCases | None
+    firsts: tuple[Communication, ...]
+
+
+def partition_data(ladder: Ladder, candidate: Candidate) -> PartitionData | None:
+    """The data of a candidate; None if it has no such bound, or the bound needs more than these."""
+    if not ladder.has(Source.PARTITION, candidate):
+        return None
+    comm = ladder.communication(candidate)
+    apart = candidate.pipelines_by_type or not in_one_ring(ladder.problem.terms(candidate))
+    if apart or comm.ring or has_members(ladder.problem, candidate):
+        return None
+    gather = least_gather(ladder.problem, candidate, ladder.links)
+    stages = partition_problem(ladder.problem, candidate, margin=ladder.margin, gather=gather)
+    firsts = by_first_stage(ladder.problem, candidate, ladder.links, comm)
+    return PartitionData(stages, comm, rack_cases(ladder.problem, candidate, ladder.links), firsts)
+
+
+def dominates_under_an_order(one: ChunkProblem, other: ChunkProblem) -> bool:
+    """Whether a lower bound on ``one`` bounds ``other`` by (1)."""
+    alike = len(_order(one)) == len(_order(other)) and all(map(np.array_equal, _order(one), _order(other)))
+    return alike and _none_is_larger(_chunk_figures(one), _chunk_figures(other))
+
+
+def dominates_in_division(one: PartitionData, other: PartitionData) -> bool:
+    """Whether the optimum of ``one`` bounds ``other`` from below by (2)."""
+    return _same(one) == _same(other) and _none_is_larger(_figures(one), _figures(other))
+
+
+def _none_is_larger(some: list[Any], others: list[Any]) -> bool:
+    """Whether no figure is larger than its like."""
+    figures = zip(some, others, strict=True)
+    return all(np.shape(a) == np.shape(b) and bool(np.all(np.asarray(a) <= b)) for a, b in figures)
+
+
+def _order(given: ChunkProblem) -> list[Any]:
+    order = given.order
+    return [given.micro_batches, given.waits_for_all, order.passes, order.first, order.device, *given.counts]
+
+
+def _chunk_figures(given: ChunkProblem) -> list[Any]:
+    """What makes a division of chunks slower or larger as it grows."""
+    seconds = [given.passes, given.edge, given.ring, given.optimizer, given.constant]
+    return [*seconds, given.parameters, given.held, given.activation, given.beside, given.always, -given.budget]
+
+
+def _same(data: PartitionData) -> tuple[Any, ...]:
+    stages, later = data.stages, data.comm.later
+    blocks = stages.slow_groups, stages.more_slow_groups
+    waits = later is None, later is not None and later.overlap, stages.forward is None
+    racks = None if data.racks is None else tuple(data.racks.crossings.tolist())
+    # What hops between nodes add falls as a node holds more blocks, unlike the other figures.
+    rooms = [(one.crossing.room, one.crossing.alone) for one in (data.comm, *data.firsts)]
+    return stages.pp, stages.dp, stages.micro_batches, *blocks, *waits, racks, *rooms
+
+
+def _figures(data: PartitionData) -> list[Any]:
+    """What makes a division slower or larger as it grows."""
+    stages, comm = data.stages, data.comm
+    forward = [] if stages.forward is None else [stages.forward]
+    held = [stages.fixed, stages.activation, stages.in_flight, -stages.budget]
+    sums = [stages.low, stages.high, *forward, comm.edge, comm.tail, *comm.crossing]
+    waits = [] if comm.later is None else _waits(comm.later)
+    firsts = [figure for first in data.firsts for figure in _of_first(first)]
+    return [*sums, *held, *waits, *firsts, *([] if data.racks is None else _of_racks(data.racks))]
+
+
+def _of_first(comm: Communication) -> list[Any]:
+    return [comm.tail, *comm.crossing, 0.0 if comm.later is None else comm.later.others]
+
+
+def _of_racks(racks: RackCases) -> list[Any]:
+    return [racks.whole, racks.before, racks.ring, racks.confined, racks.spanning]
+
+
+def _waits(later: LaterStages) -> list[Any]:
+    rings = [later.ring, later.class_ring, later.mixed_rings, later.exchanged, later.unhidden]
+    return [later.edge, *rings, later.others, later.each, later.parameters, later.optimizer]
+
+
+def likely_dominating(candidate: Candidate, known: Collection[Candidate]) -> Iterator[Candidate]:
+    """Candidates among the known ones that may dominate another, the likeliest to do so closely first."""
+    if candidate.zero <= 1:
+        for zero, sequence_parallel in ((candidate.zero, True), (1, candidate.sequence_parallel), (1, True)):
+            other = replace(candidate, zero=zero, sequence_parallel=sequence_parallel)
+            if other != candidate and other in known:
+                yield other
+
+
+def inherited(other: Candidate, witness: dict[str, Any]) -> dict[str, Any]:
+    """The witness of a dominated candidate: the dominating candidate, and the witness of its bound."""
+    return {"of": {"zero": other.zero, "sequence_parallel": other.sequence_parallel}, "by": witness}
+
+
+def stated(candidate: Candidate, witness: dict[str, Any]) -> tuple[Candidate, dict[str, Any]] | None:
+    """The dominating candidate that a witness names, and the witness of its bound; None if it names none."""
+    of, by = witness.get("of"), witness.get("by")
+    if witness.keys() != {"of", "by"} or not isinstance(of, dict) or not isinstance(by, dict) or of.keys() != ALONE:
+        return None
+    zero, sequence_parallel = of["zero"], of["sequence_parallel"]
+    if type(zero) is not int or zero not in (0, 1) or type(sequence_parallel) is not bool or candidate.zero > 1:
+        return None
+    return replace(candidate, zero=zero, sequence_parallel=sequence_parallel), by

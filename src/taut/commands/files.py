@@ -1,0 +1,43 @@
+"""Files that a user writes: their schema for an editor, and a commented one to fill in."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from taut.errors import DataError, FieldError
+
+TEMPLATES = "cluster", "model"
+
+
+def schema_command(
+    kind: Annotated[str, typer.Argument(help="model, cluster, stack, calibration, memory-model, jobs, sweep or plan.")],
+    by_name: Annotated[
+        bool, typer.Option("--by-name", help="A file with several of them by name, as the catalog's files are.")
+    ] = False,
+) -> None:
+    """Print the JSON Schema of a kind of file, by which an editor completes and checks it."""
+    from taut.schemas import schema
+
+    typer.echo(json.dumps(schema(kind, by_name=by_name), indent=2))
+
+
+def new_command(
+    kind: Annotated[str, typer.Argument(help="cluster or model.")],
+    out: Annotated[Path | None, typer.Option(help="YAML file to write; default: print it.")] = None,
+) -> None:
+    """Write a commented cluster or model file to fill in."""
+    from taut.data.suggest import one_of
+    from taut.files import write_atomically
+
+    if kind not in TEMPLATES:
+        raise FieldError("kind", kind, f"expected {one_of(kind, TEMPLATES)}")
+    text = (files("taut") / "templates" / f"{kind}.yaml").read_text(encoding="utf-8")
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    if out.exists():
+        raise DataError(f"{out}: is there already, expected the name of a new file")
+    write_atomically(out, text)
