@@ -1,7 +1,10 @@
 """Launch files of NVLink domains that span machines: processes start machine by machine, GPUs are counted in each."""
 
+import os
 import re
+import subprocess
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +12,7 @@ import taut
 from taut.data.load import load_cluster
 from taut.errors import DataError
 from taut.exports.job import Job, rank_files, slurm_files, torchrun_script
-from tests.support.launches import MODEL, launched_on, shuffled
+from tests.support.launches import MODEL, asked, launched_on, shuffled
 
 
 def rack(machines: int = 18, gpus: int = 4) -> taut.ClusterSpec:
@@ -31,6 +34,26 @@ def test_a_rack_of_72_starts_on_18_machines() -> None:
     lines = re.findall(r"rank \d+=(\S+) slot=(\d+)", rank_files(job)["rankfile"])
     assert Counter(host for host, _ in lines) == {f"node-{number}": 4 for number in range(6)}
     assert {slot for _, slot in lines} == set("0123")
+
+
+@pytest.mark.proof
+def test_torchruns_own_parser_starts_every_machine_of_a_rack(tmp_path: Path) -> None:
+    """All 18 scripts by the parser of torchrun: four processes each, on the GPUs 0 to 3, and a number of its own."""
+    job = launched_on(rack(), MODEL, pp=9, tp=8, dp=1)
+    (tmp_path / "torchrun.sh").write_text(torchrun_script(job))
+    (tmp_path / "env.sh").write_text("")
+    (tmp_path / "torchrun").write_text('#!/bin/sh\necho "$CUDA_VISIBLE_DEVICES" "$@"\n')
+    (tmp_path / "torchrun").chmod(0o755)
+    cases = []
+    for host in job.host_names:
+        variables = {**os.environ, "NODE": host, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        command = ["bash", str(tmp_path / "torchrun.sh"), "train.py"]
+        said = subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout.split()
+        assert said[0] == "0,1,2,3"
+        cases.append({"arguments": said[1:]})
+    found = asked("torchrun", cases)
+    assert [each["rank"] for each in found] == [*range(18)]
+    assert {(each["nodes"], each["processes"]) for each in found} == {(18, 4)}
 
 
 def test_any_placement_on_machines_is_started() -> None:
