@@ -13,18 +13,21 @@ Variables
 Objective
     .. math:: \min \sum p \, a + \sum_m (m - 1) M_m
 
-Constraints, (2) to (5) for every candidate c
+Constraints, (2), (4) and (5) for every candidate c
     (1) :math:`\sum_c u_c = 1`;
     (2) at each (x, i), as many stages x - 1 end at i as stages x begin there; :math:`u_c` enters at (0, 0)
         and leaves at (pp_c, L) (flow conservation);
-    (3) :math:`M_{m_c} \ge \sum_{ijrq} h \, a` for each stage x;
+    (3) :math:`M_m \ge \sum_c \sum_{ijrq} h \, a` for each stage x, over the candidates with m micro-batches, and
+        :math:`M_m \ge \sum_c \mu_c u_c` with :math:`\mu_c` the largest of the stages' least h and of S(0, L) / pp as
+        in (7). One candidate is chosen, so a sum over all of them is no more than one of them alone, while fractions of
+        several candidates or paths cannot share a makespan that none has;
     (4) :math:`\sum_{ijr} k \, a \le K_{cq} u_c` for each stage x and pattern q; a stage that exceeds its budget
         alone is bounded by 0, so that no tolerance of a solver can let it in;
     (5) :math:`dp_c S + X \le n_c u_c \le dp_c S + (dp_c - 1) X` for two classes, S stages slow, X mixed, and
         :math:`n_c` slow tensor groups; and where a mixed stage may be priced on the slow class
         (``taut.formulations.partition`` (5)), one is if any is mixed: :math:`\sum_x a \ge \sum a` over those stages and
         over the other mixed choices of each stage;
-    (6) where a step waits for all stages, the rows of ``taut.formulations.program.program``.
+    (6) where a step waits for all stages, the rows of ``taut.formulations.program.program``, summed as in (3).
 
 Some layer ranges can be no stage of a division that is of interest. Let :math:`s_l` be the least seconds of layer l
 over recompute and patterns, :math:`S(i, j)` their sum over a range, and suppose that no range takes less than the sum
@@ -245,18 +248,24 @@ def _rows(
 ) -> Iterator[Row]:
     # (1)
     yield Row(np.arange(len(options)), np.ones(len(options), dtype=np.int64), 1, 1)
-    before = len(options)
+    before, shared = len(options), dict[tuple[int, int], list[Row]]()
     for c, (option, part) in enumerate(zip(options, parts, strict=True)):
         columns = before + np.arange(len(part.stage))
         before += len(columns)
         yield from _flow_rows(option.partition, part, columns, c)
         if option.partition.micro_batches > 1:
-            yield from _makespan_rows(part, columns, makespan[option.partition.micro_batches])
+            slowest = makespan[option.partition.micro_batches]
+            for x, row in enumerate(_makespan_rows(option.partition, part, columns, c)):
+                shared.setdefault((slowest, x), []).append(row)
         yield from _memory_rows(option.partition, part, columns, c)
         if len(option.partition.budget) > 1:
             yield from _class_rows(option.partition, part, columns, c)
         if option.later is not None:
-            yield from _end_rows(option, part, columns, c, ends)
+            for end, x, row in _end_rows(option, part, columns, c, ends):
+                shared.setdefault((end, x), []).append(row)
+    for (column, _), rows in shared.items():
+        entries = [column, *(each for row in rows for each in row.columns.tolist())]
+        yield Row(np.array(entries), np.concatenate([[1], *(-row.coefficients for row in rows)]), 0, None)
 
 
 def _flow_rows(problem: PartitionProblem, part: StageColumns, columns: Ints, c: int) -> Iterator[Row]:
@@ -270,10 +279,14 @@ def _flow_rows(problem: PartitionProblem, part: StageColumns, columns: Ints, c: 
         yield Row(entries[members], signs[members], 0, 0)
 
 
-def _makespan_rows(part: StageColumns, columns: Ints, makespan: int) -> Iterator[Row]:
-    """(3), one row for every stage."""
-    for members in _groups(part.stage):
-        yield Row(np.append(columns[members], makespan), np.append(-part.high[members], 1), 0, None)
+def _makespan_rows(problem: PartitionProblem, part: StageColumns, columns: Ints, c: int) -> Iterator[Row]:
+    """What (3) sums for one candidate: its least makespan, and every stage."""
+    mean = float(_least(problem).sum()) / problem.pp * (1 - ROUNDING) if _adds_up(problem) else 0.0
+    stages = _groups(part.stage)
+    least = max(int(nanoseconds(np.array(mean))), *(int(part.high[members].min()) for members in stages), 0)
+    yield Row(np.array([c]), np.array([least]), None, None)
+    for members in stages:
+        yield Row(columns[members], part.high[members], None, None)
 
 
 def _memory_rows(problem: PartitionProblem, part: StageColumns, columns: Ints, c: int) -> Iterator[Row]:
@@ -298,17 +311,19 @@ def _class_rows(problem: PartitionProblem, part: StageColumns, columns: Ints, c:
             yield Row(np.append(priced, own), np.repeat([1, -1], [len(priced), len(own)]), 0, None)
 
 
-def _end_rows(option: Option, part: StageColumns, columns: Ints, c: int, ends: tuple[int, int]) -> Iterator[Row]:
-    """(6): the sum of prices, and the end and the optimizer of every stage."""
+def _end_rows(
+    option: Option, part: StageColumns, columns: Ints, c: int, ends: tuple[int, int]
+) -> Iterator[tuple[int, int, Row]]:
+    """What (6) sums for one candidate, with the column and the number of the row: prices, ends and optimizers."""
     assert option.later is not None
     latest, longest = ends
-    yield Row(np.append(columns, latest), np.append(-part.price, 1), 0, None)
-    besides, entries = others(option.later), np.concatenate([columns, [c, latest]])
-    for end, optimizer in ends_of(_waits(option, part), part.stage, option.partition.pp):
-        yield Row(entries, np.concatenate([-end, [-besides, 1]]), 0, None)
+    yield latest, -1, Row(columns, part.price, None, None)
+    besides, entries = others(option.later), np.append(columns, c)
+    for x, (end, optimizer) in enumerate(ends_of(_waits(option, part), part.stage, option.partition.pp)):
+        yield latest, x, Row(entries, np.append(end, besides), None, None)
         own = np.flatnonzero(optimizer)
         if len(own):
-            yield Row(np.append(columns[own], longest), np.append(-optimizer[own], 1), 0, None)
+            yield longest, x, Row(columns[own], optimizer[own], None, None)
 
 
 def _groups(keys: Ints) -> list[Ints]:

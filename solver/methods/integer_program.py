@@ -1,20 +1,29 @@
 r"""
-Strategy by the integer program, placement by quadratic assignment: the two in turn, until nothing better is left.
+Strategy by the integer program, placement by quadratic assignment: logic-based Benders decomposition.
+
+Let :math:`b_c` be the best bound known of candidate c, and J the step time of the best plan.
 
 (0) The first J is the step time of HETHUB's plan (``taut.solver.methods.baselines.hethub``); of its tree the candidates
     are arranged by ascending bound, and none that cannot be better than what is at hand.
-(1) The strategy of least seconds over all candidates, whatever its placement (``taut.solver.methods.strategy_choice``);
-    its memory rows hold a learned memory model as any other (``taut.formulations.tables.memory``).
-(2) Its placement as a quadratic assignment, and annealing from there (``taut.solver.methods.quadratic_placement``); on
-    devices of several types that of the division too that fits any placement, as (1) takes a stage's fastest replica.
-(3) The candidate is left out and (1) repeated among divisions below the best step time J so far, as a logic-based
-    Benders decomposition does, until there is none, or for ``ROUNDS`` rounds.
+(1) Master: of the candidates with the least :math:`b_c` the strategy of least seconds z, whatever its placement
+    (``taut.solver.methods.strategy_choice``); its memory rows hold a learned memory model as any other
+    (``taut.formulations.tables.memory``). No plan of these candidates is faster than z, so z raises their
+    :math:`b_c`.
+(2) Cut: no plan of the candidate c that was chosen is faster than its bound over all divisions and placements together,
+    where one applies (``taut.solver.ladder.computations``), which raises :math:`b_c` beyond z where no placement has
+    the communication that (1) assumes. The placement of that bound is a plan.
+(3) Subproblem: where :math:`b_c` is still below J, the placement of the strategy as a quadratic assignment, and
+    annealing from there (``taut.solver.methods.quadratic_placement``); on devices of several types also plans by type
+    (``taut.solver.search.typed_plans``), as (1) takes a stage's fastest replica.
+(4) c is left out with its :math:`b_c`, and (1) repeated until no candidate has :math:`b_c < J`, less the gap asked for.
 
-With :math:`z_1, z_2, \dots` the optima of (1), all candidates take at least :math:`\min(J, z_1)`: what the method
-itself proves, by the word of the backend. Candidates that are priced by their order have no place in the program: the
-method says nothing of them.
+All candidates take at least :math:`\min(J, \min_c b_c)`: what the method itself proves, by the word of the backend
+where (1) is larger than (2). Candidates that are priced by their order have no place in the program: the method says
+nothing of them.
 
-(4) Each solve of (1) has ``PROGRAM_SHARE`` of the time that is left before it, and (2) ends with the time limit.
+(5) Each solve of (1) has ``PROGRAM_SHARE`` of the time that is left before it. Candidates that a solve left undecided
+    have programs of their own after all others, and have a cut (2) at once where these do not decide either, as all
+    candidates have in the last quarter of a time limit.
 
 References
 ----------
@@ -27,30 +36,36 @@ from typing import Any
 
 from taut.formulations.placement import FoundPlacement, placement_problem
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 from taut.solver.branch_and_bound.best_first import BestFirst
 from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.branch_and_bound.stop import Stopping, never
+from taut.solver.ladder.computations import strongest
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.methods.baselines.hethub import arranged, considered
 from taut.solver.methods.baselines.trials import quickest
 from taut.solver.methods.named import Outcome
 from taut.solver.methods.quadratic_placement import SolvedAssignment, anneal_from, assign, place_quadratic
 from taut.solver.methods.strategy_choice import (
+    MOST_CANDIDATES,
     Backend,
     Choice,
     StrategyPool,
     best_strategy,
-    cautious_strategy,
 )
 from taut.solver.placement.annealing.anneal import best_start
 from taut.solver.result import CandidateBound, Limits, Source
-from taut.solver.search.standing import Best
+from taut.solver.search.standing import Best, placing
+from taut.solver.search.typed_plans import typed_plans
 
-ROUNDS = 32
-"""Candidates that are placed: later ones are seldom better, as each begins at a larger optimum."""
-PROGRAM_SHARE = 0.6
-"""Of the time left, for one choice of a strategy; the rest is for its placement and for further rounds."""
-PLACING_SHARE, MOST_PLACING = 0.1, 5.0
+PROGRAMS_END = 0.75
+"""Share of the time limit after which candidates have cuts alone."""
+PROGRAM_SHARE = 0.5
+"""Of the time left, for one program; the rest is for placements and for further rounds."""
+PLACING_SHARE = 0.2
+"""Of the time left, for the placement of one candidate beyond its constructed start."""
+ASSIGNMENT_SHARE, MOST_ASSIGNING = 0.1, 5.0
 """Share of the time left, and most seconds, for the quadratic assignment of one candidate."""
 LAST_PLACING = 1.0
 """Most seconds for the assignment of the best plan, where nothing is left to be found but its bound."""
@@ -71,17 +86,18 @@ class _Rounds:
         # A round is no unit of work as the search counts it.
         self._loop = BestFirst(self, replace(limits, work_limit=None), progress)
         self._stop, self._best = self._loop.stop, Best(problem)
-        self._proven, self._solver, self._is_done = math.inf, "", False
+        self._solver, self._pool = "", StrategyPool(Ladder(problem), [])
+        self._undecided = set[Candidate]()
+        self._is_late: Stopping = never
         self._assignment: SolvedAssignment | None = None
 
     def run(self, name: str) -> Outcome:
         """Rounds until a limit, or until nothing better is left."""
         with self._stop:
-            self._ladder = Ladder(self._problem)
+            self._ladder, self._is_late = Ladder(self._problem), self._stop.share(PROGRAMS_END)
             self._pool = StrategyPool(self._ladder, self._problem.closed_forms)
             count = len(self._pool.bounds)
             self._begin()
-            self._is_done = count == 0
             self._loop.run()
             return self._outcome(name, count)
 
@@ -92,13 +108,17 @@ class _Rounds:
 
     @property
     def lower_bound(self) -> float:
-        """What the choices so far prove, nothing before the first one."""
-        return -math.inf if math.isinf(self._proven) else min(self._proven, self._best.seconds)
+        """What the choices so far prove."""
+        return min(self._pool.lower_bound, self._best.seconds)
 
     @property
     def is_open(self) -> bool:
-        """Whether another round may find more."""
-        return not self._is_done and self._loop.work < ROUNDS
+        """Whether a candidate may be better than the best plan by more than the gap."""
+        return bool(self._open)
+
+    @property
+    def _open(self) -> list[Candidate]:
+        return self._pool.below(self._best.seconds * (1 - self._limits.gap))
 
     def _begin(self) -> None:
         """Take HETHUB's plan, (0)."""
@@ -112,56 +132,69 @@ class _Rounds:
                 self._best.incumbent = plan
 
     def refine(self) -> str | None:
-        """A round of (1) to (3)."""
+        """A round of (1) to (4)."""
+        left = self._open
+        if self._is_late():
+            self._cut(left[0])
+            return str(left[0])
+        batch = [each for each in left if each not in self._undecided][:MOST_CANDIDATES] or left[:1]
+        share = PROGRAM_SHARE if batch[0] not in self._undecided else PROGRAM_SHARE / len(left)
+        seconds = share * self._stop.left if math.isfinite(self._stop.left) else None
         choice = best_strategy(
-            self._pool, self._backend, below=self._best.seconds, time_limit=self._share(), seed=self._limits.seed
+            self._pool, self._backend, below=self._best.seconds, time_limit=seconds, seed=self._limits.seed, only=batch
         )
-        self._solver, self._proven = choice.solver or self._solver, min(self._proven, choice.lower_bound)
-        if choice.strategy is None:
-            self._is_done = True
-            return None
-        candidate = choice.strategy.candidate
-        self._place(choice.strategy, choice)
-        if len(self._problem.device_types) > 1 and not self._stop():
-            cautious = cautious_strategy(self._ladder, candidate, self._backend, time_limit=self._share())
-            if cautious is not None:
-                self._place(cautious, choice)
-        self._pool.leave_out(candidate)
-        return str(candidate)
+        self._solver = choice.solver or self._solver
+        if choice.strategy is not None:
+            candidate = choice.strategy.candidate
+            self._pool.leave_out(candidate, self._place(choice.strategy, choice))
+            return str(candidate)
+        if batch[0] in self._undecided and batch[0] in self._open:
+            self._cut(batch[0])
+        self._undecided.update(batch)
+        return str(batch[0])
 
-    def _share(self) -> float | None:
-        """Seconds of one choice, (4)."""
-        left = self._stop.left
-        return PROGRAM_SHARE * left if math.isfinite(left) else None
+    def _cut(self, candidate: Candidate) -> None:
+        """Leave a candidate out with its bound (2) alone."""
+        self._pool.leave_out(candidate, strongest(self._ladder, candidate, self._best.seconds).seconds)
 
-    def _place(self, strategy: Strategy, choice: Choice) -> None:
-        """Offer the placements of a strategy, (2)."""
-        given, best = placement_problem(self._problem, strategy), self._best
-        bound = CandidateBound(candidate=strategy.candidate, lower_bound=choice.seconds, source=Source.PARTITION)
-        start, before = best_start(given, choice.patterns), best.seconds
+    def _place(self, strategy: Strategy, choice: Choice) -> float:
+        """Offer the placements of a strategy, (2) and (3); returns the bound of its candidate."""
+        candidate, best, gap = strategy.candidate, self._best, self._limits.gap
+        known = max(choice.lower_bound, self._pool.bounds[candidate])
+        bound = CandidateBound(candidate=candidate, lower_bound=known, source=Source.PARTITION)
+        given, before = placement_problem(self._problem, strategy), best.seconds
+        start = best_start(given, choice.patterns)
         best.offer(bound, given, start)
+        cut = strongest(self._ladder, candidate, best.seconds)
+        bound.lower_bound = max(known, cut.seconds)
+        if cut.placed is not None and cut.placed.partition.feasible:
+            exact = placing(self._problem, candidate, cut.placed.partition)
+            best.offer(bound, exact, FoundPlacement(seconds=cut.seconds, positions=cut.placed.positions))
         if best.seconds < before:
             self._assignment = None
-        if best.seconds - choice.seconds <= self._limits.gap * best.seconds or self._stop():
-            return
-        seconds = min(PLACING_SHARE * self._stop.left, MOST_PLACING)
-        found = place_quadratic(given, choice.patterns, self._limits, seconds, stopping=self._stop)
+        if bound.lower_bound >= best.seconds * (1 - gap) or self._stop():
+            return bound.lower_bound
+        stop = self._stop.within(PLACING_SHARE * self._stop.left)
+        if len(self._problem.device_types) > 1:
+            for plan in typed_plans(self._problem, candidate, self._limits, stop):
+                best.take(bound, plan.strategy, plan.devices)
+        before, seconds = best.seconds, min(ASSIGNMENT_SHARE * self._stop.left, MOST_ASSIGNING)
+        found = place_quadratic(given, choice.patterns, self._limits, seconds, stopping=stop)
         if found is None:
-            best.offer(bound, given, anneal_from(given, [start], self._limits, self._stop))
-            return
+            best.offer(bound, given, anneal_from(given, [start], self._limits, stop))
+            return bound.lower_bound
         best.offer(bound, given, FoundPlacement(seconds=found.seconds, positions=given.slots[found.assignment.slots]))
         best.offer(bound, given, found.placed)
         if best.seconds < before:
             self._assignment = found.assignment
+        return bound.lower_bound
 
     def _outcome(self, name: str, candidates: int) -> Outcome:
-        """What was found; before the first choice the bound is that of the pool."""
-        least = min(self._pool.bounds.values(), default=-math.inf)
-        bound = least if math.isinf(self._proven) else self._proven
+        """What was found, with (4)."""
         return Outcome(
             method=name,
             incumbent=self._best.incumbent,
-            lower_bound=min(bound, self._best.seconds),
+            lower_bound=self.lower_bound if candidates else -math.inf,
             candidates=candidates,
             solver=self._solver,
             wall_s=self._stop.seconds,
@@ -173,5 +206,5 @@ class _Rounds:
         plan, found = self._best.incumbent, self._assignment
         if plan is not None and found is None:
             given = placement_problem(self._problem, plan.strategy)
-            found = assign(given, self._limits, min(PLACING_SHARE * max(self._stop.left, 0.0), LAST_PLACING))
+            found = assign(given, self._limits, min(ASSIGNMENT_SHARE * max(self._stop.left, 0.0), LAST_PLACING))
         return {} if found is None else {"assignment": found.figures}

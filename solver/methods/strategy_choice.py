@@ -28,7 +28,7 @@ Candidates become options of the strategy program, with the least communication 
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import NamedTuple
@@ -77,12 +77,6 @@ def _cases(ladder: Ladder, candidate: Candidate) -> Iterator[Divided]:
     gather = least_gather(ladder.problem, candidate, ladder.links)
     stages = partition_problem(ladder.problem, candidate, gather=gather)
     yield Divided(stages, ladder.communication(candidate).tail)
-
-
-def cautious_option(ladder: Ladder, candidate: Candidate) -> Option:
-    """Every stage on the slowest type and within the smallest, so that a division fits any placement; no bound."""
-    comm, stages = ladder.communication(candidate), partition_problem(ladder.problem, candidate, cautious=True)
-    return Option(candidate, stages, comm.edge, comm.tail + comm.ring_latency, _later(comm, stages))
 
 
 def _later(comm: Communication, stages: PartitionProblem) -> LaterStages | None:
@@ -185,8 +179,8 @@ def rounded_off(problem: PartitionProblem) -> float:
     return (3 * problem.pp + problem.micro_batches) / NANOSECONDS_PER_SECOND
 
 
-MOST_CANDIDATES = 6
-"""Candidates of a batch: few lower U soonest, and what is left then is small."""
+MOST_CANDIDATES = 3
+"""Candidates of a batch: few lower U soonest, and of six on 96 devices CP-SAT takes ten times the seconds, or more."""
 BATCH_SHARE = 0.4
 """Of the time left, for one batch."""
 LEAST_SECONDS = 0.5
@@ -216,8 +210,14 @@ class StrategyPool:
     def __init__(self, ladder: Ladder, candidates: Iterable[Candidate]) -> None:
         self._ladder = ladder
         self.bounds = {candidate: ladder.relaxation(candidate) for candidate in candidates}
+        self.left_out: dict[Candidate, float] = {}
         self._options: dict[Candidate, list[Option]] = {}
         self._simple: dict[Candidate, SimpleDivision] = {}
+
+    @property
+    def lower_bound(self) -> float:
+        """The least bound of any candidate, infinite without one."""
+        return min([*self.bounds.values(), *self.left_out.values()], default=math.inf)
 
     def below(self, seconds: float) -> list[Candidate]:
         """Candidates that may be better than so many seconds, by ascending bound."""
@@ -237,9 +237,9 @@ class StrategyPool:
             self._simple[candidate] = min(found, key=lambda each: each.seconds)
         return self._simple[candidate]
 
-    def leave_out(self, candidate: Candidate) -> None:
-        """Let no further choice be of this candidate."""
-        del self.bounds[candidate]
+    def leave_out(self, candidate: Candidate, bound: float = -math.inf) -> None:
+        """Let no further choice be of this candidate, of which so many seconds are known as a bound: a cut."""
+        self.left_out[candidate] = max(bound, self.bounds.pop(candidate))
 
 
 def best_strategy(
@@ -249,28 +249,21 @@ def best_strategy(
     below: float = math.inf,
     time_limit: float | None = None,
     seed: int = 0,
+    only: Sequence[Candidate] | None = None,
 ) -> Choice:
-    """The strategy of least seconds ``below`` so many, whatever its placement; bounds found are kept in the pool."""
+    """
+    The strategy of least seconds ``below`` so many, whatever its placement; bounds found are kept in the pool.
+
+    ``only``: candidates that are chosen from, all by default.
+    """
     run = _Run(pool, solve, below, time_limit, seed)
-    run.price_simple_ones()
-    left = pool.below(run.known)
+    run.price_simple_ones(pool.below(run.known) if only is None else only)
+    left = pool.below(run.known) if only is None else list(only)
     while left and not run.is_over:
         run.take(left[:MOST_CANDIDATES])
         left = [candidate for candidate in left[MOST_CANDIDATES:] if pool.bounds[candidate] < run.known]
     run.leave(left)
     return run.choice()
-
-
-def cautious_strategy(
-    ladder: Ladder, candidate: Candidate, solve: Backend, *, time_limit: float | None = None
-) -> Strategy | None:
-    """The best division of a candidate that fits any placement on devices of several types, or None."""
-    option = cautious_option(ladder, candidate)
-    simple = simple_division(option)
-    program = strategy_program([option._replace(most=simple.seconds)])
-    choice = solve(program, time_limit=time_limit, workers=1, seed=0).choice
-    division = choice.division if choice is not None else simple.division
-    return Strategy(candidate=candidate, division=division) if division.stages else None
 
 
 class _Run:
@@ -289,9 +282,9 @@ class _Run:
         """Whether the time is, but for what no solve begins in."""
         return self._end - perf_counter() < LEAST_SECONDS
 
-    def price_simple_ones(self) -> None:
+    def price_simple_ones(self, candidates: Sequence[Candidate]) -> None:
         """Lower U by simple divisions, (1)."""
-        for candidate in self._pool.below(self.known):
+        for candidate in candidates:
             if self._pool.bounds[candidate] >= self.known or self.is_over:
                 return
             found = self._pool.simple(candidate, self.known)
