@@ -181,10 +181,19 @@ def vtrain(
 
 @reproducer.command()
 def vschedules(
+    only: Annotated[str | None, typer.Option(help="grid or frontier; both without it.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Picture of memory against bubble: .png, .pdf or .svg.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Plan a 98.5B model at sequence 16384 on 40 GPUs under six schedules, beside the published grid search."""
     from taut.papers.vschedules import reproduce_vschedules
 
-    found = reproduce_vschedules()
+    check_plot(plot)
+    if plot is not None and only == "grid":
+        raise FieldError("plot", str(plot), "there is no picture of the grid, expected --only frontier, or none")
+    found = reproduce_vschedules(only=only)
+    if plot is not None:
+        from taut.papers.memory_frontier import SIZE, plot_memory_frontier
+
+        write_picture(plot, SIZE, lambda figure: plot_memory_frontier(found.points, figure.subplots(1, 3, sharey=True)))
     _echo("vschedules", found, as_json)

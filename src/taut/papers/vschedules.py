@@ -15,37 +15,29 @@ heads and a tied vocabulary of 32000, which make 98.5B parameters; five nodes of
 network; bf16 with fp32 optimizer states, 18 bytes a parameter; sequence parallelism wherever it helps; fused attention;
 analytic costs, which lose nothing between kernels; 2 GiB of overhead and no margin.
 
-Memory against bubble is of even stages on the V, with equal seconds t of all three passes of a stage. With p stages and
-m micro-batches the bubble of a schedule of makespan T, as a share of that of 1F1B, is
-
-(1) :math:`(T - 3 m t) / (3 (p - 1) t)`.
-
-V-Min, V-Half and V-ZB stand at the memory of their blocks, and the adaptive search at 2/3 of 1F1B's memory, each with
-(1) of a lower bound on every order on the V within as much memory. The source states 1/3 at 2/3 of the memory, without
-p and m.
+Memory against bubble (``taut.papers.memory_frontier``) stands below.
 """
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
+from taut.data.suggest import one_of
 from taut.data.units import GIB
+from taut.errors import FieldError
 from taut.formulations.latency import step_time, violations
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.stages import Stages
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
+from taut.papers.memory_frontier import Point, at_two_thirds, frontier_table, memory_frontier
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
-from taut.schedules.portfolio import build_kind
 from taut.solver.certificate.write import predicted
 from taut.solver.result import Incumbent, Limits
-from taut.solver.schedules.lower_bound import lower_bound
 from taut.solver.search.search import search
 from taut.words import text_table
 
@@ -81,24 +73,6 @@ METHODS = (
     Method("V-Min", "v-min", "none", 0.4858, "dp=1 tp=8 pp=5"),
     Method("V-ZB", "zb-v", "none", None),
 )
-
-
-KINDS = {"V-Min": "v-min", "V-Half": "v-half", "2/3 of the memory": "blocks", "V-ZB": "zb-v"}
-STAGES, LIMIT, PASS = (4, 8, 16, 32), 2 / 3, 2.0
-"""Of the frontier: pipelines, the memory limit of the adaptive search, and t."""
-WORK = 2_000_000
-"""Values of labels that a bound of the frontier extends at most."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """A schedule of the frontier: its memory relative to 1F1B's, its bubble (1), and (1) of the bound."""
-
-    stages: int
-    name: str
-    memory: float
-    bubble: float
-    least: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,10 +118,14 @@ class Table:
         """Ours by row of the paper (``taut.papers.published_rows``)."""
         found = {f"grid search: {row.method.name}": f"{row.even.mfu:.2%}" for row in self.rows if row.even}
         lost = ", ".join(row.method.name for row in self.rows if row.even is None)
-        bubbles = {point.name: point.bubble for point in self.points if point.stages == STAGES[-1]}
-        if bubbles:
-            found["rebuttal: bubble at 2/3 of the memory, of 1F1B's"] = f"{bubbles['2/3 of the memory']:.4f}"
-            found["figures 9-10: memory against bubble"] = f"{bubbles['V-Min']:.4f} to {bubbles['V-ZB']:.4f}"
+        if (within := at_two_thirds(self.points)) is not None:
+            longest = [
+                each.bubble for each in self.points if (each.ratio, each.stages) == (within.ratio, within.stages)
+            ]
+            found["rebuttal: bubble at 2/3 of the memory, of 1F1B's"] = f"{within.bubble:.4f}"
+            found["figures 9-10: memory against bubble"] = f"{max(longest):.4f} to {min(longest):.4f}"
+        if not self.rows:
+            return found
         return found | {"grid search: out of memory": lost}
 
     @property
@@ -162,21 +140,18 @@ class Table:
 
     def __str__(self) -> str:
         """One line for each method, then the orders, then the frontier."""
+        parts = [*self._grid(), "", frontier_table(self.points)] if self.points else self._grid()
+        return "\n".join(parts if self.rows else parts[-1:])
+
+    def _grid(self) -> list[str]:
+        """The grid search."""
         head = f"{MODEL['name']} at sequence {MODEL['seq']}, {CLUSTER}, global batch {GLOBAL_BATCH}: utilisation"
         lines: list[tuple[str, ...]] = [("method", "published", "even stages", "", "free stages", "", "at most")]
         lines += [_cells(row) for row in self.rows]
         plain, names = self.as_dict(), ("published", "even", "free")
         orders = [f"fastest first, {name}: {' > '.join(plain['order_' + name])}" for name in names]
         same = "the same" if self.same_methods_fit else "not the same"
-        parts = [head, "", text_table(lines), "", f"with even stages {same} methods fit as published", *orders]
-        if self.points:
-            frontier: list[tuple[str, ...]] = [("stages", "schedule", "memory", "bubble", "at least")]
-            frontier += [
-                (f"{each.stages}", each.name, *(f"{share:.4f}" for share in (each.memory, each.bubble, each.least)))
-                for each in self.points
-            ]
-            parts += ["", "memory and bubble relative to 1F1B's", text_table(frontier)]
-        return "\n".join(parts)
+        return [head, "", text_table(lines), "", f"with even stages {same} methods fit as published", *orders]
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -191,32 +166,15 @@ def _said(best: Best | None) -> tuple[str, str]:
     return f"{best.mfu:.2%} {best.degrees}", f"{best.memory_gib:.1f} GiB"
 
 
-def reproduce_vschedules(gap: float = 0.0) -> Table:
-    """Price every method; the search for free stages stops at a gap that is good enough."""
-    return Table(tuple(_row(method, Limits(workers=1, gap=gap)) for method in METHODS), frontier())
+PARTS = ("grid", "frontier")
 
 
-def frontier(stages: Sequence[int] = STAGES) -> tuple[Point, ...]:
-    """Schedules of pipelines of so many stages, by ascending memory of the blocks."""
-    return tuple(_point(count, name) for count in stages for name in KINDS)
-
-
-def _point(stages: int, name: str) -> Point:
-    """One kind on the V with twice as many micro-batches as stages, which a steady phase has."""
-    count, seconds = 2 * stages, [PASS]
-    limit = LIMIT if KINDS[name] == "blocks" else math.inf
-    placed = Stages(
-        stages=stages, micro_batches=count, memory_limit=[limit], forward=seconds, backward=seconds, weight=seconds
-    ).place("v", 2)
-    built = build_kind(placed, KINDS[name])
-    held = np.full_like(built.times.peak_memory, built.times.peak_memory.max())
-    within = placed.problem if limit < math.inf else replace(placed.problem, memory_limit=held)
-    bound = lower_bound(within, incumbent=built.times.makespan, work_limit=WORK).lower_bound
-    bubble, least = (
-        (makespan - 3 * PASS * count) / (3 * PASS * (stages - 1)) for makespan in (built.times.makespan, bound)
-    )
-    memory = float(held.max() / placed.reference_memory)
-    return Point(stages=stages, name=name, memory=memory, bubble=float(bubble), least=float(least))
+def reproduce_vschedules(gap: float = 0.0, only: str | None = None) -> Table:
+    """Price every method, or one of ``PARTS`` alone; the search for free stages stops at a gap that is good enough."""
+    if only not in (None, *PARTS):
+        raise FieldError("only", str(only), f"expected {one_of(str(only), PARTS)}")
+    rows = () if only == "frontier" else tuple(_row(method, Limits(workers=1, gap=gap)) for method in METHODS)
+    return Table(rows, () if only == "grid" else memory_frontier())
 
 
 def _row(method: Method, limits: Limits) -> Row:

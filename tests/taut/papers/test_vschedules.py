@@ -1,14 +1,16 @@
 """Six schedules on a 98.5B model at sequence 16384 beside the published grid search."""
 
 import json
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from taut.commands.app import app
 from taut.data.model import ModelSpec
 from taut.papers import vschedules
+from taut.papers.memory_frontier import ADAPTIVE, RATIOS, STAGES, plot_memory_frontier
 from taut.papers.published_rows import PAPERS
 from taut.papers.vschedules import MODEL, Table, reproduce_vschedules
 
@@ -53,19 +55,38 @@ def test_the_frontier_has_a_third_of_the_bubble_at_two_thirds_of_the_memory(tabl
     recorded = {row.key: row.ours for row in PAPERS["vschedules"].rows}
     for key in ("rebuttal: bubble at 2/3 of the memory, of 1F1B's", "figures 9-10: memory against bubble"):
         assert table.figures[key] == recorded[key]
-    for stages in vschedules.STAGES:
-        points = sorted((point for point in table.points if point.stages == stages), key=lambda point: point.memory)
+    for ratio, stages in product(RATIOS, STAGES):
+        points = [point for point in table.points if (point.ratio, point.stages) == (ratio, stages)]
+        points.sort(key=lambda point: (point.memory, -point.bubble))
         assert all(point.least <= point.bubble + 1e-9 for point in points)
         assert all(one.bubble >= other.bubble - 1e-9 for one, other in pairwise(points))
-        assert points[-1].bubble == pytest.approx(1 / 6) == points[-1].least
-    exact = {(point.stages, point.name): point.least for point in table.points}
-    assert exact[4, "2/3 of the memory"] == pytest.approx(4 / 9)
-    assert exact[8, "2/3 of the memory"] == pytest.approx(17 / 42)
+        assert ratio != RATIOS[0] or points[-1].bubble == pytest.approx(1 / 6) == points[-1].least
+    adaptive = [point for point in table.points if point.name == ADAPTIVE and point.ratio == RATIOS[0]]
+    exact = {point.stages: point.least for point in adaptive if point.memory > 0.6}
+    assert exact[4] == pytest.approx(4 / 9)
+    assert exact[8] == pytest.approx(17 / 42)
+
+
+def test_the_picture_has_every_schedule_and_bound(table: Table) -> None:
+    """Three panels with two marks and a line for each point, a curve for each pipeline, the statement; one legend."""
+    axes = Figure().subplots(1, 3)
+    plot_memory_frontier(table.points, axes)
+    assert [len(axis.lines) for axis in axes] == [
+        len(STAGES) * (1 + 3 * 5) + 1 + 5,
+        *[len(STAGES) * (1 + 3 * 5) + 1] * 2,
+    ]
+
+
+def test_parts_are_asked_for_by_name() -> None:
+    """A part that there is not is refused in one line, and so is a picture of the grid."""
+    runner = CliRunner()
+    assert runner.invoke(app, ["reproduce", "vschedules", "--only", "grids"]).exception is not None
+    assert runner.invoke(app, ["reproduce", "vschedules", "--only", "grid", "--plot", "a.png"]).exception is not None
 
 
 def test_the_command_prints_both_sides(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table in words has published and own figures, and as JSON the orders."""
-    monkeypatch.setattr(vschedules, "reproduce_vschedules", lambda: table)
+    monkeypatch.setattr(vschedules, "reproduce_vschedules", lambda only: table)
     runner = CliRunner()
     words = runner.invoke(app, ["reproduce", "vschedules"]).stdout
     assert "57.85% dp=1 tp=8 pp=5" in words and "with even stages the same methods fit as published" in words

@@ -1,0 +1,124 @@
+"""
+Strategies placed by KaHIP's process mapping (Schulz and Träff 2017) beside our quadratic assignment and its bound.
+
+Run ``python -m benchmarks.process_mapping --library libkahip.so``; the library is in the package ``kahip`` of PyPI,
+which is not among the requirements. Process mapping takes a flow and the fan-out and distance of every level of a
+hierarchy: devices of a node, nodes of a rack, racks. So the clusters here have such levels alone. Its seconds are those
+of one call with the strong configuration; flows and distances are whole numbers there, and its mapping is priced by our
+objective.
+"""
+
+import argparse
+import ctypes
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import taut
+from taut.assignment import StrategyPlacement
+from taut.data.arrays import Ints
+from taut.formulations.assignment import QuadraticAssignment
+from taut.words import percent, text_table
+
+RACKS = {
+    "name": "two racks",
+    "nodes": [
+        {"count": 16, "device": "a100-80gb", "gpus_per_node": 8, "intra_bandwidth_gbps": 2400, "intra_latency_us": 2}
+    ],
+    "network": {
+        "bandwidth_gbps": 50,
+        "latency_us": 8,
+        "racks": [
+            {"nodes": list(range(8)), "bandwidth_gbps": 200},
+            {"nodes": list(range(8, 16)), "bandwidth_gbps": 200},
+        ],
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A strategy: model, cluster, global batch, fixed values, and the fan-out of every level from the slots on."""
+
+    name: str
+    model: str
+    cluster: object
+    global_batch: int
+    fix: dict[str, int]
+    levels: tuple[int, ...]
+
+
+CASES = (
+    Case("128 blocks, 16 nodes", "gpt-11.1b", "dgx-a100:16", 512, {"tp": 1, "pp": 16, "micro_batch": 1}, (8, 16)),
+    Case("64 blocks, 16 nodes", "gpt-11.1b", "dgx-a100:16", 512, {"tp": 2, "pp": 8, "micro_batch": 1}, (4, 16)),
+    Case("64 blocks, 2 racks", "gpt-11.1b", RACKS, 512, {"tp": 2, "pp": 8, "micro_batch": 1}, (4, 8, 2)),
+    Case("128 blocks, 2 racks", "gpt-11.1b", RACKS, 512, {"tp": 1, "pp": 16, "micro_batch": 1}, (8, 8, 2)),
+)
+STRONG, MULTISECTION = 2, 0
+UNITS = 10**4
+"""Whole steps of the largest flow and of the largest distance."""
+
+
+def process_mapping(library: ctypes.CDLL, problem: QuadraticAssignment, levels: tuple[int, ...], seed: int = 0) -> Ints:
+    """Slot of every position (n,) by KaHIP, where slots of a level stand in a row."""
+    flow = np.triu(problem.flow + problem.flow.T, 1)
+    whole = np.maximum(np.rint(UNITS * flow / flow.max()), flow > 0).astype(np.int32)
+    whole = whole + whole.T
+    starts = np.concatenate([[0], np.cumsum(np.count_nonzero(whole, axis=1))]).astype(np.int32)
+    targets, weights = np.nonzero(whole)[1].astype(np.int32), whole[np.nonzero(whole)]
+    strides = np.cumprod([1, *levels[:-1]])
+    far = np.array([problem.distance[0, stride] for stride in strides])
+    distances = np.maximum(np.rint(UNITS * far / far.max()), 1).astype(np.int32)
+    count, part = problem.size, np.zeros(problem.size, dtype=np.int32)
+    size, cut, cost, imbalance = ctypes.c_int(count), ctypes.c_int(0), ctypes.c_int(0), ctypes.c_double(0.0)
+    ones, fans = np.ones(count, dtype=np.int32), np.array(levels, dtype=np.int32)
+
+    def at(values: Ints) -> object:
+        return values.ctypes.data_as(ctypes.POINTER(ctypes.c_int))
+
+    library.process_mapping(
+        ctypes.byref(size), at(ones), at(starts), at(weights), at(targets), at(fans), at(distances), len(levels),
+        STRONG, MULTISECTION, ctypes.byref(imbalance), ctypes.c_bool(True), seed, ctypes.byref(cut), ctypes.byref(cost),
+        at(part),
+    )  # fmt: skip
+    return part.astype(np.int64)
+
+
+def row(library: ctypes.CDLL, case: Case) -> tuple[str, ...]:
+    """A case as a line of the table."""
+    cluster = taut.load_cluster(case.cluster) if isinstance(case.cluster, str) else taut.ClusterSpec.parse(case.cluster)
+    ours: StrategyPlacement = taut.place_strategy(
+        taut.PlanRequest(case.model, cluster, global_batch=case.global_batch, fix=case.fix), time_limit=10.0
+    )
+    began = time.perf_counter()
+    slots = process_mapping(library, ours.instance, case.levels)
+    seconds = time.perf_counter() - began
+    if sorted(slots.tolist()) != list(range(ours.instance.size)):
+        cost, above = "no permutation", "-"
+    else:
+        value = ours.instance.cost(slots)
+        cost, above = f"{value:.5g}", percent(value / ours.objective - 1, places=2)
+    return (
+        case.name,
+        f"{ours.lower_bound:.5g}",
+        f"{ours.objective:.5g}",
+        percent(ours.gap),
+        cost,
+        above,
+        f"{seconds:.2f}",
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--library", type=Path, required=True)
+    library = ctypes.CDLL(str(parser.parse_args().library))
+    head = ("strategy", "bound s", "ours s", "gap", "KaHIP s", "above ours", "in s")
+    print(text_table([head, *(row(library, case) for case in CASES)]))
+
+
+if __name__ == "__main__":
+    main()
