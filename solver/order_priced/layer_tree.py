@@ -25,11 +25,11 @@ design, Networks 49 (in-out).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Floats
+from taut.data.arrays import Floats, Ints
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.strategy import Division
 from taut.solver.linear_program import LinearSolution, linear_program
@@ -74,13 +74,28 @@ WHOLE = 1e-6
 """Distance from a whole number up to which layers count as whole."""
 
 
+class _Proof(NamedTuple):
+    """A leaf's proof: the weights of the paths ``used`` (k,), a few of thousands, and all else."""
+
+    rest: Leaf
+    used: Ints
+    weights: Floats
+
+    @classmethod
+    def of(cls, leaf: Leaf) -> "_Proof":
+        """The proof of a leaf, which takes a hundredth of its memory."""
+        shares = np.array(leaf.shares)
+        used = np.flatnonzero(shares)
+        return cls(leaf.model_copy(update={"shares": []}), used, shares[used])
+
+
 @dataclass
 class _Node:
     """A branch of a case, its proof and bound in seconds, the layers of chunks in (1), and where it was split."""
 
     case: "_Case"
     branch: Branch
-    leaf: Leaf
+    proof: _Proof
     seconds: float
     layers: Floats
     depth: int = 0
@@ -165,7 +180,7 @@ class LayerTree:
             child.depth = leaf.depth + 1
             # What bounds the whole bounds its parts.
             if child.seconds < leaf.seconds:
-                child.seconds, child.leaf = leaf.seconds, leaf.leaf
+                child.seconds, child.proof = leaf.seconds, leaf.proof
         return True
 
     def branch_early(self, limit: float) -> None:
@@ -192,7 +207,7 @@ class LayerTree:
         proof = _simplest(paths)
         best, layers = paths.bound(proof, branch), case.center
         if best >= self.limit:
-            return _Node(case, branch, proof, best, layers)
+            return _Node(case, branch, _Proof.of(proof), best, layers)
         case.restrict(branch)
         center, history = case.nearest(branch), list[float]()
         for _ in range(MOST_PATHS):
@@ -222,7 +237,7 @@ class LayerTree:
                 toward = min(1.0, FURTHER * toward)
         case.center = center
         self._round(layers)
-        return _Node(case, branch, proof, best, layers)
+        return _Node(case, branch, _Proof.of(proof), best, layers)
 
     def _round(self, layers: Floats) -> None:
         """Learn the division that a solution of (1) rounds to, where every chunk has a layer."""
@@ -234,8 +249,7 @@ class LayerTree:
         """Limit, the figures whose critical paths have a weight at some leaf, and the trees with a proof at each."""
         if not self._roots or min(leaf.seconds for leaf in self._leaves) < self._least:
             return {"limit_s": self._least}
-        rows, every = self._rows, [leaf.leaf.shares for leaf in self._leaves]
-        used = {k for shares in every for k in np.flatnonzero(shares).tolist()}
+        rows, used = self._rows, {k for leaf in self._leaves for k in leaf.proof.used.tolist()}
         kept = [*range(rows.of_devices), *sorted(k for k in used if k >= rows.of_devices)]
         critical = [figures.plain() for k in kept if (figures := rows.critical_for[k]) is not None]
         trees = [self._plain(root, kept) for root in self._roots]
@@ -249,8 +263,8 @@ class LayerTree:
         if node.children is not None:
             few, many = (self._plain(child, kept) for child in node.children)
             return {"place": node.place, "number": node.number, "layers": node.at, "few": few, "many": many}
-        shares = node.leaf.shares
-        return {**node.leaf.model_dump(), "shares": [shares[k] if k < len(shares) else 0.0 for k in kept]}
+        shares = dict(zip(node.proof.used.tolist(), node.proof.weights.tolist(), strict=True))
+        return {**node.proof.rest.model_dump(), "shares": [shares.get(k, 0.0) for k in kept]}
 
 
 def _simplest(paths: LayerPaths) -> Leaf:

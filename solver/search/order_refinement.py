@@ -201,6 +201,9 @@ class OrderRefining:
         if not beaten or self.orders.is_within_reach(bound.candidate, bound.lower_bound):
             given = self._chunked(bound.candidate)
             self._draft(bound, at, given, [*found.divisions, *self.orders.divisions(bound.candidate)])
+        if beaten:
+            # The programs of a tree take a megabyte each.
+            at.branching = None
         return not beaten
 
     def _bounded(self, bound: CandidateBound, at: Standing, found: OrderBound) -> bool:
