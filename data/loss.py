@@ -34,5 +34,5 @@ def as_loss(value: object) -> object:
     return {"true": "te", "false": "none"}.get(word, value)
 
 
-FusedLoss = Annotated[LossKind, BeforeValidator(as_loss)]
+FusedLoss = Annotated[LossKind, BeforeValidator(as_loss, json_schema_input_type=LossKind | bool)]
 """Field of a file: the name of a loss, or a truth value."""
