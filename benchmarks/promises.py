@@ -10,6 +10,8 @@ the published one: 1.1 says that the plan would be a tenth faster than the best 
 A plan may be faster than the best run because nobody tried it, or because its price is wrong. The column ``as run``
 tells the two apart: it is the predicted speed of the published layout, with the features that its recipe had, over the
 measured one. Where it is near 1 the price is right, and the rest of the ratio is what the plan gains over the layout.
+``best`` is the fastest run of the model on these GPUs in this precision, of any release, batch and number of GPUs.
+Where it is far above the job's own, newer software or another batch ran faster, and a plan may.
 """
 
 import argparse
@@ -55,6 +57,11 @@ class Job(NamedTuple):
         """What two runs of one job share."""
         row, shape = self.row, ("hidden", "layers", "heads", "num_experts", "seq", "global_batch", "precision")
         return (row.gpu.lower(), row.n_gpus, self.stack, *(getattr(row, name) for name in shape))
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What runs share whose speeds tell of each other: model, sequence, GPU, precision and stack."""
+        return self.name, self.row.seq, self.row.gpu.lower(), self.row.precision, self.stack
 
     @property
     def stack(self) -> str:
@@ -107,8 +114,16 @@ def cluster_of(row: ConfigurationRow) -> ClusterSpec:
     return spec.model_copy(update={"nodes": [node.model_copy(update=update)], "name": f"{row.n_gpus} {row.gpu}"})
 
 
-def promised(job: Job, time_limit: float) -> dict[str, Any]:
-    """A line of the table."""
+def fastest(every: list[Job]) -> dict[tuple[Any, ...], float]:
+    """Tokens a second and GPU of the fastest run of every kind."""
+    found: dict[tuple[Any, ...], float] = {}
+    for job in every:
+        found[job.kind] = max(job.speed, found.get(job.kind, 0.0))
+    return found
+
+
+def promised(job: Job, best: float, time_limit: float) -> dict[str, Any]:
+    """A line of the table; ``best``: tokens a second and GPU of the fastest run of the job's kind."""
     row, began = job.row, time.perf_counter()
     line: dict[str, Any] = {
         "model": job.name,
@@ -117,6 +132,7 @@ def promised(job: Job, time_limit: float) -> dict[str, Any]:
         "seq": row.seq,
         "batch": row.global_batch,
         "published": f"{job.speed:.0f}",
+        "best": f"{best:.0f}",
         "by": f"{job.source} {job.release}".strip(),
         "its degrees": degrees({name: getattr(row, name, None) for name in DEGREES}, row.recompute),
         "as run": as_run(job),
@@ -171,15 +187,16 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, default=20.0)
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
-    lines = []
-    for job in jobs(options.data):
+    lines, every = [], jobs(options.data)
+    best = fastest(every)
+    for job in every:
         words = f"{job.name} {job.row.n_gpus} {job.row.gpu} {job.row.precision} {job.row.global_batch} {job.source}"
         if not any(each in words for each in options.only):
             continue
         if options.list:
             print(words, f"{job.speed:.0f}", job.release)
             continue
-        lines.append(promised(job, options.time_limit))
+        lines.append(promised(job, best[job.kind], options.time_limit))
         print(*lines[-1].values(), sep=" | ", file=sys.stderr, flush=True)
     if lines:
         print(as_table(lines))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from benchmarks import promises
-from benchmarks.promises import Job, as_run, cluster_of, degrees, jobs
+from benchmarks.promises import Job, as_run, cluster_of, degrees, fastest, jobs
 from taut.data.samples import ConfigurationRow
 
 SHAPE = {"hidden": 1024, "layers": 8, "heads": 8, "n_gpus": 16, "dp": 16, "global_batch": 64}
@@ -21,6 +21,14 @@ def test_the_fastest_run_of_a_job_counts(monkeypatch: pytest.MonkeyPatch) -> Non
     runs = [job("1", measured_s=2.0), job("2", measured_s=1.0, tp=2, dp=8), job("3", measured_s=9.0, global_batch=32)]
     monkeypatch.setattr(promises, "_runs", lambda folder: iter(runs))
     assert {(each.row.global_batch, each.release) for each in jobs(Path())} == {(64, "2"), (32, "3")}
+
+
+def test_the_fastest_run_of_the_model_tells_of_every_batch() -> None:
+    """And of every number of GPUs, but of no other precision or GPU."""
+    own, large = job("1", measured_s=2.0), job("2", measured_s=2.0, global_batch=128)
+    others = [job("1", "b200", measured_s=0.1), job("1", measured_s=0.1, precision="fp8")]
+    found = fastest([own, large, *others])
+    assert own.kind == large.kind and found[own.kind] == pytest.approx(large.speed) and len(found) == 3
 
 
 def test_a_job_is_planned_on_as_many_devices() -> None:
