@@ -24,7 +24,7 @@ def study(ratios: list[float]) -> Study:
         errors = np.log(np.array(ratios))[region]
         return Unseen(errors, np.full(len(errors), -0.05), np.full(len(errors), 0.05))
 
-    return Study("made", rows, ["one"] * 12, [""] * 12, without)
+    return Study("made", rows, ["one"] * 12, [""] * 12, [""] * 12, without)
 
 
 def test_a_region_has_its_errors_and_how_many_its_band_holds() -> None:
@@ -37,10 +37,20 @@ def test_a_region_has_its_errors_and_how_many_its_band_holds() -> None:
 
 
 def test_a_widened_band_adds_its_deviation_in_squares() -> None:
-    """As of one respect beyond all runs."""
-    found = Unseen(np.zeros(1), np.array([-0.05]), np.array([0.0])).widened()
-    assert found.low == pytest.approx(-np.hypot(0.05, BAND_WIDTH * BEYOND))
-    assert found.high == pytest.approx(BAND_WIDTH * BEYOND)
+    """As of one respect beyond all runs, of none, and of four."""
+    found = Unseen(np.zeros(3), np.full(3, -0.05), np.zeros(3)).widened(np.array([1, 0, 4]))
+    more = BAND_WIDTH * BEYOND * np.array([1, 0, 2])
+    assert found.low == pytest.approx(-np.hypot(0.05, more))
+    assert found.high == pytest.approx(more)
+
+
+def test_respects_are_those_that_no_other_run_of_the_calibration_has() -> None:
+    """A larger micro-batch is one where the others of its calibration lack it, whatever those of another had."""
+    made = study([1.0] * 6)
+    large = np.array([row.micro_batch == 4 for row in made.rows])
+    assert list(made.respects_beyond(large)) == [1] * 4
+    apart = made._replace(together=["own" if row.micro_batch < 4 else "another" for row in made.rows])
+    assert list(apart.respects_beyond(large & (np.arange(12) < 3))) == [0]
 
 
 def test_surprise_and_regret_of_choices() -> None:
