@@ -110,7 +110,7 @@ def unseen_runs(fitted: Sequence[Fitted], region: Flags) -> tuple[Floats, Floats
     kept = []
     for each, own, begin, end in zip(fitted, terms, ends, ends[1:], strict=False):
         rows = np.flatnonzero(~region[begin:end])
-        kept.append(CampaignRuns(each.runs.device, each.runs.seconds[rows], _fixed(own[rows]), each.runs.release[rows]))
+        kept.append(each.runs.take(rows)._replace(terms=_fixed(own[rows])))
     ratios, deviations = [], []
     for each, own, found in zip(fitted, terms, fit_posteriors([*kept, measured_layers()], prior()), strict=False):
         parts = own * found.coefficients
@@ -126,15 +126,15 @@ def _fixed(terms: Floats) -> TermsAt:
 
 def calibrations_of(fitted: Fitted, errors: Floats) -> list[Calibration]:
     """
-    The calibration of a campaign, once for each of its devices, with errors of unseen runs.
+    The calibration of a campaign, once for each device that it prices, with errors of unseen runs.
 
     Its samples are all runs of these machines in this precision, which tell of their kernels and links, waits or not;
     ``errors`` are those of all of them.
     """
     campaign, rows = fitted.campaign, [run.row for run in fitted.campaign.runs]
     every = [*rows, *(run.row for run in campaign.beside)]
-    devices = list({row.gpu: find_device(row.gpu) for row in every}.values())
-    several = len(devices) > 1
+    gpus = campaign.gpus or dict.fromkeys(row.gpu for row in every)
+    devices, several = [find_device(gpu) for gpu in gpus], bool(campaign.gpus) or len(gpus) > 1
     posterior = fitted.posterior
     triangle = [row[: k + 1].tolist() for k, row in enumerate(posterior.covariance)]
     name = campaign.about["name"]
@@ -172,6 +172,7 @@ def runs_of(campaign: ExpertCampaign) -> CampaignRuns:
         np.array([row.measured_s for row in rows], dtype=float),
         _terms_at([_priced(row, campaign) for row in rows]),
         np.array([older[run.older] if run.older else 0 for run in campaign.runs]),
+        campaign.about["name"],
     )
 
 

@@ -37,7 +37,7 @@ def measured_layers(folder: Path = FOLDER) -> CampaignRuns:
         ranks, again = ExpertRanks(int(line["ep"]), 1), line["recompute"] == "full"
         terms[row, : len(KINDS)] = work(models[line["model"]], ranks, int(line["micro_batch"]), rates, again=again)
     seconds = np.array([float(line["graph_s"]) for line in lines])
-    return CampaignRuns("hopper", seconds, lambda _: terms, np.zeros(len(lines), dtype=int))
+    return CampaignRuns("hopper", seconds, lambda _: terms, np.zeros(len(lines), dtype=int), "layers")
 
 
 def work(model: Experts, ranks: ExpertRanks, micro_batch: int, rates: Rates, *, again: bool) -> Floats:

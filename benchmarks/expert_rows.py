@@ -39,6 +39,7 @@ PLAN = (
     "expert_model_parallel_size",
     "micro_batch_size",
 )
+NARROW_FIRST = ("mxfp8", "fp8", "bf16")
 TAGS = {"bf16": ("bf16",), "fp8mx": ("mxfp8",), "fp8cs": ("fp8",)}
 """Precisions by the tags of recipes."""
 WHOLE_GRAPHS = (26, 6)
@@ -82,6 +83,7 @@ def expert_runs(folder: Path, *, every_release: bool = False) -> list[ExpertRun]
     known regression are left out.
     """
     graphs, hidden, quick = (of(folder / RECIPES) for of in (_whole_graphs, _hidden, _quick_dispatch))
+    again = _recomputed(folder / RECIPES)
     found: list[ExpertRun] = []
     seen: list[ConfigurationRow] = []
     for line in lines_of(folder / RUNS):
@@ -100,6 +102,7 @@ def expert_runs(folder: Path, *, every_release: bool = False) -> list[ExpertRun]
         place = MODELS[line["model"]], values["gpu"], int(values["pp"]), int(values["ep"])
         if values["gpu"] in ("b200", "b300") and (release < QUICK_DISPATCH or place not in quick):
             values["stack"] = "megatron-experts-eager"
+        values |= again.get((*place, int(values["micro_batch"]), values["precision"]), {})
         rows, _ = accepted([values])
         for row in rows:
             of = row.model_copy(update={"measured_s": None, "stack": ""})
@@ -173,8 +176,8 @@ class ExpertCampaign(NamedTuple):
     Runs of one kind of recipe in one precision on GPUs of one kind.
 
     ``about``: what a calibration from them says of itself; ``generation``: of the GPUs; ``launch_us``: microseconds
-    that the host takes for a pass; ``beside``: runs of the same kernels on the same machines whose launches alone
-    differ, which belong to what was seen.
+    that the host takes for a pass; ``beside``: runs of the same kernels on like machines whose launches or clocks alone
+    differ, which belong to what was seen; ``gpus``: those that it prices, where not those of all these runs.
     """
 
     about: dict[str, Any]
@@ -182,6 +185,12 @@ class ExpertCampaign(NamedTuple):
     launch_us: float
     runs: list[ExpertRun]
     beside: tuple[ExpertRun, ...] = ()
+    gpus: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Its name, with the GPUs that it prices where others of its software have coefficients of their own."""
+        return "-".join([self.about["name"], *self.gpus])
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -198,9 +207,11 @@ def campaigns(runs: list[ExpertRun]) -> list[ExpertCampaign]:
     The campaigns, each with coefficients of its own.
 
     Recipes that record whole steps as CUDA graphs also fuse the experts' activation, compute attention in fp8 and hide
-    exchanges behind another micro-batch; they are one campaign, whatever the GPU. The others are one on machines of
-    eight GPUs, whose hosts launch kernels more slowly than Grace, for each generation of GPUs, and one on racks; each
-    in half precision and in narrower formats. On machines of eight B200 or B300, plain all-to-alls without graphs are a
+    exchanges behind another micro-batch; they are campaigns of their own. The others are one on machines of eight GPUs,
+    whose hosts launch kernels more slowly than Grace, for each generation of GPUs, and those on racks; each in half
+    precision and in narrower formats. GB300 has the stated rates of GB200 but for fp4, and 1,400 W in the place of
+    1,200: it sustains a higher clock, and has coefficients of its own, as B300 has with whole graphs. On machines of
+    eight B200 or B300, plain all-to-alls without graphs are a
     campaign of their own, ``eager``: the host waits in every layer for the number of rows that it gets, and launches
     what follows only then. Qwen3-30B took half the time with a fixed number of rows (25.09, tokens dropped). The
     launch of a kind of host is the one of least error in ten folds: of 400, 800, 1600, 2400 and 3000 us on the hosts of
@@ -215,14 +226,25 @@ def campaigns(runs: list[ExpertRun]) -> list[ExpertCampaign]:
         ("hgx", "blackwell", 800.0, ("b200", "b300")),
         ("rack", "blackwell", 400.0, ("gb200", "gb300")),
     ]
-    found = [_campaign("graphs", "mxfp8", "blackwell", 0.0, graphs)]
+    found = _by_gpu(_campaign("graphs", "mxfp8", "blackwell", 0.0, graphs), [("gb200",), ("gb300", "b300")])
     for name, generation, launch_us, gpus in places:
         for narrow in (False, True):
             some = [run for run in parts if run.row.gpu in gpus and (run.row.precision != "bf16") == narrow]
             own = [run for run in some if ("eager" in run.row.stack) == (name == "eager")]
             precision = ("fp8" if generation == "hopper" else "mxfp8") if narrow else "bf16"
             beside = tuple(run for run in some if run not in own)
-            found.append(_campaign(name, precision, generation, launch_us, own)._replace(beside=beside))
+            whole = _campaign(name, precision, generation, launch_us, own)._replace(beside=beside)
+            found += _by_gpu(whole, [("gb200",), ("gb300",)]) if name == "rack" else [whole]
+    return found
+
+
+def _by_gpu(whole: ExpertCampaign, groups: list[tuple[str, ...]]) -> list[ExpertCampaign]:
+    """A campaign for each group of GPUs, with the runs on the others beside."""
+    found = []
+    for gpus in groups:
+        own = [run for run in whole.runs if run.row.gpu in gpus]
+        beside = tuple(run for run in whole.runs if run.row.gpu not in gpus)
+        found.append(whole._replace(runs=own, beside=beside, gpus=gpus))
     return found
 
 
@@ -283,6 +305,28 @@ def _quick_dispatch(path: Path) -> set[tuple[Any, ...]]:
         if "full_iter" not in line["helpers"]
         if line["moe_flex_dispatcher_backend"] or "graph" in line["helpers"] or line["cuda_graph_impl"]
     }
+
+
+def _recomputed(path: Path) -> dict[tuple[Any, ...], dict[str, str]]:
+    """
+    Columns of recompute by model, GPU, stages, expert ranks, micro-batch and precision, of recipes that name modules.
+
+    A precision without a recipe of its own has the modules of another one, the narrower ones before bf16.
+    """
+    stated: dict[tuple[Any, ...], dict[str, str]] = {}
+    for line in lines_of(path):
+        if line["model"] in RECIPE_MODELS and line["task"] == "pretrain" and line["recompute_modules"]:
+            names = "+".join(name.strip(" '") for name in line["recompute_modules"].strip("[]").split(","))
+            plan = [int(line[name] or 1) for name in (PLAN[0], *PLAN[2:])]
+            for precision in TAGS.get(line["precision_tag"], ()):
+                key = RECIPE_MODELS[line["model"]], line["gpu"], *plan, precision
+                stated[key] = {"recompute": f"selective:{names}"} if names else {}
+    found = dict(stated)
+    for *place, _ in stated:
+        known = [stated[*place, one] for one in NARROW_FIRST if (*place, one) in stated]
+        for precision in NARROW_FIRST:
+            found.setdefault((*place, precision), known[0])
+    return found
 
 
 def _whole_graphs(path: Path) -> set[tuple[Any, ...]]:

@@ -75,7 +75,7 @@ def fit(runs: list[ExpertRun]) -> list[Calibration]:
         said = {name: f"{value:.2f} ({100 * variance**0.5:.0f} %)" for name, value, variance in terms if name in MAIN}
         lines.append(
             {
-                "calibration": each.campaign.about["name"],
+                "calibration": each.campaign.label,
                 "runs": end - begin,
                 "ten folds %": 100 * float(np.abs(error).mean()),
                 "other models %": 100 * float(np.abs(apart[begin:end]).mean()),

@@ -6,9 +6,10 @@ Sets: campaigns g, their runs i, terms k. Data: measured seconds :math:`y_i`, th
 1 is the sum of its slopes). Variables: logarithms :math:`\theta_{gk}` of coefficients.
 
 (1) Prior: :math:`\theta \sim N(\mu, K)`. A coefficient differs from its prior mean :math:`\mu_k` by what all machines
-    share (the kernel), by what a generation of devices adds, and by what the campaign's software adds:
+    share (the kernel), by what a generation of devices adds, by what the software v adds, and by what is a campaign's
+    own, such as the clock that its devices sustain:
 
-    .. math:: K_{gk,hk} = s_k^2 (w^{kernel} + w^{device} [d_g = d_h] + w^{own} [g = h]),
+    .. math:: K_{gk,hk} = s_k^2 (w^{kernel} + w^{device} [d_g = d_h] + w^{software} [v_g = v_h] + w^{own} [g = h]),
 
     with shares w that sum to 1. So a campaign without runs of a term learns it from the others, with its spread.
 (2) Data: :math:`\ln y_i = \ln T_i(\theta_g) + \epsilon_i`, :math:`\epsilon_i \sim N(0, \sigma_g^2)` for what differs
@@ -46,8 +47,8 @@ OLDER = 0.12
 """Tau of (2): plans that stayed the same gained 0 to 27 %, in the mean 12 %, between releases half a year apart."""
 PRIOR_NOISE, COUNTED = 0.06, 4.0
 """Sigma_0 and nu of (5): what one plan differs by from one release of its software to the next."""
-KERNEL, DEVICE, OWN = 0.4, 0.2, 0.4
-"""Shares of (1): kernels and their software make more of a difference than the generation of the device."""
+KERNEL, DEVICE, SOFTWARE, OWN = 0.4, 0.2, 0.3, 0.1
+"""Shares of (1): kernels and their software make more of a difference than the device and its generation."""
 
 TermsAt = Callable[[Floats], Floats]
 """Terms (runs, terms), in seconds at coefficient 1, as they are at coefficients (terms,)."""
@@ -65,13 +66,15 @@ class CampaignRuns(NamedTuple):
     """
     Runs of a campaign: generation of the device, measured seconds (runs,), and their terms at coefficients.
 
-    ``release`` (runs,) numbers the older releases of the software from 1, and is 0 of the newest.
+    ``release`` (runs,) numbers the older releases of the software from 1, and is 0 of the newest. ``software`` is what
+    campaigns on several devices have in common.
     """
 
     device: str
     seconds: Floats
     terms: TermsAt
     release: Ints
+    software: str
 
     def take(self, rows: Ints) -> "CampaignRuns":
         """Some of the runs."""
@@ -95,7 +98,9 @@ def fit_posteriors(campaigns: Sequence[CampaignRuns], prior: Prior) -> list[Post
     """Posterior of every campaign, (1) to (7); campaigns may have no runs."""
     count = len(campaigns)
     theta, noise = np.tile(np.log(prior.mean), (count, 1)), np.full(count, PRIOR_NOISE)
-    covariance = posterior = prior_covariance([each.device for each in campaigns], prior)
+    covariance = posterior = prior_covariance(
+        [each.device for each in campaigns], [each.software for each in campaigns], prior
+    )
     for _ in range(SLOPES):
         terms = [each.terms(np.exp(own)) for each, own in zip(campaigns, theta, strict=True)]
         theta, posterior, noise = _mode(campaigns, terms, prior, covariance, theta, noise)
@@ -133,10 +138,10 @@ def _mode(
     return theta, posterior, noise
 
 
-def prior_covariance(devices: Sequence[str], prior: Prior) -> Floats:
+def prior_covariance(devices: Sequence[str], software: Sequence[str], prior: Prior) -> Floats:
     """K of (1), (campaigns x terms, campaigns x terms)."""
-    same = np.array(devices)[:, None] == np.array(devices)[None, :]
-    between = KERNEL + DEVICE * same + OWN * np.eye(len(devices))
+    alike, same = (np.array(names)[:, None] == np.array(names) for names in (devices, software))
+    between = KERNEL + DEVICE * alike + SOFTWARE * same + OWN * np.eye(len(devices))
     return np.asarray(np.kron(between, np.diag(prior.deviation**2)))
 
 

@@ -134,3 +134,11 @@ def test_runs_whose_hosts_wait_are_a_campaign_of_their_own() -> None:
     assert waiting.features == ("fused-router", "fused-permutation", "grouped-products")
     said, taken = predict_rows([slow.row, quick.row])
     assert said.error == "" and (said.step_time_s or 0) > (taken.step_time_s or 0)
+
+
+def test_gpus_with_other_clocks_have_campaigns_of_their_own() -> None:
+    """On racks, with the other's runs beside: they belong to what was seen, and share a prior of the software."""
+    first, second = (ExpertRun("made", "26.08", row(64, 2, 16, 1, gpu)) for gpu in ("gb200", "gb300"))
+    racks = [each for each in campaigns([first, second]) if each.about["name"] == "megatron-experts-rack-bf16"]
+    assert [each.label for each in racks] == [f"megatron-experts-rack-bf16-{gpu}" for gpu in ("gb200", "gb300")]
+    assert [(each.runs, [*each.beside]) for each in racks] == [([first], [second]), ([second], [first])]

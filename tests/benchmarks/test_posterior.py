@@ -15,12 +15,12 @@ from taut.data.arrays import Floats
 PRIOR = Prior(np.array([1.2, 1.0, 1.5]), np.array([0.2, 0.4, 0.3]), np.array([1.0, 0.2, 0.7]))
 
 
-def made(coefficients: Floats, count: int, *, device: str = "one", noise: float = 0.0, seed: int = 0) -> CampaignRuns:
+def made(coefficients: Floats, count: int, *, software: str = "own", noise: float = 0.0, seed: int = 0) -> CampaignRuns:
     """Runs whose terms are drawn, measured at some coefficients."""
     rng = np.random.default_rng(seed)
     terms = rng.uniform(0.1, 1.0, (count, len(coefficients)))
     seconds = terms @ coefficients * np.exp(noise * rng.standard_normal(count))
-    return CampaignRuns(device, seconds, lambda _: terms, np.zeros(count, dtype=int))
+    return CampaignRuns("one", seconds, lambda _: terms, np.zeros(count, dtype=int), software)
 
 
 def test_runs_decide_where_there_are_many() -> None:
@@ -33,12 +33,13 @@ def test_runs_decide_where_there_are_many() -> None:
 
 
 def test_a_campaign_without_runs_learns_from_the_others() -> None:
-    """It is drawn to what they found, the more of one generation of devices, and keeps a spread of its own."""
-    rich, none = made(np.array([1.6, 1.0, 1.5]), 100), made(np.array([1.0, 1.0, 1.0]), 0)
-    _, alike, other = fit_posteriors([rich, none, none._replace(device="two")], PRIOR)
-    assert PRIOR.mean[0] < other.coefficients[0] < alike.coefficients[0] < 1.6
-    spreads = [np.sqrt(each.covariance[0, 0]) for each in (alike, other)]
-    assert 0.5 * PRIOR.deviation[0] < spreads[0] < spreads[1] < PRIOR.deviation[0]
+    """It is drawn to what they found, the more of one software and of one generation, and keeps a spread of its own."""
+    rich, none = made(np.array([1.6, 1.0, 1.5]), 100), made(np.array([1.0, 1.0, 1.0]), 0, software="another")
+    campaigns = [rich, none._replace(software="own"), none, none._replace(device="two")]
+    _, same, alike, other = fit_posteriors(campaigns, PRIOR)
+    assert PRIOR.mean[0] < other.coefficients[0] < alike.coefficients[0] < same.coefficients[0] < 1.6
+    spreads = [np.sqrt(each.covariance[0, 0]) for each in (same, alike, other)]
+    assert 0.3 * PRIOR.deviation[0] < spreads[0] < spreads[1] < spreads[2] < PRIOR.deviation[0]
 
 
 def test_nothing_is_below_its_floor() -> None:
@@ -52,7 +53,7 @@ def test_runs_of_an_older_release_say_less() -> None:
     fast, slow = made(np.array([1.2, 1.0, 1.5]), 6), made(1.3 * np.array([1.2, 1.0, 1.5]), 6, seed=1)
     rows = np.concatenate([fast.terms(PRIOR.mean), slow.terms(PRIOR.mean)])
     seconds = np.concatenate([fast.seconds, slow.seconds])
-    both = CampaignRuns("one", seconds, lambda _: rows, np.zeros(12, dtype=int))
+    both = CampaignRuns("one", seconds, lambda _: rows, np.zeros(12, dtype=int), "one")
     older = both._replace(release=np.repeat([0, 1], 6))
     (alike,), (apart,) = fit_posteriors([both], PRIOR), fit_posteriors([older], PRIOR)
     assert apart.coefficients.sum() < alike.coefficients.sum()
@@ -71,6 +72,6 @@ def test_bands_hold_unseen_runs() -> None:
 
 def test_the_prior_is_a_covariance() -> None:
     """Symmetric and positive, with the whole variance on its diagonal."""
-    found = prior_covariance(["one", "one", "two"], PRIOR)
+    found = prior_covariance(["one", "one", "two"], ["own", "another", "own"], PRIOR)
     assert np.allclose(found, found.T) and np.linalg.eigvalsh(found).min() > 0
     assert np.diag(found) == pytest.approx(np.tile(PRIOR.deviation**2, 3))
