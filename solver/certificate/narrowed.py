@@ -6,7 +6,8 @@ A bound is a claim about its space S alone. By default S is the space R that the
 
 (1) R (``held``). If the catalog does not have the stack, R is not known: S counts as R, and ``held`` says so;
 (2) what R has and S lacks (``narrowed``): choices, degrees, chunks, mechanisms, divisions, and values that are fixed;
-(3) degrees in S without candidates, as the cost table has no rows of them (``unpriced``);
+(3) degrees in S without candidates, and a recompute that saves nothing, as the cost table has no rows of them
+    (``unpriced``);
 (4) what S lacks though nobody took it away (``unsearched``), such as many unequal chunks a device;
 (5) inputs that have a name of the catalog and other content (``renamed``).
 """
@@ -157,7 +158,7 @@ def _degrees(given: StrategySpace, usual: StrategySpace, names: Iterable[str]) -
 
 
 def unpriced(space: Mapping[str, Any], model: ModelSpec, cluster: ClusterSpec, costs: CostTable) -> Iterator[str]:
-    """Name the degrees of the space without costs, and so without candidates, (3), in a line; none if all have some."""
+    """Name degrees without costs, which have no candidates, (3), in a line, and a recompute without, in another."""
     lacking, priced = unpriced_degrees(Workload(_read(space), model, cluster), costs)
     named = list[str]()
     for place, name in enumerate(("tp", "cp", "ep", "micro_batch")):
@@ -170,6 +171,12 @@ def unpriced(space: Mapping[str, Any], model: ModelSpec, cluster: ClusterSpec, c
     more = [f"{len(words) - MOST_NAMED} others"] if len(words) > MOST_NAMED else []
     if named or words:
         yield f"costs: no rows of {'; '.join([*named, *words[:MOST_NAMED], *more])}, which have no candidates"
+    if (
+        costs.rows
+        and "selective" in space.get("recompute", [])
+        and all(row.recompute != "selective" for row in costs.rows)
+    ):
+        yield "costs: no rows of selective recompute, which is none there"
 
 
 def _read(space: Mapping[str, Any]) -> StrategySpace:

@@ -1,13 +1,16 @@
 """A space is compared with what its stack runs: every choice that is taken away is named, and nothing else."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from taut.data.costs import CostRow
 from taut.data.load import load_cluster, load_model, load_stack
 from taut.data.model import ModelSpec
+from taut.errors import TautError
 from taut.formulations.space import StrategySpace
 from taut.formulations.stack_space import stack_space
 from taut.planning.request import PlanRequest
@@ -116,6 +119,49 @@ def test_degrees_without_costs_are_named(kept: Callable[[CostRow], bool], said: 
     fewer = every.model_copy(update={"rows": [row for row in every.rows if kept(row)]})
     (words,) = unpriced(space, problem.model, problem.cluster, fewer)
     assert words.startswith(f"costs: no rows of {said}") and words.endswith(", which have no candidates")
+
+
+def test_a_recompute_without_costs_is_named() -> None:
+    """Without rows of selective recompute it saves nothing, so that plans with it are lost, which is said."""
+    problem = resolved_problem(PlanRequest(job(), "dgx-h100:1", global_batch=8))
+    rows = [row for row in problem.costs.rows if row.recompute != "selective"]
+    fewer, space = problem.costs.model_copy(update={"rows": rows}), problem.space.model_dump(mode="json")
+    said = ["costs: no rows of selective recompute, which is none there"]
+    assert list(unpriced(space, problem.model, problem.cluster, fewer)) == said
+    assert list(unpriced({**space, "recompute": ["none"]}, problem.model, problem.cluster, fewer)) == []
+
+
+def cuts(space: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every field of a space with less in it: a list without one of its values, half a number, a switch off."""
+    for name, value in space.items():
+        if isinstance(value, bool):
+            yield from [(name, False)] * value
+        elif isinstance(value, int):
+            yield from ((name, less) for less in {value // 2, 1, 0} if less < value and name != "global_batch")
+        elif isinstance(value, list):
+            yield from ((name, [each for each in value if each != one]) for one in value)
+    degrees = {"tp": 2, "pp": 2, "dp": 2, "cp": 1, "micro_batch": 2, "zero": 1, "schedule": "1f1b", "vpp": 1}
+    yield from (("fixed", {name: value}) for name, value in degrees.items())
+
+
+@pytest.mark.parametrize("experts", [False, True], ids=["dense", "experts"])
+def test_whatever_takes_candidates_away_is_named(experts: bool) -> None:
+    """Each of some dozens of cuts of a space that leaves fewer candidates, or fewer recomputes, has a line."""
+    problem = resolved_problem(PlanRequest(job(experts=experts), "dgx-h100:1", global_batch=8))
+    space, found = problem.space.model_dump(mode="json"), 0
+    whole = set(replace(problem, space=StrategySpace.model_validate(space)).candidates)
+    usual = set(narrowed(space, problem.model, problem.cluster))
+    for name, value in cuts(space):
+        try:
+            less = StrategySpace.model_validate({**space, name: value})
+            fewer = set(replace(problem, space=less).candidates)
+        except (TautError, ValidationError):
+            continue
+        if whole - fewer:
+            found += 1
+            said = narrowed(less.model_dump(mode="json"), problem.model, problem.cluster)
+            assert set(said) - usual, (name, value)
+    assert found >= 20
 
 
 def test_inputs_with_a_borrowed_name_are_named() -> None:
