@@ -137,14 +137,14 @@ def _reason(complaint: Any) -> str:
     )
 
 
-def shorten(value: object, limit: int = 60) -> str:
+def shorten(value: object) -> str:
     """``repr`` of a value for a one-line message, cut when long."""
     try:
         text = repr(value)
     except (RecursionError, ValueError):
         # Python writes no number of more than some thousand digits, and nothing nested more deeply than its stack.
         text = f"a {type(value).__name__} too large to show"
-    return shorten_text(text, limit)
+    return shorten_text(text)
 
 
 def shorten_text(text: str, limit: int = 60) -> str:

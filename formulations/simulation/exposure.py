@@ -121,13 +121,11 @@ class Held(NamedTuple):
     held: Floats
 
 
-def memory_curves(
-    problem: PlanningProblem, strategy: Strategy, graph: OperatorGraph, start: Floats, pipeline: int = 0
-) -> list[Held]:
-    """Bytes of one device of every pipeline rank over time, (3) and (4), from the seconds at which tasks start."""
+def memory_curves(problem: PlanningProblem, strategy: Strategy, graph: OperatorGraph, start: Floats) -> list[Held]:
+    """Bytes of one device of every rank of the first pipeline over time, (3) and (4), from the starts of tasks."""
     (kept, held), (passes, first, _) = kept_and_held(problem, strategy), graph.order
-    begin = start[graph.row[pipeline, :-1]]
-    last = graph.last[pipeline]
+    begin = start[graph.row[0, :-1]]
+    last = graph.last[0]
     end = start[last] + graph.seconds[last]
     forward = passes[:, 0] == FORWARD
     change = np.where(forward, 1.0, -1.0) * kept[passes[:, 1]] * (passes[:, 0] != INPUT_GRADIENT)

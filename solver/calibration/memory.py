@@ -190,11 +190,9 @@ def memory_coefficients(terms: Floats, measured: Floats, strength: float) -> Flo
     return np.asarray(coefficients)
 
 
-def cross_validated_errors(
-    terms: Floats, measured: Floats, strength: float, *, folds: int = FOLDS, seed: int = 0
-) -> Floats:
+def cross_validated_errors(terms: Floats, measured: Floats, strength: float, *, seed: int = 0) -> Floats:
     """Prediction / measurement - 1 of every sample under a fit that has not seen it, (samples,), (3)."""
-    order, parts = np.random.default_rng(seed).permutation(len(measured)), min(folds, len(measured))
+    order, parts = np.random.default_rng(seed).permutation(len(measured)), min(FOLDS, len(measured))
     errors = np.empty(len(measured))
     for fold in range(parts):
         unseen = order[fold::parts]

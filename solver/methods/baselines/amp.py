@@ -98,10 +98,10 @@ def amp(problem: PlanningProblem, limits: Limits, progress: Listener | None = No
     return tried("amp", amp_trials(problem, limits.seed), len(chosen), limits, progress)
 
 
-def dominoes(problem: PlanningProblem, limits: Limits, progress: Listener | None = None) -> Outcome:
+def dominoes(problem: PlanningProblem, limits: Limits) -> Outcome:
     """Plan by (2) and (3) alone: the walk begins at the first configuration, and only what it accepts is tried."""
     count = len(plain_candidates(problem))
-    return tried("dominoes", amp_trials(problem, limits.seed, walk_alone=True), count, limits, progress)
+    return tried("dominoes", amp_trials(problem, limits.seed, walk_alone=True), count, limits)
 
 
 def amp_trials(problem: PlanningProblem, seed: int, *, walk_alone: bool = False) -> Iterator[Incumbent | None]:

@@ -76,8 +76,7 @@ def hethub(
     as_json: JsonFlag = False,
 ) -> None:
     """Plan Llama 2 70B on five mixed clusters, beside HETHUB's shares of the throughput that the types have apart."""
-    from taut.papers.hethub import reproduce_hethub
-    from taut.papers.hethub_table import reproduce_hethub_table
+    from taut.papers.hethub import reproduce_hethub, reproduce_hethub_table
     from taut.solver.result import Limits
 
     limits = Limits(time_limit=time_limit)

@@ -41,6 +41,8 @@ from taut.errors import DataError
 
 COLUMNS = ("file", "layer", "seconds")
 INSTANCES = {"t4-16gb": "G4", "v100-16gb": "P3"}
+PRECISION: Precision = "fp16"
+"""Number format of the runs."""
 DEGREES = (1, 2, 4)
 LOSS_BYTES = (32, 8)
 """Per fp32 logit. Forward: maximum, difference, exponential, sum and quotient read it, and all but maximum and sum
@@ -105,7 +107,6 @@ def amp_costs(
     cluster: ClusterSpec,
     *,
     micro_batches: Iterable[int] = (1,),
-    precision: Precision = "fp16",
     devices: Mapping[str, DeviceSpec] | None = None,
 ) -> CostTable:
     """
@@ -113,7 +114,7 @@ def amp_costs(
 
     ``name``: AMP's name of the model, ``gpt2`` or ``transgan``; ``model``: the same model as ours: its kinds are those
     of ``AMP_LAYERS``; ``cluster``: whose device types are priced; its bandwidths inside nodes carry the all-reduces;
-    ``micro_batches``: the keys to price; ``precision``: number format of the runs; ``devices``: devices whose stated
+    ``micro_batches``: the keys to price; ``devices``: devices whose stated
     rates price the work, by name, where they are not the cluster's. Returns rows at the tensor degrees that the profile
     has on every device. Raises ``DataError`` if the file is wrong, or lacks the model on one of the cluster's device
     types.
@@ -125,11 +126,11 @@ def amp_costs(
     degrees = [tp for tp in DEGREES if all(any(k.tp == tp and k.device == d for k in measured) for d in specs)]
     if not degrees:
         raise DataError(f"{path}: has no tensor degree of {name} on all of {', '.join(specs)}, expected one")
-    added = sequence_seconds(model, specs.values(), precision=precision, tensor_degrees=degrees, fused_attention=False)
+    added = sequence_seconds(model, specs.values(), precision=PRECISION, tensor_degrees=degrees, fused_attention=False)
     kept = analytic_costs(
         model,
         specs.values(),
-        precision=precision,
+        precision=PRECISION,
         tensor_degrees=degrees,
         micro_batches=batches,
         fused_attention=False,
@@ -138,7 +139,7 @@ def amp_costs(
     for row in kept.rows:
         if row.recompute == "none":
             key = row.key._replace(micro_batch=1)
-            work = added[key].forward + _reductions(model, key, precision) / rates[key.device]
+            work = added[key].forward + _reductions(model, key) / rates[key.device]
             growth = growing(measured[key], work, _least(measured, model, key, AMP_LAYERS[name]))
             loss = _loss(model, specs[key.device], key)
             rows.append(_row(row, measured[key] - growth, growth, loss))
@@ -162,11 +163,11 @@ def _measured(
             yield Key(device, kind, tp, 1, seq[kind], "none"), sum(entries[first:end]) / equal
 
 
-def _reductions(model: ModelSpec, key: Key, precision: Precision) -> float:
+def _reductions(model: ModelSpec, key: Key) -> float:
     """Bytes that the two forward all-reduces of one sequence put on each link, (2)."""
     if key.kind not in model.kinds or key.tp == 1:
         return 0.0
-    message = ELEMENT_BYTES[precision] * model.kinds[key.kind].output_elements
+    message = ELEMENT_BYTES[PRECISION] * model.kinds[key.kind].output_elements
     return 2 * 2 * (key.tp - 1) / key.tp * message
 
 

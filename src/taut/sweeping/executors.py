@@ -230,7 +230,7 @@ CONNECT_S = 20
 
 
 @contextmanager
-def named_executor(name: str, scheduler: str | None = None, *, plans: bool = True) -> Iterator[Executor | None]:
+def named_executor(name: str, scheduler: str | None = None) -> Iterator[Executor | None]:
     """The executor of a sweep that a command names, None for this machine; loops of plans are compiled first."""
     if name not in NAMES:
         raise FieldError("executor", name, f"expected {one_of(name, NAMES)}")
@@ -240,15 +240,15 @@ def named_executor(name: str, scheduler: str | None = None, *, plans: bool = Tru
     if name == LOCAL:
         yield None
     elif name == "mpi":
-        with _mpi(plans) as executor:
+        with _mpi() as executor:
             yield executor
     else:
-        with _dask(str(scheduler), plans) as executor:
+        with _dask(str(scheduler)) as executor:
             yield executor
 
 
 @contextmanager
-def _dask(scheduler: str, plans: bool) -> Iterator[Executor]:
+def _dask(scheduler: str) -> Iterator[Executor]:
     try:
         from distributed import Client
     except ImportError:
@@ -258,21 +258,19 @@ def _dask(scheduler: str, plans: bool) -> Iterator[Executor]:
     except (OSError, ValueError) as error:
         raise FieldError("scheduler", scheduler, f"does not answer ({type(error).__name__})") from None
     with client:
-        if plans:
-            hosts = {worker["host"]: address for address, worker in client.scheduler_info(-1)["workers"].items()}
-            client.run(warm, workers=list(hosts.values()), on_error="ignore")
+        hosts = {worker["host"]: address for address, worker in client.scheduler_info(-1)["workers"].items()}
+        client.run(warm, workers=list(hosts.values()), on_error="ignore")
         with client.get_executor(pure=False) as executor:
             yield executor
 
 
 @contextmanager
-def _mpi(plans: bool) -> Iterator[Executor]:
+def _mpi() -> Iterator[Executor]:
     try:
         from mpi4py.futures import MPIPoolExecutor
     except (ImportError, RuntimeError):
         # Without a library of MPI the import of mpi4py ends in a RuntimeError.
         raise DataError("--executor mpi: needs mpi4py and an MPI library: pip install 'taut[mpi]'") from None
     with MPIPoolExecutor() as executor:
-        if plans:
-            executor.submit(warm).result()
+        executor.submit(warm).result()
         yield executor

@@ -7,21 +7,23 @@ from typer.testing import CliRunner
 
 from taut.commands.app import app
 from taut.errors import FieldError
-from taut.papers import hethub_table
-from taut.papers.hethub_table import Table, reproduce_hethub_table
+from taut.papers import hethub
+from taut.papers.hethub import SizeTable, reproduce_hethub_table
 from taut.solver.result import Limits
 
 pytestmark = pytest.mark.proof
 
 
 @pytest.fixture(scope="module")
-def table() -> Table:
+def table() -> SizeTable:
     """Two models on 96 devices, each searched for a given number of refinements."""
     limits = Limits(work_limit=12, workers=1)
-    return Table(tuple(reproduce_hethub_table(limits, only=f"12n96d llama2-{size}").rows[0] for size in ("7b", "13b")))
+    return SizeTable(
+        tuple(reproduce_hethub_table(limits, only=f"12n96d llama2-{size}").rows[0] for size in ("7b", "13b"))
+    )
 
 
-def test_layers_by_speed_beat_even_stages(table: Table) -> None:
+def test_layers_by_speed_beat_even_stages(table: SizeTable) -> None:
     """Steps are ordered: bound, best plan, HETHUB's rule, even stages; the bounds are within half a per cent."""
     for row in table.rows:
         assert row.best_s is not None and row.rule_s is not None and row.even_s is not None and row.gap is not None
@@ -35,9 +37,9 @@ def test_unknown_names_are_refused() -> None:
         reproduce_hethub_table(only="llama9")
 
 
-def test_the_command_prints_the_table(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_the_table(table: SizeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """In words and as JSON, a row for each cluster and model."""
-    monkeypatch.setattr(hethub_table, "reproduce_hethub_table", lambda limits, only, told: table)
+    monkeypatch.setattr(hethub, "reproduce_hethub_table", lambda limits, only, told: table)
     runner = CliRunner()
     words = runner.invoke(app, ["reproduce", "hethub", "--table"]).stdout
     assert "hethub-12n96d" in words and "HETHUB's rule" in words

@@ -106,9 +106,9 @@ class Row:
         return step_s * self.tokens * 1e9 / (GLOBAL_BATCH * SEQ) / 86_400
 
 
-def chinchilla(devices: int = GPUS, days: float = BUDGET_DAYS) -> tuple[float, float]:
-    """Billions of parameters and tokens of (1) at the peak of the devices."""
-    root = math.sqrt(devices * PEAK_FLOPS * days * 86_400)
+def chinchilla() -> tuple[float, float]:
+    """Billions of parameters and tokens of (1) at the peak of the budget's devices."""
+    root = math.sqrt(GPUS * PEAK_FLOPS * BUDGET_DAYS * 86_400)
     return ALPHA * root / 1e9, BETA * root / 1e9
 
 
