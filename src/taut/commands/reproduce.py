@@ -129,6 +129,7 @@ def vtrain_jobs(
     only: Annotated[str | None, typer.Option(help="deadlines, completion or makespan; by default all.")] = None,
     traces: Annotated[int | None, typer.Option(help="Traces of each comparison at most.", min=1)] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds of each planned schedule.", min=0)] = 10.0,
+    within: Annotated[float, typer.Option(help="Seconds after which no further trace begins.", min=0)] = 1800.0,
     as_json: JsonFlag = False,
 ) -> None:
     """Share 1,024 A100 among jobs by ElasticFlow without and with our plans, beside vTrain's figures and a bound."""
@@ -136,7 +137,9 @@ def vtrain_jobs(
     from taut.papers.vtrain.jobs import reproduce_vtrain_jobs
 
     with live_lines(quiet=False) as say:
-        found = reproduce_vtrain_jobs(arrivals=arrivals, only=only, traces=traces, time_limit=time_limit, told=say)
+        found = reproduce_vtrain_jobs(
+            arrivals=arrivals, only=only, traces=traces, time_limit=time_limit, within=within, told=say
+        )
     _echo("vtrain", found, as_json)
 
 

@@ -23,9 +23,11 @@ to the period.
 """
 
 import csv
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -146,8 +148,8 @@ def _job(
 
 
 CLUSTER = "dgx-a100:128"
-SECONDS = 10.0
-"""Of the planned schedule of a trace."""
+SECONDS, WITHIN = 10.0, 1800.0
+"""Of the planned schedule of a trace, and after which no further trace begins."""
 Told = Callable[[str], None]
 
 
@@ -175,18 +177,28 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """All traces."""
+    """All traces that had time, and how many each study was asked for."""
 
     rows: tuple[Row, ...]
+    asked: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, study: Study) -> list[Row]:
         """The rows of a study."""
         return [row for row in self.rows if row.study == study.name]
 
+    def cut_off(self, study: Study) -> bool:
+        """Whether some traces of a study had no time."""
+        return len(self.of(study)) < self.asked.get(study.name, 0)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""
         studies = [
-            {"study": study.name, "published": study.published, **_means(self.of(study))}
+            {
+                "study": study.name,
+                "published": study.published,
+                **_means(self.of(study)),
+                "cut_off": self.cut_off(study),
+            }
             for study in STUDIES
             if self.of(study)
         ]
@@ -206,8 +218,14 @@ class Table:
         return found
 
     def __str__(self) -> str:
-        """A table for each study with its means beside the paper's."""
-        return "\n\n".join(_shown(study, self.of(study)) for study in STUDIES if self.of(study))
+        """A table for each study with its means beside the paper's, and whether it is cut off."""
+        return "\n\n".join(_shown(study, rows) + self._left(study) for study in STUDIES if (rows := self.of(study)))
+
+    def _left(self, study: Study) -> str:
+        """How many traces a study that is cut off has, in words."""
+        return (
+            f"; cut off after {len(self.of(study))} of {self.asked[study.name]} traces" if self.cut_off(study) else ""
+        )
 
 
 def reproduce_vtrain_jobs(
@@ -216,6 +234,7 @@ def reproduce_vtrain_jobs(
     only: str | None = None,
     traces: int | None = None,
     time_limit: float = SECONDS,
+    within: float = WITHIN,
     told: Told | None = None,
 ) -> Table:
     """
@@ -223,8 +242,8 @@ def reproduce_vtrain_jobs(
 
     ``arrivals``: CSV file with ``submit_time``, from which arrivals are sampled; generated without it; ``only``:
     ``deadlines``, ``completion`` or ``makespan``; all without it; ``traces``: traces of each study at most;
-    ``time_limit``: seconds of each planned schedule; ``told``: called with how far one is. Raises ``FieldError`` if
-    ``only`` is none of them.
+    ``time_limit``: seconds of each planned schedule; ``within``: seconds after which no further trace begins, so
+    that the table has fewer; ``told``: called with how far one is. Raises ``FieldError`` if ``only`` is none of them.
     """
     names = sorted({study.objective for study in STUDIES})
     if only is not None and only not in names:
@@ -232,13 +251,22 @@ def reproduce_vtrain_jobs(
     points = None if arrivals is None else arrival_points(arrivals)
     rates = data_parallel_rates(told)
     chosen = [study for study in STUDIES if only in (None, study.objective)]
-    rows = []
-    for study in chosen:
-        for number in range(len(study.jobs[:traces])):
-            if told is not None:
-                told(f"{study.name}, trace {number}")
-            rows.append(_row(study, number, rates, points, time_limit))
-    return Table(tuple(rows))
+    asked = [(study, number) for study in chosen for number in range(len(study.jobs[:traces]))]
+    # Traces of all studies in turn, so that each has some when the time is over.
+    asked.sort(key=lambda each: each[1])
+    rows, began = list[Row](), perf_counter()
+    for study, number in asked:
+        taken = perf_counter() - began
+        if rows and taken > within:
+            break
+        say = partial(_told, told, f"{study.name}, trace {number}: {len(rows)} of {len(asked)} done in {taken:.0f} s")
+        rows.append(_row(study, number, rates, points, time_limit, say))
+    return Table(tuple(rows), {study.name: sum(each is study for each, _ in asked) for study in chosen})
+
+
+def _told(told: Told | None, where: str, doing: str) -> None:
+    if told is not None:
+        told(f"{where}, {doing}")
 
 
 def data_parallel_rates(told: Told | None = None) -> dict[str, dict[int, float]]:
@@ -256,14 +284,17 @@ def data_parallel_rates(told: Told | None = None) -> dict[str, dict[int, float]]
 
 
 def _row(
-    study: Study, number: int, rates: dict[str, dict[int, float]], points: Floats | None, time_limit: float
+    study: Study, number: int, rates: dict[str, dict[int, float]], points: Floats | None, time_limit: float, say: Told
 ) -> Row:
     jobs, cluster = trace(study, number, rates, points), load_cluster(CLUSTER)
-    plain, best = instance(jobs, cluster, plans="data-parallel"), instance(jobs, cluster)
+    plain, best = instance(jobs, cluster, plans="data-parallel", told=say), instance(jobs, cluster, told=say)
     kind = _kind(study)
+    say("ElasticFlow")
     baseline = solve_jobs(plain.problem, kind, "elasticflow")
     elastic = solve_jobs(best.problem, kind, "elasticflow")
+    say("bound")
     first = lower_bound(best.bounding, kind, horizon=max(segment.end for segment in elastic.schedule))
+    say(f"annealing, up to {time_limit:g} s")
     ours = solve_jobs(best.problem, kind, "annealing", time_limit=time_limit, target=first.value)
     better = min(ours, elastic, key=lambda found: found.measures.value(kind))
     values = [found.measures.value(kind) for found in (baseline, elastic, better)]

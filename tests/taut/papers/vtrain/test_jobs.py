@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from taut.errors import DataError, FieldError
+from taut.papers.vtrain import jobs
 from taut.papers.vtrain.jobs import (
     FACTORS,
     HOUR,
@@ -13,7 +14,9 @@ from taut.papers.vtrain.jobs import (
     PERIOD_H,
     STUDIES,
     Row,
+    Study,
     Table,
+    Told,
     arrival_points,
     reproduce_vtrain_jobs,
     trace,
@@ -67,6 +70,24 @@ def test_another_comparison_is_refused() -> None:
     """The message names the three."""
     with pytest.raises(FieldError, match="expected one of completion, deadlines, makespan"):
         reproduce_vtrain_jobs(only="cost")
+
+
+def test_a_table_that_is_cut_off_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no time there is one trace, progress names it and its step, and the study says that nine are left."""
+    study, said = STUDIES[0], list[str]()
+
+    def one(study: Study, number: int, rates: object, points: object, limit: float, say: Told) -> Row:
+        say("bound")
+        return Row(study=study.name, number=number, jobs=64, baseline=0.4, elasticflow=0.6, ours=0.8, bound=1.0)
+
+    monkeypatch.setattr(jobs, "_row", one)
+    monkeypatch.setattr(jobs, "data_parallel_rates", lambda told: RATES)
+    table = reproduce_vtrain_jobs(only="deadlines", within=0.0, told=said.append)
+    assert said == [f"{study.name}, trace 0: 0 of 20 done in 0 s, bound"]
+    assert table.cut_off(study) and table.as_dict()["studies"][0]["cut_off"]
+    assert str(table).endswith("here: 1.50 times as many met; cut off after 1 of 10 traces")
+    whole = reproduce_vtrain_jobs(only="deadlines")
+    assert len(whole.rows) == 20 and not whole.cut_off(study) and "cut off" not in str(whole)
 
 
 @pytest.mark.long
