@@ -103,7 +103,7 @@ def row(library: ctypes.CDLL, case: Case) -> tuple[str, ...]:
     given = case.cluster
     cluster = taut.load_cluster(given) if isinstance(given, str) else taut.ClusterSpec.parse(given, case.name)
     request = taut.PlanRequest(case.model, cluster, global_batch=case.global_batch, fix=case.fix)
-    ours: StrategyPlacement = taut.place_strategy(request, time_limit=10.0)
+    ours: StrategyPlacement = taut.place_strategy(request, time_limit=5.0)
     began = time.perf_counter()
     slots = process_mapping(library, ours.instance, case.levels)
     seconds, value = time.perf_counter() - began, ours.instance.cost(slots)
