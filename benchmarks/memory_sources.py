@@ -213,7 +213,8 @@ def _experts(folder: Path) -> Iterator[Source]:
     recipes = _expert_recipes(folder / RECIPES)
     for run in expert_runs(folder):
         model = MemoryModel(**RECIPE, **(HALF_MOMENTS if run.model == "deepseek-v3" else {}))
-        modules, row = recipes.get(_plan_key(run)), _in_half([run.row])[0]
+        open_row = run.row.model_copy(update={"recompute": "none", "recompute_modules": []})
+        modules, row = recipes.get(_plan_key(run)), _in_half([open_row])[0]
         if modules is None:
             yield Source("Megatron-Bridge, experts, recompute open", model, [row], choices=LAYERS, open="recompute")
         else:
