@@ -14,7 +14,7 @@ from taut.data.spec import digest
 from taut.errors import DataError
 from taut.formulations.problem import PlanningProblem
 from taut.solver.certificate.document import problem_digest
-from taut.solver.certificate.verify import verify_document
+from taut.solver.certificate.verify import retyped, verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.result import Limits
 from taut.solver.search.search import search
@@ -591,3 +591,11 @@ def test_samples_and_what_the_space_leaves_out_are_stated(plan: Document) -> Non
     assert "fixed: tp=2" in outcome.narrowed
     again = verify_document(plan)
     assert (again.sampled, again.feasible_samples) == (outcome.sampled, outcome.feasible_samples)
+
+
+def test_a_loss_of_an_older_plan_is_a_truth_value() -> None:
+    """True is read as the loss of Transformer Engine and false as none; any other truth value for a word is a fault."""
+    assert list(retyped("spec", {"fused_loss": True}, {"fused_loss": "te"})) == []
+    assert list(retyped("spec", {"fused_loss": False}, {"fused_loss": "none"})) == []
+    assert list(retyped("spec", {"fused_loss": True}, {"fused_loss": "native"})) != []
+    assert list(retyped("spec", {"name": "true"}, {"name": True})) != []
