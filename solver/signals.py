@@ -1,9 +1,19 @@
 """
 Ctrl-C, and what ``kill``, ``timeout`` and batch systems send before they end a process.
 
-Blocks of the main thread listen, one within another. The first signal asks all of them to end with what they have, a
-second one raises ``KeyboardInterrupt``. A command is the outermost block; before its first search there is nothing to
-keep, and a signal ends it at once.
+Blocks of the main thread listen, one within another. A command is the outermost block.
+
+======  ==================================================================================================
+signal  what it does
+======  ==================================================================================================
+first   ends a command that has begun no search; asks all open blocks to end, and allows them ``GRACE_S``
+second  ends the work that runs in ``cut_short`` now; what this work has found so far is kept
+third   ends the command, and drops what was found
+======  ==================================================================================================
+
+Work that runs in ``cut_short`` also ends ``GRACE_S`` after the first signal: an alarm raises ``KeyboardInterrupt`` in
+it, whatever it does (compile a loop, solve a linear program, wait for threads). ``cut_short`` takes this exception,
+and what stands behind the block goes on with the best plan and the bounds so far.
 """
 
 import signal
@@ -13,12 +23,18 @@ from contextlib import contextmanager
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-GRACE_S = 2.0
-"""Seconds after a signal in which work that is cut short may end by itself."""
+GRACE_S, AGAIN_S = 1.5, 0.5
+"""Seconds after a signal in which work may end by itself, and then between two alarms, one for each block of work."""
+MOST_SIGNALS = 3
+"""The signal that ends a command in any case."""
 _open: list[threading.Event] = []
 """One event for each block that the main thread is in."""
-_searches, _cut = threading.Event(), threading.Event()
-"""Whether a search began since the command did, and whether work is cut short after a signal."""
+_searches, _kept = threading.Event(), threading.Event()
+"""Whether a search began since the command did, and whether work ended that has found something."""
+_heard = 0
+"""Signals since the outermost block was entered."""
+_cuts = 0
+"""Blocks of work that may be cut short, one within another, in which the main thread is."""
 
 
 def _elsewhere() -> bool:
@@ -41,19 +57,23 @@ def listening(asked: threading.Event, ends: Callable[[], bool]) -> Iterator[None
     """
     Hear the signals within the block.
 
-    ``asked``: set by a signal, with those of all open blocks; ``ends``: whether a signal raises ``KeyboardInterrupt``.
+    ``asked``: set by a signal, with those of all open blocks; ``ends``: whether a signal raises ``KeyboardInterrupt``
+    where no work can be cut short.
     """
     if _elsewhere():
         yield
         return
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if ends():
+        global _heard
+        _heard += 1
+        again = was_interrupted()
+        if _heard >= MOST_SIGNALS or ((again if _cuts else ends()) and not (again and _kept.is_set() and not _cuts)):
             raise KeyboardInterrupt
         for each in _open:
             each.set()
-        if _cut.is_set():
-            signal.setitimer(signal.ITIMER_REAL, GRACE_S)
+        if _cuts:
+            _set_alarm()
 
     before = {number: signal.signal(number, ask) for number in SIGNALS}
     _open.append(asked)
@@ -64,6 +84,15 @@ def listening(asked: threading.Event, ends: Callable[[], bool]) -> Iterator[None
             # A handler that was not set from Python has no value here.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         _open.remove(asked)
+        if not _open:
+            _forget()
+
+
+def _forget() -> None:
+    """Begin anew, where no block is open."""
+    global _heard
+    _heard = 0
+    _kept.clear()
 
 
 @contextmanager
@@ -75,21 +104,45 @@ def interruptible_command() -> Iterator[None]:
         yield
 
 
+def _set_alarm() -> None:
+    signal.setitimer(signal.ITIMER_REAL, GRACE_S, AGAIN_S)
+
+
 @contextmanager
 def cut_short() -> Iterator[None]:
-    """Within the block what runs is interrupted some seconds after a signal, by ``KeyboardInterrupt``."""
+    """
+    Work that a second signal ends where it stands, and a first one after ``GRACE_S``.
+
+    What is behind the block then goes on; ``was_interrupted`` says so, in a block that listens.
+    """
+    global _cuts
+    was_cut = False
     if _elsewhere() or not hasattr(signal, "SIGALRM"):
         yield
         return
 
     def cut(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        nonlocal was_cut
+        if _cuts:
+            was_cut = True
+            raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, cut)
-    _cut.set()
+    if was_interrupted() and not _cuts:
+        _set_alarm()
+    _cuts += 1
     try:
         yield
+    except KeyboardInterrupt:
+        if not was_interrupted() or _heard >= MOST_SIGNALS:
+            raise
+    except Exception:
+        # A callback from compiled code swallows the interrupt, and what called it fails later for lack of its result.
+        if not (was_cut or (was_interrupted() and _heard > 1)):
+            raise
     finally:
-        _cut.clear()
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        _cuts -= 1
+        _kept.set()
+        if not _cuts:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL if before is None else before)

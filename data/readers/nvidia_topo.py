@@ -1,7 +1,8 @@
 r"""
 Bandwidth between the devices of one node, from the kinds of its links.
 
-``nvidia-smi topo -m``, ``rocm-smi --showtopo`` and NCCL's XML (``NCCL_TOPO_DUMP_FILE``) state them.
+``nvidia-smi topo -m``, ``rocm-smi --showtopo``, ``amd-smi topology`` and NCCL's XML (``NCCL_TOPO_DUMP_FILE``) state
+them.
 
 The table has a row and a column per device. A cell names the kind of link :math:`k_{ij}`, and the rate is stated, not
 measured: for a bond of m NVLinks at rate :math:`v` each, and the other kinds at their rates :math:`P_k`,
@@ -49,7 +50,10 @@ XGMI_GBPS = 512.0
 """One link of AMD's Infinity Fabric in one direction: 64 GB/s (MI300X)."""
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
-_LINK_TYPES = "Link Type between two GPUs"
+_LINK_TYPES = {"rocm-smi --showtopo": "Link Type between two GPUs", "amd-smi topology": "LINK TYPE TABLE"}
+"""What stands above the table of link types, by AMD's tools."""
+_AMD = re.compile(r"GPU\d+|[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d", re.IGNORECASE)
+"""Names of devices in these tables."""
 _DEVICE = re.compile(r"GPU\d+")
 _NVLINKS = re.compile(r"NV([1-9]\d{0,3})")
 
@@ -74,20 +78,21 @@ class Topology:
 
 def read_topology(path: Path) -> Topology:
     """
-    Read a table of ``nvidia-smi topo -m`` or ``rocm-smi --showtopo``, or NCCL's XML.
+    Read a table of ``nvidia-smi topo -m``, ``rocm-smi --showtopo`` or ``amd-smi topology``, or NCCL's XML.
 
     ``path``: the text. Returns devices and the kinds of their links. Raises ``DataError`` if there is no table, its
     rows do not match its columns, or a link kind is unknown.
     """
     text = _ESCAPE.sub("", read_text(path, "nvidia-smi topo -m output"))
-    if _LINK_TYPES in text:
-        return _rocm(text, path)
+    for tool, above in _LINK_TYPES.items():
+        if above in text:
+            return _of_amd(text.partition(above)[2], tool, path)
     if text.lstrip().startswith("<"):
         return _of_nccl(text, path)
     lines = enumerate(plain_lines(text), start=1)
     table = [(number, words) for number, line in lines if (words := line.split()) and _DEVICE.fullmatch(words[0])]
     if not table:
-        raise DataError(f"{path}: has no table of devices, expected nvidia-smi topo -m output")
+        raise DataError(f"{path}: has no table of devices, expected nvidia-smi topo -m output, or that of AMD's tools")
     (_, header), *rows = table
     columns = [k for k, word in enumerate(header) if _DEVICE.fullmatch(word)]
     devices = tuple(header[k] for k in columns)
@@ -99,21 +104,21 @@ def read_topology(path: Path) -> Topology:
     return Topology(devices, tuple(kinds))
 
 
-def _rocm(text: str, path: Path) -> Topology:
-    """The table of link types of ``rocm-smi --showtopo``, whose diagonal is 0."""
+def _of_amd(text: str, tool: str, path: Path) -> Topology:
+    """The table of link types of AMD's tools, whose diagonal is 0 or SELF."""
     table = []
-    for line in text.partition(_LINK_TYPES)[2].splitlines()[1:]:
+    for line in text.splitlines()[1:]:
         words = line.split()
-        if words and not _DEVICE.fullmatch(words[0]):
+        if words and not _AMD.fullmatch(words[0]):
             break
         table += [words] if words else []
     header, rows = (table[0], table[1:]) if table else ([], [])
     if not rows or [row[0] for row in rows] != header or any(len(row) != len(header) + 1 for row in rows):
-        raise DataError(f"{path}: has no square table of link types, expected rocm-smi --showtopo output")
+        raise DataError(f"{path}: has no square table of link types, expected {tool} output")
     kinds = tuple(tuple("X" if i == j else kind for j, kind in enumerate(row[1:])) for i, row in enumerate(rows))
     if unknown := {kind for row in kinds for kind in row} - {"X", "XGMI", "PCIE"}:
         raise DataError(f"{path}: has a link of type {min(unknown)!r}, expected XGMI or PCIE")
-    return Topology(tuple(header), kinds, tool="rocm-smi --showtopo")
+    return Topology(tuple(header), kinds, tool=tool)
 
 
 @dataclass(frozen=True, slots=True)

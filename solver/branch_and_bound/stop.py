@@ -9,8 +9,9 @@ whether to stop. They read a flag (1,) between two moves; the thread that waits 
 and raises it. What they have found so far is their result.
 
 At Ctrl-C or a request to terminate the search finishes what it is doing and returns its best plan with its bound. An
-exception raised in the middle of a compiled call would lose both. A second signal raises ``KeyboardInterrupt``, and
-outside the main thread nothing is changed. Of nested blocks every one is told.
+exception raised in the middle of a compiled call would lose both. A second signal, or time, cuts short what does not
+end by itself (``taut.solver.signals``), and outside the main thread nothing is changed. Of nested blocks every one is
+told.
 
 numba compiles a loop when it is first called and keeps the code for later processes, so a first run takes some 10 s
 longer than the next. A time limit is one of work: the watch stands still from the start to the end of every

@@ -47,6 +47,7 @@ class MeshCheck:
     """A document of meshes with what is derived of it; steps are called in the order of the methods."""
 
     claimed: tuple[str, ...] = ()
+    within_rounding: int | None = None
 
     def __init__(self, document: MeshDocument, source: str) -> None:
         self.document, self.problem = document, problem_of(document, source)

@@ -186,7 +186,9 @@ class Verification:
     certificate without a proof, which were not derived. ``sampled`` plans were priced against the bounds of their
     candidates; ``feasible_samples`` of them break no rule. ``space`` says what the plan's stack runs, ``narrowed``
     names what was taken away from it, and ``unsearched`` what no plan considers. ``renamed`` names inputs that have a
-    name of the catalog and differ from it. ``over_nodes`` is the bound over all numbers of nodes.
+    name of the catalog and differ from it. ``over_nodes`` is the bound over all numbers of nodes. ``within_rounding``
+    counts the pruned and solved candidates whose state follows up to rounding, (2), but not from a bound above J (1 +
+    1e-9); None for meshes.
     """
 
     faults: tuple[str, ...]
@@ -201,6 +203,7 @@ class Verification:
     unsearched: tuple[str, ...] = ()
     renamed: tuple[str, ...] = ()
     over_nodes: OverNodes | None = None
+    within_rounding: int | None = None
 
     @property
     def holds(self) -> bool:
@@ -270,6 +273,7 @@ def verify_document(values: object, source: str = "plan") -> Verification:
         candidates=check.count,
         claimed=check.claimed,
         over_nodes=over,
+        within_rounding=check.within_rounding,
         sampled=sampled.plans,
         feasible_samples=sampled.feasible,
         space=words.held,
@@ -287,7 +291,7 @@ class _Check:
         self.document, self.source, self.problem = document, source, problem_of(document, source)
         self.plan = Examined.of_section(case_of(self.problem), document.strategy, devices_of(document, source))
         self.ladder, self.bounds = Ladder(self.problem), dict[Choice, float]()
-        self.lower_bound, self.claimed = -math.inf, tuple[str, ...]()
+        self.lower_bound, self.claimed, self.within_rounding = -math.inf, tuple[str, ...](), 0
 
     @property
     def objective(self) -> float:
@@ -476,6 +480,7 @@ class _Check:
                 faults.append(f"candidate {candidate}: its bound {derived} exceeds the plan's {self.objective}")
             if entry.state in ("open", "pruned"):
                 least = min(least, derived)
+            self.within_rounding += entry.state in ("pruned", "solved") and derived <= self.objective * (1 + TOLERANCE)
         self.lower_bound = least
         return faults
 

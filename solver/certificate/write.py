@@ -54,6 +54,7 @@ from taut.solver.ladder.ladder import Ladder
 from taut.solver.meshes.search import MeshSearch
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.result import CandidateBound, Incumbent, Limits, NearTie, SearchResult, Source, StoppedBy, relative_gap
+from taut.solver.signals import cut_short
 
 NOTHING_FOUND: Mapping[Candidate, CandidateBound] = MappingProxyType({})
 
@@ -330,8 +331,9 @@ def _margin_free(problem: PlanningProblem, result: SearchResult, limits: Limits)
             ladder.note_missing(bound.candidate, bound.witness["missing_kib"] * KIB, bound.witness["stage"])
     with Stopwatch() as watch, interrupt_requested() as asked:
         best = None if result.incumbent is None else result.incumbent.strategy.candidate
-        known = {bound.candidate: bound for bound in result.bounds}
-        found = margin_free_bound(ladder, lambda: asked() or watch.seconds >= left, best, known, result.lower_bound)
+        known, found = {bound.candidate: bound for bound in result.bounds}, None
+        with cut_short():
+            found = margin_free_bound(ladder, lambda: asked() or watch.seconds >= left, best, known, result.lower_bound)
         return None if asked() else found
 
 

@@ -21,13 +21,14 @@ from math import inf
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.errors import SolverError
+from taut.errors import NothingFoundError, SolverError
 from taut.formulations.jobs.problem import JobsProblem, Measures, Objective, Schedule, measures, trimmed, violations
 from taut.formulations.jobs.program import grid_program
 from taut.solver.jobs.anneal import anneal
 from taut.solver.jobs.policies import ElasticFlow, FairShare, FirstCome, RollingHorizon, ShortestFirst
 from taut.solver.jobs.program import solve_grid
 from taut.solver.jobs.simulate import Failures, Policy, simulate
+from taut.solver.signals import cut_short
 
 POLICIES: dict[str, Callable[[], Policy]] = {
     "elasticflow": ElasticFlow,
@@ -106,6 +107,16 @@ class _Solving:
         return inf if self.best is None else self.best.measures.value(self.objective)
 
     def run(
+        self, policy: str, time_limit: float, failures: Failures | None, target: float, stop: Callable[[], bool]
+    ) -> Found:
+        """What the policy finds, or has found when a signal cut it short."""
+        with cut_short():
+            return self._run(policy, time_limit, failures, target, stop)
+        if self.best is None:
+            raise NothingFoundError("interrupted before there was a schedule")
+        return self.best
+
+    def _run(
         self, policy: str, time_limit: float, failures: Failures | None, target: float, stop: Callable[[], bool]
     ) -> Found:
         """What the policy finds."""

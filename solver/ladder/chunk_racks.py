@@ -9,33 +9,26 @@ The stages are the devices of its pipelines.
     (``taut.formulations.order_division.SlowLinks``). The hop from the last device to the first may be on any link.
 (2) If stage p spans racks, its reduction takes a link between racks, for each of its parameters. It begins after the
     last pass of the device in any pipeline, in that of (1) too.
-(3) Each case is a division into chunks with a bound of its own, and the least bound of the cases bounds the candidate.
-    Each case has its own tree (``taut.solver.order_priced.layer_tree``). J is the fewest confined stages that bound no
-    less than all that can be confined, by bisection: then the cases are a first stage that spans racks among the first
-    J, and J confined ones.
+(3) Each case is a division into chunks with a bound of its own, and the least bound of the cases bounds the candidate
+    (``taut.solver.search.rack_trees`` grows the trees that prove them).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from taut.data.arrays import Ints
 from taut.formulations.least_reduction import least_reduction
-from taut.formulations.order_division import ROUNDING, ChunkProblem, SlowLinks
+from taut.formulations.order_division import ChunkProblem, SlowLinks
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.strategy import Division
 from taut.formulations.terms import gradient_bytes, reductions_of
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.least_hops import least_edges
 from taut.solver.bounds.least_rings import ring_per_byte
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.rack_cases import crossings, fill_nodes
-from taut.solver.order_priced.layer_bounds import linear_paths
-from taut.solver.order_priced.layer_tree import LayerTree
-from taut.solver.order_priced.master_rows import least_makespan
 from taut.solver.order_priced.witness import rederived
 
 
@@ -105,49 +98,3 @@ def rederived_by_racks(racks: ChunkRacks | None, witness: dict[str, Any]) -> flo
         return -np.inf
     every = [rederived(racks.case(confined, spans=True), each) for confined, each in enumerate(spanning)]
     return min([*every, rederived(racks.case(len(spanning), spans=False), rest)])
-
-
-class RackBound(NamedTuple):
-    """A bound in seconds, and what proves it."""
-
-    seconds: float
-    witness: dict[str, Any]
-
-
-def rack_bound(racks: ChunkRacks, limit: float, beyond: float, divisions: Sequence[Division]) -> RackBound | None:
-    """
-    Bound a candidate by its cases.
-
-    ``limit``: seconds beyond which a bound is of no use, infinite where no plan is known; ``beyond``: seconds that are
-    known already; ``divisions``: ones that are known, at least one. Returns None where the cases say no more.
-    """
-    if limit == np.inf:
-        # Programs need a unit of seconds.
-        limit = 2 * min(least_makespan(racks.given, division) for division in divisions)
-
-    def tree(confined: int, *, spans: bool) -> LayerTree | None:
-        given = racks.case(confined, spans=spans)
-        found = LayerTree(given, linear_paths(given), limit, divisions)
-        found.branch()
-        if beyond < found.seconds * (1 - ROUNDING) < limit * (1 - ROUNDING):
-            found.branch_early(limit)
-        return found if found.seconds * (1 - ROUNDING) > beyond else None
-
-    if not racks.crossings.any() or not linear_paths(racks.given) or (rest := tree(racks.most, spans=False)) is None:
-        return None
-    low, high = -1, racks.most
-    while high - low > 1:
-        middle = (low + high) // 2
-        found = tree(middle, spans=False)
-        if found is None or found.seconds < rest.seconds:
-            low = middle
-        else:
-            high, rest = middle, found
-    trees = list[LayerTree]()
-    for confined in range(high):
-        spanning = tree(confined, spans=True)
-        if spanning is None:
-            return None
-        trees.append(spanning)
-    seconds = min(each.seconds for each in (*trees, rest)) * (1 - ROUNDING)
-    return RackBound(seconds, {"racks": [each.witness() for each in trees], "rest": rest.witness()})

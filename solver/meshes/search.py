@@ -46,6 +46,7 @@ from taut.solver.branch_and_bound.best_first import BestFirst, OpenItems
 from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.meshes.bound import MeshBounds, Stage
 from taut.solver.result import SOLVED, Limits, Status, StoppedBy, relative_gap
+from taut.solver.signals import cut_short
 
 MOST_PRICED = 400
 """Exchanges that are tried of one plan: half a second; all pairs of 28 nodes."""
@@ -152,10 +153,12 @@ class _Run:
 
     def run(self) -> MeshSearch:
         """Search until proven, stopped or interrupted."""
+        stopped: StoppedBy | None = StoppedBy.INTERRUPT
         with self._loop.stop:
             for together in divisors(self._problem.space.global_batch):
                 self._wait(self._bounds.of_all(together), FLOOR, together)
-            stopped = self._loop.run()
+            with cut_short():
+                stopped = self._loop.run()
             return self._outcome(stopped or StoppedBy.EXHAUSTED)
 
     def _wait(self, bound: float, level: int, choice: MeshChoice | int) -> None:
@@ -181,6 +184,14 @@ class _Run:
     def refine(self) -> str:
         """Refine what has the least bound; named in words where it has a better plan, (1)."""
         bound, (level, choice) = self._waiting.pop()
+        try:
+            return self._refined(bound, level, choice)
+        except BaseException:
+            self._waiting.push(bound, (level, choice))
+            raise
+
+    def _refined(self, bound: float, level: int, choice: MeshChoice | int) -> str:
+        """The words of ``refine`` for one choice."""
         if isinstance(choice, int):
             self._enumerate(bound, choice)
             return ""

@@ -58,6 +58,7 @@ from taut.solver.placement.annealing.anneal import best_start
 from taut.solver.result import CandidateBound, Limits, Source
 from taut.solver.search.standing import Best, placing
 from taut.solver.search.typed_plans import typed_plans
+from taut.solver.signals import cut_short
 
 PROGRAMS_END = 0.75
 """Share of the time limit after which candidates have cuts alone."""
@@ -97,8 +98,9 @@ class _Rounds:
             self._ladder, self._is_late = Ladder(self._problem), self._stop.share(PROGRAMS_END)
             self._pool = StrategyPool(self._ladder, self._problem.closed_forms)
             count = len(self._pool.bounds)
-            self._begin()
-            self._loop.run()
+            with cut_short():
+                self._begin()
+                self._loop.run()
             return self._outcome(name, count)
 
     @property

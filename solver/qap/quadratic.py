@@ -47,6 +47,7 @@ from taut.solver.qap.forest_bound import MOST_CHOICES, choices, forest_bounds, f
 from taut.solver.qap.hahn_grant import LawlerForm, ascent, gilmore_lawler, lawler_form, scale_of
 from taut.solver.qap.swap_neighbourhood import search
 from taut.solver.result import OPTIMALITY_GAP, relative_gap
+from taut.solver.signals import cut_short
 
 LARGEST_ASCENT = 64
 """Largest n of the dual ascent; it then takes 128 MiB."""
@@ -273,7 +274,7 @@ def place(
     begin = perf_counter()
     proof = PrimalDual(lower_bound=bound[0], source=bound[1], best=np.arange(problem.size) if start is None else start)
     end = begin + limit
-    with interrupt_requested() as asked:
+    with interrupt_requested() as asked, cut_short():
         for known in _proofs(problem, proof, seed, end):
             proof = known
             if progress:

@@ -61,6 +61,7 @@ from taut.solver.schedules.disjunctive_graph import (
 from taut.solver.schedules.exact import Solved, solve
 from taut.solver.schedules.kinds import Effort, fastest_kind, require_memory
 from taut.solver.schedules.lower_bound import WORK_LIMIT, ScheduleBound, certificate, lower_bound
+from taut.solver.signals import cut_short
 
 _SMALLEST, _LARGEST = 24, 400
 """Passes of a part, (7): below, moves along critical paths find as much; above, CP-SAT seldom ends within its work."""
@@ -228,17 +229,19 @@ def optimize(
     require_memory(problem)
     load(progress)
     with interrupt_requested() as asked:
+        # Without a first schedule there is nothing to keep.
         limit = time_limit if time_limit is not None else SECONDS if work_limit is None else math.inf
         search = _Search(problem, Goal(known, gap), limit, asked, progress, seed)
         search.doing = "building schedules of known kinds"
         search.take(start or fastest_kind(problem, kinds=kinds, seed=seed, stop=search.is_over), "kinds")
-        search.doing = "raising the lower bound"
-        search.prove(WORK_LIMIT if math.isinf(limit) else min(WORK_LIMIT, int(VALUES_A_SECOND * (1 + limit))))
-        search.doing = "improving the schedule"
-        search.improve(math.inf if work_limit is None else work_limit)
-        search.doing = "solving the whole by CP-SAT"
-        if work_limit is None:
-            search.solve(workers)
+        with cut_short():
+            search.doing = "raising the lower bound"
+            search.prove(WORK_LIMIT if math.isinf(limit) else min(WORK_LIMIT, int(VALUES_A_SECOND * (1 + limit))))
+            search.doing = "improving the schedule"
+            search.improve(math.inf if work_limit is None else work_limit)
+            search.doing = "solving the whole by CP-SAT"
+            if work_limit is None:
+                search.solve(workers)
         return search.result()
 
 

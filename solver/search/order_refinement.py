@@ -40,7 +40,7 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.ladder.chunk_racks import chunk_racks, rack_bound
+from taut.solver.ladder.chunk_racks import chunk_racks
 from taut.solver.ladder.computations import Evaluation, order
 from taut.solver.ladder.dominance import dominates_under_an_order, inherited, likely_dominating
 from taut.solver.ladder.ladder import Ladder
@@ -54,6 +54,7 @@ from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.placing import constructed
 from taut.solver.order_priced.stated import number_of, stated_missing, stated_seconds
 from taut.solver.result import CandidateBound, Limits, Source
+from taut.solver.search.rack_trees import rack_bound
 from taut.solver.search.standing import ABOVE, Best, Standing, infeasible, placing
 
 WITHIN = 0.04

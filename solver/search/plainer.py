@@ -35,10 +35,11 @@ from taut.formulations.plainer import (
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.branch_and_bound.progress import Listener, Progress
-from taut.solver.branch_and_bound.stop import Stopwatch
+from taut.solver.branch_and_bound.stop import Stopwatch, interrupt_requested
 from taut.solver.result import CandidateBound, Incumbent, Limits, NearTie, SearchResult, Source, StoppedBy
 from taut.solver.search.conclusion import with_incumbent
 from taut.solver.search.search import search
+from taut.solver.signals import cut_short
 
 GAP = 4e-3
 """Relative gap at which a search ends: what a plain plan costs is of interest to some tenths of a per cent."""
@@ -65,7 +66,7 @@ def near_ties(
         return result, []
     problem, known = problem.with_orders(result.orders), {bound.candidate: bound for bound in result.bounds}
     found: list[NearTie] = []
-    with Stopwatch() as watch:
+    with Stopwatch() as watch, interrupt_requested(), cut_short():
         restrictions = [*restrictions_on(problem, result.incumbent.strategy)]
         parts = [SEEN_PARTS if restriction.name == SEEN else 1 for restriction in restrictions]
         for done, restriction in enumerate(restrictions):

@@ -24,9 +24,10 @@ Every candidate c has a lower bound LB(c) over all its divisions, recomputes and
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import TypeVar
 
 from taut.data.units import KIB
 from taut.formulations.problem import PlanningProblem
@@ -39,6 +40,9 @@ from taut.solver.search.conclusion import Bounds, concluded
 from taut.solver.search.first_plans import MOST_PRICED, first_plans, simplest_plans
 from taut.solver.search.refinement import Refining, load_loops
 from taut.solver.search.standing import Best, Priority, turn
+from taut.solver.signals import cut_short
+
+Result = TypeVar("Result")
 
 MOST_RESORTED = 200
 """Divisions that are tried once a limit came without a plan: a second or two, as each takes some milliseconds."""
@@ -167,21 +171,41 @@ class _Search:
 
     def run(self) -> SearchResult:
         """Search until proven, stopped or interrupted."""
-        with self._loop.stop:
+        stopped: StoppedBy | None = StoppedBy.INTERRUPT
+        with self._loop.stop, cut_short():
             for candidate in self._every:
                 self._bounds.add(self._first(candidate))
-            self._relax()
-            for index in self._begun():
-                self._push(index)
-            self._loop.note()
-            stopped = self._loop.run()
-            if stopped is None and self._best.incumbent is None:
-                stopped = decide_by_memory(self._bounds, self._refining, self._best, self._loop)
-            if stopped is not None and self._best.incumbent is None:
-                look_for_any(self._problem, self._bounds, self._refining, self._best)
-                self._loop.note()
-                stopped = None if self._bounds.all_infeasible else stopped
+            stopped = self._searched()
+        if len(self._bounds.each) < len(self._every):
+            # Cut short before every candidate had a bound.
+            raise KeyboardInterrupt
         return self._result(stopped)
+
+    def _searched(self) -> StoppedBy | None:
+        """Search candidates that have a bound; returns why the search stopped, None where nothing is left."""
+        self._relax()
+        for index in self._begun():
+            self._push(index)
+        self._loop.note()
+        stopped = self._loop.run()
+        if stopped is None and self._best.incumbent is None:
+            stopped = decide_by_memory(self._bounds, self._refining, self._best, self._loop)
+        if stopped is not None and self._best.incumbent is None:
+            look_for_any(self._problem, self._bounds, self._refining, self._best)
+            self._loop.note()
+            stopped = None if self._bounds.all_infeasible else stopped
+        return stopped
+
+    def _renew(self, index: int, change: Callable[[CandidateBound], Result]) -> Result:
+        """What a change of a bound returns; where the change is cut short, the bound is what it was."""
+        bound = replace(self._bounds.each[index])
+        try:
+            return change(self._bounds.each[index])
+        except BaseException:
+            self._bounds.each[index] = bound
+            raise
+        finally:
+            self._bounds.note(index)
 
     def _first(self, candidate: Candidate) -> CandidateBound:
         """A candidate with the bound that is known of it, (8), or with its first one."""
@@ -202,8 +226,7 @@ class _Search:
         for _, index in sorted(offered)[: most // FIRST_DIVIDED]:
             # Uneven stages of an order are worth half a per cent and more, which the bounds of all others profit from.
             if index in left and not self._loop.is_stopping():
-                left[index] = self._refining.refine(self._bounds.each[index])
-                self._bounds.note(index)
+                left[index] = self._renew(index, self._refining.refine)
         return [index for index, more in left.items() if more]
 
     def _relax(self) -> None:
@@ -218,8 +241,7 @@ class _Search:
                     if half():
                         return
                     self._loop.tell(f"bounds of {done} of {done + len(part) + len(unknown)} candidates")
-                self._refining.relax(bounds[part[place]])
-                self._bounds.note(part[place])
+                self._renew(part[place], self._refining.relax)
                 done += 1
             if unknown:
                 relaxed = (bounds[index] for index in part)
@@ -270,12 +292,10 @@ class _Search:
                 heapq.heapify(self._heap)
             return None
         if bound.source is Source.BALANCE:
-            self._refining.relax(bound)
-            self._bounds.note(index)
+            self._renew(index, self._refining.relax)
             self._push(index)
             return None
-        more = self._refining.refine(bound)
-        self._bounds.note(index)
+        more = self._renew(index, self._refining.refine)
         if more:
             self._push(index)
         elif self._refining.awaits_plan(bound):
@@ -293,14 +313,16 @@ class _Search:
         """Adapt an order to the most promising division; its candidates join the others."""
         order = self._refining.orders.adapt_next(self._loop.is_stopping)
         if order is not None:
-            self._orders.append(order)
             known = set(self._problem.candidates)
             self._problem = self._problem.with_orders([order])
             more = [candidate for candidate in self._problem.candidates if candidate not in known]
-            self._bounds.make_room(len(more))
             self._refining.ladder.relax(more)
-            for candidate in more:
-                self._push(self._bounds.add(self._refining.first(candidate)))
+            joining = [self._refining.first(candidate) for candidate in more]
+            self._bounds.make_room(len(more))
+            places = [self._bounds.add(bound) for bound in joining]
+            self._orders.append(order)
+            for index in places:
+                self._push(index)
         return "an order adapted to its times" if order else "no order found that is quicker"
 
     def _result(self, stopped: StoppedBy | None) -> SearchResult:

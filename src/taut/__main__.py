@@ -20,7 +20,7 @@ def main() -> None:
     try:
         from taut.commands.app import main as run
     except KeyboardInterrupt:
-        print("taut: interrupted before there was a plan", file=sys.stderr)
+        print("taut: interrupted before there was a result", file=sys.stderr)
         sys.exit(4)
     run()
 

@@ -34,6 +34,7 @@ from taut.solver.ladder.computations import strongest
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.methods.quadratic_placement import MOST_POSITIONS, QuadraticPlacement, place_quadratic
 from taut.solver.methods.strategy_choice import StrategyPool, best_strategy
+from taut.solver.placement.group_spans import Spans, place_by_spans, spans_of
 from taut.solver.qap.quadratic import AssignmentResult
 from taut.solver.qap.quadratic import place as solve_assignment
 from taut.solver.result import OPTIMALITY_GAP, Limits
@@ -232,6 +233,94 @@ def place_strategy(
         count = f"{len(given.slots)} blocks of {strategy.candidate}"
         raise DataError(f"{count}, expected 2 to {MOST_POSITIONS} to place as a quadratic assignment")
     return _result(given, found, starts, perf_counter() - started)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanPlacement:
+    """
+    A strategy's blocks by the spans of its groups over leaf switches.
+
+    Parameters
+    ----------
+    spans
+        Leaf of every block, the largest spans, the objective and its bound.
+    devices
+        Devices of every worker.
+    step_s, known_s
+        Step time of the placement, and of the plan's own one.
+    known
+        Largest spans of the plan's own placement: of a stage's replicas, and of a pipeline's stages.
+    """
+
+    spans: Spans
+    devices: Ints
+    step_s: float
+    known_s: float
+    known: tuple[int, int]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        found = self.spans
+        return {
+            "replicas_span": found.replicas,
+            "stages_span": found.stages,
+            "objective": found.objective,
+            "lower_bound": found.lower_bound,
+            "step_time_s": self.step_s,
+            "plan_step_time_s": self.known_s,
+            "plan_spans": list(self.known),
+            "devices": self.devices.tolist(),
+        }
+
+
+def place_by_leaves(
+    plan: Plan | str | PathLike[str] | Mapping[str, Any], weight: float, *, time_limit: float = 10.0, seed: int = 0
+) -> SpanPlacement:
+    """
+    Place a plan's strategy by the spans of its groups over leaf switches, the racks of its cluster (Arnold, 2025).
+
+    Parameters
+    ----------
+    plan
+        A plan, its file or its values.
+    weight
+        From 0 to 1, of the leaves that the replicas of a stage lie on; the rest is of the stages of a pipeline.
+    time_limit, seed
+        Of the search.
+
+    Raises
+    ------
+    DataError
+        If the cluster has no racks, or a block lies on several of them.
+    """
+    check_search(time_limit=time_limit, seed=seed)
+    if not 0 <= weight <= 1:
+        raise FieldError("spans", f"{weight:g}", "expected a weight from 0 to 1")
+    problem, strategy, devices = _of_plan(plan)
+    given, candidate = placement_problem(problem, strategy), strategy.candidate
+    racks = problem.cluster.network.racks if problem.cluster.network is not None else []
+    leaf_of = np.full(problem.cluster.num_nodes, -1)
+    for number, rack in enumerate(racks):
+        leaf_of[rack.nodes] = number
+    sites = leaf_of[given.links.node_of_site[given.slots]]
+    if not racks or (leaf_of < 0).any() or (sites != sites[:, :1]).any():
+        raise DataError(f"{problem.cluster.name}: expected racks that hold every node, and every block in one of them")
+    leaves, leaf = np.unique(sites[:, 0], return_inverse=True)
+    pp, dp = candidate.pp, candidate.pipelines
+    spans = place_by_spans(pp, dp, np.bincount(leaf, minlength=len(leaves)), weight, time_limit=time_limit, seed=seed)
+    # Positions go replica by replica; inside a leaf stages or replicas stand side by side.
+    wanted, stage = spans.leaf.T.ravel(), np.tile(np.arange(pp), dp)
+    replica, found = np.repeat(np.arange(dp), pp), list[Ints]()
+    for first, second in ((stage, replica), (replica, stage)):
+        slots = np.empty(len(leaf), dtype=np.int64)
+        slots[np.lexsort((second, first, wanted))] = np.argsort(leaf, kind="stable")
+        found.append(given.slots[slots])
+    best = min(found, key=given.cost)
+    own = found_placement(given, devices)
+    where = leaf_of[given.links.node_of_site[own.positions[:, 0]]].reshape(dp, pp).T
+    return SpanPlacement(
+        spans=spans, devices=given.devices(best), step_s=given.cost(best), known_s=own.seconds, known=spans_of(where)
+    )
 
 
 def _result(

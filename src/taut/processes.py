@@ -41,6 +41,8 @@ def local_executor(jobs: int) -> Iterator[Executor]:
     """Processes of this machine, which end with the block; what they do is given up where it ends in an error."""
     from loky import ProcessPoolExecutor
 
+    from taut.solver.signals import was_interrupted
+
     pool = ProcessPoolExecutor(max_workers=jobs, env=ENVIRONMENT, initializer=_end_with, initargs=(os.getpid(),))
     with warnings.catch_warnings():
         # A process that has grown much is replaced between two points, which loses nothing.
@@ -50,4 +52,5 @@ def local_executor(jobs: int) -> Iterator[Executor]:
         except BaseException:
             pool.shutdown(wait=False, kill_workers=True)
             raise
-        pool.shutdown(wait=True)
+        # What still runs after a signal is of no use any more.
+        pool.shutdown(wait=not was_interrupted(), kill_workers=was_interrupted())

@@ -44,6 +44,7 @@ from taut.solver.certificate.node_counts import NAME
 from taut.solver.certificate.write import Searched, node_counts_section, plan_document
 from taut.solver.result import Limits, SearchResult, Status, StoppedBy, relative_gap
 from taut.solver.search.search import search
+from taut.solver.signals import cut_short
 from taut.words import percent, text_table
 
 OBJECTIVES = ("time", "cost", "gpus")
@@ -135,7 +136,11 @@ class NodeCount:
         if self.problem is None:
             return None
         self.limits = replace(self.request.limits, work_limit=self.work, time_limit=time_left)
-        found = search(self.problem, self.limits)
+        found = None
+        with cut_short():
+            found = search(self.problem, self.limits)
+        if found is None:
+            return StoppedBy.INTERRUPT
         self._take(found)
         return found.stopped_by
 

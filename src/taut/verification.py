@@ -86,6 +86,7 @@ def _plan_checked(values: dict[str, Any], path: Path) -> Checked:
         "narrowed": [*outcome.narrowed],
         "unsearched": [*outcome.unsearched],
         "renamed": [*outcome.renamed],
+        "within_rounding": outcome.within_rounding,
     }
     if over is not None:
         more["over_nodes"] = {"value": over.value, "lower_bound": over.lower_bound, "gap": over.gap}

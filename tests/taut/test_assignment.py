@@ -5,8 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import taut
+from taut.assignment import place_by_leaves
+from taut.commands.app import app
 from taut.errors import DataError
 from taut.formulations.latency import step_time
 from taut.formulations.placement import placement_problem
@@ -94,3 +97,28 @@ def test_what_cannot_be_placed_is_refused(plan: taut.Plan, run: Run, tmp_path: P
     refused(run("place", "--model", "gpt-8.1b"), "--cluster: missing")
     refused(run("place", path, "--model", "gpt-8.1b"), "given together with a plan")
     refused(run("place", tmp_path / "a.dat", "--global-batch", 8), "given together with a QAPLIB instance")
+
+
+def test_a_plan_is_placed_by_the_leaves_that_its_groups_span(tmp_path: Path) -> None:
+    """Four stages of four replicas on four racks: 1 and 4 leaves, 4 and 1, or squares; wrong weights are refused."""
+    racks = [{"nodes": [k], "bandwidth_gbps": 200} for k in range(4)]
+    nodes = [{"count": 4, "device": "a100-80gb", "gpus_per_node": 4, "intra_bandwidth_gbps": 2400}]
+    spec = {"name": "leaves", "nodes": nodes, "network": {"bandwidth_gbps": 50, "racks": racks}}
+    fix = {"tp": 1, "pp": 4, "dp": 4, "micro_batch": 1, "schedule": "1f1b"}
+    plan = taut.plan("gpt2-345m", taut.ClusterSpec.parse(spec, "leaves"), global_batch=32, fix=fix, time_limit=5.0)
+    spans = {}
+    for weight in (0.1, 0.5, 0.9):
+        found = place_by_leaves(plan, weight)
+        spans[weight] = found.spans.replicas, found.spans.stages
+        assert found.spans.objective == found.spans.lower_bound
+        assert sorted(found.devices.ravel().tolist()) == list(range(16))
+        assert found.step_s >= plan.lower_bound_s * (1 - 1e-9)
+    assert spans == {0.1: (4, 1), 0.5: (2, 2), 0.9: (1, 4)}
+    plan.write(tmp_path / "plan.json")
+    said = CliRunner().invoke(app, ["place", str(tmp_path / "plan.json"), "--spans", "0.5"]).stdout
+    assert said.startswith("replicas of a stage on at most 2 leaf switches, stages of a pipeline on 2;")
+    with pytest.raises(DataError, match="expected a weight from 0 to 1"):
+        place_by_leaves(plan, 2.0)
+    alone = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2}, time_limit=5.0)
+    with pytest.raises(DataError, match="expected racks that hold every node"):
+        place_by_leaves(alone, 0.5)

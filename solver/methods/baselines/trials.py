@@ -25,6 +25,7 @@ from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.branch_and_bound.stop import Stop
 from taut.solver.methods.named import Outcome
 from taut.solver.result import Incumbent, Limits
+from taut.solver.signals import cut_short
 from taut.solver.simple_plans import priced
 
 
@@ -68,8 +69,8 @@ def tried(
     enough: Callable[[Incumbent], bool] = lambda plan: False,
 ) -> Outcome:
     """The quickest of plans, None for one that breaks a rule, until the time limit or a plan that is ``enough``."""
-    best, is_cut_off = None, False
-    with Stop(limits) as stop:
+    best, is_cut_off = None, True
+    with Stop(limits) as stop, cut_short():
         for plan in plans:
             taken = stop.seconds
             if plan is not None and (best is None or plan.seconds < best.seconds):
@@ -77,9 +78,12 @@ def tried(
                 if progress is not None:
                     progress(Progress(taken, best.seconds, -math.inf, f"{name}: {plan.strategy.candidate}"))
             if best is not None and enough(best):
+                is_cut_off = False
                 break
-            if is_cut_off := stop():
+            if stop():
                 break
+        else:
+            is_cut_off = False
     return Outcome(method=name, incumbent=best, candidates=candidates, wall_s=stop.seconds, is_cut_off=is_cut_off)
 
 

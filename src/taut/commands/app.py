@@ -7,6 +7,7 @@ Exit codes: 0 done; 1 a check failed; 2 bad usage or bad input; 3 proven infeasi
 import os
 import shutil
 import sys
+import threading
 import warnings
 from functools import cache
 from typing import Annotated, NoReturn, TextIO
@@ -31,6 +32,8 @@ from taut.commands.show import catalog_command, export_command, report_command, 
 from taut.commands.simulate import simulate_command
 from taut.errors import CertificateError, FieldError, InfeasibleError, NothingFoundError, TautError
 
+_signalled = threading.Event()
+"""Whether a signal asked the command to end."""
 INTERRUPTED = 130
 """What Typer makes of Ctrl-C."""
 NARROW = 80
@@ -92,20 +95,21 @@ def main() -> None:
     except OSError as error:
         _drop_output()
         _stop(f"standard output cannot be written ({error.strerror})", 2)
-    sys.exit(code)
+    _leave(code)
 
 
 def _run() -> int:
     """Run the command; returns its exit code."""
     from taut.solver.signals import interruptible_command, was_interrupted
 
-    twice = False
+    _signalled.clear()
     try:
         with interruptible_command():
             try:
                 code = app(standalone_mode=False)
             finally:
-                twice = was_interrupted()
+                if was_interrupted():
+                    _signalled.set()
     except TautError as error:
         _stop(_words(error), _exit_code(error))
     except SystemExit as stop:
@@ -126,9 +130,19 @@ def _run() -> int:
             raise
         _stop(error.format_message(), 2)
     if code == INTERRUPTED:
-        dropped = "interrupted twice: what was found so far is dropped; one signal keeps it"
-        _stop(dropped if twice else "interrupted before there was a plan", 4)
+        dropped = "interrupted again before the result was written: it is dropped; one or two signals keep it"
+        _stop(dropped if _signalled.is_set() else "interrupted before there was a result", 4)
     return code or 0
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit; after a signal without waiting for threads whose work was cut short."""
+    if _signalled.is_set() and threading.active_count() > 1:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _words(error: TautError) -> str:
@@ -148,7 +162,7 @@ def _stop(message: str, code: int) -> NoReturn:
     """Print a message, if any, in one line, and exit."""
     if message:
         print(f"taut: {' '.join(message.split())}", file=sys.stderr)
-    sys.exit(code)
+    _leave(code)
 
 
 @cache

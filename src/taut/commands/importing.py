@@ -123,7 +123,8 @@ def nvbandwidth(
 @importer.command()
 def topo(
     path: Annotated[
-        Path, typer.Argument(help="What nvidia-smi topo -m or rocm-smi --showtopo printed, or NCCL's XML.")
+        Path,
+        typer.Argument(help="What nvidia-smi topo -m, rocm-smi --showtopo or amd-smi topology printed, or NCCL's XML."),
     ],
     device: DeviceOption,
     out: OutOption,

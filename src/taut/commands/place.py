@@ -26,6 +26,10 @@ def place_command(
     ] = None,
     latency_model: Annotated[str, typer.Option(help="step, pipette, pipette-printed or amp.")] = "step",
     out: Annotated[Path | None, typer.Option(help="Write the instance in QAPLIB's format (.dat).")] = None,
+    spans: Annotated[
+        float | None,
+        typer.Option(help="Place a plan by the leaf switches that its groups span: weight of the replicas, 0 to 1."),
+    ] = None,
     time_limit: Annotated[float | None, seconds_option("Seconds to search.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     as_json: JsonFlag = False,
@@ -34,12 +38,32 @@ def place_command(
     """Place a strategy as a quadratic assignment, or solve a QAPLIB instance: objective, bound, gap, permutation."""
     check_file(out)
     given = {"model": model, "cluster": cluster, "global_batch": global_batch}
+    if spans is not None:
+        _place_by_leaves(instance, spans, time_limit, seed, as_json)
+        return
     if instance is None or instance.suffix == ".json":
         _place_strategy(instance, given | {"fix": fix, "latency_model": latency_model}, out, time_limit, seed, as_json)
         return
     stated = [name for name, value in given.items() if value is not None]
     refuse_together(stated, "a QAPLIB instance", "one of the two")
     _solve(instance, out, time_limit, seed, as_json=as_json, quiet=quiet)
+
+
+def _place_by_leaves(plan: Path | None, weight: float, time_limit: float | None, seed: int, as_json: bool) -> None:
+    """A plan by the spans of its groups."""
+    from taut.assignment import place_by_leaves
+
+    if plan is None or plan.suffix != ".json":
+        raise DataError("--spans: expected a plan (.json) to place")
+    found = place_by_leaves(plan, weight, time_limit=1e9 if time_limit is None else time_limit, seed=seed)
+    spans = found.spans
+    words = (
+        f"replicas of a stage on at most {spans.replicas} leaf switches, stages of a pipeline on {spans.stages}; "
+        f"the plan's own placement has {found.known[0]} and {found.known[1]}\n"
+        f"objective {spans.objective:g}, lower bound {spans.lower_bound:g}\n"
+        f"step time {found.step_s:.6g} s, of the plan's own placement {found.known_s:.6g} s"
+    )
+    typer.echo(json.dumps(found.as_dict()) if as_json else words)
 
 
 def _place_strategy(

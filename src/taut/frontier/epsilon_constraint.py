@@ -58,6 +58,7 @@ from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.certificate.write import plan_document
 from taut.solver.result import OPTIMALITY_GAP, Incumbent, Limits, SearchResult, State, Status, StoppedBy, relative_gap
 from taut.solver.search.search import search
+from taut.solver.signals import cut_short
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,10 +105,11 @@ class Sweep:
         missed = [limit for limit in given if kib_of(limit) < self.least.limit_kib]
         started = time.perf_counter()
         with interrupt_requested() as asked:
-            for limit in self._whole() if limits is None else reversed(given[len(missed) :]):
-                self.interrupted = asked() or self._search(limit, started)
-                if self.interrupted:
-                    break
+            with cut_short():
+                for limit in self._whole() if limits is None else reversed(given[len(missed) :]):
+                    if asked() or self._search(limit, started):
+                        break
+            self.interrupted = asked()
             self._take_over()
             points = [*(self._missed(limit) for limit in missed), *reversed(list(self._points()))]
         return _without_repeats(points) if limits is None else points

@@ -35,7 +35,7 @@ def rows_until_interrupted(
                 if told is not None:
                     told(f"setting {number} of {len(items)}")
                 rows.append(make(item))
-    except (KeyboardInterrupt, TautError):
+    except TautError:
         if not was_interrupted():
             raise
     if not rows:

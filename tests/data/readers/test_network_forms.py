@@ -174,6 +174,12 @@ def test_amds_tool(tmp_path: Path) -> None:
     found = cluster_from_topology(read_topology(path), name="n", device=load_device(text, "--device"))
     assert found.bandwidth_matrix is not None
     assert found.bandwidth_matrix.rows == [[0, 512, 210], [512, 0, 512], [210, 512, 0]]
+    path.write_text(
+        "HOPS TABLE:\n   0000:0c:00.0 0000:22:00.0\n0000:0c:00.0 0 1\n0000:22:00.0 1 0\nLINK TYPE TABLE:\n"
+        "   0000:0c:00.0 0000:22:00.0\n0000:0c:00.0 SELF XGMI\n0000:22:00.0 XGMI SELF\n\nNUMA BW TABLE:\n"
+    )
+    topology = read_topology(path)
+    assert (topology.kinds, topology.tool) == ((("X", "XGMI"), ("XGMI", "X")), "amd-smi topology")
     path.write_text("==== Link Type between two GPUs ====\n  GPU0  GPU1\nGPU0  0  ABC\nGPU1  ABC  0\n")
     with pytest.raises(DataError, match="a link of type 'ABC', expected XGMI or PCIE"):
         read_topology(path)

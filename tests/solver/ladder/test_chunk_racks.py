@@ -17,13 +17,14 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
-from taut.solver.ladder.chunk_racks import ChunkRacks, chunk_racks, rack_bound, rederived_by_racks
+from taut.solver.ladder.chunk_racks import ChunkRacks, chunk_racks, rederived_by_racks
 from taut.solver.order_priced.bound import order_bound
 from taut.solver.order_priced.layer_bounds import linear_paths
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.witness import rederived
 from taut.solver.result import Limits
 from taut.solver.search import order_refinement
+from taut.solver.search.rack_trees import rack_bound
 from taut.solver.search.search import search
 from tests.solver.bounds.test_rack_cases import best_links, layers, placed_in, with_contexts
 from tests.support.blocks import blocks

@@ -15,7 +15,7 @@ from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import margin_free_bound, plan_document
-from taut.solver.ladder.chunk_racks import chunk_racks, rack_bound, rederived_by_racks
+from taut.solver.ladder.chunk_racks import chunk_racks, rederived_by_racks
 from taut.solver.ladder.computations import order
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.order_priced import layer_bounds
@@ -26,6 +26,7 @@ from taut.solver.order_priced.staircases import Ends, ends_of_paths
 from taut.solver.order_priced.stated import number_of, stated_seconds
 from taut.solver.order_priced.witness import rederived
 from taut.solver.result import Limits, State, Status
+from taut.solver.search.rack_trees import rack_bound
 from taut.solver.search.search import search
 from tests.solver.order_priced.test_staircases import longest
 from tests.support.blocks import blocks

@@ -223,7 +223,7 @@ def test_ctrl_c_before_a_plan_is_said(run: Run, monkeypatch: pytest.MonkeyPatch)
         raise KeyboardInterrupt
 
     monkeypatch.setattr("taut.planning.solve.plan_request", interrupt)
-    refused(run(*PLAN), "interrupted before there was a plan", code=4)
+    refused(run(*PLAN), "interrupted before there was a result", code=4)
 
 
 @pytest.mark.parametrize("error", [DataError("one\nand two"), FormulationError("one and two")])

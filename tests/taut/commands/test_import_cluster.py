@@ -2,9 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from taut.commands.app import app
 from taut.data.load import load_cluster
 from tests.taut.conftest import Outcome, Run
 
@@ -115,3 +118,51 @@ def test_racks_of_slurm(tmp_path: Path, run: Run) -> None:
     found = load_cluster(str(out))
     assert (found.num_nodes, found.num_devices, found.network.bandwidth_gbps) == (5, 40, 100.0)
     assert [(rack.nodes, rack.bandwidth_gbps) for rack in found.network.racks] == [([0, 1], 200.0), ([2, 3, 4], 200.0)]
+
+
+CARDS = "".join(
+    f"CA 'mlx5_{i}'\n Port 1:\n  State: Active\n  Physical state: LinkUp\n  Rate: 200\n  Link layer: {layer}\n"
+    for i, layer in enumerate(("Ethernet", "InfiniBand"))
+)
+SITES = "host,node1,node2\nnode1,9,110.5\nnode2,210.5,9\n"
+SWITCHES = "SwitchName=a Nodes=n[1-2]\nSwitchName=b Nodes=n[3-4]\nSwitchName=s Switches=a,b\n"
+HOSTS = NCCL.replace("box device  1", "bay device  0")
+SECOND = CASE | {"name": "device_to_device_memcpy_write_ce", "bandwidth_matrix": [["N/A", "3"], ["4", "N/A"]]}
+TESTS = json.dumps({"nvbandwidth": {"testcases": [CASE, SECOND]}})
+INSIDE = ("--gpus-per-node", 2, "--intra-bandwidth-gbps", 50)
+LATENCY = {"--intra-latency-us": 7, "--name": "own"}
+OPTIONS: dict[str, tuple[str, tuple[object, ...], dict[str, object]]] = {
+    "mpigraph": (SITES, INSIDE, {"--gpus-per-node": 4, "--intra-bandwidth-gbps": 60, "--latency-us": 9, **LATENCY}),
+    "nccl-tests": (HOSTS, ("--intra-bandwidth-gbps", 50), {
+        "--nodes": 4, "--gpus-per-node": 2, "--intra-bandwidth-gbps": 60, "--bandwidth-gbps": 5, "--latency-us": 9,
+        "--nic-bandwidth-gbps": 100, "--collective": "all_gather", **LATENCY}),
+    "nvbandwidth": (TESTS, (), {"--test": SECOND["name"], **LATENCY}),
+    "topo": (TOPO, (), {"--nvlink-gbps": 100, **LATENCY}),
+    "ibstat": (CARDS, (*INSIDE, "--nodes", 2, "--link-layer", "Ethernet"), {
+        "--gpus-per-node": 4, "--intra-bandwidth-gbps": 60, "--nodes": 4, "--link-layer": "InfiniBand",
+        "--latency-us": 9, **LATENCY}),
+    "slurm": (SWITCHES, (*INSIDE, "--bandwidth-gbps", 100), {
+        "--gpus-per-node": 4, "--intra-bandwidth-gbps": 60, "--bandwidth-gbps": 90, "--rack-bandwidth-gbps": 200,
+        "--nic-bandwidth-gbps": 300, "--latency-us": 9, **LATENCY}),
+}  # fmt: skip
+"""By verb a text, the options that it needs, and another value of every option."""
+
+
+@pytest.mark.parametrize("verb", OPTIONS)
+def test_every_option_has_an_effect(tmp_path: Path, run: Run, verb: str) -> None:
+    """Another value of an option gives another cluster, or is refused; no option is without a case."""
+    group: Any = typer.main.get_command(app)
+    every = {param.opts[-1] for param in group.commands["import"].commands[verb].params}
+    text, usual, changes = OPTIONS[verb]
+    assert every == {*changes, "path", "--device", "--out"}
+    out = tmp_path / "cluster.yaml"
+    assert call(run, verb, tmp_path, text, *usual).code == 0
+    before = out.read_text()
+    for name, value in {**changes, "--device": "v100-16gb"}.items():
+        out.unlink(missing_ok=True)
+        kept = [each for at in range(0, len(usual), 2) if usual[at] != name for each in usual[at : at + 2]]
+        given = {} if name == "--device" else {name: value}
+        device = str(value) if name == "--device" else "t4-16gb"
+        options = [*kept, *(each for pair in given.items() for each in pair)]
+        outcome = call(run, verb, tmp_path, text, *options, device=device)
+        assert outcome.code == 2 or out.read_text() != before, name

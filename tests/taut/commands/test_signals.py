@@ -1,4 +1,4 @@
-"""Signals end a command: at once before a search, with what is there in one, and at once when they come twice."""
+"""Signals end a command: at once before a search, in one with what is there, and at once when they come twice."""
 
 import os
 import signal
@@ -8,11 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
+import taut
 from taut.errors import NothingFoundError
 from taut.papers.compared import rows_until_interrupted
 from taut.solver import signals
 from taut.solver.branch_and_bound.stop import interrupt_requested
-from taut.solver.signals import interruptible_command, was_interrupted
+from taut.solver.result import CandidateBound
+from taut.solver.search.refinement import Refining
+from taut.solver.signals import cut_short, interruptible_command, was_interrupted
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -100,3 +103,78 @@ def test_errors_of_rows_are_told_without_a_signal() -> None:
     thread.start()
     thread.join()
     assert [asked() for asked in heard] == [False]
+
+
+def test_work_is_cut_short_by_a_second_signal_and_kept() -> None:
+    """At once, with what it has found; a third signal ends the command."""
+    found: list[int] = []
+
+    def work() -> None:
+        with cut_short():
+            found.append(len(found))
+            send(signal.SIGINT)
+            send(signal.SIGTERM)
+            found.append(-1)
+
+    began = time.monotonic()
+    with interruptible_command(), interrupt_requested() as asked:
+        work()
+        assert asked() and found == [0]
+        with pytest.raises(KeyboardInterrupt):
+            send(signal.SIGINT)
+    assert time.monotonic() - began < signals.GRACE_S
+
+
+def test_work_is_cut_short_after_one_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of work that lie in one another are cut one after another, and an error that follows a cut is one too."""
+    monkeypatch.setattr(signals, "GRACE_S", 0.05)
+    done: list[str] = []
+    with interruptible_command(), interrupt_requested():
+        with cut_short():
+            with cut_short():
+                send(signal.SIGINT)
+                time.sleep(30)
+            done.append("inner")
+            with cut_short():
+                try:
+                    time.sleep(30)
+                except KeyboardInterrupt:
+                    # As a callback from compiled code does.
+                    raise RuntimeError("no compiled object yet") from None
+            done.append("second")
+            time.sleep(30)
+        done.append("outer")
+    assert done == ["inner", "second", "outer"]
+    with pytest.raises(RuntimeError), interruptible_command(), interrupt_requested(), cut_short():
+        raise RuntimeError("a fault")
+
+
+@pytest.mark.proof
+def test_a_search_that_is_cut_short_keeps_plan_and_valid_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two signals in every refinement in turn: the document holds, and its bound is below the optimum."""
+    best = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, plainer=False, gap=0.0, schedules="1f1b")
+    whole = Refining.refine
+    cut = 0
+    for number in (1, 6, 30):
+        refined = 0
+
+        def refine(self: Refining, bound: CandidateBound, number: int = number) -> bool:
+            nonlocal refined
+            more = whole(self, bound)
+            refined += 1
+            if refined == number:
+                # In the middle of a change of the bound, which is then wrong.
+                bound.lower_bound = 1e9
+                send(signal.SIGINT)
+                send(signal.SIGINT)
+            return more
+
+        monkeypatch.setattr(Refining, "refine", refine)
+        found = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, plainer=False, gap=0.0, schedules="1f1b")
+        monkeypatch.setattr(Refining, "refine", whole)
+        if refined >= number:
+            cut += 1
+            assert found.sections.provenance["stopped_by"] == "interrupt"
+        assert found.lower_bound_s is not None and found.lower_bound_s <= best.step_time_s * (1 + 1e-9)
+        assert found.verify().holds
+    assert cut >= 2
