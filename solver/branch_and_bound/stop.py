@@ -13,8 +13,8 @@ exception raised in the middle of a compiled call would lose both. A second sign
 end by itself (``taut.solver.signals``), and outside the main thread nothing is changed. Of nested blocks every one is
 told.
 
-numba compiles a loop when it is first called and keeps the code for later processes, so a first run takes some 10 s
-longer than the next. A time limit is one of work: the watch stands still from the start to the end of every
+numba compiles a loop when it is first called and keeps the code for later processes, so a first run takes up to
+two minutes longer than the next. A time limit is one of work: the watch stands still from the start to the end of every
 compilation, whatever thread it runs in. Loading kept code is work.
 """
 

@@ -198,7 +198,7 @@ def compare(
     progress
         As of ``taut.plan``.
     **options
-        Those of ``taut.plan``; limits hold for each of the two searches.
+        Those of ``taut.plan``; limits hold for the search of the best plan.
 
     Returns
     -------
