@@ -104,7 +104,7 @@ def test_a_plan_is_placed_by_the_leaves_that_its_groups_span(tmp_path: Path) -> 
     racks = [{"nodes": [k], "bandwidth_gbps": 200} for k in range(4)]
     nodes = [{"count": 4, "device": "a100-80gb", "gpus_per_node": 4, "intra_bandwidth_gbps": 2400}]
     spec = {"name": "leaves", "nodes": nodes, "network": {"bandwidth_gbps": 50, "racks": racks}}
-    fix = {"tp": 1, "pp": 4, "dp": 4, "micro_batch": 1, "schedule": "1f1b"}
+    fix: dict[str, int | str] = {"tp": 1, "pp": 4, "dp": 4, "micro_batch": 1, "schedule": "1f1b"}
     plan = taut.plan("gpt2-345m", taut.ClusterSpec.parse(spec, "leaves"), global_batch=32, fix=fix, time_limit=5.0)
     spans = {}
     for weight in (0.1, 0.5, 0.9):
@@ -112,11 +112,15 @@ def test_a_plan_is_placed_by_the_leaves_that_its_groups_span(tmp_path: Path) -> 
         spans[weight] = found.spans.replicas, found.spans.stages
         assert found.spans.objective == found.spans.lower_bound
         assert sorted(found.devices.ravel().tolist()) == list(range(16))
-        assert found.step_s >= plan.lower_bound_s * (1 - 1e-9)
+        assert plan.lower_bound_s is not None and found.step_s >= plan.lower_bound_s * (1 - 1e-9)
     assert spans == {0.1: (4, 1), 0.5: (2, 2), 0.9: (1, 4)}
     plan.write(tmp_path / "plan.json")
     said = CliRunner().invoke(app, ["place", str(tmp_path / "plan.json"), "--spans", "0.5"]).stdout
     assert said.startswith("replicas of a stage on at most 2 leaf switches, stages of a pipeline on 2;")
+    shown = ["place", str(tmp_path / "plan.json"), "--spans", "0.5", "--plot", str(tmp_path / "spans.png")]
+    assert CliRunner().invoke(app, shown).exit_code == 0
+    assert (tmp_path / "spans.png").read_bytes().startswith(b"\x89PNG")
+    assert isinstance(CliRunner().invoke(app, [*shown[:2], *shown[4:]]).exception, DataError)
     with pytest.raises(DataError, match="expected a weight from 0 to 1"):
         place_by_leaves(plan, 2.0)
     alone = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2}, time_limit=5.0)

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taut.commands.options import JsonFlag, QuietFlag, check_file, flag, parse_fix, refuse_together, seconds_option
+from taut.commands.options import (
+    JsonFlag,
+    QuietFlag,
+    check_file,
+    check_plot,
+    flag,
+    parse_fix,
+    refuse_together,
+    seconds_option,
+    write_picture,
+)
 from taut.errors import DataError
 
 if TYPE_CHECKING:
@@ -30,6 +40,9 @@ def place_command(
         float | None,
         typer.Option(help="Place a plan by the leaf switches that its groups span: weight of the replicas, 0 to 1."),
     ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="With --spans: picture of spans and step time for five weights.")
+    ] = None,
     time_limit: Annotated[float | None, seconds_option("Seconds to search.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     as_json: JsonFlag = False,
@@ -39,8 +52,10 @@ def place_command(
     check_file(out)
     given = {"model": model, "cluster": cluster, "global_batch": global_batch}
     if spans is not None:
-        _place_by_leaves(instance, spans, time_limit, seed, as_json)
+        _place_by_leaves(instance, spans, plot, time_limit, seed, as_json)
         return
+    if plot is not None:
+        raise DataError("--plot: there is a picture of spans alone, expected --spans with it")
     if instance is None or instance.suffix == ".json":
         _place_strategy(instance, given | {"fix": fix, "latency_model": latency_model}, out, time_limit, seed, as_json)
         return
@@ -49,13 +64,22 @@ def place_command(
     _solve(instance, out, time_limit, seed, as_json=as_json, quiet=quiet)
 
 
-def _place_by_leaves(plan: Path | None, weight: float, time_limit: float | None, seed: int, as_json: bool) -> None:
+def _place_by_leaves(
+    plan: Path | None, weight: float, plot: Path | None, time_limit: float | None, seed: int, as_json: bool
+) -> None:
     """A plan by the spans of its groups."""
+    check_plot(plot)
     from taut.assignment import place_by_leaves
 
     if plan is None or plan.suffix != ".json":
         raise DataError("--spans: expected a plan (.json) to place")
-    found = place_by_leaves(plan, weight, time_limit=1e9 if time_limit is None else time_limit, seed=seed)
+    limit = 1e9 if time_limit is None else time_limit
+    found = place_by_leaves(plan, weight, time_limit=limit, seed=seed)
+    if plot is not None:
+        from taut.plots.plan import plot_spans
+
+        every = [place_by_leaves(plan, each, time_limit=limit, seed=seed) for each in (0.0, 0.25, 0.5, 0.75, 1.0)]
+        write_picture(plot, (5.4, 3.4), lambda figure: plot_spans(every, figure.subplots()))
     spans = found.spans
     words = (
         f"replicas of a stage on at most {spans.replicas} leaf switches, stages of a pipeline on {spans.stages}; "

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import PatchCollection
 
+    from taut.assignment import SpanPlacement
     from taut.planning.plan import Plan
 
 
@@ -361,3 +362,20 @@ def _write_numbers(ax: "Axes", grid: Grid, unit: float) -> None:
     for (a, b), count in grid.hops.items():
         if count > 1:
             ax.text(b, a, str(count), color="white", weight="bold", **style)
+
+
+def plot_spans(found: Sequence["SpanPlacement"], ax: "Axes") -> None:
+    """Draw step time over the leaves that the replicas of a stage span, for placements of one plan, and the plan's."""
+    quickest = {(each.spans.replicas, each.spans.stages): each.step_s for each in sorted(found, key=_slowest_first)}
+    for (replicas, stages), seconds in quickest.items():
+        ax.plot(replicas, seconds, "o", color=RING, ms=7)
+        ax.annotate(f"pipelines {stages}", (replicas, seconds), (0, 7), textcoords="offset points", ha="center", size=8)
+    own = found[0]
+    ax.plot(own.known[0], own.known_s, "*", color=HOP, ms=11, label=f"the plan, pipelines {own.known[1]}")
+    ax.set(xlabel="leaf switches of a stage's replicas, at most", ylabel="seconds of a step")
+    ax.margins(x=0.2, y=0.2)
+    ax.legend(fontsize=7, loc="lower right")
+
+
+def _slowest_first(placed: "SpanPlacement") -> float:
+    return -placed.step_s
