@@ -264,8 +264,8 @@ def _rows(
             for end, x, row in _end_rows(option, part, columns, c, ends):
                 shared.setdefault((end, x), []).append(row)
     for (column, _), rows in shared.items():
-        entries = [column, *(each for row in rows for each in row.columns.tolist())]
-        yield Row(np.array(entries), np.concatenate([[1], *(-row.coefficients for row in rows)]), 0, None)
+        entries = [*(each for row in rows for each in row.columns.tolist()), column]
+        yield Row(np.array(entries), np.concatenate([*(-row.coefficients for row in rows), [1]]), 0, None)
 
 
 def _flow_rows(problem: PartitionProblem, part: StageColumns, columns: Ints, c: int) -> Iterator[Row]:

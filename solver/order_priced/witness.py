@@ -239,8 +239,8 @@ def missing_bytes(given: ChunkProblem, witness: dict[str, Any]) -> float:
     """
     Check a witness of missing memory.
 
-    ``witness``: plain values, of any source. Returns bytes that some device lacks in every division; minus infinity
-    where it proves nothing.
+    ``witness``: plain values, of any source. Returns bytes that some device lacks in every division, infinity where no
+    division has chunks that fit their devices alone, and minus infinity where it proves nothing.
     """
     try:
         parsed = _Missing.model_validate(witness).root
@@ -258,7 +258,10 @@ def missing_bytes(given: ChunkProblem, witness: dict[str, Any]) -> float:
     if len(memory_prices) != len(rows.memory_rows):
         return -np.inf
     missing = memory_dual(rows, memory_prices)[0]
-    return missing if 0 < missing < np.inf else -np.inf
+    if missing == np.inf:
+        # Prices of any size make costs infinite, so none are used to show that no division has chunks that fit alone.
+        missing = memory_dual(rows, np.zeros_like(memory_prices))[0]
+    return missing if missing > 0 else -np.inf
 
 
 def _is_listed(given: ChunkProblem, parsed: _ByListing | _MissingByListing) -> bool:

@@ -205,8 +205,9 @@ def test_number_of_columns_and_rows() -> None:
     assert len(program.stages.stage) == 2 * (1 + 2 + 2)
     # Two candidates, ten stages, makespans for m = 2 and m = 3.
     assert program.binary.tolist() == [True] * 12 + [False] * 2
-    # (1): 1; (2): 2 places of candidate 0 and 4 of candidate 1; (3) and (4): a row for each of the 3 stages.
-    assert len(program.rows) == 1 + (2 + 4) + 3 + 3
+    # (1): 1; (2): 2 places of candidate 0 and 4 of candidate 1; (3) and (4): a row for each of the 3 stages, and (3)
+    # one for the least makespan of either candidate.
+    assert len(program.rows) == 1 + (2 + 4) + (3 + 2) + 3
     # M_2 is paid once and M_3 twice.
     assert program.objective[-2:].tolist() == [1, 2]
     assert program.objective[:2].tolist() == [0, 0]

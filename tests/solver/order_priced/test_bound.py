@@ -4,6 +4,7 @@ import copy
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,30 @@ def test_bounds_are_valid_on_random_instances(block: int, own: bool) -> None:
                 assert rederived(division, witness) == found.seconds
             else:
                 assert missing_bytes(division, witness) == found.missing > 0
+
+
+def test_infinite_bytes_are_missing_only_where_no_division_fits() -> None:
+    """
+    Any prices prove that no division has chunks that fit alone, and only then; all divisions are tried one by one.
+
+    Budgets lie between the chunks' own bytes, so that about half of them let some division fit.
+    """
+    outcomes = {True: 0, False: 0}
+    for seed in range(60):
+        given = random_orders(seed, list(SCHEDULES[2:]))
+        for choice in enumerable(given)[::8]:
+            division = chunked(given, choice, BestLinks(given.links, given.rings))
+            layers, chunks = division.num_layers, division.num_chunks
+            ends = np.array([[*cuts, layers] for cuts in combinations(range(1, layers), chunks - 1)], dtype=np.int64)
+            rows = MasterRows(division)
+            excess = np.min([rows.excess_of(ends, int(r)).max(axis=1) for r in division.recomputes], axis=0)
+            for quantile in (-0.5, 0.0, 0.5):
+                budget = division.budget + float(excess.min()) + quantile * float(np.ptp(excess) + 1000)
+                small, priced = replace(division, budget=budget), {"prices": [1.0] * len(rows.memory_rows)}
+                proven = missing_bytes(small, priced) == np.inf
+                assert not (proven and quantile >= 0), (seed, choice)
+                outcomes[proven] += 1
+    assert min(outcomes.values()) > 5
 
 
 @pytest.mark.parametrize("block", blocks(12))
@@ -408,10 +433,13 @@ def test_memory_that_no_division_fits_is_proven() -> None:
 
 
 def test_a_chunk_that_fits_nowhere_names_no_bytes() -> None:
-    """Prices say that nothing fits, not by how much, where no chunk fits alone; that is no witness."""
+    """Where no chunk fits alone prices of any size prove that nothing fits, and no bytes are named."""
     _, _, division = even()
-    small = replace(division, budget=1.0)
-    assert missing_bytes(small, {"prices": [1.0] * len(MasterRows(small).memory_rows)}) == -np.inf
+    small, rows = replace(division, budget=1.0), len(MasterRows(division).memory_rows)
+    for price in (0.0, 1.0, 1e30):
+        assert missing_bytes(small, {"prices": [price] * rows}) == np.inf
+        assert missing_bytes(division, {"prices": [price] * rows}) == -np.inf
+    assert missing_bytes(small, {"prices": [1.0] * (rows + 1)}) == -np.inf
 
 
 def test_one_layer_may_take_longer_than_several_chunks() -> None:
