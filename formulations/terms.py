@@ -160,7 +160,7 @@ def reductions_of(terms: Iterable[Term]) -> tuple[Term, ...]:
 
 
 def gradient_bytes(terms: Iterable[Term]) -> float:
-    """Bytes that a term after the passes carries for a parameter, its coefficient included; all such terms agree."""
+    """Bytes of gradients for a parameter, coefficient included: of the first term after the passes, and of experts'."""
     return reductions_of(terms)[0].bytes
 
 

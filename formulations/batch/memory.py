@@ -149,7 +149,7 @@ def _chunk_activation(c: Configurations, chunk: Ints, rates: Rates, layer: Float
 
 
 def _held(c: Configurations, parameters: Ints, largest: Ints, per_parameter: ParameterBytes) -> tuple[Ints, Ints, Ints]:
-    """Bytes of weights, gradients and optimizer states, as ``taut.formulations.tables.memory.held_bytes``."""
+    """Bytes of weights, gradients and optimizer states, as ``taut.formulations.mechanisms.shards.held_bytes``."""
     replicas = c.dp * c.cp
     by_stage = (np.where(c.zero >= stage, replicas, 1) for stage in (1, 2, 3))
     weight, gradient, state = (parameters * count for count in per_parameter)

@@ -191,7 +191,8 @@ def least_mixed_rings(problem: PlanningProblem, candidate: Candidate, best: Best
 def least_expert_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
     """Least seconds per gradient byte of the rings of experts, (7), for a single stage by (3); 0 without such rings."""
     least = least_place(problem, candidate, best)
-    terms = reductions_of(problem.terms(candidate))
+    # Terms after the first two carry no gradients, and other bytes.
+    terms = reductions_of(problem.terms(candidate))[:2]
     return sum(term.rate(least) for term in terms if term.load == "experts")
 
 

@@ -3,8 +3,17 @@
 import pytest
 
 from taut.formulations.mechanisms.expert_ranks import hides_exchange
+from taut.formulations.mechanisms.shards import expert_holders, holders
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.formulations.terms import Ring, Term
 from tests.support.blocks import blocks
-from tests.support.expert_ranks import with_expert_ranks, with_hidden_exchanges
+from tests.support.expert_ranks import (
+    with_expert_copies,
+    with_expert_ranks,
+    with_expert_shards,
+    with_hidden_exchanges,
+)
 from tests.support.ladder import check_candidates
 
 pytestmark = pytest.mark.proof
@@ -41,4 +50,23 @@ def test_no_bound_with_hidden_exchanges_is_above_the_optimum(block: int) -> None
             each for each in given.candidates if each.is_order_priced and hides_exchange(given.space, given.model, each)
         ]
         checked += len(check_candidates(given, hidden, seed, 8))
+        seed += 1
+
+
+@pytest.mark.parametrize("block", blocks(4))
+def test_no_bound_beside_further_collectives_is_above_the_optimum(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Terms after those of gradients, of both loads and of few bytes, are no gradients in any bound."""
+    terms = PlanningProblem.terms
+
+    def with_further(problem: PlanningProblem, candidate: Candidate) -> tuple[Term, ...]:
+        """The terms of a candidate, and a gather of a few bytes of each load."""
+        common = Term("common", "end", (Ring(holders(candidate)),), 0.01)
+        experts = Term("experts", "end", (Ring(expert_holders(candidate)),), 0.01)
+        return (*terms(problem, candidate), common, experts)
+
+    monkeypatch.setattr(PlanningProblem, "terms", with_further)
+    checked, seed = 0, 10_000 * block
+    while checked < 50:
+        given = (with_expert_ranks, with_expert_shards, with_expert_copies)[seed % 3](seed)
+        checked += len(check_candidates(given, given.candidates, seed, 4))
         seed += 1
