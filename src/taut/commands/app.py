@@ -38,7 +38,7 @@ INTERRUPTED = 130
 """What Typer makes of Ctrl-C."""
 NARROW = 80
 """Columns below which Rich cuts the names of options; the plain help wraps instead."""
-ARGUMENTS = {"model": "MODEL", "cluster": "CLUSTER", "kind": "KIND"}
+ARGUMENTS = {"model": "MODEL", "cluster": "CLUSTER"}
 """Fields that are arguments of a command; every other is an option of its own name."""
 
 app = typer.Typer(

@@ -1,13 +1,14 @@
 """Files that a user writes: their schema for an editor, and a commented one to fill in."""
 
 import json
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from taut.errors import DataError, FieldError
+from taut.errors import DataError
 
 TEMPLATES = "cluster", "model"
 
@@ -19,8 +20,9 @@ def schema_command(
     ] = False,
 ) -> None:
     """Print the JSON Schema of a kind of file, by which an editor completes and checks it."""
-    from taut.schemas import schema
+    from taut.schemas import KINDS, schema
 
+    _check(kind, KINDS)
     typer.echo(json.dumps(schema(kind, by_name=by_name), indent=2))
 
 
@@ -29,11 +31,9 @@ def new_command(
     out: Annotated[Path | None, typer.Option(help="YAML file to write; default: print it.")] = None,
 ) -> None:
     """Write a commented cluster or model file to fill in."""
-    from taut.data.suggest import one_of
     from taut.files import write_atomically
 
-    if kind not in TEMPLATES:
-        raise FieldError("kind", kind, f"expected {one_of(kind, TEMPLATES)}")
+    _check(kind, TEMPLATES)
     text = (files("taut") / "templates" / f"{kind}.yaml").read_text(encoding="utf-8")
     if out is None:
         typer.echo(text, nl=False)
@@ -41,3 +41,12 @@ def new_command(
     if out.exists():
         raise DataError(f"{out}: is there already, expected the name of a new file")
     write_atomically(out, text)
+
+
+def _check(kind: str, known: Iterable[str]) -> None:
+    """Refuse a kind of file that there is not, as the argument that it is: other verbs have an option of that name."""
+    from taut.data.suggest import one_of
+
+    names = list(known)
+    if kind not in names:
+        raise DataError(f"KIND {kind}: expected {one_of(kind, names)}")

@@ -342,7 +342,7 @@ def test_a_planted_bug_is_noticed(bug: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 FALSE = {
-    "a staircase one pass too long": 8,
+    "a staircase one pass too long": 39,
     "one case of differing layers": 10,
     "a case of differing layers left out": 10,
     "one layer too few": 5,
