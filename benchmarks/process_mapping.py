@@ -3,9 +3,10 @@ Strategies placed by KaHIP's process mapping (Schulz and Träff 2017) beside our
 
 Run ``python -m benchmarks.process_mapping --library libkahip.so``; the library is in the package ``kahip`` of PyPI,
 which is not among the requirements. Process mapping takes a flow and the fan-out and distance of every level of a
-hierarchy: devices of a node, nodes of a rack, racks. So the clusters here have such levels alone. Its seconds are those
-of one call with the strong configuration; flows and distances are whole numbers there. It puts two blocks on some slots
-even at no imbalance: the second goes to the nearest free slot. The mapping is priced by our objective.
+hierarchy: devices of a node, nodes of a rack, racks. So the clusters here have such levels alone. The seconds
+of a row are those of one call with the strong configuration, whose flows and distances are whole numbers. KaHIP puts
+two blocks on some slots even at no imbalance; then the second block goes to the nearest free slot. The mapping is
+priced by our objective.
 """
 
 import argparse
@@ -57,12 +58,12 @@ CASES = (
     Case("64 blocks, 2 racks", "gpt-11.1b", RACKS, 512, {"tp": 2, "pp": 8, "micro_batch": 1}, (4, 8, 2)),
     Case("128 blocks, 2 racks", "gpt-11.1b", RACKS, 512, {"tp": 1, "pp": 16, "micro_batch": 1}, (8, 8, 2)),
 )
-STRONG, MULTISECTION = 2, 0
+STRONG, MULTISECTION, SEED = 2, 0, 0
 UNITS = 10**4
 """Whole steps of the largest flow and of the largest distance."""
 
 
-def process_mapping(library: ctypes.CDLL, problem: QuadraticAssignment, levels: tuple[int, ...], seed: int = 0) -> Ints:
+def process_mapping(library: ctypes.CDLL, problem: QuadraticAssignment, levels: tuple[int, ...]) -> Ints:
     """Slot of every position (n,) by KaHIP, where slots of a level stand in a row."""
     flow = np.triu(problem.flow + problem.flow.T, 1)
     whole = np.maximum(np.rint(UNITS * flow / flow.max()), flow > 0).astype(np.int32)
@@ -81,7 +82,7 @@ def process_mapping(library: ctypes.CDLL, problem: QuadraticAssignment, levels: 
 
     library.process_mapping(
         ctypes.byref(size), at(ones), at(starts), at(weights), at(targets), at(fans), at(distances), len(levels),
-        STRONG, MULTISECTION, ctypes.byref(imbalance), ctypes.c_bool(True), seed, ctypes.byref(cut), ctypes.byref(cost),
+        STRONG, MULTISECTION, ctypes.byref(imbalance), ctypes.c_bool(True), SEED, ctypes.byref(cut), ctypes.byref(cost),
         at(part),
     )  # fmt: skip
     return spread(problem, part.astype(np.int64))

@@ -135,8 +135,8 @@ def figures() -> Iterator[Figure]:
                 given = [(cell, _count(runs)) for cell, runs in cells if NUMBER.fullmatch(cell)]
                 if given:
                     places = max(len(cell.partition(".")[2]) for cell, _ in given)
-                    runs = sum(count for _, count in given)
-                    mean = sum(float(cell) * (count or 1) for cell, count in given) / (runs or len(given))
+                    runs, weight = sum(count for _, count in given), sum(count or 1 for _, count in given)
+                    mean = sum(float(cell.replace(",", "")) * (count or 1) for cell, count in given) / weight
                     yield Figure(table.area, name, words, round(mean, places), places, aim, runs)
 
 

@@ -1,4 +1,4 @@
-r"""
+"""
 How a framework computes the cross entropy, and the bytes that it holds of every entry of the logits.
 
 With e = 2 bytes of half precision, and 4 of single precision:

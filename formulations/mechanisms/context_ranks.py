@@ -14,11 +14,13 @@ A kind is left out if another kind is at least as fast on any placement, and hol
 (2) an all-to-all, if there is a ring of c ranks that attention hides on every link that the ring may use, and the ring
     pays no more latency. Let m be the bytes of a layer's keys and values on a rank, :math:`\beta` seconds per byte, and
     :math:`\alpha` the seconds of attention during a step. Attention hides the ring if :math:`\beta m \le \alpha` for
-    every layer. Let M be the bytes of the all-to-all, :math:`\beta_0` the fastest link's seconds per byte, and n the
-    ranks of the ring that goes with the all-to-all, 1 if none does. The ring pays no more latency if
+    every layer. Let M be the bytes of the all-to-all, :math:`\beta_0` the fastest link's seconds per byte,
+    :math:`\lambda` the largest latency, and n the ranks of the ring that goes with the all-to-all, 1 if none does. The
+    ring pays no more latency if
     :math:`2 (c - 1) \lambda \le 2 (n - 1) \lambda + 2 \lambda + M \beta_0`, in the backward pass, where it pays most.
     Bytes and attention grow with the micro-batch, so one sequence decides. The ring uses links within nodes if a
-    replica lies in a node, and otherwise any link of the cluster, with its share of the cards of its nodes.
+    block of tp cp devices lies in a node. Otherwise it uses any link of the cluster, at most at its share of the cards
+    of its nodes.
 
 A fixed kind is never left out.
 """

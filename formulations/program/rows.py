@@ -19,14 +19,15 @@ Constraints, (2), (4) and (5) for every candidate c
         and leaves at (pp_c, L) (flow conservation);
     (3) :math:`M_m \ge \sum_c \sum_{ijrq} h \, a` for each stage x, over the candidates with m micro-batches, and
         :math:`M_m \ge \sum_c \mu_c u_c` with :math:`\mu_c` the largest of the stages' least h and of S(0, L) / pp as
-        in (7). One candidate is chosen, so a sum over all of them is no more than one of them alone, while fractions of
-        several candidates or paths cannot share a makespan that none has;
+        in (7). One candidate is chosen, so the sum over all candidates is that of the chosen one. In the relaxation,
+        fractions of several candidates or paths cannot share a makespan that none of them has;
     (4) :math:`\sum_{ijr} k \, a \le K_{cq} u_c` for each stage x and pattern q; a stage that exceeds its budget
         alone is bounded by 0, so that no tolerance of a solver can let it in;
     (5) :math:`dp_c S + X \le n_c u_c \le dp_c S + (dp_c - 1) X` for two classes, S stages slow, X mixed, and
         :math:`n_c` slow tensor groups; and where a mixed stage may be priced on the slow class
-        (``taut.formulations.partition`` (5)), one is if any is mixed: :math:`\sum_x a \ge \sum a` over those stages and
-        over the other mixed choices of each stage;
+        (``taut.formulations.partition`` (5)), some mixed stage is priced so if any stage is mixed:
+        :math:`\sum_x a \ge \sum a`, on the left over the choices of this price, on the right over the other mixed
+        choices of a stage, for each stage;
     (6) where a step waits for all stages, the rows of ``taut.formulations.program.program``, summed as in (3).
 
 Some layer ranges can be no stage of a division that is of interest. Let :math:`s_l` be the least seconds of layer l

@@ -8,7 +8,7 @@ Checking a plan of meshes without trusting the search that made it; ``taut.solve
     dynamic programs does not reach (``taut.solver.meshes.bound`` (4) and (5)).
 (4) Those bounds share their prices with the search, so plans of the choices with the least bounds, and of random ones,
     are priced by the reference evaluator, in both orders of ranks and with tensor groups in random places, and from the
-    best of a choice those that a steepest descent over moved boundaries and changed recomputes comes by. None that
+    best of a choice those that a steepest descent over moved boundaries and changed recomputes finds. No plan that
     breaks no rule may undercut the stated bound or its choice's own.
 (5) Bounds add up terms (``taut.solver.meshes.bound`` (1)). In plans with every mesh that some choice has, and in
     those of (4), reduction and optimizer of each mesh's first stage take no less by the reference evaluator than in
@@ -40,7 +40,7 @@ SAMPLED, DRAWN = 24, 4
 MOST_PRICED = 12_000
 """Devices times priced plans of (4): a few seconds."""
 ROUNDS = 6
-"""Of a descent: most end earlier."""
+"""Most rounds of a descent; most descents end earlier."""
 
 
 class MeshCheck:

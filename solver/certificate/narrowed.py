@@ -37,7 +37,7 @@ CHOICES = ("schedules", "zero", "sequence_parallel", "recompute", "cp_comm")
 STAGES = {"pipeline_zero": "in pipelines", "expert_zero": "beside expert ranks"}
 """Fields that list the ZeRO stages of some candidates, None for every stage, and these candidates in words."""
 LARGEST = {"max_tp": "", "max_cp": "cp", "max_ep": "ep", "max_vpp": "", "max_even_vpp": "vpp"}
-"""Fields of largest degrees. One is not told where the degree beside it is fixed, since it follows from that."""
+"""Fields of largest degrees, each with the degree that makes the limit void where it is fixed."""
 SWITCHES = (
     *("expert_tensor", "replicated_kv", "tied_pipelines", "hybrid_sharding", "recompute_by_stage", "empty_ends"),
     *("uneven_batch", "mixer_contexts"),

@@ -15,7 +15,7 @@ be the least :math:`\sum q` over all r of sum at most R, by a dynamic program ov
 The least (1) over the pairs that (2) allows is a lower bound.
 
 CP-SAT finds the placement: each block on one leaf, each leaf full, and for each stage and replica the leaves that it
-touches. It stops at (2).
+touches. It stops at the lower bound.
 
 References
 ----------
@@ -33,7 +33,7 @@ from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.cp_sat import run
 
 HUNDREDTHS = 100
-"""Steps of the weight."""
+"""Steps of the weight w, which CP-SAT takes as a whole number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ def spans_of(leaf: Ints) -> tuple[int, int]:
 
 
 def least_spans(pp: int, dp: int, room: Ints, weight: float) -> float:
-    """The bound (2) for leaves of ``room`` blocks (leaves,), which hold pp dp in all."""
+    """The least (1) over the spans that (2) allows, for leaves of ``room`` blocks (leaves,), pp dp in all."""
     most = pp * len(room)
     least = np.full(most + 1, np.inf)
     least[0] = 0.0
@@ -70,7 +70,7 @@ def least_spans(pp: int, dp: int, room: Ints, weight: float) -> float:
 
 
 def place_by_spans(pp: int, dp: int, room: Ints, weight: float, *, time_limit: float, seed: int = 0) -> Spans:
-    """Place blocks by (1) on leaves of ``room`` blocks (leaves,), which hold pp dp in all, from the rank order on."""
+    """Place blocks by (1) on leaves of ``room`` blocks (leaves,), pp dp in all; the search starts from rank order."""
     model, leaves = cp_model.CpModel(), range(len(room))
     share = round(HUNDREDTHS * weight)
     on = {key: model.new_bool_var("") for key in product(range(pp), range(dp), leaves)}

@@ -1,9 +1,11 @@
 r"""
 Trees of the cases of racks of an order-priced candidate.
 
-Cases are those of ``taut.solver.ladder.chunk_racks``, each with its own tree (``taut.solver.order_priced.layer_tree``).
-J is the fewest confined stages that bound no less than all that can be confined, by bisection: then the cases are a
-first stage that spans racks among the first J, and J confined ones.
+The cases are those of ``taut.solver.ladder.chunk_racks``. Each case has its own tree
+(``taut.solver.order_priced.layer_tree``). In case j < J stage j is the first that spans racks, and the j stages before
+it are confined. In case J the first J stages are confined, whatever the others do. A larger J makes more cases, and
+case J bounds no less. Bisection finds the least J whose case J bounds no less than the case in which as many stages are
+confined as can be.
 """
 
 from collections.abc import Sequence

@@ -169,7 +169,7 @@ def _object(needed: Mapping[str, Schema], **others: Schema) -> Schema:
 
 
 def _of_file(spec: Any) -> Schema:
-    """The schema of a spec's file, which needs no name: a file without one has its own."""
+    """The schema of a spec's file. The file needs no ``name``: without one, the spec has the name of the file."""
     found: Schema = spec.model_json_schema()
     found["required"] = [name for name in found.get("required", []) if name != "name"]
     found.pop("title", None)

@@ -1,4 +1,4 @@
-r"""
+"""
 Memory against bubble: V-Min, V-Half, V-ZB and the adaptive search on the V, with bounds, as one picture.
 
 Stages are even. The forward pass, the gradient of the input and that of the weights take f, b and w seconds. With p
@@ -58,11 +58,9 @@ class Point:
         return ":".join(f"{seconds:g}" for seconds in self.ratio)
 
 
-def memory_frontier(
-    stages: Sequence[int] = STAGES, ratios: Sequence[tuple[float, float, float]] = RATIOS
-) -> tuple[Point, ...]:
-    """Schedules of pipelines of so many stages, whose passes take so many seconds."""
-    return tuple(point for ratio in ratios for count in stages for point in _points(count, ratio))
+def memory_frontier() -> tuple[Point, ...]:
+    """Schedules of every ratio and every pipeline."""
+    return tuple(point for ratio in RATIOS for stages in STAGES for point in _points(stages, ratio))
 
 
 def _points(stages: int, ratio: tuple[float, float, float]) -> Iterator[Point]:
@@ -73,7 +71,7 @@ def _points(stages: int, ratio: tuple[float, float, float]) -> Iterator[Point]:
 
 
 def _point(stages: int, ratio: tuple[float, float, float], name: str, kind: str, limit: float) -> Point:
-    """One kind on the V with twice as many micro-batches as stages, which a steady phase has."""
+    """A schedule of one kind on the V with m = 2 p, so that it has a steady phase."""
     count, (forward, backward, weight) = 2 * stages, ([seconds] for seconds in ratio)
     placed = Stages(
         stages=stages, micro_batches=count, memory_limit=[limit], forward=forward, backward=backward, weight=weight
@@ -88,9 +86,9 @@ def _point(stages: int, ratio: tuple[float, float, float], name: str, kind: str,
     return Point(ratio=ratio, stages=stages, name=name, memory=memory, bubble=bubble, least=least)
 
 
-def at_two_thirds(points: Sequence[Point], ratio: tuple[float, float, float] = RATIOS[0]) -> Point | None:
-    """The best schedule of the longest pipeline within 2/3 of the memory, if there is one."""
-    found = [each for each in points if each.ratio == ratio and each.memory <= STATED[0] + 1e-9]
+def at_two_thirds(points: Sequence[Point]) -> Point | None:
+    """The best schedule with equal passes of the longest pipeline within 2/3 of the memory, if there is one."""
+    found = [each for each in points if each.ratio == RATIOS[0] and each.memory <= STATED[0] + 1e-9]
     return min(found, key=lambda each: (-each.stages, each.bubble), default=None)
 
 
