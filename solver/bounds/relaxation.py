@@ -3,7 +3,8 @@ Bound ``relaxation``: closed forms on a candidate, whatever its division, placem
 
 (1) Perfect balance: let W be the least seconds of a micro-batch's passes over all layers. pp stages with m
     micro-batches take at least W, and (m - 1) times the slowest stage, and the least communication. The slowest stage
-    takes at least W / pp.
+    takes at least W / pp. A plan takes :math:`\sum_x t_x + (m - 1) \max_x t_x`, its hops, and what follows
+    (``taut.formulations.latency`` (3) to (5)): the first sum is at least W, and each further summand its own least.
 (2) Unequal devices: let type t take at least :math:`\rho_t \ge 1` times the least seconds of any type for every layer.
     A stage is as slow as the slowest of its dp b devices, with b devices a block. At least
     :math:`\lceil N / (dp\,b) \rceil` stages have one of the N slowest devices. With the slowest device first, the i-th
