@@ -131,7 +131,6 @@ def _plan() -> Schema:
         {
             "objective_s": seconds,
             "lower_bound_s": unknown,
-            "latency_model": text,
             "space": {"type": "object"},
             "candidates": {"type": "array", "items": candidate},
         },
