@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from taut.data.spec import digest
 from taut.errors import DataError, TautError
@@ -56,7 +56,7 @@ def server(folder: Path) -> "MCPServer[Any]":
             except TautError as error:
                 raise ToolError(str(error)) from None
 
-        return call  # type: ignore[return-value]  # wraps keeps the signature, which mypy cannot know
+        return cast("Tool", call)
 
     tools = Tools(folder)
     for each in (tools.catalog, tools.plan, tools.compare, tools.predict, tools.explain, tools.verify):
