@@ -9,6 +9,7 @@ of its own, while the calling one asks now and then whether to stop.
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor, wait
 
+# OR-Tools before 9.15 has the name of CpSolverStatus in another module: types that name it are text.
 from ortools.sat.python import cp_model
 
 SECONDS_BETWEEN = 0.05
@@ -20,7 +21,7 @@ def running(
     model: cp_model.CpModel,
     told: cp_model.CpSolverSolutionCallback | None = None,
     seconds_between: float = SECONDS_BETWEEN,
-) -> Generator[None, None, cp_model.CpSolverStatus]:
+) -> "Generator[None, None, cp_model.CpSolverStatus]":
     """
     Solve a model while the caller looks on.
 
@@ -44,7 +45,7 @@ def running(
         return future.result()
 
 
-def run(solver: cp_model.CpSolver, model: cp_model.CpModel, stop: Callable[[], bool]) -> cp_model.CpSolverStatus:
+def run(solver: cp_model.CpSolver, model: cp_model.CpModel, stop: Callable[[], bool]) -> "cp_model.CpSolverStatus":
     """
     Solve a model.
 
