@@ -17,13 +17,13 @@ Lawler and Wood (1966), Branch-and-bound methods: a survey.
 
 import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
 from taut.solver.branch_and_bound.progress import History, Listener, Progress
 from taut.solver.branch_and_bound.stop import Stop
-from taut.solver.result import Limits, StoppedBy
+from taut.solver.result import CandidateBound, Limits, StoppedBy
 
 Item = TypeVar("Item")
 
@@ -82,12 +82,18 @@ class BestFirst:
     The loop of a search: its work and history so far, when it ends, and who is told.
 
     ``search``: what is searched; ``limits``: when to stop, to be entered as ``stop`` before anything is done;
-    ``listener``: called after every unit of work.
+    ``listener``: called after every unit of work; ``candidates``: what the listener may look at.
     """
 
-    def __init__(self, search: Search, limits: Limits, listener: Listener | None = None) -> None:
+    def __init__(
+        self,
+        search: Search,
+        limits: Limits,
+        listener: Listener | None = None,
+        candidates: Sequence[CandidateBound] = (),
+    ) -> None:
         self.work, self.history, self.stop = 0, History(), Stop(limits)
-        self._search, self._listener = search, listener
+        self._search, self._listener, self._candidates = search, listener, candidates
 
     def run(self) -> StoppedBy | None:
         """Refine until nothing waits; returns why the search stopped earlier, None if it did not."""
@@ -124,4 +130,6 @@ class BestFirst:
 
     def _standing(self, doing: str) -> Progress:
         search = self._search
-        return Progress(self.stop.seconds, search.incumbent_value, search.lower_bound, doing, self.work)
+        return Progress(
+            self.stop.seconds, search.incumbent_value, search.lower_bound, doing, self.work, self._candidates
+        )

@@ -6,9 +6,11 @@ whatever the clock says, so that two runs of the same work keep the same moments
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from taut.solver.result import CandidateBound
 
 MOST = 400
 """Moments kept; a curve of 200 or more has no steps that the eye could tell from the whole."""
@@ -19,7 +21,8 @@ class Progress(NamedTuple):
     Where a search stands.
 
     Seconds so far, value of the incumbent (infinite without one), lower bound (minus infinity without one), what was
-    done last in words, and units of work so far. Incumbent and bound are in the unit of what is searched.
+    done last in words, and units of work so far. Incumbent and bound are in the unit of what is searched. The list of
+    candidates with their bounds is the search's own, which changes; it is empty where a search shares none.
     """
 
     wall_s: float
@@ -27,6 +30,7 @@ class Progress(NamedTuple):
     lower_bound: float
     doing: str
     work: int = 0
+    candidates: Sequence[CandidateBound] = ()
 
 
 Listener = Callable[[Progress], None]

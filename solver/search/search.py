@@ -161,11 +161,11 @@ class _Search:
     ) -> None:
         self._problem, self._every, self._gap = problem, every, limits.gap
         self._known, self._adapts, self._first_plans = known, adapts, first
-        self._loop = BestFirst(self, limits, progress)
+        self._bounds = Bounds(len(every))
+        self._loop = BestFirst(self, limits, progress, self._bounds.each)
         self._best = Best(problem, incumbent)
         relaxed = {c: bound.lower_bound for c, bound in known.items() if bound.source is Source.RELAXATION}
         self._refining = Refining(problem, limits, self._best, self._loop.is_stopping, relaxed)
-        self._bounds = Bounds(len(every))
         self._heap: list[tuple[Priority, float, bool, int]] = []
         self._orders, self._waiting = list[GivenOrder](), list[int]()
 

@@ -1,6 +1,7 @@
 """``taut plan``: the command line of the main job."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,8 +12,11 @@ from taut.commands.options import JsonFlag, QuietFlag, check_file, printed_if_in
 from taut.errors import FieldError
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from taut.planning.request import PlanRequest
     from taut.planning.stack_price import StackPrice
+    from taut.solver.branch_and_bound.progress import Listener
 
 
 @takes_request
@@ -37,6 +41,9 @@ def plan_command(
     stack_price: Annotated[
         bool, typer.Option("--stack-price", help="Bound the whole space too: what the stack's limits cost at most.")
     ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show the search on a page of this machine, whose address is printed.")
+    ] = False,
     objective: Annotated[
         str, typer.Option(help="time; or, over all numbers of nodes, cost (dollars) or gpus (the fewest).")
     ] = "time",
@@ -50,7 +57,7 @@ def plan_command(
     """Find the best strategy and placement, with a proven gap. Ctrl-C keeps the best plan so far."""
     given = {"tokens": tokens, "steps": steps, "price": price, "deadline_days": deadline_days}
     if objective != "time" or any(value is not None for value in given.values()):
-        _check_alone(method, stack_price, processes)
+        _check_alone(method, stack_price, processes, watch)
         _provision(request, {"objective": objective, **given}, out, as_json, quiet)
         return
     from taut.commands.progress import progress_lines
@@ -60,10 +67,11 @@ def plan_command(
 
     check_file(out)
     costs: StackPrice | None = None
-    with printed_if_infeasible(as_json), progress_lines(quiet) as progress:
-        found = plan_request(request, method=method, processes=processes, plainer=plainer, progress=progress)
+    with printed_if_infeasible(as_json), progress_lines(quiet) as lines:
+        with _page(request, lines) if watch else nullcontext(lines) as progress:
+            found = plan_request(request, method=method, processes=processes, plainer=plainer, progress=progress)
         if stack_price:
-            costs = price_of(request, found, progress=progress)
+            costs = price_of(request, found, progress=lines)
     if out is not None:
         found.write(out)
     if as_json:
@@ -74,12 +82,22 @@ def plan_command(
         typer.echo(words if costs is None else f"{words}\n{costs}")
 
 
-def _check_alone(method: str, stack_price: bool, processes: int) -> None:
+def _page(request: "PlanRequest", lines: "Listener | None") -> "AbstractContextManager[Listener]":
+    """The search of a request on a live page, whose address is printed on stderr."""
+    from taut.reports.watch import watched
+
+    names = (given if isinstance(given, str) else given.name for given in (request.model, request.cluster))
+    return watched(" on ".join(names), lines, lambda words: typer.echo(words, err=True))
+
+
+def _check_alone(method: str, stack_price: bool, processes: int, watch: bool) -> None:
     """Refuse beside a choice of nodes what is of one number of them."""
     if method != "branch-and-bound":
         raise FieldError("method", method, "plans for all nodes, expected none with an objective or a deadline")
     if processes > 1:
         raise FieldError("processes", str(processes), "share the search of one plan, expected 1 with an objective")
+    if watch:
+        raise FieldError("watch", None, "shows the search of one plan, expected none with an objective or a deadline")
     if stack_price:
         raise FieldError(
             "stack_price", None, "bounds plans for all nodes, expected none with an objective or a deadline"

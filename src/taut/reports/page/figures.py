@@ -37,6 +37,7 @@ from taut.plots.schedule import IDLE, NAMES, Bars, bars_of, colour, shades
 from taut.reports.page.markup import box, boxes, drawing, label, legend, line, text
 from taut.reports.plan_details import slowest_words
 from taut.schedules.reading import planned
+from taut.solver.result import relative_gap
 from taut.words import percent
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ MOST_BARS = 20_000
 """Bars that a browser still draws at once without a pause, some 700 kB of markup."""
 PITCH, HEIGHT, BESIDE = 26.0, 20.0, 90.0
 Moments = list[tuple[float, float | None, float | None]]
+Points = list[tuple[float, float]]
 
 
 def parts_figure(total: float, parts: Mapping[str, float], bound: float | None) -> str:
@@ -87,44 +89,61 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def gap_figure(plan: "Plan") -> str:
+def gap_figure(moments: Moments) -> str:
     """Plan and bound over the time of the search, (2)."""
-    moments = moments_of(plan)
     values = [value for _, *both in moments for value in both if value is not None]
     if len(moments) < 2 or not values or moments[-1][0] <= 0:
         return "<p>The file does not say how the gap closed: it is of an older version, or of another method.</p>"
-    low, high, end = min(values), max(values), moments[-1][0]
+    curves = {
+        name: (shade, [(moment[0], value) for moment in moments if (value := moment[index]) is not None])
+        for index, name, shade in ((1, "plan", HOP), (2, "lower bound", RING))
+    }
+    end, plan, bound = moments[-1]
+    gap = None if plan is None or bound is None else relative_gap(plan, bound)
+    words = f"plan and lower bound over {end:.3g} s of search, gap {percent(gap)} at the end"
+    return steps_figure(curves, end, words, " s")
+
+
+def steps_figure(curves: Mapping[str, tuple[str, Points]], end: float, words: str, unit: str = "") -> str:
+    """Values over the seconds of a search, each with its name, colour, and points by time; counts have no unit."""
+    values = [value for _, points in curves.values() for _, value in points]
+    low, high, height = min(values) if unit else 0.0, max(values), 240.0
     room = 0.08 * (high - low) or 0.01 * abs(high) or 1.0
-    low, high, height = low - room, high + room, 240.0
+    low, high = low - room if unit else 0.0, high + room
 
     def place(seconds: float, value: float) -> tuple[float, float]:
         across = LEFT + (WIDTH - LEFT - RIGHT) * seconds / end
         return across, 10 + (height - 40) * (high - value) / (high - low)
 
-    shapes = [_axes(low, high, end, height)]
-    for index, name, shade in ((1, "plan", HOP), (2, "lower bound", RING)):
-        known = [(moment[0], value) for moment in moments if (value := moment[index]) is not None]
-        shapes.append(_steps([place(*point) for point in known], shade))
-        if known:
-            x, y = place(end, known[-1][1])
+    shapes = [_axes(low, high, end, height, unit)]
+    for index, (name, (shade, points)) in enumerate(curves.items()):
+        if points:
+            value = points[-1][1]
+            shapes.append(_steps([place(*point) for point in [*points, (end, value)]], shade))
+            x, y = place(end, value)
             # Names that would lie on each other go to both sides of their lines.
-            lower = 14 if index == 2 else -4
-            shapes.append(label(x + 6, y + lower, f"{name} {known[-1][1]:.5g} s", f'style="fill:{shade}"'))
-    words = f"plan and lower bound over {end:.3g} s of search, gap {percent(plan.gap)} at the end"
+            lower = 14 if index == 1 else -4
+            shapes.append(label(x + 6, y + lower, f"{name} {_number_words(value, unit, 5)}", f'style="fill:{shade}"'))
     return drawing(WIDTH, height, shapes, words)
 
 
-def _axes(low: float, high: float, end: float, height: float) -> str:
-    """Frame with four seconds of a step on the left, and the seconds of the search below."""
+def _axes(low: float, high: float, end: float, height: float, unit: str) -> str:
+    """Frame with five values on the left, and the seconds of the search below."""
     shapes, right = [], WIDTH - RIGHT
     for k in range(5):
         y = 10 + (height - 40) * k / 4
         shapes.append(line(LEFT, y, right, y, 'class="grid"'))
-        shapes.append(label(LEFT - 6, y + 4, f"{high - (high - low) * k / 4:.4g} s", 'text-anchor="end"'))
+        words = _number_words(high - (high - low) * k / 4, unit, 4)
+        shapes.append(label(LEFT - 6, y + 4, words, 'text-anchor="end"'))
         x = LEFT + (right - LEFT) * k / 4
         shapes.append(label(x, height - 14, f"{end * k / 4:.3g}", 'text-anchor="middle"'))
     shapes.append(label((LEFT + right) / 2, height - 1, "seconds of the search", 'text-anchor="middle"'))
     return "".join(shapes)
+
+
+def _number_words(value: float, unit: str, digits: int) -> str:
+    """A figure with its unit, or a count."""
+    return f"{value:.{digits}g}{unit}" if unit else f"{value:,.0f}"
 
 
 def _steps(points: list[tuple[float, float]], colour: str) -> str:

@@ -98,14 +98,19 @@ def framed(plan: "Plan", sections: "Callable[[Plan], list[str]]") -> str:
         raise DataError(
             f"{plan.source}: lacks or contradicts a figure ({error!r}), expected a plan written by taut"
         ) from None
+    return document(f"{plan.model} on {plan.cluster}", body, "page.js")
+
+
+def document(title: str, body: str, script: str, policy: str = POLICY) -> str:
+    """A page of a title and a body, with its style, a script of this folder by name, and what it may load."""
     folder = files("taut.reports.page")
-    style, script = ((folder / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    style, code = ((folder / name).read_text(encoding="utf-8") for name in ("page.css", script))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{text(plan.model)} on {text(plan.cluster)}</title><style>{style}</style></head>\n"
-        f"<body>{body}<script>{script}</script></body></html>\n"
+        f"<title>{text(title)}</title><style>{style}</style></head>\n"
+        f"<body>{body}<script>{code}</script></body></html>\n"
     )
 
 

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 from taut.planning.proof import differing, proof, restriction_words, runs_words
 from taut.planning.summary import parts_of, strategy_words
 from taut.planning.tables import batch_words
-from taut.reports.page.figures import gap_figure, memory_figure, parts_figure, placement_figure, timeline_figure
+from taut.reports.page.figures import (
+    gap_figure,
+    memory_figure,
+    moments_of,
+    parts_figure,
+    placement_figure,
+    timeline_figure,
+)
 from taut.reports.page.markup import assumptions, framed, head, script_json, section, stages_table, table, text
 from taut.reports.plan_details import candidate_name, own_entry
 from taut.words import percent
@@ -55,7 +62,7 @@ def _sections(plan: "Plan") -> "list[str]":
         "Strategy": _strategy(plan),
         **({"Beyond all runs": _runs(plan)} if runs_words(plan.sections) else {}),
         **({"Plainer plans": _plainer(plan)} if plan.plainer else {}),
-        **({} if plan.meshes else {"How the gap closed": gap_figure(plan)}),
+        **({} if plan.meshes else {"How the gap closed": gap_figure(moments_of(plan))}),
         **({} if plan.meshes else {"Placement on the cluster": placement_figure(plan)}),
         "Candidates": _choices_of_meshes(plan) if plan.meshes else _candidates(plan),
         "What this rests on": _assumptions(plan),
