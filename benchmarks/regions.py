@@ -1,4 +1,4 @@
-"""
+r"""
 How far predictions are off where no run has been, and what a choice by them costs.
 
 Run ``python -m benchmarks.regions DATA``. DATA is a folder with the campaigns' files (``benchmarks/campaigns.py``,
@@ -6,9 +6,19 @@ Run ``python -m benchmarks.regions DATA``. DATA is a folder with the campaigns' 
 
 The first table leaves out a region of a campaign's runs, such as all with micro-batches above 1, fits the rest, and
 predicts the region. Its band is the fit's own, once as it is and once widened as ``taut predict`` and ``taut plan``
-widen it: by ``taut.data.calibration.BEYOND`` for each respect in which a run is like none of the others
+widen it: by a deviation :math:`s_k` for each kind k of fields in which a run is like none of the others
 (``taut.data.seen``). Models, scales and releases are left out one after another, and their errors stand
 together. Runs with experts are fitted as posteriors, of all campaigns together; a region is left out of all of them.
+
+The deviations are variance components. Let run i of region r have the logarithmic error :math:`e_i`, the fit's own
+deviation :math:`\sigma_i` on the side of the error, and the kinds :math:`K_i` beyond the other runs. Non-negative least
+squares solve
+
+(1) :math:`\sum_k s_k^2\, |\{i \in r: k \in K_i\}| / |r| = Q_{0.8}(e_i^2 / z^2 - \sigma_i^2)^+` for all regions r,
+
+with z = 1.28, and :math:`s_k = \sigma_0` for every kind, counted as :math:`\nu` regions (``benchmarks.posterior``). A
+region counts once, as its runs err together. The band of a campaign takes deviations from all other campaigns. The
+third table has the deviations from all of them, which ``taut.data.seen.DEVIATIONS`` states.
 
 The second table chooses. Where a job ran with several plans, the fit without this job's runs picks the plan that it
 predicts to be fastest. Surprise is how much slower the picked plan ran than predicted, regret how much slower it ran
@@ -22,18 +32,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import nnls
 
 from benchmarks.accuracy import as_table, pulled_to
 from benchmarks.campaigns import campaigns
 from benchmarks.expert_fitting import fit_experts, unseen_runs
 from benchmarks.expert_rows import ExpertCampaign, expert_runs
 from benchmarks.expert_rows import campaigns as expert_campaigns
+from benchmarks.posterior import COUNTED, PRIOR_NOISE
 from benchmarks.runs import Campaign
 from taut.data.arrays import Flags, Floats, Ints
-from taut.data.calibration import BAND_WIDTH, BEYOND, HIGH, LOW
+from taut.data.calibration import BAND_WIDTH, HIGH, LOW
 from taut.data.catalog.builtin import catalog_calibrations
 from taut.data.device import usual_precision
 from taut.data.samples import ConfigurationRow
+from taut.data.seen import ANY, DEVIATIONS, KINDS
 from taut.prediction.fitting import samples_of, seen_of
 from taut.prediction.settings import find_device
 from taut.solver.calibration.latency import (
@@ -49,6 +62,9 @@ from taut.solver.calibration.latency import (
 )
 
 FEWEST_LEFT_OUT = 3
+KIND_NAMES = tuple(DEVIATIONS)
+AGAIN = "-96gb"
+"""Ends the names of campaigns whose runs are another campaign's, priced on another device."""
 
 
 class Unseen(NamedTuple):
@@ -58,10 +74,16 @@ class Unseen(NamedTuple):
     low: Floats
     high: Floats
 
-    def widened(self, respects: Ints) -> "Unseen":
-        """With a band as of steps that are beyond all runs in so many respects, (runs,)."""
-        more = BAND_WIDTH * BEYOND * np.sqrt(respects)
+    def widened(self, deviations: Floats) -> "Unseen":
+        """With a band as of steps that are beyond all runs by so much, (runs,)."""
+        more = BAND_WIDTH * deviations
         return self._replace(low=-np.hypot(self.low, more), high=np.hypot(self.high, more))
+
+    @property
+    def excess(self) -> float:
+        """Square of the deviation that the band lacks to hold 80 % of the runs, the right side of (1)."""
+        own = np.where(self.errors < 0, self.low, self.high)
+        return max(float(np.quantile(self.errors**2 - own**2, HIGH - LOW)), 0.0) / BAND_WIDTH**2
 
     @property
     def covered(self) -> float:
@@ -83,8 +105,8 @@ class Study(NamedTuple):
     together: list[str]
     without: Predict
 
-    def respects_beyond(self, region: Flags) -> Ints:
-        """In how many respects every run of a region is like no other run of its calibration, (runs of the region,)."""
+    def kinds_beyond(self, region: Flags) -> Floats:
+        """Kinds of fields in which each run of a region is like no other run of its calibration, (runs, kinds)."""
         kept: dict[str, list[ConfigurationRow]] = defaultdict(list)
         for place in np.flatnonzero(~region):
             kept[self.together[place]].append(self.rows[place])
@@ -93,7 +115,14 @@ class Study(NamedTuple):
         usual = usual_precision([find_device(every[0].gpu)])
         places = np.flatnonzero(region)
         known = [seen.get(self.together[place]) or seen_of(every) for place in places]
-        return np.array([one.respects_beyond(self.rows[k], usual) for one, k in zip(known, places, strict=True)])
+        fields = [one.fields_beyond(self.rows[k], usual) for one, k in zip(known, places, strict=True)]
+        return np.array([kinds_of(each) for each in fields])
+
+
+def kinds_of(fields: Sequence[str]) -> Floats:
+    """How many kinds fields have of each of ``DEVIATIONS``, (kinds,): any other field is one by itself."""
+    apart = [KINDS.get(name, ANY) for name in {KINDS.get(name, name): name for name in fields}.values()]
+    return np.array([float(apart.count(name)) for name in KIND_NAMES])
 
 
 def dense(campaign: Campaign) -> Study:
@@ -148,25 +177,49 @@ def regions(study: Study) -> Iterator[tuple[str, list[Flags]]]:
     yield "each release", [np.array(study.releases) == one for one in sorted(set(study.releases))]
 
 
-def region_lines(study: Study) -> Iterator[dict[str, Any]]:
-    """A line for each region that leaves enough runs, and some out."""
+class Region(NamedTuple):
+    """A region of a campaign, with what fits without it say of its runs, and their kinds beyond, (runs, kinds)."""
+
+    campaign: str
+    left_out: str
+    unseen: Unseen
+    kinds: Floats
+
+
+def regions_of(study: Study) -> Iterator[Region]:
+    """Each region that leaves enough runs, and some out."""
     for name, parts in regions(study):
         parts = [part for part in parts if part.any() and (~part).sum() >= FEWEST]
         if sum(part.sum() for part in parts) < FEWEST_LEFT_OUT or (name.startswith("each") and len(parts) < 2):
             continue
         each = [study.without(part) for part in parts]
         found = Unseen(*(np.concatenate(column) for column in zip(*each, strict=True)))
-        respects = np.concatenate([study.respects_beyond(part) for part in parts])
-        errors = np.exp(-found.errors) - 1
-        yield {
-            "campaign": study.name,
-            "left out": name,
-            "runs": len(errors),
-            "mean error %": 100 * errors.mean(),
-            "MAPE %": 100 * np.abs(errors).mean(),
-            "in the band %": 100 * found.covered,
-            "in the widened band %": 100 * found.widened(respects).covered,
-        }
+        yield Region(study.name, name, found, np.concatenate([study.kinds_beyond(part) for part in parts]))
+
+
+def deviations_by(every: Sequence[Region]) -> Floats:
+    """Deviation of each kind of ``DEVIATIONS`` by regions, (1), (kinds,)."""
+    once = [region for region in every if not region.campaign.endswith(AGAIN)]
+    shares = [region.kinds.mean(axis=0) for region in once] + [*COUNTED**0.5 * np.eye(len(KIND_NAMES))]
+    squares = [region.unseen.excess for region in once] + [COUNTED**0.5 * PRIOR_NOISE**2] * len(KIND_NAMES)
+    return np.asarray(np.sqrt(nnls(np.array(shares), np.array(squares))[0]))
+
+
+def region_line(region: Region, every: Sequence[Region]) -> dict[str, Any]:
+    """A line of the first table, with the band by the other campaigns of all regions."""
+    campaign = region.campaign.removesuffix(AGAIN)
+    others = [other for other in every if other.campaign.removesuffix(AGAIN) != campaign]
+    deviations = np.sqrt(region.kinds @ deviations_by(others) ** 2)
+    errors = np.exp(-region.unseen.errors) - 1
+    return {
+        "campaign": region.campaign,
+        "left out": region.left_out,
+        "runs": len(errors),
+        "mean error %": 100 * errors.mean(),
+        "MAPE %": 100 * np.abs(errors).mean(),
+        "in the band %": 100 * region.unseen.covered,
+        "in the widened band %": 100 * region.unseen.widened(deviations).covered,
+    }
 
 
 def jobs_of(study: Study) -> list[Ints]:
@@ -215,17 +268,20 @@ def studies(folder: Path, only: str = "") -> Iterator[Study]:
 
 
 def main() -> None:
-    """Print both tables."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("--only", default="", help="words of campaigns' names")
     options = parser.parse_args()
     every = [*studies(options.data, options.only)]
-    lines = [line for study in every for line in region_lines(study)]
+    found = [region for study in every for region in regions_of(study)]
+    lines = [region_line(region, found) for region in found]
     choices = [line for line in map(choice_line, every) if line is not None]
     print(as_table(lines))
     if choices:
         print("\n" + as_table(choices))
+    kinds = zip(KIND_NAMES, deviations_by(found).tolist(), strict=True)
+    print("\n" + as_table([{"beyond all runs in": name, "deviation %": 100 * each} for name, each in kinds]))
 
 
 if __name__ == "__main__":

@@ -42,11 +42,10 @@ for clusters of several types: a calibration prices computation on each by that 
 A calibration that is a posterior of several campaigns has in their place the ``covariance`` C of the
 logarithms of its coefficients and a ``noise``. A step of which term k takes the share :math:`j_k` then has the band
 
-.. math:: \ln T \pm z \sqrt{j C j + \sigma^2 + n \omega^2},
+.. math:: \ln T \pm z \sqrt{j C j + \sigma^2 + s^2},
 
-with z = 1.28 for 80 % of runs, and n respects in which no run was like the step, each of deviation :math:`\omega`,
-``BEYOND``. ``release`` names the software whose speed the coefficients stand for, and ``features`` what it must have
-switched on.
+with z = 1.28 for 80 % of runs, and the deviation s of what lies beyond all runs ((1) of ``taut.data.seen``).
+``release`` names the software whose speed the coefficients stand for, and ``features`` what it must have switched on.
 """
 
 import math
@@ -107,11 +106,6 @@ LOW, HIGH = 0.1, 0.9
 """Quantiles that bound the 80 % band."""
 BAND_WIDTH = 1.2816
 """Standard deviations on either side that hold 80 % of a normal distribution."""
-BEYOND = 0.1
-"""
-Deviation of the logarithm of a step for each respect in which no run was like it: errors of fits without the runs of a
-region exceed those on other unseen runs by as much (``benchmarks/regions.py``).
-"""
 OVERLAPPED = "tp-comm-overlap"
 """The feature that communication of tensor ranks runs beside products."""
 FEATURES = (
@@ -167,7 +161,8 @@ class Calibration(Spec):
     ``layer_factors`` are measured over predicted seconds of layers with the runs' shapes
     (``taut.data.layers.layer_factor``). ``seen`` says what the runs have been that it was fitted to or checked on, and
     ``quantile`` at which quantile of what is known its coefficients are, where these are not the likeliest ones
-    (``at_quantile``). ``beyond_s`` is then what a step takes longer for a field beyond all runs.
+    (``at_quantile``). ``beyond_s`` is then what a step takes longer for each unit of the deviation of
+    fields beyond all runs (``taut.data.seen.deviation_beyond``).
     """
 
     name: str
@@ -288,7 +283,7 @@ class Calibration(Spec):
         :math:`e^{z (s_k + \sigma)}` times as large. Elsewhere errors on unseen runs stand for those of all
         coefficients: an error e with quantile :math:`1 - Q` puts the share Q of measurements below the prediction times
         :math:`1 / (1 + e)`. Beyond the outermost error its logarithm grows as a normal deviate does. ``beyond_s`` is
-        the quantile of ``BEYOND`` of a usual step of ``step_s`` seconds. Raises ``DataError`` if the calibration does
+        z times a usual step of ``step_s`` seconds. Raises ``DataError`` if the calibration does
         not know how far its predictions may be off.
         """
         factors, every = self._factors(share), {**self.coefficients, **{term: self[term] for term in OPTIONAL}}
@@ -304,7 +299,7 @@ class Calibration(Spec):
                 "covariance": [],
                 "noise": 0.0,
                 "quantile": share,
-                "beyond_s": step_s * math.expm1(NormalDist().inv_cdf(share) * BEYOND),
+                "beyond_s": step_s * NormalDist().inv_cdf(share),
                 "source": f"{self.source}; every coefficient at its {share:.3g} quantile",
             }
         )
@@ -337,28 +332,28 @@ class Calibration(Spec):
         """Standard deviations of the logarithms of coefficients, by term; none where they are not known."""
         return {term: row[-1] ** 0.5 for term, row in zip(EXPERT_TERMS, self.covariance, strict=False)}
 
-    def deviation(self, shares: Mapping[str, float], beyond: int = 0) -> float:
+    def deviation(self, shares: Mapping[str, float], beyond: float = 0.0) -> float:
         """
         Standard deviation of the logarithm of a step of a posterior.
 
-        ``shares``: what terms take of the step; ``beyond``: respects in which no run was like it.
+        ``shares``: what terms take of the step; ``beyond``: deviation of what lies beyond all runs.
         """
         share = np.array([shares.get(term, 0.0) for term in EXPERT_TERMS])
         lower = np.zeros((len(share), len(share)))
         for k, row in enumerate(self.covariance):
             lower[k, : k + 1] = row
         whole = lower + np.tril(lower, -1).T
-        return float(np.sqrt(share @ whole @ share + self.noise**2 + beyond * BEYOND**2))
+        return float(np.sqrt(share @ whole @ share + self.noise**2 + beyond**2))
 
     def band(
-        self, seconds: float, shares: Mapping[str, float] = MappingProxyType({}), beyond: int = 0
+        self, seconds: float, shares: Mapping[str, float] = MappingProxyType({}), beyond: float = 0.0
     ) -> tuple[float, float]:
         """
         Least and most seconds between which 80 % of measurements are expected for predicted seconds.
 
         An error quantile q of prediction / measurement - 1 puts the measurement at prediction / (1 + q). Without
         residuals both ends are the prediction. A posterior's band depends on the shares that terms have of the step,
-        and on the respects ``beyond`` in which no run was like it.
+        and on the deviation ``beyond`` of what lies beyond all runs.
         """
         if self.covariance:
             factor = math.exp(BAND_WIDTH * self.deviation(shares, beyond))
@@ -366,7 +361,7 @@ class Calibration(Spec):
         ends = self.residuals.get(str(HIGH), 0.0), self.residuals.get(str(LOW), 0.0)
         if not beyond:
             return seconds / (1 + ends[0]), seconds / (1 + ends[1])
-        more = beyond**0.5 * BAND_WIDTH * BEYOND
+        more = BAND_WIDTH * beyond
         low, high = (math.hypot(math.log1p(end), more) for end in ends)
         return seconds / math.exp(low), seconds * math.exp(high)
 

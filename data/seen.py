@@ -1,4 +1,4 @@
-"""
+r"""
 What the runs of a calibration have been, field by field.
 
 Of a number a record holds the least and the most of all runs, of a kind every one that a run had. Fields are told one
@@ -7,8 +7,13 @@ by one: a plan may have the micro-batch of one run and the recompute of another.
 
 What says nothing in a run is not counted: ZeRO of a single holder of the weights, tensor ranks of experts without ranks
 of their own, and copies of what nobody shards.
+
+Beyond all runs, the logarithm of a step has errors of its own. Fields of one kind err together and count once:
+
+(1) :math:`s^2 = \sum_{k \in K(F)} s_k^2` for fields F, with their kinds K and the deviation :math:`s_k` of a kind.
 """
 
+import math
 from collections.abc import Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Self, get_origin
@@ -30,6 +35,15 @@ _bounds = attrgetter(*COUNTS, *SHARES)
 _numbers = attrgetter(*COUNTS, *(f"{name}_fraction" for name in SHARES))
 USUAL = "usual"
 """Marks fields that are written only where runs had more than the usual value."""
+PIPELINE, ANY = "pipeline", "any other"
+KINDS = {"n_gpus": "scale", "micro_batch": "micro-batch", "recompute": "recompute"}
+KINDS |= dict.fromkeys(("pp", "vpp", "schedule"), PIPELINE)
+"""Kinds of fields with regions of their own; any other field is a kind by itself."""
+DEVIATIONS = {"scale": 0.036, "micro-batch": 0.062, "recompute": 0.072, PIPELINE: 0.029, ANY: 0.094}
+"""
+Deviations of (1). Fits of eleven campaigns left out regions of their runs, and errors there exceed those on other
+unseen runs by as much (``benchmarks/regions.py``). ``ANY`` is that of each field without a kind.
+"""
 
 
 class Seen(Spec):
@@ -89,19 +103,19 @@ class Seen(Spec):
             schedule=sorted({row.run_schedule for row in every}),
         )
 
-    def respects_beyond(self, row: "ConfigurationRow", precision: Precision) -> int:
-        """How many fields of a run no run has had; ``precision``: its number format if it states none."""
-        numbers = zip(_bounds(self), _numbers(row), strict=True)
-        found = sum(1 for (least, most), value in numbers if not least <= value <= most)
+    def fields_beyond(self, row: "ConfigurationRow", precision: Precision) -> list[str]:
+        """The fields of a run that no run has had; ``precision``: its number format if it states none."""
+        numbers = zip((*COUNTS, *SHARES), _bounds(self), _numbers(row), strict=True)
+        found = [name for name, (least, most), value in numbers if not least <= value <= most]
         kinds = (
-            (row.precision or precision) in self.precision,
-            row.recompute in self.recompute,
-            row.zero in self.zero or row.dp * row.cp == 1,
-            (row.zero > 0 and row.dp_shard not in (None, row.dp)) in self.copies,
-            row.run_schedule in self.schedule,
-            self.etp[0] <= (row.expert_tp if row.ep > 1 else 1) <= self.etp[1],
+            ("precision", (row.precision or precision) in self.precision),
+            ("recompute", row.recompute in self.recompute),
+            ("zero", row.zero in self.zero or row.dp * row.cp == 1),
+            ("copies", (row.zero > 0 and row.dp_shard not in (None, row.dp)) in self.copies),
+            ("schedule", row.run_schedule in self.schedule),
+            ("etp", self.etp[0] <= (row.expert_tp if row.ep > 1 else 1) <= self.etp[1]),
         )
-        return found + len(kinds) - sum(kinds)
+        return found + [name for name, holds in kinds if not holds]
 
     def joined(self, other: "Seen") -> Self:
         """What the runs of both have been."""
@@ -117,6 +131,18 @@ class Seen(Spec):
 
 NUMBERS = {name for name, field in Seen.model_fields.items() if get_origin(field.annotation) is tuple}
 """Fields of which a record holds the least and the most."""
+
+
+def deviation_beyond(fields: Iterable[str]) -> float:
+    """
+    Standard deviation of the logarithm of a step for its fields beyond all runs, (1).
+
+    Examples
+    --------
+    >>> deviation_beyond([]), deviation_beyond(["pp", "vpp"]), round(deviation_beyond(["zero", "ep", "n_gpus"]), 3)
+    (0.0, 0.029, 0.138)
+    """
+    return math.hypot(*(DEVIATIONS.get(kind, DEVIATIONS[ANY]) for kind in {KINDS.get(name, name) for name in fields}))
 
 
 def usual_of(name: str) -> list[Any] | None:

@@ -5,22 +5,21 @@ A calibration may say what its runs have been, field by field (``taut.data.seen`
 
 (1) if it is a number from the least to the most of all runs, or a kind that some run had.
 
-At a quantile Q of the step time a candidate with n fields beyond the runs takes
+At a quantile Q of the step time a candidate with fields F beyond the runs takes
 
-(2) :math:`b \sqrt n` seconds more, with b what one field adds (``Calibration.beyond_s``), as errors of different fields
-    are independent of one another. Recompute counts where the candidate states it.
+(2) :math:`b\, s(F)` seconds more, with s the deviation of what lies beyond all runs ((1) of ``taut.data.seen``) and b
+    the seconds for each unit of it (``Calibration.beyond_s``). Recompute counts where the candidate states it.
 
 A space with ``seen`` keeps the candidates all of whose fields are within, (18) of ``taut.formulations.space``. Beside
 the fields of a plan stand facts of its job, which no plan can choose: GPUs, tokens of a sequence, number format, and
 whether the model has experts.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from taut.data.costs import RECOMPUTE
-from taut.data.seen import NUMBERS, Seen, usual_of
+from taut.data.seen import NUMBERS, Seen, deviation_beyond, usual_of
 from taut.formulations.fields import Runs
 from taut.formulations.space import RUNS, Candidate
 from taut.formulations.strategy import Strategy
@@ -53,9 +52,9 @@ def is_within(seen: Seen, candidate: Candidate) -> bool:
 
 
 def beyond_seconds(seen: Seen, each: float, candidate: Candidate) -> float:
-    """Seconds that a quantile adds for fields of a candidate beyond all runs, (2); ``each``: for one field."""
+    """Seconds that a quantile adds for fields of a candidate beyond all runs, (2); ``each``: for a deviation of 1."""
     values = ((runs.name, runs.of(candidate)) for runs in RUNS)
-    return each * math.sqrt(sum(value is not None and not _holds(seen, name, value) for name, value in values))
+    return each * deviation_beyond(name for name, value in values if not (value is None or _holds(seen, name, value)))
 
 
 def _holds(seen: Seen, name: str, value: Any) -> bool:

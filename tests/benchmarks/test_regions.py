@@ -3,9 +3,19 @@
 import numpy as np
 import pytest
 
-from benchmarks.regions import Study, Unseen, choice_line, jobs_of, region_lines
+from benchmarks.regions import (
+    KIND_NAMES,
+    Region,
+    Study,
+    Unseen,
+    choice_line,
+    deviations_by,
+    jobs_of,
+    region_line,
+    regions_of,
+)
 from taut.data.arrays import Flags
-from taut.data.calibration import BAND_WIDTH, BEYOND
+from taut.data.calibration import BAND_WIDTH
 from taut.data.samples import ConfigurationRow
 
 SHAPE = {"gpu": "h100", "n_gpus": 8, "hidden": 1024, "layers": 8, "heads": 8, "dp": 8}
@@ -29,7 +39,8 @@ def study(ratios: list[float]) -> Study:
 
 def test_a_region_has_its_errors_and_how_many_its_band_holds() -> None:
     """Micro-batches above 1: two of four runs within 5 %, in either half, three where the band is widened."""
-    lines = {line["left out"]: line for line in region_lines(study([1.0, 1.01, 1.1, 1.0, 0.98, 1.3]))}
+    regions = [*regions_of(study([1.0, 1.01, 1.09, 1.0, 0.98, 1.3]))]
+    lines = {region.left_out: region_line(region, regions) for region in regions}
     found = lines["micro-batch above 1"]
     assert found["runs"] == 8
     assert (found["in the band %"], found["in the widened band %"]) == (50.0, 75.0)
@@ -37,20 +48,40 @@ def test_a_region_has_its_errors_and_how_many_its_band_holds() -> None:
 
 
 def test_a_widened_band_adds_its_deviation_in_squares() -> None:
-    """As of one respect beyond all runs, of none, and of four."""
-    found = Unseen(np.zeros(3), np.full(3, -0.05), np.zeros(3)).widened(np.array([1, 0, 4]))
-    more = BAND_WIDTH * BEYOND * np.array([1, 0, 2])
+    """As of some deviation beyond all runs, of none, and of twice as much."""
+    deviations = np.array([0.1, 0.0, 0.2])
+    found = Unseen(np.zeros(3), np.full(3, -0.05), np.zeros(3)).widened(deviations)
+    more = BAND_WIDTH * deviations
     assert found.low == pytest.approx(-np.hypot(0.05, more))
     assert found.high == pytest.approx(more)
 
 
-def test_respects_are_those_that_no_other_run_of_the_calibration_has() -> None:
+def test_deviations_are_those_that_the_bands_of_regions_lack() -> None:
+    """
+    By hand: bands of no width, errors of 0.1 in micro-batch and of 0.05 in scale, each in many regions.
+
+    Each square is (0.1 / z)^2 but for the prior's part, which counts as four regions; other kinds keep the prior's.
+    """
+    at = {kind: np.eye(len(KIND_NAMES))[[k]] for k, kind in enumerate(KIND_NAMES)}
+
+    def region(kind: str, error: float, campaign: str) -> Region:
+        return Region(campaign, kind, Unseen(np.array([error]), np.zeros(1), np.zeros(1)), at[kind])
+
+    every = [region(kind, error, "a") for kind, error in (("micro-batch", 0.1), ("scale", -0.05)) for _ in range(400)]
+    # Runs of the same campaign on another card say nothing more.
+    found = dict(zip(KIND_NAMES, deviations_by([*every, region("recompute", 0.5, "a-96gb")]), strict=True))
+    assert found["micro-batch"] == pytest.approx(0.1 / BAND_WIDTH, rel=0.02)
+    assert found["scale"] == pytest.approx(0.05 / BAND_WIDTH, rel=0.02)
+    assert found["recompute"] == pytest.approx(0.06) and found["any other"] == pytest.approx(0.06)
+
+
+def test_kinds_are_those_that_no_other_run_of_the_calibration_has() -> None:
     """A larger micro-batch is one where the others of its calibration lack it, whatever those of another had."""
     made = study([1.0] * 6)
     large = np.array([row.micro_batch == 4 for row in made.rows])
-    assert list(made.respects_beyond(large)) == [1] * 4
+    assert made.kinds_beyond(large).tolist() == [[float(kind == "micro-batch") for kind in KIND_NAMES]] * 4
     apart = made._replace(together=["own" if row.micro_batch < 4 else "another" for row in made.rows])
-    assert list(apart.respects_beyond(large & (np.arange(12) < 3))) == [0]
+    assert not apart.kinds_beyond(large & (np.arange(12) < 3)).any()
 
 
 def test_surprise_and_regret_of_choices() -> None:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from taut.data.calibration import BEYOND, EXPERT_TERMS, RING_EFFICIENCY, TERMS, Calibration, uncalibrated
+from taut.data.calibration import EXPERT_TERMS, RING_EFFICIENCY, TERMS, Calibration, uncalibrated
 from taut.data.catalog.builtin import catalog_calibrations
 from taut.data.catalog.devices import catalog_devices
 from taut.data.load import load_calibration
@@ -35,7 +35,7 @@ def test_band_of_a_posterior_follows_the_shares() -> None:
     assert found.deviation({"gemm": 1.0}) == pytest.approx(np.hypot(0.1, 0.05))
     half = {"gemm": 0.5, "attention": 0.5}
     assert found.deviation(half) == pytest.approx(np.sqrt(0.25 * (0.01 + 0.04 - 0.02) + 0.0025))
-    assert found.deviation({}, beyond=2) == pytest.approx(np.sqrt(0.0025 + 2 * BEYOND**2))
+    assert found.deviation({}, beyond=0.12) == pytest.approx(np.hypot(0.05, 0.12))
     low, high = found.band(10.0, {"gemm": 1.0})
     assert low * high == pytest.approx(100.0) and high / 10 == pytest.approx(np.exp(1.2816 * np.hypot(0.1, 0.05)))
 
@@ -43,7 +43,7 @@ def test_band_of_a_posterior_follows_the_shares() -> None:
 def test_a_band_of_residuals_is_wider_beyond_the_runs() -> None:
     """Each end moves out by what errors beyond all runs add."""
     calibration = Calibration(name="c", coefficients=ONES, residuals={"0.1": -0.1, "0.9": 0.2})
-    (low, high), (less, more) = calibration.band(12.0), calibration.band(12.0, beyond=1)
+    (low, high), (less, more) = calibration.band(12.0), calibration.band(12.0, beyond=0.1)
     assert less < low and more > high
 
 
@@ -126,8 +126,8 @@ def test_coefficients_at_a_quantile_are_those_of_the_errors() -> None:
     # What no run had costs no less than stated, before the quantile is taken.
     assert found["gather"] == pytest.approx(1 / 0.9)
     assert (found.residuals, found.quantile, given.quantile, found.beyond_s) == ({}, 0.9, None, 0.0)
-    # A deviation of a tenth, 1.282 times: 13.7 % of a step of 10 s for one field.
-    assert given.at_quantile(0.9, 10.0).beyond_s == pytest.approx(1.367, abs=1e-3)
+    # 1.282 deviates of a step of 10 s for each unit of deviation.
+    assert given.at_quantile(0.9, 10.0).beyond_s == pytest.approx(12.816, abs=1e-3)
     assert found.band(3.0) == (3.0, 3.0)
     assert given.at_quantile(0.7)["gemm"] == pytest.approx((1 / 0.9) ** 0.5)
     # Beyond the outermost error: 2.326 deviates at 0.99, 1.282 at 0.9.

@@ -5,7 +5,7 @@ import pytest
 from taut.data.calibration import Calibration
 from taut.data.catalog.builtin import catalog_calibrations
 from taut.data.samples import ConfigurationRow
-from taut.data.seen import Seen
+from taut.data.seen import DEVIATIONS, KINDS, Seen, deviation_beyond
 from taut.data.stack import borrowed
 from taut.errors import DataError
 
@@ -70,12 +70,22 @@ def test_calibrations_of_the_catalog_say_what_their_runs_have_been() -> None:
     assert Calibration.parse({"name": bf16.name, **bf16.model_dump(mode="json", exclude={"name"})}, "x") == bf16
 
 
-def test_respects_beyond_are_the_fields_that_no_run_had() -> None:
-    """A run itself is beyond in none; each field that only another run has counts once."""
+def test_fields_beyond_are_those_that_no_run_had() -> None:
+    """A run itself is beyond in none; another one is in each field that it alone has."""
     for row in RUNS:
         found = Seen.of([row], "bf16")
-        assert found.respects_beyond(row, "bf16") == 0
+        assert found.fields_beyond(row, "bf16") == []
         for other in RUNS:
             theirs = Seen.of([other], "bf16")
             differ = [name for name in Seen.model_fields if getattr(found.joined(theirs), name) != getattr(found, name)]
-            assert found.respects_beyond(other, "bf16") == len(differ), differ
+            assert set(found.fields_beyond(other, "bf16")) == set(differ)
+
+
+def test_fields_of_one_kind_count_once() -> None:
+    """Stages, chunks and schedule err together, scale apart; expert ranks and ZeRO are kinds of their own."""
+    pipeline, scale, other = (DEVIATIONS[kind] for kind in ("pipeline", "scale", "any other"))
+    assert deviation_beyond([]) == 0.0
+    assert deviation_beyond(["pp", "vpp", "schedule"]) == pytest.approx(pipeline)
+    squares = pipeline**2 + scale**2 + 2 * other**2
+    assert deviation_beyond(["pp", "vpp", "n_gpus", "ep", "zero"]) == pytest.approx(squares**0.5)
+    assert set(KINDS) <= {*Seen.model_fields} and {*KINDS.values(), "any other"} == {*DEVIATIONS}

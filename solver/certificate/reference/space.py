@@ -57,7 +57,7 @@ from taut.data.costs import CostTable
 from taut.data.layers.dispatch import DispatchSpec
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
-from taut.data.seen import Seen
+from taut.data.seen import DEVIATIONS, KINDS, Seen
 from taut.errors import DataError
 
 CLOSED_FORM = ("1f1b", "gpipe")
@@ -379,12 +379,13 @@ def is_like_runs(choice: Choice, seen: Seen) -> bool:
 
 
 def added_seconds(case: Case, choice: Choice) -> float:
-    """Seconds that a quantile adds for n fields of a candidate beyond the runs: those of one, times root n."""
+    """Seconds that a quantile adds for fields of a candidate beyond the runs: root of the squares of their kinds."""
     calibration = case.calibration
     if calibration is None or calibration.seen is None:
         return 0.0
-    outside = [name for name, value in of_choice(choice) if not was_seen(calibration.seen, name, value)]
-    return calibration.beyond_s * math.sqrt(len(outside))
+    outside = {name for name, value in of_choice(choice) if not was_seen(calibration.seen, name, value)}
+    squares = {KINDS.get(name, name): DEVIATIONS[KINDS.get(name, "any other")] ** 2 for name in outside}
+    return calibration.beyond_s * math.sqrt(sum(squares.values()))
 
 
 def in_space(every: Iterable[Choice], space: Mapping[str, Any]) -> list[Choice]:

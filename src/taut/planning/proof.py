@@ -9,6 +9,7 @@ from taut.data.calibration import Calibration, features_of
 from taut.data.catalog.builtin import catalog_calibrations, catalog_operators
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
+from taut.data.seen import deviation_beyond
 from taut.errors import DataError
 from taut.formulations.mechanisms.offload import stated_share, states_on_hosts
 from taut.formulations.plainer import LIKE_RUNS, SEEN, restriction_of
@@ -57,7 +58,8 @@ def band_of(plan: "AnyDocument") -> tuple[float, float] | None:
         return None
     if plan.format == "taut-meshes/1":
         return calibration.band(plan.predicted.step_time_s, _shares(plan, calibration))
-    return calibration.band(plan.predicted.step_time_s, _shares(plan, calibration), len(plan.beyond))
+    beyond = deviation_beyond(each.field for each in plan.beyond)
+    return calibration.band(plan.predicted.step_time_s, _shares(plan, calibration), beyond)
 
 
 def _shares(plan: "AnyDocument", calibration: Calibration) -> dict[str, float]:

@@ -33,12 +33,14 @@ from taut.data.memory import MemoryModel, beyond
 from taut.data.memory_network import FEATURES
 from taut.data.read import read_text
 from taut.data.samples import APART, EXPECTED, SHARED, ConfigurationRow, SampleLine, read_samples, sample_lines
+from taut.data.seen import deviation_beyond
 from taut.data.stack import CONTEXT_KINDS, SCHEDULES, ContextKind
 from taut.data.units import KIB
 from taut.errors import DataError, ExtrapolationWarning, FieldError
 from taut.formulations.batch.configurations import Configurations, even_division
 from taut.formulations.batch.memory import memory_bytes
 from taut.formulations.batch.step_time import step_form
+from taut.formulations.runs import EXPERTS
 from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
 from taut.prediction.experts import division_of, priced_alone
 from taut.prediction.settings import Given, Setting, lacks_on_hosts, setting_of, within_domain
@@ -236,12 +238,12 @@ def _prediction(
     )
 
 
-def _beyond(row: ConfigurationRow, setting: Setting) -> int:
-    """Respects in which no run of the calibration was like a row."""
+def _beyond(row: ConfigurationRow, setting: Setting) -> float:
+    """Deviation of what of a row lies beyond all runs of the calibration."""
     if (seen := setting.calibration.seen) is None:
-        return 0
-    experts = (row.num_experts is not None) != setting.calibration.experts
-    return seen.respects_beyond(row, setting.memory.precision) + experts
+        return 0.0
+    experts = [EXPERTS] * ((row.num_experts is not None) != setting.calibration.experts)
+    return deviation_beyond([*seen.fields_beyond(row, setting.memory.precision), *experts])
 
 
 def price(configurations: Configurations, setting: Setting) -> tuple[Floats, Ints]:
