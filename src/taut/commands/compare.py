@@ -10,6 +10,7 @@ import typer
 from taut.commands.options import (
     JsonFlag,
     QuietFlag,
+    check_plot,
     echo,
     flag,
     parse_fix,
@@ -32,13 +33,16 @@ def compare_command(
             "overrides in quotes; or its start script, .toml, .yaml, .py or .json, and more values."
         ),
     ] = "",
+    plot: Annotated[Path | None, typer.Option(help="Draw two plans on one page: .html.")] = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
     """Compare what you run today with the proven best, or two plans: time, memory, distance, what to change first."""
     if Path(model).suffix == ".json" and Path(cluster).suffix == ".json":
-        _two_plans(model, cluster, {**options, **({"current": current} if current else {})}, as_json=as_json)
+        _two_plans(model, cluster, {**options, **({"current": current} if current else {})}, plot, as_json=as_json)
         return
+    if plot is not None:
+        raise DataError(f"--plot {plot}: draws two plans, expected two files of plans instead of a model and a cluster")
     if not current:
         raise DataError("--current: missing, expected what runs today, such as tp=8,pp=4,micro_batch=1")
     values, stated, named = _settings(current, model, cluster)
@@ -83,13 +87,20 @@ def _settings(current: str, model: str, cluster: str) -> tuple[dict[str, Any], d
     return launch.values | beside, launch.options, launch.named
 
 
-def _two_plans(one: str, other: str, options: dict[str, Any], *, as_json: bool) -> None:
+def _two_plans(one: str, other: str, options: dict[str, Any], plot: Path | None, *, as_json: bool) -> None:
     from taut.comparison.result import compare_plans
+    from taut.files import write_atomically
+    from taut.planning.plan import load_plan
+    from taut.reports.page.pair import pair_page
     from taut.words import text_table
 
     refuse_together(sorted(options), "two plans", "a model and a cluster, or two plans alone")
-    rows = compare_plans(one, other)
+    check_plot(plot, {".html": "taut.reports.page.markup"})
+    plans, names = (load_plan(Path(one)), load_plan(Path(other))), (Path(one).name, Path(other).name)
+    rows = compare_plans(*plans)
+    if plot is not None:
+        write_atomically(plot, pair_page(*plans, names, rows))
     if as_json:
         typer.echo(json.dumps([dict(zip(("what", "one", "other"), row, strict=True)) for row in rows]))
         return
-    typer.echo(text_table([("", Path(one).name, Path(other).name), *rows]))
+    typer.echo(text_table([("", *names), *rows]))

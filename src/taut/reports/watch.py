@@ -22,7 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import cycle
 
 from taut.plots.plan import HOP, SHADES
-from taut.reports.page.figures import Moments, Points, gap_figure, steps_figure
+from taut.reports.page.figures import BARS, Moments, Points, gap_figure, steps_figure
 from taut.reports.page.markup import POLICY, box, document, drawing, label, section, text
 from taut.solver.branch_and_bound.progress import History, Listener, Progress
 from taut.solver.result import CandidateBound, State, relative_gap
@@ -136,8 +136,8 @@ def _state(bound: CandidateBound, incumbent: float) -> str:
 
 def degrees_figure(is_open: Count, every: Count) -> str:
     """A bar for every value of a degree: all candidates that have it, and in colour the open ones."""
-    pitch, begin, wide, shapes, y = 19.0, 110.0, 600.0, list[str](), 0.0
-    scale = (wide - begin - 110.0) / max(every.values())
+    pitch, begin, shapes, y = 19.0, 110.0, list[str](), 0.0
+    scale = (BARS - begin - 110.0) / max(every.values())
     for shade, (name, words) in zip(cycle(SHADES), DEGREES.items(), strict=False):
         values = sorted(value for degree, value in every if degree == name)
         if len(values) < 2:
@@ -153,7 +153,7 @@ def degrees_figure(is_open: Count, every: Count) -> str:
             ]
             y += pitch
         y += 8
-    return drawing(wide, y or 1.0, shapes, "open candidates by degree")
+    return drawing(BARS, y or 1.0, shapes, "open candidates by degree")
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Time
 from taut.planning.tables import device_ranges
 from taut.plots.plan import HOP, INSIDE, RING, SHADES, Grid, grid_of
 from taut.plots.schedule import IDLE, NAMES, Bars, bars_of, colour, shades
-from taut.reports.page.markup import box, boxes, drawing, label, legend, line, text
+from taut.reports.page.markup import box, boxes, drawing, label, legend, line, text, wide
 from taut.reports.plan_details import slowest_words
 from taut.schedules.reading import planned
 from taut.solver.result import relative_gap
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 WIDTH = 960.0
 LEFT, RIGHT = 64.0, 150.0
+BARS = 640.0
+"""Width of a figure of bars, whose words can be read on a telephone."""
 MOST_BARS = 20_000
 """Bars that a browser still draws at once without a pause, some 700 kB of markup."""
 PITCH, HEIGHT, BESIDE = 26.0, 20.0, 90.0
@@ -156,8 +158,23 @@ def _steps(points: list[tuple[float, float]], colour: str) -> str:
 
 def memory_figure(stages: Sequence[Mapping[str, Any]]) -> str:
     """One bar a stage, of its record: predicted bytes, the margin, the capacity, (3)."""
-    most = max(stage["capacity_bytes"] for stage in stages) or 1
-    scale, pitch, shapes = (WIDTH - LEFT - RIGHT) / most, 24.0, []
+    shapes = memory_bars(stages, max(stage["capacity_bytes"] for stage in stages))
+    return drawing(BARS, 24.0 * len(stages) + 4, [HATCH, *shapes], "memory of each stage's devices") + MEMORY_NOTE
+
+
+HATCH = (
+    '<defs><pattern id="margin" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+    '<line x1="0" y1="0" x2="0" y2="6" stroke="#888" stroke-width="2"/></pattern></defs>'
+)
+MEMORY_NOTE = (
+    legend([("used by each device of the stage", SHADES[0]), ("free", "var(--pale)")])
+    + '<p class="note">Hatched: the margin that the memory model keeps free.</p>'
+)
+
+
+def memory_bars(stages: Sequence[Mapping[str, Any]], most: int) -> list[str]:
+    """A bar a stage, on the scale of the largest capacity."""
+    scale, pitch, shapes = (BARS - LEFT - RIGHT) / (most or 1), 24.0, []
     for stage in stages:
         y = pitch * stage["stage"] + 2
         used, margin, capacity = (stage[f"{name}_bytes"] for name in ("memory", "margin", "capacity"))
@@ -169,14 +186,7 @@ def memory_figure(stages: Sequence[Mapping[str, Any]]) -> str:
             box(LEFT, y, used * scale, 18, SHADES[0] if used <= capacity else HOP, hint),
             label(LEFT + capacity * scale + 6, y + 14, f"{used / GIB:.1f} of {capacity / GIB:.0f} GiB"),
         ]
-    hatch = (
-        '<defs><pattern id="margin" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-        '<line x1="0" y1="0" x2="0" y2="6" stroke="#888" stroke-width="2"/></pattern></defs>'
-    )
-    height = pitch * len(stages) + 4
-    named = legend([("used by each device of the stage", SHADES[0]), ("free", "var(--pale)")])
-    words = '<p class="note">Hatched: the margin that the memory model keeps free.</p>'
-    return drawing(WIDTH, height, [hatch, *shapes], "memory of each stage's devices") + named + words
+    return shapes
 
 
 def timeline_figure(plan: "Plan") -> str:
@@ -190,32 +200,47 @@ def timeline_figure(plan: "Plan") -> str:
 
 def schedule_figure(problem: ScheduleProblem, schedule: Schedule, times: Timetable, which: str) -> str:
     """The passes of a pipeline over time, of the one that ``which`` says in words."""
-    bars, end, words = bars_of(problem, schedule, times), times.makespan, ""
-    if len(bars.start) > MOST_BARS:
-        end = float(np.partition(bars.start, MOST_BARS)[MOST_BARS])
+    bars, words = bars_of(problem, schedule, times), ""
+    end = drawn_until(bars, times)
+    if end < times.makespan:
         words = f" Of {times.makespan:.4g} s the first {end:.4g} s are drawn."
-    scale, white = (WIDTH - LEFT - BESIDE) / (end or 1.0), shades(problem)
-    lanes = [box(LEFT, PITCH * d, end * scale, HEIGHT, IDLE) for d in range(problem.num_devices)]
-    named = [label(LEFT - 6, PITCH * d + 14, f"stage {d}", 'text-anchor="end"') for d in range(problem.num_devices)]
-    held = [
-        label(LEFT + end * scale + 6, PITCH * d + 14, f"{peak / GIB:.3g} GiB", f'data-held="{d}"')
-        for d, peak in enumerate(times.peak_memory.tolist())
-    ]
-    paths = [
-        _path(bars, kind, chunk, end, scale, colour(kind, share)) for kind in NAMES for chunk, share in white.items()
-    ]
-    height = PITCH * problem.num_devices
-    axis = [
-        label(LEFT + end * scale * k / 4, height + 12, f"{end * k / 4:.4g} s", 'text-anchor="middle"') for k in range(5)
-    ]
-    drawn = drawing(WIDTH, height + 18, [*lanes, *paths, *named, *held, *axis], "timeline of the schedule")
+    shapes, height = lanes(problem, bars, times, end), PITCH * problem.num_devices
+    drawn = wide(drawing(WIDTH, height + 18, [*shapes, *time_labels(end, height)], "timeline of the schedule"))
     m = problem.num_micro_batches
     note = (
         f"{schedule.kind}, {which}, {m} micro-batch{'es' if m > 1 else ''}; at the right the most bytes "
         f"of activations that a device holds. Reductions of gradients and the optimizer follow.{words}"
     )
-    names = [(name, colour(kind, 0.0)) for kind, name in NAMES.items()] + [("idle", IDLE)]
-    return f'{drawn}{legend(names)}<p class="note">{text(note)}</p>'
+    return f'{drawn}{PASSES}<p class="note">{text(note)}</p>'
+
+
+PASSES = legend([*((name, colour(kind, 0.0)) for kind, name in NAMES.items()), ("idle", IDLE)])
+
+
+def drawn_until(bars: Bars, times: Timetable) -> float:
+    """Seconds up to which a schedule is drawn, (4)."""
+    return float(np.partition(bars.start, MOST_BARS)[MOST_BARS]) if len(bars.start) > MOST_BARS else times.makespan
+
+
+def lanes(problem: ScheduleProblem, bars: Bars, times: Timetable, end: float) -> list[str]:
+    """Lanes of passes, one under the other, of a drawing that is ``end`` seconds wide."""
+    scale, white, own = (WIDTH - LEFT - BESIDE) / (end or 1.0), shades(problem), min(times.makespan, end)
+    every = range(problem.num_devices)
+    return [
+        *(box(LEFT, PITCH * d, own * scale, HEIGHT, IDLE) for d in every),
+        *(_path(bars, kind, c, end, scale, colour(kind, share)) for kind in NAMES for c, share in white.items()),
+        *(label(LEFT - 6, PITCH * d + 14, f"stage {d}", 'text-anchor="end"') for d in every),
+        *(
+            label(LEFT + end * scale + 6, PITCH * d + 14, f"{peak / GIB:.3g} GiB", f'data-held="{d}"')
+            for d, peak in enumerate(times.peak_memory.tolist())
+        ),
+    ]
+
+
+def time_labels(end: float, height: float) -> list[str]:
+    """Five moments of a drawing that is ``end`` seconds wide, at their places under lanes of a height."""
+    wide = WIDTH - LEFT - BESIDE
+    return [label(LEFT + wide * k / 4, height + 12, f"{end * k / 4:.4g} s", 'text-anchor="middle"') for k in range(5)]
 
 
 def _path(bars: Bars, kind: int, chunk: int, end: float, scale: float, shade: str) -> str:

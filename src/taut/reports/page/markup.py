@@ -12,7 +12,8 @@ figure is SVG in it. What a plan's file says comes in as text.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,12 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[object]], numbers_from: 
         return "".join(f"<{tag}{mark}>{text(value)}</{tag}>" for value, mark in marks)
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f'<div class="wide"><table><thead><tr>{cells("th", heads)}</tr></thead><tbody>{body}</tbody></table></div>'
+    return wide(f"<table><thead><tr>{cells('th', heads)}</tr></thead><tbody>{body}</tbody></table>")
+
+
+def wide(content: str) -> str:
+    """Content that may be wider than the window, and is moved within it."""
+    return f'<div class="wide">{content}</div>'
 
 
 def drawing(width: float, height: float, parts: Iterable[str], label: str) -> str:
@@ -92,19 +98,25 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 
 def framed(plan: "Plan", sections: "Callable[[Plan], list[str]]") -> str:
     """A page with the sections of a plan."""
+    with complete(plan.source):
+        return document(f"{plan.model} on {plan.cluster}", "".join(sections(plan)), "page.js")
+
+
+@contextmanager
+def complete(source: str) -> Iterator[None]:
+    """Drawing of a plan's file, which is refused if it lacks or contradicts a figure."""
     try:
-        body = "".join(sections(plan))
+        yield
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise DataError(
-            f"{plan.source}: lacks or contradicts a figure ({error!r}), expected a plan written by taut"
+            f"{source}: lacks or contradicts a figure ({error!r}), expected a plan written by taut"
         ) from None
-    return document(f"{plan.model} on {plan.cluster}", body, "page.js")
 
 
 def document(title: str, body: str, script: str, policy: str = POLICY) -> str:
-    """A page of a title and a body, with its style, a script of this folder by name, and what it may load."""
+    """A page of a title and a body, with its style, a script of this folder by name or none, and what it may load."""
     folder = files("taut.reports.page")
-    style, code = ((folder / name).read_text(encoding="utf-8") for name in ("page.css", script))
+    style, code = ((folder / name).read_text(encoding="utf-8") if name else "" for name in ("page.css", script))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
