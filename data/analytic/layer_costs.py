@@ -323,10 +323,10 @@ def _rows(
         tokens = batch * layer.seq // cp
         for ranks in _ranks_of_experts(layer, tp, expert_degrees):
             own = rates if ranks.ep > 1 else even
-            plain, again = _passes(layer, shape, tp, own, ranks, modules)
+            plain, again = pass_terms(layer, shape, tp, own, ranks, modules)
             quickest = None
             if own.fastest is not None:
-                quickest = _passes(layer, shape, tp, replace(own.fastest, imbalance=own.imbalance), ranks, modules)
+                quickest = pass_terms(layer, shape, tp, replace(own.fastest, imbalance=own.imbalance), ranks, modules)
             for recompute in RECOMPUTE:
                 kept = kept_of(layer, recompute, tokens, own, ranks.share(tp), modules, exchanged=ranks.ep > 1)
                 moved = offloaded(layer, away, recompute, modules, tokens, own, ranks.share(tp))
@@ -356,14 +356,14 @@ def _ranks_of_experts(layer: LayerSpec, tp: int, expert_degrees: list[int]) -> I
         yield from (ExpertRanks(ep, etp) for ep in suited for etp in sorted({1, tp}))
 
 
-def _passes(
+def pass_terms(
     layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ranks: ExpertRanks, modules: tuple[Module, ...]
 ) -> tuple[Passes, Floats]:
     """Terms of a layer's passes without recompute, and of the forward work that selective recompute repeats."""
     if layer.beside:
         batch, cp = int(shape.batch), round(layer.seq / float(shape.seq))
         each = [
-            _passes(part, layer_shape(part, tp, batch, cp), tp, rates, ranks if part.experts else TOGETHER, modules)
+            pass_terms(part, layer_shape(part, tp, batch, cp), tp, rates, ranks if part.experts else TOGETHER, modules)
             for part in layer.together
         ]
         plain = Passes(*(np.asarray(sum(terms)) for terms in zip(*(part for part, _ in each), strict=True)))

@@ -17,11 +17,12 @@ the problem               ``PlanningProblem``, ``StrategySpace``, ``Candidate``,
                           ``QuadraticAssignment``; ``planning_problem``
 measured runs             ``fit_latency``, ``fit_memory_samples``
 many jobs on one cluster  ``jobs``; ``JobsSchedule``
+packed sequences          ``pack``; ``PackedPlan``
 one step, event by event  ``simulate``, ``simulate_strategy``; ``Simulation``, ``MeshSimulation``
 pipeline schedules        ``best_schedule``, ``published_schedule``; ``Stages``, ``Schedule``, ``ScheduleSearch``
 pictures                  ``plot_placement``, ``plot_memory``, ``plot_time``, ``plot_frontier``, ``plot_resources``,
                           ``plot_schedule``, ``schedule_page``, ``plan_page``,
-                          ``plot_timeline``, ``plot_jobs``
+                          ``plot_timeline``, ``plot_jobs``, ``plot_packing``
 what goes wrong           ``TautError``, ``DataError``, ``FieldError``, ``MissingProfileError``, ``FormulationError``,
                           ``SolverError``, ``InfeasibleError``, ``NothingFoundError``, ``CertificateError``,
                           ``ExtrapolationWarning``
@@ -80,6 +81,9 @@ if TYPE_CHECKING:
     from taut.frontier.frontier import FrontierPoint as FrontierPoint
     from taut.frontier.resources import ResourceFront as ResourceFront
     from taut.frontier.resources import resource_front as resource_front
+    from taut.packing import PackedPlan as PackedPlan
+    from taut.packing import pack as pack
+    from taut.packing import plot_packing as plot_packing
     from taut.planning.plan import Plan as Plan
     from taut.planning.plan import load_plan as load_plan
     from taut.planning.request import PlanRequest as PlanRequest

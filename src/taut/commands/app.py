@@ -21,6 +21,7 @@ from taut.commands.files import new_command, schema_command
 from taut.commands.importing import importer
 from taut.commands.jobs import jobs_command
 from taut.commands.options import flag
+from taut.commands.pack import pack_command
 from taut.commands.pareto import pareto_command
 from taut.commands.place import place_command
 from taut.commands.plan import plan_command
@@ -66,6 +67,7 @@ app.command(name="show")(show_command)
 app.command(name="report")(report_command)
 app.command(name="catalog")(catalog_command)
 app.command(name="predict")(predict_command)
+app.command(name="pack")(pack_command)
 app.command(name="place")(place_command)
 app.command(name="pareto")(pareto_command)
 app.command(name="sweep")(sweep_command)

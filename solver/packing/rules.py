@@ -1,0 +1,158 @@
+r"""
+Packing rules: which sequences share a micro-batch, and which replica runs it in which place.
+
+A step has n = dp m micro-batches of at most B tokens. Sequences come in a stream, independent of each other. A step
+takes them until the next one finds no room under first fit; that one opens the next step. (1)
+
+==============  ======================================================================================================
+``first-fit``   each sequence, as it comes, goes to the first micro-batch with room
+``sorted``      the same, the longest sequences first (first-fit decreasing)
+``balanced``    the longest first, each to the micro-batch with the least work among all with room; then
+                micro-batches, the most work first, each to the replica with the least work among all with a free
+                place. This is the greedy rule of WLB-LLM without its queue of delayed documents
+``two-level``   the longest first, each to the replica with the least work among all with room, and there to the
+                micro-batch with the least work among all with room; where none has, the replica is packed by sorted
+==============  ======================================================================================================
+
+The first two deal micro-batches to the replicas in turn, as loaders do. Under the other two a micro-batch may have more
+room than B. Equal micro-batches need not give equal replicas, since a single long sequence may have more work than the
+mean micro-batch: two-level fills up the other micro-batches of its replica less. Where a rule finds no room for a
+sequence, the step is packed by balanced in place of two-level, and by first fit, which has room by (1), in place of
+others. (2)
+
+Source: Wang et al. (2025), WLB-LLM: workload-balanced 4D parallelism for large language model training, OSDI.
+"""
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.data.lengths import Lengths
+
+RuleName = Literal["first-fit", "sorted", "balanced", "two-level"]
+RULES: tuple[RuleName, ...] = get_args(RuleName)
+BLOCK = 4096
+"""Lengths drawn at a time."""
+
+
+class Drawn(NamedTuple):
+    """Sequences of a step (n,), and the micro-batch of each by first fit."""
+
+    tokens: Ints
+    first_fit: Ints
+
+
+def draw_steps(lengths: Lengths, seed: int, micro_batches: int, budget: int) -> Iterator[Drawn]:
+    """Steps without end, (1), of so many micro-batches of at most ``budget`` tokens."""
+    random = np.random.default_rng(seed)
+    held: list[int] = []
+    while True:
+        room, tokens, places = np.full(micro_batches, budget, dtype=np.int64), list[int](), list[int]()
+        opened = 0
+        while True:
+            if not held:
+                held = lengths.draw(random, BLOCK).tolist()[::-1]
+            place = int(np.argmax(room[: opened + 1] >= held[-1]))
+            if room[place] < held[-1]:
+                break
+            # Micro-batches behind the first empty one are empty too.
+            opened = min(max(opened, place + 1), micro_batches - 1)
+            room[place] -= held[-1]
+            tokens.append(held.pop())
+            places.append(place)
+        yield Drawn(np.array(tokens, dtype=np.int64), np.array(places, dtype=np.int64))
+
+
+def pack_by(
+    rule: RuleName, drawn: Drawn, work: Floats, replicas: int, micro_batches: int, budget: int, room: int
+) -> tuple[Ints, bool]:
+    """
+    Place of every sequence's micro-batch in a step, replica after replica (n,), and whether the rule had room.
+
+    ``work``: of every sequence (n,); ``micro_batches``: of a replica; ``budget``: tokens of a micro-batch, and ``room``
+    those under the last two rules.
+    """
+    count = replicas * micro_batches
+    dealt = (np.arange(count) % replicas) * micro_batches + np.arange(count) // replicas
+    order = np.argsort(-drawn.tokens, kind="stable")
+    if rule == "sorted":
+        found = _first_fit(drawn.tokens, order, count, budget)
+    elif rule == "balanced":
+        found = _least_work(drawn.tokens, order, work, count, room)
+    elif rule == "two-level":
+        found = _two_level(drawn.tokens, order, work, replicas, micro_batches, room)
+        if found is None:
+            return pack_by("balanced", drawn, work, replicas, micro_batches, budget, room)[0], False
+    else:
+        return dealt[drawn.first_fit], True
+    if found is None:
+        return dealt[drawn.first_fit], False
+    if rule == "sorted":
+        return dealt[found], True
+    if rule == "two-level":
+        return found, True
+    each = np.zeros(count)
+    np.add.at(each, found, work)
+    return _to_replicas(each, replicas, micro_batches)[found], True
+
+
+def _first_fit(tokens: Ints, order: Ints, count: int, budget: int) -> Ints | None:
+    """Micro-batch of every sequence by first fit in an order (n,); None where one finds no room."""
+    room, found, opened = np.full(count, budget, dtype=np.int64), np.empty(len(tokens), dtype=np.int64), 0
+    for i in order.tolist():
+        place = int(np.argmax(room[: opened + 1] >= tokens[i]))
+        if room[place] < tokens[i]:
+            return None
+        opened = min(max(opened, place + 1), count - 1)
+        room[place] -= tokens[i]
+        found[i] = place
+    return found
+
+
+def _least_work(tokens: Ints, order: Ints, work: Floats, count: int, room: int) -> Ints | None:
+    """Micro-batch of every sequence, each to the one with the least work that has room; None where none has."""
+    left, done, found = np.full(count, room, dtype=np.int64), np.zeros(count), np.empty(len(tokens), dtype=np.int64)
+    for i in order.tolist():
+        place = int(np.argmin(np.where(left >= tokens[i], done, np.inf)))
+        if left[place] < tokens[i]:
+            return None
+        left[place] -= tokens[i]
+        done[place] += work[i]
+        found[i] = place
+    return found
+
+
+def _two_level(tokens: Ints, order: Ints, work: Floats, replicas: int, micro_batches: int, room: int) -> Ints | None:
+    """Place of every sequence by work, replica first; None where one finds no room."""
+    replica = _least_work(tokens, order, work, replicas, micro_batches * room)
+    if replica is None:
+        return None
+    found = np.empty(len(tokens), dtype=np.int64)
+    for z in range(replicas):
+        own = order[replica[order] == z]
+        turn, share = np.arange(len(own)), tokens[own]
+        each = _least_work(share, turn, work[own], micro_batches, room)
+        if each is None and (each := _first_fit(share, turn, micro_batches, room)) is None:
+            return None
+        found[own] = z * micro_batches + each
+    return found
+
+
+def _to_replicas(work: Floats, replicas: int, micro_batches: int) -> Ints:
+    """Place of every micro-batch (count,), the most work first, each to the replica with the least that is free."""
+    done, filled, found = np.zeros(replicas), np.zeros(replicas, dtype=np.int64), np.empty(len(work), dtype=np.int64)
+    for k in np.argsort(-work, kind="stable").tolist():
+        z = int(np.argmin(np.where(filled < micro_batches, done, np.inf)))
+        found[k] = z * micro_batches + filled[z]
+        done[z] += work[k]
+        filled[z] += 1
+    return found
+
+
+def micro_batch_features(features: Floats, places: Ints, replicas: int, micro_batches: int) -> Floats:
+    """Sums of the features (n, F) of sequences by replica and micro-batch (replicas, m, F)."""
+    found = np.zeros((replicas * micro_batches, features.shape[1]))
+    np.add.at(found, places, features)
+    return found.reshape(replicas, micro_batches, -1)

@@ -1,0 +1,311 @@
+"""
+What a plan's step takes when its micro-batches are packed from sequences of different lengths: ``taut pack``.
+
+Steps are drawn from a distribution of lengths (``taut.data.lengths``), each is packed by every rule
+(``taut.solver.packing.rules``) and priced and bounded as ``taut.solver.packing.step_graph`` says. Figures are means
+over the drawn steps, which are the same for every rule:
+
+(1) the expected step of a rule, with the standard error of the mean;
+(2) the mean of the bounds of the drawn steps. No packing of their sequences into the plan's micro-batches is faster in
+    the mean, whatever the order of micro-batches. The bound says nothing of other plans, of other numbers of
+    micro-batches, or of sequences that are moved to another step;
+(3) the distance of (1) from (2), which is what a better packing could gain at most;
+(4) imbalance: work of the fullest micro-batch, and of the fullest replica, over the mean;
+(5) without packing every sequence is padded to the plan's length. A step of the same sequences then has more
+    micro-batches, each further one for the seconds of the busiest device.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from taut.data.arrays import Floats
+from taut.data.lengths import Lengths, load_lengths
+from taut.errors import FieldError
+from taut.planning.plan import Plan, load_plan
+from taut.simulation.simulate import of_plan
+from taut.solver.packing.rules import RULES, Drawn, draw_steps, micro_batch_features, pack_by
+from taut.solver.packing.step_graph import Packed, packed_step, step_bound
+from taut.words import percent, text_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_DRAWS = 10_000
+STANDS_IN = {"sorted": "first fit", "balanced": "first fit", "two-level": "balanced or first fit"}
+
+
+@dataclass(frozen=True)
+class RuleOutcome:
+    """
+    Means over the drawn steps under a rule, (1), (3) and (4).
+
+    ``step_s``, ``error_s``: seconds of a step and the standard error; ``gap``: distance from the bound;
+    ``without_room``: steps that another rule had to pack; ``unlike_micro_batches``, ``unlike_replicas``: imbalances.
+    """
+
+    rule: str
+    step_s: float
+    error_s: float
+    tokens_per_s: float
+    gap: float
+    unlike_micro_batches: float
+    unlike_replicas: float
+    without_room: int
+
+
+@dataclass(frozen=True)
+class PackedPlan:
+    """A plan's step under each packing rule, with the bound; ``pack`` makes it."""
+
+    plan: str
+    lengths: str
+    source: str
+    mean_length: float
+    median_length: int
+    longest: int
+    draws: int
+    seed: int
+    seq: int
+    budget: int
+    room: int
+    micro_batches: int
+    sequences: float
+    tokens: float
+    fill: float
+    attention: float
+    attention_of_plan: float
+    plan_step_s: float
+    unpacked_s: float
+    bound_s: float
+    rules: tuple[RuleOutcome, ...]
+    steps_s: dict[str, list[float]]
+    bounds_s: list[float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """The outcome in words."""
+        heads = ["packing", "step s", "+-", "tokens/s", "above the bound", "fullest micro-batch", "fullest replica"]
+        lines = [heads, ["none", f"{self.unpacked_s:.4g}", "", f"{self.tokens / self.unpacked_s:,.0f}", "", "", ""]]
+        lines += [
+            [
+                each.rule,
+                f"{each.step_s:.4g}",
+                f"{each.error_s:.2g}",
+                f"{each.tokens_per_s:,.0f}",
+                percent(each.gap),
+                f"{each.unlike_micro_batches:.3f}",
+                f"{each.unlike_replicas:.3f}",
+            ]
+            for each in self.rules
+        ]
+        lines.append(["bound", f"{self.bound_s:.4g}", "", f"{self.tokens / self.bound_s:,.0f}", "", "", ""])
+        more = f", {self.room:,} when balanced" if self.room != self.budget else ""
+        found = [
+            f"{self.plan}, packed from {self.lengths}",
+            f"lengths     mean {self.mean_length:,.0f} tokens, median {self.median_length:,}, longest {self.longest:,}",
+            *wrap(self.source, 96, initial_indent=" " * 12, subsequent_indent=" " * 12),
+            f"steps       {self.draws} drawn with seed {self.seed}: {self.sequences:,.0f} sequences and "
+            f"{self.tokens:,.0f} tokens in the mean",
+            f"            {percent(self.fill)} of {self.micro_batches} micro-batches of {self.budget:,} tokens{more}",
+            f"attention   {percent(self.attention)} of the work, "
+            f"{percent(self.attention_of_plan)} if every sequence has {self.seq:,} tokens",
+            "",
+            text_table(lines),
+            "",
+            "Fullest: work of the fullest micro-batch, and of the fullest replica, over the mean.",
+            "The bound holds for every packing of the drawn sequences into the plan's micro-batches, at these prices.",
+        ]
+        found += [
+            f"{each.rule} found no room in {each.without_room} steps, which {STANDS_IN[each.rule]} packed."
+            for each in self.rules
+            if each.without_room
+        ]
+        return "\n".join(found)
+
+
+def pack(
+    plan: Plan | str | PathLike[str],
+    lengths: Lengths | str | PathLike[str],
+    *,
+    draws: int = 20,
+    seed: int = 0,
+    room: int | None = None,
+    drop_longer: bool = False,
+) -> PackedPlan:
+    """
+    Expected step of a plan whose micro-batches are packed from a data set, by rule, with a bound.
+
+    Parameters
+    ----------
+    plan
+        A plan of one degree for all stages, or its file.
+    lengths
+        Name of a published data set, a file of lengths or of a histogram, or a distribution.
+    draws, seed
+        Steps that are drawn, and the seed.
+    room
+        Tokens that a micro-batch may hold under ``balanced`` and ``two-level``; default: those of the plan.
+    drop_longer
+        Whether sequences that are longer than the plan's are left out instead of refused.
+
+    Raises
+    ------
+    DataError
+        If an input is wrong; a ``FieldError`` names the argument.
+
+    Examples
+    --------
+    >>> import taut
+    >>> plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2, "tp": 1, "micro_batch": 4})
+    >>> [rule.rule for rule in taut.pack(plan, "recipe-sft", draws=2, drop_longer=True).rules]
+    ['first-fit', 'sorted', 'balanced', 'two-level']
+    """
+    if not 1 <= draws <= MOST_DRAWS:
+        raise FieldError("draws", str(draws), f"expected a whole number from 1 to {MOST_DRAWS}")
+    if seed < 0:
+        raise FieldError("seed", str(seed), "expected a whole number of at least 0")
+    read = plan if isinstance(plan, Plan) else load_plan(Path(plan))
+    packed = packed_step(*of_plan(read), read.source)
+    given = (
+        lengths
+        if isinstance(lengths, Lengths)
+        else load_lengths(Path(lengths) if not isinstance(lengths, str) else lengths)
+    )
+    given = _fitting(given, packed.seq, drop_longer)
+    if room is not None and room < packed.budget:
+        raise FieldError("room", str(room), f"expected at least {packed.budget}, the tokens of the plan's micro-batch")
+    name = f"{read.model} on {read.cluster}"
+    return _outcome(name, packed, given, draws, seed, packed.budget if room is None else room)
+
+
+def _fitting(lengths: Lengths, seq: int, drop_longer: bool) -> Lengths:
+    """The lengths of at most the plan's sequence; longer ones are refused, or left out."""
+    if lengths.longest > seq and not drop_longer:
+        words = f"has a sequence of {lengths.longest} tokens, expected at most {seq}, the plan's (or --drop-longer)"
+        raise FieldError("lengths", lengths.name, words)
+    return lengths.up_to(seq)
+
+
+def _outcome(name: str, packed: Packed, lengths: Lengths, draws: int, seed: int, room: int) -> PackedPlan:
+    """Draw, pack, price and bound."""
+    graph, budget = packed.graph, packed.budget
+    replicas, m = graph.replicas, graph.micro_batches
+    steps = list(islice(draw_steps(lengths, seed, replicas * m, budget), draws))
+    features = [packed.features(each.tokens) for each in steps]
+    mean = np.mean([each.sum(axis=0) for each in features], axis=0) / (replicas * m)
+    flows = graph.flows(mean)
+    bounds = [step_bound(graph, flows, each) for each in features]
+    total = graph.slope.sum(axis=1).mean(axis=0)
+    tokens = float(np.mean([each.tokens.sum() for each in steps]))
+    found, seconds = list[RuleOutcome](), dict[str, list[float]]()
+    for rule in RULES:
+        sums, missing = np.empty((draws, replicas, m, len(total))), 0
+        for k, (drawn, each) in enumerate(zip(steps, features, strict=True)):
+            places, had_room = pack_by(rule, drawn, each @ total, replicas, m, budget, room)
+            sums[k] = micro_batch_features(each, places, replicas, m)
+            missing += not had_room
+        by_step = graph.steps(sums)
+        seconds[rule] = by_step.tolist()
+        found.append(_of_rule(rule, by_step, sums @ total, bounds, tokens, missing))
+    return PackedPlan(
+        plan=name,
+        lengths=lengths.name,
+        source=lengths.source,
+        mean_length=lengths.mean,
+        median_length=lengths.quantile(0.5),
+        longest=lengths.longest,
+        draws=draws,
+        seed=seed,
+        seq=packed.seq,
+        budget=budget,
+        room=room,
+        micro_batches=replicas * m,
+        sequences=float(np.mean([len(each.tokens) for each in steps])),
+        tokens=tokens,
+        fill=tokens / (replicas * m * budget),
+        attention=float(1.0 - mean[0] * total[0] / (mean @ total)),
+        attention_of_plan=float(1.0 - total[0] / total.sum()),
+        plan_step_s=float(graph.steps(np.ones((replicas, m, len(total))))),
+        unpacked_s=_unpacked(packed, steps),
+        bound_s=float(np.mean(bounds)),
+        rules=tuple(found),
+        steps_s=seconds,
+        bounds_s=bounds,
+    )
+
+
+def _of_rule(
+    rule: str, steps: Floats, work: Floats, bounds: list[float], tokens: float, without_room: int
+) -> RuleOutcome:
+    """Means of a rule, from seconds of steps (draws,) and work of micro-batches (draws, replicas, m)."""
+    mean, by_replica = float(steps.mean()), work.sum(axis=-1)
+    return RuleOutcome(
+        rule=rule,
+        step_s=mean,
+        error_s=float(steps.std(ddof=1)) / math.sqrt(len(steps)) if len(steps) > 1 else 0.0,
+        tokens_per_s=tokens / mean,
+        gap=mean / float(np.mean(bounds)) - 1.0,
+        unlike_micro_batches=float((work.max(axis=(1, 2)) / work.mean(axis=(1, 2))).mean()),
+        unlike_replicas=float((by_replica.max(axis=1) / by_replica.mean(axis=1)).mean()),
+        without_room=without_room,
+    )
+
+
+def _unpacked(packed: Packed, steps: list[Drawn]) -> float:
+    """Mean seconds of steps of the same sequences, each padded to the plan's length, (5)."""
+    graph = packed.graph
+    m, replicas = graph.micro_batches, graph.replicas
+    full = np.ones((replicas, m, graph.slope.shape[-1]))
+    each = graph.fixed + graph.slope.sum(axis=-1)
+    busiest = max(float(each[:, graph.device == d][:, used].sum(axis=1).max()) for d, used in _used(packed))
+    samples = packed.budget // packed.seq
+    more = [math.ceil(len(drawn.tokens) / (samples * replicas)) - m for drawn in steps]
+    return float(graph.steps(full) + busiest * float(np.mean(more)))
+
+
+def _used(packed: Packed) -> list[tuple[int, Floats]]:
+    """Devices, and which of their kinds of pass run."""
+    graph = packed.graph
+    runs = np.bincount(graph.kind, minlength=len(graph.device)) > 0
+    return [(d, runs[graph.device == d]) for d in range(len(graph.last))]
+
+
+def plot_packing(found: PackedPlan, ax: "Axes | None" = None) -> "Axes":
+    """
+    Draw the drawn steps of every rule over their bounds: a point a step, in rising order of the bound.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+
+    Examples
+    --------
+    >>> import taut
+    >>> plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2, "tp": 1, "micro_batch": 4})
+    >>> taut.plot_packing(taut.pack(plan, "recipe-sft", draws=2, drop_longer=True)).get_ylabel()
+    'seconds'
+    """
+    from taut.plots.plan import new_axes
+
+    axes = new_axes(7.0, 4.0) if ax is None else ax
+    order = np.argsort(found.bounds_s)
+    place = np.arange(len(order)) + 1
+    for rule, marker in zip(found.steps_s, "o^sd", strict=True):
+        axes.plot(place, np.array(found.steps_s[rule])[order], marker, label=rule, markersize=4)
+    axes.plot(place, np.array(found.bounds_s)[order], "k-", label="bound", linewidth=1)
+    axes.set_xlabel("drawn step, by its bound")
+    axes.set_ylabel("seconds")
+    axes.set_title(f"{found.plan}, packed from {found.lengths}", loc="left", fontsize=10)
+    axes.legend(frameon=False)
+    return axes
