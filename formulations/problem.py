@@ -151,6 +151,7 @@ class PlanningProblem:
     overlap_grad_reduce: bool = False
     _shared: Recent = field(default_factory=lambda: Recent(MOST_KEPT), repr=False, compare=False)
     _own: Recent = field(init=False, default_factory=lambda: Recent(MOST_KEPT), repr=False, compare=False)
+    _kept: dict[str, dict[Any, Any]] = field(init=False, default_factory=dict, repr=False, compare=False)
     _latest: list[tuple[Candidate, dict[Key, Any]]] = field(init=False, default_factory=list, repr=False, compare=False)
 
     @cached_property
@@ -296,6 +297,10 @@ class PlanningProblem:
                 fused_loss=fused,
             ),
         )
+
+    def kept(self, name: str) -> dict[Any, Any]:
+        """Figures of candidates that are kept as long as the problem, by a name; whoever asks for them fills them."""
+        return self._kept.setdefault(name, {})
 
     def shared(self, candidate: Candidate, name: Hashable, make: Callable[[], Value]) -> Value:
         """A figure of layers, of their recompute and of the traffic within blocks, which many candidates share."""

@@ -38,7 +38,6 @@ from pydantic import Field, model_validator
 from taut.data.arrays import Ints
 from taut.data.spec import Spec
 from taut.errors import FormulationError
-from taut.formulations.compiled import Warming, jit, jit_inside
 from taut.formulations.schedules.orders import (
     gpipe,
     interleaved,
@@ -62,55 +61,18 @@ from taut.formulations.schedules.schedule import (
 )
 
 
-@jit_inside
-def _is_at_most(few: Ints, many: Ints) -> bool:
-    """Whether counts of every chunk (chunks,) are at most others."""
-    fewer = True
-    for c in range(len(few)):
-        fewer &= few[c] <= many[c]
-    return fewer
-
-
-@jit
 def largest_counts(kinds: Ints, chunks: Ints, number: int) -> Ints:
     """Counts (2) of a device, (states, chunks) in no order, of kind and chunk by pass in execution order (n,)."""
-    counts, kept, found = np.zeros(number, np.int64), np.empty((64, number), np.int64), 0
-    for row in range(len(kinds)):
-        if kinds[row] != FORWARD:
-            counts[chunks[row]] -= kinds[row] != INPUT_GRADIENT
-            continue
-        counts[chunks[row]] += 1
-        # A further forward pass adds to what is there.
-        if row + 1 < len(kinds) and kinds[row + 1] == FORWARD:
-            continue
-        reached, left = False, 0
-        for k in range(found):
-            if _is_at_most(counts, kept[k]):
-                reached = True
-                break
-        if reached:
-            continue
-        # Entry by entry: to assign a row as a whole would compile numba's formatting of text, for three seconds.
-        for k in range(found):
-            if not _is_at_most(kept[k], counts):
-                for c in range(number):
-                    kept[left, c] = kept[k, c]
-                left += 1
-        if left == len(kept):
-            wider = np.empty((2 * left, number), np.int64)
-            for k in range(left):
-                for c in range(number):
-                    wider[k, c] = kept[k, c]
-            kept = wider
-        for c in range(number):
-            kept[left, c] = counts[c]
-        found = left + 1
-    return kept[:found]
-
-
-MOST_IN_PYTHON = 20_000
-"""Passes that Python counts in one process: a tenth of a second."""
-_largest = Warming(largest_counts, MOST_IN_PYTHON)
+    change = np.zeros((len(kinds), number), np.int64)
+    change[np.arange(len(kinds)), chunks] = np.where(kinds == FORWARD, 1, np.where(kinds == INPUT_GRADIENT, 0, -1))
+    # A further forward pass adds to what is there.
+    last = (kinds == FORWARD) & np.append(kinds[1:] != FORWARD, True)
+    left, found = np.unique(change.cumsum(axis=0)[last], axis=0), np.zeros((0, number), np.int64)
+    left = left[np.argsort(-left.sum(axis=1), kind="stable")]
+    while len(left):
+        # No other row left has as many in all.
+        found, left = np.vstack((found, left[:1])), left[(left > left[0]).any(axis=1)]
+    return found
 
 
 _BUILD: dict[str, Callable[[ScheduleProblem], Schedule]] = {
@@ -223,7 +185,7 @@ def _counts(schedule: str, pp: int, vpp: int, num_micro_batches: int, words: tup
     found = []
     for d in range(pp):
         rows = passes[first[d] : first[d + 1]]
-        counts = _largest(len(rows), np.ascontiguousarray(rows[:, 0]), place[rows[:, 1]], int((device == d).sum()))
+        counts = largest_counts(rows[:, 0], place[rows[:, 1]], int((device == d).sum()))
         found.append(np.unique(counts, axis=0))
     return tuple(found)
 

@@ -131,12 +131,13 @@ class Ladder:
         self.links = BestLinks(problem.links, problem.rings)
         self.subsets, self.placements, self.slots = SubsetCache(), EnumerationCache(), SlotCache()
         self.relaxations = {} if relaxations is None else relaxations
-        self._whole_devices: dict[tuple[Hashable, ...], float] = {}
-        self._computations: dict[LayersKey, Computation] = {}
         self._latest: tuple[tuple[Hashable, ...], Communication] | None = None
-        self._layers: dict[tuple[Hashable, ...], LayerSeconds] = {}
-        self._needs: dict[Candidate, Need] = {}
-        self._lacking: dict[Candidate, int] = {}
+        # Ladders of one problem, one after the other, share what none of them may change.
+        self._whole_devices: dict[tuple[Hashable, ...], float] = problem.kept("relaxations")
+        self._computations: dict[LayersKey, Computation] = problem.kept("computations")
+        self._layers: dict[tuple[Hashable, ...], LayerSeconds] = problem.kept("layers")
+        self._needs: dict[Candidate, Need] = problem.kept("needs")
+        self._lacking: dict[Candidate, int] = problem.kept("lacking")
 
     def without_margin(self) -> "Ladder":
         """The same without a memory margin, which shares links, placements, closed forms and needs."""
@@ -168,7 +169,7 @@ class Ladder:
         if stage is None:
             self._lacking[candidate] = max(need, self._lacking.get(candidate, 0))
         else:
-            self._needs[candidate] = Need(need, stage)
+            self._needs.setdefault(candidate, Need(need, stage))
 
     def missing_of_chunks(self, candidate: Candidate) -> int:
         """Bytes that devices lack with all their chunks, in closed form or by a proof that is kept; else at most 0."""

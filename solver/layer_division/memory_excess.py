@@ -17,9 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Flags, Ints
+from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
-from taut.formulations.compiled import Warming, jit
 from taut.formulations.partition import PartitionProblem, stage_families
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
@@ -49,63 +48,42 @@ def least_excess(problem: PartitionProblem) -> tuple[int, int]:
     classes of device every stage may take the larger budget, so the figure is a lower bound.
     """
     allowed = np.isfinite(problem.low.min(axis=0))
-    need = _need(problem.held, problem.activation, problem.update, problem.in_flight, problem.families, allowed)
+    held = np.where(allowed, problem.held, FORBIDDEN)
+    need = _need(held, problem.activation, problem.update, problem.in_flight, problem.families)
     return need.beyond(int(problem.budget.max()))
 
 
 def division_need(problem: PlanningProblem, candidate: Candidate) -> Need:
     """The need (1) of a candidate, from its memory alone."""
-    allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
+    kinds = np.array([RECOMPUTE.index(name) for name in problem.recompute_of(candidate)])
     if candidate.pp == 1 and problem.memory.is_sum_of_terms:
         # A single stage has all layers, so no other range is asked for.
-        kinds = np.flatnonzero(allowed)
         every = np.zeros_like(kinds), np.full_like(kinds, problem.num_layers(candidate))
         return Need(int(problem.bytes_of_stages(candidate, kinds, *every).min()), 0)
     memory = problem.stage_memory(candidate)
-    each = memory.held, memory.activation, memory.update, memory.in_flight
-    return _need(*each, stage_families(problem, candidate), allowed[:, None, None])
+    each = memory.held[kinds], memory.activation[kinds], memory.update, memory.in_flight
+    return _need(*each, stage_families(problem, candidate))
 
 
-def _need(
-    held: Ints, activation: Ints, update: Ints | None, in_flight: Ints, families: Ints | None, allowed: Flags
-) -> Need:
-    """The need (1) of the best division of any family; ``allowed`` recompute has the shape of ``held``."""
-    held, layers = np.where(allowed, held, FORBIDDEN), held.shape[-1] - 1
-    step = np.zeros_like(held[0]) if update is None else update
+def _need(held: Ints, activation: Ints, update: Ints | None, in_flight: Ints, families: Ints | None) -> Need:
+    """The need (1) of the best division of any family."""
+    layers, step = held.shape[-1] - 1, np.zeros_like(held[0]) if update is None else update
     # Of a schedule with several chunks a device, chunks take the place of stages here.
-    free = np.array([[[1, layers]] * len(in_flight)])
-    # As families are, since the loop would be compiled again for an array of another type.
-    free.setflags(write=False)
-    work = held.size * len(in_flight)
-    every = free if families is None else families
-    each = (_price(work, held, activation, step, in_flight, sizes) for sizes in every)
-    need, stage = min(each, key=lambda found: found[0])
-    return Need(int(need), int(stage))
+    every = [np.array([[1, layers]] * len(in_flight))] if families is None else families
+    each = (_least_need(held, activation, step, in_flight, sizes) for sizes in every)
+    return Need(*min(each, key=lambda found: found[0]))
 
 
-@jit
 def _least_need(held: Ints, activation: Ints, update: Ints, in_flight: Ints, sizes: Ints) -> tuple[int, int]:
     """Least worst need (1) in bytes, and the stage that has it."""
-    pp, size = len(in_flight), held.shape[1]
-    worst = np.full((pp + 1, size), NEVER)
-    at = np.full((pp + 1, size), -1)
-    worst[pp, size - 1] = 0
-    for x in range(pp - 1, -1, -1):
-        for i in range(size - 1):
-            for j in range(i + sizes[x, 0], min(i + sizes[x, 1], size - 1) + 1):
-                if worst[x + 1, j] == NEVER:
-                    continue
-                least = NEVER
-                for r in range(held.shape[0]):
-                    least = min(least, held[r, i, j] + in_flight[x] * activation[r, i, j])
-                least = max(least, update[i, j])
-                value = max(least, worst[x + 1, j])
-                if value < worst[x, i]:
-                    worst[x, i] = value
-                    at[x, i] = x if least >= worst[x + 1, j] else at[x + 1, j]
-    return worst[0, 0], at[0, 0]
-
-
-MOST_IN_PYTHON = 200_000
-"""Ranges of layers, by recompute and stage, that Python looks at in one process: a tenth of a second."""
-_price = Warming(_least_need, MOST_IN_PYTHON)
+    size = held.shape[1]
+    rows, worst, at = np.arange(size), np.where(np.arange(size) == size - 1, 0, NEVER), np.full(size, -1)
+    length = rows - rows[:, None]
+    for x in range(len(in_flight) - 1, -1, -1):
+        least = np.maximum((held + in_flight[x] * activation).min(axis=0), update)
+        within = (length >= sizes[x, 0]) & (length <= sizes[x, 1]) & (rows[:, None] < size - 1)
+        value = np.where(within, np.maximum(least, worst), NEVER)
+        end = value.argmin(axis=1)
+        at = np.where(least[rows, end] >= worst[end], x, at[end])
+        worst = value[rows, end]
+    return int(worst[0]), int(at[0])

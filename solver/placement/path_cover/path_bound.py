@@ -57,7 +57,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
-from scipy.sparse import csr_matrix, vstack
+import scipy
 
 from taut.data.arrays import Flags, Floats, Ints, Ints32
 from taut.solver.linear_program import linear_program
@@ -333,7 +333,7 @@ class RestrictedMaster:
         self._pool, self._seen = pool, 0
         self._routes, self._paths_on = np.zeros((0, graph.pp), np.int64), np.zeros(0)
         self._known: set[tuple[int, int, bytes]] = set()
-        self._pattern_rows = csr_matrix((0, self._size))
+        self._pattern_rows = scipy.sparse.csr_matrix((0, self._size))
         self.add_patterns(self.uniform())
 
     @property
@@ -393,7 +393,7 @@ class RestrictedMaster:
         if new:
             nodes, when = np.array(new).T
             rows = self._rows_of_patterns(nodes, when, counts[nodes, when])
-            self._pattern_rows = vstack([self._pattern_rows, rows], format="csr")
+            self._pattern_rows = scipy.sparse.vstack([self._pattern_rows, rows], format="csr")
         return len(new)
 
     def separate_cuts(self) -> int:
@@ -431,7 +431,7 @@ class RestrictedMaster:
         graph = self._graph
         objective = np.zeros(self._size)
         objective[self._z] = 1.0
-        matrix = vstack([self._rows_of_routes(routes), self._pattern_rows, self._choice()], format="csr")
+        matrix = scipy.sparse.vstack([self._rows_of_routes(routes), self._pattern_rows, self._choice()], format="csr")
         slots, (lower, upper) = np.full(1, float(graph.num_slots)), self._bounds().T
         program = linear_program("highs")
         program.add_columns(objective, lower, upper, np.zeros((0, self._size)))
@@ -457,14 +457,16 @@ class RestrictedMaster:
         total[int(self._z) + 1 :] = self._arrays.least
         return total
 
-    def _rows_of_routes(self, routes: Ints) -> csr_matrix:
+    def _rows_of_routes(self, routes: Ints) -> "scipy.sparse.csr_matrix":
         """Rows (6)."""
         route, column = self._segments(routes)
         counts = self._arrays.coefficients(routes)
         by, cut = np.nonzero(counts)
         entries = np.r_[np.ones(len(route)), counts[by, cut], -np.ones(len(routes))]
         columns = np.r_[column, int(self._z) + 1 + cut, np.full(len(routes), self._z)]
-        return csr_matrix((entries, (np.r_[route, by, np.arange(len(routes))], columns)), (len(routes), self._size))
+        return scipy.sparse.csr_matrix(
+            (entries, (np.r_[route, by, np.arange(len(routes))], columns)), (len(routes), self._size)
+        )
 
     def _segments(self, routes: Ints) -> tuple[Ints, Ints]:
         """Route and column of every segment of every route."""
@@ -475,22 +477,26 @@ class RestrictedMaster:
         length = np.diff(np.r_[position, routes.size])
         return route, self._column[np.minimum(place, 1), routes[route, place], length - 1]
 
-    def _rows_of_patterns(self, nodes: Ints, touched: Ints, counts: Ints) -> csr_matrix:
+    def _rows_of_patterns(self, nodes: Ints, touched: Ints, counts: Ints) -> "scipy.sparse.csr_matrix":
         """Rows (7)."""
         least = np.where(touched == 1, self._when_touched[nodes], self._untouched[nodes])
         row, kind, length = np.nonzero(counts)
         columns = np.r_[least, self._column[kind, nodes[row], length - 1]]
         entries = np.r_[np.ones(len(nodes)), -counts[row, kind, length].astype(float)]
-        return csr_matrix((entries, (np.r_[np.arange(len(nodes)), row], columns)), (len(nodes), self._size))
+        return scipy.sparse.csr_matrix(
+            (entries, (np.r_[np.arange(len(nodes)), row], columns)), (len(nodes), self._size)
+        )
 
-    def _choice(self) -> csr_matrix:
+    def _choice(self) -> "scipy.sparse.csr_matrix":
         """Rows (8)."""
         inside = np.flatnonzero(self._starts & ~self._required)
         rows, ones = np.arange(len(inside)), np.ones(len(inside))
         columns = [self._untouched[inside], self._when_touched[inside], self._sigma[inside]]
         columns += [np.full(len(inside), self._lambda), np.full(len(inside), self._mu)]
         entries = np.concatenate([ones, -ones, -ones, ones, -ones])
-        return csr_matrix((entries, (np.tile(rows, 5), np.concatenate(columns))), (len(inside), self._size))
+        return scipy.sparse.csr_matrix(
+            (entries, (np.tile(rows, 5), np.concatenate(columns))), (len(inside), self._size)
+        )
 
     def _bounds(self) -> Floats:
         """Least and largest value of every variable, (9)."""
