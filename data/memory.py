@@ -57,6 +57,8 @@ STAND_INS, BOTH_OUTPUTS, GROUPED_STAND_INS = (2, 3), (2, 8), (2, 10)
 """Releases of Transformer Engine from which stand-ins of gradients, two outputs, and stand-ins of experts are kept."""
 Coefficient = Annotated[float, Field(ge=0, le=1000)]
 OffloadFraction = Annotated[float, Field(ge=0, le=1)]
+Optimizer = Literal["adam", "muon"]
+"""Optimizers; ``muon`` leaves embeddings, head and vectors to Adam (``taut.formulations.mechanisms.muon``)."""
 
 
 class ParameterBytes(NamedTuple):
@@ -114,7 +116,8 @@ class MemoryModel(Spec):
     states instead of 12. With ``half_moments`` it keeps both moments in bf16, 4 bytes fewer, and casts the moments of a
     parameter group to fp32 while it updates the group's weights (Transformer Engine's
     ``pytorch/optimizers/fused_adam.py``). The share ``optimizer_offload_fraction`` of the states is in the host's
-    memory, and the host updates their weights (``taut.formulations.mechanisms.offload``).
+    memory, and the host updates their weights (``taut.formulations.mechanisms.offload``). Under the ``optimizer`` muon
+    matrices have one moment of 4 bytes (``taut.formulations.mechanisms.muon``).
 
     Logits (``taut.data.loss``): ``whole_logit_bytes`` are the bytes of an entry in temporary copies of the logits, and
     ``shared_logit_bytes`` the same if tensor ranks share the vocabulary, where the loss is not fused.
@@ -148,6 +151,7 @@ class MemoryModel(Spec):
     weight_remainders: bool = False
     half_moments: bool = False
     optimizer_offload_fraction: OffloadFraction = 0.0
+    optimizer: Optimizer = "adam"
     whole_logit_bytes: Annotated[int, Field(ge=0, le=64)] = LOGIT_BYTES
     shared_logit_bytes: Annotated[int, Field(ge=1, le=64)] = LOGIT_BYTES
     fused_logit_bytes: Annotated[int, Field(ge=0, le=64)] = 0
@@ -176,7 +180,7 @@ class MemoryModel(Spec):
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         usual = "fused_loss", "fused_logit_bytes", "whole_logit_bytes", "half_moments", "optimizer_offload_fraction"
-        return self.dumped(handler(self), *usual, "transformer_engine", "passing_gradients")
+        return self.dumped(handler(self), *usual, "optimizer", "transformer_engine", "passing_gradients")
 
     @model_validator(mode="after")
     def _known_terms(self) -> "MemoryModel":
@@ -196,6 +200,13 @@ class MemoryModel(Spec):
                 )
         if self.network is not None:
             raise ValueError(f"optimizer_offload_fraction: {self.network.name} does not know it, expected 0")
+        return self
+
+    @model_validator(mode="after")
+    def _single_precision_under_muon(self) -> "MemoryModel":
+        for name in ("weight_remainders", "half_moments", "optimizer_offload_fraction"):
+            if self.optimizer == "muon" and getattr(self, name):
+                raise ValueError(f"{name}: is {getattr(self, name)}, expected none with optimizer muon")
         return self
 
     @property

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -54,6 +54,11 @@ OF_EXPERTS = (
 EXPECTED = "a CSV file of configurations"
 SETTING = "setting"
 """Marks columns that choose device, links, calibration or memory model, which rows share that are priced together."""
+
+
+def beside_adam(name: object) -> object:
+    """The optimizer of a row, None for Adam, which every row has unless it is stated."""
+    return None if name == "adam" else name
 
 
 class ConfigurationRow(Spec):
@@ -111,6 +116,7 @@ class ConfigurationRow(Spec):
     precision: Annotated[Precision | None, SETTING] = None
     grad_precision: Annotated[GradPrecision | None, SETTING] = None
     fused_loss: Annotated[FusedLoss | None, SETTING] = None
+    optimizer: Annotated[Literal["muon"] | None, BeforeValidator(beside_adam), SETTING, Apart("adam")] = None
     optimizer_offload_fraction: Annotated[OffloadFraction, SETTING, Apart("0")] = 0.0
     activation_offload_fraction: Annotated[OffloadFraction, SETTING, Apart("0")] = 0.0
     offload_modules: Annotated[list[OffloadModule], BeforeValidator(named_offload_modules)] = []

@@ -39,6 +39,7 @@ dispatchers            dispatchers of tokens to expert ranks that it has
 process_meshes         whether stages on different types of device may have different tensor and data-parallel degrees
                        (``taut.formulations.meshes``)
 grad_precision         number formats in which it keeps and sums gradients
+optimizers             optimizers that can run: adam, and muon (``taut.formulations.mechanisms.muon``)
 overlap_grad_reduce    whether gradients are reduced during the last backward pass unless a user says otherwise
 overlap_in_pipelines   whether this is possible in pipelines
 fused_attention        whether attention is one kernel; by default as in the runs of the calibration
@@ -82,7 +83,7 @@ from taut.data.costs import RECOMPUTE, Module, OffloadModule, Recompute
 from taut.data.device import HALF, QUANTIZED, DeviceSpec, Precision
 from taut.data.layers.dispatch import DISPATCHERS, USUAL_DISPATCH, Dispatcher, DispatchSpec
 from taut.data.loss import FusedLoss
-from taut.data.memory import GradPrecision
+from taut.data.memory import GradPrecision, Optimizer
 from taut.data.spec import Spec
 
 Schedule = Literal["1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"]
@@ -135,6 +136,7 @@ class Stack(Spec):
     dispatchers: Annotated[list[Dispatcher], Field(min_length=1)] = list(DISPATCHERS)
     process_meshes: bool = False
     grad_precision: Annotated[list[GradPrecision], Field(min_length=1)] = list(get_args(GradPrecision))
+    optimizers: Annotated[list[Optimizer], Field(min_length=1)] = ["adam"]
     overlap_grad_reduce: bool = False
     overlap_in_pipelines: bool = True
     fused_attention: bool | None = None

@@ -87,7 +87,7 @@ def reduction_seconds(problem: PlanningProblem, strategy: Strategy, devices: Int
     found = np.zeros(devices.shape[:-2])
     for term in reductions_of(problem.terms(strategy.candidate)):
         carried = problem.tables(strategy.candidate).carried(term.load)
-        if carried[0, -1] > 0.0:
+        if carried.any():
             message = by_device(strategy, np.asarray(carried * term.bytes))
             found = found + message * term.rate(slowest_rings(problem, devices))
     return found
@@ -148,6 +148,9 @@ def tied_seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints) ->
 
 def optimizer_by_stage(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:
     """T_opt of every stage (..., pp) on its slowest device type, in seconds, of devices (..., pp, dp, tp)."""
+    if problem.has_muon:
+        seconds = by_device(strategy, problem.matrices(strategy.candidate).seconds)
+        return np.asarray(np.broadcast_to(seconds, devices.shape[:-2]))
     types = problem.type_of_node[problem.links.node_of[devices]]
     seconds = problem.optimizer_seconds(strategy.candidate)[types].max(axis=(-1, -2))
     parameters = by_device(strategy, optimized_parameters(problem.tables(strategy.candidate), strategy.candidate))

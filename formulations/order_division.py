@@ -300,7 +300,7 @@ def chunk_problem(
         ring=reduced.slope,
         optimizer=float(problem.optimizer_seconds(candidate).min()) / optimizer_shards(candidate),
         waits_for_all=problem.latency.waits_for_every_stage,
-        constant=problem.constant_of(candidate) + reduced.constant,
+        constant=problem.least_constant(candidate) + reduced.constant,
         parameters=tables.parameters.astype(float),
         held=each.held,
         activation=each.kept[:, None, None] * tables.activation,

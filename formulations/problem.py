@@ -27,6 +27,15 @@ from taut.formulations.links import Links, links
 from taut.formulations.mechanisms.context_ranks import ContextKinds
 from taut.formulations.mechanisms.expert_ranks import hides_exchange, recompute_beside_overlap
 from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, LatencyModel, LatencyName
+from taut.formulations.mechanisms.muon import (
+    Matrices,
+    least_update,
+    matrix_tables,
+    padding_terms,
+    ranks_of,
+    rates_of,
+    suits_muon,
+)
 from taut.formulations.mechanisms.offload import (
     links_key,
     memory_key,
@@ -182,7 +191,15 @@ class PlanningProblem:
         found = candidates(self.space, self.model, self.cluster, self.costs, kinds)
         if not self.prices_groups:
             found = [choice for choice in found if not choice.needs_step]
+        if self.has_muon:
+            size = min(group.gpus_per_node for group in self.cluster.nodes)
+            found = [choice for choice in found if suits_muon(choice, size)]
         return found if self.prices_orders else [choice for choice in found if not choice.is_order_priced]
+
+    @property
+    def has_muon(self) -> bool:
+        """Whether the optimizer is Muon."""
+        return self.memory.optimizer == "muon"
 
     @property
     def closed_forms(self) -> list[Candidate]:
@@ -230,11 +247,26 @@ class PlanningProblem:
         return budgets(self.memory, self.capacity_kib)
 
     def optimizer_seconds(self, candidate: Candidate) -> Floats:
-        """Optimizer seconds per parameter by device type; 0 where not priced."""
-        if not self.latency.prices_orders:
+        """Optimizer seconds per parameter by device type; 0 where not priced, and under Muon (``matrices``)."""
+        if not self.latency.prices_orders or self.has_muon:
             return np.zeros(len(self.device_types))
         key = "optimizer", memory_key(candidate)
         return self._own.get(key, lambda: optimizer_seconds(self.cluster, self.costs, self.memory_of(candidate)))
+
+    def matrices(self, candidate: Candidate) -> Matrices:
+        """Matrices of every range of layers, and Muon's seconds."""
+        found = self.tables(candidate).matrices
+        assert found is not None
+        return found
+
+    def least_constant(self, candidate: Candidate) -> float:
+        """Seconds that every plan of a candidate takes beside its passes and reductions: the constant, and Muon's."""
+        if not self.has_muon:
+            return self.constant_of(candidate)
+        key = "update", *self._matrices_key(candidate), candidate.pp, candidate.vpp
+        return self.constant_of(candidate) + self._own.get(
+            key, lambda: least_update(self.matrices(candidate), candidate)
+        )
 
     def memory_of(self, candidate: Candidate) -> MemoryModel:
         """The memory model with the share of optimizer states that a candidate has in the host's memory."""
@@ -276,12 +308,31 @@ class PlanningProblem:
 
     def _tables(self, candidate: Candidate) -> StageTables:
         tables = self._stage_tables(candidate)
+        if self.has_muon:
+            return self._with_matrices(candidate, tables)
         if tables.moved is None:
             return tables
         memory = self.memory_of(candidate)
         return self._own.get(
             candidate, lambda: within_hosts(self.cluster, memory, candidate, tables, int(in_flight(candidate).max()))
         )
+
+    def _with_matrices(self, candidate: Candidate, tables: StageTables) -> StageTables:
+        """Tables with the matrices of every range."""
+
+        def make() -> Matrices:
+            (parameter,) = optimizer_seconds(self.cluster, self.costs, self.memory).tolist()
+            rates = rates_of(self.cluster, parameter, self.coefficient("tensor_parallel"))
+            layers = self.priced_layers(candidate)
+            return matrix_tables(layers.kinds, layers.count, tables.parameters, candidate, rates)
+
+        found = self._own.get(("matrices", *self._matrices_key(candidate)), make)
+        return replace(tables, matrices=found, padding=found.padding(candidate))
+
+    def _matrices_key(self, candidate: Candidate) -> Key:
+        """What figures of matrices depend on."""
+        block, ends = candidate.block._replace(cp=1, cp_comm="p2p"), (candidate.pp == 1, _shares_head(candidate))
+        return block, *ranks_of(candidate), candidate.end_parts, *ends
 
     def _stage_tables(self, candidate: Candidate) -> StageTables:
         fused = (self.calibration or self.memory).fused_loss
@@ -416,7 +467,8 @@ class PlanningProblem:
 
         def make() -> tuple[Term, ...]:
             each, in_passes = self.memory.parameter_bytes, self.latency.gathers_in_passes
-            return shard_terms(candidate, each, self.coefficient, in_passes=in_passes)
+            found = shard_terms(candidate, each, self.coefficient, in_passes=in_passes)
+            return found + padding_terms(candidate, found[0].bytes) if self.has_muon else found
 
         return self._keep(candidate, ("terms",), make)
 

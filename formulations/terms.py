@@ -35,8 +35,9 @@ from taut.data.arrays import Floats, Ints
 
 Rate = TypeVar("Rate", float, Floats)
 
-Load = Literal["common", "experts"]
-"""Parameters that a term carries: those of experts that fewer devices hold than the rest, or all others."""
+Load = Literal["common", "experts", "padding", "expert padding"]
+"""Parameters that a term carries: those of experts that fewer devices hold than the rest, or all others; or what their
+buffers have more (``taut.formulations.mechanisms.muon`` (6))."""
 Phase = Literal["passes", "end"]
 """When a term runs: in both passes of every micro-batch, or after a stage's last pass."""
 Kind = Literal["replicas", "experts", "copy", "copies"]

@@ -70,6 +70,7 @@ from taut.data.memory_network import MemoryNetwork
 from taut.data.model import ModelSpec
 from taut.data.units import KIB, MOST_BYTES, SATURATED_BYTES
 from taut.errors import FormulationError
+from taut.formulations.mechanisms.muon import Matrices, least_bytes_each, matrix_memory
 from taut.formulations.mechanisms.shards import shard_memory
 from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
 from taut.formulations.space import Candidate, OrderKey
@@ -93,12 +94,16 @@ class Figures(NamedTuple):
     buffers: Ints
     backward: Ints
     cached: Ints
+    matrices: Matrices | None = None
 
 
 def memory_terms(figures: Figures, model: MemoryModel, candidate: Candidate) -> list[MemoryTerm]:
     """Memory terms of a candidate but those of activations: (1), (3), (7), (12) and the overhead of (4)."""
-    parameters, experts, largest, *passing, backward, cached = figures
-    found = shard_memory(parameters, largest, experts, model, candidate)
+    parameters, experts, largest, *passing, backward, cached, matrices = figures
+    if matrices is None:
+        found = shard_memory(parameters, largest, experts, model, candidate)
+    else:
+        found = matrix_memory(parameters, matrices, model, candidate)
     stand_ins = model.held_parameter_bytes.weight * cached
     found.append(MemoryTerm("gradients", "always", model.weigh("gradients", stand_ins)))
     found.append(MemoryTerm("workspace", "reduction", model.weigh("workspace", backward)))
@@ -153,7 +158,8 @@ def stage_memory(
 ) -> StageMemory:
     """Memory of ranges (recompute, L+1, L+1) with the margin kept or not, ``ahead`` with passes side by side, (8)."""
     figures = tables.parameters, tables.experts, tables.largest, tables.workspace, tables.logits, tables.buffers
-    terms = memory_terms(Figures(*figures, tables.backward, tables.cached.sum(axis=0)), model, candidate)
+    beside = tables.backward, tables.cached.sum(axis=0), tables.matrices
+    terms = memory_terms(Figures(*figures, *beside), model, candidate)
     every = np.arange(len(RECOMPUTE))[:, None, None]
     if ahead:
         terms.append(MemoryTerm("activations", "passes", weigh_kept(model, every, tables.layer_activation)))
@@ -182,7 +188,8 @@ def bytes_of_stages(
     at, flight = (recompute, first, end), in_flight(candidate)
     parameters, experts, largest = (each[first, end] for each in (tables.parameters, tables.experts, tables.largest))
     passing = tables.workspace[at], tables.logits[first, end], tables.buffers[first, end]
-    beside = tables.backward[first, end], tables.cached[:, first, end].sum(axis=0)
+    matrices = tables.matrices and tables.matrices.of_ranges(first, end)
+    beside = tables.backward[first, end], tables.cached[:, first, end].sum(axis=0), matrices
     terms = memory_terms(Figures(parameters, experts, largest, *passing, *beside), model, candidate)
     if ahead:
         terms.append(MemoryTerm("activations", "passes", weigh_kept(model, recompute, tables.layer_activation[at])))
@@ -222,6 +229,7 @@ class DeviceMemory:
             buffers=tables.buffers[first, end].max(axis=1),
             backward=tables.backward[first, end].max(axis=1),
             cached=tables.cached[:, first, end].max(axis=2).sum(axis=0),
+            matrices=tables.matrices and tables.matrices.of_chunks(first, end),
         )
         terms = memory_terms(figures, model, self.candidate)
         kept = weigh_kept(model, recompute, tables.activation[at])
@@ -274,7 +282,8 @@ def least_passing(tables: StageTables, memory: MemoryModel, allowed: list[int], 
 def bytes_per_parameter(memory: MemoryModel, candidate: Candidate) -> tuple[float, float]:
     """Least bytes of weight, gradient and state for each of ``MANY`` parameters, of experts none or all, (11)."""
     experts = np.array([0, MANY])
-    many = shard_memory(np.full(2, MANY), np.zeros(2, np.int64), experts, memory, candidate)
+    least = least_bytes_each(memory)
+    many = shard_memory(np.full(2, MANY), np.zeros(2, np.int64), experts, memory, candidate, least)
     # Bytes were rounded up to whole ones; the factor takes back more than that.
     others, of_experts = (np.asarray(bytes_of_moment(many, "always")) / MANY * (1 - 1e-8)).tolist()
     return others, of_experts

@@ -47,6 +47,7 @@ from taut.data.layers.layer import LayerSpec
 from taut.data.layers.weight_shapes import WeightShape, weight_shapes
 from taut.data.loss import LossKind
 from taut.data.memory import MemoryModel
+from taut.formulations.mechanisms.muon import Matrices
 from taut.formulations.tables.block_traffic import Traffic, traffic_tables
 from taut.formulations.tables.priced_layers import PricedLayers
 from taut.formulations.terms import Load
@@ -62,7 +63,8 @@ class StageTables:
 
     Seconds are (types, recompute, L+1, L+1); traffic of both passes and bytes by recompute (recompute, L+1, L+1),
     forward traffic and all else (L+1, L+1), ``cached`` (shapes, L+1, L+1) and ``message`` (L+1,). ``moved`` are the
-    bytes of a micro-batch on the host, where a share of the activations is there.
+    bytes of a micro-batch on the host, where a share of the activations is there. ``matrices`` and the ``padding`` of
+    their buffers are there under Muon (``taut.formulations.mechanisms.muon``).
     """
 
     seconds: Floats
@@ -80,6 +82,8 @@ class StageTables:
     largest: Ints
     message: Floats
     moved: Ints | None = None
+    matrices: Matrices | None = None
+    padding: tuple[Ints, Ints] | None = None
 
     @property
     def num_layers(self) -> int:
@@ -93,6 +97,8 @@ class StageTables:
 
     def carried(self, load: Load) -> Ints:
         """Parameters that a term of a load carries, (L+1, L+1)."""
+        if self.padding is not None and load in ("padding", "expert padding"):
+            return self.padding[load == "expert padding"]
         return self.experts if load == "experts" else self.common
 
     @property

@@ -96,7 +96,7 @@ def _of_one_class(problem: PlanningProblem, candidate: Candidate, best: BestLink
     gradients = least_bytes(problem, candidate)[0]
     if problem.latency.rings_are_flat:
         farthest = weight * min(between(k) for k in telling(problem, candidate, best))
-        tail = np.full_like(edge, farthest + problem.constant_of(candidate))
+        tail = np.full_like(edge, farthest + problem.least_constant(candidate))
         return Communication(weight * edge, tail, *flat_ring(problem, candidate, best))
     if candidate.pp == 1:
         experts = least_expert_ring(problem, candidate, best)
@@ -197,8 +197,8 @@ def fixed_seconds(problem: PlanningProblem, candidate: Candidate) -> Floats:
     """The calibration's constant, and stage 0's optimizer unless ``later`` has it, by the end of stage 0, (L+1,)."""
     parameters = optimized_parameters(problem.tables(candidate), candidate)[0]
     if waits_for_later_stages(problem, candidate):
-        return np.full(len(parameters), problem.constant_of(candidate))
-    return np.asarray(optimizer_per_parameter(problem, candidate) * parameters + problem.constant_of(candidate))
+        return np.full(len(parameters), problem.least_constant(candidate))
+    return np.asarray(optimizer_per_parameter(problem, candidate) * parameters + problem.least_constant(candidate))
 
 
 def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> LaterStages:
@@ -220,7 +220,7 @@ def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> L
         unhidden=unhidden,
         overlap=overlap and alike,
         # On one node nothing is said of hops between nodes, of which there are none.
-        others=(hops * further if hops else 0.0) + problem.constant_of(candidate),
+        others=(hops * further if hops else 0.0) + problem.least_constant(candidate),
         parameters=optimized_parameters(problem.tables(candidate), candidate).astype(float),
         optimizer=optimizer_per_parameter(problem, candidate),
         class_ring=np.zeros(3) if apart else least_rings_by_class(problem, candidate, best),
@@ -257,4 +257,4 @@ def _after_order(problem: PlanningProblem, candidate: Candidate, best: BestLinks
     each = each + optimizer_per_parameter(problem, candidate) * optimized
     if problem.latency.waits_for_every_stage:
         each = np.broadcast_to(np.diagonal(each, 1).min(), each.shape)
-    return np.asarray(each[0] + problem.constant_of(candidate))
+    return np.asarray(each[0] + problem.least_constant(candidate))

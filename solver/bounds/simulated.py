@@ -86,7 +86,7 @@ def simulated_bound(problem: PlanningProblem, candidate: Candidate, best: BestLi
         back = before[:, None] + busy if candidate.schedule not in SPLIT else np.where(np.isfinite(busy), 0.0, np.inf)
         seconds = _best_division(busy[0, 0], reductions[0], back[1:], (ahead[:, None] + busy + reductions)[1:])
     optimizer = float(problem.optimizer_seconds(candidate).min()) * float(tables.parameters[layers, layers + 1].sum())
-    seconds += optimizer / optimizer_shards(candidate) / pp + problem.constant_of(candidate)
+    seconds += optimizer / optimizer_shards(candidate) / pp + problem.least_constant(candidate)
     return float(seconds * (1 - ROUNDING))
 
 

@@ -86,7 +86,7 @@ def _ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks, rack:
     rate = term.rate(lambda group: ring_per_byte(group.members, nodes, best, slowest))
     hosted = given.num_chunks // len(given.counts)
     reduced = least_reduction(problem, candidate, rate * gradient_bytes(problem.terms(candidate)), 0.0, hosted)
-    return reduced.slope if reduced.constant >= given.constant - problem.constant_of(candidate) else 0.0
+    return reduced.slope if reduced.constant >= given.constant - problem.least_constant(candidate) else 0.0
 
 
 def rederived_by_racks(racks: ChunkRacks | None, witness: dict[str, Any]) -> float:

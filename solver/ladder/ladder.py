@@ -85,13 +85,13 @@ def computation(problem: PlanningProblem, candidate: Candidate) -> Computation:
 def balance_bound(problem: PlanningProblem, candidate: Candidate, layers: Computation) -> float:
     """Bound ``balance`` of a closed form in seconds, (3)."""
     m, busiest = candidate.num_micro_batches, max(layers.whole / candidate.pp, layers.longest)
-    return (layers.whole + (m - 1) * busiest + problem.constant_of(candidate)) * (1 - ROUNDING)
+    return (layers.whole + (m - 1) * busiest + problem.least_constant(candidate)) * (1 - ROUNDING)
 
 
 def balance_of_order(problem: PlanningProblem, candidate: Candidate, layers: Computation) -> float:
     """Bound ``balance`` of an order in seconds, (3)."""
     m, busiest = candidate.num_micro_batches, max(layers.whole / candidate.pp, layers.longest)
-    return (m * busiest + problem.constant_of(candidate)) * (1 - ORDER_ROUNDING)
+    return (m * busiest + problem.least_constant(candidate)) * (1 - ORDER_ROUNDING)
 
 
 class _Closed(NamedTuple):
@@ -147,7 +147,7 @@ class Ladder:
 
     def communication(self, candidate: Candidate) -> Communication:
         """Least communication of a candidate; several rungs ask for that of the same or an alike candidate in a row."""
-        key = *beside_chunks(candidate), self.problem.constant_of(candidate)
+        key = *beside_chunks(candidate), self.problem.least_constant(candidate)
         if self._latest is None or self._latest[0] != key:
             self._latest = key, _closed(candidate).communication(self.problem, candidate, self.links)
         return self._latest[1]
@@ -223,7 +223,7 @@ class Ladder:
         """Bound ``relaxation``, in which chunks count where passes wait for gathers alone."""
         gather = least_gather(self.problem, candidate, self.links)
         recompute, chunks = candidate.uniform_recompute, candidate.vpp if gather != NO_GATHERS else 0
-        alike = *beside_chunks(candidate), self.problem.constant_of(candidate), recompute, chunks
+        alike = *beside_chunks(candidate), self.problem.least_constant(candidate), recompute, chunks
         if alike not in self._whole_devices:
             comm, layers = self.communication(candidate), self._layer_seconds(candidate)
             relaxation = _closed(candidate).relaxation

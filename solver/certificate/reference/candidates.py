@@ -60,7 +60,8 @@ With D devices, global batch g and L layers, a candidate has
 (17) if the space lists shares of activations for the host's memory, each share. A share above 0 needs a schedule that
     does not split the backward pass, a recompute that is listed with the share, a single stage unless the space allows
     several, and the latency model and memory of (10);
-(18) with ``seen`` what runs had of each of its fields (``taut.solver.certificate.reference.space``).
+(18) with ``seen`` what runs had of each of its fields (``taut.solver.certificate.reference.space``);
+(19) what goes with Muon (``taut.solver.certificate.reference.muon`` (7)).
 """
 
 from collections.abc import Iterator
@@ -80,6 +81,7 @@ from taut.solver.certificate.reference.layers import (
     attentions,
     otherwise,
 )
+from taut.solver.certificate.reference.muon import suits
 from taut.solver.certificate.reference.network import Network
 from taut.solver.certificate.reference.space import CLOSED_FORM, ON_V, SPLIT, Case, Choice, has_stated, in_space
 
@@ -131,11 +133,12 @@ def zero_stages(case: Case, pp: int) -> list[int]:
 
 
 def candidates(case: Case) -> list[Choice]:
-    """Every candidate of the space in ascending order, (1) to (18)."""
+    """Every candidate of the space in ascending order, (1) to (19)."""
     own = [
         choice
         for choice in _degrees(case)
         if all(_is(case, choice, k, v) for k, v in case.space["fixed"].items()) and has_stated(case, choice)
+        if suits(case, choice)
     ]
     given = [
         replace(choice, order=tuple(order["words"]))

@@ -28,6 +28,7 @@ Stage x ends its last pass in replica z after end[x, z] seconds; backward[x, z] 
 (8) ``step`` with s replicas z = q s .. q s + s - 1 to a copy: after the passes the replicas at the same place of every
     copy sum 1/s of the gradients in a ring (2). Under ZeRO-1 and 2 each copy then exchanges what (1) says. Experts
     follow in the same way: if e groups of a copy have all experts, each sums 1/e of their gradients.
+(9) Under Muon the optimizer takes ``taut.solver.certificate.reference.muon`` (4), and rings carry (5) as well.
 """
 
 import numpy as np
@@ -36,6 +37,7 @@ from taut.data.arrays import Floats, Ints
 from taut.errors import DataError
 from taut.solver.certificate.reference.figures import Figures
 from taut.solver.certificate.reference.memory import parameter_bytes
+from taut.solver.certificate.reference.muon import chunks_of, sharers
 from taut.solver.certificate.reference.network import Network
 from taut.solver.certificate.reference.space import ON_V, Case, Choice
 
@@ -60,12 +62,26 @@ def reductions(plan: Figures) -> Floats:
     else:
         # Fewer devices hold the same experts than the rest, so that these have rings of their own.
         experts = _experts_message(plan) * rings_of_experts(plan).max(axis=-1)
-        alone = _message(plan) * kept_rings(plan) + experts
+        alone = _message(plan) * kept_rings(plan) + experts + _padding(plan)
     if not plan.case.overlap_grad_reduce or choice.zero >= 2:
         return alone
     bucket = max(LEAST_BUCKET, BUCKET_A_REPLICA * choice.holders)
     last = np.minimum(1.0, bucket / plan.by_rank(plan.parameters))
     return np.asarray(np.maximum(alone * last, alone - plan.backward().max(axis=-1)))
+
+
+def _padding(plan: Figures) -> Floats:
+    """Seconds of the rings of what buffers have beyond the parameters under Muon, (n, pp), (9)."""
+    choice, case = plan.choice, plan.case
+    if case.memory.optimizer != "muon":
+        return np.zeros(plan.devices.shape[:2])
+    each = case.coefficient("data_parallel") * parameter_bytes(case.memory)[1]
+    common, experts = (
+        each * plan.by_rank(more) for more in chunks_of(case, choice, plan.first, plan.last).padding(choice)
+    )
+    apart = choice.ep > 1 and choice.expert_group != choice.tp
+    rings = rings_of_experts(plan).max(axis=-1) if apart else kept_rings(plan)
+    return np.asarray(common * kept_rings(plan) + experts * rings)
 
 
 def _between_copies(plan: Figures) -> Floats:
@@ -214,6 +230,8 @@ def optimizer(plan: Figures) -> Floats:
     """Optimizer seconds of a step (n,), (5) to (7)."""
     if not plan.case.pays_optimizer:
         return np.zeros(len(plan.devices))
+    if plan.case.memory.optimizer == "muon":
+        return np.full(len(plan.devices), _muon(plan))
     each = np.array([update_seconds(plan.case, plan.choice, name) for name in plan.case.cluster.devices])
     slowest = each[plan.kinds].max(axis=(2, 3))
     shards = plan.choice.copy_of if plan.choice.zero else 1
@@ -221,6 +239,15 @@ def optimizer(plan: Figures) -> Floats:
     experts = plan.by_rank(plan.experts)
     seconds = slowest * ((plan.by_rank(plan.parameters) - experts) / shards + experts / sharers)
     return np.asarray(seconds.max(axis=1) if plan.case.waits_for_all else seconds[:, 0])
+
+
+def _muon(plan: Figures) -> float:
+    """Seconds of the slowest device's optimizer under Muon, (9)."""
+    case, choice = plan.case, plan.choice
+    chunks = chunks_of(case, choice, plan.first, plan.last)
+    (parameter,) = (case.costs.optimizer_s_per_parameter.get(name, 0.0) for name in case.cluster.devices)
+    others = plan.parameters - chunks.held - chunks.experts
+    return float(plan.by_rank(chunks.seconds + parameter * others / sharers(choice)[0]).max())
 
 
 def update_seconds(case: Case, choice: Choice, device: str) -> float:

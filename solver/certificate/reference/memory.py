@@ -27,6 +27,8 @@ What a device of each pipeline rank holds, and which plans break a rule.
 (6) A plan fits if bytes <= 1024 (capacity - margin) on every device, both in KiB.
 (7) Chunks of a device have equal parts of its host's memory, the least of any node for each GPU: of optimizer states
     the share that is there, and what their layers move for each of the most micro-batches in flight of any chunk.
+(8) Under Muon weights, gradients and states are those of ``taut.solver.certificate.reference.muon`` (5), and (6) there
+    stands in the place of (2) and (3) in the optimizer's step.
 """
 
 import math
@@ -39,6 +41,7 @@ from taut.data.memory import MemoryModel
 from taut.data.units import GIB, KIB, MOST_BYTES
 from taut.solver.certificate.reference.figures import gathered_bytes
 from taut.solver.certificate.reference.layers import RECOMPUTE, layers_of, numbers_of_layers
+from taut.solver.certificate.reference.muon import Chunks, chunks_of, sharers
 from taut.solver.certificate.reference.space import (
     CLOSED_FORM,
     Case,
@@ -90,6 +93,9 @@ def memory_bytes(
 
     parameters, widest = added(np.add.reduceat(layers.parameters, first)), np.maximum.reduceat(layers.gathered, first)
     held_terms = _held(memory, choice, parameters, largest(widest), added(np.add.reduceat(layers.experts, first)))
+    matrices = chunks_of(case, choice, first, last) if memory.optimizer == "muon" else None
+    if matrices is not None:
+        held_terms = _held_by_muon(memory, choice, parameters, Chunks(*map(added, matrices)))
     terms = {
         **held_terms,
         "workspace": largest(np.maximum.reduceat(layers.brought_back[row, each], first)),
@@ -117,6 +123,8 @@ def memory_bytes(
     elif case.hides(choice):
         once = np.maximum.reduceat(layers.of_layer[row, each], first)
         passes = passes + np.where(full, _times(memory, "checkpoints", once), _times(memory, "activations", once))
+    if matrices is not None:
+        passes = np.maximum(passes, largest(matrices.passing))
     if memory.half_moments:
         passes = np.maximum(passes, _cast(choice, parameters, added(np.add.reduceat(layers.experts, first))))
     groups = (choice.pp > 1) + (choice.dp * choice.cp > 1)
@@ -163,6 +171,14 @@ def _held(memory: MemoryModel, choice: Choice, parameters: Ints, largest: Ints, 
         terms[0] = terms[0] + (parameters * weight if choice.pp > 1 else 2 * largest * weight)
         terms[1] = terms[1] + (parameters * gradient if choice.pp > 1 else 0)
     return dict(zip(("weights", "gradients", "states"), terms, strict=True))
+
+
+def _held_by_muon(memory: MemoryModel, choice: Choice, parameters: Ints, device: Chunks) -> dict[str, Ints]:
+    """The same under Muon, (8)."""
+    weight, gradient, state = _held_parameter_bytes(memory)
+    buffers, others = parameters + sum(device.padding(choice)), parameters - device.held - device.experts
+    states = (state - 4) * (device.fullest + device.fullest_experts) - (-others * state // sharers(choice)[0])
+    return {"weights": buffers * weight, "gradients": buffers * gradient, "states": states}
 
 
 def _held_parameter_bytes(memory: MemoryModel) -> tuple[int, int, int]:

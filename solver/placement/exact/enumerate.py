@@ -334,7 +334,7 @@ def _tails(problem: PlanningProblem, candidate: Candidate, listed: Enumeration) 
     parameters = problem.tables(candidate).parameters[0] / optimizer_shards(candidate)
     gradients = least_bytes(problem, candidate)[0]
     return np.asarray(
-        listed.rings[:, None] * gradients + slowest[:, None] * parameters + problem.constant_of(candidate)
+        listed.rings[:, None] * gradients + slowest[:, None] * parameters + problem.least_constant(candidate)
     )
 
 

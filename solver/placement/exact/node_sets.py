@@ -308,7 +308,7 @@ def solve_by_node_sets(
     for _ in range(MOST_DIVISIONS):
         if (partition := divisions.next(value)) is None:
             break
-        waiting = waiting_of(stages, partition.division, edge, later, problem.constant_of(candidate))
+        waiting = waiting_of(stages, partition.division, edge, later, problem.least_constant(candidate))
         seconds, nodes = least_placement(placements, waiting, max(partition.seconds, known.lower_bound), value)
         if seconds < value:
             value, found = seconds, known

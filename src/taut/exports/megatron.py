@@ -58,6 +58,7 @@ def megatron_flags(job: Job) -> Flags:
         **({"--cross-entropy-loss-fusion": None, IMPLEMENTATION: job.fused_loss} if job.fused_loss != "none" else {}),
         **dict(_recompute(job)),
         **dict(_sharding(job)),
+        **({"--optimizer": "muon", "--muon-tp-mode": "duplicated"} if job.memory.optimizer == "muon" else {}),
         **dict(_offload(job)),
         **({"--cpu-offloading-num-layers": str(count)} if (count := layers_on_hosts(job)) else {}),
         **dict(_modules_on_hosts(job)),

@@ -57,8 +57,14 @@ READ = {
     "--expert-tensor-parallel-size", "--recompute-activations", "--optimizer-cpu-offload", "--seq-length", "--bf16",
     "--fp16", "--fp8-format", "--fp8-recipe", "--fp4-format", "--grad-reduce-in-bf16", "--mtp-num-layers",
     "--accumulate-allreduce-grads-in-fp32", "--num-layers", "--deepspeed-activation-checkpointing", "--nnodes",
-    "--nproc-per-node", "--world-size", FUSION, IMPLEMENTATION, IN_NARROW, REUSED,
+    "--nproc-per-node", "--world-size", FUSION, IMPLEMENTATION, IN_NARROW, REUSED, "--optimizer",
 }  # fmt: skip
+OPTIMIZER, BY_RANK, SHARED = "--optimizer", "--muon-tp-mode", "dist_muon"
+USUAL_MUON = {
+    BY_RANK: "duplicated", "--muon-num-ns-steps": "5", "--muon-fp32-matmul-prec": "medium",
+    "--muon-scalar-optimizer": "adam", "--muon-coefficient-type": "quintic",
+}  # fmt: skip
+"""Flags of Muon that decide its price, with the values that are priced."""
 PRECISION_AWARE = "--use-precision-aware-optimizer"
 MEASURED = {
     "--tp-comm-overlap", "--overlap-grad-reduce", "--overlap-param-gather", *chain.from_iterable(FEATURES.values()),
@@ -75,7 +81,8 @@ SILENT = re.compile(
     r"v-head|mscale|moe-router-(load|score|bias|pre|topk-scaling|enable|num|group|topk-limited)|moe-aux|moe-z|"
     r"moe-grouped-gemm|moe-layer-freq|reset-|eod-|sft|check-|create-attention|mmap|use-tp-pp-dp|tokens|model-name|"
     r"hf-|checkpoint$|use-checkpoint-args|exp-name|spec$|micro-batch-rampup|(master|rdzv|node|local|standalone|tee|"
-    r"role|max-restarts|rank|start-method)|print|ddp-timeout|te-|enable-one|mtp-loss|squared-relu)"
+    r"role|max-restarts|rank|start-method)|print|ddp-timeout|te-|enable-one|mtp-loss|squared-relu|"
+    r"muon-(momentum|nesterov|scale-mode|extra-scale))"
 )
 """Flags that say nothing of memory and time, (2), and flags of the model's shape that are not compared."""
 SHAPE = {
@@ -245,7 +252,7 @@ def _zero(flags: Mapping[str, str | None]) -> int:
     if "--use-torch-fsdp2" in flags:
         return 2 if "--torch-fsdp2-no-reshard-after-forward" in flags else 3
     if "--use-megatron-fsdp" not in flags and "--use-custom-fsdp" not in flags:
-        return int("--use-distributed-optimizer" in flags)
+        return int("--use-distributed-optimizer" in flags or flags.get(OPTIMIZER) == SHARED)
     named = flags.get(STRATEGY) or "optim_grads_params"
     if named not in SHARDS:
         raise DataError(f"{STRATEGY} {named}: expected one of {', '.join(SHARDS)}")
@@ -280,6 +287,8 @@ def _options(flags: Mapping[str, str | None]) -> dict[str, Any]:
         if implementation not in LOSSES[1:]:
             raise DataError(f"{IMPLEMENTATION} {implementation}: expected one of {', '.join(LOSSES[1:])}")
         found["fused_loss"] = implementation
+    if flags.get(OPTIMIZER) in ("muon", SHARED):
+        found["optimizer"] = "muon"
     if flags.get("--mtp-num-layers") not in (None, "0"):
         found["mtp_layers"] = count(flags, "--mtp-num-layers")
     return found
@@ -292,9 +301,13 @@ def _named(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
     known = READ | SHAPE.keys() | MEASURED
     if "--optimizer-cpu-offload" in flags:
         known |= {PRECISION_AWARE}  # a condition of states on hosts, and without effect on what the device keeps then
+    known |= {flag for flag, usual in USUAL_MUON.items() if flags.get(flag) == usual}
     unpriced = [flag for flag in flags if not (flag in known or SILENT.match(flag))]
     if unpriced:
         yield f"not priced: {', '.join(unpriced)}"
+    optimizer = flags.get(OPTIMIZER) or "adam"
+    if optimizer not in ("muon", SHARED) and "adam" not in optimizer:
+        yield f"{OPTIMIZER} {optimizer}: priced as adam"
     held = (IN_NARROW, REUSED) if flags.get("--fp8-recipe") == "mxfp8" and _zero(flags) == 1 else (IN_NARROW,)
     if ("--fp8-format" in flags and not all(flag in flags for flag in held)) or "--fp4-format" in flags:
         yield "copies of the weights in a narrow format, up to 2 bytes a parameter beside bf16, are not priced"

@@ -231,9 +231,13 @@ def _sharding(flags: Stated, pp: int) -> Iterator[str]:
         for flag in ("--use-distributed-optimizer", "--fp16"):
             if flag in flags:
                 yield f"--use-torch-fsdp2 with {flag}: expected one of them"
+    muon = flags.get("--optimizer") in ("muon", "dist_muon")
+    for flag in ("--use-torch-fsdp2", "--use-megatron-fsdp"):
+        if muon and flag in flags:
+            yield f"{flag} with --optimizer {flags['--optimizer']}: expected one of them"
     shards = {"--use-distributed-optimizer", "--use-megatron-fsdp"} & set(flags)
     if "--overlap-param-gather" in flags:
-        if not shards:
+        if not shards and flags.get("--optimizer") != "dist_muon":
             yield "--overlap-param-gather: expected --use-distributed-optimizer with it"
         elif "--overlap-grad-reduce" not in flags:
             yield "--overlap-param-gather: expected --overlap-grad-reduce with it"

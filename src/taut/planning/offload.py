@@ -25,8 +25,10 @@ def states_of_all(request: PlanRequest) -> dict[str, float | None]:
     return {"optimizer_offload_fraction": 0.0 if isinstance(asked, tuple) else asked}
 
 
-def beside_states_on_hosts(request: PlanRequest, memory: MemoryModel) -> MemoryModel:
-    """A stack's memory model as it is beside states on hosts, which are fp32 and whole."""
+def with_whole_states(request: PlanRequest, memory: MemoryModel) -> MemoryModel:
+    """A stack's memory model as it is beside states on hosts, and under Muon, which are fp32 and whole."""
+    if request.optimizer == "muon":
+        return memory.model_copy(update={"weight_remainders": False, "half_moments": False})
     return memory.model_copy(update={"weight_remainders": False}) if request.optimizer_offload_fraction else memory
 
 

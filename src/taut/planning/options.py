@@ -168,6 +168,15 @@ class PlanOptions(TypedDict, total=False):
             verbs=("compare", "simulate"),
         ),
     ]
+    optimizer: Annotated[
+        str | None,
+        Option(
+            "adam, or muon (default: adam): its states, its Newton-Schulz products and who runs them.",
+            "Muon is Megatron-LM's, with ZeRO-1 its layer-wise distributed optimizer. ``step`` alone prices it.",
+            verbs=("compare", "simulate"),
+            is_current=True,
+        ),
+    ]
     optimizer_offload_fraction: Annotated[
         float | str | Iterable[float] | None,
         Option(

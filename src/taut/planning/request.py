@@ -21,7 +21,7 @@ from taut.data.costs import CostTable
 from taut.data.device import Precision
 from taut.data.layers.dispatch import DISPATCHERS, ROUTER_FORMATS, Dispatcher, RouterFormat
 from taut.data.loss import LOSSES, LossKind, as_loss
-from taut.data.memory import GradPrecision, MemoryModel
+from taut.data.memory import GradPrecision, MemoryModel, Optimizer
 from taut.data.model import ModelSpec
 from taut.data.spec import Spec, shorten
 from taut.data.stack import SCHEDULES, Schedule, Stack
@@ -212,6 +212,7 @@ class PlanRequest(BaseModel):
     precision: Annotated[Precision | None, optional(one_of_names(get_args(Precision)))]
     grad_precision: Annotated[GradPrecision | None, optional(one_of_names(get_args(GradPrecision)))]
     fused_loss: Annotated[LossKind | None, optional(lambda value: one_of_names(LOSSES)(as_loss(value)))]
+    optimizer: Annotated[Optimizer | None, optional(one_of_names(get_args(Optimizer)))]
     optimizer_offload_fraction: Annotated[float | tuple[float, ...] | None, optional(_shares)]
     activation_offload_fraction: Annotated[float | tuple[float, ...] | None, optional(_shares)]
     fix: Annotated[dict[str, Any], BeforeValidator(_fixed)]

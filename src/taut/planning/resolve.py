@@ -28,11 +28,12 @@ from taut.data.stack import ANY_DIVISION, Stack
 from taut.errors import DataError, FieldError
 from taut.formulations.degrees import divisors, tensor_degrees
 from taut.formulations.fields import Asked
+from taut.formulations.mechanisms.muon import check_muon
 from taut.formulations.mechanisms.offload import check_all_hosts
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIELDS, FIXES, StrategySpace
 from taut.planning.choices import CHECKS, broken_rule, check_fixed
-from taut.planning.offload import beside_offload, beside_states_on_hosts, states_of_all, with_activations
+from taut.planning.offload import beside_offload, states_of_all, with_activations, with_whole_states
 from taut.planning.request import PlanRequest
 from taut.planning.stack import (
     at_risk,
@@ -40,6 +41,7 @@ from taut.planning.stack import (
     memory_model_for,
     not_hidden_twice,
     overlaps,
+    overlaps_beside_muon,
     refuse_idle_logits,
     refuse_unlike_kept,
     space_of,
@@ -82,6 +84,8 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
     request.refuse_simulation()
     model, cluster, stack = _model(request), _cluster(request.cluster), stack_of(request)
     overlap = overlaps(request, stack)
+    if "muon" in (request.optimizer, getattr(_given_memory(request), "optimizer", None)):
+        overlap = overlaps_beside_muon(request, stack)
     calibration = calibration_of(request, model, cluster, stack, _precision(request, cluster))
     if overlap and calibration is not None:
         calibration = not_hidden_twice(calibration)
@@ -91,6 +95,8 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
     said = (request.fused_loss, stated_loss(_given_memory(request)), stack.fused_loss)
     calibration, memory = with_loss(calibration, memory, next((each for each in said if each is not None), None))
     refuse_idle_logits(_given_memory(request), calibration)
+    if memory.optimizer == "muon":
+        check_muon(model, cluster, memory)
     check_fixed(request.fix, request.global_batch, cluster)
     space = within_runs(request, space_of(request, model, cluster, stack, memory), calibration)
     space = beside_offload(request, space, stack, memory)
@@ -157,10 +163,11 @@ def _memory_model(
         memory = memory_model_for(stack, cluster.devices) or memory_model_of(of_runs, device, precision)
         if calibration is None and stack.fused_attention is not None:
             memory = memory.model_copy(update={"fused_attention": stack.fused_attention})
-        memory = beside_states_on_hosts(request, memory)
+        memory = with_whole_states(request, memory)
     asked = {
         "precision": precision,
         "grad_precision": request.grad_precision,
+        "optimizer": request.optimizer,
         **states_of_all(request),
     }
     stated = {name: value for name, value in asked.items() if value is not None}

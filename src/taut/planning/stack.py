@@ -81,6 +81,28 @@ def overlaps(request: PlanRequest, stack: Stack) -> bool:
     return request.overlap_grad_reduce or (stack.overlap_grad_reduce and request.latency.prices_mechanisms)
 
 
+def overlaps_beside_muon(request: PlanRequest, stack: Stack) -> bool:
+    """
+    Whether gradients are reduced during the last backward pass under Muon: never, since its buckets are one a chunk.
+
+    Raises ``FieldError`` for what is not priced with it: other stacks, latency models and ZeRO stages, and shares on
+    hosts.
+    """
+    if "muon" not in stack.optimizers:
+        raise FieldError("optimizer", "muon", f"not in {stack.name}, expected {' or '.join(stack.optimizers)}")
+    if not request.latency.prices_mechanisms:
+        raise FieldError("optimizer", "muon", request.latency.refusal)
+    if request.overlap_grad_reduce:
+        raise FieldError("overlap_grad_reduce", "true", "not priced with optimizer muon, expected false")
+    if request.activation_offload_fraction:
+        raise FieldError("activation_offload_fraction", None, "not priced with optimizer muon, expected none")
+    if request.fix.get("zero", 0) not in (0, 1) or "dp_shard" in request.fix:
+        fixed = "dp_shard" if "dp_shard" in request.fix else "zero"
+        reason = "not priced with optimizer muon, expected ZeRO-0 or 1 and one copy"
+        raise FieldError("fix", f"{fixed}={request.fix[fixed]}", reason)
+    return False
+
+
 def not_hidden_twice(calibration: Calibration) -> Calibration:
     """
     A calibration for reductions that overlap: none of its coefficients hides some of them as well.

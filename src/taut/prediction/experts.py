@@ -1,8 +1,8 @@
 """
 Rows priced one by one as plans: by the planner's own evaluator, workers in the order of the devices.
 
-These are rows with experts, and those with several copies of what is sharded, recompute of named modules, or optimizer
-states in the host's memory.
+These are rows with experts, and those with several copies of what is sharded, recompute of named modules, the optimizer
+Muon, or optimizer states in the host's memory.
 
 A row's model has layers of its hidden size, the first ``dense_layers`` of them without experts. Where hidden size,
 heads and experts are those of a model of the catalog it is that model, at the row's number of layers and its sequence,
@@ -33,6 +33,7 @@ from taut.data.units import GIGABIT, MICROSECOND
 from taut.errors import DataError
 from taut.formulations.batch.configurations import even_division
 from taut.formulations.latency import StepTime, memory_bytes, step_time, violations
+from taut.formulations.mechanisms.muon import check_muon
 from taut.formulations.mechanisms.offload import check_all_hosts
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import BESIDE, FIXES, Candidate, StrategySpace
@@ -137,8 +138,22 @@ def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
     space = _space(row, setting)
     costs = _costs(row, setting, model, space, calibration)
     cluster = _cluster(row, setting)
+    if setting.memory.optimizer == "muon":
+        _check_muon(row)
+        check_muon(model, cluster, setting.memory)
     check_all_hosts(cluster, setting.memory, space)
     return PlanningProblem(model, cluster, costs, setting.memory, space, "step", calibration, overlap)
+
+
+def _check_muon(row: ConfigurationRow) -> None:
+    """Refuse what is not priced beside the row's optimizer."""
+    if row.overlap_grad_reduce:
+        raise DataError("overlap_grad_reduce is true, not priced with optimizer muon, expected false")
+    if row.zero > 1 or row.dp_shard:
+        name, value = ("dp_shard", row.dp_shard) if row.dp_shard else ("zero", row.zero)
+        raise DataError(f"{name} is {value}, not priced with optimizer muon, expected ZeRO-0 or 1 and one copy")
+    if row.activation_offload_fraction:
+        raise DataError("activation_offload_fraction: not priced with optimizer muon, expected 0")
 
 
 def _costs(

@@ -66,6 +66,18 @@ def with_states_on_hosts(row: ConfigurationRow, memory: MemoryModel, stack: Stac
     return MemoryModel.parse({**memory.model_dump(), "optimizer_offload_fraction": share}, memory.name)
 
 
+def with_muon(row: ConfigurationRow, memory: MemoryModel, stack: Stack | None) -> MemoryModel:
+    """The memory model with the row's optimizer, where the framework has it."""
+    if row.optimizer is None:
+        if memory.optimizer != "adam":
+            raise DataError(f"memory model {memory.name} has optimizer {memory.optimizer}, expected it in the rows")
+        return memory
+    if stack is not None and row.optimizer not in stack.optimizers:
+        raise DataError(f"optimizer is {row.optimizer}, expected {' or '.join(stack.optimizers)} in {stack.name}")
+    whole = {"optimizer": row.optimizer, "weight_remainders": False, "half_moments": False}
+    return MemoryModel.parse({**memory.model_dump(), **whole}, memory.name)
+
+
 def activations_on_hosts(row: ConfigurationRow) -> dict[str, Any]:
     """The row's share of activations on the host, as its space states it."""
     share = row.activation_offload_fraction
@@ -180,7 +192,7 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
     if given.memory_model is not None:
         refuse_unlike_kept(given.memory_model, known)
     asked = {"precision": precision} | ({"grad_precision": row.grad_precision} if row.grad_precision else {})
-    memory = with_states_on_hosts(row, memory.model_copy(update=asked), stack)
+    memory = with_muon(row, with_states_on_hosts(row, memory.model_copy(update=asked), stack), stack)
     said = row.fused_loss, stated_loss(given.memory_model), stack.fused_loss if stack else None
     known, memory = with_loss(known, memory, next((each for each in said if each is not None), None))
     refuse_idle_logits(given.memory_model, known)
@@ -204,7 +216,7 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
         calibration=chosen,
         memory=memory,
         per_parameter=parameter_bytes(precision, memory.grad_precision),
-        overlap=stack is not None and stack.overlap_grad_reduce,
+        overlap=stack is not None and stack.overlap_grad_reduce and row.optimizer is None,
         cp_comm=runs.cp_comm[0] if runs else "p2p",
         stack=stack,
         host=hosts_of(row, lambda: load_cluster(row.cluster or default_cluster(device)).nodes[0]),

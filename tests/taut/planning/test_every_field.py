@@ -178,6 +178,7 @@ OF_STACKS: dict[str, Change] = {
     "dispatchers": ("own", ["flex"], ROUTES | {"moe_token_dispatcher": "alltoall"}),
     "grad_precision": ("own", ["bf16"], {"grad_precision": "fp32"}),
     "overlap_grad_reduce": ("own", True, {"model": "wide"}),
+    "optimizers": ("own", ["adam", "muon"], {"optimizer": "muon"}),
     "overlap_in_pipelines": ("own", False, {"overlap_grad_reduce": True}), "fused_attention": ("own", False),
     "fused_loss": ("own", "te"), "calibrations": ("own", ["nemo-h100-bf16"]), "memory_models": ("own", ["torchtitan"]),
 }  # fmt: skip
@@ -216,11 +217,12 @@ OF_REQUESTS: dict[str, tuple[object, Values]] = {
     "overlap_moe_expert_parallel_comm": (True, ROUTES), "moe_token_dispatcher": ("allgather", ROUTES),
     "fp8_dispatch": (True, ROUTES), "moe_router_dtype": ("fp64", ROUTES), "imbalance": (2.0, ROUTES),
     "calibration": ("nemo-h100-bf16", {}), "stack": ("torchtitan", {}), "precision": ("fp16", {}),
-    "grad_precision": ("bf16", {}), "fused_loss": ("te", {}), "optimizer_offload_fraction": (0.5, {}),
+    "grad_precision": ("bf16", {}), "fused_loss": ("te", {}), "optimizer": ("muon", {}),
+    "optimizer_offload_fraction": (0.5, {}),
     "activation_offload_fraction": (0.5, {}), "fix": ({"tp": 2}, {}), "seen": (True, {}), "risk": (0.9, {}),
     "max_tp": (2, {}), "max_cp": (1, LONG), "max_ep": (1, ROUTES), "schedules": ("1f1b", {}),
 }  # fmt: skip
-ALLOWED = {"offload_pipelines", "offload_modules"}
+ALLOWED = {"offload_pipelines", "offload_modules", "optimizers"}
 """Fields that allow what is refused without them."""
 OF_SEARCHES: Values = {"time_limit": 7.0, "work_limit": 3, "gap": 0.1, "seed": 9, "workers": 1}
 """Options that end a search or seed it, which are its limits."""

@@ -1,0 +1,141 @@
+"""Bounds, evaluator, certificate and checker under Muon."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from taut.formulations.latency import memory_bytes, step_time
+from taut.formulations.mechanisms import muon
+from taut.formulations.problem import PlanningProblem
+from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.bounds.simulated import simulated_bound, simulated_seconds
+from taut.solver.certificate.examined import order_for
+from taut.solver.certificate.reference.candidates import candidates
+from taut.solver.certificate.reference.memory import memory_bytes as reference_bytes
+from taut.solver.certificate.reference.prices import price
+from taut.solver.ladder.computations import order, partition
+from taut.solver.ladder.ladder import Ladder, balance_bound, computation
+from tests.support import planted_bugs
+from tests.support.blocks import blocks
+from tests.support.muon import muon_problem
+from tests.support.oracle import enumerate_candidate
+from tests.support.reference import case_of, choice_of, random_placement, random_strategy
+from tests.support.searches import check_search
+
+
+def drawn(problem: PlanningProblem, seed: int, most: int) -> list[Any]:
+    """Some candidates of a problem."""
+    order = np.random.default_rng(seed).permutation(len(problem.candidates))[:most]
+    return [problem.candidates[index] for index in order.tolist()]
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("block", blocks(8, first=2))
+def test_no_bound_is_above_the_optimum(block: int) -> None:
+    """Of sixty random problems two candidates each, 530 in all: a third of the feasible ones attain their bounds."""
+    attained = checked = 0
+    for seed in range(60 * block, 60 * block + 60):
+        given = muon_problem(seed)
+        if given is None:
+            continue
+        for candidate in drawn(given, seed, 2):
+            if candidate.pp > 2 and len(given.model.blocks) > 4:
+                continue
+            ladder, best = Ladder(given), enumerate_candidate(given, candidate).seconds
+            found = [ladder.relaxation(candidate)]
+            if candidate.is_order_priced:
+                found.append(order(ladder, candidate).seconds)
+            else:
+                found.append(partition(ladder, candidate).seconds)
+                found.append(balance_bound(given, candidate, computation(given, candidate)))
+            assert max(found) <= best * (1 + 1e-9), (seed, candidate)
+            checked += bool(np.isfinite(best))
+            attained += max(found) > best * (1 - 1e-6) and bool(np.isfinite(best))
+    assert attained > 0.2 * checked > 4
+
+
+@pytest.mark.proof
+def test_the_checker_agrees() -> None:
+    """Candidates, seconds and bytes of random plans are those of the reference evaluator."""
+    checked = 0
+    for seed in range(60):
+        given = muon_problem(seed)
+        if given is None:
+            continue
+        rng, case = np.random.default_rng(seed), case_of(given)
+        assert candidates(case) == sorted(choice_of(candidate) for candidate in given.candidates), seed
+        for candidate in drawn(given, seed, 4):
+            strategy, devices = random_strategy(given, candidate, rng), random_placement(given, candidate, rng)
+            choice = choice_of(candidate)
+            plan = choice, strategy.division.stages, strategy.division.recompute
+            passes = order_for(case, choice)
+            assert reference_bytes(case, *plan, passes) == memory_bytes(given, strategy), (seed, candidate)
+            theirs = price(case, *plan, devices[None], passes)
+            ours = step_time(given, strategy, devices)
+            assert float(theirs.total[0]) == pytest.approx(float(ours.total), rel=1e-9), (seed, candidate)
+            assert float(theirs.optimizer[0]) == pytest.approx(float(ours.optimizer), rel=1e-9), (seed, candidate)
+            checked += 1
+    assert checked > 60
+
+
+@pytest.mark.proof
+def test_no_simulated_step_is_below_its_bound() -> None:
+    """Plans of random problems take at least what bounds their simulation, and the optimizer of their plan."""
+    for seed in range(12):
+        given = muon_problem(seed)
+        if given is None:
+            continue
+        rng, best = np.random.default_rng(seed), BestLinks(given.links, given.rings)
+        for candidate in drawn(given, seed, 2):
+            strategy, devices = random_strategy(given, candidate, rng), random_placement(given, candidate, rng)
+            if max(memory_bytes(given, strategy)) <= given.budget.min():
+                seconds = simulated_seconds(given, strategy, devices)
+                assert simulated_bound(given, candidate, best) <= seconds * (1 + 1e-9), (seed, candidate)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("seed", [4, 10, 21, 38])
+def test_a_search_is_right_as_a_whole(seed: int) -> None:
+    """The optimum lies between bound and plan, and the certificate holds."""
+    given = muon_problem(seed)
+    assert given is not None
+    space = given.space.model_copy(update={"schedules": ["1f1b"], "recompute": ["none"], "max_cp": 1})
+    found, best = check_search(replace(given, space=space), seed)
+    assert np.isfinite(best) and found.incumbent is not None
+
+
+BUGS: dict[str, planted_bugs.Patch] = {
+    "matrices in equal parts": planted_bugs._changed(
+        muon, "assign", lambda found, order, size, seconds, amount, ranks: (float(seconds @ amount) / ranks, found[1])
+    ),
+    "experts orthogonalised for nothing": planted_bugs._changed(
+        muon, "matrices_of", lambda found, *_: [one for one in found if not one.apart]
+    ),
+    "buffers without padding": planted_bugs._method(
+        muon.Matrices, "padding", lambda found, *_: tuple(0 * each for each in found)
+    ),
+    "matrices without states": planted_bugs._changed(
+        muon, "matrix_memory", lambda found, *_: [term for term in found if term.name != "states"]
+    ),
+    "least optimizer tenfold": planted_bugs._scaled(muon, "least_update", 10.0),
+    "ZeRO-1 forgotten": planted_bugs._changed(muon, "suits_muon", lambda found, each, *_: found and each.zero == 0),
+}
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("bug", BUGS)
+def test_planted_bugs_are_refused(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every false certificate of a bug in what search and check share is refused."""
+    monkeypatch.setitem(planted_bugs.BUGS, bug, BUGS[bug])
+    given = []
+    for seed in (4, 10, 22, 26, 32, 34):
+        problem = muon_problem(seed)
+        if problem is not None and problem.cluster.num_devices <= 4:
+            space = problem.space.model_copy(update={"schedules": ["1f1b"], "recompute": ["none"], "max_cp": 1})
+            given.append(planted_bugs.Instance(replace(problem, space=space)))
+    found = planted_bugs.tally(bug, given, work_limit=10)
+    print(json.dumps([bug, found.written, found.false, found.refused]))
+    assert found.written and found.false == found.refused
