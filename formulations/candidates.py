@@ -63,13 +63,15 @@ def _expanded(expand: Expander, workload: Workload, every: Iterable[Candidate]) 
 def _degrees(workload: Workload, kinds: ContextKinds) -> Iterator[Candidate]:
     """Candidates of 1F1B without any sharding at the degrees of pipelines, tensor and context ranks, (1) to (3)."""
     space, model, cluster = workload.space, workload.model, workload.cluster
-    most = len(model.blocks) + ENDS if space.tied_pipelines or not model.tied_embedding else 1
+    most, held = len(model.blocks) + ENDS if space.tied_pipelines or not model.tied_embedding else 1, space.fixed
     for tp in tensor_degrees(model, cluster, space.max_tp, replicated_kv=space.replicated_kv):
+        if held.get("tp", tp) != tp:
+            continue
         for cp in context_degrees(model, cluster, tp, space.max_cp, mixer_contexts=space.mixer_contexts):
             shared = [*kinds.of(tp, cp)]
             for pp in divisors(cluster.num_devices // tp // cp):
                 dp = cluster.num_devices // tp // cp // pp
-                if pp > most or space.global_batch % dp:
+                if pp > most or space.global_batch % dp or held.get("pp", pp) != pp:
                     continue
                 for micro_batch in divisors(space.global_batch // dp):
                     m = space.global_batch // dp // micro_batch

@@ -6,8 +6,9 @@ Everything public is a name of this package, loaded when it is first used, so th
 ========================  ==========================================================================================
 to plan                   ``plan``, ``pareto``, ``resource_front``, ``predict``,
                           ``sweep``, ``place``, ``place_strategy``, ``verify``, ``provision``, ``compare``,
-                          ``compare_plans``, ``load_plan``, ``export``, ``regret``, ``break_even``; ``Provision``,
-                          ``Comparison``, ``Plan``, ``PlanRequest``, ``Frontier``, ``FrontierPoint``,
+                          ``compare_plans``, ``load_plan``, ``export``, ``regret``, ``break_even``, ``replan``;
+                          ``Provision``, ``Replanned``, ``Comparison``, ``Plan``, ``PlanRequest``, ``Frontier``,
+                          ``FrontierPoint``,
                           ``ResourceFront``, ``Verification``, ``AssignmentResult``, ``StrategyPlacement``
 inputs                    ``load_model``, ``load_cluster``, ``load_costs``, ``load_memory_model``,
                           ``load_calibration``, ``load_stack``; ``ModelSpec``, ``LayerSpec``, ``ClusterSpec``,
@@ -103,6 +104,8 @@ if TYPE_CHECKING:
     from taut.prediction.rows import predict as predict
     from taut.provisioning import Provision as Provision
     from taut.provisioning import provision as provision
+    from taut.replanning import Replanned as Replanned
+    from taut.replanning import replan as replan
     from taut.reports.page.page import plan_page as plan_page
     from taut.schedules.portfolio import ScheduleSearch as ScheduleSearch
     from taut.schedules.portfolio import best_schedule as best_schedule

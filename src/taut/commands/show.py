@@ -179,7 +179,7 @@ def export_command(
     plan = load_plan(path)
     plan = plan.plainer_plan(plainer) if plainer else plan
     targets = [name.strip() for name in to.split(",") if name.strip()]
-    names = [] if hosts is None else _names(hosts)
+    names = [] if hosts is None else host_names(hosts)
     try:
         written = export(plan, targets, out, hosts=names, force=force)
     except ExportError as error:
@@ -198,7 +198,7 @@ def _nearest(plan: "Plan", targets: list[str], *, quiet: bool) -> str:
     return "" if found is None else f"; {found}"
 
 
-def _names(path: Path) -> list[str]:
+def host_names(path: Path) -> list[str]:
     """Host names: the first word of every line that is no comment."""
     from taut.data.read import read_text
     from taut.quoting import host_name

@@ -1,0 +1,67 @@
+"""``taut replan``: what to run when nodes fail or are slow."""
+
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated
+
+import typer
+
+from taut.commands.options import JsonFlag, QuietFlag, check_file, echo, seconds_option
+from taut.commands.show import host_names
+
+
+def replan_command(
+    path: Annotated[Path, typer.Argument(metavar="PLAN.json", help="The plan that ran, written by taut.")],
+    without: Annotated[
+        list[str] | None, typer.Option(help="A node that is lost, such as node-17; once for each.")
+    ] = None,
+    slow: Annotated[
+        list[str] | None, typer.Option(help="A node and the share of its speed that is left, such as node-4=0.8.")
+    ] = None,
+    spares: Annotated[int, typer.Option(min=0, help="Empty nodes, like the cluster's, that may take part.")] = 0,
+    batch_share: Annotated[float, typer.Option(help="Share of the global batch that a new plan may leave out.")] = 0.05,
+    hosts: Annotated[
+        Path | None, typer.Option(help="Names of the cluster's nodes in its order, one a line; else node-0 and so on.")
+    ] = None,
+    time_limit: Annotated[float | None, seconds_option("Seconds of the whole command.")] = 10.0,
+    gap: Annotated[float, typer.Option(help="Relative gap that is good enough.")] = 1e-3,
+    seed: Annotated[int, typer.Option(help="Seed of annealing.")] = 0,
+    workers: Annotated[int, typer.Option(help="Threads that anneal.")] = 2,
+    out: Annotated[Path | None, typer.Option(help="File to write the best plan to.")] = None,
+    out_kept: Annotated[Path | None, typer.Option(help="File to write the plan that moves no weights to.")] = None,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Plan on what is left when nodes fail or are slow: with and without moving weights, and what moving costs."""
+    began = perf_counter()
+    from taut.commands.progress import progress_lines
+    from taut.errors import DataError
+    from taut.planning.plan import load_plan
+    from taut.planning.request import check_search
+    from taut.replanning import replan
+
+    check_file(out, out_kept)
+    check_search(time_limit=time_limit, gap=gap, seed=seed, workers=workers)
+    plan, names = load_plan(path), [] if hosts is None else host_names(hosts)
+    left = None if time_limit is None else max(time_limit - (perf_counter() - began), 0.1)
+    with progress_lines(quiet) as progress:
+        found = replan(
+            plan,
+            without=without or [],
+            slow=slow or [],
+            spares=spares,
+            batch_share=batch_share,
+            names=names,
+            time_limit=left,
+            gap=gap,
+            seed=seed,
+            workers=workers,
+            progress=progress,
+        )
+    if out is not None:
+        found.best.plan.write(out)
+    if out_kept is not None:
+        if found.kept is None:
+            raise DataError(f"--out-kept {out_kept}: {found.why_none}, expected a plan that keeps its weights")
+        found.kept.plan.write(out_kept)
+    echo(found, as_json)
