@@ -17,6 +17,10 @@ of tensor and context ranks with it:
 .. math:: s_j(k) = s_j \Big( f_j + (1 - f_j - \textstyle\sum_w a_{jw}) x_0(k) + \sum_w a_{jw} x_w(k) \Big), \quad
     x(k) = \sum_{i \in k} x(l_i). \tag{2}
 
+A ring of context ranks sends keys and values, :math:`r_j x_0` seconds, while attention of :math:`h_j x_w` seconds hides
+them (w the largest window), and so adds :math:`\max(r_j x_0 - h_j x_w, 0)` to (2) in place of the plan's own figure:
+attention of short sequences hides less. Bounds take it as 0, or without the maximum. (2')
+
 (3) The pipeline is a longest path in a graph of passes. A pass follows the pass before it on its device, and its
     micro-batch's pass on the chunk before, a transfer later. In a closed form a stage's passes of a micro-batch are one
     pass of forward and backward: for equal micro-batches the longest path is
@@ -73,6 +77,7 @@ from taut.formulations.schedules.plan_orders import Order, device_of_chunk
 from taut.formulations.schedules.recurrence import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
+from taut.formulations.tables.block_traffic import block_link
 from taut.solver.linear_program import linear_program
 
 MOST_PASSES = 2_500
@@ -109,6 +114,8 @@ class StepGraph:
         Launches (replicas, J) and seconds of a feature of (1) (replicas, J, F).
     transfer
         Seconds of transfers (replicas, lags), the last one 0.
+    ring, cover
+        Seconds of rings of context ranks, and of attention that hides them (replicas, J, rings), (2').
     beside
         Seconds of the step beside the pipeline, (4).
     """
@@ -123,6 +130,8 @@ class StepGraph:
     fixed: Floats
     slope: Floats
     transfer: Floats
+    ring: Floats
+    cover: Floats
     beside: float = 0.0
 
     @property
@@ -141,6 +150,11 @@ class StepGraph:
         seconds = np.einsum("...zkf,zjf->jk...z", features, self.slope) + self.fixed.T[:, None].reshape(
             (kinds, 1, *(1 for _ in features.shape[:-3]), self.replicas)
         )
+        for sent, hidden in zip(np.moveaxis(self.ring, -1, 0), np.moveaxis(self.cover, -1, 0), strict=True):
+            bytes_, attention = (
+                np.einsum("...zk,zj->jk...z", features[..., w], each) for w, each in ((0, sent), (-1, hidden))
+            )
+            seconds += np.maximum(bytes_ - attention, 0.0)
         return np.asarray(np.max(self._ends(seconds)[self.last], axis=0))
 
     def _ends(self, seconds: Floats) -> Floats:
@@ -178,12 +192,23 @@ class StepGraph:
             best.append(found)
         return max(best, key=lambda part: float(part[1].sum()) + part[0])
 
+    def shown(self, mean: Floats) -> "StepGraph":
+        """The graph with (2') as if the rings that are longer than attention at mean features (F,) were so always."""
+        longer = self.ring[:1] * mean[0] > self.cover[:1] * mean[-1]
+        slope = self.slope.copy()
+        slope[..., 0] += (longer * self.ring).sum(axis=-1)
+        slope[..., -1] -= (longer * self.cover).sum(axis=-1)
+        none = np.zeros((*self.fixed.shape, 0))
+        return replace(self, slope=slope, ring=none, cover=none)
+
     def flows(self, mean: Floats) -> list[Flow]:
-        """The flows of (5), that of (6) for micro-batches of mean features (F,)."""
+        """The flows of (5), that of (6) for micro-batches of mean features (F,), with and without rings."""
+        shown = self.shown(mean)
+        more = shown.flows(mean) if (shown.slope != self.slope).any() else []
         flows = [self._of_device(d) for d in range(len(self.last))]
         if len(self.kind) <= MOST_PASSES and (even := self._even(mean)) is not None:
             flows.insert(0, even)
-        return flows
+        return flows + more
 
     def _of_device(self, device: int) -> Flow:
         """The flow of all passes of a device."""
@@ -272,8 +297,10 @@ def _duals(columns: int, entries: Sequence[tuple[int, int, float]], least: Float
 
 
 def makespan_bound(work: Floats, replicas: int) -> float:
-    """The bound (7) on the largest sum of work (n,) of a replica."""
+    """The bound (7) on the largest sum of work (n,) of a replica; the mean alone where some work is below 0."""
     falling = np.sort(work)[::-1]
+    if falling[-1] < 0.0:
+        return float(falling.sum()) / replicas
     sums = np.concatenate([[0.0], np.cumsum(falling)])
     q = np.arange((len(work) - 1) // replicas + 1)
     largest = float((sums[q * replicas + 1] - sums[q * replicas - q]).max())
@@ -298,6 +325,8 @@ class Packed:
         Passes and prices.
     seq, budget
         Tokens of a sequence of the plan, and of a micro-batch.
+    contexts
+        Context ranks of a micro-batch.
     cores
         Seconds of the attention core of sequences by tokens (n,), for each window w (n, W).
     """
@@ -305,6 +334,7 @@ class Packed:
     graph: StepGraph
     seq: int
     budget: int
+    contexts: int
     cores: Callable[[Floats], Floats]
 
     def features(self, tokens: Ints) -> Floats:
@@ -331,21 +361,23 @@ def packed_step(problem: PlanningProblem, strategy: Strategy, devices: Ints, sou
     parts = [part for layer in problem.model.blocks for part in layer.together]
     windows = sorted({part.window for part in parts if part.mixes and not part.mixer}) or [1]
     launches, cores = _parts_of_passes(problem, strategy, devices, windows)
+    ring, cover = _rings_of_passes(problem, strategy, devices)
+    seconds = seconds - np.maximum(ring - cover, 0.0).sum(axis=-1)
     launches = np.minimum(launches, seconds)
     whole = np.maximum(cores.sum(axis=-1), np.finfo(float).tiny)
     cores = cores * np.minimum((seconds - launches) / whole, 1.0)[..., None]
     slope = np.concatenate([(seconds - launches - cores.sum(axis=-1))[..., None], cores], axis=-1)
     # Replicas that share experts are one pipeline, and go on their own here.
-    figures = [np.repeat(each, candidate.dp // len(seconds), axis=0) for each in (launches, slope, transfer)]
+    share = candidate.dp // len(seconds)
+    figures = [np.repeat(each, share, axis=0) for each in (launches, slope, ring, cover, transfer)]
     m = candidate.num_micro_batches
-    graph = (
-        graph_of(candidate_order(candidate), m, *figures) if candidate.is_order_priced else flow_shop(m, *figures[:2])
-    )
+    closed = not candidate.is_order_priced
+    graph = flow_shop(m, *figures[:4]) if closed else graph_of(candidate_order(candidate), m, *figures)
     total = float(step_time(problem, strategy, devices).total)
     full = np.ones((graph.replicas, m, len(windows) + 1))
     graph, seq = replace(graph, beside=total - float(graph.steps(full))), problem.model.blocks[-1].seq
     budget = candidate.micro_batch * seq
-    return Packed(graph, seq, budget, _cores(problem, candidate, budget, windows))
+    return Packed(graph, seq, budget, candidate.cp, _cores(problem, candidate, budget, windows))
 
 
 def _cores(
@@ -369,26 +401,46 @@ def _cores(
     return seconds
 
 
-def flow_shop(micro_batches: int, fixed: Floats, slope: Floats) -> StepGraph:
-    """The graph of a closed form, from launches (replicas, passes, stages) and slopes (replicas, passes, stages, F)."""
+def flow_shop(micro_batches: int, fixed: Floats, slope: Floats, ring: Floats, cover: Floats) -> StepGraph:
+    """
+    The graph of a closed form, whose passes of a stage and micro-batch are one.
+
+    ``fixed``: launches (replicas, passes, stages); ``slope``: seconds of a feature (replicas, passes, stages, F);
+    ``ring``, ``cover``: of (2') (replicas, passes, stages, rings).
+    """
     stages = fixed.shape[-1]
     passes = np.array([(FORWARD, x, i) for x in range(stages) for i in range(micro_batches)], dtype=np.int64)
     order = Order(passes, np.arange(stages + 1) * micro_batches, np.arange(stages))
-    return _graph(order, micro_batches, fixed.sum(axis=1, keepdims=True), slope.sum(axis=1, keepdims=True), None)
+    both = fixed.sum(axis=1, keepdims=True), slope.sum(axis=1, keepdims=True)
+    sent, hidden = (np.concatenate(np.split(x, x.shape[1], axis=1), axis=-1) for x in (ring, cover))
+    return _graph(order, micro_batches, *both, sent, hidden, None)
 
 
-def graph_of(order: Order, micro_batches: int, fixed: Floats, slope: Floats, transfer: Floats) -> StepGraph:
+def graph_of(
+    order: Order, micro_batches: int, fixed: Floats, slope: Floats, ring: Floats, cover: Floats, transfer: Floats
+) -> StepGraph:
     """
     The graph of an order of passes.
 
     ``fixed``: launches of F, I, W by chunk (replicas, 3, C); ``slope``: seconds of a feature (replicas, 3, C, F);
-    ``transfer``: seconds from a chunk to the next (replicas, C - 1).
+    ``ring``, ``cover``: of (2'), 0 in W (replicas, 3, C, rings); ``transfer``: from a chunk to the next (replicas,
+    C - 1).
     """
-    fixed, slope = (np.concatenate([x, x[:, 1:2] + x[:, 2:3]], axis=1) for x in (fixed, slope))
-    return _graph(order, micro_batches, fixed, slope, transfer)
+    fixed, slope, ring, cover = (
+        np.concatenate([x, x[:, 1:2] + x[:, 2:3]], axis=1) for x in (fixed, slope, ring, cover)
+    )
+    return _graph(order, micro_batches, fixed, slope, ring, cover, transfer)
 
 
-def _graph(order: Order, micro_batches: int, fixed: Floats, slope: Floats, transfer: Floats | None) -> StepGraph:
+def _graph(
+    order: Order,
+    micro_batches: int,
+    fixed: Floats,
+    slope: Floats,
+    ring: Floats,
+    cover: Floats,
+    transfer: Floats | None,
+) -> StepGraph:
     """The graph of kinds of pass by chunk; without transfers passes hand on forward alone."""
     replicas, kinds, chunks = fixed.shape
     lags = np.zeros((replicas, 1)) if transfer is None else np.concatenate([transfer, np.zeros((replicas, 1))], axis=1)
@@ -404,6 +456,8 @@ def _graph(order: Order, micro_batches: int, fixed: Floats, slope: Floats, trans
         fixed=fixed.reshape(replicas, -1),
         slope=slope.reshape(replicas, kinds * chunks, -1),
         transfer=lags,
+        ring=ring.reshape(replicas, kinds * chunks, ring.shape[-1]),
+        cover=cover.reshape(replicas, kinds * chunks, cover.shape[-1]),
     )
 
 
@@ -479,6 +533,24 @@ def _parts_of_passes(
                     core = [s * x[k][1].get(window, 0.0) for s, x in zip(seconds, shares, strict=True)]
                     cores[:, k, :, w] += own * priced.sums(core, 0.0, 0.0)[first, end]
     return launch, cores
+
+
+def _rings_of_passes(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> tuple[Floats, Floats]:
+    """Seconds of rings of F, I, W of every chunk and replica, and of attention that hides them (dp, 3, C, rings)."""
+    candidate, (recompute, first, end) = strategy.candidate, strategy.ranges
+    if candidate.cp == 1:
+        none = np.zeros((candidate.pipelines, 3, len(first), 0))
+        return none, none
+    tables, within = problem.tables(candidate), (first[:, None], end[:, None])
+    hosts = devices[device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)]
+    inverse = np.asarray(block_link(problem.links, hosts, candidate.block).context_inverse)[..., None]
+    forward = tables.forward.at(*within)
+    backward = tables.traffic.at(recompute[:, None], *within).less(forward)
+    ring = [each.ring_bytes * inverse for each in (forward, backward)]
+    cover = [np.broadcast_to(each.ring_hidden, ring[0].shape) for each in (forward, backward)]
+    stacked = (np.stack([*each, np.zeros_like(ring[0])]) for each in (ring, cover))
+    sent, hidden = (np.moveaxis(each, 2, 0) for each in stacked)
+    return sent, hidden
 
 
 def _shares_of(

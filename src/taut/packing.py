@@ -11,7 +11,9 @@ over the drawn steps, which are the same for every rule:
     micro-batches, or of sequences that are moved to another step;
 (3) the distance of (1) from (2), which is what a better packing could gain at most;
 (4) imbalance: work of the fullest micro-batch, and of the fullest replica, over the mean;
-(5) without packing every sequence is padded to the plan's length. A step of the same sequences then has more
+(5) where a plan of one stage has context ranks: dynamic degrees (``taut.solver.packing.contexts``), with a bound of
+    their own, since they are no packing into the plan's micro-batches;
+(6) without packing every sequence is padded to the plan's length. A step of the same sequences then has more
     micro-batches, each further one for the seconds of the busiest device.
 """
 
@@ -30,6 +32,7 @@ from taut.data.lengths import Lengths, load_lengths
 from taut.errors import FieldError
 from taut.planning.plan import Plan, load_plan
 from taut.simulation.simulate import of_plan
+from taut.solver.packing.contexts import dynamic_step, has_contexts
 from taut.solver.packing.rules import RULES, Drawn, draw_steps, micro_batch_features, pack_by
 from taut.solver.packing.step_graph import Packed, packed_step, step_bound
 from taut.words import percent, text_table
@@ -85,6 +88,8 @@ class PackedPlan:
     unpacked_s: float
     bound_s: float
     rules: tuple[RuleOutcome, ...]
+    dynamic_s: float | None
+    dynamic_bound_s: float | None
     steps_s: dict[str, list[float]]
     bounds_s: list[float]
 
@@ -109,6 +114,11 @@ class PackedPlan:
             for each in self.rules
         ]
         lines.append(["bound", f"{self.bound_s:.4g}", "", f"{self.tokens / self.bound_s:,.0f}", "", "", ""])
+        if self.dynamic_s is not None and self.dynamic_bound_s is not None:
+            per_s, gap = f"{self.tokens / self.dynamic_s:,.0f}", percent(self.dynamic_s / self.dynamic_bound_s - 1.0)
+            lines.append(["dynamic contexts", f"{self.dynamic_s:.4g}", "", per_s, gap, "", ""])
+            bound_per_s = f"{self.tokens / self.dynamic_bound_s:,.0f}"
+            lines.append(["bound of these", f"{self.dynamic_bound_s:.4g}", "", bound_per_s, "", "", ""])
         more = f", {self.room:,} when balanced" if self.room != self.budget else ""
         found = [
             f"{self.plan}, packed from {self.lengths}",
@@ -205,7 +215,7 @@ def _outcome(name: str, packed: Packed, lengths: Lengths, draws: int, seed: int,
     mean = np.mean([each.sum(axis=0) for each in features], axis=0) / (replicas * m)
     flows = graph.flows(mean)
     bounds = [step_bound(graph, flows, each) for each in features]
-    total = graph.slope.sum(axis=1).mean(axis=0)
+    total = graph.shown(mean).slope.sum(axis=1).mean(axis=0)
     tokens = float(np.mean([each.tokens.sum() for each in steps]))
     found, seconds = list[RuleOutcome](), dict[str, list[float]]()
     for rule in RULES:
@@ -217,6 +227,7 @@ def _outcome(name: str, packed: Packed, lengths: Lengths, draws: int, seed: int,
         by_step = graph.steps(sums)
         seconds[rule] = by_step.tolist()
         found.append(_of_rule(rule, by_step, sums @ total, bounds, tokens, missing))
+    pooled = [dynamic_step(packed, each.tokens) for each in steps] if has_contexts(packed) else []
     return PackedPlan(
         plan=name,
         lengths=lengths.name,
@@ -239,6 +250,8 @@ def _outcome(name: str, packed: Packed, lengths: Lengths, draws: int, seed: int,
         unpacked_s=_unpacked(packed, steps),
         bound_s=float(np.mean(bounds)),
         rules=tuple(found),
+        dynamic_s=float(np.mean([each.step_s for each in pooled])) if pooled else None,
+        dynamic_bound_s=float(np.mean([each.bound_s for each in pooled])) if pooled else None,
         steps_s=seconds,
         bounds_s=bounds,
     )
@@ -262,7 +275,7 @@ def _of_rule(
 
 
 def _unpacked(packed: Packed, steps: list[Drawn]) -> float:
-    """Mean seconds of steps of the same sequences, each padded to the plan's length, (5)."""
+    """Mean seconds of steps of the same sequences, each padded to the plan's length, (6)."""
     graph = packed.graph
     m, replicas = graph.micro_batches, graph.replicas
     full = np.ones((replicas, m, graph.slope.shape[-1]))

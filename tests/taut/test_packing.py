@@ -99,6 +99,21 @@ def test_attention_has_more_of_the_work_of_longer_sequences(plan: taut.Plan, tmp
     assert shares[-1] == pytest.approx(taut.pack(plan, path, draws=1).attention_of_plan)
 
 
+def test_context_ranks_may_be_dynamic(plan: taut.Plan) -> None:
+    """A plan of one stage with context ranks has them, in words too; the plan of two stages has not."""
+    fix: dict[str, int | str] = {"pp": 1, "tp": 1, "cp": 4, "micro_batch": 1}
+    of_one_stage = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix=fix)
+    found = taut.pack(of_one_stage, "recipe-sft", draws=3, drop_longer=True)
+    assert found.dynamic_s is not None
+    assert found.dynamic_bound_s is not None
+    assert found.dynamic_bound_s <= found.dynamic_s < found.rules[0].step_s
+    assert "dynamic contexts" in str(found)
+    assert found.bound_s <= min(rule.step_s for rule in found.rules)
+    of_two = taut.pack(plan, "recipe-sft", draws=1, drop_longer=True)
+    assert of_two.dynamic_s is None
+    assert "dynamic" not in str(of_two)
+
+
 def test_command_prints_draws_and_writes(run: Run, file: Path, tmp_path: Path) -> None:
     """Words, JSON and a picture."""
     picture = tmp_path / "packing.png"

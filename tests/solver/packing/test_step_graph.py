@@ -15,10 +15,16 @@ from tests.support.blocks import blocks
 ORDERS = (("interleaved-1f1b", 2, 2, 2), ("zb-h1", 2, 1, 3), ("zb-v", 1, 2, 2), ("v-min", 2, 2, 4))
 
 
+def none_of(fixed: Floats) -> tuple[Floats, Floats]:
+    """No rings of context ranks, and nothing that hides them."""
+    return np.zeros((*fixed.shape, 0)), np.zeros((*fixed.shape, 0))
+
+
 def stages(*seconds: float, micro_batches: int, replicas: int = 1) -> StepGraph:
     """A flow shop of stages that take so many seconds for a full micro-batch, by tokens alone."""
     slope = np.array(seconds)[None, None, :, None].repeat(replicas, axis=0)
-    return flow_shop(micro_batches, np.zeros(slope.shape[:-1]), slope)
+    fixed = np.zeros(slope.shape[:-1])
+    return flow_shop(micro_batches, fixed, slope, *none_of(fixed))
 
 
 def test_a_pipeline_by_hand() -> None:
@@ -34,13 +40,27 @@ def test_a_pipeline_by_hand() -> None:
 
 def test_launches_do_not_shrink() -> None:
     """Of 1 s a pass 0.25 s are launches: a half full micro-batch takes 0.625 s."""
-    graph = flow_shop(1, np.full((1, 1, 1), 0.25), np.full((1, 1, 1, 1), 0.75))
+    fixed = np.full((1, 1, 1), 0.25)
+    graph = flow_shop(1, fixed, np.full((1, 1, 1, 1), 0.75), *none_of(fixed))
     assert graph.pipelines(np.full((1, 1, 1), 0.5)).tolist() == [0.625]
+
+
+def test_attention_hides_rings_as_long_as_it_lasts() -> None:
+    """
+    Of a full micro-batch's pass of 1 s, a ring of 0.5 s and attention of 0.75 s hides it.
+
+    With half the tokens and an eighth of the attention 0.25 - 0.09375 s of the ring show, behind 0.5 s.
+    """
+    slope = np.array([1.0, 0.0]).reshape(1, 1, 1, 2)
+    graph = flow_shop(1, np.zeros((1, 1, 1)), slope, np.full((1, 1, 1, 1), 0.5), np.full((1, 1, 1, 1), 0.75))
+    assert graph.pipelines(np.array([1.0, 1.0]).reshape(1, 1, 2)).tolist() == [1.0]
+    assert graph.pipelines(np.array([0.5, 0.125]).reshape(1, 1, 2)).tolist() == [0.65625]
+    assert graph.shown(np.array([0.5, 0.125])).slope.ravel().tolist() == [1.5, -0.75]
 
 
 def test_features_are_shares_of_a_full_micro_batch() -> None:
     """Of two sequences of 8 tokens: one of 4 tokens has 4 of 16 tokens, and 4 * 4 of 2 * 8 * 8 seconds of attention."""
-    packed = Packed(stages(1.0, micro_batches=1), 8, 16, lambda tokens: tokens[:, None] ** 2)
+    packed = Packed(stages(1.0, micro_batches=1), 8, 16, 1, lambda tokens: tokens[:, None] ** 2)
     assert packed.features(np.array([4, 8, 4])).tolist() == [[0.25, 0.125], [0.5, 0.5], [0.25, 0.125]]
 
 
@@ -72,9 +92,14 @@ def random_graph(random: np.random.Generator) -> StepGraph:
     if random.random() < 0.3:
         slope = np.broadcast_to(slope.mean(axis=2, keepdims=True), slope.shape).copy()
     fixed = random.choice([0.0, 0.1]) * random.random(slope.shape[:-1])
+    shape = (*fixed.shape, int(random.integers(0, 3)))
+    rings = [random.uniform(0.0, 1.5, shape), random.uniform(0.0, 1.5, shape)]
     if closed:
-        return flow_shop(m, fixed, slope)
-    return graph_of(order_of(schedule, pp, vpp, m), m, fixed, slope, random.uniform(0, 0.3, (replicas, chunks - 1)))
+        return flow_shop(m, fixed, slope, *rings)
+    rings = [each * np.array([1.0, 1.0, 0.0])[:, None, None] for each in rings]
+    waits = random.uniform(0, 0.3, (replicas, chunks - 1))
+    ring, cover = rings
+    return graph_of(order_of(schedule, pp, vpp, m), m, fixed, slope, ring, cover, waits)
 
 
 def least_step(graph: StepGraph, features: Floats) -> float:
