@@ -66,7 +66,8 @@ class ConfigurationRow(Spec):
     One run: device, model shape, degrees, batch, schedule, and the stack whose calibration applies.
 
     ``stages`` holds the layers of every stage, or chunk in their order; else they divide evenly. The first may have the
-    embedding alone, and the last the head. ``cluster`` is the catalog's whose links stand for the run's.
+    embedding alone, and the last the head. Of full recompute every chunk has its first ``recompute_layers``, or all.
+    ``cluster`` is the catalog's whose links stand for the run's.
     ``measured_s`` is the seconds of a step, ``measured_bytes`` the most
     memory that a device took: one of the given stage, or of all. Experts are those of every layer but the first
     ``dense_layers``; their ranks are ``ep`` and ``etp``. Under ZeRO-2 and 3 all replicas share one copy, or every
@@ -101,6 +102,7 @@ class ConfigurationRow(Spec):
     stages: Annotated[list[Layers], BeforeValidator(cell_counts)] | None = None
     recompute: Recompute = "none"
     recompute_modules: Annotated[list[Module], BeforeValidator(named_modules), Apart()] = []
+    recompute_layers: Annotated[Whole | None, Apart("all of a chunk")] = None
     zero: Annotated[int, Field(ge=0, le=3)] = 0
     dp_shard: Annotated[Whole | None, Apart("none")] = None
     sequence_parallel: bool | None = None
@@ -164,6 +166,10 @@ class ConfigurationRow(Spec):
         self._check_division()
         if self.recompute_modules and self.recompute != "selective":
             raise ValueError(f"recompute is {self.recompute}, expected selective with modules")
+        if (first := self.recompute_layers) and self.recompute != "full":
+            raise ValueError(f"recompute is {self.recompute}, expected full with recompute_layers")
+        if first and first * self.pp * self.vpp >= self.layers:
+            raise ValueError(f"recompute_layers is {first}, expected fewer than an even chunk has, or none for all")
         if words := conflict(self.offload_modules, self.recompute_modules):
             raise ValueError(f"offload_modules: {words}")
         if self.run_schedule == "interleaved-1f1b" and (self.pp == 1 or self.num_micro_batches % self.pp):

@@ -10,6 +10,7 @@ schedules              pipeline schedules it runs
 recompute              kinds of recompute it has
 recompute_modules      modules that selective recompute may name, none where it has one kind
 recompute_by_stage     whether stages may recompute differently
+block_recompute        whether every chunk may recompute some of its layers, the first ones, and keep the others
 zero, pipeline_zero    ZeRO stages it has, and the ZeRO stages that it has in pipelines
 divisions              forms in which it states a division of the layers over stages (below)
 empty_ends             whether, with several chunks a device, the first chunk may hold only the embedding, and the last
@@ -111,6 +112,7 @@ class Stack(Spec):
     recompute: Annotated[list[Recompute], Field(min_length=1)] = list(RECOMPUTE)
     recompute_modules: list[Module] = []
     recompute_by_stage: bool = True
+    block_recompute: bool = False
     zero: Annotated[list[ZeroStage], Field(min_length=1)]
     pipeline_zero: Annotated[list[ZeroStage], Field(min_length=1)] | None = None
     offload_zero: list[ZeroStage] = []

@@ -37,6 +37,7 @@ from taut.data.units import KIB
 from taut.formulations.least_reduction import least_reduction, seconds_of_best
 from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.formulations.mechanisms.offload import memory_key
+from taut.formulations.mechanisms.recompute import in_part
 from taut.formulations.mechanisms.shards import optimizer_shards
 from taut.formulations.order_times import candidate_order
 from taut.formulations.partition import stated_divisions
@@ -333,6 +334,8 @@ def _passes_beside(problem: PlanningProblem, candidate: Candidate, gather: Gathe
     if gather != NO_GATHERS:
         for k, waits in enumerate(exposed_by_range(problem, candidate, gather, within)):
             passes[k] = _of_longer_ranges(np.where(rising, passes[k] + waits, np.inf))
+    if in_part(candidate):
+        passes[1] = _of_longer_ranges(np.where(rising, passes[1], np.inf))
     return np.where(allowed[:, None, None] & rising, passes.min(axis=1), np.inf)
 
 

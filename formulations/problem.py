@@ -367,8 +367,8 @@ class PlanningProblem:
         return *self._key(candidate), *shape, hides_exchange(self.space, self.model, candidate)
 
     def _key(self, candidate: Candidate) -> Key:
-        """What prices of layers depend on: the links to hosts as well where activations move."""
-        return *candidate.layers_key, *links_key(self.cluster, candidate)
+        """What prices of ranges depend on: the links to hosts as well where activations move."""
+        return *candidate.layers_key, candidate.recompute_layers, *links_key(self.cluster, candidate)
 
     def traffic(self, candidate: Candidate) -> tuple[Traffic, Traffic]:
         """Traffic within blocks of every range of layers, of both passes and of the forward pass."""
@@ -402,6 +402,7 @@ class PlanningProblem:
             ends=candidate.end_parts > 0,
             dispatch=self.space.dispatch,
             hosts=moved_activations(self.cluster, self.space, candidate),
+            first_layers=candidate.recompute_layers,
         )
 
     @cached_property

@@ -18,9 +18,9 @@ A candidate has the fields of ``Candidate``. With D devices, global batch :math:
     (``taut.formulations.divisions``), and a plan has such a division;
 (18) with ``seen`` every field of a candidate is one of a run's (``taut.formulations.runs``).
 
-The other rules are those of mechanisms (``taut.formulations.mechanisms``): (7) and (9) ``shards``, (8) ``recompute``,
-(10) ``context_ranks``, (11) and (14) ``expert_ranks``, (13) ``empty_ends``, (15) and (17) ``offload``, (16)
-``unequal_replicas``.
+The other rules are those of mechanisms (``taut.formulations.mechanisms``): (7) and (9) ``shards``, (8) and (33)
+``recompute``, (10) ``context_ranks``, (11) and (14) ``expert_ranks``, (13) ``empty_ends``, (15) and (17) ``offload``,
+(16) ``unequal_replicas``.
 
 If choices are equal by definition, one of them stands for all: a single stage is scheduled as 1f1b, a single replica
 has ZeRO-0, and a single tensor rank has no sequence parallelism. Stages, recompute of every stage and placement are
@@ -73,7 +73,7 @@ from taut.formulations.mechanisms.offload import (
     ActivationOffload,
     OptimizerOffload,
 )
-from taut.formulations.mechanisms.recompute import SHARED_RECOMPUTE
+from taut.formulations.mechanisms.recompute import FIRST_LAYERS, SHARED_RECOMPUTE
 from taut.formulations.mechanisms.sequence_parallel import SEQUENCE_PARALLEL
 from taut.formulations.mechanisms.shards import REPLICAS_OF_A_COPY, ZERO_STAGE
 from taut.formulations.mechanisms.unequal_replicas import UNEVEN_BATCH
@@ -183,6 +183,7 @@ class Candidate:
     optimizer_offload: Annotated[float, STATES_ON_HOSTS] = 0.0
     uneven_batch: Annotated[bool, UNEVEN_BATCH] = False
     activation_offload: Annotated[float, ACTIVATIONS_ON_HOSTS] = 0.0
+    recompute_layers: Annotated[int, FIRST_LAYERS] = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Fields as plain values, without the seldom ones that have their default."""
@@ -308,7 +309,7 @@ FIELDS = _table()
 """Records of a candidate's fields by name."""
 DEFAULTS = {each.name: each.default for each in fields(Candidate)}
 """Defaults of a candidate's fields, dataclasses' mark where there is none."""
-_OF_CHUNKS = {"vpp", "order", "uniform_recompute"}
+_OF_CHUNKS = {"vpp", "order", "uniform_recompute", "recompute_layers"}
 beside_chunks: Callable[[Candidate], tuple[Any, ...]] = attrgetter(
     *(name for name in DEFAULTS if name not in _OF_CHUNKS)
 )
@@ -404,6 +405,7 @@ class StrategySpace(Spec):
     recompute_modules: Annotated[list[Module], SELDOM_WRITTEN] = []
     dispatch: DispatchSpec = USUAL_DISPATCH
     recompute_by_stage: bool = True
+    block_recompute: Annotated[bool, SELDOM_WRITTEN] = False
     divisions: Annotated[list[Form], pydantic.Field(min_length=1), SELDOM_WRITTEN] = [ANY_DIVISION]
     empty_ends: Annotated[bool, SELDOM_WRITTEN] = False
     uneven_batch: Annotated[bool, SELDOM_WRITTEN] = False

@@ -133,6 +133,15 @@ class Strategy:
         return self.division.recompute
 
     @property
+    def recompute_of_parts(self) -> list[str]:
+        """Name of every part's recompute, where a chunk may recompute its first layers alone."""
+        found, most = list[str](), self.candidate.recompute_layers
+        for (first, end), name in zip(self.stages, self.recompute, strict=True):
+            until = max(first, self.candidate.end_parts) + most if most else end
+            found += [name if part < until else "none" for part in range(first, end)]
+        return found
+
+    @property
     def ranges(self) -> tuple[Ints, Ints, Ints]:
         """Index of recompute, first layer and end of every stage, each (X,)."""
         return self.division.ranges

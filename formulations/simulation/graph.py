@@ -215,7 +215,7 @@ class _Maker:
 
     def __init__(self, strategy: Strategy, prices: Prices, order: Order, replicas: Replicas) -> None:
         self.strategy, self.prices, self.order, self.replicas = strategy, prices, order, replicas
-        self.gathers = gathers_of(prices.problem.terms(strategy.candidate))
+        self.gathers, self.recompute = gathers_of(prices.problem.terms(strategy.candidate)), strategy.recompute_of_parts
         self.kept: dict[Hashable, Template] = {}
         self.units: dict[Hashable, list[Operator]] = {}
 
@@ -228,7 +228,7 @@ class _Maker:
         if key not in self.kept:
             first, end = self.strategy.stages[chunk]
             layers = range(first, end) if way == FORWARD else range(end - 1, first - 1, -1)
-            units = [list(self._unit(way, layer, self.strategy.recompute[chunk], at)) for layer in layers]
+            units = [list(self._unit(way, layer, self.recompute[layer], at)) for layer in layers]
             self.kept[key] = template(units, self._gathers(way, layers, rates), send)
         return self.kept[key]
 

@@ -89,7 +89,7 @@ from taut.data.stack import ContextKind
 from taut.formulations.degrees import BlockShape, inner_contexts
 from taut.formulations.links import Links
 from taut.formulations.rings import ring_factor, ring_steps
-from taut.formulations.tables.priced_layers import PricedLayers
+from taut.formulations.tables.priced_layers import FULL, PricedLayers
 
 
 class BlockLink(NamedTuple):
@@ -342,7 +342,17 @@ def traffic_tables(
     hiding = priced.hiding if hides else 0.0
     both = [_traffic(priced, coefficient, exchange, kind, hiding) for kind in RECOMPUTE]
     forward = _traffic(priced, coefficient, exchange, "forward", hiding / 2)
+    if priced.first_layers:
+        both[FULL] = _of_first_layers(both[0], both[FULL], priced.ends_of_first_layers)
     return Traffic(*(_stacked(figures) for figures in zip(*both, strict=True))), forward
+
+
+def _of_first_layers(kept: Traffic, full: Traffic, until: Ints) -> Traffic:
+    """Traffic of ranges that recompute their layers before ``until`` (L+1,), which is that of two ranges."""
+    first, end = np.arange(len(until))[:, None], np.arange(len(until))
+    between = np.minimum(until[:, None], end)
+    parts = full.at(first, between), kept.at(between, end)
+    return Traffic(*(a if not any(a.strides) else b + c for a, b, c in zip(kept, *parts, strict=True)))
 
 
 def no_traffic(shape: tuple[int, ...]) -> Floats:

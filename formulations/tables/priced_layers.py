@@ -20,7 +20,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from taut.data.analytic.device_rates import ELEMENT_BYTES
-from taut.data.arrays import Floats
+from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE, CostTable, Key, LayerCost, Module
 from taut.data.device import Precision
 from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
@@ -28,6 +28,8 @@ from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec
 from taut.data.model import ModelSpec
 from taut.formulations.degrees import BlockShape
 from taut.formulations.mechanisms.offload import ActivationsOnHosts
+
+FULL = RECOMPUTE.index("full")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,7 +39,8 @@ class PricedLayers:
 
     ``node_size`` are the devices of the largest node; ``modules`` those of selective recompute, none for the attention
     core; ``core_inverse`` seconds of a FLOP of attention beside which rings of keys go, 0 beside none; ``ends`` says
-    that embedding and head are parts of their own; ``hosts`` is what moves a share of the activations.
+    that embedding and head are parts of their own; ``hosts`` is what moves a share of activations. Full recompute is
+    of a range's ``first_layers`` alone, where there are some (``taut.formulations.mechanisms.recompute`` (1)).
     """
 
     model: ModelSpec
@@ -50,6 +53,7 @@ class PricedLayers:
     modules: tuple[Module, ...] = ()
     core_inverse: float = 0.0
     ends: bool = False
+    first_layers: int = 0
     dispatch: DispatchSpec = USUAL_DISPATCH
     hosts: ActivationsOnHosts | None = None
 
@@ -102,6 +106,30 @@ class PricedLayers:
         return np.asarray(total)
 
     @cached_property
+    def again(self) -> Floats | None:
+        """Layers of a kind that a range recomputes, (kinds, L+1, L+1); None where full recompute is of all of them."""
+        if not self.first_layers:
+            return None
+        count = _held_by_ranges(tuple(layer.kind for layer in self.model.blocks), self.ends, 0)[0]
+        until = self.ends_of_first_layers
+        return np.asarray(np.minimum(count, count[:, np.arange(len(until)), until][:, :, None]))
+
+    @property
+    def ends_of_first_layers(self) -> Ints:
+        """Where the layers end that a range recomputes, if it is long enough, by its start (L+1,)."""
+        places = np.arange(self.first.shape[0])
+        # The embedding, where it is a part, is no layer.
+        return np.asarray(np.minimum(places + self.first_layers + self.ends * (places == 0), places[-1]))
+
+    def sums_of(self, per_kind: Sequence[Sequence[float]], at_first: float, at_last: float) -> Floats:
+        """Sums of a figure by recompute and kind over every range, (recompute, L+1, L+1)."""
+        found = np.array([self.sums(each, at_first, at_last) for each in per_kind])
+        if self.again is not None:
+            kept, full = np.array(per_kind[0]), np.array(per_kind[FULL])
+            found[FULL] = found[0] + np.tensordot(full - kept, self.again, 1)
+        return found
+
+    @cached_property
     def whole_seconds(self) -> Floats:
         """Sums of the seconds of both passes over every range (types, recompute, L+1, L+1)."""
         return self.seconds(lambda cost: cost.seconds)
@@ -111,10 +139,9 @@ class PricedLayers:
         edges = {device: self.edges(device) for device in self.device_types}
         return np.array(
             [
-                [
-                    self.sums([part(cost) for cost in self.prices(device, r)], *map(part, edges[device]))
-                    for r in RECOMPUTE
-                ]
+                self.sums_of(
+                    [[part(cost) for cost in self.prices(device, r)] for r in RECOMPUTE], *map(part, edges[device])
+                )
                 for device in self.device_types
             ]
         )

@@ -13,7 +13,8 @@ For every range, at the degrees of a block and one (micro_batch, sequence_parall
     (``taut.formulations.degrees`` (3));
 (4) bytes and parameters that decide the memory of a stage:
 
-    - activation[r, i, j]: bytes kept for each micro-batch in flight;
+    - activation[r, i, j]: bytes kept for each micro-batch in flight; of layers that a range keeps beside those that it
+      recomputes, bytes that count as checkpoints (``taut.formulations.mechanisms.recompute`` (2));
     - layer_activation[r, i, j]: bytes of the layer that keeps most, without embedding and head;
     - workspace[r, i, j]: bytes of the layer that is being recomputed;
     - logits[i, j]: bytes of temporary copies in the loss (``LOGIT_BYTES`` an entry, or what the stack takes);
@@ -49,7 +50,7 @@ from taut.data.loss import LossKind
 from taut.data.memory import MemoryModel
 from taut.formulations.mechanisms.muon import Matrices
 from taut.formulations.tables.block_traffic import Traffic, traffic_tables
-from taut.formulations.tables.priced_layers import PricedLayers
+from taut.formulations.tables.priced_layers import FULL, PricedLayers
 from taut.formulations.terms import Load
 
 ANALYTIC = MemoryModel()
@@ -133,6 +134,7 @@ def stage_tables(
     if memory.saves_both_outputs:
         kept, plain = (_with_both_outputs(priced, each) for each in (kept, plain))
     away = {r: priced.moved(r) for r in RECOMPUTE}
+    passing = {r: _passing(plain["none"], plain[r], away[r]) for r in RECOMPUTE}
     at_edges = _most([priced.edges(device) for device in priced.device_types], sequence_parallel)
     parameters = ranges(
         [priced.parameters(layer) for layer in kinds],
@@ -145,9 +147,11 @@ def stage_tables(
         forward=forward,
         parameters=parameters.astype(np.int64),
         experts=ranges([priced.apart(layer) for layer in kinds], 0, 0).astype(np.int64),
-        activation=np.array([ranges(kept[r], *at_edges) for r in RECOMPUTE]).astype(np.int64),
+        activation=_activation(priced, kept, at_edges, memory),
         layer_activation=np.array([_largest(kept[r], count) for r in RECOMPUTE]),
-        workspace=np.array([_largest(_passing(plain["none"], plain[r], away[r]), count) for r in RECOMPUTE]),
+        workspace=np.array(
+            [_largest(passing[r], count if r != "full" or priced.again is None else priced.again) for r in RECOMPUTE]
+        ),
         logits=(memory.logit_bytes(tp, fused_loss) * _logits(priced) * priced.last).astype(np.int64),
         buffers=_largest(
             [
@@ -168,6 +172,19 @@ def stage_tables(
         message=_messages(priced, output, tp if sequence_parallel else 1),
         moved=None if priced.hosts is None else _moved(priced, away),
     )
+
+
+def _activation(
+    priced: PricedLayers, kept: Mapping[Recompute, list[int]], at_edges: list[int], memory: MemoryModel
+) -> Ints:
+    """Bytes that a range keeps of a micro-batch by recompute; beside checkpoints other bytes count as these, (4)."""
+    found = np.array([priced.sums(kept[r], *at_edges) for r in RECOMPUTE])
+    if priced.again is not None:
+        share = memory.coefficient("activations") / memory.coefficient("checkpoints")
+        beside = np.ceil(share * np.array(kept["none"]))
+        found[FULL] = priced.sums(beside.tolist(), *at_edges)
+        found[FULL] += np.tensordot(kept["full"] - beside, priced.again, 1)
+    return found.astype(np.int64)
 
 
 def _plain(priced: PricedLayers, sequence_parallel: bool) -> dict[Recompute, list[int]]:

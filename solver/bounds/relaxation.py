@@ -30,6 +30,7 @@ import numpy as np
 from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE
 from taut.formulations.least_reduction import least_within
+from taut.formulations.mechanisms.recompute import in_part
 from taut.formulations.order_division import ROUNDING as ORDER_ROUNDING
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V, SPLIT
@@ -59,7 +60,10 @@ class LayerSeconds(NamedTuple):
 
 def layer_seconds(problem: PlanningProblem, candidate: Candidate) -> LayerSeconds:
     """Seconds of single layers under the recomputes of a candidate, on the best block that any type offers."""
-    tables, allowed = problem.tables(candidate), [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
+    tables = problem.tables(candidate)
+    # Where chunks recompute some layers each layer may be kept or recomputed.
+    names = ("none", "full") if in_part(candidate) else problem.recompute_of(candidate)
+    allowed = [RECOMPUTE.index(name) for name in names]
     layers = np.arange(tables.num_layers)
     within = least_within(problem, candidate, tables.traffic.at(slice(None), layers, layers + 1))
     seconds = (tables.seconds[:, :, layers, layers + 1] + within)[:, allowed]

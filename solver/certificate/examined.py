@@ -29,6 +29,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import order_of as formula
 from taut.solver.certificate.document import StrategySection, prices_of
 from taut.solver.certificate.reference.figures import Figures
+from taut.solver.certificate.reference.layers import RECOMPUTE, rows_of_layers
 from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes, violations
 from taut.solver.certificate.reference.prices import Price, check, order_of, price
 from taut.solver.certificate.reference.space import (
@@ -38,7 +39,6 @@ from taut.solver.certificate.reference.space import (
     Order,
     Stages,
     added_seconds,
-    of_layers,
     of_parts,
 )
 
@@ -150,8 +150,8 @@ class Examined:
         """Executed FLOP over what the peaks of all devices allow while they compute."""
         case, choice = self.case, self.choice
         plan = Figures(case, choice, self.stages, self.recompute, self.devices[None])
-        ranges = zip(self.recompute, of_layers(choice, self.stages), strict=True)
-        layers = [kind for kind, (first, end) in ranges for _ in range(first, end)]
+        rows = rows_of_layers(choice, self.stages, self.recompute)[int(choice.empty_ends) :]
+        layers = [RECOMPUTE[row] for row in rows[: len(case.model.blocks)]]
         kept = case.calibration or case.memory
         flop = executed_flop(case.model, layers, case.space.get("recompute_modules", ()), kept.selective_products)
         peaks = np.array([d.peak_flops(case.memory.precision) or math.inf for d in case.cluster.devices.values()])

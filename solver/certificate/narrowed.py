@@ -79,7 +79,8 @@ def held(space: Mapping[str, Any], *, mechanisms: bool = True) -> str:
     runs = _held(space, mechanisms=mechanisms)
     pipelines = space.get("pipeline_zero")
     in_pipelines = f" (in pipelines {_listed(pipelines)})" if pipelines is not None else ""
-    recompute = _listed(runs["recompute"]) + ("" if space.get("recompute_by_stage", True) else ", one for all stages")
+    recompute = _listed(runs["recompute"]) + (", of chunks' first layers" if space.get("block_recompute") else "")
+    recompute += "" if space.get("recompute_by_stage", True) else ", one for all stages"
     parts = [
         f"schedules {_listed(runs['schedules'])}",
         f"ZeRO {_listed(runs['zero'])}{in_pipelines}",
@@ -246,11 +247,18 @@ def unsearched(space: Mapping[str, Any], *, layers: int, experts: bool = False) 
         yield "dp_shard: all replicas share one copy, unless it is fixed"
     if modules := space.get("recompute_modules"):
         yield f"selective recompute: of {', '.join(modules)} (left out: other modules)"
+    if "full" in space.get("recompute", []) and not space.get("block_recompute") and _runs_blocks(space):
+        yield "recompute of the first layers of every chunk alone, unless block_recompute asks for it"
     yield from offload.left_out(space)
     if experts and space.get("max_ep", 1) > 1:
         yield _of_expert_ranks(space)
     if adapted := len(space.get("orders", [])):
         yield f"orders: the schedules' own and {adapted} adapted, not every order"
+
+
+def _runs_blocks(space: Mapping[str, Any]) -> bool:
+    """Whether the catalog's stack of a space may recompute some layers of every chunk."""
+    return _is_known(space) and catalog_stack(space.get("stack") or WHOLE_SPACE).block_recompute
 
 
 def _of_expert_ranks(space: Mapping[str, Any]) -> str:

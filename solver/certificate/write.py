@@ -221,8 +221,7 @@ def _throughput(problem: PlanningProblem, seconds: float) -> dict[str, float | N
 def _hardware_utilisation(problem: PlanningProblem, incumbent: Incumbent) -> float | None:
     """Executed FLOP over what the peaks of all devices allow while they compute, None where they take no time."""
     strategy, candidate = incumbent.strategy, incumbent.strategy.candidate
-    ranges = zip(strategy.recompute, strategy.layer_stages, strict=True)
-    layers = [kind for kind, (first, end) in ranges for _ in range(first, end)]
+    layers = strategy.recompute_of_parts[candidate.end_parts :][: len(problem.model.blocks)]
     kept = problem.calibration or problem.memory
     flop = executed_flop(problem.model, layers, problem.space.recompute_modules, kept.selective_products)
     types = problem.type_of_node[problem.links.node_of[incumbent.devices]]

@@ -44,6 +44,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.formulations.mechanisms.expert_ranks import hides_exchange
+from taut.formulations.mechanisms.recompute import in_part
 from taut.formulations.order_division import ROUNDING as ORDER_ROUNDING
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import NO_GATHERS, GatherRates
@@ -223,7 +224,7 @@ class Ladder:
         """Bound ``relaxation``, in which chunks count where passes wait for gathers alone."""
         gather = least_gather(self.problem, candidate, self.links)
         recompute, chunks = candidate.uniform_recompute, candidate.vpp if gather != NO_GATHERS else 0
-        alike = *beside_chunks(candidate), self.problem.least_constant(candidate), recompute, chunks
+        alike = *beside_chunks(candidate), self.problem.least_constant(candidate), recompute, in_part(candidate), chunks
         if alike not in self._whole_devices:
             comm, layers = self.communication(candidate), self._layer_seconds(candidate)
             relaxation = _closed(candidate).relaxation
@@ -236,7 +237,7 @@ class Ladder:
             self.problem.recompute_of(candidate),
             hides_exchange(self.problem.space, self.problem.model, candidate),
         )
-        key = *candidate.layers_key, recompute, hides
+        key = *candidate.layers_key, recompute, in_part(candidate), hides
         if key not in self._layers:
             self._layers[key] = layer_seconds(self.problem, candidate)
         return self._layers[key]

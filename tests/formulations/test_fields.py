@@ -17,6 +17,7 @@ GIVEN = {
     "optimizer_offload": 0.5,
     "uneven_batch": True,
     "activation_offload": 0.25,
+    "recompute_layers": 3,
 }
 
 
@@ -38,7 +39,7 @@ def test_a_candidate_in_words_names_what_is_not_usual() -> None:
     """Degrees, micro-batch and schedule always, everything else where it is there."""
     assert str(Candidate(1, 1, 1, 1, 1, 1, "1f1b", 0, False)) == "pp=1 tp=1 dp=1 micro_batch=1 1f1b"
     words = "pp=2 tp=4 cp=2 a2a ep=8 etp=1 dp=2 micro_batch=1 1f1b adapted zero=1 dp_shard=2 sp uneven batch"
-    words += " offload=0.5 activation_offload=0.25 recompute=full"
+    words += " offload=0.5 activation_offload=0.25 recompute=full recompute_layers=3"
     assert str(Candidate(**{**PLAIN.as_dict(), **GIVEN})) == words
 
 

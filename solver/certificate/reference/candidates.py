@@ -61,7 +61,10 @@ With D devices, global batch g and L layers, a candidate has
     does not split the backward pass, a recompute that is listed with the share, a single stage unless the space allows
     several, and the latency model and memory of (10);
 (18) with ``seen`` what runs had of each of its fields (``taut.solver.certificate.reference.space``);
-(19) what goes with Muon (``taut.solver.certificate.reference.muon`` (7)).
+(19) what goes with Muon (``taut.solver.certificate.reference.muon`` (7));
+(33) of full recompute for all stages, if the space has ``block_recompute``, all layers of every chunk, or its first k
+    for each k >= 1 with k pp vpp < L. The latter needs no activations in the host's memory, no further tokens that are
+    predicted, the latency model ``step``, and memory that is a sum of terms.
 """
 
 from collections.abc import Iterator
@@ -133,7 +136,7 @@ def zero_stages(case: Case, pp: int) -> list[int]:
 
 
 def candidates(case: Case) -> list[Choice]:
-    """Every candidate of the space in ascending order, (1) to (19)."""
+    """Every candidate of the space in ascending order, (1) to (19) and (33)."""
     own = [
         choice
         for choice in _degrees(case)
@@ -185,8 +188,8 @@ def _degrees(case: Case) -> Iterator[Choice]:
                     for zero in zero_stages(case, pp) if dp * cp > 1 else [0]:
                         for sharded in case.space["sequence_parallel"] if _shards(case, tp, cp) else [False]:
                             for copy in _copies(case, tp, dp, zero) if cp == 1 else [0]:
-                                for shared in _shared_recompute(case, schedule):
-                                    choice = Choice(*head, zero, sharded, (), copy, shared, cp)
+                                for shared, some in _shared_recompute(case, schedule, pp * vpp):
+                                    choice = Choice(*head, zero, sharded, (), copy, shared, cp, recompute_layers=some)
                                     ranks = [*expert_ranks(case, choice)]
                                     for kind, (ep, etp), away in product(kinds, ranks, _states_away(case, choice)):
                                         found = replace(
@@ -296,10 +299,16 @@ def _hides_ring(case: Case, tp: int, cp: int, here: int, ranks: int) -> bool:
     return True
 
 
-def _shared_recompute(case: Case, schedule: str) -> list[str]:
-    """What all stages may recompute alike, or nothing where each has its own, (8)."""
-    alike = not case.space.get("recompute_by_stage", True)
-    return [""] if not alike else [kind for kind in case.space["recompute"] if kind != "full" or schedule not in SPLIT]
+def _shared_recompute(case: Case, schedule: str, chunks: int) -> list[tuple[str, int]]:
+    """What all stages may recompute alike, or nothing where each has its own, (8), and layers of it, (33)."""
+    if case.space.get("recompute_by_stage", True):
+        return [("", 0)]
+    found = [(kind, 0) for kind in case.space["recompute"] if kind != "full" or schedule not in SPLIT]
+    offload, further = case.space.get("activation_offload"), case.model.mtp_layers
+    if ("full", 0) not in found or not case.space.get("block_recompute") or not case.knows_groups or offload or further:
+        return found
+    layers = len(case.model.blocks)
+    return found + [("full", k) for k in range(1, layers) if k * chunks < layers]
 
 
 def _in_copies(case: Case, zero: int) -> bool:

@@ -59,7 +59,6 @@ from taut.data.arrays import Floats, Ints
 from taut.data.layers.experts import ExpertsSpec
 from taut.solver.certificate.reference.layers import (
     NUMBER_BYTES,
-    RECOMPUTE,
     Layers,
     alone,
     attention_inverse,
@@ -67,6 +66,7 @@ from taut.solver.certificate.reference.layers import (
     layers_of,
     layers_with_ends,
     numbers_of_layers,
+    rows_of_layers,
 )
 from taut.solver.certificate.reference.network import Network
 from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice, Stages
@@ -349,7 +349,7 @@ class Figures:
         self.network, self.kinds = self.places.network, self.places.kinds
         self.layers = layers_of(case, choice)
         self.first, self.last = np.array([first for first, _ in stages]), np.array([end for _, end in stages]) - 1
-        row = np.repeat([RECOMPUTE.index(r) for r in recompute], self.last - self.first + 1)
+        row = rows_of_layers(choice, stages, recompute)
         #: Seconds (3, types, layers), and (3, types, chunks).
         self.by_layer = self.layers.passes[:, :, row, np.arange(len(row))]
         self.passes = self.summed(self.by_layer)

@@ -38,6 +38,8 @@ What every layer costs at the degrees of a candidate, read from the cost table.
 (10) In the backward pass gradients pass as wide as the feed-forward part's function takes and gives together, or, of
     experts, as a row and what the function takes. Where they are counted, the head's device counts what they take
     beyond the head's activations.
+(11) Where a candidate recomputes some layers of every chunk, these are the first so many of the chunk, the embedding
+    not counted, and all others are as without recompute.
 """
 
 import math
@@ -50,7 +52,7 @@ from taut.data.arrays import Floats, Ints
 from taut.data.costs import Key
 from taut.data.layers.layer import LayerSpec
 from taut.errors import DataError
-from taut.solver.certificate.reference.space import ON_V, Case, Choice
+from taut.solver.certificate.reference.space import ON_V, Case, Choice, Stages
 
 RECOMPUTE = ("none", "selective", "full")
 NUMBER_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 2, "fp8-blockwise": 2, "mxfp8": 2, "nvfp4": 2}
@@ -293,6 +295,17 @@ def _with_ends(figures: Any, choice: Choice) -> Any:
     """Figures by layer (..., L), with those of the layers beside embedding and head where these are parts, (5)."""
     more = int(choice.empty_ends)
     return np.pad(figures, [(0, 0)] * (figures.ndim - 1) + [(more, more)], mode="edge")
+
+
+def rows_of_layers(choice: Choice, stages: Stages, recompute: tuple[str, ...]) -> Ints:
+    """Recompute r of every part of some chunks, of which the first layers alone may be recomputed, (11)."""
+    rows = []
+    for (first, end), kind in zip(stages, recompute, strict=True):
+        for part in range(first, end):
+            before = part - max(first, int(choice.empty_ends))
+            kept = choice.recompute_layers and before >= choice.recompute_layers
+            rows.append(RECOMPUTE.index("none" if kept else kind))
+    return np.array(rows)
 
 
 def layers_with_ends(case: Case, choice: Choice) -> list[LayerSpec]:

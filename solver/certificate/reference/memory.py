@@ -10,7 +10,9 @@ What a device of each pipeline rank holds, and which plans break a rule.
 (2) Stage x of 1F1B holds min(pp - x, m) micro-batches, and GPipe m. Under another order a device holds what its passes
     keep, until the whole backward pass, or until the gradient by the weights. If exchanges overlap, it holds the
     largest chunk once more; a single stage holds its largest layer once more, whose backward pass ends before the next
-    forward pass of a layer. Full recompute keeps checkpoints; otherwise activations are kept.
+    forward pass of a layer. Full recompute keeps checkpoints; otherwise activations are kept. Where some layers of a
+    chunk are recomputed and some are not, a kept layer's bytes times the coefficient of activations over that of
+    checkpoints, rounded up, count as checkpoints.
 (3) At one moment a device also holds: the largest layer that recomputation brings back; one message each way, with the
     gathered input under sequence parallelism; all keys and values with their gradients, if context ranks gather them;
     all that an expert group gathers and sums, if its ranks do so; and the larger of the loss's logits and, under ZeRO-2
@@ -40,7 +42,7 @@ from taut.data.arrays import Ints
 from taut.data.memory import MemoryModel
 from taut.data.units import GIB, KIB, MOST_BYTES
 from taut.solver.certificate.reference.figures import gathered_bytes
-from taut.solver.certificate.reference.layers import RECOMPUTE, layers_of, numbers_of_layers
+from taut.solver.certificate.reference.layers import Layers, layers_of, numbers_of_layers, rows_of_layers
 from taut.solver.certificate.reference.muon import Chunks, chunks_of, sharers
 from taut.solver.certificate.reference.space import (
     CLOSED_FORM,
@@ -75,7 +77,7 @@ def memory_bytes(
         return [_predicted(case, choice, end - first, r) for (first, end), r in zip(stages, recompute, strict=True)]
     layers, memory, rank = layers_of(case, choice), case.memory_of(choice), np.array(choice.chunk_device)
     first, last = np.array([first for first, _ in stages]), np.array([end for _, end in stages]) - 1
-    row = np.repeat([RECOMPUTE.index(r) for r in recompute], last - first + 1)
+    row = rows_of_layers(choice, stages, recompute)
     each = np.arange(len(row))
     message = -(-layers.output // choice.tp) if choice.sequence_parallel else layers.output
     gathered = layers.output if choice.sequence_parallel and choice.tp > 1 else 0 * layers.output
@@ -102,7 +104,7 @@ def memory_bytes(
         "buffers": largest(np.maximum.reduceat(buffers, first)),
         "logits": added(np.where(last == len(row) - 1, layers.logits, 0)),
     }
-    kept = np.add.reduceat(layers.kept[row, each], first)
+    kept = np.add.reduceat(layers.kept[row, each] + _beside_checkpoints(choice, memory, layers, row), first)
     if choice.moved_share:
         figures = layers.parameters, layers.experts, layers.moved_away[row, each]
         parts, experts, moved = (np.add.reduceat(figure, first) for figure in figures)
@@ -134,6 +136,14 @@ def memory_bytes(
     held = held + stand_ins
     found: list[int] = np.asarray(held + passes + overhead).tolist()
     return found
+
+
+def _beside_checkpoints(choice: Choice, memory: MemoryModel, layers: Layers, row: Ints) -> Ints:
+    """What layers that are kept count more beside checkpoints, whose coefficient chunks have, (2)."""
+    if not choice.recompute_layers:
+        return 0 * row
+    share = memory.coefficients.get("activations", 1.0) / memory.coefficients.get("checkpoints", 1.0)
+    return np.where(row == 0, np.ceil(share * layers.of_layer[0]).astype(int) - layers.of_layer[0], 0)
 
 
 def _cast(choice: Choice, parameters: Ints, experts: Ints) -> Ints:

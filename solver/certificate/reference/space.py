@@ -1,7 +1,7 @@
 r"""
 A planning problem and a candidate of it, with the divisions of layers, measured runs and restrictions that spaces name.
 
-Numbers (1) to (18) are those of ``taut.solver.certificate.reference.candidates``.
+Numbers (1) to (18) and (33) are those of ``taut.solver.certificate.reference.candidates``.
 
 A candidate's chunks have :math:`n_0, \dots, n_{X-1}` of L layers, and one chunk has all. The space names forms, of
 which a division has one at least:
@@ -193,12 +193,14 @@ class Choice:
     optimizer_offload: float = 0.0
     uneven_batch: bool = False
     activation_offload: float = 0.0
+    recompute_layers: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Fields as plain values; the order, copy, shared recompute and context ranks only where given."""
         given = {"order": list(self.order), "dp_shard": self.dp_shard, "uniform_recompute": self.uniform_recompute}
         given |= {"etp": self.etp, "empty_ends": self.empty_ends, "optimizer_offload": self.optimizer_offload}
         given |= {"uneven_batch": self.uneven_batch, "activation_offload": self.activation_offload}
+        given |= {"recompute_layers": self.recompute_layers}
         values = {name: value for name, value in vars(self).items() if name not in given}
         values = {name: value for name, value in values.items() if name not in ("cp", "ep") or value > 1}
         if self.cp == 1:

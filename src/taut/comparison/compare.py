@@ -34,6 +34,7 @@ from taut.data.model import ModelSpec
 from taut.data.stack import SCHEDULES
 from taut.errors import DataError, FieldError, InfeasibleError, NothingFoundError
 from taut.formulations.mechanisms.offload import MODULES
+from taut.formulations.mechanisms.recompute import block_words
 from taut.formulations.mechanisms.shards import fixed_copies
 from taut.formulations.runs import is_within
 from taut.formulations.space import CHANGES, COMPARED, SELDOM, fixable_value
@@ -73,6 +74,8 @@ def current_of(values: Mapping[str, Any]) -> Current:
     router = {name: fix.pop(name) for name in ROUTER if name in fix}
     if MODULES in fix:
         options.setdefault(ACTIVATION_SHARE, 1.0)
+    if fix.get(FIRST_LAYERS):
+        options["block_recompute"] = True
     if fix.get("vpp", 1) != 1 and "schedule" not in fix:
         fix["schedule"] = CHUNKED
     if stated == EVEN:
@@ -157,7 +160,7 @@ def _divided(strategy: Strategy, layers: tuple[int, ...]) -> Strategy:
     return Strategy(candidate=strategy.candidate, division=division_of_layers(strategy.candidate, layers, kinds))
 
 
-OWN_RECOMPUTE = "recompute"
+OWN_RECOMPUTE, FIRST_LAYERS = "recompute", "recompute_layers"
 CHOICES = (*CHANGES, OWN_RECOMPUTE)
 """What may change alone, in the order in which equal gains are told."""
 LEAST_GAIN = 1e-6
@@ -258,7 +261,7 @@ def _single(request: PlanRequest, current: Current, strategy: Strategy) -> Itera
     """The best of every choice with the others held, (3)."""
     held = _held(current, strategy)
     for what in CHOICES:
-        free = {what, *CHANGES.get(what, ())}
+        free = {what, *CHANGES.get(what, ()), *([FIRST_LAYERS] if what == OWN_RECOMPUTE else [])}
         fix = {name: value for name, value in held.items() if name not in free}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -311,6 +314,6 @@ def _held(current: Current, strategy: Strategy) -> dict[str, Any]:
 
 def _value(strategy: Strategy, what: str) -> str:
     if what == OWN_RECOMPUTE:
-        return strategy.recompute[0]
+        return block_words(strategy.candidate.recompute_layers) or strategy.recompute[0]
     value = getattr(strategy.candidate, what)
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -88,7 +88,7 @@ def _check(job: Job) -> None:
         "optimizer states in the host's memory without ZeRO": bool(fraction) and not chosen.zero and chosen.dp > 1,
     }
     job.refuse({f"{what}, which DeepSpeed has not; plan with --stack deepspeed": it for what, it in refused.items()})
-    job.recompute("DeepSpeed")
+    job.whole_layers("DeepSpeed")
 
 
 def deepspeed_files(job: Job) -> dict[str, str]:

@@ -51,6 +51,7 @@ from taut.data.stack import ANY_DIVISION
 from taut.errors import DataError
 from taut.formulations.degrees import inner_contexts
 from taut.formulations.mechanisms.offload import activations_share, states_share
+from taut.formulations.mechanisms.recompute import block_words
 from taut.planning.plan import Plan
 from taut.planning.tables import described_cluster, described_model
 from taut.quoting import host_name, shell_word
@@ -188,6 +189,12 @@ class Job:
         words = f"stages recompute differently ({' and '.join(kinds)}), which {launcher} cannot; plan with --stack "
         self.refuse({f"{words}megatron-core, or with --fix recompute={kinds[-1]}": len(kinds) > 1})
         return kinds[0]
+
+    def whole_layers(self, launcher: str) -> str:
+        """The same of launchers that recompute all layers of a chunk or none; refuses a chunk's first layers alone."""
+        words = f"{block_words(self.strategy.recompute_layers)}, which {launcher} cannot; plan without block_recompute"
+        self.refuse({words: self.strategy.recompute_layers > 0})
+        return self.recompute(launcher)
 
     @property
     def recompute_modules(self) -> list[str]:

@@ -113,8 +113,15 @@ def _recompute(job: Job) -> Iterator[tuple[str, str | None]]:
     if kind == "selective" and job.recompute_modules != ["core_attn"]:
         yield "--recompute-modules", " ".join(job.recompute_modules)
     if kind == "full":
-        yield "--recompute-method", "uniform"
-        yield "--recompute-num-layers", "1"
+        method, layers = recomputed_layers(job)
+        yield "--recompute-method", method
+        yield "--recompute-num-layers", str(layers)
+
+
+def recomputed_layers(job: Job) -> tuple[str, int]:
+    """Method of full recompute, and its number: every layer by itself, or the first ones of every chunk."""
+    layers = job.strategy.recompute_layers
+    return ("block", layers) if layers else ("uniform", 1)
 
 
 def _sharding(job: Job) -> Iterator[tuple[str, str | None]]:
@@ -245,7 +252,7 @@ def bridge_settings(job: Job) -> dict[str, Any]:
     """Values by path, such as ``model.tensor_model_parallel_size``."""
     check_schedule(job)
     job.plain_layers("Megatron-Bridge")
-    chosen, kind = job.strategy, job.recompute("Megatron-Bridge")
+    chosen, kind, (method, layers) = job.strategy, job.recompute("Megatron-Bridge"), recomputed_layers(job)
     uneven = chosen.pp * chosen.vpp > 1 and not job.is_even
     return {
         "model.tensor_model_parallel_size": chosen.tp,
@@ -264,8 +271,8 @@ def bridge_settings(job: Job) -> dict[str, Any]:
         "dataset.seq_length": job.sequence,
         "model.recompute_granularity": None if kind == "none" else kind,
         **({"model.recompute_modules": job.recompute_modules} if kind == "selective" else {}),
-        "model.recompute_method": "uniform" if kind == "full" else None,
-        "model.recompute_num_layers": 1 if kind == "full" else None,
+        "model.recompute_method": method if kind == "full" else None,
+        "model.recompute_num_layers": layers if kind == "full" else None,
         "train.micro_batch_size": chosen.micro_batch,
         "train.global_batch_size": job.global_batch,
         **_sharding_settings(job),

@@ -176,7 +176,7 @@ def torchtitan_files(job: Job) -> dict[str, str]:
         # torchtitan's graphs of kernels, its default, do not go with a pipeline.
         **({"disable_cuda_graphs": True} if chosen.pp > 1 else {}),
     }
-    kind = job.recompute("torchtitan")
+    kind = job.whole_layers("torchtitan")
     text = CONFIGURATION.format(
         parallelism=python_literal(fields),
         training=python_literal(training),

@@ -14,7 +14,7 @@ Where the model is known, the line is held to Megatron-LM's own rules (``taut.la
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, takewhile
 from typing import Any
 
@@ -180,6 +180,8 @@ def megatron_values(flags: Mapping[str, str | None], run: Run) -> dict[str, Any]
         values |= stated_dispatch(flags)
         values |= {name: count(flags, flag) for name, flag in GROUPS.items() if flag in flags}
     values["recompute"] = _recompute(flags)
+    if values["recompute"] == "full" and flags.get(METHOD) == "block":
+        values |= _first_layers(count(flags, EACH), total, values, layers)
     if values["recompute"] == "selective" and flags.get(MODULES):
         values["recompute_modules"] = "+".join(str(flags[MODULES]).split())
     if "--optimizer-cpu-offload" in flags:
@@ -211,6 +213,12 @@ def _recompute(flags: Mapping[str, str | None]) -> str:
         return "selective"
     kind = flags.get(KINDS) or "none"
     return "none" if kind == "full" and flags.get(METHOD) == "block" and flags.get(EACH) == "0" else kind
+
+
+def _first_layers(each: int, total: int, values: Mapping[str, Any], layers: Sequence[int]) -> dict[str, Any]:
+    """Layers that every chunk recomputes, where some chunk has more."""
+    longest = max(layers, default=-(-total // (values["pp"] * values["vpp"])))
+    return {"recompute_layers": each} if each < longest or not total else {}
 
 
 def _checkpoints_on_hosts(flags: Mapping[str, str | None]) -> dict[str, Any]:
@@ -317,10 +325,8 @@ def _named(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
         tp, etp = count(flags, "--tensor-model-parallel-size"), count(flags, "--expert-tensor-parallel-size")
         if count(flags, "--expert-model-parallel-size") == 1 and etp != tp and _has_experts(run):
             yield f"--expert-tensor-parallel-size {etp} without expert ranks: experts are priced on {tp} tensor ranks"
-    if flags.get(KINDS) == "full" and flags.get(EACH) not in (None, "0", "1"):
-        total, each = layers_in(flags, run) // count(flags, COUNTS["pp"]), count(flags, EACH)
-        if not (flags.get(METHOD) == "block" and total and each >= total):
-            yield f"{EACH} {each}: every layer is priced as recomputed by itself"
+    if flags.get(KINDS) == "full" and flags.get(METHOD) != "block" and flags.get(EACH) not in (None, "0", "1"):
+        yield f"{EACH} {count(flags, EACH)}: every layer is priced as recomputed by itself"
     if run.model is not None:
         yield from _other_shape(flags, run)
     yield from _other_devices(flags, run)

@@ -196,6 +196,15 @@ class PlanOptions(TypedDict, total=False):
             is_current=True,
         ),
     ]
+    block_recompute: Annotated[
+        bool,
+        Option(
+            "Also plans that recompute the first layers of every chunk and keep the others.",
+            "Megatron-LM's ``--recompute-method block``. Every number of layers up to an even chunk's is a choice.",
+            default=False,
+            verbs=("compare",),
+        ),
+    ]
     fix: Annotated[
         Fixed | None,
         Option(

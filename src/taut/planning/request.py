@@ -215,6 +215,7 @@ class PlanRequest(BaseModel):
     optimizer: Annotated[Optimizer | None, optional(one_of_names(get_args(Optimizer)))]
     optimizer_offload_fraction: Annotated[float | tuple[float, ...] | None, optional(_shares)]
     activation_offload_fraction: Annotated[float | tuple[float, ...] | None, optional(_shares)]
+    block_recompute: Annotated[bool, BeforeValidator(flag)]
     fix: Annotated[dict[str, Any], BeforeValidator(_fixed)]
     seen: Annotated[bool, BeforeValidator(flag)]
     risk: Annotated[

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from taut.data.calibration import KEPT, Calibration
 from taut.data.catalog.builtin import catalog_memory_models
 from taut.data.cluster import ClusterSpec
-from taut.data.costs import MODULES, Module
+from taut.data.costs import MODULES, Module, Recompute
 from taut.data.device import Precision, usual_precision
 from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
 from taut.data.load import load_calibration, load_memory_model, load_stack
@@ -195,6 +195,7 @@ def space_of(
     if not recompute:
         reason = f"not in {stack.name}, expected one of {', '.join(stack.recompute)}, or stack any"
         raise FieldError("fix", f"recompute={request.fix['recompute']}", reason)
+    in_part = _recomputes_in_part(request, model, stack, recompute)
     whole = stack_space(
         stack,
         model,
@@ -214,7 +215,8 @@ def space_of(
             "zero": _zero_stages(request, stack),
             "recompute": recompute,
             "recompute_modules": _modules(request, stack, whole.recompute_modules),
-            "recompute_by_stage": stack.recompute_by_stage or len(recompute) == 1,
+            "recompute_by_stage": stack.recompute_by_stage or (len(recompute) == 1 and not in_part),
+            "block_recompute": in_part,
             "dispatch": _dispatch(request, model, stack),
             "fixed": {name: value for name, value in request.fix.items() if name not in OF_ALL_STAGES},
         }
@@ -263,6 +265,32 @@ def within_runs(request: PlanRequest, space: StrategySpace, calibration: Calibra
         has, had = " or ".join(space.recompute), " or ".join(seen.recompute)
         raise FieldError("seen", "true", f"runs of {calibration.name} had recompute {had}, expected {has}")
     return space.model_copy(update={"seen": seen, "recompute": recompute})
+
+
+def _recomputes_in_part(request: PlanRequest, model: ModelSpec, stack: Stack, recompute: list[Recompute]) -> bool:
+    """
+    Whether candidates may recompute some layers of every chunk, as asked for.
+
+    Raises ``FieldError`` if none of the request may.
+    """
+    fixed = request.fix.get("recompute_layers")
+    if not (request.block_recompute or fixed):
+        return False
+    name, shown = ("block_recompute", "true") if fixed is None else ("fix", f"recompute_layers={fixed}")
+    reasons = {
+        f"chunks of {stack.name} recompute all layers or none": not stack.block_recompute,
+        f"recompute is {' or '.join(recompute)}, expected full": "full" not in recompute,
+        f"{request.latency.name} does not price recompute of some layers, expected step": (
+            not request.latency.prices_mechanisms
+        ),
+        "layers that predict further tokens are not recomputed in part, expected mtp_layers 0": model.mtp_layers > 0,
+        "activations in the host's memory go with no recompute of some layers": (
+            bool(request.activation_offload_fraction)
+        ),
+    }
+    if reason := next((words for words, holds in reasons.items() if holds), None):
+        raise FieldError(name, shown, reason)
+    return True
 
 
 def _modules(request: PlanRequest, stack: Stack, usual: list[Module]) -> list[Module]:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from taut.data.arrays import Ints
 from taut.errors import DataError
 from taut.formulations.latency import step_time, violations
+from taut.formulations.mechanisms.recompute import in_part
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Rule, Strategy
@@ -53,6 +54,8 @@ def stated_configuration(request: PlanRequest) -> Stated:
     problem = planning_problem(request)
     recompute = request.fix.get("recompute")
     even = [candidate for candidate in problem.candidates if not candidate.pipelines_by_type]
+    if recompute == "full" and "recompute_layers" not in request.fix:
+        even = [candidate for candidate in even if not in_part(candidate)]
     if not even:
         raise DataError("--fix: uneven_batch=true: the batch of a stated configuration is even, expected false")
     if len(even) > MOST_OPEN:

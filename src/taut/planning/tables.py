@@ -78,8 +78,9 @@ def _of_meshes(document: MeshDocument) -> list[dict[str, Any]]:
 def _of_one_degree(document: PlanDocument) -> list[dict[str, Any]]:
     """The stages of a plan of one degree for all of them; a stage of several chunks names the layers of each."""
     modules = "+".join(document.certificate.space.get("recompute_modules", ()))
-    named = {"selective": f"selective:{modules}"} if modules else {}
     chosen, predicted = document.strategy, document.predicted
+    named = {"selective": f"selective:{modules}"} if modules else {}
+    named |= {"full": f"full:{chosen.recompute_layers}"} if chosen.recompute_layers else {}
     devices = document.placement.devices
     rank = device_of_chunk(chosen.schedule, chosen.pp, chosen.vpp).tolist()
     kinds = [node.device.name for node in described_cluster(document).node_list for _ in range(node.gpus_per_node)]

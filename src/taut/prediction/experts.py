@@ -1,8 +1,8 @@
 """
 Rows priced one by one as plans: by the planner's own evaluator, workers in the order of the devices.
 
-These are rows with experts, and those with several copies of what is sharded, recompute of named modules, the optimizer
-Muon, or optimizer states in the host's memory.
+These are rows with experts, and those with several copies of what is sharded, recompute of named modules or of some
+layers of every chunk, the optimizer Muon, or optimizer states in the host's memory.
 
 A row's model has layers of its hidden size, the first ``dense_layers`` of them without experts. Where hidden size,
 heads and experts are those of a model of the catalog it is that model, at the row's number of layers and its sequence,
@@ -200,6 +200,8 @@ def _space(row: ConfigurationRow, setting: Setting) -> StrategySpace:
         zero=[row.zero],
         recompute=[row.recompute],
         recompute_modules=[] if row.recompute_modules == ["core_attn"] else row.recompute_modules,
+        recompute_by_stage=not row.recompute_layers,
+        block_recompute=bool(row.recompute_layers),
         offload_modules=row.offload_modules,
         dispatch=row.dispatch(),
         hybrid_sharding=False,

@@ -183,7 +183,7 @@ def _of_setting(rows: list[ConfigurationRow], given: Given) -> list[Prediction]:
 
 
 def _stands_alone(row: ConfigurationRow) -> bool:
-    """Whether a row is priced as a plan: with experts, copies, recompute of named modules, or a share on the host."""
+    """Whether a row is priced as a plan: with experts, copies, recompute of modules or of some layers, or on hosts."""
     return any(getattr(row, name) for name in APART)
 
 

@@ -205,7 +205,7 @@ NAMED = [
     ("--tensor-model-parallel-size 2", ["--micro-batch-size: not stated, 1 is taken"]),
     ("torchrun --nnodes 4 --nproc-per-node 8 x.py --micro-batch-size 1", ["4 x 8 processes are started: 16 devices"]),
     (
-        "--micro-batch-size 1 --recompute-granularity full --recompute-method block --recompute-num-layers 4",
+        "--micro-batch-size 1 --recompute-granularity full --recompute-method uniform --recompute-num-layers 4",
         ["--recompute-num-layers 4: every layer is priced as recomputed"],
     ),
     ("--training.local_batch_size 1 --compile.enable true", ["not priced: compile.enable"]),

@@ -160,7 +160,8 @@ OF_LATENCIES: dict[str, Change] = {"rows_us": ("measured", [[0, 50], [50, 0]])}
 ROUTES: Values = {"model": "routed"}
 OF_STACKS: dict[str, Change] = {
     "schedules": ("own", ["1f1b"]), "recompute": ("own", ["full"]), "recompute_modules": ("own", ["moe_act"], ROUTES),
-    "recompute_by_stage": ("own", False), "zero": ("own", [0, 1]), "pipeline_zero": ("own", [0]),
+    "recompute_by_stage": ("own", False), "block_recompute": ("own", True, {"block_recompute": True}),
+    "zero": ("own", [0, 1]), "pipeline_zero": ("own", [0]),
     "offload_zero": ("own", [2], OFFLOADED),
     "offload_part_zero": ("own", [2], {"optimizer_offload_fraction": 0.5, "fix": {"zero": 1}}),
     "offload_activations": ("own", ["full"], SWAPPED),
@@ -219,10 +220,11 @@ OF_REQUESTS: dict[str, tuple[object, Values]] = {
     "calibration": ("nemo-h100-bf16", {}), "stack": ("torchtitan", {}), "precision": ("fp16", {}),
     "grad_precision": ("bf16", {}), "fused_loss": ("te", {}), "optimizer": ("muon", {}),
     "optimizer_offload_fraction": (0.5, {}),
-    "activation_offload_fraction": (0.5, {}), "fix": ({"tp": 2}, {}), "seen": (True, {}), "risk": (0.9, {}),
+    "activation_offload_fraction": (0.5, {}), "block_recompute": (True, {}),
+    "fix": ({"tp": 2}, {}), "seen": (True, {}), "risk": (0.9, {}),
     "max_tp": (2, {}), "max_cp": (1, LONG), "max_ep": (1, ROUTES), "schedules": ("1f1b", {}),
 }  # fmt: skip
-ALLOWED = {"offload_pipelines", "offload_modules", "optimizers"}
+ALLOWED = {"offload_pipelines", "offload_modules", "optimizers", "block_recompute"}
 """Fields that allow what is refused without them."""
 OF_SEARCHES: Values = {"time_limit": 7.0, "work_limit": 3, "gap": 0.1, "seed": 9, "workers": 1}
 """Options that end a search or seed it, which are its limits."""
