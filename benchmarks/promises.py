@@ -10,6 +10,11 @@ the published one: 1.1 says that the plan would be a tenth faster than the best 
 A plan may be faster than the best run because nobody tried it, or because its price is wrong. The column ``as run``
 tells the two apart: it is the predicted speed of the published layout, with the features that its recipe had, over the
 measured one. Where it is near 1 the price is right, and the rest of the ratio is what the plan gains over the layout.
+``as planned`` is the published layout with the software that the plan assumes. The ratio is then a product of three
+factors, whose geometric means a second table has:
+
+(1) price (as run), software (as planned over as run), search (ratio over as planned).
+
 ``best`` is the fastest run of the model on these GPUs in this precision, of any release, batch and number of GPUs.
 Where it is far above the job's own, newer software or another batch ran faster, and a plan may.
 """
@@ -36,6 +41,8 @@ from taut.prediction.rows import predict_rows
 from taut.prediction.settings import default_cluster, find_device, within_domain
 from taut.words import percent
 
+PLANNED = {"cuda_graphs": False, "overlap_moe_expert_parallel_comm": None}
+"""What a plan has of the features that a row states: graphs are its calibration's, and it hides no exchange."""
 DEGREES = ("pp", "tp", "cp", "ep", "etp", "vpp", "micro_batch", "zero")
 
 
@@ -135,7 +142,8 @@ def promised(job: Job, best: float, time_limit: float) -> dict[str, Any]:
         "best": f"{best:.0f}",
         "by": f"{job.source} {job.release}".strip(),
         "its degrees": degrees({name: getattr(row, name, None) for name in DEGREES}, row.recompute),
-        "as run": as_run(job),
+        "as run": speed_of(job, {} if job.row.stack else {"stack": job.stack}),
+        "as planned": speed_of(job, {"stack": job.stack, **PLANNED}),
     }
     try:
         plan = taut.plan(
@@ -165,11 +173,20 @@ def promised(job: Job, best: float, time_limit: float) -> dict[str, Any]:
     }
 
 
-def as_run(job: Job) -> str:
-    """Predicted over measured speed of a job's run, in two digits; a dash where it is not priced."""
-    row = job.row if job.row.stack else job.row.model_copy(update={"stack": job.stack})
+def speed_of(job: Job, software: dict[str, Any]) -> str:
+    """Predicted over measured speed of a job's layout with some software, in two digits; a dash if it is not priced."""
+    row = job.row.model_copy(update=software)
     found = predict_rows([row])[0].step_time_s
     return f"{(row.measured_s or math.nan) / found:.2f}" if found else "-"
+
+
+def factors(name: str, lines: list[dict[str, Any]]) -> dict[str, str]:
+    """Geometric means of the factors (1) of the lines that have all."""
+    parts = [[str(line[key]).strip(" *") for key in ("as run", "as planned", "ratio")] for line in lines]
+    known = [[math.log(float(part)) for part in each] for each in parts if "-" not in each]
+    price, planned, ratio = (math.exp(sum(column) / len(known)) for column in zip(*known, strict=True))
+    means = {"price": price, "software": planned / price, "search": ratio / planned, "ratio": ratio}
+    return {"jobs": name, "number": str(len(known)), **{key: f"{value:.3f}" for key, value in means.items()}}
 
 
 def degrees(values: dict[str, Any], recompute: str) -> str:
@@ -187,7 +204,7 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, default=20.0)
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
-    lines, every = [], jobs(options.data)
+    lines, every = dict[bool, list[dict[str, Any]]]({True: [], False: []}), jobs(options.data)
     best = fastest(every)
     for job in every:
         words = f"{job.name} {job.row.n_gpus} {job.row.gpu} {job.row.precision} {job.row.global_batch} {job.source}"
@@ -196,10 +213,13 @@ def main() -> None:
         if options.list:
             print(words, f"{job.speed:.0f}", job.release)
             continue
-        lines.append(promised(job, best[job.kind], options.time_limit))
-        print(*lines[-1].values(), sep=" | ", file=sys.stderr, flush=True)
-    if lines:
-        print(as_table(lines))
+        line = promised(job, best[job.kind], options.time_limit)
+        lines[job.has_experts].append(line)
+        print(*line.values(), sep=" | ", file=sys.stderr, flush=True)
+    if any(lines.values()):
+        print(as_table([*lines[True], *lines[False]]))
+        names = {True: "with experts", False: "dense"}
+        print("\n" + as_table([factors(names[kind], some) for kind, some in lines.items() if some]))
 
 
 if __name__ == "__main__":

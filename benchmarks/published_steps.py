@@ -1,12 +1,16 @@
 """
 Steps that papers published for GPT on A100, with attention in several kernels or in one, beside both prices.
 
-Run ``python -m benchmarks.published_steps [--write-table FILE]``. Nothing was fitted on these runs. Rows with attention
-in several kernels are priced as vTrain's runs were (calibration ``megatron-deepspeed-a100-many``), those in one kernel
-as ``taut plan`` does by default (stack ``megatron-core``). The published TFLOP/s of FlashAttention-2's table are turned
-into seconds by its own formula, for L layers of hidden size h, P parameters and b sequences of s tokens:
+Run ``python -m benchmarks.published_steps [--experts] [--write-table FILE]``. Nothing was fitted on these runs. Rows
+with attention in several kernels are priced as vTrain's runs were (calibration ``megatron-deepspeed-a100-many``), those
+in one kernel as ``taut plan`` does by default (stack ``megatron-core``). The published TFLOP/s of FlashAttention-2's
+table are turned into seconds by its own formula, for L layers of hidden size h, P parameters and b sequences of s
+tokens:
 
 (1) :math:`b (6 s P + 12 L h s^2)` FLOP a step.
+
+With ``--experts`` the table has steps of DeepSeek-V3's layers on H100, without and with full recompute, beside the
+prices of a plain all-to-all and of DeepEP. They are priced as ``taut compare`` prices what runs today.
 """
 
 import argparse
@@ -16,9 +20,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.accuracy import as_table
+from taut.comparison.compare import current_of, priced_as_is
+from taut.data.catalog.builtin import catalog_model
 from taut.data.load import load_calibration
+from taut.data.model import ModelSpec
 from taut.data.samples import ConfigurationRow
 from taut.data.units import TERA
+from taut.planning.request import request_of
 from taut.prediction.rows import predict_rows
 from taut.prediction.settings import Given
 
@@ -161,11 +169,42 @@ def rows() -> list[dict[str, Any]]:
     return table
 
 
+def expert_seconds(recompute: str, dispatcher: str) -> float:
+    """
+    Predicted seconds of 14 layers of DeepSeek-V3 and one for further tokens, 16 expert ranks on 64 H100.
+
+    Four stages of two chunks with two layers each, the last with the layer for further tokens and both heads.
+    """
+    values = catalog_model("deepseek-v3").model_dump(exclude_none=True)
+    model = ModelSpec.parse({**values, "layers": 14, "seq": 2048, "mtp_layers": 1, "name": "proxy"}, "proxy")
+    asked = {"global_batch": 256, "precision": "bf16", "moe_token_dispatcher": dispatcher}
+    degrees = {"pp": 4, "vpp": 2, "ep": 16, "etp": 1, "tp": 1, "cp": 1, "micro_batch": 1, "zero": 1}
+    current = current_of({**degrees, "recompute": recompute, "layers": "2|2|2|2|2|2|2|0"})
+    return priced_as_is(request_of(model, "dgx-h100:8", asked), current).seconds
+
+
+def expert_rows() -> list[dict[str, Any]]:
+    """The table of steps with experts; the published TFLOP/s become seconds by the ratio of both that one step has."""
+    table = []
+    for recompute, rate in (("none", 225.1), ("full", 185.2)):
+        measured = 3.044 * 185.2 / rate
+        line = {"source": "Megatron-LM #6311, #6429", "recompute": recompute, "measured s": f"{measured:.2f}"}
+        for dispatcher in ("alltoall", "flex"):
+            seconds = expert_seconds(recompute, dispatcher)
+            line |= {f"{dispatcher} s": f"{seconds:.2f}", f"{dispatcher}": f"{100 * (seconds / measured - 1):+.1f} %"}
+        table.append(line)
+    return table
+
+
 def main() -> None:
     """Print the table and the mean error of every source."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--experts", action="store_true")
     parser.add_argument("--write-table", type=Path)
     options = parser.parse_args()
+    if options.experts:
+        print(as_table(expert_rows()))
+        return
     table = rows()
     text = as_table(table)
     print(text)

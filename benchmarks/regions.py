@@ -23,6 +23,10 @@ third table has the deviations from all of them, which ``taut.data.seen.DEVIATIO
 The second table chooses. Where a job ran with several plans, the fit without this job's runs picks the plan that it
 predicts to be fastest. Surprise is how much slower the picked plan ran than predicted, regret how much slower it ran
 than the best of the job's plans.
+
+The fourth table asks what a gain beyond the runs comes to. A fit without a region picks the region's plan of a job that
+it predicts to be fastest. The gain is the seconds of the job's fastest run outside the region over those of the plan,
+less 1: promised with the predicted seconds, shown with the measured ones. Jobs without a promised gain do not count.
 """
 
 import argparse
@@ -178,12 +182,17 @@ def regions(study: Study) -> Iterator[tuple[str, list[Flags]]]:
 
 
 class Region(NamedTuple):
-    """A region of a campaign, with what fits without it say of its runs, and their kinds beyond, (runs, kinds)."""
+    """
+    A region of a campaign, with what fits without it say of its runs.
+
+    ``kinds`` (runs, kinds) are the runs' kinds beyond, ``gains`` (jobs, 2) logarithms of 1 + gain, promised and shown.
+    """
 
     campaign: str
     left_out: str
     unseen: Unseen
     kinds: Floats
+    gains: Floats
 
 
 def regions_of(study: Study) -> Iterator[Region]:
@@ -194,7 +203,34 @@ def regions_of(study: Study) -> Iterator[Region]:
             continue
         each = [study.without(part) for part in parts]
         found = Unseen(*(np.concatenate(column) for column in zip(*each, strict=True)))
-        yield Region(study.name, name, found, np.concatenate([study.kinds_beyond(part) for part in parts]))
+        kinds = np.concatenate([study.kinds_beyond(part) for part in parts])
+        gains = [gains_of(study, part, own.errors) for part, own in zip(parts, each, strict=True)]
+        yield Region(study.name, name, found, kinds, np.concatenate(gains))
+
+
+def gains_of(study: Study, part: Flags, errors: Floats) -> Floats:
+    """Logarithms of 1 + gain, (jobs, 2), of a part of a region over the fastest run of each job outside it."""
+    seconds = np.log(np.array([row.measured_s for row in study.rows], dtype=float))
+    predicted = seconds.copy()
+    predicted[part] -= errors
+    found = []
+    for places in jobs_of(study):
+        inside, outside = places[part[places]], places[~part[places]]
+        if len(inside) and len(outside):
+            picked, fastest = inside[np.argmin(predicted[inside])], seconds[outside].min()
+            found.append((fastest - predicted[picked], fastest - seconds[picked]))
+    return np.array([each for each in found if each[0] > 0]).reshape(-1, 2)
+
+
+def gain_lines(every: Sequence[Region]) -> Iterator[dict[str, Any]]:
+    """A line for each region with gains, and one of the mean region; runs of a campaign on another card count once."""
+    some = [region for region in every if len(region.gains) and not region.campaign.endswith(AGAIN)]
+    means = [region.gains.mean(axis=0) for region in some]
+    lines = [(one.campaign, one.left_out, len(one.gains), mean) for one, mean in zip(some, means, strict=True)]
+    lines.append(("mean of the regions", "-", sum(len(one.gains) for one in some), np.mean(means, axis=0)))
+    for campaign, left_out, jobs, mean in lines:
+        line = {"campaign": campaign, "left out": left_out, "jobs": jobs}
+        yield line | dict(zip(("promised gain %", "shown gain %"), 100 * np.expm1(mean), strict=True))
 
 
 def deviations_by(every: Sequence[Region]) -> Floats:
@@ -282,6 +318,8 @@ def main() -> None:
         print("\n" + as_table(choices))
     kinds = zip(KIND_NAMES, deviations_by(found).tolist(), strict=True)
     print("\n" + as_table([{"beyond all runs in": name, "deviation %": 100 * each} for name, each in kinds]))
+    if any(len(region.gains) for region in found):
+        print("\n" + as_table([*gain_lines(found)]))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from benchmarks import promises
-from benchmarks.promises import Job, as_run, cluster_of, degrees, fastest, jobs
+from benchmarks.promises import Job, cluster_of, degrees, factors, fastest, jobs, speed_of
 from taut.data.samples import ConfigurationRow
 
 SHAPE = {"hidden": 1024, "layers": 8, "heads": 8, "n_gpus": 16, "dp": 16, "global_batch": 64}
@@ -48,5 +48,15 @@ def test_a_run_is_priced_with_the_stack_that_made_it() -> None:
     """Twice the measured seconds are half the speed, and torchtitan's runs have torchtitan's prices."""
     shape: dict[str, Any] = {"hidden": 4096, "layers": 32, "heads": 32, "seq": 8192, "zero": 3, "micro_batch": 2}
     fast, slow = (job("1", measured_s=seconds, **shape) for seconds in (1.0, 2.0))
-    assert float(as_run(slow)) == pytest.approx(2 * float(as_run(fast)), abs=0.011)
-    assert as_run(fast._replace(source="pytorch/torchtitan")) != as_run(fast)
+    core = {"stack": "megatron-core"}
+    assert float(speed_of(slow, core)) == pytest.approx(2 * float(speed_of(fast, core)), abs=0.011)
+    assert speed_of(fast, {"stack": "torchtitan"}) != speed_of(fast, core)
+
+
+def test_a_ratio_is_a_product_of_price_software_and_search() -> None:
+    """By hand: geometric means of two jobs, and a third that is not priced does not count."""
+    ratios = ("1.00", "1.21", "1.21 *"), ("1.21", "1.21", "2.42"), ("-", "1.00", "3.00")
+    lines = [dict(zip(("as run", "as planned", "ratio"), each, strict=True)) for each in ratios]
+    found = factors("made", lines)
+    assert (found["number"], found["price"], found["software"]) == ("2", "1.100", "1.100")
+    assert (found["search"], found["ratio"]) == ("1.414", "1.711")

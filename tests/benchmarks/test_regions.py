@@ -10,6 +10,7 @@ from benchmarks.regions import (
     Unseen,
     choice_line,
     deviations_by,
+    gain_lines,
     jobs_of,
     region_line,
     regions_of,
@@ -65,7 +66,7 @@ def test_deviations_are_those_that_the_bands_of_regions_lack() -> None:
     at = {kind: np.eye(len(KIND_NAMES))[[k]] for k, kind in enumerate(KIND_NAMES)}
 
     def region(kind: str, error: float, campaign: str) -> Region:
-        return Region(campaign, kind, Unseen(np.array([error]), np.zeros(1), np.zeros(1)), at[kind])
+        return Region(campaign, kind, Unseen(np.array([error]), np.zeros(1), np.zeros(1)), at[kind], np.zeros((0, 2)))
 
     every = [region(kind, error, "a") for kind, error in (("micro-batch", 0.1), ("scale", -0.05)) for _ in range(400)]
     # Runs of the same campaign on another card say nothing more.
@@ -73,6 +74,23 @@ def test_deviations_are_those_that_the_bands_of_regions_lack() -> None:
     assert found["micro-batch"] == pytest.approx(0.1 / BAND_WIDTH, rel=0.02)
     assert found["scale"] == pytest.approx(0.05 / BAND_WIDTH, rel=0.02)
     assert found["recompute"] == pytest.approx(0.06) and found["any other"] == pytest.approx(0.06)
+
+
+def test_gains_beyond_the_runs_are_those_of_the_picked_plan() -> None:
+    """
+    By hand: all plans are predicted at a second, and each job's run outside the region takes 1.2 s.
+
+    The first plan of a region is picked: promised is 1.2 over 1, shown 1.2 over its own 1.1 s. Where a run outside is
+    faster, nothing is promised.
+    """
+    regions = {region.left_out: region for region in regions_of(study([1.2, 1.1, 1.0] * 2))}
+    found = regions["micro-batch above 1"]
+    assert np.exp(found.gains) == pytest.approx(np.array([[1.2, 1.2 / 1.1]] * 4))
+    *_, mean = gain_lines([found])
+    assert mean["jobs"] == 4
+    assert (mean["promised gain %"], mean["shown gain %"]) == pytest.approx((20, 100 / 11))
+    slower = {region.left_out: region for region in regions_of(study([0.9, 1.1, 1.0] * 2))}
+    assert slower["micro-batch above 1"].gains.shape == (0, 2)
 
 
 def test_kinds_are_those_that_no_other_run_of_the_calibration_has() -> None:
