@@ -14,6 +14,7 @@ written into a generated file passes through the function of its format:
 ``json_text``         plain values as JSON
 ``html_text``         text between tags, or an attribute
 ``markdown_text``     text of a line of Markdown
+``protobuf_text``     text of a field of protobuf, whose length stands before it
 ====================  ===========================================================================
 
 No file of TOML is written, and notebooks show what ``html_text`` made.
@@ -111,3 +112,8 @@ def markdown_text(text: str) -> str:
     """One line of Markdown that shows the text and begins no emphasis, link, code, table cell or tag."""
     line = "".join(sign if sign.isprintable() else " " for sign in text)
     return escape(_MARKS.sub(r"\\\1", line), quote=False)
+
+
+def protobuf_text(text: str) -> bytes:
+    """Text of a field of protobuf in UTF-8, in one line; what cannot be printed is a blank."""
+    return "".join(sign if sign.isprintable() else " " for sign in text).encode()

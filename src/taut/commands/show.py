@@ -155,7 +155,9 @@ def verify_command(
         raise CertificateError(f"{path}: does not hold: " + "; ".join(outcome.faults))
 
 
-TARGETS = "megatron, megatron-bridge, torchtitan, deepspeed, flagscale, torch-csv, torchrun, slurm, rankfile"
+MOST_NAMES = 20
+"""Files that are named when they are written."""
+TARGETS = "megatron, megatron-bridge, torchtitan, deepspeed, flagscale, torch-csv, torchrun, slurm, rankfile; or chakra"
 
 
 def export_command(
@@ -179,12 +181,13 @@ def export_command(
     plan = load_plan(path)
     plan = plan.plainer_plan(plainer) if plainer else plan
     targets = [name.strip() for name in to.split(",") if name.strip()]
-    names = [] if hosts is None else host_names(hosts)
     try:
-        written = export(plan, targets, out, hosts=names, force=force)
+        written = export(plan, targets, out, hosts=[] if hosts is None else host_names(hosts), force=force)
     except ExportError as error:
         raise ExportError(f"{error}{_nearest(plan, targets, quiet=quiet)}") from None
-    typer.echo(f"{out}: {', '.join(file.name for file in written)}; read launch.md first")
+    names = [file.name for file in written]
+    more = f", ... ({len(names) - MOST_NAMES} more)" if len(names) > MOST_NAMES else ""
+    typer.echo(f"{out}: {', '.join(names[:MOST_NAMES])}{more}; read launch.md first")
 
 
 def _nearest(plan: "Plan", targets: list[str], *, quiet: bool) -> str:
@@ -192,7 +195,9 @@ def _nearest(plan: "Plan", targets: list[str], *, quiet: bool) -> str:
     from taut.commands.progress import progress_lines
     from taut.exports.nearest import STACKS, nearest_plan
 
-    framework = next(name for name in targets if name in STACKS)
+    framework = next((name for name in targets if name in STACKS), "")
+    if not framework:
+        return ""
     with progress_lines(quiet or not sys.stderr.isatty()) as progress:
         found = nearest_plan(plan, framework, progress=progress)
     return "" if found is None else f"; {found}"

@@ -5,6 +5,7 @@ A target is a framework (``megatron``, ``megatron-bridge``, ``torchtitan``, ``de
 passes (``torch-csv``), or what starts processes (``torchrun``, ``slurm``, ``rankfile``). Without one of the last,
 torchrun starts them. Beside a target's own files stand ``env.sh``, ``ranks.csv``, ``plan.json`` and ``launch.md``,
 which says what to run where, and what to check before. What is written of a plan is quoted (``taut.quoting``).
+``chakra`` stands alone: traces of a step, which launch nothing (``taut.exports.chakra``).
 
 A plan's file comes from anywhere, so it is checked before anything of it is used. Inputs and space have to be what
 their digests say, names to be names, and strategy and placement to keep the rules of the stated problem. Then every
@@ -20,13 +21,14 @@ activations (megatron/training/arguments.py).
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from taut.data.device import QUANTIZED
 from taut.data.spec import with_names
 from taut.data.suggest import one_of
 from taut.errors import DataError
+from taut.exports.chakra import chakra_files
 from taut.exports.deepspeed import deepspeed_files
 from taut.exports.flagscale import flagscale_files, mesh_files
 from taut.exports.job import ExportError, Job, rank_files, rank_table, slurm_files, torchrun_script
@@ -164,6 +166,8 @@ def environment_file(job: Job) -> str:
 
 
 Files = dict[str, str]
+CHAKRA = "chakra"
+"""Traces of a step, which launch nothing and stand alone."""
 FRAMEWORKS: dict[str, Callable[[Job], Files]] = {
     "megatron": lambda job: {"megatron.args": flags_text(megatron_flags(job))},
     "megatron-bridge": bridge_files,
@@ -196,7 +200,7 @@ def export(
     plan
         A plan, or the file of one.
     to
-        Targets: at most one framework, and any that start processes.
+        Targets: at most one framework, and any that start processes; or ``chakra`` alone.
     out
         Folder; it is made, and has to be empty without ``force``.
     hosts
@@ -228,17 +232,21 @@ def export(
     files = _files(plan, targets, tuple(hosts))
     _check_folder(folder, force=force)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        write_atomically(folder / name, text)
+    for name, content in files.items():
+        write_atomically(folder / name, content)
     return [folder / name for name in files]
 
 
-def _files(plan: Plan | str | Path, targets: list[str], hosts: tuple[str, ...]) -> Files:
-    """Texts by file name, of an ordinary plan or one of meshes."""
+def _files(plan: Plan | str | Path, targets: list[str], hosts: tuple[str, ...]) -> Mapping[str, str | bytes]:
+    """What files hold, by name, of an ordinary plan or one of meshes."""
     if not isinstance(plan, Plan):
         plan = Plan.read(plan)
     _check_plan(plan)
+    if CHAKRA in targets and len(targets) > 1:
+        raise DataError(f"--to {','.join(targets)}: {CHAKRA} launches nothing, expected it alone")
     if not plan.meshes:
+        if targets == [CHAKRA]:
+            return chakra_files(Job(plan, hosts))
         return launch_files(Job(plan, hosts), targets)
     if targets != ["flagscale"]:
         raise DataError(f"--to {','.join(targets)}: has one degree for all stages, expected flagscale alone for meshes")
@@ -249,7 +257,7 @@ def launch_files(job: Job, targets: list[str]) -> Files:
     """Texts by file name."""
     for name in targets:
         if name not in TARGETS:
-            raise DataError(f"--to {name}: expected {one_of(name, TARGETS)}")
+            raise DataError(f"--to {name}: expected {one_of(name, (*TARGETS, CHAKRA))}")
     frameworks = [name for name in targets if name in FRAMEWORKS]
     if len(frameworks) > 1 or not targets:
         raise DataError(f"--to {','.join(targets)}: expected one framework at most, and at least one target")
