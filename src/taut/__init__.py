@@ -6,7 +6,8 @@ Everything public is a name of this package, loaded when it is first used, so th
 ========================  ==========================================================================================
 to plan                   ``plan``, ``pareto``, ``resource_front``, ``predict``,
                           ``sweep``, ``place``, ``place_strategy``, ``verify``, ``provision``, ``compare``,
-                          ``compare_plans``, ``load_plan``, ``export``, ``regret``, ``break_even``, ``replan``;
+                          ``compare_plans``, ``load_plan``, ``export``, ``regret``, ``break_even``, ``replan``,
+                          ``spare_nodes``;
                           ``Provision``, ``Replanned``, ``Comparison``, ``Plan``, ``PlanRequest``, ``Frontier``,
                           ``FrontierPoint``,
                           ``ResourceFront``, ``Verification``, ``AssignmentResult``, ``StrategyPlacement``
@@ -104,8 +105,9 @@ if TYPE_CHECKING:
     from taut.prediction.rows import predict as predict
     from taut.provisioning import Provision as Provision
     from taut.provisioning import provision as provision
-    from taut.replanning import Replanned as Replanned
-    from taut.replanning import replan as replan
+    from taut.replanning.replan import replan as replan
+    from taut.replanning.result import Replanned as Replanned
+    from taut.replanning.spares import spare_nodes as spare_nodes
     from taut.reports.page.page import plan_page as plan_page
     from taut.schedules.portfolio import ScheduleSearch as ScheduleSearch
     from taut.schedules.portfolio import best_schedule as best_schedule

@@ -27,7 +27,7 @@ from taut.commands.place import place_command
 from taut.commands.plan import plan_command
 from taut.commands.predict import fitter, predict_command, sweep_command
 from taut.commands.profile import profile_command
-from taut.commands.replan import replan_command
+from taut.commands.replan import replan_command, spares_command
 from taut.commands.reproduce import reproducer
 from taut.commands.schedule import schedule_command
 from taut.commands.show import catalog_command, export_command, report_command, show_command, verify_command
@@ -64,6 +64,7 @@ app.command(name="plan")(plan_command)
 app.command(name="verify")(verify_command)
 app.command(name="compare")(compare_command)
 app.command(name="replan")(replan_command)
+app.command(name="spares")(spares_command)
 app.command(name="export")(export_command)
 app.command(name="show")(show_command)
 app.command(name="report")(report_command)

@@ -1,4 +1,4 @@
-"""``taut replan``: what to run when nodes fail or are slow."""
+"""``taut replan``: what to run when nodes fail or are slow; ``taut spares``: how many nodes to keep in reserve."""
 
 from pathlib import Path
 from time import perf_counter
@@ -38,7 +38,7 @@ def replan_command(
     from taut.errors import DataError
     from taut.planning.plan import load_plan
     from taut.planning.request import check_search
-    from taut.replanning import replan
+    from taut.replanning.replan import replan
 
     check_file(out, out_kept)
     check_search(time_limit=time_limit, gap=gap, seed=seed, workers=workers)
@@ -64,4 +64,27 @@ def replan_command(
         if found.kept is None:
             raise DataError(f"--out-kept {out_kept}: {found.why_none}, expected a plan that keeps its weights")
         found.kept.plan.write(out_kept)
+    echo(found, as_json)
+
+
+def spares_command(
+    path: Annotated[Path, typer.Argument(metavar="PLAN.json", help="A plan on equal nodes, written by taut.")],
+    node_days: Annotated[
+        float | None, typer.Option(help="Days between failures of a node; default: Llama 3's, by GPUs of a node.")
+    ] = None,
+    repair_hours: Annotated[float, typer.Option(help="Hours until a node is back.")] = 24.0,
+    lost_minutes: Annotated[
+        float | None, typer.Option(help="Minutes that a failure stops the job; default: 16.7, at most Llama 3's.")
+    ] = None,
+    goal: Annotated[float | None, typer.Option(help="Share of the plan's speed that is to be reached.")] = None,
+    rigid: Annotated[bool, typer.Option("--rigid", help="The job waits until all its nodes are up.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """How many spare nodes to keep: expected speed by spare nodes, while nodes fail and are repaired."""
+    from taut.planning.plan import load_plan
+    from taut.replanning.spares import LOST_MINUTES, spare_nodes
+
+    lost = LOST_MINUTES if lost_minutes is None else lost_minutes
+    plan = load_plan(path)
+    found = spare_nodes(plan, node_days=node_days, repair_hours=repair_hours, lost_minutes=lost, goal=goal, rigid=rigid)
     echo(found, as_json)

@@ -16,16 +16,9 @@ import taut
 from taut.errors import DataError, FieldError, InfeasibleError
 from taut.formulations.problem import PlanningProblem
 from taut.planning.plan import Plan
-from taut.replanning import (
-    LeastSeconds,
-    Site,
-    _Replanning,
-    cluster_of,
-    largest_count,
-    node_number,
-    sites_left,
-    slow_node,
-)
+from taut.replanning.left import Site, cluster_of, node_number, sites_left, slow_node
+from taut.replanning.parts import LeastSeconds, largest_count, site_sets
+from taut.replanning.replan import _Replanning
 from taut.solver.certificate.write import plan_document
 from taut.solver.result import Limits
 from taut.solver.search.search import search
@@ -66,7 +59,7 @@ def random_replanning(seed: int) -> _Replanning | None:
 def wanted_parts(asked: _Replanning) -> list[tuple[tuple[Site, ...], PlanningProblem]]:
     """What (1) and (2) allow, one problem for each set of nodes and batch, written apart from the search of parts."""
     found, batch = [], asked._batch
-    for sites in asked._site_sets():
+    for sites in site_sets(asked._sites):
         for fewer in range(math.ceil(batch * (1 - SHARE)), batch + 1):
             found.append((sites, asked._problem(sites, fewer, {})))
     return found

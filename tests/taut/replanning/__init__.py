@@ -1,0 +1,1 @@
+"""What runs today beside the best plan."""
