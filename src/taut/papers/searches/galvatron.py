@@ -4,8 +4,8 @@ Plans that Galvatron's search wrote, beside the proven optimum of its own formul
 ``gpt_configs`` has a plan (``taut.data.readers.galvatron.profile``) beside the profiles of its model, and
 ``hardware_configs`` next to it those of the node. The plan is priced by the formula of Galvatron's search, and its
 distance J / L - 1 is from the lower bound L of all plans of the space that was searched. At taut's prices, with the
-same times and measured activations, its degrees are fixed and the best plan is searched for: taut's plans recompute all
-layers of a stage or none, so that recomputation by layer does not map, and layers over different ways are no plan.
+same times and measured activations, its degrees are fixed and the best plan is searched for, which may recompute the
+first layers of every stage, as many in each. Layers over different ways are no plan.
 The device is not stated; an A100 with the memory that the search was given is taken, of which it keeps a fifth free.
 """
 
@@ -253,6 +253,7 @@ def _at_our_prices(
             precision=given.precision,
             memory_model={"overhead_gib": 1.0, "margin": RESERVED, "grad_precision": "bf16"},
             fix=fixed or None,
+            block_recompute=True,
             schedules="1f1b",
             time_limit=time_limit,
             gap=OPTIMALITY_GAP,
