@@ -154,7 +154,7 @@ def calibrations_of(fitted: Fitted, errors: Floats) -> list[Calibration]:
                 "samples": len(every),
                 "mape": float(np.abs(errors).mean()),
                 "residuals": {str(q): outer_quantile(errors, q) for q in QUANTILES},
-                "seen": seen_of(every),
+                "seen": seen_of([*every, *(run.row for run in campaign.checked)]),
                 "release": RELEASE,
                 "features": [*campaign.features],
             }

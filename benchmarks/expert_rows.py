@@ -137,6 +137,20 @@ def _others(folder: Path) -> list[ExpertRun]:
     return found
 
 
+def checked_runs() -> tuple[ExpertRun, ...]:
+    """
+    Steps on H100 that no fit has: 14 layers of DeepSeek-V3 and one for further tokens, without and with full recompute.
+
+    Megatron-LM's pull requests #6311 and #6429. A row has no words for the second head of further tokens, so
+    ``benchmarks.published_steps`` prices the steps as plans.
+    """
+    degrees = {"tp": 1, "pp": 4, "dp": 16, "ep": 16, "vpp": 2, "micro_batch": 1, "global_batch": 256, "zero": 1}
+    shape = {**shape_of("deepseek-v3"), "layers": 15, "seq": 2048, "stages": "2 2 2 2 2 2 2 1"}
+    usual = {"gpu": "h100", "n_gpus": 64, "precision": "bf16", **shape, **degrees}
+    values = [{**usual, "recompute": "none", "measured_s": 2.504}, {**usual, "recompute": "full", "measured_s": 3.044}]
+    return tuple(ExpertRun("deepseek-v3", "26.08", row) for row in accepted(values)[0])
+
+
 def _row(line: Line) -> dict[str, Any]:
     gpu, gpus = line["system"].removeprefix("DGX-").lower(), int(line["n_gpus"])
     name = MODELS[line["model"]]
@@ -177,7 +191,8 @@ class ExpertCampaign(NamedTuple):
 
     ``about``: what a calibration from them says of itself; ``generation``: of the GPUs; ``launch_us``: microseconds
     that the host takes for a pass; ``beside``: runs of the same kernels on like machines whose launches or clocks alone
-    differ, which belong to what was seen; ``gpus``: those that it prices, where not those of all these runs.
+    differ, which belong to what was seen; ``gpus``: those that it prices, where not those of all these runs;
+    ``checked``: steps that its prices were checked on, which belong to what was seen as well.
     """
 
     about: dict[str, Any]
@@ -186,6 +201,7 @@ class ExpertCampaign(NamedTuple):
     runs: list[ExpertRun]
     beside: tuple[ExpertRun, ...] = ()
     gpus: tuple[str, ...] = ()
+    checked: tuple[ExpertRun, ...] = ()
 
     @property
     def label(self) -> str:
@@ -234,6 +250,8 @@ def campaigns(runs: list[ExpertRun]) -> list[ExpertCampaign]:
             precision = ("fp8" if generation == "hopper" else "mxfp8") if narrow else "bf16"
             beside = tuple(run for run in some if run not in own)
             whole = _campaign(name, precision, generation, launch_us, own)._replace(beside=beside)
+            if (name, narrow) == ("h100", False):
+                whole = whole._replace(checked=checked_runs())
             found += _by_gpu(whole, [("gb200",), ("gb300",)]) if name == "rack" else [whole]
     return found
 

@@ -142,3 +142,14 @@ def test_gpus_with_other_clocks_have_campaigns_of_their_own() -> None:
     racks = [each for each in campaigns([first, second]) if each.about["name"] == "megatron-experts-rack-bf16"]
     assert [each.label for each in racks] == [f"megatron-experts-rack-bf16-{gpu}" for gpu in ("gb200", "gb300")]
     assert [(each.runs, [*each.beside]) for each in racks] == [([first], [second]), ([second], [first])]
+
+
+def test_steps_that_prices_were_checked_on_were_seen() -> None:
+    """Full recompute in bf16 on H100 is within the runs, though no run of the fit has it; in fp8 it is not."""
+    checked = {each.label: each.checked for each in campaigns([]) if each.checked}
+    assert [*checked] == ["megatron-experts-h100-bf16"]
+    assert {run.row.recompute for run in checked["megatron-experts-h100-bf16"]} == {"none", "full"}
+    known = catalog_calibrations()
+    for precision, seen in (("bf16", True), ("fp8", False)):
+        found = known[f"megatron-experts-h100-{precision}"].seen
+        assert found is not None and ("full" in found.recompute) == seen
