@@ -162,9 +162,10 @@ class Groups:
 
 def chakra_files(job: Job) -> dict[str, str | bytes]:
     """The trace of every device, the groups, and which process is on which device; a ``DataError`` if too many."""
-    step = _Step(*of_plan(job.plan))
-    if step.nodes > MOST_NODES:
-        raise ExportError(f"{job.plan.source}: its traces have {step.nodes} nodes, expected at most {MOST_NODES}")
+    configuration = of_plan(job.plan)
+    if (count := _number_of_nodes(*configuration)) > MOST_NODES:
+        raise ExportError(f"{job.plan.source}: its traces have {count} nodes, expected at most {MOST_NODES}")
+    step = _Step(*configuration)
     named = {"model": job.plan.model, "cluster": job.plan.cluster}
     stated = (_message(1, k.encode()) + _message(STRING, protobuf_text(v)) for k, v in named.items())
     head = _framed(_message(1, SCHEMA.encode()) + b"".join(_message(2, each) for each in stated))
@@ -198,6 +199,12 @@ ASTRA-sim runs one collective or message of a device at a time. The plan's price
 """
 
 
+def _number_of_nodes(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> int:
+    """About how many nodes all traces have, from a graph in which replicas that are alike stand for each other."""
+    graph, chosen = operator_graph(problem, strategy, devices), strategy.candidate
+    return graph.tasks * chosen.pipelines * chosen.width // len(graph.replicas.simulated)
+
+
 class _Step:
     """Nodes of every block (stage, pipeline) of a step, their devices, and the communicator groups."""
 
@@ -216,11 +223,6 @@ class _Step:
         self.order = np.argsort(self.graph.stream // len(STREAMS), kind="stable")
         self.first = np.searchsorted(self.graph.stream[self.order] // len(STREAMS), np.arange(self.graph.devices + 1))
         self.after_passes = np.flatnonzero(np.isin(self.graph.kind, (REDUCE, TIED, NORM)))
-
-    @property
-    def nodes(self) -> int:
-        """About how many nodes all traces have."""
-        return self.graph.tasks * self.candidate.width
 
     def of_block(self, x: int, z: int) -> list[Node]:
         """The nodes of a block in the order of its tasks, each receive before the first task that waits for it."""
@@ -249,7 +251,7 @@ class _Step:
             else:
                 made = [Node(COMP_NODE, graph.name(task), micros)]
             for node in made:
-                node.after, after = after, [len(found)]
+                node.after, after = sorted(set(after)), [len(found)]
                 add(node)
             last[task] = after
         if constant := self.problem.constant_of(self.candidate):
