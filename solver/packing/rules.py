@@ -1,12 +1,13 @@
 r"""
 Packing rules: which sequences share a micro-batch, and which replica runs it in which place.
 
-A step has n = dp m micro-batches of at most B tokens. Sequences come in a stream, independent of each other. A step
-takes them until the next one finds no room under first fit; that one opens the next step. (1)
+A step has G rows of at most S tokens, G the plan's global batch, and dp m micro-batches of b rows. Sequences come in a
+stream, independent of each other. A step takes them until the next one finds no room in a row under first fit; that one
+opens the next step. So all plans of one global batch get the same steps. (1)
 
 ==============  ======================================================================================================
-``first-fit``   each sequence, as it comes, goes to the first micro-batch with room
-``sorted``      the same, the longest sequences first (first-fit decreasing)
+``first-fit``   each sequence, as it comes, goes to the first row with room; b rows are a micro-batch
+``sorted``      the longest first, to the first micro-batch with room (first-fit decreasing)
 ``balanced``    the longest first, each to the micro-batch with the least work among all with room; then
                 micro-batches, the most work first, each to the replica with the least work among all with a free
                 place. This is the greedy rule of WLB-LLM without its queue of delayed documents
@@ -38,18 +39,18 @@ BLOCK = 4096
 
 
 class Drawn(NamedTuple):
-    """Sequences of a step (n,), and the micro-batch of each by first fit."""
+    """Sequences of a step (n,), and the row of each by first fit."""
 
     tokens: Ints
     first_fit: Ints
 
 
-def draw_steps(lengths: Lengths, seed: int, micro_batches: int, budget: int) -> Iterator[Drawn]:
-    """Steps without end, (1), of so many micro-batches of at most ``budget`` tokens."""
+def draw_steps(lengths: Lengths, seed: int, rows: int, seq: int) -> Iterator[Drawn]:
+    """Steps without end, (1), of so many rows of at most ``seq`` tokens."""
     random = np.random.default_rng(seed)
     held: list[int] = []
     while True:
-        room, tokens, places = np.full(micro_batches, budget, dtype=np.int64), list[int](), list[int]()
+        room, tokens, places = np.full(rows, seq, dtype=np.int64), list[int](), list[int]()
         opened = 0
         while True:
             if not held:
@@ -57,8 +58,8 @@ def draw_steps(lengths: Lengths, seed: int, micro_batches: int, budget: int) -> 
             place = int(np.argmax(room[: opened + 1] >= held[-1]))
             if room[place] < held[-1]:
                 break
-            # Micro-batches behind the first empty one are empty too.
-            opened = min(max(opened, place + 1), micro_batches - 1)
+            # Rows behind the first empty one are empty too.
+            opened = min(max(opened, place + 1), rows - 1)
             room[place] -= held[-1]
             tokens.append(held.pop())
             places.append(place)
@@ -66,13 +67,20 @@ def draw_steps(lengths: Lengths, seed: int, micro_batches: int, budget: int) -> 
 
 
 def pack_by(
-    rule: RuleName, drawn: Drawn, work: Floats, replicas: int, micro_batches: int, budget: int, room: int
+    rule: RuleName,
+    drawn: Drawn,
+    work: Floats,
+    replicas: int,
+    micro_batches: int,
+    budget: int,
+    room: int,
+    samples: int = 1,
 ) -> tuple[Ints, bool]:
     """
     Place of every sequence's micro-batch in a step, replica after replica (n,), and whether the rule had room.
 
     ``work``: of every sequence (n,); ``micro_batches``: of a replica; ``budget``: tokens of a micro-batch, and ``room``
-    those under the last two rules.
+    those under the last two rules; ``samples``: rows of a micro-batch.
     """
     count = replicas * micro_batches
     dealt = (np.arange(count) % replicas) * micro_batches + np.arange(count) // replicas
@@ -84,11 +92,11 @@ def pack_by(
     elif rule == "two-level":
         found = _two_level(drawn.tokens, order, work, replicas, micro_batches, room)
         if found is None:
-            return pack_by("balanced", drawn, work, replicas, micro_batches, budget, room)[0], False
+            return pack_by("balanced", drawn, work, replicas, micro_batches, budget, room, samples)[0], False
     else:
-        return dealt[drawn.first_fit], True
+        return dealt[drawn.first_fit // samples], True
     if found is None:
-        return dealt[drawn.first_fit], False
+        return dealt[drawn.first_fit // samples], False
     if rule == "sorted":
         return dealt[found], True
     if rule == "two-level":

@@ -67,7 +67,7 @@ from taut.data.analytic.routed_layers import TOGETHER, ExpertRanks
 from taut.data.arrays import Floats, Ints
 from taut.data.calibration import Calibration, uncalibrated
 from taut.data.catalog.builtin import catalog_operators
-from taut.data.costs import RECOMPUTE
+from taut.data.costs import RECOMPUTE, Key
 from taut.data.layers.layer import LayerSpec
 from taut.errors import DataError
 from taut.formulations.latency import step_time
@@ -358,8 +358,7 @@ def packed_step(problem: PlanningProblem, strategy: Strategy, devices: Ints, sou
     if len(set(strategy.batches.tolist())) > 1:
         raise DataError(f"{source}: its replicas run {list(strategy.batches)} micro-batches, expected one number")
     seconds, transfer = replica_seconds(problem, strategy, devices)
-    parts = [part for layer in problem.model.blocks for part in layer.together]
-    windows = sorted({part.window for part in parts if part.mixes and not part.mixer}) or [1]
+    windows = windows_of(problem)
     launches, cores = _parts_of_passes(problem, strategy, devices, windows)
     ring, cover = _rings_of_passes(problem, strategy, devices)
     seconds = seconds - np.maximum(ring - cover, 0.0).sum(axis=-1)
@@ -377,11 +376,17 @@ def packed_step(problem: PlanningProblem, strategy: Strategy, devices: Ints, sou
     full = np.ones((graph.replicas, m, len(windows) + 1))
     graph, seq = replace(graph, beside=total - float(graph.steps(full))), problem.model.blocks[-1].seq
     budget = candidate.micro_batch * seq
-    return Packed(graph, seq, budget, candidate.cp, _cores(problem, candidate, budget, windows))
+    return Packed(graph, seq, budget, candidate.cp, core_seconds(problem, candidate, budget, windows))
 
 
-def _cores(
-    problem: PlanningProblem, candidate: Candidate, budget: int, windows: Sequence[int]
+def windows_of(problem: PlanningProblem) -> list[int]:
+    """Distinct windows of attention of a model's layers."""
+    parts = [part for layer in problem.model.blocks for part in layer.together]
+    return sorted({part.window for part in parts if part.mixes and not part.mixer}) or [1]
+
+
+def core_seconds(
+    problem: PlanningProblem, at: Candidate | Key, budget: int, windows: Sequence[int]
 ) -> Callable[[Floats], Floats]:
     """Seconds of attention cores on the first type of device, as of ``Packed``."""
     rates = _rates(problem, problem.device_types[0])
@@ -392,8 +397,8 @@ def _cores(
         found = [np.ones_like(tokens) for _ in windows[len(layers) :]]
         for layer in layers:
             reach = tokens if layer.window == layer.seq else np.minimum(tokens, layer.window)
-            shape = layer_shape(layer, candidate.tp, 1, candidate.cp)
-            shape = shape._replace(batch=budget / tokens, seq=tokens / candidate.cp, window=reach)
+            shape = layer_shape(layer, at.tp, 1, at.cp)
+            shape = shape._replace(batch=budget / tokens, seq=tokens / at.cp, window=reach)
             both = attention_core(shape, rates) + attention_core(shape, rates, backward=True)
             found.append(both * tokens / budget)
         return np.stack(found, axis=-1)
@@ -524,7 +529,7 @@ def _parts_of_passes(
         for r in np.unique(recompute).tolist():
             own = (types == t) & (recompute == r)
             costs = priced.prices(name, RECOMPUTE[r])
-            shares = [_shares_of(problem, candidate, name, layer, RECOMPUTE[r]) for layer in priced.kinds]
+            shares = [shares_of(problem, candidate, name, layer, RECOMPUTE[r]) for layer in priced.kinds]
             for k, part in enumerate(("forward", "input_grad", "weight_grad")):
                 seconds = [float(getattr(cost, part)) for cost in costs]
                 launched = priced.sums([s * x[k][0] for s, x in zip(seconds, shares, strict=True)], 0.0, 0.0)
@@ -553,17 +558,17 @@ def _rings_of_passes(problem: PlanningProblem, strategy: Strategy, devices: Ints
     return sent, hidden
 
 
-def _shares_of(
-    problem: PlanningProblem, candidate: Candidate, name: str, layer: LayerSpec, recompute: str
+def shares_of(
+    problem: PlanningProblem, at: Candidate | Key, name: str, layer: LayerSpec, recompute: str
 ) -> list[tuple[float, dict[int, float]]]:
-    """Shares of a layer's passes F, I, W that are launches, and attention cores by window."""
+    """Shares of a layer's passes F, I, W that are launches, and attention cores by window, on a type of device."""
     rates, chosen = _rates(problem, name), _calibration(problem, name)
     weight, modules = np.array([chosen[kind] for kind in KINDS]), tuple(problem.space.recompute_modules)
     total, launched, cores = np.zeros(3), np.zeros(3), dict[int, Floats]()
     for part in layer.together:
-        ranks = ExpertRanks(candidate.ep, candidate.etp) if part.experts and candidate.ep > 1 else TOGETHER
-        shape = layer_shape(part, candidate.tp, candidate.micro_batch, candidate.cp)
-        plain, again = pass_terms(part, shape, candidate.tp, rates, ranks, modules)
+        ranks = ExpertRanks(at.ep, at.etp) if part.experts and at.ep > 1 else TOGETHER
+        shape = layer_shape(part, at.tp, at.micro_batch, at.cp)
+        plain, again = pass_terms(part, shape, at.tp, rates, ranks, modules)
         terms = np.array(recomputed(plain, recompute, again)) * weight
         total += terms.sum(axis=1)
         launched += terms[:, KINDS.index("launch")]

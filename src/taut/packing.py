@@ -13,12 +13,14 @@ over the drawn steps, which are the same for every rule:
 (4) imbalance: work of the fullest micro-batch, and of the fullest replica, over the mean;
 (5) where a plan of one stage has context ranks: dynamic degrees (``taut.solver.packing.contexts``), with a bound of
     their own, since they are no packing into the plan's micro-batches;
-(6) without packing every sequence is padded to the plan's length. A step of the same sequences then has more
+(6) on request, the best plan found for these lengths, and a bound on the mean step of every plan of the space
+    (``taut.solver.packing.plans``);
+(7) without packing every sequence is padded to the plan's length. A step of the same sequences then has more
     micro-batches, each further one for the seconds of the busiest device.
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -29,12 +31,17 @@ import numpy as np
 
 from taut.data.arrays import Floats
 from taut.data.lengths import Lengths, load_lengths
-from taut.errors import FieldError
+from taut.errors import DataError, FieldError, NothingFoundError
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.strategy import Strategy
 from taut.planning.plan import Plan, load_plan
 from taut.simulation.simulate import of_plan
+from taut.solver.certificate.write import plan_document
 from taut.solver.packing.contexts import dynamic_step, has_contexts
+from taut.solver.packing.plans import PACKED, search_mean_work, space_bound
 from taut.solver.packing.rules import RULES, Drawn, draw_steps, micro_batch_features, pack_by
 from taut.solver.packing.step_graph import Packed, packed_step, step_bound
+from taut.solver.result import Limits
 from taut.words import percent, text_table
 
 if TYPE_CHECKING:
@@ -61,6 +68,28 @@ class RuleOutcome:
     unlike_micro_batches: float
     unlike_replicas: float
     without_room: int
+
+
+@dataclass(frozen=True)
+class BestPlan:
+    """
+    The best plan found for the lengths, (6).
+
+    ``strategy`` in words; ``step_s`` under its best ``rule``; ``bound_s`` on the mean step of every plan of the space,
+    0 where nothing is known; ``is_given``: whether it is the plan that was given; ``document``: the plan at mean work.
+    """
+
+    strategy: str
+    rule: str
+    step_s: float
+    bound_s: float
+    is_given: bool
+    document: dict[str, Any] = field(repr=False)
+
+    @property
+    def gap(self) -> float | None:
+        """Distance from the bound; None without one."""
+        return self.step_s / self.bound_s - 1.0 if self.bound_s > 0 else None
 
 
 @dataclass(frozen=True)
@@ -92,10 +121,14 @@ class PackedPlan:
     dynamic_bound_s: float | None
     steps_s: dict[str, list[float]]
     bounds_s: list[float]
+    best: BestPlan | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
+        """Plain values, without the document of the best plan."""
+        values = asdict(self)
+        if self.best is not None:
+            values["best"] = {name: value for name, value in values["best"].items() if name != "document"}
+        return values
 
     def __str__(self) -> str:
         """The outcome in words."""
@@ -135,12 +168,27 @@ class PackedPlan:
             "Fullest: work of the fullest micro-batch, and of the fullest replica, over the mean.",
             "The bound holds for every packing of the drawn sequences into the plan's micro-batches, at these prices.",
         ]
-        found += [
+        found += self._best_lines() + [
             f"{each.rule} found no room in {each.without_room} steps, which {STANDS_IN[each.rule]} packed."
             for each in self.rules
             if each.without_room
         ]
         return "\n".join(found)
+
+    def _best_lines(self) -> list[str]:
+        """What a search found, and what is proven of the space."""
+        if (best := self.best) is None:
+            return []
+        first = min(self.rules, key=lambda each: each.step_s)
+        gained = first.step_s / best.step_s - 1.0
+        words = "the given plan" if best.is_given else f"{best.strategy}: {percent(gained)} more tokens/s"
+        known = "unknown" if best.gap is None else f"{best.bound_s:.4g} s, gap {percent(best.gap)}"
+        return [
+            "",
+            f"best found  {words}",
+            f"            {best.step_s:.4g} s with {best.rule} packing",
+            f"            bound on the mean step of every plan of the space, however packed: {known}",
+        ]
 
 
 def pack(
@@ -151,6 +199,7 @@ def pack(
     seed: int = 0,
     room: int | None = None,
     drop_longer: bool = False,
+    search: float | None = None,
 ) -> PackedPlan:
     """
     Expected step of a plan whose micro-batches are packed from a data set, by rule, with a bound.
@@ -167,6 +216,8 @@ def pack(
         Tokens that a micro-batch may hold under ``balanced`` and ``two-level``; default: those of the plan.
     drop_longer
         Whether sequences that are longer than the plan's are left out instead of refused.
+    search
+        Seconds to search the plan's space for a plan that suits the lengths better; none by default.
 
     Raises
     ------
@@ -184,18 +235,45 @@ def pack(
         raise FieldError("draws", str(draws), f"expected a whole number from 1 to {MOST_DRAWS}")
     if seed < 0:
         raise FieldError("seed", str(seed), "expected a whole number of at least 0")
+    if search is not None and not search > 0:
+        raise FieldError("search", f"{search:g}", "expected seconds above 0")
     read = plan if isinstance(plan, Plan) else load_plan(Path(plan))
-    packed = packed_step(*of_plan(read), read.source)
-    given = (
-        lengths
-        if isinstance(lengths, Lengths)
-        else load_lengths(Path(lengths) if not isinstance(lengths, str) else lengths)
-    )
-    given = _fitting(given, packed.seq, drop_longer)
+    problem, strategy, devices = of_plan(read)
+    if problem.costs.name.endswith(PACKED):
+        raise DataError(f"{read.source}: was priced for packed sequences, expected the plan that it was searched from")
+    packed = packed_step(problem, strategy, devices, read.source)
+    given = _fitting(lengths if isinstance(lengths, Lengths) else load_lengths(lengths), packed.seq, drop_longer)
     if room is not None and room < packed.budget:
         raise FieldError("room", str(room), f"expected at least {packed.budget}, the tokens of the plan's micro-batch")
+    rows = packed.graph.replicas * packed.graph.micro_batches * (packed.budget // packed.seq)
+    steps = list(islice(draw_steps(given, seed, rows, packed.seq), draws))
     name = f"{read.model} on {read.cluster}"
-    return _outcome(name, packed, given, draws, seed, packed.budget if room is None else room)
+    found = _outcome(name, packed, given, steps, seed, packed.budget if room is None else room)
+    return found if search is None else replace(found, best=_best(found, problem, strategy, given, steps, search))
+
+
+def _best(
+    given: PackedPlan,
+    problem: PlanningProblem,
+    strategy: Strategy,
+    lengths: Lengths,
+    steps: list[Drawn],
+    seconds: float,
+) -> BestPlan:
+    """Search the space at the mean work of the drawn steps, (6)."""
+    limits = Limits(time_limit=seconds, gap=1e-3, seed=given.seed)
+    mean = search_mean_work(problem, np.concatenate([each.tokens for each in steps]), given.fill, limits)
+    first = min(given.rules, key=lambda each: each.step_s)
+    step_s, rule, words, is_given = first.step_s, first.rule, str(strategy.candidate), True
+    if (incumbent := mean.result.incumbent) is None:
+        raise NothingFoundError(f"no plan was found in {seconds:g} s at the mean work of the lengths")
+    packed = packed_step(problem, incumbent.strategy, incumbent.devices, "the plan found")
+    outcome = _outcome(given.plan, packed, lengths, steps, given.seed, packed.budget)
+    other = min(outcome.rules, key=lambda each: each.step_s)
+    if other.step_s < step_s:
+        step_s, rule, words, is_given = other.step_s, other.rule, str(incumbent.strategy.candidate), False
+    document = plan_document(mean.problem, mean.result, limits)
+    return BestPlan(words, rule, step_s, space_bound(mean), is_given, document)
 
 
 def _fitting(lengths: Lengths, seq: int, drop_longer: bool) -> Lengths:
@@ -206,11 +284,10 @@ def _fitting(lengths: Lengths, seq: int, drop_longer: bool) -> Lengths:
     return lengths.up_to(seq)
 
 
-def _outcome(name: str, packed: Packed, lengths: Lengths, draws: int, seed: int, room: int) -> PackedPlan:
-    """Draw, pack, price and bound."""
-    graph, budget = packed.graph, packed.budget
+def _outcome(name: str, packed: Packed, lengths: Lengths, steps: list[Drawn], seed: int, room: int) -> PackedPlan:
+    """Pack, price and bound the drawn steps."""
+    graph, budget, draws = packed.graph, packed.budget, len(steps)
     replicas, m = graph.replicas, graph.micro_batches
-    steps = list(islice(draw_steps(lengths, seed, replicas * m, budget), draws))
     features = [packed.features(each.tokens) for each in steps]
     mean = np.mean([each.sum(axis=0) for each in features], axis=0) / (replicas * m)
     flows = graph.flows(mean)
@@ -221,7 +298,7 @@ def _outcome(name: str, packed: Packed, lengths: Lengths, draws: int, seed: int,
     for rule in RULES:
         sums, missing = np.empty((draws, replicas, m, len(total))), 0
         for k, (drawn, each) in enumerate(zip(steps, features, strict=True)):
-            places, had_room = pack_by(rule, drawn, each @ total, replicas, m, budget, room)
+            places, had_room = pack_by(rule, drawn, each @ total, replicas, m, budget, room, budget // packed.seq)
             sums[k] = micro_batch_features(each, places, replicas, m)
             missing += not had_room
         by_step = graph.steps(sums)
@@ -275,7 +352,7 @@ def _of_rule(
 
 
 def _unpacked(packed: Packed, steps: list[Drawn]) -> float:
-    """Mean seconds of steps of the same sequences, each padded to the plan's length, (6)."""
+    """Mean seconds of steps of the same sequences, each padded to the plan's length, (7)."""
     graph = packed.graph
     m, replicas = graph.micro_batches, graph.replicas
     full = np.ones((replicas, m, graph.slope.shape[-1]))

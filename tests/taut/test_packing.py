@@ -114,6 +114,23 @@ def test_context_ranks_may_be_dynamic(plan: taut.Plan) -> None:
     assert "dynamic" not in str(of_two)
 
 
+@pytest.mark.proof
+def test_a_search_suits_the_lengths(run: Run, file: Path, tmp_path: Path) -> None:
+    """The plan found is no slower than the given one, above the bound of its space, verified, and not packed again."""
+    out = tmp_path / "packed.json"
+    words = ("pack", file, "--lengths", "recipe-sft", "--drop-longer", "--draws", 3)
+    found = json.loads(run(*words, "--search", 5, "--out", out, "--json").out)
+    assert 0 < found["best"]["bound_s"] <= found["best"]["step_s"]
+    assert found["best"]["step_s"] <= min(rule["step_s"] for rule in found["rules"])
+    assert found["bound_s"] > 0
+    assert "document" not in found["best"]
+    assert run("verify", out).code == 0
+    assert "bound on the mean step of every plan of the space" in run(*words, "--search", 5).out
+    refused(run("pack", out, "--lengths", "recipe-sft"), "was priced for packed sequences, expected the plan that")
+    refused(run(*words, "--out", tmp_path / "none.json"), "has no effect without --search")
+    refused(run(*words, "--search", 0), "--search 0: expected seconds above 0")
+
+
 def test_command_prints_draws_and_writes(run: Run, file: Path, tmp_path: Path) -> None:
     """Words, JSON and a picture."""
     picture = tmp_path / "packing.png"
