@@ -18,6 +18,7 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.data.units import GIGABIT
 from taut.errors import ExtrapolationWarning, FieldError, InfeasibleError, NothingFoundError
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.schedules.plan_orders import device_of_chunk
 from taut.formulations.space import FIXES, fixable_value
 from taut.formulations.strategy import Strategy
 from taut.planning.plan import Plan
@@ -49,11 +50,11 @@ USUAL_SHARE = 0.05
 """Share of the batch that a plan may leave out unless it is said."""
 USUAL_LIMIT = 10.0
 """Seconds that somebody waits whose training stands still."""
-SEARCHED = 0.75
+SEARCHED = 0.7
 """Share of the time limit after which searches end: the certificates of both plans take the rest."""
 KEPT = 0.4
 """Share of what is left that a search of the plan without moved weights may take."""
-GUIDED = 6
+GUIDED = 3
 """Parts that are searched first, by what the plan's own certificate says of their degrees."""
 FIRST_SOURCES = {Source.BALANCE, Source.RELAXATION}
 """Sources of bounds that say little of a candidate, which was never the most promising."""
@@ -150,6 +151,7 @@ def replan(
         before=plan,
         lost=tuple(named[k] for k in lost),
         slow=tuple(f"{named[k]} at {share:g}" for k, share in speeds.items()),
+        left=asked.names(sites),
         kept=kept,
         why_none=why_none,
         best=best,
@@ -194,6 +196,11 @@ class _Replanning:
         speeds = {site.spec.device.name: (site.spec.device.name.rpartition(" at ")[0], site.share) for site in slow}
         base = replace(self._given, space=self._given.space.model_copy(update={"orders": []}))
         return base.with_costs(slowed_costs(base.costs, speeds)) if speeds else base
+
+    def names(self, sites: Sequence[Site]) -> tuple[str, ...]:
+        """Names of nodes; spare ones are counted in their order."""
+        spare = iter(range(1, len(self._sites) + 1))
+        return tuple(f"spare-{next(spare)}" if site.number is None else self._names[site.number] for site in sites)
 
     def _left(self) -> float | None:
         """Seconds that are left."""
@@ -245,7 +252,18 @@ class _Replanning:
         lower = min((bound.lower_bound for bound in result.bounds), default=0.0)
         self._rate = min(self._rate, kept.incumbent.seconds / kept.batch)
         result = as_result(result, kept.incumbent, lower)
-        return self._answer(kept.problem, result, kept.sites, kept.order, lower / kept.batch, keeps=True)
+        bound = max(lower, self._held_seconds(kept)) / kept.batch
+        return self._answer(kept.problem, result, kept.sites, kept.order, bound, keeps=True)
+
+    def _held_seconds(self, kept: "_Kept") -> float:
+        """Seconds that the slowest device computes with the layers that it holds, whichever pipeline it works in."""
+        strategy, devices, problem = kept.incumbent.strategy, kept.incumbent.devices, kept.problem
+        chosen = strategy.candidate
+        of_chunk = problem.tables(chosen).seconds[(slice(None), *strategy.ranges)]
+        device = device_of_chunk(chosen.schedule, chosen.pp, chosen.vpp)
+        of_stage = np.array([of_chunk[:, device == x].sum(axis=1) for x in range(chosen.pp)])
+        kind = problem.type_of_node[problem.links.node_of[devices]].reshape(chosen.pp, -1)
+        return float(chosen.num_micro_batches * max(of_stage[x, kind[x]].max() for x in range(chosen.pp)))
 
     def _kept_plan(self, places: Ints) -> "_Kept":
         """The strategy on as many pipelines as there are places (pp, pipelines, width), with its batch by (2)."""
@@ -484,14 +502,13 @@ class _Replanning:
     ) -> Answer:
         """A plan with its document, its nodes' names, and what moving to it costs."""
         assert result.incumbent is not None
-        spare = iter(range(1, len(self._sites) + 1))
-        names = [f"spare-{next(spare)}" if site.number is None else self._names[site.number] for site in sites]
+        names = self.names(sites)
         batch, document = problem.space.global_batch, plan_document(problem, result, self._limits)
         seconds = result.incumbent.seconds / batch
-        about = {"replan": {"of": self._given.cluster.name, "nodes": names}}
+        about = {"replan": {"of": self._given.cluster.name, "nodes": list(names)}}
         return Answer(
             plan=Plan(document | about),
-            nodes=tuple(names),
+            nodes=names,
             batch=batch,
             rate=seconds,
             rate_bound=min(bound, seconds),

@@ -49,12 +49,14 @@ class Replanned:
     """
     The two answers beside the plan that ran; ``kept`` is None where ``why_none`` says why.
 
-    ``parts`` and ``searched`` count what was bounded and searched for the best plan.
+    ``left`` names the nodes that are left. ``parts`` and ``searched`` count what was bounded and searched for the best
+    plan.
     """
 
     before: Plan
     lost: tuple[str, ...]
     slow: tuple[str, ...]
+    left: tuple[str, ...]
     kept: Answer | None
     why_none: str
     best: Answer
@@ -136,13 +138,15 @@ class Replanned:
         return f"moving      gains {percent(gain)} of every step{steps}, restarts aside"
 
     def _proofs(self) -> list[str]:
-        """What the bounds are about."""
-        return [
-            f"bounds      no weights moved: every placement of this strategy on {len(self.kept.nodes)} nodes"
-            if self.kept
-            else "bounds",
-            f"            best: {self.parts} sets of nodes and degrees, {self.searched} of them searched",
-        ]
+        """Nodes that stay idle, and what the bounds are about."""
+        lines = []
+        for name, each in (("no weights moved", self.kept), ("best", self.best)):
+            if each is not None and (idle := [node for node in self.left if node not in each.nodes]):
+                lines.append(f"idle        {name}: {', '.join(idle)}")
+        if self.kept is not None:
+            where = ", with the slow nodes or without" if self.slow else f" on {len(self.kept.nodes)} nodes"
+            lines.append(f"bounds      no weights moved: every placement of this strategy{where}")
+        return [*lines, f"            best: {self.parts} sets of nodes and degrees, {self.searched} of them searched"]
 
 
 def _gb(count: float) -> str:

@@ -6,6 +6,7 @@ import math
 import warnings
 from dataclasses import replace
 from functools import cache
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,17 @@ import pytest
 
 import taut
 from taut.errors import DataError, FieldError, InfeasibleError
+from taut.formulations.latency import step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.planning.plan import Plan
 from taut.replanning.left import Site, cluster_of, node_number, sites_left, slow_node
 from taut.replanning.parts import LeastSeconds, largest_count, site_sets
 from taut.replanning.replan import _Replanning
+from taut.solver.certificate.document import devices_of, problem_of, strategy_of
 from taut.solver.certificate.write import plan_document
 from taut.solver.result import Limits
 from taut.solver.search.search import search
+from taut.solver.simple_plans import even_strategy, rank_order
 from tests.support.blocks import blocks
 from tests.support.instances import random_problem
 from tests.support.oracle import enumerate_candidate
@@ -103,12 +107,34 @@ def test_the_best_plan_is_that_of_enumeration(block: int) -> None:
         assert math.isclose(found.rate, least, rel_tol=1e-6) or found.gap, seed
 
 
+@pytest.mark.parametrize("block", blocks(42, proof=True))
+def test_kept_plans_are_between_bound_and_enumeration(block: int) -> None:
+    """On 12 random problems a block, no placement of the kept strategy is below its bound; nothing moves but states."""
+    for seed in range(12 * block, 12 * block + 12):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            asked = random_replanning(seed)
+            if asked is None or len(asked._site) > 4:
+                continue
+            kept, why = asked.kept()
+            if kept is None:
+                assert why
+                continue
+            document = kept.plan.typed
+            problem, strategy = problem_of(document, "test"), strategy_of(document.strategy, "test")
+            shape = devices_of(document, "test").shape
+            every = np.array([np.reshape(way, shape) for way in permutations(range(int(np.prod(shape))))])
+            allowed = np.array([way for way in every if not violations(problem, strategy, way)])
+            least = float(step_time(problem, strategy, allowed).total.min())
+        assert kept.rate_bound * kept.batch <= least * (1 + 1e-9), seed
+        assert kept.plan.step_time_s >= least * (1 - 1e-9), seed
+        assert kept.moved is not None and kept.moved.weights <= 1.0, seed
+        assert kept.moved.least is not None and kept.moved.least <= kept.moved.weights + kept.moved.states + 1.0, seed
+
+
 @pytest.mark.proof
 def test_bounds_of_layers_are_below_every_plan() -> None:
     """On 500 random problems no candidate's simple computation is below (4), and some are near it."""
-    from taut.formulations.latency import step_time
-    from taut.solver.simple_plans import even_strategy, rank_order
-
     near = 0
     for seed in range(500):
         problem = replace(random_problem(seed), latency_model="step")
@@ -243,6 +269,33 @@ def test_the_command_line(run: Run, tmp_path: Path) -> None:
     refused(run(*asked, "--slow", "node-1=2", "--out", absent), "--slow node-1=2: expected NODE=SHARE")
     refused(run(*asked), "--without: missing")
     assert not absent.exists()
+
+
+def test_hosts_name_nodes(run: Run, tmp_path: Path) -> None:
+    """With a file of names, nodes are asked for and printed by them, and a wrong one has the nearest beside it."""
+    plan, hosts = tmp_path / "plan.json", tmp_path / "hosts"
+    small_plan().write(plan)
+    hosts.write_text("alpha\nbeta\ngamma\ndelta\n")
+    asked = ["replan", plan, "--hosts", hosts, "--quiet", "--time-limit", "20"]
+    found = json.loads(run(*asked, "--without", "beta", "--json").out)
+    assert found["without"] == ["beta"] and "beta" not in found["best"]["nodes"] and "alpha" in found["best"]["nodes"]
+    refused(run(*asked, "--without", "betta"), "did you mean beta?")
+
+
+def test_idle_nodes_are_those_of_the_smallest_rack() -> None:
+    """Racks of 3 and 2 nodes: without one of the second, its other node stays idle first; racks keep their nodes."""
+    cluster = taut.ClusterSpec.parse(
+        {
+            "name": "racked",
+            "nodes": [{"count": 5, "device": "a100-80gb", "gpus_per_node": 8, "intra_bandwidth_gbps": 2400}],
+            "network": {"bandwidth_gbps": 100, "racks": [[0, 1, 2], [3, 4]]},
+        },
+        "test",
+    )
+    left = sites_left(cluster, [4])
+    sets = [[site.number for site in sites] for sites in site_sets(left)]
+    assert sets[:2] == [[0, 1, 2, 3], [0, 1, 2]]
+    assert [rack.nodes for rack in cluster_of(cluster, left).network.racks] == [[0, 1, 2], [3]]
 
 
 def test_sites_of_a_measured_cluster_keep_their_links() -> None:
