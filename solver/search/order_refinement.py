@@ -288,21 +288,28 @@ class OrderRefining:
         branching = at.branching
         if branching is None or (not branching.is_branched and branching.limit > self._enough * LOWERED):
             return self._bound_anew(bound, at)
+        if isinstance(branching, LayerTree) and branching.limit > self._enough * LOWERED:
+            branching.lower(self._enough * ABOVE)
+            self._raise_unstated(bound, branching)
         if branching.given.stated is None and self._cool(bound, at, branching):
             return True
         if isinstance(branching, LayerTree) and number_of(branching.given) and not branching.given.slow.hops:
             return self._list(bound, at, branching)
         known, more = branching.incumbent[0], branching.branch()
-        seconds = branching.seconds * (1 - ROUNDING)
-        if seconds > bound.lower_bound:
-            bound.lower_bound, bound.source, bound.witness = seconds, Source.ORDER, UNSTATED
-            self._unstated[bound.candidate] = bound, branching
+        self._raise_unstated(bound, branching)
         least, division = branching.incumbent
         if division is not None and least < min(known, self._best.seconds * (1 + REACH)):
             self._draft(bound, at, branching.given, [division])
         if not more and bound.lower_bound < self._enough:
             self._highest = min(self._highest, bound.lower_bound)
         return more or at.draft is not None or at.division is not None
+
+    def _raise_unstated(self, bound: CandidateBound, branching: BranchAndBound | LayerTree) -> None:
+        """Take the bound of a tree that may still grow where it is larger."""
+        seconds = branching.seconds * (1 - ROUNDING)
+        if seconds > bound.lower_bound:
+            bound.lower_bound, bound.source, bound.witness = seconds, Source.ORDER, UNSTATED
+            self._unstated[bound.candidate] = bound, branching
 
     def state_witnesses(self) -> None:
         """Write down the trees that the bounds rest on, at the end of a search."""

@@ -142,6 +142,30 @@ def test_trees_bound_all_divisions_closely(p: int, v: int, m: int, layers: int, 
         assert tree.seconds >= exact * (1 - 5e-3) or budget < 1e6
 
 
+@pytest.mark.proof
+def test_a_lower_limit_leaves_trees_valid() -> None:
+    """Trees begun far above the optimum: a lower limit, below the optimum too, keeps the proof and its bound."""
+    rng, fewer = np.random.default_rng(5), 0
+    for (p, v, m, layers), part, grown_by in itertools.product(CASES, (0.98, 1.0, 1.02), (1, 4)):
+        given = chunk_problem(rng, p, v, m, layers, 1e6)
+        exact = optimum(given)
+        tree = LayerTree(given, linear_paths(given), 2 * exact, divisions(given)[:1])
+        for _ in range(grown_by):
+            tree.branch()
+        before, roots = tree.seconds, [paths.root(tree.limit).most for paths in linear_paths(given)]
+        tree.lower(part * exact)
+        lowered = [paths.root(tree.limit).most for paths in linear_paths(given)]
+        fewer += bool((np.array(lowered) < np.array(roots)).any())
+        for _ in range(8):
+            proven = rederived(given, json.loads(json.dumps(tree.witness())))
+            assert proven == pytest.approx(tree.seconds, rel=1e-8)
+            assert min(before, part * exact) <= tree.seconds * TOLERANCE
+            assert tree.seconds <= min(exact, part * exact) * TOLERANCE
+            if not tree.branch():
+                break
+    assert fewer > 5
+
+
 def depth(node: dict[str, Any]) -> int:
     """Branchings one below another in a tree of a witness."""
     below = [node[name] for name in ("few", "many") if name in node]
