@@ -21,7 +21,15 @@ mean micro-batch: two-level fills up the other micro-batches of its replica less
 sequence, the step is packed by balanced in place of two-level, and by first fit, which has room by (1), in place of
 others. (2)
 
-Source: Wang et al. (2025), WLB-LLM: workload-balanced 4D parallelism for large language model training, OSDI.
+How few rows hold the sequences of a step? At least, for every k of at most S / 2 tokens,
+
+.. math:: |A| + |B| + \left\lceil \frac{\sum_{C} l - (|B| S - \sum_{B} l)}{S} \right\rceil^+, \tag{3}
+
+with A the sequences above S - k tokens, B other ones above S / 2, and C other ones of at least k: a sequence of A or B
+has a row of its own, and C finds room beside B alone. The largest is the bound L2 of Martello and Toth.
+
+Sources: Wang et al. (2025), WLB-LLM: workload-balanced 4D parallelism for large language model training, OSDI;
+Martello and Toth (1990), Lower bounds and reduction procedures for the bin packing problem.
 """
 
 from collections.abc import Iterator
@@ -157,6 +165,19 @@ def _to_replicas(work: Floats, replicas: int, micro_batches: int) -> Ints:
         done[z] += work[k]
         filled[z] += 1
     return found
+
+
+def least_rows(tokens: Ints, seq: int) -> int:
+    """The bound (3) on the rows that hold sequences of at most ``seq`` tokens (n,)."""
+    rising = np.sort(tokens)
+    sums = np.concatenate([[0], np.cumsum(rising)])
+    halves = int(np.searchsorted(rising, seq / 2, side="right"))
+    small = np.unique(np.concatenate([[0], rising[:halves]]))
+    from_small = np.searchsorted(rising, small)
+    large = np.maximum(np.searchsorted(rising, seq - small, side="right"), halves)
+    beside = (large - halves) * seq - (sums[large] - sums[halves])
+    over = np.maximum(sums[halves] - sums[from_small] - beside, 0)
+    return int((len(rising) - halves + -(-over // seq)).max())
 
 
 def micro_batch_features(features: Floats, places: Ints, replicas: int, micro_batches: int) -> Floats:

@@ -39,7 +39,7 @@ from taut.simulation.simulate import of_plan
 from taut.solver.certificate.write import plan_document
 from taut.solver.packing.contexts import dynamic_step, has_contexts
 from taut.solver.packing.plans import PACKED, search_mean_work, space_bound
-from taut.solver.packing.rules import RULES, Drawn, draw_steps, micro_batch_features, pack_by
+from taut.solver.packing.rules import RULES, Drawn, draw_steps, least_rows, micro_batch_features, pack_by
 from taut.solver.packing.step_graph import Packed, packed_step, step_bound
 from taut.solver.result import Limits
 from taut.words import percent, text_table
@@ -111,6 +111,7 @@ class PackedPlan:
     sequences: float
     tokens: float
     fill: float
+    least_rows: float
     attention: float
     attention_of_plan: float
     plan_step_s: float
@@ -160,6 +161,7 @@ class PackedPlan:
             f"steps       {self.draws} drawn with seed {self.seed}: {self.sequences:,.0f} sequences and "
             f"{self.tokens:,.0f} tokens in the mean",
             f"            {percent(self.fill)} of {self.micro_batches} micro-batches of {self.budget:,} tokens{more}",
+            f"            every packing needs {self.least_rows:.4g} or more of {self.rows} rows of {self.seq:,} tokens",
             f"attention   {percent(self.attention)} of the work, "
             f"{percent(self.attention_of_plan)} if every sequence has {self.seq:,} tokens",
             "",
@@ -174,6 +176,11 @@ class PackedPlan:
             if each.without_room
         ]
         return "\n".join(found)
+
+    @property
+    def rows(self) -> int:
+        """Rows of a step, the plan's global batch."""
+        return self.micro_batches * (self.budget // self.seq)
 
     def _best_lines(self) -> list[str]:
         """What a search found, and what is proven of the space."""
@@ -321,6 +328,7 @@ def _outcome(name: str, packed: Packed, lengths: Lengths, steps: list[Drawn], se
         sequences=float(np.mean([len(each.tokens) for each in steps])),
         tokens=tokens,
         fill=tokens / (replicas * m * budget),
+        least_rows=float(np.mean([least_rows(each.tokens, packed.seq) for each in steps])),
         attention=float(1.0 - mean[0] * total[0] / (mean @ total)),
         attention_of_plan=float(1.0 - total[0] / total.sum()),
         plan_step_s=float(graph.steps(np.ones((replicas, m, len(total))))),
@@ -394,6 +402,7 @@ def plot_packing(found: PackedPlan, ax: "Axes | None" = None) -> "Axes":
     for rule, marker in zip(found.steps_s, "o^sd", strict=True):
         axes.plot(place, np.array(found.steps_s[rule])[order], marker, label=rule, markersize=4)
     axes.plot(place, np.array(found.bounds_s)[order], "k-", label="bound", linewidth=1)
+    axes.locator_params(axis="x", integer=True)
     axes.set_xlabel("drawn step, by its bound")
     axes.set_ylabel("seconds")
     axes.set_title(f"{found.plan}, packed from {found.lengths}", loc="left", fontsize=10)
