@@ -5,7 +5,7 @@ A plan of B sequences a step runs on N nodes. Some nodes are lost, others run at
 nodes may stand by. A *slow* node has devices of a type of its own, whose layers and optimizer take 1 / f as long.
 
 (1) A plan on what is left uses whole nodes. It need not use all: 127 nodes have few divisors, 126 have many. At given
-    degrees of a pipeline it has as many replicas as the nodes hold.
+    degrees of a pipeline, experts included, it has as many replicas as the nodes hold.
 (2) Its batch is the largest that its replicas and micro-batches divide, at most B, and at least (1 - s) B for a share
     s. Plans are compared by seconds a sequence, T / B'.
 

@@ -8,7 +8,8 @@ over recompute, expert ranks and the types of device, a plan of pp stages and m 
 (2) :math:`T \ge \sum_x t_x + (m - 1) \max_x t_x \ge (m + pp - 1) \sum_l t_l / pp` under 1F1B and GPipe, which have no
     chunks. It holds for a part where no other schedule is defined at m.
 
-At given degrees of a pipeline a part has as many replicas as whole nodes hold, and the largest batch that its replicas
+At given degrees of a pipeline a part has as many replicas as whole nodes hold, and the next smaller sets of nodes where
+these allow further expert degrees. It has the largest batch that its replicas
 and micro-batches divide (``taut.replanning``).
 """
 
@@ -68,7 +69,7 @@ def parts_of(problem: PlanningProblem, sites: Sequence[Site], least_batch: int, 
     ``problem``: the one of the plan that ran, whose batch is the largest, with costs of all types of device;
     ``least_batch``: sequences a step at least.
     """
-    least, known = LeastSeconds(problem), set[tuple[bool, int, int, int]]()
+    least, known = LeastSeconds(problem), set[tuple[bool, int, int, int, int]]()
     for chosen in site_sets(sites):
         devices = sum(site.spec.gpus_per_node for site in chosen)
         if least.of_any / devices >= rate:
@@ -76,12 +77,21 @@ def parts_of(problem: PlanningProblem, sites: Sequence[Site], least_batch: int, 
         slow, seconds = any(site.slow for site in chosen), least.of({site.spec.device.name for site in chosen})
         for tp, cp in sorted({(tp, cp) for tp, cp, _ in seconds}):
             for pp in divisors(devices // (tp * cp)) if devices % (tp * cp) == 0 else ():
-                if (slow, pp, tp, cp) in known:
+                more = {(slow, pp, tp, cp, ep) for ep in _expert_degrees(problem, devices // pp)} - known
+                if not more:
                     continue
-                known.add((slow, pp, tp, cp))
+                known |= more
                 for part in _parts_at(problem, chosen, (pp, tp, cp, devices // (pp * tp * cp)), seconds):
                     if part.batch >= least_batch and part.rate < rate:
                         yield part
+
+
+def _expert_degrees(problem: PlanningProblem, devices: int) -> list[int]:
+    """Expert degrees that so many devices of a stage may have; 1 without experts."""
+    if not problem.model.has_experts:
+        return [1]
+    fixed = problem.space.fixed.get("ep")
+    return [ep for ep in divisors(devices) if ep <= problem.space.max_ep and fixed in (None, ep)]
 
 
 def _parts_at(

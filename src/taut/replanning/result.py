@@ -122,7 +122,8 @@ class Replanned:
         plans = [(name, each) for name, each in answers if each is not None]
         text = [*told, *(f"{name:<17} {_named(each)}" for name, each in plans)]
         text += [f"no weights moved  none: {self.why_none}"] if self.kept is None else []
-        return "\n".join([*text, "", text_table(lines), "", text_table(moves), "", self._pays(), *self._proofs()])
+        moved = [text_table(moves), ""] if len(moves) > 1 else []
+        return "\n".join([*text, "", text_table(lines), "", *moved, self._pays(), *self._proofs()])
 
     def _pays(self) -> str:
         """When moving pays, in a line."""
@@ -146,7 +147,8 @@ class Replanned:
         if self.kept is not None:
             where = ", with the slow nodes or without" if self.slow else f" on {len(self.kept.nodes)} nodes"
             lines.append(f"bounds      no weights moved: every placement of this strategy{where}")
-        return [*lines, f"            best: {self.parts} sets of nodes and degrees, {self.searched} of them searched"]
+        name = "" if self.kept is not None else "bounds"
+        return [*lines, f"{name:<12}best: {self.parts} sets of nodes and degrees, {self.searched} of them searched"]
 
 
 def _gb(count: float) -> str:

@@ -19,7 +19,7 @@ from taut.formulations.latency import step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.planning.plan import Plan
 from taut.replanning.left import Site, cluster_of, node_number, sites_left, slow_node
-from taut.replanning.parts import LeastSeconds, largest_count, site_sets
+from taut.replanning.parts import LeastSeconds, largest_count, parts_of, site_sets
 from taut.replanning.replan import _Replanning
 from taut.solver.certificate.document import devices_of, problem_of, strategy_of
 from taut.solver.certificate.write import plan_document
@@ -296,6 +296,15 @@ def test_idle_nodes_are_those_of_the_smallest_rack() -> None:
     sets = [[site.number for site in sites] for sites in site_sets(left)]
     assert sets[:2] == [[0, 1, 2, 3], [0, 1, 2]]
     assert [rack.nodes for rack in cluster_of(cluster, left).network.racks] == [[0, 1, 2], [3]]
+
+
+def test_expert_ranks_may_ask_for_fewer_nodes() -> None:
+    """Eight expert ranks do not divide the 12 devices of a stage on three nodes, so two nodes are a part as well."""
+    fix: Any = {"pp": 2, "tp": 1, "ep": 8, "etp": 1}
+    request = taut.PlanRequest("qwen3-30b-a3b", "dgx-h100:4", global_batch=64, fix=fix)
+    problem = taut.planning_problem(request)
+    found = [*parts_of(problem, sites_left(problem.cluster, [2]), 45, math.inf)]
+    assert {len(part.sites) for part in found} == {2} and {part.fixed["dp"] for part in found} == {8}
 
 
 def test_sites_of_a_measured_cluster_keep_their_links() -> None:
