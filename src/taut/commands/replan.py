@@ -58,12 +58,11 @@ def replan_command(
             workers=workers,
             progress=progress,
         )
-    if out is not None:
-        found.best.plan.write(out)
-    if out_kept is not None:
-        if found.kept is None:
-            raise DataError(f"--out-kept {out_kept}: {found.why_none}, expected a plan that keeps its weights")
-        found.kept.plan.write(out_kept)
+    if out_kept is not None and found.kept is None:
+        raise DataError(f"--out-kept {out_kept}: {found.why_none}, expected a plan that keeps its weights")
+    for file, answer in ((out, found.best), (out_kept, found.kept)):
+        if file is not None and answer is not None:
+            answer.plan.write(file)
     echo(found, as_json)
 
 

@@ -40,7 +40,7 @@ from taut.solver.moving import (
     price_move,
     unit_bytes,
 )
-from taut.solver.result import CandidateBound, Incumbent, Limits, SearchResult, Source, State
+from taut.solver.result import CandidateBound, Incumbent, Limits, SearchResult, Source, State, StoppedBy
 from taut.solver.search.conclusion import with_incumbent
 from taut.solver.search.search import search
 from taut.solver.simple_plans import priced
@@ -189,6 +189,7 @@ class _Replanning:
         self._old = np.concatenate([np.array(site.devices or (-1,) * site.spec.gpus_per_node) for site in self._sites])
         self._rate, self._open, self.num_parts, self.num_searched = math.inf, list[Part](), 0, 0
         self._best: tuple[Part, PlanningProblem, SearchResult] | None = None
+        self._interrupted = False
 
     def _slowed(self) -> PlanningProblem:
         """The problem that ran, with the costs of slow nodes."""
@@ -249,6 +250,7 @@ class _Replanning:
             )
         limits = replace(self._limits, time_limit=None if (left := self._left()) is None else KEPT * left)
         result = search(kept.problem, limits, self._progress, incumbent=kept.incumbent)
+        self._interrupted |= result.stopped_by is StoppedBy.INTERRUPT
         lower = min((bound.lower_bound for bound in result.bounds), default=0.0)
         self._rate = min(self._rate, kept.incumbent.seconds / kept.batch)
         result = as_result(result, kept.incumbent, lower)
@@ -367,7 +369,7 @@ class _Replanning:
 
     def _is_over(self) -> bool:
         left = self._left()
-        return left is not None and left <= LEAST_LIMIT
+        return self._interrupted or (left is not None and left <= LEAST_LIMIT)
 
     def _nothing(self, parts: Sequence[Part]) -> InfeasibleError | NothingFoundError:
         """Why there is no plan at all."""
@@ -426,6 +428,7 @@ class _Replanning:
             known = Incumbent(strategy=self._strategy, devices=self._devices, seconds=self._rate * part.batch)
         limits = replace(self._limits, time_limit=left)
         found = search(problem, limits, incumbent=known, known=part.known)
+        self._interrupted |= found.stopped_by is StoppedBy.INTERRUPT
         part.rate = max(part.rate, found.lower_bound / part.batch)
         if found.incumbent is not None and found.incumbent is not known:
             self._rate, self._best = found.incumbent.seconds / part.batch, (part, problem, found)

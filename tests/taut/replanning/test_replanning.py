@@ -268,6 +268,9 @@ def test_the_command_line(run: Run, tmp_path: Path) -> None:
     refused(run(*asked, "--without", "node-9", "--out", absent), "--without node-9: is no node of the plan")
     refused(run(*asked, "--slow", "node-1=2", "--out", absent), "--slow node-1=2: expected NODE=SHARE")
     refused(run(*asked), "--without: missing")
+    refused(
+        run(*asked, *(f"--without=node-{k}" for k in (0, 1, 2)), "--out", absent, "--out-kept", absent), "--out-kept"
+    )
     assert not absent.exists()
 
 
