@@ -18,6 +18,7 @@ import numpy as np
 from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.latency import memory_bytes, violations
+from taut.formulations.mechanisms.recompute import in_part
 from taut.formulations.mechanisms.shards import shard_memory
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V
@@ -54,8 +55,15 @@ def first_plans(
 def simplest_plans(
     problem: PlanningProblem, bounds: Iterable[CandidateBound], stopping: Stopping = never, *, most: int = MOST_PRICED
 ) -> Iterator[Plan]:
-    """At most so many simple plans that break no rule, by ascending bound, those with ``balance`` alone last."""
-    ordered = sorted(bounds, key=lambda bound: (bound.source is Source.BALANCE, bound.lower_bound))
+    """
+    At most so many simple plans that break no rule, by ascending bound.
+
+    Candidates with ``balance`` alone come after the others, and at last those that recompute some layers of a chunk,
+    of which there are many with one bound and tables of their own.
+    """
+    ordered = sorted(
+        bounds, key=lambda bound: (in_part(bound.candidate), bound.source is Source.BALANCE, bound.lower_bound)
+    )
     considered = takewhile(lambda bound: not stopping(), ordered)
     tried = islice((bound for bound in considered if _may_fit(problem, bound.candidate)), MOST_TRIED)
     most = min(most, max(MOST_DEVICES // problem.cluster.num_devices, 1))
