@@ -3,20 +3,21 @@ Division of the layers into the chunks of an order-priced candidate: data, objec
 
 Sets: chunks c = 0..C-1 on devices d(c), layers 0..L-1, recompute r.
 Data: for every range of layers the least seconds of F, I, W over device types and tensor groups, with what gathers and
-scatters of shards add at least (``taut.formulations.sharding`` (2)), the least one-way seconds of a cut, parameters,
-bytes of activations and bytes beside; counts n of micro-batches that each device holds at once
-(``taut.formulations.tables.memory`` (9)).
+scatters of shards add at least (``taut.formulations.sharding`` (2)), the least one-way seconds of a cut, the loads of
+reductions, bytes of activations and bytes beside; counts n of micro-batches that each device holds at once
+(``taut.formulations.tables.memory`` (9)). A load is in parameters: one of experts counts as often as its ring takes
+longer.
 Variables: ends :math:`0 = e_{-1} < e_0 < ... < e_{C-1} = L` and recompute of every chunk.
 
 (1) Minimise the makespan of the order under the chunks' seconds and cuts, plus ``ring`` and ``optimizer`` times the
-    parameters on device 0, plus a constant; or, where every device is waited for, with
-    :math:`P_d` the parameters and :math:`end_d` the end of the last pass of device d,
+    load of device 0, plus a constant; or, where every device is waited for, with :math:`P_d` the load and
+    :math:`end_d` the end of the last pass of device d,
 
     .. math:: \max_d (end_d + \text{ring}\, P_d) + \text{optimizer} \max_d P_d + \text{constant}, \tag{1'}
 
     so that
 (2) every device fits its memory:
-    :math:`\sum_{c \in d} (\text{held}\, P_c + \text{beside}_c + n_c a_c) + \text{always} \le \text{budget}`
+    :math:`\sum_{c \in d} (\text{beside}_c + n_c a_c) + \text{always} \le \text{budget}`
     for all its counts n. ``always`` has the least that any device holds for a moment
     (``taut.formulations.tables.memory`` (10)). What a device holds for a moment beyond this is left out, and so is
     rounding.
@@ -65,7 +66,7 @@ class SlowLinks(NamedTuple):
     What placements of one case have at least beyond the best links (``taut.solver.ladder.chunk_racks``).
 
     Of the transfers between a device and the next those of at least ``hops`` devices take ``seconds`` more, one way, in
-    every round. The reduction of the device ``spanning`` takes ``ring`` seconds for a parameter.
+    every round. The reduction of the device ``spanning`` takes ``ring`` seconds for a unit of load.
     """
 
     hops: int = 0
@@ -96,20 +97,18 @@ class ChunkProblem:
     edge
         One-way seconds of a cut before layer j (L+1,).
     ring, optimizer
-        Seconds of the reduction and of the optimizer for a parameter of a device. Of the reduction those that every
+        Seconds of the reduction and of the optimizer for a unit of a device's load. Of the reduction those that every
         device waits for are in ``constant`` (``taut.formulations.least_reduction``).
     waits_for_all
         Whether every device is waited for, (1'), or the makespan and device 0, (1).
     constant
         Seconds of every step.
-    parameters
-        Parameters on a tensor rank (L+1, L+1), as floats.
-    held
-        Bytes of weights, gradients and states for a parameter.
+    loads
+        Loads of reductions: parameters on a tensor rank, those of experts weighted, (L+1, L+1), as floats.
     activation
         Bytes for a micro-batch in flight (recompute, L+1, L+1), as floats.
     beside
-        Bytes of the loss, and of the states of experts beyond those that ``held`` counts, (L+1, L+1), as floats.
+        Bytes of weights, gradients, states and of the loss, (L+1, L+1), as floats.
     always, passing
         Bytes of every device, and those of them that are held for a moment.
     budget
@@ -131,8 +130,7 @@ class ChunkProblem:
     optimizer: float
     waits_for_all: bool
     constant: float
-    parameters: Floats
-    held: float
+    loads: Floats
     activation: Floats
     beside: Floats
     always: float
@@ -144,7 +142,7 @@ class ChunkProblem:
 
     @cached_property
     def rings(self) -> Floats:
-        """Seconds of the reduction for a parameter of every device, (devices,)."""
+        """Seconds of the reduction for a unit of every device's load, (devices,)."""
         rings = np.full(len(self.counts), self.ring)
         rings[self.slow.spanning] = max(self.ring, self.slow.ring)
         return rings
@@ -152,7 +150,7 @@ class ChunkProblem:
     @property
     def num_layers(self) -> int:
         """Layers of the model."""
-        return int(self.parameters.shape[0]) - 1
+        return int(self.loads.shape[0]) - 1
 
     def ends_of(self, layers: Ints) -> Ints:
         """Ends of a division with so many layers of the model in every chunk (C,)."""
@@ -163,7 +161,7 @@ class ChunkProblem:
     @cached_property
     def lead(self) -> int:
         """The least layer but the first from which on all layers but the last are alike, in every figure."""
-        tables = (self.passes, self.activation, self.parameters, self.beside)
+        tables = (self.passes, self.activation, self.loads, self.beside)
         every = np.concatenate([np.diagonal(table, 1, -2, -1).reshape(-1, self.num_layers) for table in tables])
         inner, cuts = every[:, 1:-1], self.edge[1:-1]
         if not np.isclose(cuts, cuts[:1], rtol=1e-12, atol=0.0).all():
@@ -185,14 +183,14 @@ class ChunkProblem:
         """Chunks of a device, ascending."""
         return self._chunks[device]
 
-    def device_parameters(self, division: Division) -> Floats:
-        """Parameters of every device, (devices,)."""
-        by_chunk = self.parameters[division.starts, division.ends]
+    def device_loads(self, division: Division) -> Floats:
+        """Load of every device, (devices,)."""
+        by_chunk = self.loads[division.starts, division.ends]
         return np.asarray(np.bincount(self.order.device, by_chunk, minlength=len(self.counts)), dtype=np.float64)
 
     def tail(self, last: int, most: int) -> Floats:
         """
-        Seconds for a parameter of every device that follow a path, (devices,).
+        Seconds for a unit of every device's load that follow a path, (devices,).
 
         ``last`` is the device on which the path ends, and ``most`` one whose optimizer is waited for.
         """
@@ -201,11 +199,11 @@ class ChunkProblem:
         seconds[most if self.waits_for_all else 0] += self.optimizer
         return seconds
 
-    def seconds(self, ends: Floats, parameters: Floats) -> float:
-        """Seconds (1) or (1'), of ends and parameters of the devices, each (devices,)."""
+    def seconds(self, ends: Floats, loads: Floats) -> float:
+        """Seconds (1) or (1'), of ends and loads of the devices, each (devices,)."""
         if not self.waits_for_all:
-            return float(ends.max() + (self.ring + self.optimizer) * parameters[0]) + self.constant
-        return float((ends + self.rings * parameters).max() + self.optimizer * parameters.max()) + self.constant
+            return float(ends.max() + (self.ring + self.optimizer) * loads[0]) + self.constant
+        return float((ends + self.rings * loads).max() + self.optimizer * loads.max()) + self.constant
 
     @property
     def recomputes(self) -> Ints:
@@ -261,6 +259,7 @@ def chunk_problem(
     edge: Floats,
     ring: float,
     *,
+    weight: float = 1.0,
     gather: GatherRates = NO_GATHERS,
     tied: float = 0.0,
     margin: bool = True,
@@ -276,6 +275,8 @@ def chunk_problem(
         Least seconds of a hop there and back at a cut before layer j, (L+1,).
     ring
         Least seconds of a device's all-reduces for each byte of gradients; of the first one's in the papers' models.
+    weight
+        How many such bytes a byte of experts counts as, at most as many as the optimizer's work on them.
     gather
         Least seconds per byte of a gather of shards.
     tied
@@ -302,10 +303,9 @@ def chunk_problem(
         optimizer=float(problem.optimizer_seconds(candidate).min()) / optimizer_shards(candidate),
         waits_for_all=problem.latency.waits_for_every_stage,
         constant=problem.least_constant(candidate) + reduced.constant,
-        parameters=tables.parameters.astype(float),
-        held=each.held,
+        loads=tables.parameters + (weight - 1.0) * tables.experts,
         activation=each.kept[:, None, None] * tables.activation,
-        beside=each.logits * tables.logits + each.of_experts * tables.experts,
+        beside=each.held * tables.parameters + each.logits * tables.logits + each.of_experts * tables.experts,
         always=each.always,
         passing=each.passing,
         budget=each.budget,

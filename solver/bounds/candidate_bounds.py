@@ -29,7 +29,7 @@ from taut.formulations.space import Candidate
 from taut.solver.bounds.communication import Communication, by_first_stage
 from taut.solver.bounds.copies import divided, has_cases, least_reduction_of_copies
 from taut.solver.bounds.least_hops import least_edges
-from taut.solver.bounds.least_rings import least_gather, least_mean_ring, tied_exchange
+from taut.solver.bounds.least_rings import least_gather, least_weighted_ring, tied_exchange
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.rack_cases import least_of_cases, rack_cases
 from taut.solver.bounds.relaxation import ROUNDING
@@ -42,10 +42,10 @@ def chunked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, 
     """The division into chunks of a candidate whose schedule is priced by its order, at the best links."""
     edge, _ = least_edges(problem, candidate, best)
     reduction, gather = least_reduction_of_copies(problem, candidate, best), least_gather(problem, candidate, best)
-    ring = least_mean_ring(problem, candidate, best, reduction)
+    ring, weight = least_weighted_ring(problem, candidate, best, reduction)
     exchange = tied_exchange(problem, candidate, best)
     tied = min(exchange.inside, exchange.apart)
-    return chunk_problem(problem, candidate, edge, ring, gather=gather, tied=tied, margin=margin)
+    return chunk_problem(problem, candidate, edge, ring, weight=weight, gather=gather, tied=tied, margin=margin)
 
 
 def partition_bound(

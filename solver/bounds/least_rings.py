@@ -42,9 +42,9 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Flags, Floats
-from taut.formulations.gradient_reductions import tied_bytes
+from taut.formulations.gradient_reductions import overlaps, tied_bytes
 from taut.formulations.links import Links
-from taut.formulations.mechanisms.shards import holders
+from taut.formulations.mechanisms.shards import holders, optimizer_shards
 from taut.formulations.partition import slowest_type
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor, ring_steps
@@ -204,13 +204,31 @@ def exchanged_bytes(problem: PlanningProblem, candidate: Candidate, ring: float,
     return np.asarray(gradients + experts / ring * problem.gradient_bytes(candidate, "experts"))
 
 
-def least_mean_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks, known: float = 0.0) -> float:
-    """Least seconds of reductions per gradient byte of any layer, experts included, (7); ``known``: a bound on r."""
+class WeightedRing(NamedTuple):
+    """Least seconds of reductions per gradient byte, and how many such bytes a byte of experts counts as, (7)."""
+
+    seconds: float
+    weight: float
+
+
+def least_weighted_ring(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, known: float = 0.0
+) -> WeightedRing:
+    """
+    Least seconds of reductions, with the weight of experts, (7); ``known``: a bound on r.
+
+    Where experts' bytes take less than others, or hide behind passes, the mean of the layer that has the least of it.
+    """
     ring, tables = max(least_reduction(problem, candidate, best), known), problem.tables(candidate)
     if not tables.experts.any():
-        return ring
+        return WeightedRing(ring, 1.0)
+    of_experts = least_expert_ring(problem, candidate, best)
+    # The optimizer of a device takes so much longer for a parameter of experts than for others.
+    most = optimizer_shards(candidate) / candidate.expert_shards if candidate.zero else 1.0
+    if of_experts > ring > 0.0 and most > 1.0 and not overlaps(problem, candidate):
+        return WeightedRing(ring, min(of_experts / ring, most))
     apart, every = (np.diagonal(figures, 1) for figures in (tables.experts, tables.parameters))
-    return float(((ring * (every - apart) + least_expert_ring(problem, candidate, best) * apart) / every).min())
+    return WeightedRing(float(((ring * (every - apart) + of_experts * apart) / every).min()), 1.0)
 
 
 def least_gather(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> GatherRates:

@@ -11,10 +11,10 @@ With need[x, i, j] = least bytes of stage x on layers [i, j) over its recompute,
     least, so whether anything fits is asked of these alone; order-priced candidates are asked apart;
 (4) the bound of a problem is the least bound ``partition`` (``taut.solver.bounds.candidate_bounds``) over all
     candidates that fit;
-(5) an order needs at least the mean over its devices of what a parameter takes, times the model's P, and of what the
+(5) an order needs at least the mean over its devices of what the model takes beside activations, and of what the
     layers keep for as many micro-batches as every chunk of a device has in flight at once, beside what every device
-    has. With :math:`a` the least bytes that a range keeps for each of its layers, :math:`q_d` those micro-batches and L
-    layers, it needs :math:`always + (held\,P + a\,L \min_d q_d) / pp`.
+    has. With :math:`b` the bytes beside, :math:`a` the least bytes that a range keeps for each of its layers,
+    :math:`q_d` those micro-batches and L layers, it needs :math:`always + (b + a\,L \min_d q_d) / pp`.
 
 An order-priced candidate counts as fitting if a division was found that fits, and its bound is
 that of ``taut.solver.order_priced.bound``; its best division is the leanest of those that were tried.
@@ -118,7 +118,7 @@ def least_bytes(problem: PlanningProblem, candidate: Candidate) -> tuple[int, bo
     first, end = np.triu_indices(given.num_layers + 1, 1)
     kept = (given.activation[given.recomputes][:, first, end] / (end - first)).min()
     flights = [counts.min(axis=1).max() for counts in given.counts]
-    whole = given.held * given.parameters[0, -1] + kept * given.num_layers * min(flights)
+    whole = given.beside[0, -1] + kept * given.num_layers * min(flights)
     return int(given.always + whole / len(flights)), False
 
 

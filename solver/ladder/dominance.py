@@ -86,7 +86,7 @@ def _order(given: ChunkProblem) -> list[Any]:
 def _chunk_figures(given: ChunkProblem) -> list[Any]:
     """What makes a division of chunks slower or larger as it grows."""
     seconds = [given.passes, given.edge, given.ring, given.optimizer, given.constant]
-    return [*seconds, given.parameters, given.held, given.activation, given.beside, given.always, -given.budget]
+    return [*seconds, given.loads, given.activation, given.beside, given.always, -given.budget]
 
 
 def _same(data: PartitionData) -> tuple[Any, ...]:

@@ -102,9 +102,9 @@ def _before(devices: DeviceChain, device: int, path: Path) -> float:
 def _tail(devices: DeviceChain, device: int) -> Floats:
     """Least seconds of ring and optimizer by a device's layers (N,), infinite where it cannot have so many."""
     given, options, hosted = devices.given, devices.options[device], devices.given.hosted(device)
-    parameters = devices.minima.parameters(hosted)[np.arange(len(hosted)), options.layers].sum(axis=1)
+    loads = devices.minima.loads(hosted)[np.arange(len(hosted)), options.layers].sum(axis=1)
     least = np.full(devices.most_layers + 1, np.inf)
-    np.minimum.at(least, options.whole, (given.ring + given.optimizer) * parameters)
+    np.minimum.at(least, options.whole, (given.ring + given.optimizer) * loads)
     return least
 
 

@@ -231,8 +231,8 @@ class DeviceChain:
         """Cost of every chunk of a device with a start by recompute and layers (v, recompute, n)."""
         hosted = self.given.hosted(device)
         table = self.minima.seconds(hosted, costs.passes[hosted], start)
-        if costs.parameters[hosted].any():
-            table = table + (costs.parameters[hosted, None] * self.minima.parameters(hosted))[:, None, :]
+        if costs.loads[hosted].any():
+            table = table + (costs.loads[hosted, None] * self.minima.loads(hosted))[:, None, :]
         return table
 
     def _backtracked(self, chosen: list[Ints], ended: int) -> Division:

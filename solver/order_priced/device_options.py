@@ -7,7 +7,7 @@ Data: the least figures of a chunk by its layers.
 
 An option is a triple (s, n, r) that keeps
 
-(1) :math:`\sum_k (\text{held}\, P_k + \text{beside}_k + q_k a_k) + \text{always} \le \text{budget}` for every count q
+(1) :math:`\sum_k (\text{beside}_k + q_k a_k) + \text{always} \le \text{budget}` for every count q
     of micro-batches in flight that the order goes through, and
 (2) the seconds of the device's own passes on its path (``taut.solver.order_priced.critical_paths`` (1)) are at most
     ``longest``.
@@ -19,7 +19,7 @@ exceeds (1) or (2). Every division has an option of each device that takes at mo
 passes. Where all layers but those in front and the last are equal, that is its own option or one that dominates it.
 
 Least figures of chunks are kept by their layers. Data: seconds of passes,
-bytes and parameters of every range of layers (``taut.formulations.order_division``).
+bytes and load of every range of layers (``taut.formulations.order_division``).
 
 (4) For every figure of a chunk its least value over all ranges of n consecutive layers that the chunk can have: the
     first layers for the model's first chunk, the last ones for its last chunk, and for chunk c of the others those from
@@ -229,9 +229,9 @@ class RangeMinima:
 
     def __init__(self, given: ChunkProblem, most: int) -> None:
         self._given, self.most = given, most
-        finite, held = np.where(np.isfinite(given.passes), given.passes, HUGE), given.held * given.parameters
-        tables = finite, held + given.beside, given.activation, given.parameters
-        self._passes, self._fixed, self._activation, self._parameters = (
+        finite = np.where(np.isfinite(given.passes), given.passes, HUGE)
+        tables = finite, given.beside, given.activation, given.loads
+        self._passes, self._fixed, self._activation, self._loads = (
             [self._least(table, kind) for kind in range(self.kinds + 1)] for table in tables
         )
         self._passes_at, self._fixed_at, self._activation_at = (
@@ -284,9 +284,9 @@ class RangeMinima:
             found[0] = exact[start] if start < self.last_start else kinds[self.last_start]
         return found
 
-    def parameters(self, chunks: Ints) -> Floats:
-        """Least parameters of v chunks by layers (v, n)."""
-        return np.array([self._parameters[self._kind(int(c))] for c in chunks])
+    def loads(self, chunks: Ints) -> Floats:
+        """Least loads of v chunks by layers (v, n)."""
+        return np.array([self._loads[self._kind(int(c))] for c in chunks])
 
     def options(
         self, device: int, path: Path, longest: float, room: float, most: int, layers: int

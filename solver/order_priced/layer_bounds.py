@@ -5,7 +5,7 @@ Where layers are alike and recompute is one kind, a chunk's figures are linear i
 whole points of a polytope, and the least of a mixture of paths over them follows from a greedy choice.
 
 Sets: chunks c on devices d(c); paths of the rows, memory rows r (``taut.solver.order_priced.master_rows``).
-Data: seconds of a chunk's passes, its parameters and bytes, each a value for no layer and one for a layer; a branch
+Data: seconds of a chunk's passes, its load and bytes, each a value for no layer and one for a layer; a branch
 with bounds :math:`a_c \le x_c \le b_c` on chunks and :math:`A_d \le \sum_{c \in d} x_c \le B_d` on devices.
 Variables: layers :math:`x_c` that sum to L.
 
@@ -26,7 +26,7 @@ Variables: layers :math:`x_c` that sum to L.
     :math:`\tau_d` transfers after device d takes at least the n smallest :math:`\tau_d` times longer. Paths are stated
     with an even part of it, n / (p - 1), after each device, and a bound is less by what the even part is more.
 
-The optimizer counts with the mean of the devices' parameters, which is a constant.
+The optimizer counts with the mean of the devices' loads, which is a constant.
 
 References
 ----------
@@ -53,8 +53,8 @@ ALIKE = 1e-12
 MOST_DIFFERING = 4
 """Layers behind the first one that may differ: n of them make up to 2^n cases."""
 
-FIGURES, PARAMETERS, ACTIVATION, BESIDE = 6, 3, 4, 5
-"""Figures of a chunk: seconds of F, I and W, parameters, bytes of a micro-batch in flight, and bytes beside."""
+FIGURES, LOADS, ACTIVATION, BESIDE = 6, 3, 4, 5
+"""Figures of a chunk: seconds of F, I and W, load, bytes of a micro-batch in flight, and bytes beside."""
 
 
 class Lines(NamedTuple):
@@ -81,7 +81,7 @@ def linear_figures(given: ChunkProblem) -> list[Lines]:
     if not np.array_equal(device, np.arange(len(device)) % len(given.counts)):
         return []
     r = int(recomputes[0])
-    found = linear_layers(np.stack((*given.passes[:, r], given.parameters, given.activation[r], given.beside)))
+    found = linear_layers(np.stack((*given.passes[:, r], given.loads, given.activation[r], given.beside)))
     if found is None:
         return []
     single, last = found
@@ -250,7 +250,7 @@ class LayerPaths:
         self.rows = MasterRows(given) if rows is None else rows
         known = is_interleaved(given.order, given.micro_batches)
         self.ends = ends_of_paths(len(given.counts), given.num_chunks, given.micro_batches) if known else None
-        every = float(lines.none[PARAMETERS].sum()) + lines.one[PARAMETERS] * given.num_layers
+        every = float(lines.none[LOADS].sum()) + lines.one[LOADS] * given.num_layers
         self._constant = given.constant + given.optimizer * every / len(given.counts)
         self._paths = np.zeros((0, given.num_chunks + 1))
 
@@ -307,8 +307,8 @@ class LayerPaths:
         Of passes (n, C, 3), transfers (n, C - 1), seconds for a parameter of devices (n, p), and constants (n,).
         """
         none, one, after = self.lines.none, self.lines.one, after[:, self.given.order.device]
-        slope = passes @ one[:3] + after * one[PARAMETERS]
-        still = np.einsum("nck,kc->n", passes, none[:3]) + after @ none[PARAMETERS]
+        slope = passes @ one[:3] + after * one[LOADS]
+        still = np.einsum("nck,kc->n", passes, none[:3]) + after @ none[LOADS]
         still = still + transfers[:, self.given.away].sum(axis=1) * self.lines.cut + constant
         if self.given.slow.hops:
             still = still + self._after(transfers).sum(axis=1) * self._even
@@ -361,8 +361,8 @@ class LayerPaths:
         found = np.zeros((len(self.rows.memory_rows), given.num_chunks + 1))
         for row, (d, counts) in zip(found, self.rows.memory_rows, strict=True):
             hosted = given.hosted(d)
-            row[hosted] = given.held * one[PARAMETERS] + counts * one[ACTIVATION] + one[BESIDE]
-            still = given.held * none[PARAMETERS] + none[BESIDE]
+            row[hosted] = counts * one[ACTIVATION] + one[BESIDE]
+            still = none[BESIDE]
             row[-1] = float((still[hosted] + counts * none[ACTIVATION, hosted]).sum()) - (given.budget - given.always)
         return found
 
@@ -402,9 +402,9 @@ class LayerPaths:
     def separate(self, layers: Floats) -> tuple[float, int]:
         """The makespan of layers of chunks (C,), whole or not, in seconds, and the number of their critical path."""
         given, figures = self.given, self.lines.none + self.lines.one[:, None] * layers
-        passes, parameters = figures[:3].ravel(), figures[PARAMETERS]
+        passes, loads = figures[:3].ravel(), figures[LOADS]
         cuts = self.transfer
-        of_devices = np.bincount(given.order.device, parameters).astype(float)
+        of_devices = np.bincount(given.order.device, loads).astype(float)
         row = self.rows.critical_row(np.concatenate((passes, cuts, of_devices)))
         ends = pipeline_ends(given.order, passes[None], cuts[None], given.micro_batches)
         return given.seconds(ends[0], of_devices), row

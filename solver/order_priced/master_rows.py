@@ -4,14 +4,14 @@ Rows of the master problem over divisions: seconds of paths and bytes of devices
 Sets: chunks c on devices d(c); paths k through the order (``taut.solver.order_priced.critical_paths``); for each device
 d the counts n of its chunks' micro-batches in flight that the order goes through.
 Data: of a division, seconds :math:`x_c` (3,) of F, I and W, seconds :math:`y_c` of the transfer to another device,
-parameters :math:`P_c`, bytes of activations :math:`a_c` and beside, for every chunk c.
+load :math:`P_c` of reductions, bytes of activations :math:`a_c` and beside, for every chunk c.
 
 (1) Path k with :math:`u_{kc}` passes and :math:`v_{kc}` transfers takes
     :math:`\sum_c u_{kc} \cdot x_c + v_{kc} y_c + \sum_d \rho_{kd} P_d` seconds, :math:`\rho` what reduction and
     optimizer ask for a parameter of device d: of device 0, or where every device is waited for, the reduction of the
     path's last device and the optimizer of any one. The step is at least the seconds of every path.
 (2) With :math:`n_c` micro-batches of its chunks in flight, device d exceeds its budget by
-    :math:`\sum_{c \in d} (\text{held}\, P_c + \text{beside}_c + n_c a_c) - (\text{budget} - \text{always})` bytes,
+    :math:`\sum_{c \in d} (\text{beside}_c + n_c a_c) - (\text{budget} - \text{always})` bytes,
     which must not be positive. Of all counts of a device, those with most in all and most of each chunk are rows.
 (3) Under weights :math:`\lambda_k` of the paths and prices :math:`\mu_{dn}` (seconds for a byte) of the counts, the
     Lagrangian is separable by chunks: a second of a chunk's passes costs :math:`\sum_k \lambda_k u_{kc}`, a byte of its
@@ -179,11 +179,11 @@ class MasterRows:
     def _rounded(self, mean: Floats) -> MeanFigures:
         """Mean figures in whole numbers."""
         chunks = self.given.num_chunks
-        passes, transfers, parameters = np.split(mean, [3 * chunks, 4 * chunks - 1])
+        passes, transfers, loads = np.split(mean, [3 * chunks, 4 * chunks - 1])
         unit = max(float(mean[: 4 * chunks - 1].max()), 1e-300) / RESOLUTION
-        after = np.minimum(self.given.rings * parameters / unit, 1e9 * (self.given.rings > 0))
+        after = np.minimum(self.given.rings * loads / unit, 1e9 * (self.given.rings > 0))
         whole = [np.rint(each).astype(np.int64) for each in (passes / unit, transfers / unit, after)]
-        return MeanFigures(whole[0].reshape(3, chunks), whole[1], whole[2], int(parameters.argmax()))
+        return MeanFigures(whole[0].reshape(3, chunks), whole[1], whole[2], int(loads.argmax()))
 
     def chunk_costs(self, path_weights: Floats, memory_prices: Floats) -> ChunkCosts:
         """
@@ -195,19 +195,17 @@ class MasterRows:
         given, chunks = self.given, self.given.num_chunks
         passes = np.zeros((chunks, 3))
         edge = np.zeros(chunks)
-        of_parameter = np.zeros(len(given.counts))
+        of_load = np.zeros(len(given.counts))
         for path_weight, path, tail in zip(path_weights.tolist(), self.paths, self.tails, strict=False):
             if path_weight == 0.0:
                 continue
-            of_parameter += path_weight * tail
+            of_load += path_weight * tail
             passes += path_weight * path.passes
             edge[:-1] += path_weight * path.transfers * given.away
         activation, beside = np.zeros(chunks), np.zeros(chunks)
-        parameters = of_parameter[given.order.device]
-        parameters += memory_prices @ self._members * given.held
         activation += memory_prices @ self._in_flight
         beside += memory_prices @ self._members
-        return ChunkCosts(passes, edge, parameters, activation, beside)
+        return ChunkCosts(passes, edge, of_load[given.order.device], activation, beside)
 
     def path_seconds(self, divisions: Sequence[Division], first: int = 0) -> Floats:
         """Seconds (1) of the paths from one on in every division, (paths, divisions)."""
@@ -222,11 +220,11 @@ class MasterRows:
         return np.asarray(np.array(self._numbers[first:]) @ figures.T)
 
     def _figures(self, division: Division) -> Floats:
-        """Seconds of F, I and W of every chunk and of transfers, parameters of devices, as a path numbers them."""
+        """Seconds of F, I and W of every chunk and of transfers, loads of devices, as a path numbers them."""
         if division not in self._known:
             passes, transfers = durations(self.given, division)
-            parameters = self.given.device_parameters(division)
-            self._known[division] = np.concatenate((passes.ravel(), transfers, parameters))
+            loads = self.given.device_loads(division)
+            self._known[division] = np.concatenate((passes.ravel(), transfers, loads))
         return self._known[division]
 
     def excess(self, division: Division) -> Floats:
@@ -236,9 +234,10 @@ class MasterRows:
     def excess_of(self, ends: Ints, recompute: Ints | int) -> Floats:
         """Bytes (2) beyond the budget of divisions (n, C) under the recompute of chunks, (n, memory rows)."""
         given, i, j = self.given, starts_of(ends), ends
-        held = given.held * given.parameters[i, j] + given.beside[i, j]
         kept = given.activation[recompute, i, j]
-        return np.asarray(kept @ self._in_flight.T + held @ self._members.T - (given.budget - given.always))
+        return np.asarray(
+            kept @ self._in_flight.T + given.beside[i, j] @ self._members.T - (given.budget - given.always)
+        )
 
     @cached_property
     def _members(self) -> Floats:
@@ -272,7 +271,7 @@ def division_figures(given: ChunkProblem, ends: Ints) -> Floats:
     passes = given.passes[:, int(given.recomputes[0]), i, j].transpose(1, 0, 2).reshape(count, -1)
     transfers = np.where(given.away, given.edge[ends[:, :-1]], 0.0)
     devices = (given.order.device[:, None] == np.arange(len(given.counts))).astype(float)
-    return np.concatenate((passes, transfers, given.parameters[i, j] @ devices), axis=1)
+    return np.concatenate((passes, transfers, given.loads[i, j] @ devices), axis=1)
 
 
 def durations(given: ChunkProblem, division: Division) -> tuple[Floats, Floats]:
@@ -285,7 +284,7 @@ def least_makespan(given: ChunkProblem, division: Division) -> float:
     """Seconds (1) of ``taut.formulations.order_division`` for a division, at the best links and device types."""
     passes, transfers = durations(given, division)
     ends = pipeline_ends(given.order, passes.reshape(1, -1), transfers[None], given.micro_batches)
-    return given.seconds(ends[0], given.device_parameters(division))
+    return given.seconds(ends[0], given.device_loads(division))
 
 
 def _numbers(path: Path, tail: Floats) -> Floats:

@@ -2,7 +2,7 @@ r"""
 Pricing problem over divisions: the division of least reduced cost, by dynamic programming over chunks.
 
 Sets: chunks :math:`c = 0, \dots, C - 1`, layers :math:`0, \dots, L - 1`, recompute r.
-Data: the tables of ``taut.formulations.order_division``, in seconds, parameters and bytes of a range; costs of a
+Data: the tables of ``taut.formulations.order_division``, in seconds, loads and bytes of a range; costs of a
 chunk's figures, in seconds for a unit of each: :math:`\alpha_c` (3,) for a second of F, I, W, :math:`\tau_c` for a
 second of its cut, :math:`\pi_c` for a parameter, :math:`\kappa_c` for a byte of activations, :math:`\lambda_c` for a
 byte beside.
@@ -10,7 +10,7 @@ Variables: ends :math:`0 = e_{-1} < e_0 < \dots < e_{C-1} = L` and recompute :ma
 
 (1) Minimise the sum over chunks of :math:`\alpha_c \cdot \text{passes}_{r i j} + \tau_c \text{edge}_j + \pi_c P_{ij} +
     \kappa_c a_{rij} + \lambda_c \text{beside}_{ij}`, the range of chunk c being :math:`[i, j)` with recompute r, where
-(2) every chunk alone fits its device: :math:`\text{held} P + \text{beside} + n a + \text{always} \le \text{budget}`,
+(2) every chunk alone fits its device: :math:`\text{beside} + n a + \text{always} \le \text{budget}`,
     beyond rounding, n being the most micro-batches of it in flight;
 (3) every chunk takes at most ``longest`` seconds for the three passes of a micro-batch.
 
@@ -42,15 +42,15 @@ class ChunkCosts:
         For a second of F, I and W (C, 3).
     edge
         For a second of the cut after a chunk (C,).
-    parameters
-        For a parameter (C,).
+    loads
+        For a unit of load (C,).
     activation, beside
         For a byte (C,).
     """
 
     passes: Floats
     edge: Floats
-    parameters: Floats
+    loads: Floats
     activation: Floats
     beside: Floats
 
@@ -60,16 +60,15 @@ class _Tables(NamedTuple):
 
     passes: Floats
     edge: Floats
-    parameters: Floats
+    loads: Floats
     activation: Floats
     beside: Floats
 
 
 class _Limits(NamedTuple):
-    """Most micro-batches in flight by chunk (C,), held bytes a parameter and room of (2), seconds of (3)."""
+    """Most micro-batches in flight by chunk (C,), room of (2), seconds of (3)."""
 
     most: Floats
-    held: float
     room: float
     longest: float
 
@@ -90,9 +89,9 @@ def least_division(given: ChunkProblem, costs: ChunkCosts, longest: float = np.i
     most = np.zeros(given.num_chunks)
     for d, counts in enumerate(given.counts):
         most[given.hosted(d)] = counts.max(axis=0)
-    tables = _Tables(given.passes, given.edge, given.parameters, given.activation, given.beside)
-    weights = _Tables(costs.passes, costs.edge, costs.parameters, costs.activation, costs.beside)
-    value, ends, recompute = _least(tables, weights, _Limits(most, given.held, room(given), float(longest)))
+    tables = _Tables(given.passes, given.edge, given.loads, given.activation, given.beside)
+    weights = _Tables(costs.passes, costs.edge, costs.loads, costs.activation, costs.beside)
+    value, ends, recompute = _least(tables, weights, _Limits(most, room(given), float(longest)))
     return (float(value), Division.of_ends(ends, recompute)) if np.isfinite(value) else (np.inf, None)
 
 
@@ -100,9 +99,9 @@ def least_division(given: ChunkProblem, costs: ChunkCosts, longest: float = np.i
 def _least(tables: _Tables, costs: _Tables, limits: _Limits) -> tuple[float, Ints, Ints]:
     """Least cost with ends and recompute (C,) of every chunk; infinite where no division is allowed."""
     # Arrays are bound once: each look-up through the tuple would count a reference.
-    passes, edge, parameters, activation, beside = tables
-    of_pass, of_edge, of_parameter, of_activation, of_beside = costs
-    most, held, room, longest = limits
+    passes, edge, loads, activation, beside = tables
+    of_pass, of_edge, of_load, of_activation, of_beside = costs
+    most, room, longest = limits
     chunks, layers = len(most), len(edge) - 1
     value = np.full((chunks + 1, layers + 1), np.inf)
     step = np.zeros((chunks, layers + 1, 2), np.int64)
@@ -112,13 +111,13 @@ def _least(tables: _Tables, costs: _Tables, limits: _Limits) -> tuple[float, Int
             for j in range(layers if c == chunks - 1 else i + 1, layers - (chunks - 1 - c) + 1):
                 if not np.isfinite(value[c + 1, j]):
                     continue
-                once = of_parameter[c] * parameters[i, j] + of_beside[c] * beside[i, j] + value[c + 1, j]
+                once = of_load[c] * loads[i, j] + of_beside[c] * beside[i, j] + value[c + 1, j]
                 if c < chunks - 1:
                     once += of_edge[c] * edge[j]
                 for r in range(passes.shape[1]):
                     if not passes[0, r, i, j] + passes[1, r, i, j] + passes[2, r, i, j] <= longest:
                         continue
-                    if held * parameters[i, j] + beside[i, j] + most[c] * activation[r, i, j] > room:
+                    if beside[i, j] + most[c] * activation[r, i, j] > room:
                         continue
                     total = once + of_activation[c] * activation[r, i, j]
                     for k in range(3):

@@ -9,8 +9,9 @@ Refinements of a candidate that is priced by its order.
 (3) placement as for any candidate (``taut.solver.search.refinement``);
 (4) the bound rises branch by branch (``taut.solver.order_priced.branch_and_bound``), where need be after it was
     computed anew within the limit of a better plan, which leaves devices fewer options; and for the candidate that
-    determines the global bound its division is annealed from a high temperature, in turns with its branches. Where
-    there are few divisions all of them are priced instead (``taut.solver.order_priced.stated``).
+    determines the global bound its division is annealed from a high temperature, in turns with its branches. One
+    without branches, of layers that differ, is annealed as often. Where there are few divisions all of them are priced
+    instead (``taut.solver.order_priced.stated``).
 
 Orders are adapted to divisions by an alternating local search over both. A schedule on the V runs its passes in an
 order that does not depend on the times, unless one was adapted. Candidates that differ in ZeRO and sequence parallelism
@@ -214,6 +215,9 @@ class OrderRefining:
             bound.lower_bound, bound.source, bound.witness = found.seconds, Source.ORDER, found.witness
         beaten = bound.lower_bound >= self._enough
         at.branching = None if beaten else found.branching
+        # Where divisions are listed the best of them is known.
+        alone = not beaten and found.branching is None and "stated" not in found.witness
+        at.uncooled = found.divisions[0] if alone and bound.candidate not in self._branchings else None
         at.unbranched = self._enough if found.too_many and not beaten else None
         return beaten
 
@@ -282,6 +286,8 @@ class OrderRefining:
 
     def branch(self, bound: CandidateBound, at: Standing) -> bool:
         """Another branch of the divisions of an order, (4), or its bound anew within a lower limit."""
+        if at.uncooled is not None and self._cool_alone(bound, at, at.uncooled):
+            return True
         if bound.lower_bound > self._highest:
             at.unbranched = None
             return False
@@ -353,15 +359,34 @@ class OrderRefining:
             if count not in (COOLINGS[-1:] if isinstance(branching, LayerTree) else COOLINGS):
                 return False
             self._cooling[candidate] = self._new_run(candidate, branching, seed=count)
-        run = self._cooling[candidate]
+        return self._advance(bound, at, branching.given)
+
+    def _advance(self, bound: CandidateBound, at: Standing, given: ChunkProblem) -> bool:
+        """Anneal a part of a run, and take its division at the end."""
+        run = self._cooling[bound.candidate]
         if not run.advance():
-            del self._cooling[candidate]
+            del self._cooling[bound.candidate]
             if run.division is not None:
-                self._draft(bound, at, branching.given, [run.division])
+                self._draft(bound, at, given, [run.division])
         return True
+
+    def _cool_alone(self, bound: CandidateBound, at: Standing, start: Division) -> bool:
+        """Anneal a part of the runs of a candidate without branches, (4); returns whether one was due."""
+        candidate, count = bound.candidate, self._branchings.get(bound.candidate, 0)
+        given = self._chunked(candidate)
+        if candidate not in self._cooling:
+            if count == len(COOLINGS):
+                at.uncooled = None
+                return False
+            self._branchings[candidate] = count + 1
+            self._cooling[candidate] = self._run_from(candidate, given, start, seed=count)
+        return self._advance(bound, at, given)
 
     def _new_run(self, candidate: Candidate, branching: BranchAndBound | LayerTree, *, seed: int) -> DivisionAnnealing:
         """A run from the best division that branching knows."""
-        given, start = branching.given, branching.incumbent[1] or branching.divisions[0]
+        start = branching.incumbent[1] or branching.divisions[0]
+        return self._run_from(candidate, branching.given, start, seed=seed)
+
+    def _run_from(self, candidate: Candidate, given: ChunkProblem, start: Division, *, seed: int) -> DivisionAnnealing:
         moves = min(COOLED, MOST_COOLED // len(given.order.passes)) // PARTS
         return DivisionAnnealing(self._problem, candidate, given, start, moves=moves, parts=PARTS, seed=seed)

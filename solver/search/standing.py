@@ -16,7 +16,7 @@ from taut.formulations.latency import step_time, violations
 from taut.formulations.placement import FoundPlacement, PlacementProblem, placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.strategy import Strategy
+from taut.formulations.strategy import Division, Strategy
 from taut.solver.ladder.computations import Evaluation
 from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
@@ -91,7 +91,8 @@ class Standing:
 
     ``divide`` raises the bound to that of a division, and returns whether another refinement is left; ``by_order`` is
     whether it prices an order. ``unbranched`` is the limit in seconds within which the devices of an order have too
-    many options to branch on; None where they have not.
+    many options to branch on; None where they have not. ``uncooled`` is a division to anneal from where an order has no
+    branches.
     """
 
     divide: Callable[[CandidateBound, "Standing"], bool]
@@ -102,6 +103,7 @@ class Standing:
     covering: CoverSearch | None = None
     branching: BranchAndBound | LayerTree | None = None
     unbranched: float | None = None
+    uncooled: Division | None = None
 
     def advance(self) -> bool:
         """Go on to the next refinement that has something to begin with; returns whether there is one."""
@@ -112,7 +114,8 @@ class Standing:
         elif self.covering is not None:
             self.stage = Stage.COVER
         else:
-            self.stage = Stage.DONE if self.branching is None and self.unbranched is None else Stage.BRANCH
+            left = self.branching, self.unbranched, self.uncooled
+            self.stage = Stage.DONE if all(each is None for each in left) else Stage.BRANCH
         return self.stage is not Stage.DONE
 
     @property

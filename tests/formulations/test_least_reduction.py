@@ -16,7 +16,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.formulations.terms import gradient_bytes
-from taut.solver.bounds.least_rings import least_mean_ring, tied_exchange
+from taut.solver.bounds.least_rings import least_weighted_ring, tied_exchange
 from taut.solver.bounds.link_bounds import BestLinks
 from tests.support.blocks import blocks
 from tests.support.instances import random_problem
@@ -47,7 +47,7 @@ def drawn(given: PlanningProblem, choice: Candidate, rng: np.random.Generator) -
 def of_best_links(given: PlanningProblem, choice: Candidate) -> list[LeastReduction]:
     """The minorants at the best links."""
     best = BestLinks(given.links, given.rings)
-    ring = least_mean_ring(given, choice, best) * gradient_bytes(given.terms(choice))
+    ring = least_weighted_ring(given, choice, best).seconds * gradient_bytes(given.terms(choice))
     exchange = tied_exchange(given, choice, best)
     return minorants(given, choice, ring, min(exchange.inside, exchange.apart), choice.vpp)
 

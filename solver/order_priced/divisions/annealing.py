@@ -52,7 +52,7 @@ class Figures(NamedTuple):
     micro_batches: int
     passes: Floats
     edge: Floats
-    parameters: Floats
+    loads: Floats
     held: Floats
     once: Floats
     activation: Floats
@@ -141,8 +141,8 @@ def _figures(problem: PlanningProblem, candidate: Candidate, given: ChunkProblem
         micro_batches=given.micro_batches,
         passes=given.passes,
         edge=given.edge,
-        parameters=given.parameters,
-        held=given.held * given.parameters + given.beside,
+        loads=given.loads,
+        held=given.beside,
         once=np.asarray(once, dtype=float),
         activation=given.activation,
         counts=np.concatenate(given.counts).astype(float),
@@ -246,14 +246,14 @@ def _excess(figures: Figures, ends: Ints, recompute: Ints) -> float:
 def _seconds(figures: Figures, ends: Ints, recompute: Ints) -> float:
     """Objective without the constant and the penalty."""
     chunks, devices = len(ends), len(figures.first) - 1
-    passes, edge, away, table = figures.passes, figures.edge, figures.away, figures.parameters
-    seconds, hops, parameters = np.zeros((4, chunks)), np.zeros(chunks - 1), np.zeros(devices)
+    passes, edge, away, table = figures.passes, figures.edge, figures.away, figures.loads
+    seconds, hops, loads = np.zeros((4, chunks)), np.zeros(chunks - 1), np.zeros(devices)
     for c in range(chunks):
         i, j, r = ends[c - 1] if c > 0 else 0, ends[c], recompute[c]
         for k in range(3):
             seconds[k, c] = passes[k, r, i, j]
         seconds[3, c] = seconds[1, c] + seconds[2, c]
-        parameters[figures.device[c]] += table[i, j]
+        loads[figures.device[c]] += table[i, j]
         if c < chunks - 1 and away[c]:
             hops[c] = edge[j]
     start, end = np.zeros(len(figures.rows)), np.zeros(len(figures.rows))
@@ -261,8 +261,8 @@ def _seconds(figures: Figures, ends: Ints, recompute: Ints) -> float:
     last, reduced, most = 0.0, 0.0, 0.0
     for d in range(devices):
         ended = end[figures.first[d + 1] - 1]
-        last, reduced = max(last, ended), max(reduced, ended + figures.ring * parameters[d])
-        most = max(most, parameters[d])
+        last, reduced = max(last, ended), max(reduced, ended + figures.ring * loads[d])
+        most = max(most, loads[d])
     if not figures.waits_for_all:
-        return float(last + (figures.ring + figures.optimizer) * parameters[0])
+        return float(last + (figures.ring + figures.optimizer) * loads[0])
     return float(reduced + figures.optimizer * most)

@@ -37,7 +37,7 @@ from taut.solver.certificate.write import plan_document, with_plainer
 from taut.solver.infeasibility.diagnosis import diagnose
 from taut.solver.methods.certified import METHOD_SHARE, Certified, planned_within
 from taut.solver.methods.named import MESHES, NAMES, SEARCH, SIMULATED, method_of
-from taut.solver.result import Incumbent, Limits, NearTie, SearchResult, Status, StoppedBy
+from taut.solver.result import Incumbent, Limits, NearTie, SearchResult, State, Status, StoppedBy
 from taut.solver.search.plainer import near_ties
 from taut.solver.search.search import search
 
@@ -298,7 +298,8 @@ def _nothing_found(
         elif math.isfinite(tried.best_s):
             why += f"; {SEARCH} has one of {tried.best_s:.6g} s"
         return NothingFoundError(f"no plan found: {why}")
-    why = _STOPPED.get(result.stopped_by, "every candidate left mixes devices in ways that did not fit")
+    left = sum(bound.state is State.OPEN for bound in result.bounds)
+    why = _STOPPED.get(result.stopped_by, f"none that fits was found for the {left} candidates left")
     bound = result.lower_bound
     return NothingFoundError(f"no plan found: {why}; no plan is faster than {bound:.6g} s", bound)
 

@@ -35,7 +35,7 @@ def _drawn(given: PlanningProblem, candidate: Candidate, rng: np.random.Generato
 def _at_least(given: ChunkProblem, division: Division) -> list[float]:
     """Bytes of every device by the sums over chunks."""
     kept = given.activation[division.ranges]
-    held = (given.held * given.parameters + given.beside)[division.starts, division.ends]
+    held = given.beside[division.starts, division.ends]
     at = [given.hosted(d) for d in range(len(given.counts))]
     return [(n @ kept[c]).max() + held[c].sum() + given.always for n, c in zip(given.counts, at, strict=True)]
 

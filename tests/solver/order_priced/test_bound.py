@@ -173,9 +173,9 @@ def test_the_longest_path_of_a_mixture_joins(kind: str) -> None:
     known = float((rows.path_seconds([one, other]) @ weights).max())
     (f_one, hops), (f_other, more) = durations(division, one), durations(division, other)
     passes, transfers = 0.25 * f_one + 0.75 * f_other, 0.25 * hops + 0.75 * more
-    parameters = weights @ [division.device_parameters(one), division.device_parameters(other)]
+    loads = weights @ [division.device_loads(one), division.device_loads(other)]
     ends = pipeline_ends(division.order, passes.reshape(1, -1), transfers[None], division.micro_batches)
-    longest = division.seconds(ends[0], parameters) - division.constant
+    longest = division.seconds(ends[0], loads) - division.constant
     added = rows.separate([one, other], weights, known * TOLERANCE)
     assert added == (longest > known * (1 + 1e-6))
     assert (rows.path_seconds([one, other]) @ weights).max() == pytest.approx(longest, rel=1e-5)

@@ -53,7 +53,7 @@ def instances(block: int) -> Iterator[tuple[int, ChunkProblem]]:
 def excess(given: ChunkProblem, division: Division) -> float:
     """Bytes that the worst device lacks, over all counts that it goes through."""
     i, j = division.starts, division.ends
-    held = given.held * given.parameters[i, j] + given.beside[i, j]
+    held = given.beside[i, j]
     kept = given.activation[division.recompute_index, i, j]
     worst = [
         float((counts @ kept[given.hosted(d)]).max() + held[given.hosted(d)].sum())

@@ -84,7 +84,7 @@ def test_the_least_division_is_the_least_of_all_options(kind: str) -> None:
         for d, options in enumerate(devices.options):
             hosted = given.hosted(d)
             table = devices.minima.seconds(hosted, costs.passes[hosted])
-            assert not costs.parameters.any(), "one replica reduces no gradients"
+            assert not costs.loads.any(), "one replica reduces no gradients"
             each.append(table[np.arange(len(hosted)), options.recompute, options.layers].sum(axis=1))
         sums = each[0][:, None] + each[1] + costs.edge.sum() * (devices.least_cut if costs.edge.any() else 0.0)
         whole = devices.options[0].whole[:, None] + devices.options[1].whole

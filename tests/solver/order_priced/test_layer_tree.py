@@ -62,10 +62,9 @@ def chunk_problem(
         optimizer=0.01,
         waits_for_all=True,
         constant=0.5,
-        parameters=tables[3],
-        held=1.0,
+        loads=tables[3],
         activation=np.stack((tables[4], tables[4], tables[4])),
-        beside=ranges(3.0 * every),
+        beside=tables[3] + ranges(3.0 * every),
         always=0.0,
         passing=0.0,
         budget=budget,
@@ -231,7 +230,7 @@ def slowed(given: ChunkProblem, division: Division, after: tuple[int, ...]) -> f
     passes, transfers = durations(given, division)
     transfers = transfers + np.where(np.isin(given.order.device[:-1], after), given.slow.seconds, 0.0)
     ends = pipeline_ends(given.order, passes.reshape(1, -1), transfers[None], given.micro_batches)
-    return given.seconds(ends[0], given.device_parameters(division))
+    return given.seconds(ends[0], given.device_loads(division))
 
 
 @pytest.mark.proof
