@@ -9,6 +9,7 @@ experts and of all else. A device holds the units of its stages, and of every ki
 (2) states, and the weights under ZeRO-3: the part of (1) that belongs to share j of n,
     :math:`a + (b - a) [j / n, (j + 1) / n)`, where n devices share one copy (``taut.formulations.mechanisms.shards``),
     and all of (1) without ZeRO. The states of experts have shares among the devices that hold the same experts.
+    States are those of Adam, layer by layer; Muon's, which go to ranks as whole matrices, are fewer.
 
 A new plan has workers w, and old devices d hold what they held. With :math:`s_{uk}` the bytes of kind k of unit u,
 
