@@ -33,7 +33,7 @@ def drawn(problem: PlanningProblem, seed: int, most: int) -> list[Any]:
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("block", blocks(8, first=2))
+@pytest.mark.parametrize("block", blocks(8))
 def test_no_bound_is_above_the_optimum(block: int) -> None:
     """Of sixty random problems two candidates each, 530 in all: a third of the feasible ones attain their bounds."""
     attained = checked = 0
@@ -97,7 +97,7 @@ def test_no_simulated_step_is_below_its_bound() -> None:
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("seed", [4, 10, 21, 38])
+@pytest.mark.parametrize("seed", [10, 38])
 def test_a_search_is_right_as_a_whole(seed: int) -> None:
     """The optimum lies between bound and plan, and the certificate holds."""
     given = muon_problem(seed)
