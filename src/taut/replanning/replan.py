@@ -243,6 +243,8 @@ class _Replanning:
         if chosen.uneven_batch:
             raise _NoneKeptError("its replicas run different numbers of micro-batches")
         kept = self._kept_plan(self._regrouped(used[self._site]))
+        if chosen.zero == 3 and kept.incumbent.strategy.candidate.dp != chosen.dp:
+            raise _NoneKeptError("its replicas share weights (ZeRO-3), which move if their number changes")
         if kept.batch < self._least_batch:
             less = f"{percent(1 - kept.batch / self._batch)} less than {self._batch}"
             raise _NoneKeptError(
