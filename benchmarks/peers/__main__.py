@@ -12,6 +12,7 @@ PEERS = {
     "rules": "",
     "amp": "AMP",
     "aceso": "SuperScaler",
+    "galvatron": "Hetu-Galvatron",
     "simumax": "SimuMax",
     "rlinf": "RLinf",
 }

@@ -171,9 +171,9 @@ def _row(path: Path, given: GalvatronPlan, time_limit: float) -> GalvatronRow:
         model=given.model,
         gpus=problem.gpus,
         global_batch=given.global_batch,
-        choice=_words(Setting(given.chunks, len(given.division)), given.layers, given.vocabulary),
+        choice=plan_words(Setting(given.chunks, len(given.division)), given.layers, given.vocabulary),
         predicted_s=theirs,
-        best=_words(found.setting, found.layers, found.ends) if found.layers else "the same",
+        best=plan_words(found.setting, found.layers, found.ends) if found.layers else "the same",
         best_s=min(found.seconds, theirs),
         lower_bound_s=min(found.lower_bound, theirs),
         alike_bound_s=min(best_galvatron_plan(problem, theirs * (1 + SLACK), alike=True).lower_bound, theirs),
@@ -274,7 +274,7 @@ def _cluster(profile: GalvatronProfile, given: GalvatronPlan) -> ClusterSpec:
     return ClusterSpec.parse(spec, "a plan of Galvatron")
 
 
-def _words(setting: Setting, layers: tuple[Split, ...], ends: Split) -> str:
+def plan_words(setting: Setting, layers: tuple[Split, ...], ends: Split) -> str:
     """A plan, as ``20 x ZeRO-3 recomputed, 12 x ZeRO-3; ends sp 2 ZeRO-3``."""
     counts = Counter(_kind(split) for split in layers)
     pipeline = [f"pp {setting.pp}"] if setting.pp > 1 else []
