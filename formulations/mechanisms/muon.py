@@ -192,8 +192,15 @@ class Matrices(NamedTuple):
 
     def of_ranges(self, first: Ints, end: Ints) -> "Matrices":
         """Figures of some ranges."""
-        *figures, seconds = (figure[first, end] for figure in self)
-        return Matrices(*(np.asarray(figure, np.int64) for figure in figures), seconds=np.asarray(seconds))
+        at = first, end
+        return Matrices(
+            self.held[at],
+            self.of_experts[at],
+            self.fullest[at],
+            self.fullest_experts[at],
+            self.passing[at],
+            self.seconds[at],
+        )
 
     def padding(self, candidate: "Candidate") -> tuple[Ints, Ints]:
         """Parameters that buffers of a candidate have more, of all but experts and of experts, (6)."""

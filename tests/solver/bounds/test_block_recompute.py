@@ -10,7 +10,7 @@ import pytest
 
 from taut.data.costs import RECOMPUTE
 from taut.errors import TautError
-from taut.formulations import problem as enumerated
+from taut.formulations.candidates import candidates
 from taut.formulations.latency import memory_bytes
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
@@ -76,7 +76,7 @@ def test_no_bound_with_recompute_in_part_is_above_the_optimum(block: int) -> Non
 @pytest.mark.parametrize("block", blocks(4))
 def test_searches_choose_how_many_layers_are_recomputed(block: int) -> None:
     """The enumerated optimum lies between bound and plan, infinite where none is found, and the certificate holds."""
-    ended, chosen, seed = [], set(), 100 * block
+    ended, chosen, seed = list[Status](), set[int](), 100 * block
     while len(ended) < 3:
         given, seed = in_part(seed), seed + 1
         if given.cluster.num_devices <= 4 and 0 < len(given.candidates) <= 60 and seed % 4 != 3:
@@ -135,7 +135,7 @@ BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
         stage_tables, "_activation", lambda priced, kept, edges, memory: _whole(priced, kept, edges)
     ),
     "candidates of one layer forgotten": lambda patch: patch.setattr(
-        enumerated, "candidates", _without_first(enumerated.candidates)
+        "taut.formulations.problem.candidates", _without_first(candidates)
     ),
     "relaxation of whole recompute": lambda patch: patch.setattr(relaxation, "in_part", lambda candidate: False),
 }
