@@ -31,7 +31,8 @@ def test_a_file_names_its_command(path: Path) -> None:
             assert word in verbs
         else:
             assert (program, word) == ("python", "-m")
-            assert (ROOT / (rest[0].replace(".", "/") + ".py")).exists()
+            module = ROOT / rest[0].replace(".", "/")
+            assert module.with_suffix(".py").exists() or (module / "__main__.py").exists()
     assert re.search(r"\b[0-9a-f]{8,40}\b", path.read_text(encoding="utf-8")) is None
 
 
