@@ -1,9 +1,9 @@
 r"""
 Packing rules: which sequences share a micro-batch, and which replica runs it in which place.
 
-A step has G rows of at most S tokens, G the plan's global batch, and dp m micro-batches of b rows. Sequences come in a
-stream, independent of each other. A step takes them until the next one finds no room in a row under first fit; that one
-opens the next step. So all plans of one global batch get the same steps. (1)
+A step has G rows of at most S tokens, G the plan's global batch, and dp m micro-batches of b rows, B = b S tokens.
+Sequences come in a stream, independent of each other. A step takes them until the next one finds no room in a row under
+first fit; that one opens the next step. So all plans of one global batch get the same steps. (1)
 
 ==============  ======================================================================================================
 ``first-fit``   each sequence, as it comes, goes to the first row with room; b rows are a micro-batch

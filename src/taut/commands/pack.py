@@ -22,7 +22,7 @@ def pack_command(
     draws: Annotated[int, typer.Option(help="Steps to draw.")] = 20,
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     room: Annotated[
-        int | None, typer.Option(help="Tokens that a micro-batch may hold when it balances work; default: the plan's.")
+        int | None, typer.Option(help="Tokens of a micro-batch under balanced and two-level; default: the plan's.")
     ] = None,
     drop_longer: Annotated[
         bool, typer.Option("--drop-longer", help="Leave out sequences that are longer than the plan's.")

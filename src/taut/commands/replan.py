@@ -73,7 +73,7 @@ def spares_command(
     ] = None,
     repair_hours: Annotated[float, typer.Option(help="Hours until a node is back.")] = 24.0,
     lost_minutes: Annotated[
-        float | None, typer.Option(help="Minutes that a failure stops the job; default: 16.7, at most Llama 3's.")
+        float | None, typer.Option(help="Minutes that a failure stops the job; default: 16.7, at least Llama 3's mean.")
     ] = None,
     goal: Annotated[float | None, typer.Option(help="Share of the plan's speed that is to be reached.")] = None,
     rigid: Annotated[bool, typer.Option("--rigid", help="The job waits until all its nodes are up.")] = False,

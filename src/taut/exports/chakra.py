@@ -17,9 +17,9 @@ A trace has the tasks of one device: messages of protobuf with their length in f
 (5) a node waits for the nodes for which its task waits in the simulation.
 
 ``comm_size`` is what ASTRA-sim reads: the bytes of the sum for all-reduces and scatters, a device's own part for
-gathers, and all that a device sends and keeps for all-to-alls. Bytes within blocks are the seconds that the same step
-takes on links of one rate without latency, and without a calibration. A ring of n ranks passes all keys on in n - 1
-steps, as a gather does; attention hides the same share of its bytes as the plan's price says. Nodes of communication
+gathers, and all that a device sends and keeps for all-to-alls. Bytes within blocks follow from the seconds of the same
+step on links of one rate without latency, without a calibration. A ring of n ranks passes all keys on in n - 1 steps,
+as a gather does; attention hides the same share of its bytes as the plan's price says. Nodes of communication
 have the seconds of the plan's price as durations, which a simulator of networks ignores.
 
 Trace N is that of device N of the cluster, as a simulator of networks numbers devices by their places. ``ranks.csv``
