@@ -1,8 +1,10 @@
 r"""
 What it moves to go from one plan to another: bytes that devices lack, on which links, and the least of both.
 
-Units u are the embedding, every layer, and the head. A unit has four kinds of bytes: weights and optimizer states, of
-experts and of all else. A device holds the units of its stages, and of every kind one interval of the unit, [0, 1):
+Units u are the embedding, every layer, and the head. A last stage that has a copy of the embedding (a tied head, or
+further tokens that are predicted) holds this unit too, once where it is the first stage as well. A unit has four kinds
+of bytes: weights and optimizer states, of experts and of all else. A device holds the units of its stages, and of every
+kind one interval of the unit, [0, 1):
 
 (1) dense weights: of tensor rank y, :math:`[y / tp, (y + 1) / tp)`; expert weights: of expert rank e and its tensor
     rank v, :math:`[(e + v / etp) / ep, (e + (v + 1) / etp) / ep)`;
@@ -67,19 +69,25 @@ class Held(NamedTuple):
 def unit_bytes(model: ModelSpec, each: ParameterBytes) -> Floats:
     """Bytes of every kind of every unit, (4, U), at so many bytes a parameter."""
     routed = np.array([0, *(layer.routed_parameters for layer in model.blocks), 0])
-    ends = model.embedding_parameters() + model.position_parameters, model.head_parameters()
+    ends = model.embedding_parameters(), model.head_parameters(shared=True)
     whole = np.array([ends[0], *(layer.own_parameters for layer in model.blocks), ends[1]])
+    # A last stage that has the embedding has no positions, which are on the stage of the first layer.
+    whole[1 if model.shares_embedding else 0] += model.position_parameters
     dense = whole - routed
     return np.array([dense * each.weight, dense * each.state, routed * each.weight, routed * each.state], np.float64)
 
 
-def held_by_workers(strategy: Strategy) -> Held:
-    """What the workers of a strategy hold, in the order stage, replica, rank, (1) and (2)."""
+def held_by_workers(strategy: Strategy, *, both_ends: bool) -> Held:
+    """
+    What the workers of a strategy hold, in the order stage, replica, rank, (1) and (2).
+
+    ``both_ends``: whether the last stage has the embedding as well.
+    """
     chosen = strategy.candidate
     pp, dp, ranks = chosen.pp, chosen.dp, chosen.tp * chosen.cp
     worker = np.arange(pp * dp * ranks)
     stage, place = worker // (dp * ranks), worker % (dp * ranks)
-    units = _units(strategy)[stage]
+    units = _units(strategy, both_ends=both_ends)[stage]
     etp = chosen.etp or chosen.tp
     tensor, group = place % chosen.tp, place // chosen.tp
     expert_tensor, expert, expert_group = place % etp, place // etp % chosen.ep, place // (etp * chosen.ep)
@@ -95,7 +103,7 @@ def held_by_workers(strategy: Strategy) -> Held:
     return Held(units, start, end)
 
 
-def _units(strategy: Strategy) -> Flags:
+def _units(strategy: Strategy, *, both_ends: bool) -> Flags:
     """Units of every stage's device, (pp, U): of all its chunks, embedding and head with the first and the last."""
     chosen = strategy.candidate
     layers = max(end for _, end in strategy.layer_stages)
@@ -105,6 +113,7 @@ def _units(strategy: Strategy) -> Flags:
     for stage, (first, end) in zip(device, chunks, strict=True):
         found[stage, first + 1 : end + 1] = True
     found[device[0], 0] = found[device[-1], -1] = True
+    found[device[-1], 0] |= both_ends
     return found
 
 

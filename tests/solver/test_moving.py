@@ -58,7 +58,7 @@ def missing_by_cells(size: Floats, wanted: Held, present: Held) -> Floats:
 
 def test_shares_of_a_model_by_hand() -> None:
     """Two stages, two replicas, ZeRO-1: weights of the own stage, half of its states, ends with the end stages."""
-    held = held_by_workers(strategy([1, 2], dp=2, zero=1))
+    held = held_by_workers(strategy([1, 2], dp=2, zero=1), both_ends=False)
     assert held.units.tolist() == [[True, True, False, False, False]] * 2 + [[False, False, True, True, True]] * 2
     assert held.start[:, 0].tolist() == [0.0] * 4 and held.end[:, 0].tolist() == [1.0] * 4
     assert held.start[:, 1].tolist() == [0.0, 0.5, 0.0, 0.5] and held.end[:, 1].tolist() == [0.5, 1.0, 0.5, 1.0]
@@ -66,14 +66,14 @@ def test_shares_of_a_model_by_hand() -> None:
 
 def test_chunks_of_a_device_go_round() -> None:
     """With two chunks a device, layers 0 and 2 are on the first device, 1 and 3 on the second, head on the second."""
-    held = held_by_workers(strategy([1, 1, 1, 1], vpp=2))
+    held = held_by_workers(strategy([1, 1, 1, 1], vpp=2), both_ends=False)
     assert held.units[:, 1:-1].tolist() == [[True, False, True, False], [False, True, False, True]]
     assert held.units[:, 0].tolist() == [True, False] and held.units[:, -1].tolist() == [False, True]
 
 
 def test_experts_are_split_by_expert_ranks() -> None:
     """Two expert ranks of one tensor rank have a half of the experts each, and all of the rest."""
-    held = held_by_workers(strategy([2], dp=2, zero=1, ep=2, etp=1))
+    held = held_by_workers(strategy([2], dp=2, zero=1, ep=2, etp=1), both_ends=False)
     assert held.start[:, 2].tolist() == [0.0, 0.5] and held.end[:, 2].tolist() == [0.5, 1.0]
     assert held.start[:, 3].tolist() == [0.0, 0.5] and held.end[:, 3].tolist() == [0.5, 1.0]
 
@@ -83,7 +83,7 @@ def test_lacking_bytes_are_those_of_every_cell(seed: int) -> None:
     """The closed form agrees with a count of cells, for random strategies on both sides."""
     rng = np.random.default_rng(seed)
     size = rng.random((4, 6))
-    held = [held_by_workers(random_strategy(rng, 4, int(rng.choice([2, 3, 4, 6])))) for _ in range(2)]
+    held = [held_by_workers(random_strategy(rng, 4, int(rng.choice([2, 3, 4, 6]))), both_ends=False) for _ in range(2)]
     assert np.allclose(lacking_bytes(size, *held), missing_by_cells(size, *held))
 
 
@@ -92,9 +92,22 @@ def test_every_byte_of_a_model_is_held_once_by_a_replica() -> None:
     problem = random_problem(4)
     size = unit_bytes(problem.model, EACH)
     layers = len(problem.model.blocks)
-    held = held_by_workers(strategy([layers], tp=2))
+    held = held_by_workers(strategy([layers], tp=2), both_ends=False)
     width = held.end - held.start
     assert math.isclose(float((size.sum(axis=1) * width.sum(axis=0)).sum()), float(size.sum()))
+
+
+def test_a_tied_embedding_is_held_once_by_a_device() -> None:
+    """One stage has the table once, of two the second has it as well, and all can give it to the other."""
+    model = random_problem(4).model.model_copy(update={"tied_embedding": True, "vocab": 1024, "position_rows": 8})
+    size, layers = unit_bytes(model, EACH), len(model.blocks)
+    assert math.isclose(float(size.sum()), 14.0 * model.parameters())
+    whole = held_by_workers(strategy([layers]), both_ends=True)
+    parts = held_by_workers(strategy([1, layers - 1]), both_ends=True)
+    assert parts.units[:, [0, -1]].tolist() == [[True, False], [True, True]]
+    beyond = size[:, 2 : layers + 1].sum() + size[:, -1].sum()
+    assert np.allclose(lacking_bytes(size, whole, parts)[0, 0], beyond)
+    assert not lacking_bytes(size, parts, whole).any()
 
 
 def test_500_assignments_against_enumeration() -> None:
@@ -104,7 +117,7 @@ def test_500_assignments_against_enumeration() -> None:
         rng = np.random.default_rng(seed)
         old, new = (random_strategy(rng, 4, int(n)) for n in (rng.choice([4, 5, 6]), rng.choice([2, 3, 4])))
         size = rng.random((4, 6))
-        costs = lacking_bytes(size, held_by_workers(new), held_by_workers(old))
+        costs = lacking_bytes(size, held_by_workers(new, both_ends=False), held_by_workers(old, both_ends=False))
         rows = np.arange(len(costs))
         every = [costs[rows, list(way)].sum() for way in permutations(range(costs.shape[1]), len(rows))]
         least = least_total(costs)
@@ -142,8 +155,8 @@ def test_a_move_by_hand() -> None:
     """
     size = np.zeros((4, 4))
     size[0] = [0, 100, 100, 0]
-    present = held_by_workers(strategy([1, 1], dp=2)).at(np.array([0, 1, 2, 3, -1, -1]))
-    wanted = held_by_workers(strategy([1, 1], dp=2))
+    present = held_by_workers(strategy([1, 1], dp=2), both_ends=False).at(np.array([0, 1, 2, 3, -1, -1]))
+    wanted = held_by_workers(strategy([1, 1], dp=2), both_ends=False)
     place = np.array([0, 1, 4, 5])
     moved = price_move(
         size,
@@ -165,10 +178,10 @@ def test_what_nobody_holds_comes_from_the_checkpoint() -> None:
     """Without node 1, its stage is lost: node 0 gets 100 bytes from the checkpoint."""
     size = np.zeros((4, 4))
     size[0] = [0, 100, 100, 0]
-    present = held_by_workers(strategy([1, 1], dp=2)).at(np.array([0, 1]))
+    present = held_by_workers(strategy([1, 1], dp=2), both_ends=False).at(np.array([0, 1]))
     moved = price_move(
         size,
-        held_by_workers(strategy([2], dp=2)),
+        held_by_workers(strategy([2], dp=2), both_ends=False),
         present,
         present,
         node=np.zeros(2, np.int64),

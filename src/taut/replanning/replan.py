@@ -451,7 +451,7 @@ class _Replanning:
         if self._given.cluster.measured_by_device or len(self._site) > MOST_ASSIGNED:
             return [*sites], order, incumbent.devices
         worker = np.argsort(by_replica(incumbent.strategy.candidate, incumbent.devices).reshape(-1))
-        wanted, present = held_by_workers(incumbent.strategy).at(worker), self._present
+        wanted, present = self._held(incumbent.strategy).at(worker), self._present
         costs = lacking_bytes(self._sizes, wanted, present)
         ends = np.cumsum([len(of_site[k]) for k in chosen])
         new = [np.arange(end - len(of_site[k]), end) for k, end in zip(chosen, ends, strict=True)]
@@ -478,17 +478,21 @@ class _Replanning:
         sizes = {len(np.flatnonzero(self._site == k)) for k in np.unique(self._site[order])}
         if any(size % chosen.width for size in sizes) or len(self._site) > MOST_ASSIGNED:
             return None
-        costs = lacking_bytes(self._sizes, held_by_workers(strategy), self._present.at(order))
+        costs = lacking_bytes(self._sizes, self._held(strategy), self._present.at(order))
         shape = chosen.pp, chosen.pipelines, chosen.width
         blocks = np.arange(len(costs)).reshape(-1, chosen.width)
         alike = np.zeros(len(blocks), np.int64)
         return exchanged_nodes(costs, [*blocks], alike, [*blocks], alike).reshape(shape)
 
+    def _held(self, strategy: Strategy) -> Held:
+        """What the workers of a strategy hold."""
+        return held_by_workers(strategy, both_ends=self._base.model.shares_embedding)
+
     @cached_property
     def _present(self) -> Held:
         """What every device that is left held."""
         worker = np.argsort(by_replica(self._strategy.candidate, self._devices).reshape(-1))
-        return held_by_workers(self._strategy).at(np.where(self._old >= 0, worker[self._old], -1))
+        return self._held(self._strategy).at(np.where(self._old >= 0, worker[self._old], -1))
 
     @cached_property
     def _sizes(self) -> Floats:
@@ -525,7 +529,7 @@ class _Replanning:
         if len(self._site) > MOST_ASSIGNED:
             return None
         place = order[by_replica(incumbent.strategy.candidate, incumbent.devices).reshape(-1)]
-        wanted, present, sizes = held_by_workers(incumbent.strategy), self._present, self._sizes
+        wanted, present, sizes = self._held(incumbent.strategy), self._present, self._sizes
         costs = lacking_bytes(sizes, wanted, present)
         if keeps:
             weights = lacking_bytes(sizes * WEIGHTS_ONLY, wanted, present)
