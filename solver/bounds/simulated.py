@@ -37,6 +37,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.gradient_reductions import overlaps
+from taut.formulations.mechanisms.recompute import in_part
 from taut.formulations.mechanisms.shards import optimizer_shards
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import SPLIT
@@ -47,7 +48,7 @@ from taut.formulations.strategy import Strategy
 from taut.formulations.tables.block_traffic import best_block
 from taut.solver.bounds.least_rings import least_gather, least_reduction
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.bounds.relaxation import ROUNDING
+from taut.solver.bounds.relaxation import ROUNDING, layer_seconds
 
 
 def simulated_seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> float:
@@ -75,7 +76,7 @@ def simulated_bound(problem: PlanningProblem, candidate: Candidate, best: BestLi
     ring = 0.0 if overlaps(problem, candidate) else least_reduction(problem, candidate, best)
     reductions = ring * problem.gradient_bytes(candidate)
     layers = np.arange(tables.num_layers)
-    least = np.diagonal(whole.min(axis=(0, 1)), 1)
+    least = _least_of_layers(problem, candidate, whole)
     alone, every = _shards(problem, candidate, best)
     if candidate.vpp > 1:
         seconds = (m * max(float(least.sum()), float(every[0, -1])) + float(reductions[0, -1])) / pp
@@ -100,6 +101,13 @@ def _least_seconds(problem: PlanningProblem, candidate: Candidate) -> tuple[Floa
         forward.append(passes.forward[kind, allowed].min(axis=0) + tables.forward.seconds(link))
         whole.append(tables.seconds[kind, allowed] + tables.traffic.at(np.array(allowed)).seconds(link))
     return np.array(forward), np.array(whole)
+
+
+def _least_of_layers(problem: PlanningProblem, candidate: Candidate, whole: Floats) -> Floats:
+    """Least seconds of all passes of every layer (L,), of which chunks that recompute in part may keep any."""
+    if in_part(candidate):
+        return layer_seconds(problem, candidate).least
+    return np.asarray(np.diagonal(whole.min(axis=(0, 1)), 1))
 
 
 def _shards(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, Floats]:

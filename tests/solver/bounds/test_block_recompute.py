@@ -17,11 +17,14 @@ from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.tables import stage_tables
 from taut.formulations.tables.priced_layers import PricedLayers
 from taut.solver.bounds import relaxation
+from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.bounds.simulated import simulated_bound
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.result import Limits, Status
 from taut.solver.search.search import search
 from taut.solver.simple_plans import even_strategy
+from tests.solver.bounds.test_simulated import least_simulated
 from tests.support.blocks import blocks
 from tests.support.chunked import chunked
 from tests.support.instances import random_problem
@@ -71,6 +74,18 @@ def test_no_bound_with_recompute_in_part_is_above_the_optimum(block: int) -> Non
         given = in_part(seed)
         found = check_candidates(given, [each for each in given.candidates if each.recompute_layers], seed, 5)
         checked, seed = checked + len(found), seed + 1
+
+
+def test_no_simulated_step_is_below_its_bound() -> None:
+    """Two hundred candidates: a layer beyond the first ones of its chunk is kept, and takes less."""
+    checked, seed = 0, 900_000
+    while checked < 200:
+        given, rng, seed = in_part(seed), np.random.default_rng(seed), seed + 1
+        some, best = [each for each in given.candidates if each.recompute_layers], BestLinks(given.links, given.rings)
+        for k in rng.permutation(len(some))[:3].tolist():
+            least = least_simulated(rng, given, some[k])
+            assert simulated_bound(given, some[k], best) <= least * (1 + 1e-9), (seed - 1, some[k])
+            checked += bool(np.isfinite(least))
 
 
 @pytest.mark.parametrize("block", blocks(4))
