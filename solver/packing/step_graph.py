@@ -526,17 +526,15 @@ def _parts_of_passes(
     launch = np.zeros((candidate.pipelines, 3, len(first)))
     cores = np.zeros((*launch.shape, len(windows)))
     for t, name in enumerate(problem.device_types):
-        for r in np.unique(recompute).tolist():
-            own = (types == t) & (recompute == r)
-            costs = priced.prices(name, RECOMPUTE[r])
-            shares = [shares_of(problem, candidate, name, layer, RECOMPUTE[r]) for layer in priced.kinds]
-            for k, part in enumerate(("forward", "input_grad", "weight_grad")):
-                seconds = [float(getattr(cost, part)) for cost in costs]
-                launched = priced.sums([s * x[k][0] for s, x in zip(seconds, shares, strict=True)], 0.0, 0.0)
-                launch[:, k] += own * launched[first, end]
-                for w, window in enumerate(windows):
-                    core = [s * x[k][1].get(window, 0.0) for s, x in zip(seconds, shares, strict=True)]
-                    cores[:, k, :, w] += own * priced.sums(core, 0.0, 0.0)[first, end]
+        own, at = types == t, (recompute, first, end)
+        shares = [[shares_of(problem, candidate, name, layer, r) for layer in priced.kinds] for r in RECOMPUTE]
+        for k, part in enumerate(("forward", "input_grad", "weight_grad")):
+            seconds = np.array([[getattr(cost, part) for cost in priced.prices(name, r)] for r in RECOMPUTE])
+            launched = seconds * np.array([[x[k][0] for x in row] for row in shares])
+            launch[:, k] += own * priced.sums_of(launched.tolist(), 0.0, 0.0)[at]
+            for w, window in enumerate(windows):
+                core = seconds * np.array([[x[k][1].get(window, 0.0) for x in row] for row in shares])
+                cores[:, k, :, w] += own * priced.sums_of(core.tolist(), 0.0, 0.0)[at]
     return launch, cores
 
 

@@ -101,3 +101,19 @@ def test_a_wrong_share_of_tokens_is_found_out(monkeypatch: pytest.MonkeyPatch) -
     problem, steps = small_problem(), drawn_steps(load_lengths("recipe-sft").up_to(1024))
     found = searched(problem, steps)
     assert worst(found._replace(fill=1.25 * found.fill), problem, steps) > 1.0
+
+
+def test_kept_layers_are_not_recomputed() -> None:
+    """With the first 6 of 24 layers recomputed, launches and slopes are a quarter of the way from none to all."""
+    fix: dict[str, int | str | bool] = {"pp": 1, "tp": 1, "micro_batch": 1}
+    request = taut.PlanRequest(
+        "gpt2-345m", "dgx-a100", global_batch=ROWS, stack="megatron-core", fix=fix, block_recompute=True
+    )
+    problem, figures = taut.planning_problem(request), dict[tuple[str, int], np.ndarray]()
+    for candidate in problem.candidates:
+        key = candidate.uniform_recompute, candidate.recompute_layers
+        if key in {("none", 0), ("full", 6), ("full", 0)} and (found := simple_plan(problem, candidate)):
+            graph = packed_step(problem, found.strategy, found.devices, "a plan").graph
+            figures[key] = np.concatenate([graph.fixed.ravel(), graph.slope.ravel()])
+    none, some, every = (figures[key] for key in (("none", 0), ("full", 6), ("full", 0)))
+    assert np.allclose(some, none + (every - none) / 4, rtol=1e-9) and (every > none).all()
