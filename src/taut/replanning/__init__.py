@@ -13,8 +13,9 @@ Two answers. *Kept*: no device that is left changes the weights that it holds. T
 replicas as are left. With :math:`A_x` the blocks of stage x that are left and E those of empty spare nodes,
 
 (3) the replicas are the largest dp' with :math:`\sum_x \max(0, dp' - A_x) \le E`, since any block of stage 0 may work
-    with any of stage 1, whichever replicas they were in. Weights go to spare nodes alone. The bound is the one of a
-    search of the strategy, or the m micro-batches of the slowest device with the layers that it holds.
+    with any of stage 1, whichever replicas they were in. Of more than dp' blocks of a stage the fastest run, so that
+    no other choice computes for less. Spare nodes take missing blocks, and weights go to them alone. The bound is the
+    one of a search of the strategy, or the m micro-batches of the slowest device with the layers that it holds.
 
 *Best*: everything may move. A *part* is a set of nodes with degrees pp, tp, cp, dp and micro-batch, and thus a batch.
 

@@ -313,10 +313,13 @@ class _Replanning:
         most = [p for p in range(1, mapped.shape[1] + 1) if np.maximum(p - count, 0).sum() <= room]
         if not most:
             raise _NoneKeptError(f"no device that is left holds stage {int(count.argmin())}")
-        # Whole pipelines first, so that as few as possible are made of several.
+        shares = np.array([site.share for site in self._sites])[self._site]
+        # The fastest blocks of a stage, whole pipelines first, so that as few as possible are made of several.
         turn = np.lexsort((np.arange(mapped.shape[1]), ~alive.all(axis=0)))
+        speed = np.where(alive, shares[mapped].min(axis=2), 0.0)[:, turn]
+        kept = np.argsort(-speed, axis=1, kind="stable")[:, : most[-1]]
         spare = iter(empty[: room * chosen.width].reshape(room, chosen.width))
-        found = [[mapped[x, z] for z in turn if alive[x, z]][: most[-1]] for x in range(chosen.pp)]
+        found = [[mapped[x, z] for z in turn[np.sort(kept[x])] if alive[x, z]] for x in range(chosen.pp)]
         return np.array([[*stage, *(next(spare) for _ in range(most[-1] - len(stage)))] for stage in found])
 
     def _whole(self, places: Ints) -> tuple[list[Site], Ints]:

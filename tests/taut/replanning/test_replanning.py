@@ -205,6 +205,14 @@ def test_a_slow_node_is_priced_or_left_out() -> None:
         assert found.best.rate <= found.kept.rate
 
 
+def test_the_fastest_devices_of_a_stage_run() -> None:
+    """Stage 0 needs two of its four blocks, those on node 2, not on the slow node 0; stage 1 has node 1 alone."""
+    slow = taut.replan(small_plan(), without=["node-3"], slow=["node-0=0.5", "node-1=0.9"], batch_share=SHARE).kept
+    quick = taut.replan(small_plan(), without=["node-3"], batch_share=SHARE).kept
+    assert slow is not None and quick is not None and slow.nodes == ("node-1", "node-2")
+    assert quick.rate < slow.rate < 1.12 * quick.rate
+
+
 def test_planted_bugs_are_refused() -> None:
     """A plan whose lost node is used, whose slow node is priced as a fast one, or whose bound is raised."""
     found = taut.replan(small_plan(), slow=["node-2=0.9"], time_limit=None, workers=1)
