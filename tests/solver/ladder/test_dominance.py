@@ -57,9 +57,9 @@ def test_only_what_is_no_harder_dominates() -> None:
     assert not dominates_under_an_order(hard, easy)
     assert set(likely_dominating(plain, set(ladder.problem.candidates))) >= {lean}
     assert list(likely_dominating(lean, set(ladder.problem.candidates))) == []
-    for field in ("ring", "optimizer", "constant", "held", "always", "micro_batches"):
+    for field in ("ring", "optimizer", "constant", "always", "micro_batches"):
         assert not dominates_under_an_order(replace(hard, **{field: getattr(hard, field) + 1}), hard), field
-    for field in ("passes", "edge", "parameters", "activation", "beside"):
+    for field in ("passes", "edge", "loads", "activation", "beside"):
         assert not dominates_under_an_order(replace(hard, **{field: getattr(hard, field) + 1.0}), hard), field
     assert not dominates_under_an_order(replace(hard, budget=hard.budget - 1), hard)
     assert not dominates_under_an_order(replace(hard, waits_for_all=not hard.waits_for_all), hard)
