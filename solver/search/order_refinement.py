@@ -215,8 +215,8 @@ class OrderRefining:
             bound.lower_bound, bound.source, bound.witness = found.seconds, Source.ORDER, found.witness
         beaten = bound.lower_bound >= self._enough
         at.branching = None if beaten else found.branching
-        # Where divisions are listed the best of them is known.
-        alone = not beaten and found.branching is None and "stated" not in found.witness
+        # Where divisions are listed the best of them is known, and where options are too many they may be fewer later.
+        alone = not (beaten or found.branching or found.too_many or "stated" in found.witness)
         at.uncooled = found.divisions[0] if alone and bound.candidate not in self._branchings else None
         at.unbranched = self._enough if found.too_many and not beaten else None
         return beaten
