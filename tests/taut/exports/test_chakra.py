@@ -275,7 +275,9 @@ def test_names_stay_text_and_many_nodes_are_refused(monkeypatch: pytest.MonkeyPa
     plan.document["inputs"]["model"]["name"] = HOSTILE
     monkeypatch.setattr(type(plan), "model", HOSTILE)
     files = chakra_files(Job(plan))
-    head, nodes = read(files["trace.0.et"])  # type: ignore[arg-type]
+    trace = files["trace.0.et"]
+    assert isinstance(trace, bytes)
+    head, nodes = read(trace)
     assert values(head)["model"] == HOSTILE.replace("\n", " ").replace("\x1b", " ").replace("\u2028", " ")
     assert len(nodes) == len(traces[0])
     assert {name for name in files if "/" in name} == set()
