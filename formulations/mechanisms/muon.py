@@ -68,6 +68,9 @@ STEPS = 5
 """Newton-Schulz steps, (1)."""
 CAP = 1.3
 """Parameters of a rank over the mean up to which it is given more, (4)."""
+PRICED = {"pp", "tp", "dp", "cp", "ep", "etp", "vpp", "cp_comm", "schedule", "order", "zero", "sequence_parallel"}
+PRICED |= {"micro_batch", "num_micro_batches", "uniform_recompute", "recompute_layers", "empty_ends"}
+"""Fields of a candidate that are priced beside Muon; one with any other is no candidate."""
 MOMENTUM_BYTES = 4
 """Bytes of a parameter's momentum, (2), and of the second moment that Muon has not, (7)."""
 
@@ -335,9 +338,8 @@ def least_bytes_each(model: MemoryModel) -> ParameterBytes:
 
 
 def suits_muon(candidate: "Candidate", node_size: int) -> bool:
-    """Whether a candidate's optimizer can be layer-wise: ZeRO-0 or 1, one copy, tensor groups in a node."""
-    plain = candidate.zero < 2 and not candidate.dp_shard and candidate.tp <= node_size
-    return plain and not (candidate.optimizer_offload or candidate.activation_offload or candidate.uneven_batch)
+    """Whether a candidate's optimizer can be layer-wise: ZeRO-0 or 1, tensor groups in a node, no other mechanism."""
+    return candidate.zero < 2 and candidate.tp <= node_size and candidate.as_dict().keys() <= PRICED
 
 
 def check_muon(model: ModelSpec, cluster: ClusterSpec, memory: MemoryModel) -> None:

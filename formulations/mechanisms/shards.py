@@ -299,6 +299,11 @@ def cast_bytes(parameters: Ints, candidate: "Candidate", experts: Ints | int = 0
     return np.asarray(np.maximum(others, -(-experts * MOMENTS_CAST // of_experts)))
 
 
+def unshared(candidate: "Candidate") -> "Candidate":
+    """The candidate where every device holds all that it updates."""
+    return replace(candidate, zero=0, dp_shard=0)
+
+
 def optimizer_shards(candidate: "Candidate") -> int:
     """Devices that share the optimizer's work, but that of experts that fewer of them hold."""
     return candidate.shards if candidate.zero else 1

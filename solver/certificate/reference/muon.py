@@ -19,7 +19,7 @@ Muon as Megatron-LM runs it: what ranks do with the matrices of a chunk.
     matrices are a rank's own, 4 bytes less than Adam's, the most of any rank.
 (6) In the optimizer's step a device holds, of the whole matrix that takes most, the larger of 6 bytes a parameter, and
     4 with 4 for each of the square of the shorter side; if ranks share it 8 bytes a parameter more.
-(7) Candidates have ZeRO-0 or 1, one copy, tensor groups within nodes, nothing on hosts, and an even batch.
+(7) Candidates have ZeRO-0 or 1, tensor groups within nodes, and no field but degrees, schedule, recompute and ends.
 """
 
 from collections import Counter
@@ -32,6 +32,10 @@ from taut.data.arrays import Ints
 from taut.data.layers.layer import LayerSpec
 from taut.solver.certificate.reference.layers import expert_row, layers_with_ends, numbers_of_layers
 from taut.solver.certificate.reference.space import Case, Choice
+
+BESIDE = {"pp", "tp", "dp", "cp", "ep", "etp", "vpp", "cp_comm", "schedule", "order", "zero", "sequence_parallel"}
+BESIDE |= {"micro_batch", "num_micro_batches", "uniform_recompute", "recompute_layers", "empty_ends"}
+"""Fields that a candidate may have, (7)."""
 
 
 class Weight(NamedTuple):
@@ -70,8 +74,8 @@ def suits(case: Case, choice: Choice) -> bool:
     """Whether a candidate goes with the optimizer, (7)."""
     if case.memory.optimizer != "muon":
         return True
-    beside = choice.dp_shard or choice.optimizer_offload or choice.activation_offload or choice.uneven_batch
-    return choice.zero in (0, 1) and not beside and all(choice.tp <= node.gpus_per_node for node in case.cluster.nodes)
+    known = choice.as_dict().keys() <= BESIDE
+    return choice.zero in (0, 1) and known and all(choice.tp <= node.gpus_per_node for node in case.cluster.nodes)
 
 
 def sharers(choice: Choice) -> tuple[int, int]:

@@ -17,6 +17,7 @@ import numpy as np
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.units import GIGABIT
 from taut.errors import ExtrapolationWarning, FieldError, InfeasibleError, NothingFoundError
+from taut.formulations.mechanisms.shards import unshared
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import device_of_chunk
 from taut.formulations.space import FIXES, fixable_value
@@ -277,7 +278,7 @@ class _Replanning:
         batch, (sites, order) = dp * chosen.micro_batch * m, self._whole(places)
         candidate = replace(chosen, dp=dp, num_micro_batches=m, order=())
         if candidate.dp_cp == 1:
-            candidate = replace(candidate, zero=0, dp_shard=0)
+            candidate = unshared(candidate)
         fixed = {name: value for name in FIXES if (value := fixable_value(candidate, name)) is not None}
         if not self._base.model.has_experts:
             fixed = {name: value for name, value in fixed.items() if name not in ("ep", "etp")}
