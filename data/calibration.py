@@ -276,15 +276,12 @@ class Calibration(Spec):
 
     def at_quantile(self, share: float, step_s: float = 0.0) -> "Calibration":
         r"""
-        The calibration with every coefficient at a quantile Q, above 0.5, of what is known of it, without a band.
+        The calibration with every coefficient at a quantile Q above 0.5, for a usual step of ``step_s`` seconds.
 
-        The step time rises with every coefficient. If all errors rise and fall together, its quantile is the step time
-        at these coefficients. With z the deviate of Q, a posterior's coefficient of deviation :math:`s_k` is
-        :math:`e^{z (s_k + \sigma)}` times as large. Elsewhere errors on unseen runs stand for those of all
-        coefficients: an error e with quantile :math:`1 - Q` puts the share Q of measurements below the prediction times
-        :math:`1 / (1 + e)`. Beyond the outermost error its logarithm grows as a normal deviate does. ``beyond_s`` is
-        z times a usual step of ``step_s`` seconds. Raises ``DataError`` if the calibration does
-        not know how far its predictions may be off.
+        With z the deviate of Q, a posterior's coefficient is :math:`e^{z (s_k + \sigma)}` times as large. Elsewhere the
+        error with quantile 1 - Q divides every coefficient; beyond the outermost error its logarithm grows as a normal
+        deviate does. There is no band. ``DataError`` if the calibration does not know how far its predictions may be
+        off.
         """
         factors, every = self._factors(share), {**self.coefficients, **{term: self[term] for term in OPTIONAL}}
         beside = {
@@ -333,11 +330,7 @@ class Calibration(Spec):
         return {term: row[-1] ** 0.5 for term, row in zip(EXPERT_TERMS, self.covariance, strict=False)}
 
     def deviation(self, shares: Mapping[str, float], beyond: float = 0.0) -> float:
-        """
-        Standard deviation of the logarithm of a step of a posterior.
-
-        ``shares``: what terms take of the step; ``beyond``: deviation of what lies beyond all runs.
-        """
+        """Standard deviation of the logarithm of a step of a posterior, with that of what lies ``beyond`` all runs."""
         share = np.array([shares.get(term, 0.0) for term in EXPERT_TERMS])
         lower = np.zeros((len(share), len(share)))
         for k, row in enumerate(self.covariance):
@@ -349,11 +342,9 @@ class Calibration(Spec):
         self, seconds: float, shares: Mapping[str, float] = MappingProxyType({}), beyond: float = 0.0
     ) -> tuple[float, float]:
         """
-        Least and most seconds between which 80 % of measurements are expected for predicted seconds.
+        Seconds between which 80 % of measurements are expected: predictions over 1 + q for error quantiles q.
 
-        An error quantile q of prediction / measurement - 1 puts the measurement at prediction / (1 + q). Without
-        residuals both ends are the prediction. A posterior's band depends on the shares that terms have of the step,
-        and on the deviation ``beyond`` of what lies beyond all runs.
+        Both ends are the prediction without residuals, and a posterior's depend on ``shares`` and ``beyond``.
         """
         if self.covariance:
             factor = math.exp(BAND_WIDTH * self.deviation(shares, beyond))

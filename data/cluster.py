@@ -301,12 +301,7 @@ class ClusterSpec(Spec):
         return _graph(self)
 
     def scaled(self, factor: int) -> "ClusterSpec":
-        """
-        The cluster ``NAME xFACTOR`` with so many times the nodes of every kind, at the slowest stated network rate.
-
-        It answers whether more of the same hardware would hold a model, so it keeps capacities and drops measured
-        matrices and racks.
-        """
+        """The cluster with so many times the nodes, at the slowest stated network rate, without matrices and racks."""
         slowest = self.network.bandwidth_gbps or min(group.intra_bandwidth_gbps for group in self.nodes)
         groups = [group.model_copy(update={"count": group.count * factor}) for group in self.nodes]
         network = NetworkSpec(bandwidth_gbps=slowest, latency_us=self.network.latency_us)

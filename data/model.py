@@ -211,12 +211,7 @@ class ModelSpec(Spec):
         return self.position_rows * self.blocks[0].hidden + self.further_embedding
 
     def head_parameters(self, tp: int = 1, *, shared: bool = False) -> int:
-        """
-        Parameters of final norm and head on one of ``tp`` tensor ranks.
-
-        A tied head is a copy of the embedding wherever the two lie on different stages; where they are ``shared`` it
-        costs nothing beyond the norm.
-        """
+        """Parameters of final norm and head on one of ``tp`` ranks; a tied head ``shared`` on one stage has none."""
         if not self.vocab:
             return 0
         hidden, table = self.blocks[-1].hidden, self.padded_vocab(tp) * self.blocks[-1].hidden // tp

@@ -195,11 +195,7 @@ def check_count(text: str, path: Path, expected: str, most: int, signs: str = ",
 
 
 def read_yaml(path: Path, expected: str = "a YAML file", *, shipped: bool = False) -> dict[str, Any]:
-    """
-    A YAML mapping as plain values; ``DataError`` says what was ``expected`` of the file.
-
-    Aliases and depth are not checked in files that are ``shipped`` with the package.
-    """
+    """A YAML mapping as plain values, or ``DataError``; ``shipped`` files are not checked for aliases and depth."""
     text = read_text(path, expected, MAX_YAML_BYTES)
     many = check_count(text, path, expected, MOST_VALUES, ",\n") > FEW_VALUES
     try:

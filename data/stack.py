@@ -182,12 +182,9 @@ def calibration_for(
     fused_attention: bool | None = None,
 ) -> Calibration | None:
     """
-    The calibration of a stack for a cluster: the first that was fitted there, or the losses of the nearest device, (1).
+    The first calibration of a stack fitted on the cluster, or the losses of the nearest device, (1), without a band.
 
-    A nearest device's is a copy of no device and without a band, since its errors are known for another one. None if
-    nothing is known. On a cluster of several types it has beside it what the calibrations nearest to the other types
-    found for computation. ``known`` are in the order of preference; ``fused_attention`` None stands for what the runs
-    had.
+    None if nothing is known. On several types it has what the nearest calibrations found for computation.
     """
     nodes, types = "many" if many_nodes else "one", {device.name: device for device in devices}
     alike: tuple[Precision, ...] = HALF if precision in HALF else (precision,)
@@ -226,11 +223,7 @@ def distance(name: str, types: Mapping[str, DeviceSpec]) -> float:
 
 
 def fused(calibration: Calibration, known: Iterable[Calibration]) -> Calibration:
-    """
-    A calibration with attention in one kernel, at the losses of the first of the stack's whose runs had such a kernel.
-
-    Without one attention takes what the device states. Factors of layer shapes hold the other kind and are left out.
-    """
+    """A calibration with attention in one kernel, at the losses of the first whose runs had it, without factors."""
     if calibration.fused_attention:
         return calibration
     like = next((one for one in known if one.fused_attention and one.precision in (None, *HALF)), None)

@@ -33,11 +33,7 @@ def jit(function: Function) -> Function:
 
 
 def jit_inside(function: Function) -> Function:
-    """
-    Compile as ``jit`` does a function that compiled functions alone call; a call from Python would end the process.
-
-    The entry for callers in Python, which takes every array out of its tuple, is a quarter of the time of compiling.
-    """
+    """Compile for compiled callers alone, without the entry from Python, a quarter of the time; others would crash."""
     return cast("Function", Loop(function, _OPTIONS | {"no_cpython_wrapper": True}))
 
 

@@ -135,11 +135,7 @@ def slowest_pair(figures: Floats, k: int, copies: Ints | None = None) -> float:
 
 
 def least_core(figures: Floats, steps: Floats, k: int, copies: Ints) -> float:
-    """
-    The least of ``steps`` at which pairs no slower have a (k - 1)-core of k members, by bisection, (5).
-
-    ``figures`` (n, n) by block are symmetric, and infinite for a block of one member with itself. Zero without steps.
-    """
+    """The least of ``steps`` at which pairs no slower, of (n, n) by block, have a (k - 1)-core of k, (5), or 0."""
     if not len(steps):
         return 0.0
     low, high = 0, len(steps) - 1

@@ -189,11 +189,7 @@ class ChunkProblem:
         return np.asarray(np.bincount(self.order.device, by_chunk, minlength=len(self.counts)), dtype=np.float64)
 
     def tail(self, last: int, most: int) -> Floats:
-        """
-        Seconds for a unit of every device's load that follow a path, (devices,).
-
-        ``last`` is the device on which the path ends, and ``most`` one whose optimizer is waited for.
-        """
+        """Seconds for a unit of every device's load, (devices,), after a path that ends on ``last``."""
         seconds = np.zeros(len(self.counts))
         seconds[last if self.waits_for_all else 0] += self.rings[last if self.waits_for_all else 0]
         seconds[most if self.waits_for_all else 0] += self.optimizer
@@ -265,29 +261,10 @@ def chunk_problem(
     margin: bool = True,
 ) -> ChunkProblem:
     """
-    The division problem of a candidate.
+    Data (1), (2) of a candidate at the least seconds of its communication.
 
-    Parameters
-    ----------
-    problem, candidate
-        What is planned.
-    edge
-        Least seconds of a hop there and back at a cut before layer j, (L+1,).
-    ring
-        Least seconds of a device's all-reduces for each byte of gradients; of the first one's in the papers' models.
-    weight
-        How many such bytes a byte of experts counts as, at most as many as the optimizer's work on them.
-    gather
-        Least seconds per byte of a gather of shards.
-    tied
-        Least seconds of the exchange of a tied embedding.
-    margin
-        Whether the memory margin is kept free.
-
-    Returns
-    -------
-    ChunkProblem
-        Data of (1) and (2).
+    ``edge`` (L+1,) is a hop there and back by cut, ``ring`` and ``gather`` are per byte, ``tied`` is an exchange, and a
+    byte of experts counts as ``weight`` bytes.
     """
     tables, device = problem.tables(candidate), device_of_chunk(*candidate.order_key[:3])
     order, each = candidate_order(candidate), chunk_bytes(problem, candidate, device, margin=margin)

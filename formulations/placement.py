@@ -303,11 +303,7 @@ class FoundPlacement:
 
 
 def found_placement(given: PlacementProblem, devices: Ints) -> FoundPlacement:
-    """
-    Sites of the positions whose workers have these devices.
-
-    ``given``: the strategy that is placed; ``devices``: device of every worker, (pp, pipelines, width).
-    """
+    """Sites of the positions whose workers have these ``devices`` (pp, pipelines, width)."""
     candidate = given.candidate
     blocks = devices.swapaxes(0, 1).reshape(candidate.pp * candidate.pipelines, candidate.width)
     sites = np.asarray(given.links.site_of[blocks][:, :: candidate.width // given.ranks])

@@ -41,12 +41,7 @@ def stack_space(
     orders: bool = True,
     measured: bool = False,
 ) -> StrategySpace:
-    """
-    The space that a stack runs, (1) to (5), without ``mechanisms`` for a paper's latency model.
-
-    Without ``orders``, which the memory model can price, schedules are those of ``CLOSED_FORM``; ``measured`` costs are
-    a profile's, which knows one kind of selective recompute.
-    """
+    """The space that a stack runs, (1) to (5); the schedules of ``CLOSED_FORM`` without ``orders``."""
     by_order = orders and mechanisms
     return StrategySpace(
         global_batch=global_batch,

@@ -23,11 +23,9 @@ def running(
     seconds_between: float = SECONDS_BETWEEN,
 ) -> "Generator[None, None, cp_model.CpSolverStatus]":
     """
-    Solve a model while the caller looks on.
+    Solve a model, and yield when it is the caller's turn, at the latest after so many seconds.
 
-    ``solver``, ``model``: with all parameters but one set; ``told``: called with every better solution, in a thread of
-    the solver; ``seconds_between``: longest time that the caller waits for its turn. Yields when it is the caller's
-    turn. Where the caller leaves, by an exception too, the run ends. Returns how it ended.
+    Where it leaves, the run ends. Better solutions are ``told`` in a thread of the solver. Returns how the run ended.
     """
     solver.parameters.catch_sigint_signal = False
     # OR-Tools issue 5293: in 9.15 this step adds coefficients in 32 bits, and so loses choices whose rows sum to more.
@@ -46,12 +44,7 @@ def running(
 
 
 def run(solver: cp_model.CpSolver, model: cp_model.CpModel, stop: Callable[[], bool]) -> "cp_model.CpSolverStatus":
-    """
-    Solve a model.
-
-    ``solver``, ``model``: with all parameters but one set; ``stop``: asked in the calling thread, several times a
-    second; if true, the run ends. Returns how it ended.
-    """
+    """Solve a model, unless ``stop`` says so, which the calling thread asks often; returns how it ended."""
     looking = running(solver, model)
     while True:
         try:

@@ -58,20 +58,11 @@ class LinearProgram(Protocol):
     """A linear program (1) that grows; rows and columns are numbered in the order in which they are added."""
 
     def add_columns(self, cost: Floats, lower: Floats, upper: Floats, coefficients: Floats) -> None:
-        """
-        Add n columns.
-
-        ``cost``: their costs (n,); ``lower``, ``upper``: bounds of their variables (n,), possibly infinite;
-        ``coefficients``: in the rows so far (m, n).
-        """
+        """Add n columns with costs and bounds (n,), and coefficients in the rows so far (m, n)."""
         ...
 
     def add_rows(self, coefficients: "Floats | csr_matrix", lower: Floats, upper: Floats) -> None:
-        """
-        Add m rows.
-
-        ``coefficients``: in the columns so far (m, n); ``lower``, ``upper``: bounds (m,), possibly infinite.
-        """
+        """Add m rows with coefficients in the columns so far (m, n), and bounds (m,)."""
         ...
 
     def hold_columns(self, lower: Floats, upper: Floats) -> None:

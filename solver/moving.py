@@ -78,11 +78,7 @@ def unit_bytes(model: ModelSpec, each: ParameterBytes) -> Floats:
 
 
 def held_by_workers(strategy: Strategy, *, both_ends: bool) -> Held:
-    """
-    What the workers of a strategy hold, in the order stage, replica, rank, (1) and (2).
-
-    ``both_ends``: whether the last stage has the embedding as well.
-    """
+    """What workers hold by stage, replica and rank, (1) and (2); ``both_ends``: the last one has the embedding."""
     chosen = strategy.candidate
     pp, dp, ranks = chosen.pp, chosen.dp, chosen.tp * chosen.cp
     worker = np.arange(pp * dp * ranks)
@@ -141,18 +137,7 @@ def least_total(costs: Floats) -> float:
 
 
 def exchanged_nodes(costs: Floats, new: list[Ints], new_class: Ints, old: list[Ints], old_class: Ints) -> Ints:
-    """
-    The column of every row by the best change of places, (5).
-
-    Parameters
-    ----------
-    costs
-        (3), rows are workers in the order of the new plan's devices.
-    new, old
-        Rows of every new node, and columns of every old node.
-    new_class, old_class
-        Class of every new and every old node; a new node goes to an old one of its class with as many devices.
-    """
+    """The column of every row by the best change of places, (5), among nodes of one class and size."""
     found = np.full(len(costs), -1, dtype=np.int64)
     known: dict[bytes, tuple[float, Ints]] = {}
     for name in np.unique(new_class):
@@ -204,20 +189,10 @@ def price_move(
     least: float | None,
 ) -> Moved:
     """
-    What moves where every worker is, (6) to (8).
+    What moves, (6) to (8).
 
-    Parameters
-    ----------
-    size
-        Bytes of every kind of every unit, (4, U).
-    wanted, own, present
-        What workers are to hold, what their devices held, and what all devices that are left held.
-    node, node_present
-        Node of every worker, and of every device of ``present``.
-    card_rate, inner_rate
-        Bytes per second of all cards of a node together, and of one link inside it.
-    least
-        Result of (4), if it is known.
+    By the ``size`` of units (4, U), what workers want, had ``own`` and others have ``present``, the nodes of both, and
+    bytes per second of a node's cards and of an inner link; ``least`` is (4), if known.
     """
     nodes = len(card_rate)
     total, lost = np.zeros(4), 0.0

@@ -54,12 +54,7 @@ def was_interrupted() -> bool:
 
 @contextmanager
 def listening(asked: threading.Event, ends: Callable[[], bool]) -> Iterator[None]:
-    """
-    Hear the signals within the block.
-
-    ``asked``: set by a signal, with those of all open blocks; ``ends``: whether a signal raises ``KeyboardInterrupt``
-    where no work can be cut short.
-    """
+    """Hear signals, which set ``asked`` of all open blocks, or raise where work cannot be cut short and ``ends()``."""
     if _elsewhere():
         yield
         return
@@ -110,11 +105,7 @@ def _set_alarm() -> None:
 
 @contextmanager
 def cut_short() -> Iterator[None]:
-    """
-    Work that a second signal ends where it stands, and a first one after ``GRACE_S``.
-
-    What is behind the block then goes on; ``was_interrupted`` says so, in a block that listens.
-    """
+    """Work that a first signal ends after ``GRACE_S``, a second at once; ``was_interrupted`` tells who listens."""
     global _cuts
     was_cut = False
     if _elsewhere() or not hasattr(signal, "SIGALRM"):

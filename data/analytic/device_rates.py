@@ -166,18 +166,10 @@ def rates_of(
     layer_factors: Sequence[LayerFactor] = (),
 ) -> Rates:
     """
-    Rates of a device in a precision.
+    Rates of a device: by its ``operators``, else by its stated efficiencies.
 
-    ``device``, ``precision``: where the work is done, in a number format that the device computes in; ``operators``:
-    the device's operator model, of half precision, or measured operators in this one; without either, its stated
-    efficiencies; ``launch``: seconds that the host takes to launch a pass, if not the device's; ``fused_attention``:
-    whether the attention scores stay out of memory, as FlashAttention keeps them; ``selective_products``: whether
-    selective recompute keeps every second product's output instead of all but the attention core; ``fp8_inputs``:
-    whether products in fp8 keep their inputs as cast, (3) and (5); ``fused_experts``: whether biases and activation of
-    experts are part of their products' kernels; ``fused_loss``: how the loss is computed (``taut.data.loss``);
-    ``imbalance``: rows of the fullest rank's experts over the mean; ``summed``: bytes of a number of the experts'
-    outputs where expert ranks gather all of their tokens and sum these, else 0; ``layer_factors``: measured over
-    modelled seconds of layers of some shapes.
+    ``launch`` are seconds of the host for a pass; ``summed`` bytes of expert outputs where ranks gather all tokens and
+    sum, else 0; the other options are those of ``Rates``.
     """
     stated = stated_operators(device, precision)
     chosen, head = stated if operators is None else operators, None

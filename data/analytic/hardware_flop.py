@@ -26,12 +26,7 @@ from taut.data.model import ModelSpec
 def executed_flop(
     model: ModelSpec, recompute: Sequence[str], modules: Collection[Module] = (), selective_products: bool = False
 ) -> float:
-    """
-    FLOP that a sample's forward and backward passes execute, (1) and (2).
-
-    ``recompute``: ``none``, ``selective`` or ``full`` of every layer; ``modules``: those of selective recompute, the
-    core if none; ``selective_products``: whether selective recompute keeps every second product's output.
-    """
+    """FLOP that a sample's passes execute under the recompute of every layer, (1) and (2)."""
     masked = sum(_masked(layer) for layer in model.blocks) + model.mtp_layers * _masked(model.blocks[-1])
     again = sum(
         (layer.forward_flops() - _masked(layer) if kind == "full" else _selective(layer, modules, selective_products))

@@ -160,45 +160,13 @@ def analytic_costs(
     calibration: Calibration | None = None,
 ) -> CostTable:
     """
-    Cost table of a model from what its devices make of the work.
+    Cost table of a model from what its devices make of the work, by layer kind, degrees, micro-batch and recompute.
 
-    Parameters
-    ----------
-    model, devices
-        What is trained, and on which types of device.
-    precision
-        Number format of weights and activations.
-    tensor_degrees, micro_batches, context_degrees
-        The keys to price; a context degree that does not divide a sequence prices no rows of it.
-    expert_degrees
-        Expert degrees above 1 to price; one prices the layers with experts whose number it divides, each expert on one
-        rank and on all tensor ranks.
-    operators
-        Operator models, or measured operators, by device name; a device without runs at its stated efficiencies.
-    recompute_modules
-        Modules of selective recompute (``taut.data.analytic.recompute_modules``); the attention core, or what the stack
-        does, where none is named.
-    offload_modules
-        Modules whose inputs go to the host (``taut.data.analytic.offload_modules``).
-    dispatch
-        How expert ranks exchange tokens, which says how full the fullest is and what it puts in order.
-    fused_attention
-        Whether the attention scores stay out of memory, as FlashAttention keeps them; a calibration knows better.
-    selective_products, fp8_inputs, fused_loss
-        What else the stack keeps (``taut.data.analytic.device_rates.rates_of``); a calibration knows better.
-    calibration
-        Coefficients for every device, computation on some types by their own; without it memory traffic at the stated
-        efficiency, the rest as modelled.
-
-    Returns
-    -------
-    CostTable
-        Rows for every device, layer kind, tensor degree, micro-batch and recompute.
-
-    Raises
-    ------
-    DataError
-        If a device states no peak rate for this precision.
+    A degree that does not divide a sequence, a layer or its experts prices no rows of it. A device without
+    ``operators`` runs at its stated efficiencies. A ``calibration`` knows better than ``fused_attention``,
+    ``selective_products``, ``fp8_inputs`` and ``fused_loss`` (``taut.data.analytic.device_rates``). Without named
+    modules, selective recompute is of the attention core, or what the stack does. ``DataError`` if a device states no
+    peak rate for the precision.
     """
     devices, degrees, batches = list(devices), sorted(set(tensor_degrees)), sorted(set(micro_batches))
     for device in devices:

@@ -92,11 +92,7 @@ class Product(NamedTuple):
 
 
 def block_passes(shape: LayerShape, rates: Rates) -> Passes:
-    """
-    Terms of a transformer layer's passes without recompute, (1) to (4).
-
-    ``shape``: sizes of one tensor rank's share. Returns terms of each pass, (..., 4) in the order of ``KINDS``.
-    """
+    """Terms of a transformer layer's passes without recompute, (1) to (4), (..., 4) each in the order of ``KINDS``."""
     tokens = shape.batch * shape.seq
     query, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     products = [
@@ -135,10 +131,7 @@ def passes_of(
     """
     Terms of the passes of a layer of other products, (1) to (4).
 
-    ``shape``, ``rates``: sizes of its attention core, and what the device makes of work; ``products``: its matrix
-    products forward; ``moved``: bytes that norms, sums, functions and copies move forward, and again in the input
-    gradient; ``more``: bytes beside them that are moved forward, and twice in the input gradient; ``casts``: bytes that
-    casts move forward and in the input gradient; ``has_core``: whether the layer has attention or its like.
+    ``moved`` bytes forward and again in the input gradient, ``more`` once and twice, and those of ``casts`` in each.
     """
     forward, input_grad, weight_grad = _products(products, rates.operators)
     core = attention_core(shape, rates) if has_core else np.float64(0.0)
@@ -152,14 +145,10 @@ def passes_of(
 
 def selective_shares(shape: LayerShape, rates: Rates) -> Floats:
     """
-    Shares of the forward terms that selective recompute repeats, (..., 4): the core's, or every second product's.
+    Shares (..., 4) of the forward terms that selective recompute repeats.
 
-    Of the products for queries, keys, values, attention output, gate, up and down, in this order, the second, fourth
-    and sixth are repeated, with norms and activation function; the core's output is kept (torchtitan,
-    torchtitan/distributed/activation_checkpoint.py).
-
-    ``shape``: sizes of the layer; ``rates``: what the device reaches, and what the stack keeps. Returns shares in the
-    order of ``KINDS``.
+    The core's, or, as in torchtitan, those of the second, fourth and sixth of the products for queries, keys, values,
+    output, gate, up and down, with norms and activation function.
     """
     if not rates.selective_products:
         return np.array([0.0, 1.0, 0.0, 0.0])
@@ -177,12 +166,7 @@ def embedding_passes(tokens: ArrayLike, hidden: ArrayLike, rates: Rates) -> Pass
 
 
 def head_passes(tokens: ArrayLike, hidden: ArrayLike, vocab: ArrayLike, rates: Rates) -> Passes:
-    """
-    Terms of the head and the loss, whose fp32 logits are written and read; ``vocab`` is one rank's.
-
-    ``tokens``, ``hidden``, ``vocab``: tokens of a micro-batch, hidden size, and one rank's rows of the vocabulary;
-    numbers or arrays that broadcast. Returns terms of each pass, (..., 4) in the order of ``KINDS``.
-    """
+    """Terms of head and loss, (..., 4) by pass, whose fp32 logits are written and read; ``vocab`` is one rank's."""
     count, width, words = (np.asarray(size, dtype=np.float64) for size in (tokens, hidden, vocab))
     forward, input_grad, weight_grad = _products([Product(count, words, width)], rates.head or rates.operators)
     logits = 8.0 * count * words / rates.memory_bandwidth
@@ -194,22 +178,12 @@ def head_passes(tokens: ArrayLike, hidden: ArrayLike, vocab: ArrayLike, rates: R
 
 
 def floors_of(passes: Passes) -> Passes:
-    """
-    Floors of passes, (...) each, from their terms at the rates of the fastest kernels.
-
-    They are the sums of all terms, of which launches are 0 (``taut.data.analytic.kernel_floors`` (5)).
-    """
+    """Floors of passes (...): sums of all terms at the fastest rates (``taut.data.analytic.kernel_floors`` (5))."""
     return Passes(*(terms.sum(axis=-1) for terms in passes))
 
 
 def recomputed(passes: Passes, recompute: str, again: Floats) -> Passes:
-    """
-    The passes with what is recomputed before the input gradient added to it.
-
-    ``passes``: passes of a layer that computes nothing again; ``recompute``: ``none``, ``selective`` or ``full``;
-    ``again``: forward terms that selective recompute repeats, (..., 4). Returns terms of each pass, (..., 4) in the
-    order of ``KINDS``.
-    """
+    """The passes, with the forward terms that recompute repeats, ``again`` (..., 4), in the input gradient."""
     if recompute == "none":
         return passes
     return passes._replace(input_grad=passes.input_grad + (again if recompute == "selective" else passes.forward))

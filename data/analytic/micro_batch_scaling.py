@@ -53,13 +53,7 @@ def sequence_seconds(
     operators: Mapping[str, OperatorModel] | None = None,
     calibration: Calibration | None = None,
 ) -> dict[Key, PassSeconds]:
-    """
-    What one more sequence adds to each pass, w, by the keys of micro-batch 1.
-
-    Parameters are those of ``taut.data.analytic.layer_costs.analytic_costs``, which prices them.
-
-    Raises ``DataError`` if a device states no peak rate for this precision.
-    """
+    """What one more sequence adds to each pass, w, by the keys of micro-batch 1, as ``analytic_costs`` prices it."""
     far = analytic_costs(
         model,
         devices,
@@ -83,12 +77,7 @@ def sequence_seconds(
 
 
 def growing(measured: float, work: float, least: float) -> float:
-    """
-    Seconds that grow with the batch, w of (1) and (2).
-
-    ``measured``, ``work``: t(1) of a pass, and what the analytic costs say that a sequence adds; ``least``: the least
-    t(1) of this pass among the model's blocks, or ``measured`` for a layer that is none.
-    """
+    """Seconds that grow with the batch, w of (1), (2), from t(1), the analytic work and the least t(1) of blocks."""
     return min(measured, max(work, measured - least, 0.0))
 
 
@@ -103,15 +92,9 @@ def with_micro_batches(
     calibration: Calibration | None = None,
 ) -> CostTable:
     """
-    A cost table with prices at larger micro-batches where micro-batch 1 alone was measured, (1) to (3).
+    The table with rows at larger micro-batches where micro-batch 1 alone was measured, (1) to (3).
 
-    What was measured at several micro-batches stays as it is: the table then says itself how far it reaches. So does a
-    table that prices the whole model at no tensor degree, and what a device computes in no stated rate.
-
-    ``model``, ``devices``, ``precision``: what is priced, on which types of device, in which number format;
-    ``micro_batches``: the micro-batches to add; those below 2 are there already; ``operators``, ``calibration``: what
-    the analytic costs are computed with, as in ``taut.data.analytic.layer_costs.analytic_costs``. Returns the measured
-    rows and the added ones; the table itself where nothing is added.
+    Itself where the table has several, prices the model at no tensor degree, or a device has no stated rate.
     """
     specs, wanted = list(devices), sorted({batch for batch in micro_batches if batch > 1})
     degrees = _whole(table, model, specs)

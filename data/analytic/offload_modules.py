@@ -67,13 +67,7 @@ def offloaded(
     rates: Rates,
     share: float = 1.0,
 ) -> Kept:
-    """
-    Bytes of a micro-batch that a layer's modules move to the host, (1) and (2).
-
-    ``recompute``, ``recomputed``: kind of recompute, and modules of the selective one; the attention core where none is
-    named; ``tokens``: tokens of a micro-batch on a context rank; ``share``: share of the experts' rows that a rank
-    takes.
-    """
+    """Bytes of ``tokens`` that a layer's modules move to the host, (1), (2), at a rank's share of experts' rows."""
     if recompute == "full" or not modules:
         return Kept(0, 0, 0)
     if layer.beside:

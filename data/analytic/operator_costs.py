@@ -68,23 +68,14 @@ class RateTable:
     rates: dict[int, Any] = field(default_factory=dict)
 
     def put(self, point: Sequence[int], rate: float) -> None:
-        """
-        Enter a rate; of two at one point the higher stays.
-
-        ``point``: sizes in the order of the axes; ``rate``: FLOP per second.
-        """
+        """Enter a rate in FLOP per second at sizes in the order of the axes; of two at one point the higher stays."""
         branch = self.rates
         for size in point[:-1]:
             branch = branch.setdefault(size, {})
         branch[point[-1]] = max(rate, branch.get(point[-1], 0.0))
 
     def at(self, point: Sequence[int]) -> float:
-        """
-        Rate at a point, (5) and (6).
-
-        ``point``: sizes in the order of the axes. Returns FLOP per second. Raises ``MissingProfileError`` if the point
-        is farther from the measured ones than (6) allows.
-        """
+        """FLOP per second at sizes, (5) and (6); ``MissingProfileError`` if the measured ones are too far."""
         return self._along(self.rates, point, 0)
 
     def _along(self, branch: Any, point: Sequence[int], depth: int) -> float:
@@ -155,12 +146,7 @@ class AttentionTable:
 
 
 def read_gemms(path: Path) -> GemmTable:
-    """
-    Read a table of matrix products.
-
-    Returns rates by n, k and m. Raises ``DataError``: for a missing column, a figure that is not above 0, or no row in
-    half precision.
-    """
+    """Rates of matrix products by n, k and m; ``DataError`` without a column, a figure above 0 or half precision."""
     table = RateTable(name=path.name, axes=("n", "k", "m"))
     for _, (m, n, k), seconds in _measured(path, GEMM_COLUMNS):
         table.put((n, k, m), 2.0 * m * n * k / seconds)
@@ -168,12 +154,7 @@ def read_gemms(path: Path) -> GemmTable:
 
 
 def read_attention(path: Path) -> AttentionTable:
-    """
-    Read a table of causal attention.
-
-    Returns rates by channels, heads, samples and tokens. Raises ``DataError``: for a missing column, a figure that is
-    not above 0, or no row in half precision.
-    """
+    """Rates of causal attention by channels, heads, samples and tokens; ``DataError`` as for ``read_gemms``."""
     table = RateTable(
         name=path.name, axes=("head_dim", "num_heads/num_key_value_heads", "num_heads", "batch_size", "isl")
     )
@@ -255,13 +236,10 @@ def costs_from_operators(
     attention: AttentionTable | OperatorModel | None = None,
 ) -> CostTable:
     """
-    Cost table of a model on the device whose operators were measured.
+    Cost table of a model on the device whose operators were measured, by layer kind, degree, micro-batch and recompute.
 
-    ``model``, ``device``: what is trained, and on which device; ``tensor_degrees``, ``micro_batches``: the keys to
-    price; a degree that does not divide a layer prices no rows of it; ``precision``: number format, bf16 or fp16;
-    ``attention``: measured attention, or a model of it; without one, the device's stated efficiency. Returns rows for
-    every layer kind, tensor degree, micro-batch and recompute. Raises ``DataError`` if the device states no peak rate,
-    the precision is another, no degree divides a layer, or a size is too far from the measured ones.
+    Without ``attention`` the device's stated efficiency counts. ``DataError`` if no degree divides a layer, or a
+    precision or a size is too far from what was measured.
     """
     if precision not in ("bf16", "fp16"):
         raise DataError(f"precision is {precision}, expected bf16 or fp16, which operator tables hold")

@@ -162,12 +162,7 @@ class OperatorModel(RecipeProducts):
         return self.memory_bandwidth_gbytes * GIGABYTE
 
     def gemm_seconds(self, m: ArrayLike, n: ArrayLike, k: ArrayLike, groups: ArrayLike = 1.0) -> Floats:
-        """
-        Seconds of matrix products, (1); sizes are numbers or arrays that broadcast.
-
-        ``m``, ``n``, ``k``: rows and columns of the output, and the length of the sums; ``groups``: products of this
-        size in one kernel. Returns seconds, in the common shape.
-        """
+        """Seconds of matrix products (m, k) by (k, n), (1), ``groups`` in one kernel; sizes broadcast."""
         terms = gemm_terms(m, n, k, self.peak, self.memory_bandwidth, groups)
         alone = _weighted(terms, [self.gemm[term] for term in GEMM_TERMS])
         if not self.grouped or not np.any(np.asarray(groups) > 1):
@@ -192,13 +187,7 @@ def _weighted(terms: Floats, coefficients: list[float]) -> Floats:
 def gemm_terms(
     m: ArrayLike, n: ArrayLike, k: ArrayLike, peak: float, memory_bandwidth: float, groups: ArrayLike = 1.0
 ) -> Floats:
-    """
-    Terms of (1) at coefficient 1, (..., terms) in the order of ``GEMM_TERMS``.
-
-    ``m``, ``n``, ``k``: rows and columns of the output, and the length of the sums; numbers or arrays that broadcast;
-    ``peak``, ``memory_bandwidth``: FLOP per second and bytes per second; ``groups``: products of this size in one
-    kernel. Returns seconds, (..., 5).
-    """
+    """Terms of (1) at coefficient 1, (..., 5) in seconds, of products (m, k) by (k, n), ``groups`` in one kernel."""
     rows, columns, sums, count = np.broadcast_arrays(
         *(np.asarray(size, dtype=np.float64) for size in (m, n, k, groups))
     )
@@ -215,11 +204,7 @@ def gemm_terms(
 
 
 def attention_terms(sizes: CoreSizes, peak: float, memory_bandwidth: float) -> Floats:
-    """
-    Terms of (2) at coefficient 1, (..., terms) in the order of ``ATTENTION_TERMS``.
-
-    ``peak``, ``memory_bandwidth``: FLOP per second and bytes per second. Returns seconds, (..., 4).
-    """
+    """Terms of (2) at coefficient 1, (..., 4) in seconds, in the order of ``ATTENTION_TERMS``."""
     samples, tokens, queries, keys, channels, reach = np.broadcast_arrays(
         *(np.asarray(size, dtype=np.float64) for size in sizes._replace(window=sizes.reach))
     )

@@ -56,12 +56,7 @@ LAUNCHED = ("mla_up_proj", "shared_experts", "mlp", "moe")
 
 
 def usual_modules(latent: bool, experts: bool) -> list[Module]:
-    """
-    Modules of selective recompute unless others are asked for; the attention core for none.
-
-    Those of NVIDIA's recipes of models with experts (Megatron-Bridge's perf_recipes of August 2026), of which
-    DeepSeek's have latent attention. Fused attention keeps nothing that ``core_attn`` could save.
-    """
+    """Modules that NVIDIA's recipes of models with experts recompute (perf_recipes, August 2026); none is the core."""
     found: list[Module] = ["mla_up_proj"] if latent else []
     return [*found, "layernorm", "moe_act"] if experts else found
 
@@ -75,13 +70,7 @@ def recomputed_terms(
     modules: Collection[Module],
     ranks: ExpertRanks = TOGETHER,
 ) -> Floats:
-    """
-    Terms of the forward work that is done again, (..., 4) in the order of ``taut.data.analytic.layer_work.KINDS``.
-
-    ``layer``, ``shape``, ``tp``, ``rates``, ``ranks``: as of ``taut.data.analytic.routed_layers.routed_passes``;
-    ``forward``: terms of the layer's forward pass; ``modules``: what is done again; the attention core where none is
-    named.
-    """
+    """Terms (..., 4) of the forward work that a layer does again; the attention core's where no module is named."""
     found, work = np.zeros_like(forward), forward[..., :3] @ np.array([1.0, 1.0, 1 / rates.memory_efficiency])
     for module, products, moved, core in _work(layer, shape, tp, rates, frozenset(modules or ("core_attn",)), ranks):
         part = forward_terms(products, core, moved, rates)
@@ -128,11 +117,7 @@ def own_norms(layer: LayerSpec) -> int:
 
 
 def dropped(layer: LayerSpec, modules: Collection[Module], tokens: int, rates: Rates) -> Kept:
-    """
-    Bytes that a layer need not keep of a micro-batch, of those that ``routed_kept`` counts without recompute.
-
-    ``tokens``: tokens of a micro-batch on a context rank.
-    """
+    """Bytes of ``tokens`` that a layer need not keep, of those that ``routed_kept`` counts without recompute."""
     element, experts = rates.element, layer.experts
     routed = experts.experts_per_token * experts.expert_ffn_hidden if experts else 0
 

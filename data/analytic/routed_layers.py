@@ -93,12 +93,7 @@ class Kept(NamedTuple):
 
 
 def routed_passes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ranks: ExpertRanks = TOGETHER) -> Passes:
-    """
-    Terms of the passes of a layer with experts or latent attention, (1) to (3) and (5).
-
-    ``shape``: one tensor rank's share of it, its feed-forward part as wide as what one token passes through; ``ranks``:
-    how experts are split over ranks.
-    """
+    """Terms of the passes of a layer with experts or latent attention, (1) to (3), (5), on a rank's share ``shape``."""
     tokens = shape.batch * shape.seq
     ffn = feed_forward_products(layer, shape, tp, tokens, ranks, rates.imbalance)
     products = [*attention_products(layer, shape, tp, tokens), *ffn]
@@ -237,16 +232,11 @@ def _up_and_down(
 
 def routed_kept(layer: LayerSpec, recompute: str, tokens: int, rates: Rates, *, exchanged: bool = False) -> Kept:
     """
-    Bytes that a layer with experts, latent attention or normed queries keeps of a micro-batch, (4).
+    Bytes that a layer with experts, latent attention or normed queries keeps of ``tokens``, (4).
 
-    Under full recompute that is its input; where selective recompute keeps every second product's output
-    (``taut.data.analytic.layer_costs`` (3)), those of queries, values and the feed-forward part's first product, the
-    attention's output, the layer's input and, gated, the last product's output. Grouped products of experts are none of
-    these, so that what lies within experts is computed again; the rows that ranks exchange are kept before the experts
-    and behind them (torchtitan/distributed/activation_checkpoint.py, ``_get_default_save_ops``).
-
-    ``recompute``: ``none``, ``selective`` or ``full``; ``tokens``: tokens of a micro-batch on a context rank;
-    ``exchanged``: whether experts have ranks of their own.
+    Its input under full recompute, and where selective recompute keeps every second product
+    (``taut.data.analytic.layer_costs`` (3)) also what torchtitan's ``_get_default_save_ops`` keeps: outside the
+    experts, and the rows that ranks exchange.
     """
     element, hidden = rates.element, layer.hidden
     chosen = layer.experts.experts_per_token if layer.experts else 0

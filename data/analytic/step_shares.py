@@ -40,12 +40,7 @@ def step_shares(
     zero: int = 0,
     recompute: Collection[str] = (),
 ) -> dict[str, float]:
-    """
-    Shares of the step by term.
-
-    ``parts``: seconds of the step by the evaluator's names; ``recompute``: kinds of the stages; the rest is what the
-    plan is priced by, and its degrees.
-    """
+    """Shares of the step by term, from its seconds by the evaluator's names."""
     rates = rates_of(
         device,
         precision,

@@ -77,12 +77,7 @@ def catalog_memory_models() -> dict[str, MemoryModel]:
 
 
 def memory_model_of(stack: str, device: DeviceSpec, precision: Precision) -> MemoryModel:
-    """
-    The catalog's memory model of a stack, the device's own if there are several, or the analytic one.
-
-    ``stack``: the framework's name as the catalog has it; empty for none; ``device``: whose model is preferred;
-    ``precision``: the number format that the returned model is to have. Returns the fitted model, or the analytic one.
-    """
+    """The catalog's memory model of a stack in a precision, the device's own if there is one, or the analytic one."""
     fitted = [entry for entry in catalog_memory_models().values() if stack and entry.stack == stack]
     fitted.sort(key=lambda entry: (entry.device != device.name, entry.precision != precision))
     return fitted[0].model_copy(update={"precision": precision}) if fitted else MemoryModel(precision=precision)

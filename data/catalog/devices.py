@@ -16,19 +16,7 @@ from taut.errors import DataError
 
 @cache
 def catalog_section(section: str) -> dict[str, Any]:
-    """
-    The entries of a catalog file by name, as plain values.
-
-    Parameters
-    ----------
-    section
-        Name of the file without its ending, such as ``models``.
-
-    Returns
-    -------
-    dict
-        Plain values by name.
-    """
+    """The entries of a catalog file, such as ``models``, as plain values by name."""
     with as_file(files("taut.data") / "catalog" / f"{section}.yaml") as path:
         return read_yaml(path, shipped=True)
 
@@ -44,12 +32,7 @@ def catalog_device(name: str) -> DeviceSpec:
 
 
 def device_named(name: str, where: str) -> DeviceSpec:
-    """
-    The catalog's device of this name.
-
-    ``where``: option or field, for the message. Returns the catalog's description. Raises ``DataError`` if there is
-    none; the message begins with ``where``.
-    """
+    """The catalog's device of a name; the ``DataError`` for an unknown one begins with ``where``, option or field."""
     if name not in catalog_section("devices"):
         raise DataError(f"{where}: is {name!r}, expected {one_of(name, catalog_section('devices'))}")
     return catalog_device(name)

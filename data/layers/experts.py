@@ -92,11 +92,7 @@ class ExpertsSpec(Spec):
         return self.experts_per_token * self.expert_ffn_hidden + self.shared_ffn_hidden
 
     def reach(self, ranks: int) -> float:
-        """
-        Probability that one of ``ranks`` equal shares of the experts takes a token, (4) and (5).
-
-        ``ranks``: a divisor of the number of experts.
-        """
+        """Probability that one of ``ranks`` equal shares of the experts takes a token, (4) and (5)."""
         if self.router_group_topk < self.router_num_groups:
             return _reach_in_groups(self, ranks)
         others = self.num_experts - self.num_experts // ranks
@@ -107,11 +103,7 @@ class ExpertsSpec(Spec):
         return self.expert_ffn_hidden % tp == 0 and self.shared_ffn_hidden % tp == 0
 
     def matrix_parameters(self, hidden: int, matrices: int, tp: int = 1) -> int:
-        """
-        Matrix parameters on one of ``tp`` tensor ranks, (1) and (2).
-
-        ``hidden``: hidden size of the layer; ``matrices``: matrices of a feed-forward part.
-        """
+        """Matrix parameters on one of ``tp`` tensor ranks, (1) and (2), of feed-forward parts of so many matrices."""
         row, routed = self.latent_hidden or hidden, self.num_experts * self.expert_ffn_hidden
         return hidden * self.num_experts + matrices * (row * routed + hidden * self.shared_ffn_hidden) // tp
 

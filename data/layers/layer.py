@@ -107,11 +107,7 @@ class LatentSpec(Spec):
         return (self.q_lora_rank or 0) + self.kv_lora_rank
 
     def matrix_parameters(self, hidden: int, heads: int, tp: int = 1) -> int:
-        """
-        Matrix parameters of the attention on one of ``tp`` tensor ranks, (5) and (6).
-
-        ``hidden``, ``heads``: hidden size and heads of the layer.
-        """
+        """Matrix parameters of the attention on one of ``tp`` tensor ranks, (5) and (6)."""
         made = (self.q_lora_rank or hidden) * self.key_dim
         made += self.kv_lora_rank * (self.qk_nope_head_dim + self.v_head_dim) + self.v_head_dim * hidden
         return hidden * (self.compressed + self.indexed) + self.index_parameters + heads * made // tp
@@ -397,35 +393,11 @@ class LayerSpec(Spec):
         return sum(each.parameters(tp) for layer in self.together for each in layer.adjoined if not each.mixes)
 
     def matrix_parameters(self, tp: int = 1) -> int:
-        """
-        Parameters of the matrices on one of ``tp`` tensor ranks, eq. (1); few key-value heads are replicated.
-
-        Parameters
-        ----------
-        tp
-            Tensor degree.
-
-        Returns
-        -------
-        int
-            Parameters of one rank.
-        """
+        """Parameters of the matrices on one of ``tp`` tensor ranks, eq. (1); few key-value heads are replicated."""
         return self.attention_parameters(tp) + self.ffn_parameters(tp) + self.further_parameters(tp)
 
     def parameters(self, tp: int = 1) -> int:
-        """
-        Parameters on one of ``tp`` tensor ranks, eqs. (1) and (2).
-
-        Parameters
-        ----------
-        tp
-            Tensor degree.
-
-        Returns
-        -------
-        int
-            Parameters of one rank.
-        """
+        """Parameters on one of ``tp`` tensor ranks, eqs. (1) and (2)."""
         if self.beside:
             return sum(layer.parameters(tp) for layer in self.together)
         normed = self.latent.normed if self.latent else 2 * (self.query_hidden // self.heads) * self.qk_norm

@@ -49,11 +49,7 @@ class LayerFactor(Spec):
 
 
 def factors_at(factors: Sequence[LayerFactor], sizes: Floats) -> Floats:
-    """
-    Factors of layers, (1).
-
-    ``sizes``: sizes of the layers as of ``LayerFactor.sizes``, (..., 7). Returns a factor each, (...).
-    """
+    """Factors (...) of layers, (1), from their ``LayerFactor.sizes`` (..., 7)."""
     found = np.ones(sizes.shape[:-1])
     for one in factors:
         found = np.where((sizes == np.array(one.sizes)).all(axis=-1), one.factor, found)

@@ -116,11 +116,7 @@ def known_families() -> dict[str, dict[str, Any]]:
 
 
 def refuse_others(values: Mapping[str, Any], where: str) -> None:
-    """
-    Refuse, by name, what is no decoder-only transformer.
-
-    Raises ``DataError``: with the field that says so, what the architecture is, and what was expected.
-    """
+    """Refuse what is no decoder-only transformer: ``DataError`` with the field that says so and what was expected."""
     if (part := values.get("_class_name")) is not None:
         raise DataError(f"{where}: _class_name is {shorten(part)}, a part of a diffusion model, {EXPECTED}")
     family = values.get("model_type")
@@ -153,12 +149,7 @@ def is_known(values: Mapping[str, Any]) -> bool:
 
 
 def with_defaults(values: Mapping[str, Any], *, nested: bool = False) -> dict[str, Any]:
-    """
-    The file's values, with those that its family leaves out.
-
-    ``nested``: whether the file is part of another, which leaves out sizes too. A default gives way to any of its
-    names.
-    """
+    """The values of a file, or of the ``nested`` part of one, with those that its family leaves out under any name."""
     family = values.get("model_type")
     known = known_families().get(str(_OTHER_NAMES.get(str(family), family)), {})
     found = dict(values)

@@ -158,12 +158,7 @@ def unknown_fields(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def refuse_unknown(values: Mapping[str, Any], where: str, further: Collection[str] = ()) -> None:
-    """
-    Refuse a file that states something about its shape that no rule reads.
-
-    ``where``: the file and the part of it, for the message; ``further``: fields that rules of its type read. Raises
-    ``DataError``: file, field, value, what was expected, the nearest known name.
-    """
+    """Refuse a file with a field of its shape that no rule reads; ``DataError`` names the nearest known field."""
     for name in unknown_fields({name: value for name, value in values.items() if name not in further}):
         near = nearest(name, sorted(KNOWN))
         known = f"; the nearest is {near}" if near else ""

@@ -40,12 +40,7 @@ _LISTED = ("mlp_layer_types", "is_moe_layer", "moe_layers_enum", "moe_layer_freq
 
 
 def windows(values: Mapping[str, Any], layers: Any, tokens: Any) -> tuple[dict[str, Any], str]:
-    """
-    Fields of a model whose layers attend to windows.
-
-    ``layers``, ``tokens``: layers, and tokens of a sequence, if the file states numbers. Returns fields of
-    ``ModelSpec``, none where every layer attends to every token; and what is priced as something else.
-    """
+    """Fields of ``ModelSpec`` of layers that attend to windows, and what is priced as something else."""
     local = values.get("model_type") == "gpt_neo"
     window: Any = values.get("window_size") if local else first(values, "window")
     numbers = all(isinstance(each, int) and not isinstance(each, bool) for each in (window, layers, tokens))
@@ -229,11 +224,7 @@ def refuse_mixed(values: Mapping[str, Any], shape: Mapping[str, Any], where: str
 
 
 def refuse_lists(values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """
-    The values, where a list with one value for every layer is that value.
-
-    Raises ``DataError`` where layers, or kinds of experts, have different ones.
-    """
+    """The values, a list of one value for all layers as that value; ``DataError`` for lists of different ones."""
     found, layers = dict(values), first(values, "layers")
     for concept, names in NAMES.items():
         for name in names if concept not in ("layers", "expert_period") else ():

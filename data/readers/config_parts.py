@@ -816,11 +816,7 @@ _UNGATED = ("nemotron_h", "rwkv")
 
 
 def layers_of_parts(values: Values, where: str, tokens: int) -> dict[str, Any]:
-    """
-    Fields of ``ModelSpec`` of a type in ``PARTS``: its layers, and Gemma's further embedding table.
-
-    ``tokens``: tokens of a sequence. Raises ``DataError`` where a size is missing or a list names something else.
-    """
+    """Fields of ``ModelSpec`` of a type in ``PARTS``, with Gemma's further embedding; ``DataError`` for wrong sizes."""
     family, hidden = str(values["model_type"]), whole_number(values, where, "hidden_size", "d_model", "embedding_dim")
     base = {"hidden": hidden, "seq": tokens, "gated_mlp": family not in _UNGATED}
     found: list[Layer] = []

@@ -52,11 +52,7 @@ USUAL_SEQ = 8192
 
 
 def read_config(path: Path, *, seq: int | None = None) -> ModelSpec:
-    """
-    Model of a ``config.json`` at a sequence length, without one the model's longest up to ``USUAL_SEQ``.
-
-    ``DataError`` if the file is not such a description, lacks a field, or describes what is not priced.
-    """
+    """Model of a ``config.json``, by default at its longest sequence up to ``USUAL_SEQ``; ``DataError`` if refused."""
     values, where = _language_model(read_json(path, "a Hugging Face config.json", ("time_step_limit",)), str(path))
     refuse_unknown(values, where, further_fields(values))
     if values.get("model_type") in PARTS:

@@ -32,11 +32,7 @@ class Port:
 
 
 def read_ibstat(path: Path) -> list[Port]:
-    """
-    Ports of all cards.
-
-    ``path``: the text. Raises ``DataError`` if it names no card, or a port lacks a rate or a layer.
-    """
+    """Ports of all cards of a text; ``DataError`` if it names no card, or a port lacks a rate or a layer."""
     parts = _CARD.split(read_text(path, "ibstat output"))
     found: list[Port] = []
     for card, text in zip(parts[1::2], parts[2::2], strict=True):

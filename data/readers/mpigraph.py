@@ -93,12 +93,7 @@ def cluster_from_mpigraph(
     intra_latency_us: float = 3.0,
     latency_us: float = 5.0,
 ) -> ClusterSpec:
-    """
-    Cluster whose nodes are the measured hosts in their order, with a node-by-node matrix.
-
-    What mpiGraph does not measure is stated; latencies are assumptions unless the caller knows better. ``DataError`` if
-    a host stands twice or a figure is out of range.
-    """
+    """Cluster of the measured hosts in their order, latencies as stated; ``DataError`` if a host stands twice."""
     hosts = [host.partition(":")[0] for host in graph.hosts]
     for host in hosts:
         if hosts.count(host) > 1:

@@ -298,11 +298,9 @@ def cluster_from_nccltests(
     nic_bandwidth_gbps: float | None = None,
 ) -> ClusterSpec:
     """
-    Cluster of equal nodes with the figures that the run measures, eq. (1) and (2), in Gb/s and microseconds.
+    Cluster of equal nodes with the figures that the run measures, eqs. (1) and (2), unless stated.
 
-    What is stated wins over what is measured. The size is by default the hosts of the run and the ranks of each, or all
-    in one node. A run inside one node leaves the network open, one over several hosts the inside. ``DataError`` if the
-    run has one rank, measures no bandwidth or is of another collective, or a figure is missing or wrong.
+    One node's run leaves the network open, another one the inside. ``DataError`` if a figure is missing or wrong.
     """
     measured, latency = _bandwidth_gbps(run, name), _latency_us(run, name)
     if run.inside is not None and nodes != 1:

@@ -77,12 +77,7 @@ class Topology:
 
 
 def read_topology(path: Path) -> Topology:
-    """
-    Read a table of ``nvidia-smi topo -m``, ``rocm-smi --showtopo`` or ``amd-smi topology``, or NCCL's XML.
-
-    ``path``: the text. Returns devices and the kinds of their links. Raises ``DataError`` if there is no table, its
-    rows do not match its columns, or a link kind is unknown.
-    """
+    """Devices and kinds of links of a table of NVIDIA's or AMD's tools, or NCCL's XML; ``DataError`` if it is none."""
     text = _ESCAPE.sub("", read_text(path, "nvidia-smi topo -m output"))
     for tool, above in _LINK_TYPES.items():
         if above in text:
@@ -212,13 +207,9 @@ def cluster_from_topology(
     intra_latency_us: float = 3.0,
 ) -> ClusterSpec:
     """
-    Cluster of one node with the stated rate of every link, eq. (1).
+    Cluster of one node with a device-by-device matrix, eq. (1), at ``nvlink_gbps`` Gb/s a link and direction.
 
-    ``topology``: the kinds of links; ``nvlink_gbps``: Gb/s of one link in one direction, by
-    default the device's; ``name``, ``device``,
-    ``intra_latency_us``: what the table does not say; the latency is an assumption unless the caller knows better.
-    Returns one node with a device-by-device matrix. Raises ``DataError`` if there are fewer than two devices or a
-    figure is out of range.
+    That rate is the device's by default. ``DataError`` for fewer than two devices or a figure out of range.
     """
     nvlink_gbps = link_gbps(device) if nvlink_gbps is None else nvlink_gbps
     pcie = pcie_rates(device)

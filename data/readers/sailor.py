@@ -161,12 +161,7 @@ Degrees = dict[int, list[_Layer]]
 
 
 def read_sailor_info(path: Path, block: LayerSpec, num_blocks: int, name: str = "") -> dict[int, LayerBytes]:
-    """
-    Activation bytes of one sample on one rank, by tensor degree, of an entry of ``llm_info.json``.
-
-    Without a name it is the only entry with such blocks. ``DataError`` if none, or more than one, has them, or the
-    entry was measured at another sequence length.
-    """
+    """Activation bytes of a sample by tensor degree, of the named or only fitting entry of ``llm_info.json``."""
     entries = {key: _degrees(entry, f"{path}: {key}") for key, entry in read_json(path, "an llm_info.json").items()}
     if name and name not in entries:
         raise DataError(f"{path}: has no model {name!r}, expected one of {', '.join(entries)}")
@@ -251,11 +246,9 @@ def read_sailor(
     estimate_head: bool = False,
 ) -> CostTable:
     """
-    Read a profile as a cost table by micro-batch and tensor degree, with the optimizer's seconds a parameter.
+    Cost table of a profile by micro-batch and tensor degree, and the optimizer's seconds a parameter.
 
-    Activation bytes are those of an ``llm_info.json``, and by formula for degrees that it lacks. A missing head is
-    estimated on demand, (4). ``DataError`` if a file is not Sailor's, does not fit model and device, or blocks are
-    unlike.
+    ``info`` has bytes of some degrees; (4) estimates a missing head. ``DataError`` if it fits no model or device.
     """
     profiled = Profiled(model=model, device=device, precision=precision, fused_attention=False)
     runs = read_sailor_runs(path, model)

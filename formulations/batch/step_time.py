@@ -427,12 +427,7 @@ def step_form(
     rings_where_hidden: float = 1.0 / RING_EFFICIENCY,
     gather_slowdown: float = 0.0,
 ) -> StepForm:
-    """
-    The step time of configurations on one machine, at bytes ``per_parameter`` and the coefficient (9) of hidden rings.
-
-    ``gather_slowdown`` is the share of their pace that kernels lose beside gathers (``taut.formulations.sharding``
-    (2)).
-    """
+    """Step time of configurations at the coefficient (9) of hidden rings, with kernels slowed down by gathers."""
     held = device_parameters(c)
     shards = np.where(c.zero > 0, c.dp * c.cp, 1)
     optimizer = OPTIMIZER_TRAFFIC_BYTES * held.max(axis=1) / shards / machine.rates.memory_bandwidth

@@ -135,11 +135,7 @@ class SparseRows:
 
 
 def relaxation(problem: JobsProblem, objective: Objective, bounds: Floats) -> Relaxation:
-    """
-    The linear program (1) to (4) on ascending boundaries, for makespans none of which ends before the last arrival.
-
-    Raises ``FormulationError`` if a job cannot run, or boundaries are wrong.
-    """
+    """The linear program (1) to (4) on ascending boundaries; ``FormulationError`` if a job cannot run."""
     if np.any(np.diff(bounds) <= 0) or not len(bounds):
         raise FormulationError("jobs: boundaries are not ascending")
     if not np.all(np.isfinite(problem.least_seconds)):

@@ -135,11 +135,9 @@ MOST_SECONDS = 1e6
 
 def strategy_program(options: Sequence[Option]) -> StrategyProgram:
     """
-    The integer program over a list of options.
+    The integer program over options, in integers; infinite ``low`` limits the gradients of a stage.
 
-    ``options``: what is chosen from, at least one. A limit on the gradients of a stage is stated by infinite ``low``.
-    Returns columns, rows and objective in integers. Raises ``FormulationError`` if there is no option, a schedule has
-    no linear step time, dimensions disagree, seconds are negative or too large, or a budget is not in whole KiB.
+    ``FormulationError`` for wrong options: no linear step time, or seconds or budgets out of range.
     """
     if not options:
         raise FormulationError("strategy program: there is no option, expected at least one")

@@ -327,11 +327,7 @@ def name(passed: Ints) -> str:
 
 
 def canonical_schedule(problem: ScheduleProblem, schedule: Schedule) -> Schedule:
-    """
-    The canonical schedule of a schedule, by rules 1 and 2.
-
-    Returns feasible in the same memory, and not longer.
-    """
+    """The canonical schedule by rules 1 and 2, feasible in the same memory and not longer."""
     orders = []
     for order in schedule.orders:
         rows = np.asarray(order)
@@ -348,11 +344,7 @@ def canonical_schedule(problem: ScheduleProblem, schedule: Schedule) -> Schedule
 
 
 def canonical_starts(problem: ScheduleProblem, schedule: Schedule) -> Floats:
-    """
-    Starts of the passes of the canonical schedule.
-
-    Returns seconds by kind F, I, W, chunk and micro-batch (3, C, m).
-    """
+    """Starts in the canonical schedule, in seconds by kind F, I, W, chunk and micro-batch (3, C, m)."""
     split = canonical_schedule(problem, schedule)
     table, begin = timetable(problem, split), np.zeros((3, problem.num_chunks, problem.num_micro_batches))
     for order, start in zip(split.orders, table.start, strict=True):

@@ -211,11 +211,7 @@ FULL = 1.0 + 1e-9
 
 
 def shared_seconds(seconds: Floats, first_dependency: Ints, children: tuple[Ints, Narrow], flows: CardFlows) -> Floats:
-    """
-    Seconds that every task takes (n,), (4) and (5), from its seconds alone (n,) and the tasks that wait for each.
-
-    Raises ``FormulationError`` if tasks wait for each other in a circle.
-    """
+    """Seconds that every task takes (n,), (4) and (5), from its seconds alone; ``FormulationError`` for a circle."""
     took = np.full(len(seconds), -1.0)
     first_child, child = children
     _run(seconds, first_dependency, first_child, child.astype(np.int64), flows, took)

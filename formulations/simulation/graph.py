@@ -92,13 +92,9 @@ def operator_graph(
     share_links: bool = False,
 ) -> OperatorGraph:
     """
-    The graph of a step, (1) to (3).
+    The graph of a step on ``devices`` (pp, dp, tp cp), (1) to (3); with ``share_links`` tasks take what (6) says.
 
-    ``problem``: model, cluster and costs; its latency model is ``step``; ``devices``: device of every worker (pp, dp,
-    tp cp); ``every_replica``: whether replicas that are alike are simulated one by one; ``recompute_communication``:
-    whether what is computed again communicates again; ``share_links``: whether flows that meet on a node's cards slow
-    each other, (6); tasks have the seconds that they take then. Returns tasks and precedence. Raises
-    ``FormulationError`` if the problem has another latency model, or expert ranks do what is not simulated.
+    ``FormulationError`` under another latency model than ``step``, or for expert ranks that are not simulated.
     """
     _refuse(problem, strategy, share_links=share_links)
     candidate, order = strategy.candidate, passes_of(*strategy.candidate.order_key)

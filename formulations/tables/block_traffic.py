@@ -271,12 +271,10 @@ class Traffic(NamedTuple):
 
     def by_place(self, links: Links, block: BlockShape) -> tuple[Floats, Floats, Floats]:
         """
-        Split it by what its seconds depend on, for searches that move blocks.
+        Seconds wherever the block is, and bytes and steps over its slowest link.
 
-        Returns seconds wherever the block is, and bytes and steps over its slowest link. In blocks of several nodes
-        tensor groups and exchanges are on the best links, and what context rings send counts between nodes. A ring that
-        is hidden on the best links counts as hidden everywhere. Exchanges of which some are hidden are on the best
-        links as well.
+        In blocks of several nodes, and where some exchanges are hidden, tensor groups and exchanges are on the best
+        links.
         """
         if self.expert_hidden.any():
             nothing, best = np.zeros_like(self.expert_hidden), best_block(links, np.ones(links.num_nodes, bool), block)
@@ -334,11 +332,7 @@ EXCHANGED = {"forward": 1, "none": 2, "selective": 3, "full": 3}
 def traffic_tables(
     priced: PricedLayers, coefficient: float = 1.0, exchange: float = 1.0, *, hides: bool = False
 ) -> tuple[Traffic, Traffic]:
-    """
-    Traffic of both passes of ranges (recompute, L+1, L+1), and of the forward pass (L+1, L+1), times coefficients.
-
-    ``hides`` says whether the computation of another micro-batch hides exchanges, (4).
-    """
+    """Traffic of both passes (recompute, L+1, L+1) and of the forward pass (L+1, L+1); ``hides`` exchanges by (4)."""
     hiding = priced.hiding if hides else 0.0
     both = [_traffic(priced, coefficient, exchange, kind, hiding) for kind in RECOMPUTE]
     forward = _traffic(priced, coefficient, exchange, "forward", hiding / 2)
@@ -440,11 +434,7 @@ def _rings(priced: PricedLayers, tokens: Ints, passes: int) -> Floats:
 
 
 def _all_to_alls(priced: PricedLayers, tokens: Ints, attention: str, kind: str) -> tuple[Floats, Floats, Floats]:
-    """
-    Bytes within nodes and between them, and steps, of the all-to-alls of context ranks of each layer kind, (2).
-
-    ``attention`` and ``kind`` are what is computed again of attention, and of whole layers.
-    """
+    """Bytes within nodes, between them, and steps, of the all-to-alls of context ranks by layer kind, (2)."""
     block, inner, kinds = priced.block, inner_contexts(priced.tp, priced.cp, priced.node_size), priced.kinds
     if block.cp == 1:
         return (np.zeros(len(tokens)),) * 3

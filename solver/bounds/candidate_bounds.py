@@ -59,15 +59,11 @@ def partition_bound(
     limit: float = np.inf,
 ) -> tuple[float, Partition]:
     """
-    Bound ``partition``: exact stages and recompute within memory, with the least communication.
+    Bound ``partition``, infinite where no division fits, and of no use beyond ``limit``.
 
-    Returns infinity where no division fits. For ``amp`` the largest stage's gradients are tried in ascending order
-    as a cap, since the ring is priced by them: the least over caps of (partition under the cap, ring at the cap).
-    Where ``links`` are given, sharded weights and gradients are bounded by cases (``taut.solver.bounds.copies``), with
-    two classes of device it is branched on whether stage 0 fills its nodes (``taut.solver.bounds.communication`` (3)),
-    and in ``step`` on the members of rings (``taut.solver.bounds.ring_members``) or on the first stage that spans racks
-    (``taut.solver.bounds.rack_cases``).
-    Beyond a limit in seconds the bound is of no use and may be the limit.
+    With ``links`` it is the least over cases: of copies, of two classes of device (``taut.solver.bounds.communication``
+    (3)), and in ``step`` of the members of rings or of racks. For ``amp`` it is the least over caps on the largest
+    stage's gradients, by which the ring is priced.
     """
     if stages is None:
         gather = NO_GATHERS if links is None else least_gather(problem, candidate, links)
@@ -117,11 +113,7 @@ def _of_placements(
 def _of_every_pipeline(
     stages: PartitionProblem, comm: Communication, limit: float, firsts: tuple[Communication, ...] = ()
 ) -> Partition:
-    """
-    The exact partition, with two classes of device also of the pipelines that every placement has in some case.
-
-    Where ``firsts`` tell the communication by cases of stage 0, these are divided for in each of them.
-    """
+    """The exact partition, with two classes of device also of single pipelines and pairs, by cases of stage 0."""
     edge, tail, later, crossing = comm.edge, comm.tail, comm.later, comm.crossing
     if stages.low.shape[0] == 1 or stages.pp == 1:
         return solve_partition(stages, edge, tail, later=later, crossing=crossing, limit=limit)
@@ -174,11 +166,7 @@ def _of_cases(
     margin: bool,
     limit: float,
 ) -> Partition:
-    """
-    The least partition of all cases; of several stages with the division without them.
-
-    A case makes its first stage alone slower, so that its own division may suit no placement.
-    """
+    """The least partition of all cases; of several stages the one ``found``, with the larger bound."""
     cases = (
         _of_every_pipeline(case.stages, replace(comm, tail=case.tail), limit)
         for case in divided(problem, candidate, links, margin=margin)

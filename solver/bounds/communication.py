@@ -164,12 +164,7 @@ def tail_of_first(
     choices: Iterable[tuple[Spread, float]],
     experts: float,
 ) -> Floats:
-    """
-    Least seconds after the passes of a stage 0 that ends at layer j, (L+1,): the least over the cases of stage 0, (1).
-
-    ``problem``, ``candidate``, ``best``: what is bounded, with several stages, and the best links; ``choices``: each
-    case, and the least seconds of its rings per gradient byte; ``experts``: least seconds per gradient byte of experts.
-    """
+    """Seconds after a stage 0 that ends at layer j, (L+1,), (1): the least over its cases and their rings."""
     weight, (_, between) = problem.transfer_weight(candidate), least_edges(problem, candidate, best)
     gradients = least_bytes(problem, candidate)[0]
     of_experts = _expert_seconds(problem, candidate, experts)[0]
@@ -246,11 +241,7 @@ def _alone(problem: PlanningProblem, candidate: Candidate, ring: float, exchange
 
 
 def _after_order(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Floats:
-    """
-    Least seconds of reduction and optimizer after the passes of an order, by the end of the first chunk, (L+1,).
-
-    In ``step`` it is what a single layer asks for, since the device that ends last may hold any.
-    """
+    """Least seconds after an order's passes by the end of the first chunk, (L+1,); in ``step`` of any layer."""
     each = least_reduction(problem, candidate, best) * least_bytes(problem, candidate)
     each = each + _expert_seconds(problem, candidate, least_expert_ring(problem, candidate, best))
     optimized = optimized_parameters(problem.tables(candidate), candidate)

@@ -125,11 +125,7 @@ def has_cases(problem: PlanningProblem, candidate: Candidate) -> bool:
 def divided(
     problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True
 ) -> Iterator[Divided]:
-    """
-    Yield the partition problems of a candidate by cases, one of which holds.
-
-    ``problem``, ``candidate``: what is bounded; ``has_cases`` holds.
-    """
+    """Yield the partition problems of a candidate by cases, one of which holds where ``has_cases`` does."""
     least, alone = least_gather(problem, candidate, best), candidate.pp == 1
     every = None if alone else partition_problem(problem, candidate, margin=margin, gather=least)
     for case in cases(problem, candidate, best):
@@ -182,11 +178,7 @@ def _of_first_stage(own: PartitionProblem, every: PartitionProblem) -> Partition
 
 
 def cases(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> list[Case]:
-    """
-    List the cases of the first stage, one of which holds.
-
-    ``problem``, ``candidate``: what is bounded; ``has_cases`` holds.
-    """
+    """List the cases of the first stage, one of which holds where ``has_cases`` does."""
     tied, room = tied_exchange(problem, candidate, best), int(problem.links.gpus_per_node.max())
     ends = [(tied.apart, 0, room)] + [(tied.inside, tied.hops, tied.most)] * (tied.inside < tied.apart)
     find = _of_one_copy if in_one_ring(problem.terms(candidate)) else _of_copies

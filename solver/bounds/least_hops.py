@@ -107,11 +107,7 @@ def hops_of_others(problem: PlanningProblem, candidate: Candidate) -> int:
 
 
 def crossing(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, alone: bool = False) -> Crossing:
-    """
-    What a hop between the slowest type and another type adds, (4); nothing if blocks span nodes.
-
-    With ``alone`` stage 0 shares no node with another stage, (5).
-    """
+    """What a hop between types adds, (4), nothing if blocks span nodes; ``alone`` stage 0 shares no node, (5)."""
     width, links, slow = candidate.width, problem.links, problem.type_of_node == slowest_type(problem, candidate)
     if width > links.gpus_per_node.max():
         return NO_CROSSING

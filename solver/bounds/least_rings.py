@@ -111,12 +111,7 @@ def tied_exchange(problem: PlanningProblem, candidate: Candidate, best: BestLink
 
 
 def spreads_of_first(tied: TiedExchange, holders: int, spread: range, best: BestLinks) -> Iterator[Spread]:
-    """
-    Yield the cases of stage 0, one of which is the best: by the nodes that it touches, and by the two cases of (8).
-
-    ``tied``: least seconds of the exchange; ``holders``: members of stage 0's ring; ``spread``: every number of nodes
-    that the members may touch.
-    """
+    """Yield the cases of stage 0, one of which is the best: by the nodes that it touches, and the two cases of (8)."""
     for k in best.telling(holders, spread):
         yield Spread(k, 0, tied.apart)
     if tied.inside < tied.apart:
@@ -214,11 +209,7 @@ class WeightedRing(NamedTuple):
 def least_weighted_ring(
     problem: PlanningProblem, candidate: Candidate, best: BestLinks, known: float = 0.0
 ) -> WeightedRing:
-    """
-    Least seconds of reductions, with the weight of experts, (7); ``known``: a bound on r.
-
-    Where experts' bytes take less than others, or hide behind passes, the mean of the layer that has the least of it.
-    """
+    """Least seconds of reductions, r ``known``, with the weight of experts, (7), in the layer of least mean."""
     ring, tables = max(least_reduction(problem, candidate, best), known), problem.tables(candidate)
     if not tables.experts.any():
         return WeightedRing(ring, 1.0)

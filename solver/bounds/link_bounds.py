@@ -159,11 +159,7 @@ class BestLinks:
         return self._rises(low, middle) + self._rises(middle + 1, high)
 
     def ranked(self, groups: Ints) -> tuple[Floats, Floats]:
-        """
-        Seconds per byte that a ring through each device takes at least, inside its node and out of it, (4).
-
-        ``groups`` by node are the devices that the ring has there.
-        """
+        """Least seconds per byte of a ring through each device, with ``groups`` by node, inside and out, (4)."""
         links = self.links
         inside, apart = np.zeros(links.num_sites), np.zeros(links.num_sites)
         linked = np.where(self.inverse.blocks.pairs, self.inverse.apart, np.inf)
@@ -206,11 +202,7 @@ class BestLinks:
         return found
 
     def walks(self, tp: int, message: float, weight: float, coefficient: float, *, single: bool, inside: bool) -> Walks:
-        """
-        Least seconds that hops between nodes add for a pipeline that stops at 0, 1, 2, ... nodes.
-
-        Every hop adds what it takes beyond the least, of hops inside a node too where there are some.
-        """
+        """Least seconds that hops add beyond the least for a pipeline that stops at 0, 1, 2, ... nodes."""
         key = (tp, message, weight, coefficient, single, inside)
         if key not in self._walks:
             least = np.array([self.hops(tp, message, True), self.hops_before(*key[:4], single=single)])

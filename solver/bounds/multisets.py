@@ -78,12 +78,10 @@ def least_cover(
     path: Floats, row: Ints32, counts: Ints, starts: Ints, pp: int, cutoff: float
 ) -> tuple[float, Ints, int]:
     """
-    Cover all slots by paths from given starts, the longest as short as possible and below a cutoff, (3).
+    Cover all slots by paths from given starts, the longest below a cutoff, (3).
 
-    ``path``, ``row``, ``counts``: paths (2), rows by number, and slots by kind; ``starts``: kinds of the starts, (dp,),
-    equal ones together; ``cutoff``: seconds that every path stays below. Returns seconds of the longest path, infinite
-    where no cover is below the cutoff; the number (1) of each path's multiset, (dp,); and how many multisets and pairs
-    of them were looked at.
+    Its seconds, infinite without a cover, the number (1) of each path's multiset (dp,), and how many multisets and
+    pairs were looked at.
     """
     dp, free, steps = len(starts), counts - np.bincount(starts, minlength=len(counts)), steps_of(counts)
     word, size, number, guard = _parts(free, steps)

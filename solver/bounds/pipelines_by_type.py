@@ -49,11 +49,7 @@ class BoundByType:
 def bound_by_type(
     problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True
 ) -> BoundByType:
-    """
-    Bound (1) of a candidate whose replicas divide the batch unevenly.
-
-    ``best``: best links of the problem.
-    """
+    """Bound (1) of a candidate whose replicas divide the batch unevenly."""
     types = _Types(problem, candidate, best, margin)
     replicas = np.bincount(np.repeat(problem.type_of_node, problem.links.gpus_per_node))
     replicas = replicas // (candidate.pp * candidate.width)

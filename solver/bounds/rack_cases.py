@@ -91,11 +91,7 @@ class _Hop(NamedTuple):
 
 
 def rack_cases(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> RackCases | None:
-    """
-    Tell the racks of a candidate apart.
-
-    Returns None where there are no racks, or groups share nodes, or another stage than one after another is waited for.
-    """
+    """Racks of a candidate; None where there are none, groups share nodes, or not all stages are waited for."""
     rack = best.racks if waits_for_later_stages(problem, candidate) else None
     if rack is None or not rack.any() or not fill_nodes(problem, candidate):
         return None
@@ -155,12 +151,7 @@ def _hop(problem: PlanningProblem, candidate: Candidate, best: BestLinks, rack: 
 def least_of_cases(
     stages: PartitionProblem, comm: Communication, racks: RackCases, *, limit: float = np.inf
 ) -> Partition:
-    """
-    Solve the exact partitions of the cases, (4).
-
-    ``stages``, ``comm``: data of the candidate, whose stages all are waited for; ``limit``: seconds beyond which the
-    bound is of no use. Returns the least over the cases, or a bound beyond the limit.
-    """
+    """The least exact partition of the cases, (4), or a bound beyond the limit."""
     least = Partition(seconds=np.inf)
     for place in range(len(racks.crossings)):
         rest = solved_case(stages, comm, racks, place, spans=False, limit=limit)

@@ -44,12 +44,7 @@ FEW = 14
 
 
 def least_walks(weights: Floats, copies: Ints) -> Floats:
-    """
-    Bound walks from below by the nodes at which they stop.
-
-    ``weights``: weights of a step between nodes of two blocks, or of one, (B, B); ``copies``: nodes of every block,
-    (B,). Returns least weight of a walk that stops at 0, 1, 2, ... nodes, (nodes + 1,).
-    """
+    """Least weight of a walk that stops at 0, 1, ... nodes, by weights (B, B) and nodes of blocks (B,)."""
     joined = np.concatenate([[0.0, 0.0], tree_edges(weights, copies).cumsum()])
     if copies.sum() > FEW:
         return joined
@@ -60,12 +55,9 @@ def least_walks(weights: Floats, copies: Ints) -> Floats:
 
 def tree_edges(weights: Floats, copies: Ints) -> Floats:
     """
-    Edges of a minimum spanning tree over nodes whose weights are those of their blocks, ascending.
+    Ascending edges (nodes - 1,) of a minimum spanning tree by Kruskal.
 
-    By Kruskal's algorithm: every further node of a block joins at the block's least weight, by an edge within the block
-    or to another one, since the others of its block do so as well; one node of every block is left.
-
-    Returns weights, (nodes - 1,).
+    All nodes of a block but one join at the block's least weight.
     """
     # Beside one, weights that differ by rounding alone are the same.
     raised = np.minimum(weights, weights.T) + 1.0
@@ -115,13 +107,7 @@ def fewest_crossings(sizes: Ints, members: int, confined: int, pp: int) -> int:
 
 
 def fast_clusters(inverse: Floats, copies: Ints) -> Ints | None:
-    """
-    Find racks: the clusters by single linkage before the step between rates that is the largest.
-
-    ``inverse``: symmetric seconds per byte between two nodes of any two blocks, or of one, (B, B); ``copies``: nodes of
-    every block, (B,). Returns rack of every block, (B,); None where links differ by less than ``FASTER``, or nodes of a
-    block lie apart.
-    """
+    """Rack of every block (B,), (1); None where links differ by less than ``FASTER``, or nodes of a block lie apart."""
     several = np.diag(inverse)[copies > 1]
     merges = np.sort(np.concatenate([spanning_tree(inverse), several]))
     ratios = merges[1:] / np.maximum(merges[:-1], 1e-300)

@@ -80,12 +80,7 @@ def relaxation_bound(
     gather: GatherRates = NO_GATHERS,
     layers: LayerSeconds | None = None,
 ) -> float:
-    """
-    Bound ``relaxation`` of a closed form: perfect balance over the stages by (2), memory ignored, plus communication.
-
-    A pass of sharded weights takes at least its gathers and scatters at the rates ``gather``. Seconds of layers
-    are computed where they are not given.
-    """
+    """Bound ``relaxation`` of a closed form: (1) and (2), with gathers and scatters at the rates ``gather``."""
     m, layers = candidate.num_micro_batches, layers or layer_seconds(problem, candidate)
     whole, straggler = _balanced(problem, candidate, gather, layers)
     cuts = (candidate.pp - 1) * comm.edge[1:-1].min(initial=np.inf) if candidate.pp > 1 else 0.0

@@ -66,11 +66,7 @@ def least_simulated(problem: PlanningProblem) -> float:
 
 
 def simulated_bound(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
-    """
-    Seconds that no simulated step of a candidate beats, (1) to (4); infinite where no division fits.
-
-    ``problem``, ``candidate``: what is bounded, in the latency model ``step``.
-    """
+    """Seconds that no simulated step of a candidate beats, (1) to (4); infinite where no division fits."""
     forward, whole = _least_seconds(problem, candidate)
     tables, m, pp = problem.tables(candidate), candidate.num_micro_batches, candidate.pp
     ring = 0.0 if overlaps(problem, candidate) else least_reduction(problem, candidate, best)
@@ -135,12 +131,7 @@ def _fitting(problem: PlanningProblem, candidate: Candidate, whole: Floats) -> F
 
 
 def _best_division(first: Floats, reductions: Floats, back: Floats, after: Floats) -> float:
-    """
-    The least bound over the ends of the first stage, (3).
-
-    ``first`` seconds and ``reductions`` of the first stage by its end (L+1,), paths ``back`` to it by (1) and ``after``
-    by (2) of the other stages (pp - 1, L+1, L+1).
-    """
+    """The least bound over ends of the first stage (L+1,), (3), from paths to it and to others (pp - 1, L+1, L+1)."""
     returned = _least_largest(back) + reductions
     either = _least_largest(np.maximum(back, after))
     return float(np.maximum(first + reductions, np.maximum(returned, either)).min())

@@ -143,11 +143,7 @@ class Infeasibility:
 def diagnose(
     problem: PlanningProblem, result: SearchResult, *, pricing: Callable[[int], CostTable] | None = None
 ) -> Infeasibility:
-    """
-    Which devices lack memory, how much, and what would make a plan fit, after a search that proved that none does.
-
-    ``pricing``: costs for tensor degrees up to the given one; without it the ones that the problem has.
-    """
+    """Which devices lack memory, how much, and what would make a plan fit; ``pricing`` adds tensor degrees."""
     refused = [bound for bound in result.bounds if bound.state is State.INFEASIBLE]
     # Of order-priced candidates the least missing bytes are known less closely.
     quickest = min((bound.candidate.effort for bound in refused), default=0)

@@ -263,11 +263,7 @@ def least_share(problem: PlanningProblem, share: Callable[[Candidate], float]) -
 def best_fit(
     problem: PlanningProblem, *, refused: Collection[Candidate] = (), stop: Callable[[], bool] = lambda: False
 ) -> Fit | None:
-    """
-    A candidate that certainly fits, the one with the least bound, and the bound of all that may fit, (4).
-
-    ``refused`` ones are known not to fit; where ``stop``, asked before every candidate, says so the answer is None.
-    """
+    """The fitting candidate of least bound, ``refused`` ones apart, and the bound of all that may fit, (4), or None."""
     ladder, chosen = Ladder(problem), None
     least, least_chosen = np.inf, np.inf
     known = set(problem.candidates).difference(refused)

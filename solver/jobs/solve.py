@@ -81,11 +81,9 @@ def solve_jobs(
     told: Told | None = None,
 ) -> Found:
     """
-    The schedule of a policy, one of ``NAMES``, and what it achieves by an objective.
+    The schedule of a policy of ``NAMES``, within ``rounds`` of annealing or ``time_limit`` seconds.
 
-    Annealing has ``rounds`` rounds, whatever time they take, or all of ``time_limit`` seconds; ``workers`` are CP-SAT's
-    threads. Nothing better than ``target`` is looked for, as a lower bound is. ``failures`` of nodes are for the
-    policies of papers. ``told`` hears every better value and what found it.
+    Nothing better than ``target`` is looked for. ``failures`` of nodes are for the policies of papers.
     """
     solving = _Solving(problem, objective, seed, workers, rounds, told)
     return solving.run(

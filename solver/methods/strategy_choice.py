@@ -251,11 +251,7 @@ def best_strategy(
     seed: int = 0,
     only: Sequence[Candidate] | None = None,
 ) -> Choice:
-    """
-    The strategy of least seconds ``below`` so many, whatever its placement; bounds found are kept in the pool.
-
-    ``only``: candidates that are chosen from, all by default.
-    """
+    """The strategy of least seconds ``below`` so many, of all candidates or ``only`` some; the pool keeps bounds."""
     run = _Run(pool, solve, below, time_limit, seed)
     run.price_simple_ones(pool.below(run.known) if only is None else only)
     left = pool.below(run.known) if only is None else list(only)

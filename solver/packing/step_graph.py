@@ -247,11 +247,7 @@ class StepGraph:
         return None if duals is None else self._flow(duals, edges, sinks)
 
     def _flow(self, duals: Floats, edges: Sequence[Sequence[tuple[int, int, int]]], sinks: Sequence[int]) -> Flow:
-        """
-        The unit flow that goes back from the ends in the proportions of duals.
-
-        ``edges``: of every pass the rows of the passes before it, with pass and transfer; ``sinks``: rows of ends.
-        """
+        """The unit flow back from the rows of ends ``sinks`` in the proportions of duals."""
         flow = np.zeros(len(self.kind))
         flow[self.last] = _shares(duals[list(sinks)])
         waits = np.zeros(len(self.transfer))
@@ -346,14 +342,7 @@ class Packed:
 
 
 def packed_step(problem: PlanningProblem, strategy: Strategy, devices: Ints, source: str) -> Packed:
-    """
-    The step of a plan with packed micro-batches.
-
-    Raises
-    ------
-    DataError
-        If its replicas have different numbers of micro-batches; ``source`` is the plan's name.
-    """
+    """The step of a plan with packed micro-batches; ``DataError`` names its ``source`` if replicas differ in m."""
     candidate = strategy.candidate
     if len(set(strategy.batches.tolist())) > 1:
         raise DataError(f"{source}: its replicas run {list(strategy.batches)} micro-batches, expected one number")
@@ -407,12 +396,7 @@ def core_seconds(
 
 
 def flow_shop(micro_batches: int, fixed: Floats, slope: Floats, ring: Floats, cover: Floats) -> StepGraph:
-    """
-    The graph of a closed form, whose passes of a stage and micro-batch are one.
-
-    ``fixed``: launches (replicas, passes, stages); ``slope``: seconds of a feature (replicas, passes, stages, F);
-    ``ring``, ``cover``: of (2') (replicas, passes, stages, rings).
-    """
+    """The graph of a closed form, whose passes of a stage and micro-batch are one, (2')."""
     stages = fixed.shape[-1]
     passes = np.array([(FORWARD, x, i) for x in range(stages) for i in range(micro_batches)], dtype=np.int64)
     order = Order(passes, np.arange(stages + 1) * micro_batches, np.arange(stages))
@@ -424,13 +408,7 @@ def flow_shop(micro_batches: int, fixed: Floats, slope: Floats, ring: Floats, co
 def graph_of(
     order: Order, micro_batches: int, fixed: Floats, slope: Floats, ring: Floats, cover: Floats, transfer: Floats
 ) -> StepGraph:
-    """
-    The graph of an order of passes.
-
-    ``fixed``: launches of F, I, W by chunk (replicas, 3, C); ``slope``: seconds of a feature (replicas, 3, C, F);
-    ``ring``, ``cover``: of (2'), 0 in W (replicas, 3, C, rings); ``transfer``: from a chunk to the next (replicas,
-    C - 1).
-    """
+    """The graph of an order of F, I, W by chunk, (2'), with the ``transfer`` to the next chunk (replicas, C - 1)."""
     fixed, slope, ring, cover = (
         np.concatenate([x, x[:, 1:2] + x[:, 2:3]], axis=1) for x in (fixed, slope, ring, cover)
     )
@@ -467,11 +445,7 @@ def _graph(
 
 
 def _in_order(order: Order, none: int) -> tuple[Ints, tuple[Ints, ...]]:
-    """
-    Rows of an order such that each follows what it waits for, and kind, batch, before, source and lag of ``StepGraph``.
-
-    ``none``: the transfer that takes no time; transfers of others are the chunks that they come from.
-    """
+    """Rows of an order, each after what it waits for, with the fields of ``StepGraph``; ``none`` takes no time."""
     passes, chunks = order.passes.tolist(), len(order.device)
     row_of = {(kind, c, i): r for r, (kind, c, i) in enumerate(passes)}
     before = [-1] * len(passes)

@@ -107,12 +107,9 @@ def solve_cbc(
     progress: Listener | None = None,
 ) -> ProgramResult:
     """
-    Best choice of a strategy program, with the bound that CBC claims.
+    Best choice within ``time_limit`` seconds, and CBC's bound; several workers are not deterministic.
 
-    ``time_limit``: seconds, stating the model included, after which the best choice so far is returned; None for none.
-    CBC's process ends then in any case; ``workers``, ``seed``: threads, and the seed of the search. Several threads are
-    not deterministic; ``progress``: called when CBC comes back with a better choice. Raises ``SolverError`` if a number
-    has more digits than CBC is given, CBC fails, or its answer does not survive the check.
+    ``SolverError`` if a number has too many digits, CBC fails, or its answer does not survive the check.
     """
     started = time.perf_counter()
     with _quiet():

@@ -40,12 +40,9 @@ def checked_result(
     tolerance_ns: float = 0.0,
 ) -> ProgramResult:
     """
-    A backend's answer, after the check; ``values`` (n,) of the columns where it found a choice.
+    A backend's answer; ``SolverError`` if the choice of ``values`` (n,), its cost or the bound does not hold.
 
-    ``claimed_ns``, ``tolerance_ns``: the solver's objective, and by how much it may differ from the choice's cost;
-    short of an optimum it may exceed the cost, because a makespan may then be larger than it need be. Raises
-    ``SolverError`` if the choice violates a constraint, its cost is not what the solver says, or the bound exceeds it,
-    or is below it at an optimum.
+    The claim may miss the cost by the tolerance; short of an optimum a makespan may be larger than it need be.
     """
     choice, cost = (None, None) if values is None else _priced(program, values, solver)
     if cost is not None and claimed_ns is not None:

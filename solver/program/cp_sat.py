@@ -43,11 +43,8 @@ def solve_cpsat(
     progress: Listener | None = None,
 ) -> ProgramResult:
     """
-    Best choice of a strategy program, with CP-SAT's bound.
+    Best choice within ``time_limit`` seconds, and CP-SAT's bound; several workers are not deterministic.
 
-    ``time_limit``: seconds, stating the model included, after which the best choice so far is returned; None for none;
-    ``workers``, ``seed``: threads, and the seed of the search. Several threads are not deterministic; ``progress``:
-    called at every better choice. Returns status, choice, cost and CP-SAT's bound in nanoseconds. Raises
     ``SolverError`` if CP-SAT refuses the program, or its answer does not survive the check.
     """
     started = time.perf_counter()

@@ -43,15 +43,9 @@ from taut.formulations.assignment import QuadraticAssignment
 
 def convex_bounds(problem: QuadraticAssignment, steps: int = 1000) -> Iterator[float]:
     """
-    Bound the cost of every permutation by (3), better and better.
+    Bounds by (3) in the unit of flow times distance, the best after each step of :math:`O(n^3)`.
 
-    ``problem``: flow and distance (n, n), of any sign; ``steps``: number of steps of Frank and Wolfe. Yields the best
-    bound so far after every step, in the unit of flow times distance, less what rounding errors may add. Nothing if
-    neither matrix is symmetric or n is below three.
-
-    Notes
-    -----
-    O(n^3) a step. Good where flow and distances are dense, useless where one of them is mostly zeros.
+    Rounding is taken off. There are none if neither matrix is symmetric; the bound is weak where one is mostly zeros.
     """
     parts = _parts(problem)
     if parts is None:

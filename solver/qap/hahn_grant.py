@@ -168,16 +168,10 @@ def fix(linear: Floats, quadratic: Floats, item: int, location: int, less_single
 
 def gilmore_lawler(problem: QuadraticAssignment) -> float:
     """
-    Bound the cost of every permutation from below by the assignment problem (5).
+    The bound (5) in the unit of flow times distance, over columns too, (6), if no matrix is symmetric.
 
-    ``problem``: flow and distance (n, n), of any sign. Returns bound, in the unit of flow times distance. If all data
-    are integers it is rounded up to an integer, and to an even one if both matrices are symmetric with zero diagonals.
-    What rounding errors may add is taken off.
-
-    Notes
-    -----
-    O(n^3). If no matrix is symmetric, (5) is taken over rows and, by (6), over columns, and the larger value counts.
-    Weak where the flow is dense.
+    Rounding is taken off. The bound of integers is raised to an integer, of symmetric ones with zero diagonals to an
+    even one. It takes :math:`O(n^3)` and is weak where the flow is dense.
     """
     flow, distance = problem.flow, problem.distance
     symmetric = [np.array_equal(matrix, matrix.T) for matrix in (flow, distance)]
@@ -420,12 +414,10 @@ def ascend(
 
 def ascent(costs: LawlerForm, cutoff: float, seed: int) -> Iterator[LawlerForm]:
     """
-    Raise the bound round by round, without end, and take some of it back now and then, (11).
+    Raise the bound round by round without end, and take some back now and then, (11), in place.
 
-    ``costs``: l and q are changed in place; ``cutoff``: scaled cost U above which permutations do not matter, (10);
-    whoever wants plain bounds gives a large one; ``seed``: of the shares and orders. Yields the costs after every
-    kernel call of well below a second: c is a scaled bound, and whole with l and q unless the call stopped inside a
-    round, where l still lacks step (9).
+    Permutations above the scaled ``cutoff`` do not matter, (10). Yields the costs after every kernel call: c is a
+    scaled bound, and whole with l and q unless the call stopped inside a round, where l lacks step (9).
     """
     size, constant = len(costs.linear), costs.constant
     bits = np.random.default_rng(seed).integers(1, 2**63, 1, dtype=np.uint64)

@@ -261,12 +261,7 @@ def repeat_block(slots: Ints, sequences: Sequences) -> None:
 
 @jit
 def backfill(sequences: Sequences, most: int, out: Sequences) -> bool:
-    """
-    Move later passes into slots in which a device would wait, step 5; False if devices wait for each other.
-
-    ``sequences``: the schedule (p, 6m); ``most``: chunks that a device may hold; ``out``: filled with the sequences
-    found.
-    """
+    """Move later passes of sequences (p, 6m) to where a device would wait, step 5; False if devices deadlock."""
     stages, length = sequences.shape
     slots, before = unscheduled_slots(stages, length // 6), predecessor_table(stages)
     done = np.zeros((stages, 5), dtype=np.int64)
@@ -486,11 +481,7 @@ _PASSES = 8_000_000
 
 
 def assembled_schedules(problem: ScheduleProblem, count: int) -> list[Schedule]:
-    """
-    At most ``count`` assembled schedules that keep the memory limits, of distinct makespans, the shortest first.
-
-    Empty if the chunks are not on the V or nothing fits.
-    """
+    """At most ``count`` assembled schedules on the V that fit, of distinct makespans, the shortest first."""
     if not np.array_equal(problem.device, v_shape(problem.num_devices)):
         return []
     sequences = assembled_sequences(problem.num_devices, problem.num_micro_batches)

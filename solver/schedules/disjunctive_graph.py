@@ -169,11 +169,7 @@ def new_timing(graph: DisjunctiveGraph) -> Timing:
 
 @jit_inside
 def rewind(graph: DisjunctiveGraph, order: Ints, end: Floats, since: float, timing: Timing) -> None:
-    """
-    Keep the ends (n,) of passes of a flat order that started before a time, and forget the others, (6).
-
-    A pass that seems to have started just before the time may have done so by rounding alone, and is forgotten too.
-    """
+    """Keep the ends (n,) of passes that started before ``since``, and not by rounding alone; forget the others, (6)."""
     first = graph.first
     for d in range(len(first) - 1):
         low, high = first[d], first[d + 1]
@@ -235,11 +231,7 @@ _TO_START, _TO_END, _SWAP, _KINDS = 0, 1, 2, 4
 def improve(
     graph: DisjunctiveGraph, order: Ints, trials: int, *, seed: int = 0, target: float = 0.0
 ) -> tuple[float, Ints]:
-    """
-    Shorten a feasible flat order by moves along its critical path: its makespan, not longer, and the order found.
-
-    ``target`` is a makespan to stop at, such as a lower bound.
-    """
+    """The makespan, not longer and at best ``target``, and the flat order that moves along critical paths lead to."""
     history = max(1, min(1000, trials // 100))
     bits = np.array([(seed * 2 + 1) * 0x9E3779B97F4A7C15 % 2**64], dtype=np.uint64)
     found = order.copy()

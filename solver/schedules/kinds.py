@@ -107,11 +107,9 @@ def multi_start(
     stop: Callable[[], bool] = lambda: False,
 ) -> Schedule:
     """
-    Order the passes of a pipeline for its times and memory limits, (1) to (3).
+    Order the passes for times and memory limits, (1) to (3); no longer than any of ``known`` that fits.
 
-    ``known`` schedules compete where they break no limit; the result is no longer than any, and that one itself if
-    nothing is shorter, else of the given ``kind``. ``work`` is a second's worth by default; ``stop`` is asked between
-    trials. Raises ``InfeasibleError`` as ``require_memory`` does.
+    A known schedule is returned where nothing is shorter. ``work`` is a second's by default.
     """
     require_memory(problem)
     work = work or effort(problem)
@@ -131,11 +129,7 @@ def _feasible(problem: ScheduleProblem, known: Sequence[Schedule]) -> Iterator[_
 
 
 def require_memory(problem: ScheduleProblem) -> None:
-    """
-    Refuse a pipeline that no schedule fits: all chunks of a device hold a micro-batch before its first gradient.
-
-    Raises ``InfeasibleError``, with the device that lacks memory and how much.
-    """
+    """Raise ``InfeasibleError`` where a device lacks memory for one micro-batch in all of its chunks."""
     needed = np.bincount(problem.device, weights=problem.activation, minlength=problem.num_devices)
     for d in np.flatnonzero(needed > problem.allowed):
         limit = problem.memory_limit[d]
@@ -252,12 +246,7 @@ def fastest_kind(
     seed: int = 0,
     stop: Callable[[], bool] = lambda: False,
 ) -> Schedule:
-    """
-    Build the feasible schedule of least makespan among kinds; of those equally long, the first.
-
-    ``kinds`` that the pipeline or its memory rules out are passed over; by default all compete, as starts of the
-    adapted schedule. Raises as ``build`` does if no kind is left.
-    """
+    """The first of the shortest feasible schedules of ``kinds``, of all by default; raises as ``build`` if none is."""
     if kinds is None:
         return multi_start(problem, known=_known(problem), work=work, seed=seed, stop=stop)
     built: list[Schedule] = []

@@ -209,11 +209,9 @@ def lower_bound(
     stop: Callable[[], bool] = lambda: False,
 ) -> ScheduleBound:
     """
-    The largest lower bound that is found within a limit of work; infinite if no schedule keeps within the limits.
+    The largest bound within ``work_limit`` values of labels, with the makespan of the ``incumbent`` as first target.
 
-    ``incumbent``: makespan of a schedule that is known: no bound can be larger, so this is tried first; ``work_limit``:
-    values of labels to extend at most, a measure of work that is the same on every machine; ``stop``: asked now and
-    then; if true, the best bound so far is returned.
+    Infinite if no schedule fits.
     """
     first, given = closed_form_bound(problem), relaxed(problem)
     if math.isinf(first.lower_bound):
@@ -310,11 +308,7 @@ _MORE_FIELDS = {"single-device": {"device", "target", "sweeps"}, "propagation": 
 
 
 def rederived(problem: ScheduleProblem, witness: Mapping[str, Any]) -> float:
-    """
-    The bound in seconds that a witness stands for, worked out again; infinite if it says that no schedule exists.
-
-    Raises ``CertificateError`` if the witness is none of these, or does not show what it says.
-    """
+    """The bound in seconds that a witness stands for, infinite for no schedule; else ``CertificateError``."""
     source = witness.get("source")
     if not isinstance(source, str):
         raise CertificateError(f"witness: source {source!r}, expected a name")

@@ -86,12 +86,7 @@ class LargeNeighbourhood:
         time_limit: float = 60.0,
         stop: Callable[[], bool] = lambda: False,
     ) -> Solved:
-        """
-        Solve one part of a schedule; the result is not longer.
-
-        ``lower_bound``: seconds that no schedule is shorter than; ``time_limit``: seconds; ``stop``: asked several
-        times a second.
-        """
+        """Solve one part of a schedule within ``time_limit`` seconds; the result is not longer."""
         draw = np.random.default_rng((self.seed, self.round))
         self.round += 1
         free = self._part(canonical_starts(self.problem, schedule), draw)
@@ -216,15 +211,11 @@ def optimize(
     progress: Listener | None = None,
 ) -> ScheduleResult:
     """
-    Find a schedule of small makespan and prove how small any can be.
+    Find a schedule of small makespan, from ``start`` or the best of ``kinds``, and bound all.
 
-    ``kinds``: names of the schedules to start from; all by default; ``start``: a feasible schedule to start from
-    instead; ``known``: makespan of a schedule that is known elsewhere, (6); ``time_limit``: seconds, from when the
-    compiled loops are loaded; a minute if there is no limit of work either; ``work_limit``: rounds of improvement.
-    Without a limit of time the result then depends on it and the seed alone; ``gap``: relative gap that is small
-    enough; ``seed``: of all that is random; ``workers``: threads when the whole goes to CP-SAT; ``progress``: called
-    with makespan and bound. Returns feasible, with a valid bound. Raises
-    ``InfeasibleError`` if no schedule keeps within the memory limits.
+    Limits are seconds from when compiled loops are loaded, a minute by default, and rounds of improvement: without
+    seconds, rounds and ``seed`` decide the result. ``known`` is the makespan of a schedule known elsewhere, (6).
+    ``InfeasibleError`` if none fits.
     """
     require_memory(problem)
     load(progress)

@@ -57,11 +57,7 @@ class Kept(NamedTuple):
 
 
 def read_galvatron_memory(path: Path, seq: int) -> dict[str, Kept]:
-    """
-    Bytes of one sample's activations at ``seq`` tokens, under ``none`` and, where the file has it, ``full``.
-
-    ``DataError`` if the file is no such profile, or has no figures of one replica a device without recomputation.
-    """
+    """Bytes of a sample's activations by recompute; ``DataError`` if no figures are of one replica a device."""
     found: dict[str, Kept] = {}
     for strategy, figures in read_json(path, "a memory profile of Galvatron").items():
         match = _STRATEGY.fullmatch(strategy)

@@ -92,11 +92,7 @@ class GalvatronProfile:
 def read_galvatron_profile(
     folder: Path, model: str, *, precision: str = "bf16", nodes: int = 1, gpus_per_node: int = 8
 ) -> GalvatronProfile:
-    """
-    Read profiles of a model and a node from ``gpt_configs`` and ``hardware_configs``, at one sequence length.
-
-    ``DataError`` if a file is missing, an entry is missing or wrong, or sizes are too few for a fit.
-    """
+    """Profiles of ``gpt_configs`` and ``hardware_configs`` at a sequence length; ``DataError`` for wrong entries."""
     named = f"{precision}_{model}_all.json"
     times = folder / "gpt_configs" / f"computation_profiling_{named}"
     memory = folder / "gpt_configs" / f"memory_profiling_{named}"

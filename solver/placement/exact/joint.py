@@ -368,13 +368,7 @@ class Joint:
 
 
 def has_joint(problem: PlanningProblem, candidate: Candidate, cache: SubsetCache) -> bool:
-    """
-    Say whether the bound applies: few multisets of groups, each one device or in a node of interchangeable ones.
-
-    With different devices the pipeline with the slowest stage need not make the longest trip: their sum is no bound.
-
-    Returns whether it applies.
-    """
+    """Whether the bound applies: few multisets of groups, each a device or in a node of interchangeable ones."""
     return (
         candidate.pp > 1
         and candidate.is_plain

@@ -237,12 +237,7 @@ def _hops(problem: PlanningProblem, candidate: Candidate) -> _Hops:
 
 
 def _remembering(listed: SlotStates, dp: int) -> tuple[SlotStates, Ints, list[Left]] | None:
-    """
-    The states with the numbers (7) so far, the vector of every numbered one, and the numbers at the last stage.
-
-    Vectors are numbered by stage, and at the last stage by (7) as well, so that a hop may depend on both. None where
-    there are more than ``MOST_HOP_STEPS`` steps.
-    """
+    """The states with the numbers (7) so far, vectors, and last numbers; None above ``MOST_HOP_STEPS`` steps."""
     pp, count, last = len(listed.first) - 1, len(listed.vectors), dict[tuple[int, Left], int]()
     leave = dp - np.minimum(listed.vectors[:, None], listed.vectors[None]).sum(axis=2)
 

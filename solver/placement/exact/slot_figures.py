@@ -88,11 +88,7 @@ def number_states(
     onward: Callable[[int, State], Iterable[tuple[State, int]]],
     most: int,
 ) -> dict[str, Ints] | None:
-    """
-    Arrays of ``SlotStates`` but the vectors, from the states of stage 0; None where there are more than ``most`` steps.
-
-    ``vector_of`` is the vector of a state of a stage, and ``onward`` the states that it leads to with their vectors.
-    """
+    """Arrays of ``SlotStates`` but the vectors, from the states of stage 0; None for more than ``most`` steps."""
     at = list(dict.fromkeys(starts))
     first, vector, begin, following, onto = [0], list[int](), [0], list[int](), list[int]()
     for x in range(pp):

@@ -248,13 +248,10 @@ class CaseSearch:
 
     def refine(self, *, rounds: int = 20) -> bool:
         """
-        Refine the weakest case once.
+        Refine the weakest case once: divide its box where start sets become smaller.
 
-        Its box is first divided where its start sets become smaller. Then thresholds of its start sets are raised, up
-        to the least ceiling of any branch. There the box of that branch is divided, by touched nodes or by what the
-        ring costs, and at last the branch itself.
-
-        ``rounds``: rounds of column generation for one threshold. Returns whether anything is left to refine.
+        Else raise thresholds, each by at most so many ``rounds`` of column generation, up to the least ceiling of a
+        branch, and divide its box or the branch. Returns whether anything is left.
         """
         index = min(range(len(self._cases)), key=lambda i: self._value(self._cases[i]))
         case = self._cases[index]
