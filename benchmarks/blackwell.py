@@ -194,7 +194,7 @@ def main() -> None:
     campaign = megatron_bridge_blackwell(options.data / "megatron_bridge_h100_b200_gb200.csv")
     found, lines = fits(campaign)
     print(as_table(lines))
-    for rows in (campaign.rows, mlperf(options.data / "mlperf_dense.csv", BLACKWELL).rows):
+    for rows in (mlperf(options.data / "mlperf_dense.csv", BLACKWELL).rows, campaign.rows):
         print("\n" + as_table(check(rows)))
     if options.write_calibrations:
         options.write_calibrations.write_text(as_catalog(found), encoding="utf-8")

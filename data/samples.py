@@ -74,7 +74,8 @@ class ConfigurationRow(Spec):
     ``dp_shard`` of them have one. ``cp_comm`` is how context ranks share attention, if not the stack's first way.
     ``fused_loss`` says how the loss is computed (``taut.data.loss``); else it is as the stack has it.
     ``cuda_graphs`` says that passes are recorded once and launched as CUDA graphs, whose launch takes some microseconds
-    whatever their number of kernels (NVIDIA, "Constant Time Launch for Straight-Line CUDA Graphs", 2024); biases and
+    whatever their number of kernels (NVIDIA, "Constant Time Launch for Straight-Line CUDA Graphs", 2024). Tensor and
+    context ranks still wait for each other (``taut.data.analytic.layer_work``, (4)). Biases and
     activation of experts are then part of their products' kernels, as in recipes of whole steps.
     """
 

@@ -119,6 +119,7 @@ class Rates:
     number of the experts' outputs where expert ranks gather all of their tokens and sum these, 0 where they do not.
     ``layer_factors`` are those of layers of some shapes (``taut.data.layers.layer_factor``). ``fastest`` are the rates
     of the fastest kernels that were measured (``taut.data.analytic.kernel_floors``), None where operators were.
+    ``recorded`` says that CUDA graphs launch the passes of ranks that wait for each other.
     """
 
     operators: Operators
@@ -138,6 +139,7 @@ class Rates:
     summed: int = 0
     layer_factors: tuple[LayerFactor, ...] = ()
     fastest: "Rates | None" = None
+    recorded: bool = False
 
     @property
     def logit_bytes(self) -> int:

@@ -19,7 +19,9 @@ coefficient 1 of a calibration (``taut.data.calibration``):
     time that the host takes to launch it: little beside long kernels, all there is beside short ones. The norm's
     exponent says how much of launching hides behind the work: none at 1, and at infinity all that the work is longer
     than. It is the one that steps of published campaigns bear out best, and no law of one device: an H100 by itself,
-    whose layers are alike, hides launches as with p = 4, so that the term holds other waiting of short passes too;
+    whose layers are alike, hides launches as with p = 4, so that the term holds other waiting of short passes too:
+    ranks of a layer's collectives wait for each other. CUDA graphs take away launches and not such waits. Where passes
+    are recorded (``recorded`` of ``Rates``), the term is what p = 3/2 adds beyond p = 4;
 (5) where layers of the shape were measured, all of these times its factor (``taut.data.layers.layer_factor``).
 
 Full recompute adds a forward pass, selective recompute the attention core's, or that of named modules
@@ -44,8 +46,8 @@ KINDS = ("gemm", "attention", "memory", "launch")
 """The terms of a pass, in order; the first four of a calibration's."""
 UNFUSED_BYTES_PER_SCORE = 20
 UNFUSED_BACKWARD = 2.0
-LAUNCH_NORM = 1.5
-"""The exponent p of (4), one for all stacks."""
+LAUNCH_NORM, LONE_NORM = 1.5, 4.0
+"""The exponent p of (4), one for all stacks, and that of one H100 by itself."""
 
 
 class LayerShape(NamedTuple):
@@ -219,4 +221,5 @@ def _terms(gemm: ArrayLike, attention: ArrayLike, memory: ArrayLike, rates: Rate
     parts = np.broadcast_arrays(*(np.asarray(part, dtype=float) for part in (gemm, attention, memory)))
     work = parts[0] + parts[1] + parts[2] / rates.memory_efficiency
     together = (work**LAUNCH_NORM + rates.launch**LAUNCH_NORM) ** (1 / LAUNCH_NORM)
-    return np.stack([*parts, together - work], axis=-1)
+    alone = (work**LONE_NORM + rates.launch**LONE_NORM) ** (1 / LONE_NORM) if rates.recorded else work
+    return np.stack([*parts, together - alone], axis=-1)

@@ -43,7 +43,14 @@ from taut.formulations.batch.step_time import step_form
 from taut.formulations.runs import EXPERTS
 from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
 from taut.prediction.experts import division_of, priced_alone
-from taut.prediction.settings import Given, Setting, lacks_on_hosts, setting_of, within_domain
+from taut.prediction.settings import (
+    Given,
+    Setting,
+    lacks_on_hosts,
+    recorded_with_waits,
+    setting_of,
+    within_domain,
+)
 
 
 def network_features(rows: Sequence[ConfigurationRow], names: Sequence[str] = FEATURES) -> Floats:
@@ -162,8 +169,8 @@ def by_setting(rows: list[ConfigurationRow]) -> list[list[int]]:
     """Places of the rows that share a setting."""
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
-        key = *(getattr(row, name) for name in SHARED), row.n_gpus > row.gpus_per_node, row.num_experts is None
-        groups[key].append(index)
+        kinds = row.n_gpus > row.gpus_per_node, row.num_experts is None, recorded_with_waits(row)
+        groups[*(getattr(row, name) for name in SHARED), *kinds].append(index)
     return list(groups.values())
 
 

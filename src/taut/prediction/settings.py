@@ -12,7 +12,7 @@ without a framework may have any share there.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from taut.data.costs import OFFLOAD_MODULES
 from taut.data.device import DeviceSpec, Precision, core_inverse, usual_precision
 from taut.data.load import load_cluster, load_stack
 from taut.data.memory import MemoryModel, ParameterBytes, parameter_bytes
-from taut.data.samples import ConfigurationRow
+from taut.data.samples import APART, ConfigurationRow
 from taut.data.stack import ContextKind, Stack, borrowed, calibration_for
 from taut.data.suggest import one_of
 from taut.data.units import GIGABIT, MICROSECOND
@@ -199,20 +199,16 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
     chosen = known or uncalibrated(device)
     if known is None:
         chosen = chosen.model_copy(update=memory.kept)
-    if row.cuda_graphs:
+    recorded = recorded_with_waits(row)
+    if row.cuda_graphs and not recorded:
         chosen = chosen.model_copy(update={"launch_us": 0.0, "fused_experts": True})
     runs = stack or _framework_of_runs(row.stack)
     links = row.cluster or _cluster_of_runs(row, stack, given, chosen, device)
+    context = runs is not None and runs.overlap_context
+    machine = machine_of(links, device, row.gpus_per_node, precision, chosen, overlap_context=context)
     return Setting(
         device=device,
-        machine=machine_of(
-            links,
-            device,
-            row.gpus_per_node,
-            precision,
-            chosen,
-            overlap_context=runs is not None and runs.overlap_context,
-        ),
+        machine=replace(machine, rates=replace(machine.rates, recorded=recorded)),
         calibration=chosen,
         memory=memory,
         per_parameter=parameter_bytes(precision, memory.grad_precision),
@@ -221,6 +217,15 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
         stack=stack,
         host=hosts_of(row, lambda: load_cluster(row.cluster or default_cluster(device)).nodes[0]),
     )
+
+
+def recorded_with_waits(row: ConfigurationRow) -> bool:
+    """
+    Whether CUDA graphs launch the passes of ranks that wait for each other in every layer: tensor or context ranks.
+
+    Rows that are priced alone count no such waits.
+    """
+    return row.cuda_graphs and row.tp * row.cp > 1 and not any(getattr(row, name) for name in APART)
 
 
 def _framework(row: ConfigurationRow) -> Stack | None:

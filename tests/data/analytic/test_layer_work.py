@@ -1,5 +1,6 @@
 """The work of a pass against hand-computed seconds, by operator model and with unhidden launches."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,15 @@ def test_launches_hide_behind_work() -> None:
     # At 44 us of work, 1 us of launches adds 2 / (3 sqrt(44)) = 0.1 us, and a second adds almost the second.
     assert block_passes(SHAPE, rates(launch=1e-6)).weight_grad[3] == pytest.approx(0.1e-6, rel=0.02)
     assert block_passes(SHAPE, rates(launch=1.0)).weight_grad[3] == pytest.approx(1.0, rel=1e-4)
+
+
+def test_graphs_leave_what_a_device_by_itself_does_not_wait_for() -> None:
+    """Where graphs launch the passes, the term is the norm of 1.5 less that of 4."""
+    work = block_passes(SHAPE, rates()).forward
+    seconds = float(work[0] + work[1] + work[2] / 0.5)
+    recorded = block_passes(SHAPE, replace(rates(launch=seconds), recorded=True)).forward[3]
+    # Work and launches are equal: 2 ** (2 / 3) = 1.5874 and 2 ** (1 / 4) = 1.1892 of either.
+    assert recorded == pytest.approx(0.3982 * seconds, rel=1e-3)
 
 
 def test_recompute_adds_a_forward_pass_or_its_attention() -> None:

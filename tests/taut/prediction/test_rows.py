@@ -100,13 +100,23 @@ def test_more_work_never_takes_less_time() -> None:
 
 
 def test_cuda_graphs_take_away_what_launching_adds() -> None:
-    """With CUDA graphs a step costs what it does with launches of no time, beside rows without them."""
-    row = configuration(hidden=1024, layers=16, stack="megatron-core", gpu="H100", precision="fp8")
+    """Without tensor ranks a step with CUDA graphs costs what it does with launches of no time."""
+    row = configuration(hidden=1024, layers=16, stack="megatron-core", gpu="H100", precision="fp8", tp=1, dp=16)
     launched, recorded = predict_rows([row, row.model_copy(update={"cuda_graphs": True})])
     assert launched.step_time_s is not None and recorded.step_time_s is not None
     assert recorded.step_time_s < launched.step_time_s
     known = load_calibration("nemo-h100-fp8").model_copy(update={"launch_us": 0.0})
     assert predict_rows([row], Given(calibration=known))[0].step_time_s == recorded.step_time_s
+
+
+def test_cuda_graphs_leave_the_waits_of_ranks_for_each_other() -> None:
+    """With tensor ranks graphs take away what one device by itself would wait for launches, and no more."""
+    row = configuration(hidden=1024, layers=16, stack="megatron-core", gpu="H100", precision="fp8")
+    launched, recorded = predict_rows([row, row.model_copy(update={"cuda_graphs": True})])
+    known = load_calibration("nemo-h100-fp8").model_copy(update={"launch_us": 0.0})
+    unlaunched = predict_rows([row], Given(calibration=known))[0]
+    assert launched.step_time_s is not None and recorded.step_time_s is not None and unlaunched.step_time_s is not None
+    assert unlaunched.step_time_s < recorded.step_time_s < launched.step_time_s
 
 
 def test_products_are_no_faster_than_measured_alone(tmp_path: Path) -> None:
