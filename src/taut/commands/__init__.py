@@ -1,5 +1,5 @@
 """
-The command line, one module a verb.
+The command line, a module for a verb or for verbs that are close.
 
 ``app`` gathers the verbs and turns every error into one line and an exit code: begin there. ``options`` holds the
 checks and types that several verbs share, ``progress`` the lines and bars on stderr. A verb reads its options, calls

@@ -15,23 +15,20 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from taut import __version__
-from taut.commands.agents import mcp_command
 from taut.commands.compare import compare_command
-from taut.commands.files import new_command, schema_command
+from taut.commands.files import mcp_command, new_command, schema_command
 from taut.commands.importing import importer
 from taut.commands.jobs import jobs_command
 from taut.commands.options import flag
-from taut.commands.pack import pack_command
-from taut.commands.pareto import pareto_command
 from taut.commands.place import place_command
-from taut.commands.plan import plan_command
+from taut.commands.plan import pareto_command, plan_command
 from taut.commands.predict import fitter, predict_command, sweep_command
 from taut.commands.profile import profile_command
 from taut.commands.replan import replan_command, spares_command
 from taut.commands.reproduce import reproducer
 from taut.commands.schedule import schedule_command
 from taut.commands.show import catalog_command, export_command, report_command, show_command, verify_command
-from taut.commands.simulate import simulate_command
+from taut.commands.simulate import pack_command, simulate_command
 from taut.errors import CertificateError, FieldError, InfeasibleError, NothingFoundError, TautError
 
 _signalled = threading.Event()

@@ -91,7 +91,7 @@ def _two_plans(one: str, other: str, options: dict[str, Any], plot: Path | None,
     from taut.comparison.result import compare_plans
     from taut.files import write_atomically
     from taut.planning.plan import load_plan
-    from taut.reports.page.pair import pair_page
+    from taut.reports.page.page import pair_page
     from taut.words import text_table
 
     refuse_together(sorted(options), "two plans", "a model and a cluster, or two plans alone")

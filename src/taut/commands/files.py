@@ -1,4 +1,4 @@
-"""Files that a user writes: their schema for an editor, and a commented one to fill in."""
+"""Schemas of files and commented files to fill in, and the tools of an agent over standard input and output."""
 
 import json
 from collections.abc import Iterable
@@ -50,3 +50,14 @@ def _check(kind: str, known: Iterable[str]) -> None:
     names = list(known)
     if kind not in names:
         raise DataError(f"KIND {kind}: expected {one_of(kind, names)}")
+
+
+def mcp_command(
+    folder: Annotated[Path, typer.Option(help="Folder of the files that tools read and write.")] = Path("."),
+) -> None:
+    """Serve plan, compare, predict, explain and verify to an agent, by the Model Context Protocol."""
+    from taut.agents import server
+
+    if not folder.is_dir():
+        raise DataError(f"--folder: {folder} is no folder, expected one that is there")
+    server(folder).run("stdio")

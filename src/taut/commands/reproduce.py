@@ -195,7 +195,7 @@ def vschedules(
         raise FieldError("plot", str(plot), "there is no picture of the grid, expected --only frontier, or none")
     found = reproduce_vschedules(only=only)
     if plot is not None:
-        from taut.papers.memory_frontier import SIZE, plot_memory_frontier
+        from taut.papers.vschedules import SIZE, plot_memory_frontier
 
         write_picture(plot, SIZE, lambda figure: plot_memory_frontier(found.points, figure.subplots(1, 3, sharey=True)))
     _echo("vschedules", found, as_json)

@@ -15,7 +15,7 @@ from taut.errors import CertificateError, DataError
 
 if TYPE_CHECKING:
     from taut.planning.plan import Plan
-    from taut.reports.first_run import MeasuredRun
+    from taut.reports.sensitivity import MeasuredRun
     from taut.sensitivity import Box
 
 
@@ -47,8 +47,8 @@ def show_command(
     """Print a plan in words: where time and memory go, its timeline, the nearest alternatives, bound and gap."""
     from taut.planning.plan import load_plan
     from taut.planning.summary import summary
-    from taut.reports.first_run import read_run
     from taut.reports.plan_details import details
+    from taut.reports.sensitivity import read_run
     from taut.sensitivity import Box
 
     asked = {"--sensitivity": sensitive, "--within": within, "--break-even": break_even, "--calibrate-after": run}
@@ -83,7 +83,7 @@ def _sensitivity(plan: "Plan") -> Iterator[tuple[str, str, Any]]:
 
 def _first_run(plan: "Plan", measured: "MeasuredRun", run: Path) -> Iterator[tuple[str, str, Any]]:
     """Name, words and values of predicted against measured."""
-    from taut.reports.first_run import first_run, first_run_text
+    from taut.reports.sensitivity import first_run, first_run_text
 
     words = first_run_text(plan.typed, measured, run, width=text_width())
     yield "run", words, first_run(plan.typed, measured).as_dict()

@@ -112,11 +112,7 @@ SWITCHES = {
 
 
 def flags_of(words: list[str]) -> Flags:
-    """
-    Flags and their values of a command's words, ``--name value``, ``--name=value`` or ``--na_me value``.
-
-    The last of several equal flags counts. A switch whose value is false is left out.
-    """
+    """Flags and values of words ``--name value`` or ``--na_me=value``: the last counts; false switches are left out."""
     found: Flags = {}
     for place, word in enumerate(words):
         if not word.startswith("--"):
@@ -158,13 +154,7 @@ def megatron_launch(flags: Mapping[str, str | None], run: Run, stated: Collectio
 
 
 def megatron_values(flags: Mapping[str, str | None], run: Run) -> dict[str, Any]:
-    """
-    What flags say of the strategy.
-
-    Returns values that ``taut.plan`` may fix, ``layers`` of the chunks, ``copies`` of the sharded states,
-    ``recompute``, groups of the router, and ``global_batch``. Raises ``DataError`` if a value is no number or no
-    layout, or chunks do not divide the layers.
-    """
+    """What flags say of the strategy: what ``taut.plan`` may fix, with ``layers``, ``copies`` and ``global_batch``."""
     values: dict[str, Any] = {name: count(flags, flag) for name, flag in COUNTS.items()}
     total = layers_in(flags, run)
     chunks, layers = stated_division(flags, values["pp"], total)

@@ -45,12 +45,7 @@ Stated = Mapping[str, str | None]
 
 
 def broken(flags: Stated, run: Run) -> Iterator[str]:
-    """
-    The rules that a command line breaks, (1) to (9), in words with the nearest values that keep them.
-
-    ``flags``: flags and their values; ``run``: the model and the number of processes. A rule on processes, layers or
-    experts is passed over where neither ``run`` nor the command line states these.
-    """
+    """Rules (1) to (9) that a line breaks, with the nearest values that keep them; what is not known breaks none."""
     tp, pp, cp = (count(flags, flag) for flag in ("--tensor-model-parallel-size", PIPELINE, "--context-parallel-size"))
     total, ranks = layers_in(flags, run), tp * pp * cp
     yield from chain(

@@ -87,11 +87,7 @@ def is_megatron(settings: Mapping[str, Any]) -> bool:
 
 
 def flags_of_settings(settings: Mapping[str, Any]) -> tuple[Flags, set[str]]:
-    """
-    Megatron-LM's flags that settings by path turn on or give a value, and all flags that they mention, on or off.
-
-    Raises ``DataError`` if two paths state one setting differently.
-    """
+    """Megatron-LM's flags that settings by path turn on or give a value, and all flags that they mention, on or off."""
     flags: Flags = {}
     paths: dict[str, str] = {}
     for path, value in settings.items():

@@ -14,24 +14,30 @@ YAML                          a name that ends in ``.yaml``: settings by path, n
 ============================  ======================================================================
 
 Flags and settings by path may stand in a start script, whose variables ``taut.launchers.shell`` puts in place.
+
+Nothing in a Python file is run. Three forms are read:
+
+(1) dictionaries that are written out, under the names that ``taut export`` gives them; a file with any is read for
+    these alone;
+(2) assignments to a path, ``cfg.model.tensor_model_parallel_size = 4``;
+(3) named arguments of calls, ``ParallelismConfig(tensor_parallel_degree=8)``; the section is the name that is called.
 """
 
+import ast
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from taut.data.read import read_json, read_text, read_yaml
 from taut.errors import DataError
-from taut.launchers.deepspeed import deepspeed_launch
+from taut.launchers.deepspeed import axolotl_launch, deepspeed_launch, nanotron_launch
 from taut.launchers.megatron import flags_of, megatron_launch
-from taut.launchers.modules import module_fields
-from taut.launchers.other_yaml import axolotl_launch, nanotron_launch
 from taut.launchers.paths import flags_of_settings, flat_settings, is_megatron, overrides_of
 from taut.launchers.settings import Launch, Run
 from taut.launchers.shell import command_words
-from taut.launchers.torchtitan import MODE, is_torchtitan, torchtitan_launch
+from taut.launchers.torchtitan import MODE, PARTS, is_torchtitan, torchtitan_launch
 
 MOST_BYTES = 10_000_000
 """Bytes beyond which a file is no launcher's settings."""
@@ -73,11 +79,7 @@ def _named_by(path: Path, read: Callable[[], Launch]) -> Launch:
 
 
 def launch_of_text(text: str, run: Run | None = None) -> Launch:
-    """
-    What a command line or a start script says.
-
-    Raises ``DataError`` if it holds no settings of a known launcher.
-    """
+    """What a command line or a start script says; a ``DataError`` if it holds no settings of a known launcher."""
     run, words = run or Run(), command_words(text)
     if any(word.startswith(("--parallelism.", "--training.")) for word in words):
         return torchtitan_launch(_torchtitan_flags(words), run)
@@ -132,11 +134,7 @@ def _torchtitan_flags(words: list[str]) -> dict[str, Any]:
 
 
 def toml_fields(text: str) -> dict[str, Any]:
-    """
-    Fields of a TOML file, by section and name.
-
-    Raises ``DataError`` if it is no TOML.
-    """
+    """Fields of a TOML file, by section and name."""
     try:
         sections = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -179,3 +177,98 @@ def _yaml(fields: Mapping[str, Any], run: Run) -> Launch:
 def _is_of_megatron_lm(fields: Mapping[str, Any]) -> bool:
     """Whether defaults are Megatron-LM's, as in FlagScale's files; recipes and trainers have defaults of their own."""
     return any(path.startswith("system.") for path in fields)
+
+
+DICTIONARY_SECTIONS = {"PARALLELISM": "parallelism", "TRAINING": "training"}
+CHUNKS, SETTINGS = "CHUNKS", "SETTINGS"
+DICTIONARIES = (*DICTIONARY_SECTIONS, CHUNKS, SETTINGS)
+CONFIGS = {
+    "ParallelismConfig": "parallelism",
+    "Parallelism": "parallelism",
+    "TrainingConfig": "training",
+    "Training": "training",
+    "ActivationCheckpointConfig": "activation_checkpoint",
+    "ActivationCheckpoint": "activation_checkpoint",
+    "CompileConfig": "compile",
+}
+"""torchtitan's classes, by the section that they state."""
+WORDS = {"SelectiveAC.Config": "selective", "FullAC.Config": "full"}
+
+
+def module_fields(text: str) -> dict[str, Any]:
+    """Fields by path of a Python file; a ``DataError`` if it is none, or a name is given two values."""
+    expected = "expected PARALLELISM and TRAINING as dictionaries, written out"
+    try:
+        tree = ast.parse(text)
+        found = _written_out(tree)
+    except (SyntaxError, ValueError, AttributeError, TypeError, RecursionError, MemoryError):
+        raise DataError(f"Python file: {expected}") from None
+    if found:
+        modes = (mode for words, mode in WORDS.items() if f"activation_checkpoint = {words}()" in text)
+        return found if is_megatron(found) else found | {MODE: next(modes, "none")}
+    for path, value in _assigned(tree):
+        if path in found and found[path] != value:
+            raise DataError(f"Python file: {path} is {found[path]} and {value}, expected one configuration in a file")
+        found[path] = value
+    return found
+
+
+def _written_out(tree: ast.Module) -> dict[str, Any]:
+    """Fields of the dictionaries that a module of ``taut export`` has, (1)."""
+    found: dict[str, Any] = {}
+    for line in tree.body:
+        if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
+            name = line.targets[0].id
+            values = ast.literal_eval(line.value) if name in DICTIONARIES else {}
+            found |= _dictionary(name, values)
+    return found
+
+
+def _dictionary(name: str, values: Any) -> dict[str, Any]:
+    """Fields of one dictionary (or of the list of chunks), by the name that it has in the module."""
+    if name == CHUNKS:
+        return {PARTS: [[f"layers.{layer}" for layer in range(first, end)] for first, end in values]}
+    if name == SETTINGS:
+        return dict(values.items())
+    return {f"{DICTIONARY_SECTIONS.get(name)}.{field}": value for field, value in values.items()}
+
+
+def _assigned(tree: ast.Module) -> Iterator[tuple[str, Any]]:
+    """Paths with their values, (2) and (3), wherever in the file they stand."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+            path = _dotted(node.targets[0]).partition(".")[2]
+            if path.endswith("activation_checkpoint") and (
+                mode := WORDS.get(_dotted(getattr(node.value, "func", None)))
+            ):
+                yield MODE, mode
+            yield from _literal(path, node.value)
+        if isinstance(node, ast.Call):
+            called = _dotted(node.func)
+            name = called.removesuffix(".Config").rpartition(".")[2]
+            section = CONFIGS.get(called.rpartition(".")[2]) or CONFIGS.get(name) or re.sub(r"\W", "", name)
+            for given in node.keywords:
+                if given.arg is not None:
+                    yield from _literal(f"{section}.{given.arg}", given.value)
+                if given.arg == "activation_checkpoint":
+                    mode = WORDS.get(_dotted(getattr(given.value, "func", None)))
+                    yield from [(MODE, mode)] if mode else []
+
+
+def _literal(path: str, value: ast.expr) -> Iterator[tuple[str, Any]]:
+    """A path with its value, where the value is written out."""
+    try:
+        yield path, ast.literal_eval(value)
+    except (ValueError, TypeError, MemoryError, RecursionError):
+        return
+
+
+def _dotted(node: Any) -> str:
+    """The names of an attribute and of what it belongs to, with dots between."""
+    names = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        names.append(node.id)
+    return ".".join(reversed(names))

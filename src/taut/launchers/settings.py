@@ -34,14 +34,5 @@ class Launch(NamedTuple):
 
 
 def nearest(total: int, value: int) -> str:
-    """
-    The next divisor of ``total`` below ``value`` and the next above it, in words.
-
-    Examples
-    --------
-    >>> nearest(46, 4)
-    '2 or 23'
-    >>> nearest(60, 8)
-    '6 or 10'
-    """
+    """The next divisor of ``total`` below ``value`` and the next above it, in words."""
     return adjacent(divisors(total), value)

@@ -56,11 +56,7 @@ class Statement(NamedTuple):
 
 
 def command_words(text: str) -> list[str]:
-    """
-    The words of a script's command, (1) to (4).
-
-    Raises ``DataError`` if quotes are not closed, or the text holds more words than a script does.
-    """
+    """The words of a script's command, (1) to (4); a ``DataError`` if quotes are not closed, or it holds too many."""
     return _Script().command(text, 0)
 
 

@@ -87,12 +87,7 @@ def current_names(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def torchtitan_launch(stated: Mapping[str, Any], run: Run) -> Launch:
-    """
-    What fields say of a run.
-
-    ``stated``: values by section and name. Raises ``DataError`` if a degree is no number, a schedule is unknown,
-    weights lie on hosts, or a rule of torchtitan is broken.
-    """
+    """What fields by section and name say of a run; a ``DataError`` if they break a rule or have no price."""
     fields = current_names(stated)
     if str(fields.get(HOSTS, False)).lower() == "true":
         raise DataError(f"{HOSTS}: weights in the host's memory are not priced, expected false")
@@ -104,12 +99,7 @@ def torchtitan_launch(stated: Mapping[str, Any], run: Run) -> Launch:
 
 
 def torchtitan_values(fields: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """
-    What fields say of the strategy.
-
-    Returns values that ``taut.plan`` may fix, ``layers`` of the chunks, ``copies`` of the sharded states, and
-    ``recompute``. Raises ``DataError`` if a degree is no number, or a schedule is unknown.
-    """
+    """What ``taut.plan`` may fix, ``layers`` of the chunks, ``copies`` of the sharded states and ``recompute``."""
     values: dict[str, Any] = {name: _count(fields, field, 1) for name, field in DEGREES.items()}
     values |= {"schedule": _schedule(fields) if values["pp"] > 1 else "1f1b"}
     chunks = 2 if values["schedule"] in ("interleaved-1f1b", "zb-v") else 1

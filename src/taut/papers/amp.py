@@ -81,11 +81,7 @@ class Agreement:
 
 
 def agreement(predicted: Floats, measured: Floats) -> Agreement:
-    """
-    Agreement of predictions with measurements, (7) to (10).
-
-    ``predicted``, ``measured``: seconds of the same trials, at least one, (n,), finite and above 0.
-    """
+    """Agreement of predicted with measured seconds of the same trials (n,), (7) to (10)."""
     return Agreement(
         spearman=_cosine(_centred(_ranks(predicted)), _centred(_ranks(measured))),
         kendall=_cosine(_signs(predicted), _signs(measured)),
@@ -138,11 +134,7 @@ class Trial:
 
 
 def read_trials(path: Path) -> list[Trial]:
-    """
-    Read trials.
-
-    Raises ``DataError`` if the file cannot be read, lacks a column, or a row is no trial.
-    """
+    """Read trials; a ``DataError`` if the file lacks a column, or a row is no trial."""
     try:
         text = read_text(path, "AMP's trials").splitlines()
         lines = csv.DictReader(line for line in text if not line.startswith("#"))
@@ -285,11 +277,7 @@ class AmpExperiment:
 
     @classmethod
     def of(cls, name: str, profile: Path) -> "AmpExperiment":
-        """
-        The experiment of a name, with costs from AMP's profile.
-
-        Raises ``DataError`` if there is no such setting, or the profile is wrong.
-        """
+        """The experiment of a name, with costs from AMP's profile."""
         if name not in SETTINGS:
             raise FieldError("setting", name, f"expected {one_of(name, SETTINGS)}")
         setting = SETTINGS[name]
@@ -331,11 +319,7 @@ class AmpExperiment:
         return model + self._tied(trial) + _update(reduced, strategy, devices)
 
     def check(self, trial: Trial, where: str) -> None:
-        """
-        Refuse a trial of another experiment.
-
-        Raises ``DataError``: one line that begins with ``where``.
-        """
+        """Refuse a trial of another experiment in one line that begins with ``where``."""
         devices, batch = self.cluster.num_devices, self.setting.global_batch
         length, degrees = AMP_LAYERS[self.setting.profile].length, sorted({row.tp for row in self.costs.rows})
         if trial.pp * trial.dp * trial.tp != devices:

@@ -79,12 +79,7 @@ AMP_LAYERS = {
 
 
 def read_amp_profile(path: Path) -> dict[str, list[float]]:
-    """
-    Seconds of every layer, by series.
-
-    Returns seconds in the order of the layers, by series such as ``gpt2_G4_2``. Raises ``DataError`` if a column is
-    missing, a layer is out of order, or a figure is no number of seconds above 0.
-    """
+    """Seconds of every layer in order, by series such as ``gpt2_G4_2``."""
     _, lines = rows_of(read_text(path, "AMP's profile"), path, "AMP's profile")
     series: dict[str, list[float]] = {}
     for number, line in enumerate(lines, start=1):
@@ -109,16 +104,7 @@ def amp_costs(
     micro_batches: Iterable[int] = (1,),
     devices: Mapping[str, DeviceSpec] | None = None,
 ) -> CostTable:
-    """
-    Cost table from AMP's profile, (1) to (4); its seconds include the all-reduces of tensor groups.
-
-    ``name``: AMP's name of the model, ``gpt2`` or ``transgan``; ``model``: the same model as ours: its kinds are those
-    of ``AMP_LAYERS``; ``cluster``: whose device types are priced; its bandwidths inside nodes carry the all-reduces;
-    ``micro_batches``: the keys to price; ``devices``: devices whose stated
-    rates price the work, by name, where they are not the cluster's. Returns rows at the tensor degrees that the profile
-    has on every device. Raises ``DataError`` if the file is wrong, or lacks the model on one of the cluster's device
-    types.
-    """
+    """Cost table from AMP's profile with all-reduces of tensor groups, (1) to (4); ``devices`` state other rates."""
     series, batches = read_amp_profile(path), sorted(set(micro_batches))
     specs = {**cluster.devices, **(devices or {})}
     rates = {group.device.name: RING_EFFICIENCY * group.intra_bandwidth_gbps * GIGABIT for group in cluster.nodes}

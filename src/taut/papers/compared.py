@@ -21,11 +21,7 @@ Made = TypeVar("Made")
 def rows_until_interrupted(
     items: Sequence[Item], make: Callable[[Item], Made], told: Callable[[str], None] | None = None
 ) -> tuple[Made, ...]:
-    """
-    A row for each item, or those that were done when a signal came; what still runs then is cut short.
-
-    ``told``: called with how far one is. Raises ``NothingFoundError`` if no row was done.
-    """
+    """A row for each item, or those that were done when a signal came; without any, a ``NothingFoundError``."""
     rows = list[Made]()
     try:
         with cut_short():
@@ -120,11 +116,7 @@ def legend(marked: Iterable[object]) -> list[str]:
 
 
 def with_bound(problem: PlanningProblem, found: Mapping[str, Outcome], limits: Limits) -> Figures:
-    """
-    Set outcomes of methods beside the branch and bound, named ``taut``, and its lower bound.
-
-    ``limits``: of the branch and bound.
-    """
+    """Outcomes of methods beside the branch and bound, named ``taut``, under these limits, and its lower bound."""
     begun = perf_counter()
     proven = search(problem, limits)
     wall = perf_counter() - begun

@@ -304,11 +304,7 @@ def _by_hand(problem: PlanningProblem, limits: Limits) -> Outcome:
 
 
 def drawn(setting: Setting, seed: int) -> ClusterSpec:
-    """
-    A setting's nodes with a rate for every pair of them.
-
-    ``setting``: cluster and number of nodes; ``seed``: of the shares that pairs of nodes reach.
-    """
+    """A setting's nodes with a rate for every pair of them, drawn by the seed."""
     nominal = load_cluster(setting.cluster)
     of_count = [nominal.nodes[0].model_copy(update={"count": setting.nodes})]
     rng, nodes = np.random.default_rng(seed), setting.nodes

@@ -19,8 +19,7 @@ from taut.exports.megatron import bridge_files, bridge_settings, flags_text, meg
 from taut.exports.torchtitan import parallelism, schedule_csv, torchtitan_files
 from taut.formulations.schedules.plan_orders import passes_of
 from taut.launchers.deepspeed import deepspeed_launch
-from taut.launchers.modules import module_fields
-from taut.launchers.read import launch_of_file, launch_of_text
+from taut.launchers.read import launch_of_file, launch_of_text, module_fields
 from taut.launchers.settings import Run
 from taut.launchers.torchtitan import torchtitan_launch
 from taut.schedules.reading import read_torch_csv

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import taut
-from taut.launchers.modules import module_fields
+from taut.launchers.read import module_fields
 from taut.launchers.settings import Run
 from taut.launchers.torchtitan import torchtitan_launch
 from tests.support.launches import divided, launched_on, shuffled, small_cluster

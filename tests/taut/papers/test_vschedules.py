@@ -10,9 +10,8 @@ from typer.testing import CliRunner
 from taut.commands.app import app
 from taut.data.model import ModelSpec
 from taut.papers import vschedules
-from taut.papers.memory_frontier import ADAPTIVE, RATIOS, STAGES, plot_memory_frontier
 from taut.papers.published_rows import PAPERS
-from taut.papers.vschedules import MODEL, Table, reproduce_vschedules
+from taut.papers.vschedules import ADAPTIVE, MODEL, RATIOS, STAGES, Table, plot_memory_frontier, reproduce_vschedules
 
 pytestmark = pytest.mark.proof
 

@@ -6,7 +6,7 @@ import pytest
 
 from taut.data.units import MIB
 from taut.errors import DataError
-from taut.reports.first_run import MeasuredRun, read_run
+from taut.reports.sensitivity import MeasuredRun, read_run
 
 
 def logged(iteration: int, milliseconds: float) -> str:

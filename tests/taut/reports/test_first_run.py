@@ -8,7 +8,7 @@ import pytest
 import taut
 from taut.data.calibration import TERMS
 from taut.data.units import GIB
-from taut.reports.first_run import MeasuredRun, first_run, first_run_text
+from taut.reports.sensitivity import MeasuredRun, first_run, first_run_text
 from taut.solver.certificate.document import PlanDocument
 from tests.support.plans import made_plan
 from tests.taut.conftest import Run, refused

@@ -8,7 +8,7 @@ import pytest
 import taut
 from taut import Plan
 from taut.comparison.result import compare_plans
-from taut.reports.page.pair import differences, pair_page
+from taut.reports.page.page import differences, pair_page
 from tests.support.plans import PARTS, made_plan
 from tests.taut.conftest import Run, refused
 from tests.taut.planning.test_meshes import CLUSTER

@@ -58,12 +58,7 @@ def kinds_of(operators: Operators, layers: int) -> Ints:
 
 
 def stage_seconds(operators: Operators, kinds: Ints, recomputed: Flags, first_rate: Floats, last_rate: Floats) -> float:
-    """
-    Seconds of a stage for a micro-batch, (1).
-
-    ``operators``: at the stage's micro-batch and tensor degree; ``kinds``, ``recomputed``: kinds of its operators, and
-    which are recomputed; ``first_rate``, ``last_rate``: rates of messages by size into and out of the stage.
-    """
+    """Seconds of a stage for a micro-batch, (1), with the rates of messages by size into it and out of it."""
     forward, backward = operators.forward[kinds], operators.backward[kinds]
     messages = message_seconds(operators.inputs[kinds[0]], first_rate)
     messages += message_seconds(operators.outputs[kinds[-1]], last_rate)
@@ -85,12 +80,7 @@ def step_seconds(stages: Floats, micro_batches: int) -> float:
 
 
 def stage_bytes(operators: Operators, kinds: Ints, recomputed: Flags, behind: int) -> float:
-    """
-    Bytes of a device of a stage, (4).
-
-    ``operators``: at the stage's micro-batch and tensor degree; ``kinds``, ``recomputed``: kinds of its operators, and
-    which are recomputed; ``behind``: number of stages behind it, S - 1 - s.
-    """
+    """Bytes of a device of a stage with ``behind`` = S - 1 - s stages behind it, (4)."""
     kept = operators.inputs[kinds[0]] + operators.activations[kinds].sum() - saved_bytes(operators, kinds, recomputed)
     weights = operators.weights[kinds].sum()
     reserved = max(_reserved(operators, kinds), weights)
@@ -176,12 +166,7 @@ class AcesoPrice:
 def price(
     problem: AcesoProblem, micro_batch: int, stages: Sequence[AcesoStage], recomputed: Sequence[Flags]
 ) -> AcesoPrice:
-    """
-    Price a plan.
-
-    ``micro_batch``: samples of a micro-batch in all replicas; ``stages``, ``recomputed``: the stages, and which of its
-    operators each recomputes.
-    """
+    """Price a plan of ``micro_batch`` samples in all replicas: its stages, and what each recomputes."""
     node, devices = problem.gpus_per_node, 0
     within, between = problem.profile.within_node, problem.profile.between_nodes
     seconds, memory = [], []

@@ -104,13 +104,7 @@ class OperatorProfile:
 
 
 def read_operator_profile(folder: Path, size: str) -> OperatorProfile:
-    """
-    Read all operators of a model.
-
-    ``folder``: holds the files of a device; ``size``: the model's name in the names of the files, such as ``1_3B``.
-    Returns operators at every micro-batch and tensor degree that was profiled. Raises ``DataError`` if there is no file
-    of the model, a line is wrong, or the files have different operators.
-    """
+    """All operators of a model in a device's folder, by micro-batch and tensor degree; ``size`` is such as ``1_3B``."""
     pattern = re.compile(rf"gpt_{re.escape(size)}_mbs([1-9]\d{{0,3}})_tp([1-9]\d{{0,3}})_algo0\.csv")
     named = [(found, path) for path in folder.glob("*.csv") if (found := pattern.fullmatch(path.name))]
     if not named:
@@ -124,11 +118,7 @@ def read_operator_profile(folder: Path, size: str) -> OperatorProfile:
 
 
 def read_operators(path: Path) -> Operators:
-    """
-    Read the operators of one file.
-
-    Raises ``DataError`` if a line is wrong, or there is no layer.
-    """
+    """Read the operators of one file; a ``DataError`` if a line is wrong or there is no layer."""
     expected = "an operator profile of Aceso"
     _, rows = rows_of(read_text(path, expected), path, expected)
     lines = [Operator.parse_cells(row, f"{path} row {number}") for number, row in enumerate(rows, start=1)]
@@ -184,11 +174,7 @@ class _Reduction(Spec):
 
 
 def read_all_reduces(folder: Path, size: str, gpus: int) -> tuple[Floats, Floats]:
-    """
-    Bytes, ascending, and seconds of all-reduces of so many GPUs of a node.
-
-    Raises ``DataError`` if the file is missing or a line is wrong.
-    """
+    """Bytes, ascending, and seconds of all-reduces of so many GPUs of a node; a wrong file is a ``DataError``."""
     path, expected = folder / f"prim_gpt_{size}_all_reduce_{gpus}gpus.csv", "all-reduces: data_size(MB),time(ms)"
     columns, rows = rows_of(read_text(path, expected), path, expected)
     names = dict(zip(columns, ("size", "time"), strict=False))
@@ -201,13 +187,7 @@ def read_all_reduces(folder: Path, size: str, gpus: int) -> tuple[Floats, Floats
 
 
 def read_operator_costs(folder: Path, size: str, model: ModelSpec, device: DeviceSpec) -> CostTable:
-    """
-    Read the operators of a model as a cost table.
-
-    ``folder``: holds the files of a device; ``size``: the model's name in the names of the files; ``model``,
-    ``device``: what was profiled, with its sequence length; the files name neither. Returns rows by micro-batch, tensor
-    degree and recomputation. Raises ``DataError`` if a file is missing, wrong, or does not fit model and device.
-    """
+    """The operators of a model in a device's folder as a cost table; ``size`` names the model in file names."""
     profiled = Profiled(model=model, device=device, precision="fp16", fused_attention=False)
     rows: list[CostRow] = []
     lower: dict[int, tuple[int, Pass]] = {}

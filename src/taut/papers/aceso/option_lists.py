@@ -49,13 +49,7 @@ class Options:
 
 
 def piece_options(operators: Operators, first: int, end: int, *, opens: bool | None, follows: bool | None) -> Options:
-    """
-    Options of a piece.
-
-    ``operators``: at the stage's micro-batch and tensor degree; ``first``, ``end``: the piece, counted from the start
-    of a layer; ``opens``: whether the first operator is recomputed; None where it may be or not; ``follows``: whether
-    the first operator of the layer behind it is; None where it ends the stage.
-    """
+    """Options of a piece; ``opens``, ``follows``: whether its and the next layer's first operator are recomputed."""
     kinds = np.arange(first, end) + operators.head
     arrays = operators.forward[kinds], operators.activations[kinds], operators.shares[kinds]
     seconds, saved, run, bits = _patterns(*arrays, -1 if opens is None else int(opens), follows is None, bool(follows))
@@ -240,11 +234,7 @@ def layer_offsets(lists: OptionLists, cluster: int, layers: int) -> Ints:
 
 @jit
 def whole_layers(lists: OptionLists, cluster: int, offsets: Ints) -> Floats:
-    """
-    F of (1) for runs of a cluster, by whether what follows and what begins the layers is recomputed, and saved units.
-
-    The units of k layers begin at ``offsets[k]``.
-    """
+    """F of (1) for runs of a cluster, by what follows, what opens and saved units; k layers begin at ``offsets[k]``."""
     layers = len(offsets) - 2
     found = np.full((2, 2, offsets[layers + 1]), np.inf)
     for follows in range(2):

@@ -39,8 +39,7 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import jit, jit_inside
 from taut.papers.aceso.formula import AcesoProblem, AcesoStage, kinds_of, message_seconds, price, step_seconds
 from taut.papers.aceso.operators import Operators
-from taut.papers.aceso.recompute import recomputed_at_best
-from taut.papers.aceso.stage_table import StageTable, stage_table
+from taut.papers.aceso.stage_table import StageTable, recomputed_at_best, stage_table
 from taut.solver.branch_and_bound.stop import Stopwatch
 
 
@@ -256,12 +255,7 @@ class AcesoResult:
 
 
 def best_plan(problem: AcesoProblem, known: float, time_limit: float = math.inf) -> AcesoResult:
-    """
-    Search all micro-batches.
-
-    ``known``: seconds of a known plan; plans that are slower are not looked at; ``time_limit``: seconds of the searches
-    for plan and bound together, without those of their tables and of compilations.
-    """
+    """Search all micro-batches for plans faster than ``known`` seconds, within a limit without that of tables."""
     # The largest first: few plans of theirs fit, and the time that they leave is for the others.
     batches = sorted(problem.micro_batches, reverse=True)
     sizes = [m for m in batches if problem.degrees(m) and problem.global_batch % m == 0]

@@ -16,6 +16,14 @@ piece with runs of at most :math:`P`, the minimum of
 with :math:`F_k` of ``taut.papers.aceso.option_lists``. By *cautious* lists a plan whose kinds fit the table fits
 the formula. By the others no plan that fits recomputes for fewer seconds than the table says: they bound the formula
 from below.
+
+The choice behind a figure of a cautious table is traced back: one stage is solved in the same way, and the options of
+its pieces and whole layers give its operators. It fits by the formula, as cautious lists save no more than they say.
+
+Aceso's own rule is another (EuroSys 2024, section 4.3, as its program has it). Operators of one kind form a group.
+While the stage is above the memory limit, the group with the largest activations that is not done yet is recomputed,
+from its first member on and with no more members than the excess needs, each with the operator behind it; the group of
+that operator counts as done too. The embedding, the output layer and the norm that opens a layer are never chosen.
 """
 
 from dataclasses import dataclass
@@ -23,10 +31,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Floats, Ints
+from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import jit, jit_inside
-from taut.papers.aceso.formula import BYTES_OF_WEIGHTS
-from taut.papers.aceso.operators import Operators
+from taut.papers.aceso.formula import BYTES_OF_WEIGHTS, stage_bytes
+from taut.papers.aceso.operators import NEVER_CHOSEN, Operators
 from taut.papers.aceso.option_lists import (
     OptionLists,
     end_piece,
@@ -110,13 +118,7 @@ class StageTable:
 
 
 def stage_table(operators: Operators, limit: float, behind: int, layers: int, *, cautious: bool) -> StageTable:
-    """
-    The table for a micro-batch and a tensor degree.
-
-    ``operators``: at the stage's micro-batch and tensor degree; ``limit``: bytes that a device may have; ``behind``:
-    the most stages behind one; ``layers``: the most whole layers before the last piece; ``cautious``: whether to round
-    so that what fits by the table fits by the formula; else so that nothing takes less.
-    """
+    """The table for up to so many stages behind one and whole layers; what fits a cautious one fits the formula."""
     lists = option_lists(operators, cautious=cautious)
     return StageTable(*_fill(local_figures(operators), lists, limit, (behind, layers)))
 
@@ -133,14 +135,10 @@ def least_recomputation(
     known: float,
 ) -> tuple[float, int, int, int, int, int]:
     """
-    Minimum of (2) over the runs of a cluster, or what is known if that is less.
+    Minimum of (2) over a cluster's runs, or ``known``.
 
-    ``lists``, ``cluster``, ``whole``, ``offsets``: options, the cluster, and F for it; ``parts``: the piece that begins
-    the stage or -1, the number of whole layers, the piece that ends it, if its first operator is not recomputed;
-    ``need``: bytes of activations, and bytes for them and the run; ``copies``: number of copies of what stays, j + 1;
-    ``known``: seconds of what is known. Returns the minimum. Options of the first and the last piece, units that layers
-    save, whether the last piece and the first layer open with an operator that is recomputed; the options are -1 where
-    nothing is better than what is known.
+    With it the options of first and last piece (-1: none), units that layers save, and whether the last piece and the
+    first layer open with a recomputed operator.
     """
     begins, layers, ends = parts
     best, found = known, (-1, -1, 0, 0, 0)
@@ -220,3 +218,102 @@ def _improve(
     for behind in range(len(figures)):
         found = least_recomputation(lists, cluster, whole, offsets, parts, need, behind + 1, figures[behind])
         figures[behind] = found[0]
+
+
+def recomputed_at_best(operators: Operators, layers: int, where: tuple[int, int, int], limit: float) -> Flags:
+    """Operators that the stage ``where`` (first, end, stages behind) recomputes; none where nothing makes it fit."""
+    first, end, behind = where
+    begins, whole, x, y = kind_of_stage(operators.layer, layers, first, end)
+    if y == 0:
+        return np.zeros(1, dtype=bool)
+    need = needs(local_figures(operators), begins, whole, x, y, limit)
+    lists = option_lists(operators, cautious=True)
+    front = rest_piece(begins, 0) if 0 < begins < operators.layer else -1
+    parts = front, whole, end_piece(operators.layer, operators.layer + operators.tail, x, y, 0)
+    best: tuple[float, list[bool]] = (np.inf, [False] * (end - first))
+    for cluster in range(len(lists.runs)):
+        offsets = layer_offsets(lists, cluster, whole)
+        saved = whole_layers(lists, cluster, offsets)
+        found = least_recomputation(lists, cluster, saved, offsets, parts, need, behind + 1, best[0])
+        seconds, chosen, last, missing, follows, opens = found
+        if last >= 0:
+            bits = _bits(lists.bits[chosen], operators.layer - begins) if front >= 0 else []
+            bits += [False] * (begins == operators.layer)
+            for choice in _layer_choices(lists, saved[follows], offsets, cluster, (whole, missing, opens)):
+                bits += _bits(lists.bits[choice], operators.layer)
+            best = seconds, bits + _bits(lists.bits[last], y - x)
+    return np.array(best[1])
+
+
+def kind_of_stage(layer: int, layers: int, first: int, end: int) -> tuple[int, int, int, int]:
+    """
+    How the stage [first, end) begins, its whole layers, and the piece [x, y) that ends it; y is 0 for the head alone.
+
+    It begins with 0 at the start of a layer, with x inside one, with the number of operators in a layer at the head.
+    """
+    if end == 1:
+        return layer, 0, 0, 0
+    last_layer = min((end - 2) // layer, layers - 1)
+    y = end - 1 - last_layer * layer
+    if first == 0:
+        return layer, last_layer, 0, y
+    first_layer = min((first - 1) // layer, layers - 1)
+    x = first - 1 - first_layer * layer
+    if x == 0:
+        return 0, last_layer - first_layer, 0, y
+    if first_layer == last_layer:
+        return 0, 0, x, y
+    return x, last_layer - first_layer - 1, 0, y
+
+
+def _layer_choices(
+    lists: OptionLists, saved: Floats, offsets: Ints, cluster: int, state: tuple[int, int, int]
+) -> list[int]:
+    """Options of so many whole layers that together save the units, the first opening as told, in the least seconds."""
+    layers, missing, opens = state
+    choices = []
+    for k in range(layers, 0, -1):
+        options = []
+        for follows in range(2):
+            for place in range(*lists.start[cluster, 2 * opens + follows : 2 * opens + follows + 2]):
+                left = max(0, missing - int(lists.units[place]))
+                if left < offsets[k] - offsets[k - 1]:
+                    took = float(lists.seconds[place] + saved[follows, offsets[k - 1] + left])
+                    options.append((took, place, left, follows))
+        _, place, missing, opens = min(options)
+        choices.append(place)
+    return choices
+
+
+def _bits(pattern: int, count: int) -> list[bool]:
+    return [bool(pattern >> place & 1) for place in range(count)]
+
+
+def recomputed_by_rule(operators: Operators, kinds: Ints, behind: int, limit: float) -> Flags:
+    """Operators that the rule recomputes; of a stage above the limit even so, all that it can."""
+    flags = np.zeros(len(kinds), dtype=bool)
+    done: set[int] = set()
+    while (excess := stage_bytes(operators, kinds, flags, behind) - limit) > 0:
+        chosen = _largest_group(operators, kinds, done)
+        if chosen is None:
+            break
+        members = np.flatnonzero(kinds == chosen)
+        done.add(chosen)
+        if members[0] + 1 >= len(kinds):
+            break
+        done.add(int(kinds[members[0] + 1]))
+        sizes = (behind + 1) * operators.measured_activations[chosen] * np.arange(1, len(members) + 1)
+        needed = len(members) if sizes[-1] < excess else int(np.searchsorted(sizes, excess, side="right")) + 1
+        flags[members[:needed]] = True
+        flags[np.minimum(members[:needed] + 1, len(kinds) - 1)] = True
+    return flags
+
+
+def _largest_group(operators: Operators, kinds: Ints, done: set[int]) -> int | None:
+    """The kind with the largest activations in the stage, in the order of the stage where several have them."""
+    best, size = None, 0.0
+    for kind in dict.fromkeys(kinds.tolist()):
+        total = float(operators.measured_activations[kind] * (kinds == kind).sum())
+        if kind not in done and operators.names[kind] not in NEVER_CHOSEN and total > size:
+            best, size = kind, total
+    return best

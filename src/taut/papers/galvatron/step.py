@@ -260,12 +260,7 @@ class GalvatronPrice:
 
 
 def price(problem: GalvatronProblem, setting: Setting, layers: tuple[Split, ...], ends: Split) -> GalvatronPrice:
-    """
-    Price a plan.
-
-    ``problem``, ``setting``: what is planned, at which numbers of micro-batches and stages; ``layers``, ``ends``: how
-    each layer, and embedding and head, are spread.
-    """
+    """Price a plan: how each layer, and embedding and head, are spread at a setting."""
     ways = max(split.ways for split in (*layers, ends))
     buffer = buffer_mib(problem, setting, ways) if any(split.tp > 1 for split in (*layers, ends)) else 0
     held = vocabulary_mib(problem, setting, ends)

@@ -1,11 +1,17 @@
 """
 Plans that Aceso's search found, beside the proven optimum of its own formula.
 
-``aceso_plans.csv`` has the plans (``taut.papers.aceso.plans``), one for each number of stages; beside it, or in a
-folder of it, ``profiled-time-mist-all-GPU`` have the operators that the search was given. Of every device and model the
+``aceso_plans.csv`` has the plans, one for each number of stages; beside it, or in a folder of it,
+``profiled-time-mist-all-GPU`` have the operators that the search was given. Of every device and model the
 plan with the least predicted step is Aceso's choice. It is priced anew by the formula, with what Aceso's rule
 recomputes, and its distance J / L - 1 is from the lower bound L of all plans of the space that was searched, by the
 same formula. The formula leaves reductions of gradients and the optimizer out, so its optimum is not that of a run.
+
+Columns of the table: ``gpu``, ``system``, ``size``, ``n_gpus``, ``num_layers``, ``hidden``, ``heads``, ``seq``,
+``gbs``, ``mbs``; by stage and separated by blanks ``ops_per_stage``, ``recomputed_ops_by_stage`` and
+``predicted_memory_mb`` (MiB), by stage and separated by ``|`` ``tp_by_stage`` and ``dp_by_stage`` in the form ``2x131``
+(degree 2 of 131 operators); ``predicted_step_ms``, ``search_cost_s`` and ``measured_step_ms``, empty where the plan was
+not run. Other columns, and lines of other systems, are left out. The runs are those of Mist's artifact (EuroSys 2025).
 
 Plans of Aceso's search have taut's prices as well, where they map. Layer costs are the same operators, added up to
 layers without the all-reduces of tensor groups; inside a node rings run at the rate of the measured all-reduce of its
@@ -29,7 +35,9 @@ from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
 from taut.data.device import DeviceSpec
 from taut.data.model import ModelSpec
-from taut.data.units import GIB, GIGABIT, GIGABYTE, MIB
+from taut.data.read import read_text, rows_of
+from taut.data.spec import Positive, Spec
+from taut.data.units import GIB, GIGABIT, GIGABYTE, MIB, MILLISECOND
 from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.papers.aceso.formula import AcesoPrice, AcesoProblem, AcesoStage, kinds_of, price
 from taut.papers.aceso.operators import (
@@ -39,14 +47,116 @@ from taut.papers.aceso.operators import (
     read_operator_costs,
     read_operator_profile,
 )
-from taut.papers.aceso.plans import OperatorPlan, read_operator_plans
-from taut.papers.aceso.recompute import recomputed_by_rule
 from taut.papers.aceso.search import AcesoResult, best_plan
+from taut.papers.aceso.stage_table import recomputed_by_rule
 from taut.papers.searches.published_plans import places_of
 from taut.planning.plan import Plan
 from taut.planning.solve import plan
 from taut.solver.result import OPTIMALITY_GAP
 from taut.words import percent, text_table
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorStage:
+    """A stage: its operators, of which ``recomputed`` are recomputed, and its degrees."""
+
+    operators: int
+    tp: int
+    dp: int
+    recomputed: int
+    predicted_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorPlan:
+    """A plan with the seconds that Aceso predicts, and those of the run if there was one."""
+
+    gpu: str
+    size: str
+    gpus: int
+    layers: int
+    hidden: int
+    heads: int
+    seq: int
+    global_batch: int
+    micro_batch: int
+    stages: tuple[OperatorStage, ...]
+    predicted_s: float
+    search_s: float
+    measured_s: float | None
+
+
+class _Line(Spec):
+    """The columns that are read, as they stand in the table."""
+
+    gpu: str
+    size: str
+    n_gpus: int
+    num_layers: int
+    hidden: int
+    heads: int
+    seq: int
+    gbs: int
+    mbs: int
+    ops_per_stage: str
+    tp_by_stage: str
+    dp_by_stage: str
+    recomputed_ops_by_stage: str
+    predicted_memory_mb: str
+    predicted_step_ms: Positive
+    search_cost_s: Positive
+    measured_step_ms: Positive | None = None
+
+
+def read_operator_plans(path: Path) -> list[OperatorPlan]:
+    """Plans of Aceso's search in the order of a table; a wrong line is a ``DataError``."""
+    expected = "a table of Aceso's plans"
+    _, rows = rows_of(read_text(path, expected), path, expected)
+    numbered = [(f"{path} row {number}", row) for number, row in enumerate(rows, start=1)]
+    return [_read_plan(row, where) for where, row in numbered if row.get("system", "aceso") == "aceso"]
+
+
+def _read_plan(row: dict[str, str], where: str) -> OperatorPlan:
+    cells = {name: text for name, text in row.items() if name in _Line.model_fields and text != ""}
+    line = _Line.parse_cells(cells, where)
+    return OperatorPlan(
+        gpu=line.gpu,
+        size=line.size,
+        gpus=line.n_gpus,
+        layers=line.num_layers,
+        hidden=line.hidden,
+        heads=line.heads,
+        seq=line.seq,
+        global_batch=line.gbs,
+        micro_batch=line.mbs,
+        stages=_stages(line, where),
+        predicted_s=line.predicted_step_ms * MILLISECOND,
+        search_s=line.search_cost_s,
+        measured_s=None if line.measured_step_ms is None else line.measured_step_ms * MILLISECOND,
+    )
+
+
+def _stages(line: _Line, where: str) -> tuple[OperatorStage, ...]:
+    try:
+        lists = (
+            [int(word) for word in line.ops_per_stage.split()],
+            [_degree(word) for word in line.tp_by_stage.split("|")],
+            [_degree(word) for word in line.dp_by_stage.split("|")],
+            [int(word) for word in line.recomputed_ops_by_stage.split()],
+            [float(word) * MIB for word in line.predicted_memory_mb.split()],
+        )
+        return tuple(OperatorStage(*values) for values in zip(*lists, strict=True))
+    except ValueError:
+        message = "lists by stage do not agree, expected operators, tp, dp, recomputed operators and MiB of every stage"
+        raise DataError(f"{where}: {message}") from None
+
+
+def _degree(word: str) -> int:
+    """The degree in ``2x131``; a stage whose operators have different ones is refused by the blanks between them."""
+    degree, _, operators = word.strip().partition("x")
+    int(operators)
+    return int(degree)
+
 
 MEMORY_MIB = {"l4": 23034, "a10g": 23028, "a100-sxm4-40gb": 40960}
 """Memory as the driver states it, by the beginning of a device's name."""
@@ -70,12 +180,7 @@ class OurPrices:
 
 
 def at_our_prices(profiles: Path, problem: AcesoProblem, given: OperatorPlan, time_limit: float) -> OurPrices | None:
-    """
-    Price a plan, or None where it does not map.
-
-    ``profiles``: folder of the device's operator profiles; ``problem``: what Aceso's search was given; ``time_limit``:
-    seconds of each of the two searches.
-    """
+    """Price a plan by two searches of so many seconds each, or None where it does not map."""
     first = given.stages[0]
     if any((stage.tp, stage.dp) != (first.tp, first.dp) for stage in given.stages):
         return None
@@ -92,11 +197,7 @@ def at_our_prices(profiles: Path, problem: AcesoProblem, given: OperatorPlan, ti
 
 
 def memory_bytes(gpu: str) -> int:
-    """
-    Memory of a device as the driver states it.
-
-    Raises ``DataError`` if the device is unknown.
-    """
+    """Memory of a device as the driver states it."""
     memory = next((size for name, size in MEMORY_MIB.items() if gpu.startswith(name)), None)
     if memory is None:
         raise DataError(f"unknown device {gpu}, expected {', '.join(MEMORY_MIB)}")
@@ -340,12 +441,7 @@ def profiles_of(folder: Path, plan: OperatorPlan) -> Path:
 
 
 def price_of_plan(problem: AcesoProblem, plan: OperatorPlan) -> AcesoPrice:
-    """
-    A plan by the formula, recomputing what Aceso's rule does.
-
-    Raises ``DataError`` if its stages do not hold all operators, degrees were not profiled, or the rule recomputes
-    another number.
-    """
+    """A plan by the formula, recomputing what Aceso's rule does; a ``DataError`` if it contradicts the profiles."""
     stages, flags, first = [], [], 0
     where = f"plan of {len(plan.stages)} stages on {plan.gpu}"
     held = sum(stage.operators for stage in plan.stages)

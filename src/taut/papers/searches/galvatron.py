@@ -184,12 +184,7 @@ def _row(path: Path, given: GalvatronPlan, time_limit: float) -> GalvatronRow:
 
 
 def problem_of(path: Path, given: GalvatronPlan) -> GalvatronProblem:
-    """
-    What the search was given for a plan that lies beside the profiles of its model.
-
-    Raises ``DataError`` if a profile is missing or wrong, or the model is not of the catalog or has another number of
-    layers.
-    """
+    """What the search was given for a plan that lies beside the profiles of its model."""
     nodes, size, blocks = given.nodes, given.gpus_per_node, load_model(given.model).blocks
     if len(given.layers) != len(blocks):
         raise DataError(f"{path}: has {len(given.layers)} layers, expected {len(blocks)}, those of {given.model}")
@@ -208,11 +203,7 @@ def problem_of(path: Path, given: GalvatronPlan) -> GalvatronProblem:
 
 
 def seconds_of(path: Path, problem: GalvatronProblem, given: GalvatronPlan) -> float:
-    """
-    Seconds of a plan by the formula.
-
-    Raises ``DataError`` if the plan is not of the space, or its memory not within what the search was given.
-    """
+    """Seconds of a plan by the formula; a ``DataError`` if it is not of the space, or exceeds the memory."""
     setting = Setting(given.chunks, len(given.division))
     if setting not in problem.settings() or list(given.division) != problem.division(setting.pp):
         raise DataError(f"{path}: stages of {given.division} layers are none that the search takes")

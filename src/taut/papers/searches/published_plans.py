@@ -24,6 +24,13 @@ comments. All plans shard the optimizer over replicas.
   Their n layers of L are the share n / L of all activations, which is what Transformer Engine moves. The table before
   does not say which runs moved activations; the measured step of a recipe is that of the newest run there with its job,
   micro-batch and degrees, and with shards (``fsdp``), if any.
+- ``sailor_per_stage_gh200.csv`` has runs of OPT-350M that Sailor measured stage by stage to check planners:
+  ``campaign`` (lines of ``time`` are taken), ``nodes`` of four GH200, ``gbs``, ``dp``, ``pp``, ``mbs``, ``time``
+  (milliseconds a step, of which the slowest stage's counts), at tensor degree 4 in fp32, nothing recomputed or sharded.
+  Layer costs are those of the profile that it planned with, ``OPT-350__GH-96__profile.json``, with measured activations
+  where ``llm_info.json`` is there. A node's rings run at the 250.6 GB/s, and a GPU sends at the 22.9 GB/s and a node at
+  the 92.6, that Sailor measured there (``intra_node_bandwidths.json``, ``network_coeffs_all_homo.json``). The layers,
+  which were cut by operators, are divided anew.
 """
 
 import csv
@@ -34,8 +41,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from taut.data.catalog.devices import device_named
 from taut.data.cluster import ClusterSpec
 from taut.data.load import load_model
+from taut.data.readers.sailor import read_sailor
+from taut.data.units import GIGABIT, GIGABYTE, MILLISECOND
+from taut.errors import DataError
 
 NVIDIA, MLPERF, BRIDGE = "nvidia_dgxc_h100.csv", "mlperf_dense.csv", "megatron_bridge_h100_b200_gb200.csv"
 RECIPES = "megatron_bridge_recipes_config.csv"
@@ -142,11 +153,7 @@ def lines_of(path: Path) -> list[dict[str, str]]:
 
 
 def places_of(folder: Path, pattern: str) -> list[Path]:
-    """
-    Files and folders of a name, those of the folder itself first.
-
-    ``pattern``: name, with ``*`` for any text.
-    """
+    """Files and folders of a name, ``*`` for any text, those of the folder itself first."""
     return [path for depth in DEPTHS for path in sorted(folder.glob(f"{depth}{pattern}"))]
 
 
@@ -309,3 +316,75 @@ def _is_of(run: Line, line: Line) -> bool:
     plan = line["global_batch_size"], line["micro_batch_size"], line["tensor_model_parallel_size"], "1"
     ran = run["gbs"], run["mbs"], run["tp"], run["pp"]
     return (run["system"], run["model"], run["n_gpus"], run["precision"]) == job and ran == plan and run["fsdp"] != "0"
+
+
+RUNS, PROFILE, INFO = "sailor_per_stage_gh200.csv", "OPT-350__GH-96__profile.json", "llm_info.json"
+SAILOR_MODEL, SAILOR_DEVICE, GPUS_PER_NODE, SAILOR_TP, SAILOR_SEQ = "opt-350m", "gh200-96gb", 4, 4, 2048
+RING, GPU, NODE = 250.6, 22.9, 92.6
+"""GB/s of a node's rings, out of a GPU and out of a node."""
+
+
+def has_runs(folder: Path) -> bool:
+    """Whether a folder has the runs, itself or up to two levels below it."""
+    return bool(places_of(folder, RUNS))
+
+
+def has_profile(folder: Path) -> bool:
+    """Whether a folder has the profile that prices the runs, itself or up to two levels below it."""
+    return bool(places_of(folder, PROFILE))
+
+
+def sailor_runs(folder: Path, only: str = "") -> Iterator[PublishedPlan]:
+    """The runs of a folder, each once, whose name has the asked part; a ``DataError`` without their profile."""
+    if not has_runs(folder):
+        return
+    steps: dict[tuple[int, ...], float] = {}
+    for line in lines_of(places_of(folder, RUNS)[0]):
+        if line["campaign"] == "time":
+            run = tuple(int(line[name]) for name in ("nodes", "gbs", "dp", "pp", "mbs"))
+            steps[run] = max(steps.get(run, 0.0), float(line["time"]) * MILLISECOND)
+    wanted = {
+        run: each
+        for run, each in steps.items()
+        if only.lower() in f"sailor {SAILOR_MODEL} on {GPUS_PER_NODE * run[0]} gpus"
+    }
+    priced = _sailor_prices(folder) if wanted else {}
+    for (nodes, batch, dp, pp, micro_batch), seconds in sorted(wanted.items()):
+        fixed: dict[str, Any] = {"tp": SAILOR_TP, "pp": pp, "dp": dp, "micro_batch": micro_batch}
+        yield PublishedPlan(
+            who="Sailor",
+            model=SAILOR_MODEL,
+            seq=SAILOR_SEQ,
+            gpus=GPUS_PER_NODE * nodes,
+            global_batch=batch,
+            precision="fp32",
+            measured_s=seconds,
+            fixed={**fixed, "recompute": "none", "zero": 0, "schedule": "1f1b"},
+            cluster=_sailor_cluster(nodes),
+            priced=priced,
+        )
+
+
+def _sailor_prices(folder: Path) -> dict[str, Any]:
+    """Layer costs, with measured activations where the folder has them, and the memory model."""
+    profiles, infos = (places_of(folder, name) for name in (PROFILE, INFO))
+    if not profiles:
+        raise DataError(f"{folder}: no file {PROFILE}, expected it with {RUNS} or up to two levels below the folder")
+    info = infos[0] if infos else None
+    costs = read_sailor(profiles[0], load_model(SAILOR_MODEL), device_named(SAILOR_DEVICE, "gpu"), info=info)
+    return {"profile": costs, "memory_model": {"overhead_gib": 2.0, "margin": 0.05}}
+
+
+def _sailor_cluster(nodes: int) -> ClusterSpec:
+    per_gigabit = GIGABYTE / GIGABIT
+    node: dict[str, Any] = {
+        "count": nodes,
+        "device": SAILOR_DEVICE,
+        "gpus_per_node": GPUS_PER_NODE,
+        "intra_bandwidth_gbps": RING * per_gigabit,
+    }
+    if nodes == 1:
+        return ClusterSpec.parse({"name": "gh200", "nodes": [node]}, "Sailor's nodes")
+    node["nic_bandwidth_gbps"] = NODE * per_gigabit
+    network = {"bandwidth_gbps": GPU * per_gigabit}
+    return ClusterSpec.parse({"name": f"gh200:{nodes}", "nodes": [node], "network": network}, "Sailor's nodes")

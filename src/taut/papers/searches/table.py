@@ -7,8 +7,8 @@ and the best one of the default space that the search finds in the time, to the 
 keeps a share of the activations on hosts, with that share or none). With
 the seconds J of the first and the lower bound L of the second its distance is J / L - 1, which says what the published
 choice of degrees can lose at most, at these prices. Calibrations were fitted on NVIDIA's runs among others, of dense
-models alone, and on MLPerf's not. Runs that Sailor measured are priced by the profiles that it planned with
-(``sailor``), searches whose costs are published by their own formulas first (``aceso``, ``galvatron``).
+models alone, and on MLPerf's not. Runs that Sailor measured are priced by the profiles that it planned
+with, searches whose costs are published by their own formulas first (``aceso``, ``galvatron``).
 """
 
 import shlex
@@ -27,13 +27,17 @@ from taut.papers.searches.published_plans import (
     BRIDGE,
     MLPERF,
     NVIDIA,
+    PROFILE,
     RECIPES,
+    RUNS,
     PublishedPlan,
     degrees_of,
     has_plans,
+    has_profile,
+    has_runs,
     published_plans,
+    sailor_runs,
 )
-from taut.papers.searches.sailor import PROFILE, RUNS, has_profile, has_runs, sailor_runs
 from taut.planning.plan import Plan
 from taut.planning.solve import plan
 from taut.words import text_table

@@ -82,11 +82,7 @@ ROWS = (
 
 
 def arrival_points(path: Path) -> Floats:
-    """
-    Moments of arrival of a real trace: the column ``submit_time`` of a CSV file, in seconds.
-
-    Raises ``DataError`` if the file cannot be read or has no such column of numbers.
-    """
+    """Moments of arrival of a real trace: the column ``submit_time`` of a CSV file, in seconds."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             points = [float(row["submit_time"]) for row in csv.DictReader(file)]
@@ -104,13 +100,7 @@ def trace(
     points: Floats | None = None,
     period_h: float = PERIOD_H,
 ) -> JobTrace:
-    """
-    One trace of a study; the same for the same number.
-
-    ``number``: of the trace within it; ``rates``: steps per second of data parallelism, by model and number of GPUs;
-    ``points``: moments of arrival of a real trace; a Poisson process without them; ``period_h``: hours in which jobs
-    arrive.
-    """
+    """Trace ``number`` of a study, with arrivals of a Poisson process unless moments of a real trace are given."""
     random = np.random.default_rng([number, *study.name.encode()])
     count = study.jobs[number]
     arrivals = np.zeros(count) if study.objective == "makespan" else _arrivals(count, points, random, period_h * HOUR)

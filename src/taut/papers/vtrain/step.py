@@ -161,12 +161,7 @@ def _gradients(size: float, tensor: int, data: int, bandwidth: float) -> float:
 
 @jit
 def makespan(forward: Floats, recompute: Floats, backward: Floats, micro_batches: int) -> float:
-    """
-    Seconds of all passes in the order of 1F1B: each begins when its stage and its micro-batch are free, (1) to (3).
-
-    ``forward``, ``recompute``, ``backward``: seconds of every stage's passes (stages,); ``micro_batches``:
-    micro-batches of a step.
-    """
+    """Seconds of all passes (stages,) in the order of 1F1B: each begins when its stage and micro-batch are free."""
     stages = len(forward)
     stage_end, batch_end = np.zeros(stages), np.zeros(micro_batches)
     for i in range(min(stages - 1, micro_batches)):

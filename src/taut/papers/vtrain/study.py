@@ -84,11 +84,7 @@ class Validation:
 
 
 def read_runs(path: Path) -> list[Run]:
-    """
-    VTrain's measured runs.
-
-    Raises ``DataError`` if the file cannot be read or lacks a column.
-    """
+    """VTrain's measured runs; a ``DataError`` if the file lacks a column."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             return [_run(line) for line in csv.DictReader(file)]
@@ -338,11 +334,7 @@ MARKS = {"MT-NLG": ("s", "black"), "vTrain": ("D", "#b2182b")}
 
 
 def plot_design_space(found: Space, axes: "tuple[Axes, Axes]") -> None:
-    """
-    Draw seconds and utilisation over GPUs.
-
-    ``axes``: axes for seconds and for utilisation.
-    """
+    """Draw seconds and utilisation over GPUs on two axes."""
     seconds, shares = axes
     _draw_proven(seconds, found)
     for ax, of in ((seconds, _seconds), (shares, _share)):

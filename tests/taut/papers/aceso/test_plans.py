@@ -6,7 +6,7 @@ import pytest
 
 from taut.data.units import MIB
 from taut.errors import DataError
-from taut.papers.aceso.plans import read_operator_plans
+from taut.papers.searches.aceso import read_operator_plans
 
 TABLE = """# a comment
 gpu,system,size,n_gpus,num_layers,hidden,heads,seq,gbs,mbs,ops_per_stage,tp_by_stage,dp_by_stage,recomputed_ops_by_stage,predicted_memory_mb,predicted_step_ms,search_cost_s,measured_step_ms

@@ -6,7 +6,7 @@ import pytest
 from taut.data.units import MIB
 from taut.papers.aceso.formula import kinds_of, stage_bytes
 from taut.papers.aceso.operators import Operators
-from taut.papers.aceso.recompute import recomputed_by_rule
+from taut.papers.aceso.stage_table import recomputed_by_rule
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import pytest
 
 from taut.papers.aceso.formula import kinds_of, stage_bytes
 from taut.papers.aceso.operators import Operators
-from taut.papers.aceso.recompute import kind_of_stage, recomputed_at_best
-from taut.papers.aceso.stage_table import StageTable, stage_table
+from taut.papers.aceso.stage_table import StageTable, kind_of_stage, recomputed_at_best, stage_table
 from tests.support.aceso import even, problem
 
 BEHIND = 1

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from taut.papers.galvatron import one_stage
-from taut.papers.galvatron.one_stage import End, Layers, best_on_one_stage, counts_of, least_costs
-from taut.papers.galvatron.search import best_galvatron_plan
+from taut.papers.galvatron import search
+from taut.papers.galvatron.search import End, Layers, best_galvatron_plan, best_on_one_stage, counts_of, least_costs
 from taut.papers.galvatron.step import price
 from tests.support.blocks import blocks
 from tests.support.galvatron import least_step, problem
@@ -71,7 +70,7 @@ def test_the_larger_of_two_sums_is_balanced() -> None:
 
 def test_a_choice_among_too_many_keeps_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """With no room for partial choices the bound is that of the weighted sums, still not above the optimum."""
-    monkeypatch.setattr(one_stage, "MOST_PARTIAL", 0)
+    monkeypatch.setattr(search, "MOST_PARTIAL", 0)
     layers = Layers(np.array([1, 2]), np.array([1.0, 3.0]), np.array([3.0, 1.0]))
     found = best_on_one_stage(layers, 3, [End(0.5, 5)], 1, np.inf)
     assert 0 < found.lower_bound <= 6.5 <= found.seconds

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from taut.errors import DataError
-from taut.papers.aceso.plans import read_operator_plans
 from taut.papers.searches.aceso import (
     AcesoRow,
     AcesoTable,
     price_of_plan,
     problem_of,
+    read_operator_plans,
     reproduce_aceso,
     table_of_plans,
 )

@@ -7,7 +7,7 @@ import pytest
 
 from taut.data.cluster import ClusterSpec
 from taut.errors import DataError
-from taut.papers.searches.sailor import PROFILE, RUNS, sailor_runs
+from taut.papers.searches.published_plans import PROFILE, RUNS, sailor_runs
 from taut.papers.searches.table import reproduce_searches
 
 LINES = """# a comment
