@@ -30,7 +30,7 @@ from benchmarks.accuracy import as_table
 from benchmarks.memory_campaigns import bloom
 from benchmarks.memory_predictors import Fit, Guess, Model, analytic, fit_physics, on_formulas, trained
 from benchmarks.synthetic_memory import CAPACITY, LARGE, SMALL, Runs, measured_runs
-from taut.data.memory_network import FEATURES
+from taut.data.memory import FEATURES
 from taut.data.units import GIB
 from taut.errors import FormulationError
 

@@ -28,8 +28,14 @@ from numba import njit
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.placement import PlacementProblem
-from taut.solver.placement.annealing.prices import Prices, pipeline_seconds, prices_of
-from taut.solver.placement.annealing.ring_prices import Scratch, new_scratch, ring_seconds
+from taut.solver.placement.annealing.prices import (
+    Prices,
+    Scratch,
+    new_scratch,
+    pipeline_seconds,
+    prices_of,
+    ring_seconds,
+)
 
 ALPHA = 0.999
 MOVES = 2_000

@@ -32,8 +32,7 @@ from taut.data.cluster import MOST_NODES, ClusterSpec
 from taut.data.costs import CostTable, read_costs
 from taut.data.device import DeviceSpec
 from taut.data.known_hardware import warn_of_units
-from taut.data.memory import MemoryModel
-from taut.data.memory_network import read_memory_network
+from taut.data.memory import MemoryModel, read_memory_network
 from taut.data.model import ModelSpec
 from taut.data.read import read_matrix, read_yaml
 from taut.data.readers.huggingface import read_config

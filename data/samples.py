@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from taut.data.analytic.offload_modules import conflict
 from taut.data.costs import Module, OffloadModule, Recompute, named_modules, named_offload_modules
 from taut.data.device import Precision
-from taut.data.layers.dispatch import USUAL_DISPATCH, Dispatcher, DispatchSpec, RouterFormat
+from taut.data.layers.experts import USUAL_DISPATCH, Dispatcher, DispatchSpec, RouterFormat
 from taut.data.loss import FusedLoss
 from taut.data.memory import GradPrecision, OffloadFraction
 from taut.data.read import MOST_CELLS, check_count, read_text, table_of

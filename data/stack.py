@@ -35,7 +35,7 @@ overlap_context        whether a step of a ring of keys and values runs during t
 expert_parallel        whether experts may have ranks of their own
 expert_zero            ZeRO stages with expert ranks; all of ``zero`` if none is named
 expert_tensor          whether several tensor ranks may share an expert if experts have ranks of their own
-dispatch               how expert ranks exchange tokens unless a user says otherwise (``taut.data.layers.dispatch``)
+dispatch               how expert ranks exchange tokens unless a user says otherwise (``taut.data.layers.experts``)
 dispatchers            dispatchers of tokens to expert ranks that it has
 process_meshes         whether stages on different types of device may have different tensor and data-parallel degrees
                        (``taut.formulations.meshes``)
@@ -82,7 +82,7 @@ from taut.data.calibration import Calibration
 from taut.data.catalog.devices import catalog_device, catalog_section
 from taut.data.costs import RECOMPUTE, Module, OffloadModule, Recompute
 from taut.data.device import HALF, QUANTIZED, DeviceSpec, Precision
-from taut.data.layers.dispatch import DISPATCHERS, USUAL_DISPATCH, Dispatcher, DispatchSpec
+from taut.data.layers.experts import DISPATCHERS, USUAL_DISPATCH, Dispatcher, DispatchSpec
 from taut.data.loss import FusedLoss
 from taut.data.memory import GradPrecision, Optimizer
 from taut.data.spec import Spec

@@ -35,7 +35,7 @@ import numpy as np
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
-from taut.formulations.least_reduction import least_reduction, seconds_of_best
+from taut.formulations.gradient_reductions import least_reduction, seconds_of_best
 from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.formulations.mechanisms.offload import memory_key
 from taut.formulations.mechanisms.recompute import in_part
@@ -98,7 +98,7 @@ class ChunkProblem:
         One-way seconds of a cut before layer j (L+1,).
     ring, optimizer
         Seconds of the reduction and of the optimizer for a unit of a device's load. Of the reduction those that every
-        device waits for are in ``constant`` (``taut.formulations.least_reduction``).
+        device waits for are in ``constant`` (``taut.formulations.gradient_reductions``).
     waits_for_all
         Whether every device is waited for, (1'), or the makespan and device 0, (1).
     constant

@@ -63,7 +63,7 @@ import numpy as np
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.divisions import listed
-from taut.formulations.least_reduction import seconds_of_best, seconds_within
+from taut.formulations.gradient_reductions import seconds_of_best, seconds_within
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range
 from taut.formulations.space import Candidate

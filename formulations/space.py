@@ -40,7 +40,7 @@ from pydantic import SerializerFunctionWrapHandler, field_validator, model_seria
 
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, Module, OffloadModule, Recompute
-from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
+from taut.data.layers.experts import USUAL_DISPATCH, DispatchSpec
 from taut.data.model import ModelSpec
 from taut.data.seen import Seen
 from taut.data.spec import Spec, Whole

@@ -16,7 +16,7 @@ the ZeRO stages ``CLOSED_ZERO``, no ranks of (2) and (3), no empty ends, no unev
 from taut.data.analytic.recompute_modules import usual_modules
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import Module
-from taut.data.layers.dispatch import USUAL_DISPATCH
+from taut.data.layers.experts import USUAL_DISPATCH
 from taut.data.model import ModelSpec
 from taut.data.stack import SCHEDULES, Schedule, Stack
 from taut.formulations.space import StrategySpace

@@ -56,7 +56,7 @@ from taut.data.arrays import Floats
 from taut.data.calibration import Calibration, uncalibrated
 from taut.data.costs import RECOMPUTE, CostRow, CostTable, Key, Module, OffloadModule
 from taut.data.device import HALF, DeviceSpec, Precision
-from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
+from taut.data.layers.experts import USUAL_DISPATCH, DispatchSpec
 from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec
 from taut.data.loss import LossKind
 from taut.data.model import ModelSpec

@@ -47,7 +47,7 @@ dispatcher), so that tensor ranks exchange what they do for a dense one. With e 
     tokens of the ranks are gathered they are in order before, and outputs are added into rows for all of them that
     begin as 0: :math:`x (4 k + r) / t` rows of e h bytes a token with r ranks (the buffers are counted with messages,
     ``taut.formulations.tables.stage_tables`` (4)). Where outputs are summed in another format, numbers of s bytes
-    (``taut.data.layers.dispatch``), each of the r x rows is cast to it before, and the sum back behind, which moves
+    (``taut.data.layers.experts``), each of the r x rows is cast to it before, and the sum back behind, which moves
     :math:`(e + s) h` bytes a row.
 """
 

@@ -14,17 +14,27 @@ Encoders, encoder-decoders, state-space, vision and diffusion models are refused
 of a decoder is said in one warning.
 
 The ``model_type`` says whether a model is a decoder, and what its file may leave out
-(``taut.data.readers.config_families``). What its layers are is in ``taut.data.readers.config_layers``.
+(``taut.data.readers.config_families``).
+
+Windows stand as ``sliding_window`` or ``attention_chunk_size`` (Llama 4), for all layers or for some: ``layer_types``
+names every layer, ``sliding_window_pattern`` states that every n-th has none, and families without either have their
+own. Experts stand under several names (``taut.data.readers.config_fields``). Groups that a router keeps to are left
+out where the file says that it takes the best experts of all (``topk_method`` greedy in DeepSeek-V2-Lite). A dense part
+beside the experts (Grok-2's ``residual_moe``) is a shared expert of its width: it takes every token.
+
+A pattern that is not one of ``taut.data.model`` (1) and (2) is refused for experts, and for windows priced as attention
+to every token.
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from taut.data.model import ModelSpec
 from taut.data.read import read_json
 from taut.data.readers.config_families import (
+    EXPECTED,
     further_fields,
     gate_width,
     is_gated,
@@ -36,11 +46,10 @@ from taut.data.readers.config_families import (
     refuse_unknown_gate,
     with_defaults,
 )
-from taut.data.readers.config_fields import NAMES, first, refuse_unknown
-from taut.data.readers.config_layers import experts, latent, refuse_lists, refuse_mixed, special_shape, windows
-from taut.data.readers.config_mixers import adjusted_ffn, mixing_layers, whole_number, with_mixers
+from taut.data.readers.config_fields import NAMES, first, refuse_unknown, router_groups
+from taut.data.readers.config_mixers import MIXERS, adjusted_ffn, mixing_layers, whole_number, with_mixers
 from taut.data.readers.config_parts import PARTS, layers_of_parts
-from taut.data.spec import name_of_file, shorten
+from taut.data.spec import MOST_LAYERS, name_of_file, shorten
 from taut.errors import DataError
 
 _NESTED = ("text_config", "language_config", "llm_config", "thinker_config", "language_model", "llm_cfg")
@@ -182,3 +191,223 @@ def _warn_of_approximations(values: Mapping[str, Any], model: ModelSpec, left_ou
         )
     if said:
         warnings.warn(f"{where}: {'; '.join(said)}", UserWarning, stacklevel=3)
+
+
+_FULL_PERIOD = {
+    **{"gemma2": 2, "gemma3_text": 6, "cohere2": 4, "gpt_oss": 2, "llama4_text": 4, "vaultgemma": 2, "olmo3": 4},
+    **{"exaone4": 4, "exaone_moe": 4, "kolibri1": 5, "cohere2_moe": 4},
+}
+"""Every how many layers a family attends to all tokens, where its file does not say."""
+_WHOLE: dict[str, Callable[[int, int], bool]] = {
+    **dict.fromkeys(("granite_swa", "granitemoe_swa", "cwm"), lambda layer, _: layer % 4 == 0),
+    **dict.fromkeys(("laguna", "mellum"), lambda *_: True),
+    "flint": lambda layer, layers: layer < 2 or layer % 4 == 1 or layer == layers - 1,
+    "beam": lambda layer, layers: (layer + 1) % 6 == 0 or layer == layers - 1,
+    "lara_mini": lambda layer, _: layer % 5 not in (1, 4),
+    "lfm3": lambda layer, _: layer % 4 != 0 or layer == 0,
+}
+"""Which layers attend to all tokens in families whose pattern has no period, where a file does not say."""
+_LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+_LISTED = ("mlp_layer_types", "is_moe_layer", "moe_layers_enum", "moe_layer_freq", "moe_layers")
+"""Fields that list layers with experts."""
+
+
+def windows(values: Mapping[str, Any], layers: Any, tokens: Any) -> tuple[dict[str, Any], str]:
+    """Fields of ``ModelSpec`` of layers that attend to windows, and what is priced as something else."""
+    local = values.get("model_type") == "gpt_neo"
+    window: Any = values.get("window_size") if local else first(values, "window")
+    numbers = all(isinstance(each, int) and not isinstance(each, bool) for each in (window, layers, tokens))
+    if not numbers or not 0 < layers <= MOST_LAYERS:
+        return {}, ""
+    if values.get("use_sliding_window") is False or not 0 < window < tokens:
+        return {}, ""
+    whole = _whole(values, layers)
+    if not any(whole):
+        return {"attention_window": window}, ""
+    period = whole.index(True) + 1
+    if all(whole):
+        return {}, ""
+    if whole != [(layer + 1) % period == 0 for layer in range(layers)]:
+        return {}, f"sliding_window {window} of some layers is not priced, attention goes to all {tokens} tokens"
+    return {"attention_window": window, "full_attention_period": period}, ""
+
+
+def _whole(values: Mapping[str, Any], layers: int) -> list[bool]:
+    """Whether each layer attends to all tokens."""
+    named, marked = values.get("layer_types"), values.get("hybrid_layer_pattern")
+    if isinstance(named, list) and len(named) == layers:
+        return [kind not in ("sliding_attention", "chunked_attention") for kind in named]
+    if isinstance(marked, list) and len(marked) == layers:
+        return [mark == 0 for mark in marked]
+    if values.get("model_type") == "gpt_neo":
+        return [layer % 2 == 0 for layer in range(layers)]
+    limit = values.get("max_window_layers")
+    if isinstance(limit, int) and (values.get("use_sliding_window") or values.get("model_type") == "dots1"):
+        return [layer < limit for layer in range(layers)]
+    family = str(values.get("model_type"))
+    if family in _WHOLE:
+        return [_WHOLE[family](layer, layers) for layer in range(layers)]
+    stated = ("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers")
+    period = next((values[name] for name in stated if values.get(name)), None) or _FULL_PERIOD.get(family)
+    if isinstance(period, str):
+        return [period[layer % len(period)] == "G" for layer in range(layers)]
+    return [isinstance(period, int) and (layer + 1) % period == 0 for layer in range(layers)]
+
+
+def experts(values: Mapping[str, Any], layers: Any, where: str) -> dict[str, Any]:
+    """
+    Fields of a model with experts.
+
+    ``layers``: layers of the model; ``where``: the file, for messages. Returns fields of ``ModelSpec``, none of a dense
+    model. Raises ``DataError`` if a size is missing, or no rule says which layers have experts.
+    """
+    if isinstance(apart := values.get("ffn_config"), dict):
+        values = {**values, **apart}
+    count = first(values, "experts")
+    dense = {} if (wide := first(values, "dense_width")) is None else {"ffn_hidden": wide}
+    if count in (None, 0, 1) or values.get("is_moe") is False:
+        shared = values.get("shared_intermediate_size")
+        return {"ffn_hidden": shared} if values.get("model_type") == "granitemoehybrid" and shared else dense
+    width = first(values, "expert_width")
+    chosen = {"num_experts": count, "experts_per_token": first(values, "chosen"), "expert_ffn_hidden": width}
+    for name, concept in (("experts_per_token", "chosen"), ("expert_ffn_hidden", "expert_width")):
+        if chosen[name] is None:
+            raise DataError(f"{where}: {NAMES[concept][0]}: missing, expected a value with {shorten(count)} experts")
+    biased = {"biased": True} if values.get("model_type") == "gpt_oss" else {}
+    chosen |= {"shared_ffn_hidden": _shared(values, width), **biased, **router_groups(values)}
+    if (latent := values.get("routed_expert_hidden_size")) is not None:
+        chosen["latent_hidden"] = latent
+    return {"experts": chosen, **dense, **_places(values, layers, where)}
+
+
+def _shared(values: Mapping[str, Any], width: Any) -> Any:
+    """Width of all that takes every token beside the experts."""
+    if values.get("residual_moe"):
+        return first(values, "ffn_hidden")
+    shared = first(values, "shared_width")
+    if shared is not None:
+        return shared
+    number = first(values, "shared")
+    if number is None:
+        number = int(values.get("intermediate_size_mlp") is not None or values.get("model_type") == "hunyuan_v1_moe")
+    return number * width if isinstance(number, int) and isinstance(width, int) else number
+
+
+def _places(values: Mapping[str, Any], layers: Any, where: str) -> dict[str, Any]:
+    """Which layers have experts."""
+    only = values.get("mlp_only_layers") or []
+    if only and (not isinstance(only, list) or only != list(range(len(only)))):
+        words = "expected the first layers, or none"
+        raise DataError(f"{where}: mlp_only_layers is {shorten(only)}, {words}")
+    dense, period = len(only) or first(values, "dense_layers") or 0, first(values, "expert_period") or 1
+    name = next((name for name in _LISTED if name in values and _listed(values[name], layers) is not None), None)
+    if name is None or not isinstance(layers, int):
+        return {"dense_layers": dense, "expert_period": period}
+    routed = _listed(values[name], layers) or []
+    dense = routed.index(True) if True in routed else layers
+    for period in range(1, layers + 1):
+        if routed == [layer >= dense and (layer + 1) % period == 0 for layer in range(layers)]:
+            return {"dense_layers": dense * (period == 1), "expert_period": period}
+    words = "expected experts in every layer, or in every n-th, after the first dense ones"
+    raise DataError(f"{where}: {name} is {shorten(values[name])}, {words}")
+
+
+def _listed(value: Any, layers: Any) -> list[bool] | None:
+    """Whether each layer has experts, where a field lists layers by name, by mark or by number."""
+    if isinstance(value, str) and isinstance(layers, int):
+        value = [int(each) for each in value.split(",") if each.strip().isdigit()]
+        return [layer in value for layer in range(layers)] if value else None
+    if not isinstance(value, list) or not value or not isinstance(layers, int):
+        return None
+    if len(value) == layers and all(isinstance(each, str) for each in value):
+        return [each not in ("dense", "mlp") for each in value]
+    if len(value) == layers and all(each in (0, 1) for each in value):
+        return [bool(each) for each in value]
+    return [layer in value for layer in range(layers)]
+
+
+def latent(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Fields of a model with latent attention, none of one with plain attention."""
+    if not first(values, "kv_lora_rank"):
+        return {}
+    sizes = {name: first(values, name) for name in _LATENT if first(values, name) is not None}
+    if "v_head_dim" not in sizes and values.get("model_type") == "minicpm3":
+        sizes["v_head_dim"] = values["hidden_size"] // values["num_attention_heads"]
+    whole, parts = values.get("qk_head_dim"), [sizes.get(name) for name in ("qk_nope_head_dim", "qk_rope_head_dim")]
+    if isinstance(whole, int) and all(isinstance(part, int) for part in parts) and whole != sum(filter(None, parts)):
+        words = f"expected the sum of qk_nope_head_dim and qk_rope_head_dim ({sum(filter(None, parts))})"
+        raise DataError(f"{where}: qk_head_dim is {whole}, {words}")
+    if values.get("index_n_heads") and values.get("index_head_dim"):
+        sizes |= {"index_heads": values["index_n_heads"], "index_dim": values["index_head_dim"]}
+    return {"latent": sizes, "kv_heads": None, "head_dim": None}
+
+
+def special_shape(values: Mapping[str, Any], shape: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields that Falcon, StarCoder, MPT, DBRX and others state in their own ways, of a file of one of them."""
+    family, attention = values.get("model_type"), values.get("attn_config")
+    kv_heads: Any = attention.get("kv_n_heads") if isinstance(attention, dict) else None
+    if family in ("falcon", "RefinedWeb", "RefinedWebModel"):
+        shared = values.get("multi_query", True) and not values.get("new_decoder_architecture", family == "RefinedWeb")
+        kv_heads = 1 if shared else values.get("num_kv_heads", values.get("n_head_kv"))
+        return {"kv_heads": kv_heads or shape["heads"]}
+    if family == "gpt_bigcode":
+        return {"kv_heads": 1 if values.get("multi_query", True) else shape["heads"]}
+    if family == "mpt":
+        ratio, hidden = values.get("expansion_ratio", 4), shape["hidden"]
+        ffn = ratio * hidden if isinstance(ratio, int) and isinstance(hidden, int) else shape["ffn_hidden"]
+        return {"kv_heads": kv_heads, "ffn_hidden": ffn}
+    if family == "dbrx":
+        return {"kv_heads": kv_heads}
+    if family in ("moshi", "qwen"):
+        width = shape["ffn_hidden"]
+        return {"ffn_hidden": width // 2 if isinstance(width, int) else width}
+    if values.get("multi_query_attention") is False:
+        return {"kv_heads": None}
+    return {}
+
+
+def refuse_mixed(values: Mapping[str, Any], shape: Mapping[str, Any], where: str) -> None:
+    """Refuse a file whose fields say that layers or heads are unlike where taut prices them alike."""
+    head_dim, heads, kv_heads = shape.get("head_dim"), shape.get("heads"), shape.get("kv_heads")
+    own = {"swa_num_attention_heads": heads, "swa_num_key_value_heads": kv_heads, "swa_head_dim": head_dim}
+    if not first(values, "kv_lora_rank"):
+        own |= {"v_head_dim": head_dim, "swa_v_head_dim": head_dim, "q_lora_rank": None, "attention_v_dim": head_dim}
+    if values.get("model_type") == "helium" and isinstance(heads, int) and isinstance(shape.get("hidden"), int):
+        own["head_dim"] = shape["hidden"] // heads  # Its last product is as wide as the model on both sides.
+    own |= {"mlp_type": "default", "full_attn_mod": 1, "first_last_k_dense_replace": first(values, "dense_layers")}
+    own["word_embed_proj_dim"] = shape.get("hidden")
+    own["num_attention_heads_per_layer"] = heads
+    for name, expected in own.items():
+        if values.get(name) not in (None, expected):
+            words = "no value" if expected is None else f"{shorten(expected)}, as of all layers and heads"
+            raise DataError(f"{where}: {name} is {shorten(values[name])}, expected {words}")
+    last, layers = values.get("moe_layer_end_index"), shape.get("layers")
+    if isinstance(last, int) and isinstance(layers, int) and 0 <= last < layers - 1:
+        raise DataError(f"{where}: moe_layer_end_index is {last}, expected experts up to the last layer ({layers - 1})")
+    marks = values.get("attn_type_list")
+    if isinstance(marks, list) and any(mark != 1 for mark in marks) and values.get("model_type") not in MIXERS:
+        raise DataError(f"{where}: attn_type_list names layers with linear attention, {EXPECTED}")
+    if values.get("add_cross_attention"):
+        raise DataError(f"{where}: add_cross_attention is {shorten(values['add_cross_attention'])}, {EXPECTED}")
+    indexers = values.get("indexer_types")
+    if isinstance(indexers, list) and any(kind != "full" for kind in indexers):
+        raise DataError(f"{where}: indexer_types is {shorten(indexers)}, expected an indexer (full) in every layer")
+    if values.get("is_moe") and values.get("model_type") == "doge":
+        raise DataError(f"{where}: is_moe is true, a model of experts without matrices, {EXPECTED}")
+
+
+def refuse_lists(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The values, a list of one value for all layers as that value; ``DataError`` for lists of different ones."""
+    found, layers = dict(values), first(values, "layers")
+    for concept, names in NAMES.items():
+        for name in names if concept not in ("layers", "expert_period") else ():
+            value = values.get(name)
+            if not isinstance(value, list) or not value:
+                continue
+            if len(value) not in (1, layers) or any(each != value[0] for each in value):
+                raise DataError(f"{where}: {name} is {shorten(value)}, expected one value for every layer")
+            found[name] = value[0]
+    heads = values.get("num_attention_heads_per_layer")
+    if isinstance(heads, list) and len(set(map(str, heads))) == 1:
+        found["num_attention_heads_per_layer"] = heads[0]
+    return found

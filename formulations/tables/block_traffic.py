@@ -44,7 +44,7 @@ bytes, and the keys of a tensor rank are w wide.
     experts, if there are some. If x = tp, there is one more all-reduce, of the :math:`e k b s h / cp` bytes that the
     group's experts take: a gather before the experts, and a scatter after them.
 
-    - With the dispatcher ``alltoall`` (``taut.data.layers.dispatch``) each of a token's k rows goes to its own expert:
+    - With the dispatcher ``alltoall`` (``taut.data.layers.experts``) each of a token's k rows goes to its own expert:
       :math:`k (g - 1) / ep` inside the node, and :math:`k (ep - g) / ep` to other nodes.
     - With ``allgather`` every token goes to all nodes and all of their devices: p = 1 for every k, and ep rows in the
       place of k through each tensor group. It is the ring of an all-gather of the x ep devices, and of a reduce-scatter

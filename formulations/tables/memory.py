@@ -49,7 +49,7 @@ Lower bounds for devices with several chunks, as sums over their chunks (``taut.
      framework caches them (``taut.data.layers.weight_shapes``); of several chunks the shapes of all, each once. Bounds
      count those of its largest chunk, as (10).
 
-A memory network (``taut.data.memory_network``) sees a candidate and its recompute, not a stage, so it stands for even
+A memory network (``taut.data.memory``) sees a candidate and its recompute, not a stage, so it stands for even
 partitions alone: with L layers on pp stages a stage has :math:`\lfloor L / pp \rfloor` or
 :math:`\lceil L / pp \rceil` of them. For candidate c, recompute r and range [i, j),
 
@@ -65,8 +65,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
-from taut.data.memory import MemoryModel
-from taut.data.memory_network import MemoryNetwork
+from taut.data.memory import MemoryModel, MemoryNetwork
 from taut.data.model import ModelSpec
 from taut.data.units import KIB, MOST_BYTES, SATURATED_BYTES
 from taut.errors import FormulationError

@@ -23,7 +23,7 @@ from taut.data.analytic.device_rates import ELEMENT_BYTES
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE, CostTable, Key, LayerCost, Module
 from taut.data.device import Precision
-from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
+from taut.data.layers.experts import USUAL_DISPATCH, DispatchSpec
 from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec
 from taut.data.model import ModelSpec
 from taut.formulations.degrees import BlockShape

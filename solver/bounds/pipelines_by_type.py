@@ -28,7 +28,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
-from taut.formulations.least_reduction import seconds_of_best
+from taut.formulations.gradient_reductions import seconds_of_best
 from taut.formulations.partition import PartitionProblem, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate

@@ -29,7 +29,7 @@ import numpy as np
 
 from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE
-from taut.formulations.least_reduction import least_within
+from taut.formulations.gradient_reductions import least_within
 from taut.formulations.mechanisms.recompute import in_part
 from taut.formulations.order_division import ROUNDING as ORDER_ROUNDING
 from taut.formulations.problem import PlanningProblem

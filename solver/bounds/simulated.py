@@ -27,7 +27,7 @@ Every path of the graph (``taut.formulations.simulation.graph``) is a bound. Wit
 (4) The optimizer of some device has an equal share of the parameters at least, after all reductions.
 
 An adapted order changes none of it. With one stage (2) is exact but for the ring. Flows that share cards only delay
-each other (``taut.formulations.simulation.cards`` (6)), so no step with shared cards is faster either.
+each other (``taut.formulations.simulation.graph`` (12)), so no step with shared cards is faster either.
 """
 
 import math

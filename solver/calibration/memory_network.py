@@ -1,5 +1,5 @@
 r"""
-Training the neural network of ``taut.data.memory_network`` with PyTorch, with a split-conformal margin.
+Training the neural network of ``taut.data.memory`` with PyTorch, with a split-conformal margin.
 
 Samples i with features :math:`x_i` and bytes :math:`y_i` are divided at random into training, stopping and calibration
 samples, 70, 10 and 20 % of them:
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
-from taut.data.memory_network import FEATURES, Feature, Layer, MemoryNetwork, Scaling
+from taut.data.memory import FEATURES, Feature, Layer, MemoryNetwork, Scaling
 from taut.errors import DataError, FormulationError, SolverError
 from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.calibration.memory import conformal_margin

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from taut.data.arrays import Ints
-from taut.formulations.least_reduction import least_reduction
+from taut.formulations.gradient_reductions import least_reduction
 from taut.formulations.order_division import ChunkProblem, SlowLinks
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate

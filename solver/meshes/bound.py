@@ -37,8 +37,7 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
-from taut.formulations.gradient_reductions import least_bytes
-from taut.formulations.least_reduction import seconds_of_best
+from taut.formulations.gradient_reductions import least_bytes, seconds_of_best
 from taut.formulations.links import PairTable
 from taut.formulations.mechanisms.shards import optimized_parameters, optimizer_shards
 from taut.formulations.meshes.choice import Mesh, MeshChoice, meshes_of_type

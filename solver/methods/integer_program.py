@@ -44,7 +44,7 @@ from taut.solver.branch_and_bound.stop import Stopping, never
 from taut.solver.ladder.computations import strongest
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.methods.baselines.hethub import arranged, considered
-from taut.solver.methods.baselines.trials import quickest
+from taut.solver.methods.baselines.rules import quickest
 from taut.solver.methods.named import Outcome
 from taut.solver.methods.quadratic_placement import SolvedAssignment, anneal_from, assign, place_quadratic
 from taut.solver.methods.strategy_choice import (

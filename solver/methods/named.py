@@ -23,7 +23,7 @@ BASELINES = {
     "hethub": ("hethub", "hethub"),
     "varuna": ("rules", "varuna"),
     "fsdp": ("rules", "fsdp"),
-    "random": ("trials", "random_search"),
+    "random": ("rules", "random_search"),
 }
 """Module and function of every baseline."""
 MESHES = "meshes"

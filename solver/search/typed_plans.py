@@ -33,7 +33,7 @@ from taut.data.arrays import Flags, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.degrees import divisors
 from taut.formulations.divisions import stated_ranges
-from taut.formulations.least_reduction import seconds_within
+from taut.formulations.gradient_reductions import seconds_within
 from taut.formulations.placement import found_placement, placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate

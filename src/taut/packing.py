@@ -11,7 +11,7 @@ over the drawn steps, which are the same for every rule:
     micro-batches, or of sequences that are moved to another step;
 (3) the distance of (1) from (2), which is what a better packing could gain at most;
 (4) imbalance: work of the fullest micro-batch, and of the fullest replica, over the mean;
-(5) where a plan of one stage has context ranks: dynamic degrees (``taut.solver.packing.contexts``), with a bound of
+(5) where a plan of one stage has context ranks: dynamic degrees (``taut.solver.packing.rules``), with a bound of
     their own, since they are no packing into the plan's micro-batches;
 (6) on request, the best plan found for these lengths, and a bound on the mean step of every plan of the space
     (``taut.solver.packing.plans``);
@@ -37,9 +37,17 @@ from taut.formulations.strategy import Strategy
 from taut.planning.plan import Plan, load_plan
 from taut.simulation.simulate import of_plan
 from taut.solver.certificate.write import plan_document
-from taut.solver.packing.contexts import dynamic_step, has_contexts
 from taut.solver.packing.plans import PACKED, search_mean_work, space_bound
-from taut.solver.packing.rules import RULES, Drawn, draw_steps, least_rows, micro_batch_features, pack_by
+from taut.solver.packing.rules import (
+    RULES,
+    Drawn,
+    draw_steps,
+    dynamic_step,
+    has_contexts,
+    least_rows,
+    micro_batch_features,
+    pack_by,
+)
 from taut.solver.packing.step_graph import Packed, packed_step, step_bound
 from taut.solver.result import Limits
 from taut.words import percent, text_table

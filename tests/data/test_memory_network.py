@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taut.data.memory_network import (
+from taut.data.memory import (
     ALL_FEATURES,
     FEATURES,
     MemoryNetwork,

@@ -9,8 +9,15 @@ import pytest
 
 from taut.data.arrays import Ints
 from taut.data.stack import SCHEDULES
-from taut.formulations.gradient_reductions import by_device, end_of_step, overlaps, tied_bytes
-from taut.formulations.least_reduction import LeastReduction, chord_of_bucket, minorants
+from taut.formulations.gradient_reductions import (
+    LeastReduction,
+    by_device,
+    chord_of_bucket,
+    end_of_step,
+    minorants,
+    overlaps,
+    tied_bytes,
+)
 from taut.formulations.order_times import chunk_pipelines
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate

@@ -6,7 +6,7 @@ import numpy as np
 
 from taut.data.calibration import TERMS, Calibration
 from taut.data.costs import CostRow, Module
-from taut.data.layers.dispatch import DISPATCHERS, ROUTER_FORMATS, DispatchSpec
+from taut.data.layers.experts import DISPATCHERS, ROUTER_FORMATS, DispatchSpec
 from taut.data.stack import SCHEDULES
 from taut.formulations.problem import PlanningProblem
 from tests.support.instances import random_problem

@@ -54,7 +54,7 @@ from taut.data.arrays import Ints
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
-from taut.data.layers.dispatch import DispatchSpec
+from taut.data.layers.experts import DispatchSpec
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.seen import DEVIATIONS, KINDS, Seen

@@ -31,14 +31,14 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
+from taut.formulations.gradient_reductions import seconds_of_best
 from taut.formulations.latency import step_time
-from taut.formulations.least_reduction import seconds_of_best
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.layer_division.known_devices import divide
-from taut.solver.methods.baselines.trials import configurations, plain_candidates, tried
+from taut.solver.methods.baselines.rules import configurations, plain_candidates, tried
 from taut.solver.methods.named import Outcome
 from taut.solver.result import Incumbent, Limits
 from taut.solver.simple_plans import priced, rank_order

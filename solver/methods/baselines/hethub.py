@@ -28,7 +28,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.solver.branch_and_bound.progress import Listener
-from taut.solver.methods.baselines.trials import plain_candidates, quickest, tried
+from taut.solver.methods.baselines.rules import plain_candidates, quickest, tried
 from taut.solver.methods.named import Outcome
 from taut.solver.result import Incumbent, Limits
 from taut.solver.simple_plans import priced

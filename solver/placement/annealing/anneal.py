@@ -35,13 +35,16 @@ from taut.solver.branch_and_bound.stop import Stopping, never, run_in_threads, u
 from taut.solver.placement.annealing.prices import (
     Ends,
     Prices,
+    Scratch,
     find_ends,
+    find_gathers,
     new_ends,
+    new_scratch,
     pipeline_seconds,
     placement_seconds,
     prices_of,
+    ring_seconds,
 )
-from taut.solver.placement.annealing.ring_prices import Scratch, find_gathers, new_scratch, ring_seconds
 from taut.solver.placement.annealing.starts import starts
 
 LONGEST = 4

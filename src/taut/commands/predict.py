@@ -110,7 +110,7 @@ def memory(
 
 
 def _network(samples: Path, out: Path, level: float, seed: int, source: str) -> None:
-    from taut.data.memory_network import network_json
+    from taut.data.memory import network_json
     from taut.files import write_atomically
     from taut.prediction.fitting import fit_network_samples
 

@@ -14,7 +14,7 @@ plan states one. Source: megatron/core/transformer/transformer_config.py of Augu
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from taut.data.layers.dispatch import DISPATCHERS
+from taut.data.layers.experts import DISPATCHERS
 from taut.data.layers.layer import LayerSpec
 from taut.errors import DataError
 from taut.exports.job import Job

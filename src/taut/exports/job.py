@@ -43,7 +43,7 @@ import numpy as np
 from taut.data.arrays import Ints
 from taut.data.calibration import features_of
 from taut.data.cluster import ClusterSpec, NodeSpec
-from taut.data.layers.dispatch import DispatchSpec
+from taut.data.layers.experts import DispatchSpec
 from taut.data.loss import LOSSES, LossKind, as_loss
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec

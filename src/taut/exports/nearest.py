@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from taut.data.catalog.builtin import catalog_stack
-from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
+from taut.data.layers.experts import USUAL_DISPATCH, DispatchSpec
 from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.exports.export import FRAMEWORKS
 from taut.exports.flagscale import mesh_files

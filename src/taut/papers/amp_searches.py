@@ -37,7 +37,7 @@ from taut.papers.compared import Compared, legend, rows_until_interrupted, times
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.solver.methods.baselines.amp import amp_trials, dominoes
-from taut.solver.methods.baselines.trials import configuration, plain_candidates
+from taut.solver.methods.baselines.rules import configuration, plain_candidates
 from taut.solver.methods.named import method_of
 from taut.solver.result import Incumbent, Limits
 from taut.solver.simple_plans import even_strategy, priced, simple_plan

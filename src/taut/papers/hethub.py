@@ -50,7 +50,7 @@ from taut.planning.resolve import planning_problem
 from taut.solver.certificate.document import communication_gap
 from taut.solver.certificate.write import paid
 from taut.solver.methods.baselines.hethub import arranged, hethub
-from taut.solver.methods.baselines.trials import plain_candidates, quickest
+from taut.solver.methods.baselines.rules import plain_candidates, quickest
 from taut.solver.result import Incumbent, Limits, SearchResult
 from taut.solver.search.search import search
 from taut.solver.simple_plans import simple_plan

@@ -37,7 +37,7 @@ from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.solver.bounds.simulated import simulated_seconds
 from taut.solver.methods.baselines.amp import amp_strategies
-from taut.solver.methods.baselines.trials import configurations, plain_candidates, tried
+from taut.solver.methods.baselines.rules import configurations, plain_candidates, tried
 from taut.solver.methods.named import Outcome, method_of
 from taut.solver.result import Limits
 from taut.solver.simple_plans import priced, simple_plan

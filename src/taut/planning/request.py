@@ -19,7 +19,7 @@ from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
 from taut.data.device import Precision
-from taut.data.layers.dispatch import DISPATCHERS, ROUTER_FORMATS, Dispatcher, RouterFormat
+from taut.data.layers.experts import DISPATCHERS, ROUTER_FORMATS, Dispatcher, RouterFormat
 from taut.data.loss import LOSSES, LossKind, as_loss
 from taut.data.memory import GradPrecision, MemoryModel, Optimizer
 from taut.data.model import ModelSpec

@@ -13,7 +13,7 @@ from taut.data.catalog.builtin import catalog_memory_models
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import MODULES, Module, Recompute
 from taut.data.device import Precision, usual_precision
-from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
+from taut.data.layers.experts import USUAL_DISPATCH, DispatchSpec
 from taut.data.load import load_calibration, load_memory_model, load_stack
 from taut.data.loss import LossKind
 from taut.data.memory import MemoryModel

@@ -12,8 +12,7 @@ from taut.data.calibration import GATHER_SLOWDOWN, KEPT, TERMS, Calibration, unc
 from taut.data.catalog.builtin import catalog_memory_models, catalog_operators
 from taut.data.device import DeviceSpec, Precision, usual_precision
 from taut.data.layers.layer_factor import SIZES, LayerFactor
-from taut.data.memory import MemoryModel
-from taut.data.memory_network import ALL_FEATURES, MemoryNetwork
+from taut.data.memory import ALL_FEATURES, MemoryModel, MemoryNetwork
 from taut.data.samples import APART, ConfigurationRow, SampleLine, read_samples
 from taut.data.seen import Seen
 from taut.data.units import GIB

@@ -6,7 +6,7 @@ row that is wrong, or whose device or stack is unknown, gets an error text in it
 
 The batch form prices columns. What a row leaves open is its stack's: sequence parallelism of tensor ranks as its memory
 model was fitted, the overlap of gradient reductions and the kind of context ranks as the framework has them. A network
-that predicts memory sees features of these columns (``taut.data.memory_network``).
+that predicts memory sees features of these columns (``taut.data.memory``).
 """
 
 import csv
@@ -29,8 +29,7 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.data.calibration import TERMS, Calibration
 from taut.data.costs import RECOMPUTE
 from taut.data.load import load_calibration, load_memory_model
-from taut.data.memory import MemoryModel, beyond
-from taut.data.memory_network import FEATURES
+from taut.data.memory import FEATURES, MemoryModel, beyond
 from taut.data.read import read_text
 from taut.data.samples import APART, EXPECTED, SHARED, ConfigurationRow, SampleLine, read_samples, sample_lines
 from taut.data.seen import deviation_beyond

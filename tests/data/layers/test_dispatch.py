@@ -2,7 +2,7 @@
 
 import pytest
 
-from taut.data.layers.dispatch import NARROW, USUAL_DISPATCH, DispatchSpec
+from taut.data.layers.experts import NARROW, USUAL_DISPATCH, DispatchSpec
 from taut.errors import DataError
 
 

@@ -8,8 +8,7 @@ import pytest
 from taut.data.stack import SCHEDULES
 from taut.errors import FormulationError
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.simulation.cards import CardFlows, shared_seconds
-from taut.formulations.simulation.graph import operator_graph
+from taut.formulations.simulation.graph import CardFlows, operator_graph, shared_seconds
 from taut.formulations.simulation.operator_graph import children
 from taut.formulations.simulation.operators import RETURN, SEND
 from tests.formulations.simulation.test_graph import devices_of, random_case, seconds

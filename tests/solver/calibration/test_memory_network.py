@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from taut.data.arrays import Floats
-from taut.data.memory_network import MemoryNetwork
+from taut.data.memory import MemoryNetwork
 from taut.errors import DataError, FormulationError
 from taut.solver.calibration.memory_network import fit_network
 

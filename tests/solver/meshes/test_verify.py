@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from taut.errors import DataError
-from taut.formulations.gradient_reductions import hierarchical_ring
-from taut.formulations.least_reduction import seconds_of_best
+from taut.formulations.gradient_reductions import hierarchical_ring, seconds_of_best
 from taut.formulations.meshes import step_time
 from taut.formulations.meshes.choice import MeshChoice
 from taut.formulations.meshes.step_time import Crossing, crossing, mesh_memory, mesh_step, mesh_violations

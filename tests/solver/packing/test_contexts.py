@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from taut.data.arrays import Ints
-from taut.solver.packing import contexts
-from taut.solver.packing.contexts import dynamic_step, greedy, has_contexts, least_degrees
+from taut.solver.packing import rules
+from taut.solver.packing.rules import dynamic_step, greedy, has_contexts, least_degrees
 from taut.solver.packing.step_graph import Packed, flow_shop
 
 
@@ -61,7 +61,7 @@ def least_of_all(packed: Packed, tokens: Ints) -> float:
     for i in range(len(tokens)):
         own = []
         for g in (g for g in (1, 2, 4) if g >= least[i]):
-            seconds = float(contexts._seconds(packed, features[i : i + 1], np.array([g]), False)[0])
+            seconds = float(rules._seconds(packed, features[i : i + 1], np.array([g]), False)[0])
             own += [np.where(np.arange(pool) // g == k, seconds, 0.0) for k in range(pool // g)]
         choices.append(own)
     return min(float(np.sum(each, axis=0).max()) for each in product(*choices)) + packed.graph.beside

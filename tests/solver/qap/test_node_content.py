@@ -7,7 +7,7 @@ import pytest
 
 from taut.data.arrays import Floats
 from taut.formulations.assignment import QuadraticAssignment
-from taut.solver.qap.node_content import ChainsAndRings, _border, _content, content_bound, node_classes
+from taut.solver.methods.quadratic_placement import ChainsAndRings, _border, _content, content_bound, node_classes
 from taut.solver.qap.quadratic import place
 
 

@@ -9,7 +9,7 @@ import pytest
 import taut
 from taut.comparison.compare import compare, current_of, priced_as_is
 from taut.data.cluster import ClusterSpec
-from taut.data.layers.dispatch import DispatchSpec
+from taut.data.layers.experts import DispatchSpec
 from taut.data.load import load_calibration
 from taut.errors import DataError, FieldError
 from taut.exports.export import environment, launch_notes

@@ -16,8 +16,7 @@ import pytest
 import taut
 from taut.data.cluster import LatencySpec, MatrixSpec, NetworkSpec, NodeSpec, RackSpec
 from taut.data.device import DeviceSpec
-from taut.data.layers.dispatch import DispatchSpec
-from taut.data.layers.experts import ExpertsSpec
+from taut.data.layers.experts import DispatchSpec, ExpertsSpec
 from taut.data.layers.layer import LatentSpec, LayerSpec, ProductSpec
 from taut.data.layers.mixer import MixerSpec
 from taut.data.spec import Spec

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taut.data.load import load_memory_model
-from taut.data.memory_network import network_json
+from taut.data.memory import network_json
 from taut.data.samples import ConfigurationRow, read_samples
 from taut.data.units import GIB
 from taut.formulations.tables.memory import candidate_features, network_stage_memory

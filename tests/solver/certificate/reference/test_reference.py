@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taut.data.memory_network import ALL_FEATURES, MemoryNetwork
+from taut.data.memory import ALL_FEATURES, MemoryNetwork
 from taut.data.stack import CONTEXT_KINDS, SCHEDULES
 from taut.errors import DataError, ExtrapolationWarning
 from taut.formulations.latency import memory_bytes, step_time, violations
