@@ -6,6 +6,7 @@ the others ``data/catalog/families.yaml`` states what a file may leave out: the 
 transformers. A type that neither knows is read by its fields' names, and a line says so.
 """
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -14,7 +15,7 @@ from typing import Any
 import yaml
 
 from taut.data.readers.config_fields import NAMES
-from taut.data.readers.config_mixers import FIELDS, MIXERS
+from taut.data.readers.config_mixers import FIELDS, INDEX_FIELDS, MIXERS
 from taut.data.readers.config_parts import PARTS
 from taut.data.spec import shorten
 from taut.errors import DataError
@@ -47,9 +48,12 @@ REFUSED: dict[str, tuple[str, ...]] = {
 EXPECTED = "expected a decoder-only transformer"
 _ATTENTION = ("full_attention", "sliding_attention", "chunked_attention", "attention")
 _MIXED = ("linear_attention", "mamba", "conv")
-_INDEXED = ("deepseek_v32", "glm_moe_dsa")
+_INDEXED, _INDEXES = ("deepseek_v32", "glm_moe_dsa"), ("indexed_attention", "deepseek_sparse_attention")
 _GATES = {
-    **dict.fromkeys(("afmoe", "beam", "kimi_linear", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), "channels"),
+    **dict.fromkeys(
+        ("afmoe", "beam", "muse_glimmer_text", "kimi_linear", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"),
+        "channels",
+    ),
     **dict.fromkeys(("laguna", "bailing_hybrid", "lfm3"), "heads"),
 }
 """Types whose attention has a gate of its output, for each channel or for each head."""
@@ -72,7 +76,7 @@ _PLAIN = (
 _NORMED = (
     *("qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text", "gemma3_text", "olmo2", "olmoe", "olmo3"),
     *("apertus", "apertus1p5_text", "dots1", "exaone4", "exaone_moe", "flex_olmo", "hunyuan_v1_dense"),
-    *("hunyuan_v1_moe", "hy_v3", "minimax_m2", "minimax_m3_vl_text", "kolibri1", "flint", "mellum"),
+    *("hunyuan_v1_moe", "hy_v3", "minimax_m2", "kolibri1", "flint", "mellum"),
 )
 """Types that norm queries and keys; OLMo norms all heads together."""
 _POSITIONS = {
@@ -90,7 +94,7 @@ _OTHER_NAMES = {"RefinedWeb": "falcon", "RefinedWebModel": "falcon", "kimi_k2": 
 _BEYOND = (
     *("grok-1", "hunyuan", "pangu_ultra_moe", "internlm2", "internlm", "baichuan", "deepseek", "xverse", "aquila"),
     *("minicpm", "yi", "orion", "emu3_text_model", "kimi_k25", "step3_text", "bailing_moe", "bailing_moe_v2", "mimo"),
-    "bailing_moe_linear",
+    *("bailing_moe_linear", "telechat", "telechat3", "Klear", "youtu_llm", "qwen3_omni_moe_text", "Dream"),
     *(
         "minimax_text_01",
         "minimax_m1",
@@ -115,13 +119,42 @@ def known_families() -> dict[str, dict[str, Any]]:
     return found
 
 
+_CLASSES = {
+    **{"grok1": "grok-1", "minimaxm3": "minimax_m3_vl_text", "minimaxm3sparse": "minimax_m3_vl_text"},
+    **{"hunyuanmoev1": "hunyuan_v1_moe", "hunyuandensev1": "hunyuan_v1_dense"},
+}
+"""Types whose files state the type of another model, by their classes."""
+
+
+def named_by_class(values: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    The values, with the type that ``architectures`` names, where ``model_type`` says less.
+
+    Files of a new family at times keep the ``model_type`` of an older one (MiniMax-M2's was ``minimax``), or have one
+    of their own. As in vLLM and SGLang the class counts then, if taut knows it.
+    """
+    stated, found = str(values.get("model_type")), dict(values)
+    known = {re.sub(r"[_-]", "", family).lower(): family for family in (*known_families(), *PARTS, *_BEYOND)} | _CLASSES
+    strange = values.get("model_type") is None or not is_known(values)
+    strange = strange and all(stated not in families for families in REFUSED.values())
+    for name in values.get("architectures") or ():
+        family = known.get(re.sub(r"(ForCausalLM|LMHeadModel)$", "", str(name)).lower(), "")
+        if family != stated and (strange or family in _CLASSES.values() or family.startswith(f"{stated}_")):
+            found |= {"model_type": family, STATED_TYPE: values.get("model_type")} if family else {}
+    return found
+
+
+STATED_TYPE = "_model_type_of_the_file"
+"""Where the type stands that a file states, if its class is another's."""
+
+
 def refuse_others(values: Mapping[str, Any], where: str) -> None:
     """Refuse what is no decoder-only transformer: ``DataError`` with the field that says so and what was expected."""
     if (part := values.get("_class_name")) is not None:
         raise DataError(f"{where}: _class_name is {shorten(part)}, a part of a diffusion model, {EXPECTED}")
     family = values.get("model_type")
     for words, families in REFUSED.items():
-        if family in families and not is_grok(values):
+        if family in families:
             raise DataError(f"{where}: model_type is {family!r}, {words}, {EXPECTED}")
     if values.get("is_encoder_decoder"):
         raise DataError(f"{where}: is_encoder_decoder is true, {EXPECTED}")
@@ -130,22 +163,17 @@ def refuse_others(values: Mapping[str, Any], where: str) -> None:
     for name, words in _UNUSUAL.items():
         if values.get(name) is not None:
             raise DataError(f"{where}: {name} is {shorten(values[name])}, {words}, {EXPECTED}")
-    allowed = _ATTENTION + (_MIXED if family in MIXERS else ()) + (("indexed_attention",) if family in _INDEXED else ())
+    allowed = _ATTENTION + (_MIXED if family in MIXERS else ()) + (_INDEXES if family in _INDEXED else ())
     for name in ("layer_types", "layers_block_type"):
         named = values.get(name)
         if others := [kind for kind in (named if isinstance(named, list) else []) if kind not in allowed]:
             raise DataError(f"{where}: {name} names {shorten(others[0])}, {EXPECTED}")
 
 
-def is_grok(values: Mapping[str, Any]) -> bool:
-    """Whether a file is Grok's, whose ``model_type`` names another model."""
-    return "Grok1ForCausalLM" in (values.get("architectures") or ())
-
-
 def is_known(values: Mapping[str, Any]) -> bool:
     """Whether rules for the file's type were compared with its class, or its fields say all."""
     family = values.get("model_type")
-    return family is None or family in known_families() or family in (*_OTHER_NAMES, *_BEYOND) or is_grok(values)
+    return family is None or family in known_families() or family in (*_OTHER_NAMES, *_BEYOND)
 
 
 def with_defaults(values: Mapping[str, Any], *, nested: bool = False) -> dict[str, Any]:
@@ -193,9 +221,10 @@ def is_gated(values: Mapping[str, Any]) -> bool:
     family = _OTHER_NAMES.get(family, family)
     if family in known_families():
         return family not in _PLAIN
-    if values.get("use_gated_activation") is True or is_grok(values) or family in _GATED:
+    if values.get("use_gated_activation") is True or family in _GATED:
         return True
-    activation = next((values[name] for name in NAMES["activation"] if values.get(name) is not None), "")
+    usual = _GATED_ACTIVATIONS[0] if family in _BEYOND else ""
+    activation = next((values[name] for name in NAMES["activation"] if values.get(name) is not None), usual)
     return str(activation) in _GATED_ACTIVATIONS
 
 
@@ -211,6 +240,15 @@ def refuse_unknown_gate(values: Mapping[str, Any], where: str) -> None:
     raise DataError(f"{where}: {name}: {said}, with {family}, expected {words}")
 
 
+def refuse_unknown_width(values: Mapping[str, Any], shape: Mapping[str, Any], where: str) -> None:
+    """Refuse a file without a width of dense feed-forward parts, unless its class is known to take four times h."""
+    family = str(values.get("model_type"))
+    dense = not shape.get("experts") or shape.get("dense_layers") or shape.get("expert_period", 1) != 1
+    known = values.get("model_type") is None or _OTHER_NAMES.get(family, family) in known_families()
+    if shape["ffn_hidden"] is None and dense and not known:
+        raise DataError(f"{where}: {NAMES['ffn_hidden'][0]}: missing, expected a value, as of model_type {family!r}")
+
+
 def is_normed(values: Mapping[str, Any]) -> bool:
     """Whether queries and keys have a norm of their own."""
     return values.get("model_type") in _NORMED or bool(values.get("use_qk_norm"))
@@ -224,7 +262,7 @@ def further_fields(values: Mapping[str, Any]) -> frozenset[str]:
     found = FIELDS if family in MIXERS else frozenset[str]()
     if family in _GATES:
         found |= {"gating", "use_attention_gate", "attn_output_gate"}
-    return found | {"index_n_heads", "index_head_dim", "indexer_types"} if family in _INDEXED else found
+    return found | INDEX_FIELDS if family in _INDEXED else found
 
 
 def gate_width(values: Mapping[str, Any], heads: Any, head_dim: Any) -> int | None:

@@ -39,8 +39,8 @@ NAMES: dict[str, tuple[str, ...]] = {
         *("shared_expert_intermediate_size", "shared_intermediate_size", "share_expert_dim"),
         *("moe_shared_expert_intermediate_size", "shared_experts_intermediate_size"),
     ),
-    "groups": ("n_group", "num_expert_group"),
-    "groups_kept": ("topk_group",),
+    "groups": ("n_group", "num_expert_group", "num_expert_groups"),
+    "groups_kept": ("topk_group", "num_limited_groups"),
     "dense_layers": ("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers"),
     "expert_period": ("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq", "moe_layer_interval"),
     "q_lora_rank": ("q_lora_rank", "attention_q_lora_dim"),
@@ -60,7 +60,15 @@ SPECIAL = frozenset(
         *("global_attn_every_n_layers", "mlp_only_layers", "moe_layers_enum", "moe_layer_end_index", "topk_method"),
         *("use_grouped_topk", "tie_word_embeddings", "use_qk_norm", "multi_query", "new_decoder_architecture"),
         *("num_kv_heads", "n_head_kv", "expansion_ratio", "attn_config", "ffn_config", "multi_query_attention"),
-        *("index_topk", "residual_moe", "use_mixed_mlp_moe", "model_type", "is_moe", "num_attention_heads_per_layer"),
+        *(
+            "index_topk",
+            "sparse_config",
+            "residual_moe",
+            "use_mixed_mlp_moe",
+            "model_type",
+            "is_moe",
+            "num_attention_heads_per_layer",
+        ),
         *("qk_head_dim", "swa_num_attention_heads", "swa_num_key_value_heads", "swa_head_dim", "swa_v_head_dim"),
         *("word_embed_proj_dim", "attention_types", "attention_layers", "window_size", "is_decoder", "text_config"),
         *(
@@ -83,7 +91,8 @@ WITHOUT_EFFECT: dict[str, str] = {
     "first values": r"(^|_)init(ializer)?(_|$)|_init_std$|rescale_prenorm_residual|_variance_scale$",
     "positions without parameters": r"rope|rotary|theta|yarn|alibi|position_embedding_type|rel_pos|position_encoding",
     "tokens by number": r"_token_id$|_token_ids$|_token_index$|_index_token$|tokenizer|(^|_)(bos|eos|pad|sep|cls)(_|$)",
-    "factors of numbers": r"(?<!dim)(?<!ffn)(?<!mlp)_(multipliers?|factor)$|scaling|(^|_)scale(_|$)|softcap|"
+    "factors of numbers": r"(?<!dim)(?<!ffn)(?<!mlp)(?<!width)(?<!hidden)_(multipliers?|factor)$|"
+    r"scaling|(^|_)scale(_|$)|softcap|"
     r"temperature|^clip_|_clip(_|$)|cutoff|_limit$|swiglu_alpha|logits_div|mup|(^|_)scalar$|(^|_)loss|_coef(f|ficient)?$|aux_|z_loss",
     "smallest numbers of norms": r"(^|_)(eps|epsilon)(_|$)",
     "norms and biases, below one in a thousand": r"(^|_)bias(es)?(_|$)|(^|_)(layer)?norm(alization|s)?(_|$)|layernorm|"
@@ -94,7 +103,8 @@ WITHOUT_EFFECT: dict[str, str] = {
     r"moe_capacity|moe_norm|shared_moe_mode|moe_drop|moe_random|seq_aux|router_(type|activation|enable)|ep_size|gate_norm|moe_permute",
     "running without training": r"cache|num_logits_to_keep|keep_last|use_mem|speculative|prefill|decode_|generation|"
     r"max_batch_size|pad_key_length|^use_mla$|^lm_head$",
-    "kernels and formats": r"kernel(s|_dtype)?$|_impl(ementation)?$|flash|fused|fuse_|fp32|upcast|precision|"
+    "kernels and formats": r"(?<!conv_)kernel(s|_dtype)?$|grouped_mm$|_impl(ementation)?$|"
+    r"flash|fused|fuse_|fp32|upcast|precision|"
     r"(^|_)dtype$|quant|compression_config|sdpa|use_associative_scan|gradient_checkpointing|pretraining_tp|"
     r"(tensor|pipeline|sequence)_parallel|tp_plan|pp_plan|fsdp_plan|ep_plan|compile|use_triton|_attn_implementation",
     "what a call returns": r"^output_(attentions|hidden_states|router_logits|scores|past|logits)$|return_|^summary_|"
@@ -109,7 +119,7 @@ WITHOUT_EFFECT: dict[str, str] = {
     "parts beside the language model, and where rows of words lie": r"vision|visual|image|img|(^|_)audio|video|speech|"
     r"projector|^mm_|(^|_)vit(_|$)|anyres|"
     r"downsample|pixel|patch_size|num_channels|vq_config|codec|tts|resampler|vocabulary_map|modalit|codebook|"
-    r"depth_decoder|adapter_config|use_lora|^merge|spatial_|media|dense_list|^org_vocab_size$|parallel_embedding",
+    r"depth_decoder|adapter_config|^merge|spatial_|(^|_)media(_|$)|dense_list|^org_vocab_size$|parallel_embedding",
     "attention to every token as it is priced, or where a layer's window ends": r"^attn_logit|attention_dropout|"
     r"attn_temperature|attention_sink|sinks?$|no_rope_layer|add_swa|add_full_attention_sink|pad_attn|"
     r"attention_value_scale|query_pre_attn|max_attn_value|^scale_attn|reorder_and|attention_softmax|attn_scale|prefix_dense_sliding|"
@@ -123,11 +133,14 @@ WITHOUT_EFFECT: dict[str, str] = {
 """Reasons why fields change no price, each with the names that it holds for."""
 
 _NEUTRAL = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in WITHOUT_EFFECT.items()}
+_DECIDING = re.compile(r"expan|reuse|(shar|cross_layer).*cache|cache.*(shar|layers)|experts?(_layers)?$", re.IGNORECASE)
+"""Names of what changes the shape even where a reason above holds for the rest of the name."""
 _STRUCTURAL = re.compile(
     r"layer|head|expert|moe|attention|attn|hidden|width|window|rank|lora|(^|_)dim|dim(_|$)|size|mlp|ffn|feed_forward|"
     r"intermediate|inner|mamba|ssm|conv|group|block|top_?k|shared?|state|expan|kv|sparse|dense|router|index|pattern|"
     r"freq|period|interval|stride|linear|recurr|depth|repeat|loop|cycle|gate|gating|memory|embed|chunk|local|global|"
-    r"hybrid|altup|laurel|hc_|residual|^n_|^num_|query|key|value|multi|skip|cla(_|$)|delta|retention|ratio|step",
+    r"hybrid|altup|laurel|hc_|residual|^n_|^num_|query|key|value|multi|skip|cla(_|$)|delta|retention|ratio|step|"
+    r"(^|_)d_ff|latent|glu(_|$)|^mod_|universal",
     re.IGNORECASE,
 )
 KNOWN = frozenset(name for names in NAMES.values() for name in names) | SPECIAL
@@ -136,6 +149,17 @@ KNOWN = frozenset(name for names in NAMES.values() for name in names) | SPECIAL
 def first(values: Mapping[str, Any], concept: str) -> Any:
     """The value under the first of a concept's names that the file states."""
     return next((values[name] for name in NAMES[concept] if values.get(name) is not None), None)
+
+
+def refuse_contradictions(values: Mapping[str, Any], where: str) -> None:
+    """Refuse a file that states one size under two names with two values above 1."""
+    for concept in ("hidden", "layers", "heads", "kv_heads", "head_dim", "experts", "chosen"):
+        stated = {
+            name: values[name] for name in NAMES[concept] if isinstance(values.get(name), int) and values[name] > 1
+        }
+        if len(set(stated.values())) > 1:
+            said = " and ".join(f"{name} is {value}" for name, value in stated.items())
+            raise DataError(f"{where}: {said}, expected one number")
 
 
 def router_groups(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,9 +175,10 @@ def unknown_fields(values: Mapping[str, Any]) -> Iterator[str]:
     """Fields that speak of the model's shape, are on, and that no rule knows."""
     for name, value in values.items():
         is_off = not value or (isinstance(value, float) and value == 1.0)
-        if name in KNOWN or is_off or any(pattern.search(name) for pattern in _NEUTRAL.values()):
+        if name in KNOWN or is_off:
             continue
-        if _STRUCTURAL.search(name):
+        neutral = not _DECIDING.search(name) and any(pattern.search(name) for pattern in _NEUTRAL.values())
+        if not neutral and _STRUCTURAL.search(name):
             yield name
 
 

@@ -18,6 +18,7 @@ columns that a layer makes from its h channels are
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from taut.data.layers.layer import LayerSpec
 from taut.data.layers.mixer import MixerSpec
 from taut.data.model import ModelSpec
 from taut.data.readers.config_fields import first
@@ -146,14 +147,21 @@ FIELDS = frozenset(
         *("mamba_chunk_size", "attn_output_gate", "conv_L_cache", "block_multiple_of", "block_ffn_dim_multiplier"),
         *("block_auto_adjust_ff_dim", "block_dim", "block_ff_dim", "block_mlp_init_scale", "conv_dim", "conv_dim_out"),
         *("block_use_swiglu", "block_use_xavier_init", "use_attention_gate", "time_step_limit", "mamba_conv_bias"),
+        "output_gate_type",
         *("time_step_min", "time_step_max", "time_step_floor", "linear_dt_init_floor", "mamba_ssm_dtype"),
         *("mamba_proj_bias", "num_attention_heads_per_layer", "gating", "routed_expert_hidden_size"),
         *("attn_res_block_size", "mla_use_output_gate", "latent_moe_use_norm"),
     )
 )
 """Fields that the files of these types have beside others'."""
+INDEX_FIELDS = frozenset(
+    ("index_n_heads", "index_head_dim", "indexer_types", "index_topk_pattern", "index_topk_freq")
+) | {"index_skip_topk_offset", "index_share_for_mtp_iteration", "indexer_rope_interleave"}
+"""Fields of indexers, which choose the tokens that attention goes to."""
 _NAMES = ("linear_attention", "mamba", "conv", "linear", "lightning_attention", "recurrent")
-_INTERVAL = {"qwen3_next": 4, "qwen3_5_text": 4, "qwen3_5_moe_text": 4, "olmo_hybrid": 4}
+_INTERVAL = dict.fromkeys(
+    ("qwen3_next", "qwen3_5", "qwen3_5_moe", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid"), 4
+)
 
 
 def mixing_layers(values: Mapping[str, Any], layers: Any) -> list[bool]:
@@ -173,6 +181,8 @@ def _is_mixing(values: Mapping[str, Any], layer: int, layers: int) -> bool:
     family, apart = str(values.get("model_type")), values.get("linear_attn_config")
     if isinstance(apart, dict) and isinstance(apart.get("full_attn_layers"), list):
         return layer + 1 not in apart["full_attn_layers"]
+    if isinstance(apart, dict) and isinstance(apart.get("kda_layers"), list):
+        return layer + 1 in apart["kda_layers"]
     marks, listed = values.get("attn_type_list"), values.get("attn_layer_indices")
     if isinstance(marks, list) and len(marks) == layers:
         return bool(marks[layer] == 0)
@@ -206,13 +216,48 @@ def with_mixers(model: ModelSpec, mixing: list[bool], values: Mapping[str, Any],
     word, spec = ("conv" if name == "conv" else "linear"), MixerSpec.parse(mixer, where)
     usual = {"heads": heads, "mixer": spec, "qk_norm": False}
     none = dict.fromkeys(("kv_heads", "head_dim", "latent", "attention_window", "attention_gate"))
-    layers: list[dict[str, Any]] = []
+    blocks = list[LayerSpec]()
     for block, mixes in zip(model.blocks, mixing, strict=True):
         kind = "experts" if block.experts else "dense"
         if mixes:
             block = block.model_copy(update={**usual, **none, "kind": f"{word}-{kind}"})
         elif not any(part in block.kind for part in ("dense", "experts")):
             block = block.model_copy(update={"kind": f"{kind}{'-window' if block.attention_window else ''}"})
+        blocks.append(block)
+    return _with_layers(model, blocks, where)
+
+
+def with_shared_indexers(model: ModelSpec, values: Mapping[str, Any], where: str) -> ModelSpec:
+    """
+    The model without indexers in layers that attend to the tokens that an earlier layer chose.
+
+    Such layers are ``shared`` in ``indexer_types``, or S in ``index_topk_pattern``. Otherwise each
+    ``index_topk_freq``-th layer from ``index_skip_topk_offset`` on has an indexer, and all layers before.
+    """
+    count, freq = len(model.blocks), values.get("index_topk_freq") or 1
+    offset = values.get("index_skip_topk_offset", 2)
+    usual = ["shared" if max(layer - offset + 1, 0) % freq else "full" for layer in range(count)]
+    stated = next((values[name] for name in ("indexer_types", "index_topk_pattern") if values.get(name)), usual)
+    shared = [kind in ("shared", "S") for kind in stated]
+    if not any(shared) or model.latent is None:
+        return model
+    if len(shared) != count or any(kind not in ("shared", "S", "full", "F") for kind in stated):
+        raise DataError(
+            f"{where}: indexer_types is {shorten(stated)}, expected full or shared for each of {count} layers"
+        )
+    none = model.latent.model_copy(update={"index_heads": 0, "index_dim": 0})
+    blocks = list[LayerSpec]()
+    for block, takes in zip(model.blocks, shared, strict=True):
+        kind = "experts" if block.experts else "dense"
+        own = {"latent": none, "kind": f"{kind}-shared"} if takes else {"kind": kind}
+        blocks.append(block.model_copy(update=own))
+    return _with_layers(model, blocks, where)
+
+
+def _with_layers(model: ModelSpec, blocks: list[LayerSpec], where: str) -> ModelSpec:
+    """The model with layers of its own, equal ones in a row as one kind with their number."""
+    layers: list[dict[str, Any]] = []
+    for block in blocks:
         shape = block.model_dump()
         if layers and all(layers[-1][field] == value for field, value in shape.items() if field != "count"):
             layers[-1]["count"] += 1

@@ -98,7 +98,7 @@ def _nemotron_h(values: Values, where: str, tokens: int) -> list[Layer]:
     """Nemotron-H and 3: layers of Mamba-2, attention, a dense feed-forward part or experts alone."""
     pattern = values.get("hybrid_override_pattern")
     named = values.get("layers_block_type") or values.get("layer_types")
-    listed = list(pattern) if isinstance(pattern, str) and not named else named
+    listed = list(pattern) if isinstance(pattern, str | list) and not named else named
     kinds = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe", "linear_attention": "mamba"}
     kinds |= {"full_attention": "attention"} | {kind: kind for kind in ("mamba", "attention", "mlp", "moe")}
     listed, layers = listed or ["linear_attention", "moe", "full_attention", "mlp"], values.get("num_hidden_layers")
@@ -709,6 +709,35 @@ def _hunyuan(values: Values, where: str, _: int) -> list[Layer]:
     return [taken if at % factor else own for at in range(layers)]
 
 
+def _minimax_m3(values: Values, where: str, tokens: int) -> list[Layer]:
+    """MiniMax-M3: attention to blocks that an indexer chooses, in all but the first layers, and experts."""
+    hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
+    apart = values.get("sparse_attention_config") or {}
+    names = {"index_n_heads": "sparse_num_index_heads", "index_head_dim": "sparse_index_dim"}
+    names |= {"index_block_size": "sparse_block_size", "index_topk_blocks": "sparse_topk_blocks"}
+    names |= {"index_local_blocks": "sparse_local_block"}
+    stated = {**values, **{ours: apart[theirs] for ours, theirs in names.items() if theirs in apart}}
+    scorers, scored, block, top, local = (whole_number(stated, where, name) for name in names)
+    marks = apart.get("sparse_attention_freq") or [0] * layers
+    usual = ["minimax_m3_sparse" if mark else "full_attention" for mark in marks]
+    listed = _list(values, where, layers, "layer_types", default=usual)
+    if not values.get("mlp_layer_types"):
+        marks = values.get("moe_layer_freq") or [1] * layers
+        stated["mlp_layer_types"] = ["sparse" if mark else "dense" for mark in marks]
+    plain = _attention(values, where, qk_norm=True)
+    heads, each = plain["heads"], plain["head_dim"] or hidden // plain["heads"]
+    attended = min(tokens, (top + local) * block) + tokens * scorers * scored / (2 * heads * each)
+    sizes = {"key_dim": each, "value_dim": each, "made": (heads + 2 * plain["kv_heads"]) * each}
+    sizes["attends"] = round(attended)
+    sparse = {"heads": heads, "mixer": sizes, "adjoined": [_product(hidden, (scorers + 1) * scored, mixes=True)]}
+    width = first(values, "dense_width") or first(values, "ffn_hidden")
+    for kind, routes in zip(listed, _routed(stated, where, layers), strict=True):
+        layer = sparse if kind == "minimax_m3_sparse" else plain
+        part = _experts(values, where, shared=_shared_width(values, where)) if routes else {"ffn_hidden": width}
+        found.append({"kind": f"{'experts' if routes else 'dense'}{'-indexed' * (layer is sparse)}", **layer, **part})
+    return found
+
+
 def _jetmoe(values: Values, where: str, _: int) -> list[Layer]:
     """JetMoE: attention experts, each with queries and outputs of its own on shared keys and values; and experts."""
     hidden, count = whole_number(values, where, "hidden_size"), whole_number(values, where, *NAMES["experts"])
@@ -759,17 +788,20 @@ def _step3(values: Values, where: str, tokens: int) -> list[Layer]:
 
 
 def _step35(values: Values, where: str, tokens: int) -> list[Layer]:
-    """Step-3.5: more heads in layers with a window, a gate for every head, experts with a shared one."""
+    """Step-3.5 and 3.7: more heads in layers with a window, a gate for every head, experts with a shared one."""
     layers, found = _layers(values, where), []
+    routed = _routed if values.get("moe_layers_enum") is None else _listed_experts
     listed = _list({"layer_types": (values.get("layer_types") or [])[:layers]}, where, layers, "layer_types")
-    other = values.get("attention_other_setting")
-    for kind, routes in zip(listed, _listed_experts(values, where, layers), strict=True):
+    more = values.get("num_sliding_attention_heads")
+    other = values.get("attention_other_setting") or ({"num_attention_heads": more} if more else None)
+    for kind, routes in zip(listed, routed(values, where, layers), strict=True):
         sliding = kind == "sliding_attention"
         layer = _attention(values, where, qk_norm=bool(values.get("use_qk_norm", True)))
         if sliding and isinstance(other, dict):
             names = {"heads": "num_attention_heads", "kv_heads": "num_attention_groups", "head_dim": "head_dim"}
             layer |= {ours: other[name] for ours, name in names.items() if other.get(name)}
-        layer |= {"attention_gate": layer["heads"]} if values.get("use_head_wise_attn_gate") else {}
+        gated = values.get("use_head_wise_attn_gate", more is not None)
+        layer |= {"attention_gate": layer["heads"]} if gated else {}
         layer |= _windowed(values, tokens, sliding, "sliding_window")
         shared = first(values, "shared_width") or 0
         layer |= _experts(values, where, shared=shared) if routes else _dense(values, where)
@@ -805,6 +837,7 @@ PARTS: dict[str, Reader] = {
     "zaya": _zaya,
     "modernbert-decoder": _modernbert,
     "hunyuan": _hunyuan,
+    **dict.fromkeys(("minimax_m3", "minimax_m3_vl_text"), _minimax_m3),
     "jetmoe": _jetmoe,
     "arctic": _arctic,
     "step3_text": _step3,

@@ -35,19 +35,29 @@ from taut.data.model import ModelSpec
 from taut.data.read import read_json
 from taut.data.readers.config_families import (
     EXPECTED,
+    STATED_TYPE,
     further_fields,
     gate_width,
     is_gated,
     is_known,
     is_normed,
     is_tied,
+    named_by_class,
     position_rows,
     refuse_others,
     refuse_unknown_gate,
+    refuse_unknown_width,
     with_defaults,
 )
-from taut.data.readers.config_fields import NAMES, first, refuse_unknown, router_groups
-from taut.data.readers.config_mixers import MIXERS, adjusted_ffn, mixing_layers, whole_number, with_mixers
+from taut.data.readers.config_fields import NAMES, first, refuse_contradictions, refuse_unknown, router_groups
+from taut.data.readers.config_mixers import (
+    MIXERS,
+    adjusted_ffn,
+    mixing_layers,
+    whole_number,
+    with_mixers,
+    with_shared_indexers,
+)
 from taut.data.readers.config_parts import PARTS, layers_of_parts
 from taut.data.spec import MOST_LAYERS, name_of_file, shorten
 from taut.errors import DataError
@@ -67,6 +77,7 @@ def read_config(path: Path, *, seq: int | None = None) -> ModelSpec:
     if values.get("model_type") in PARTS:
         return _of_parts(values, path, where, seq)
     values = refuse_lists(values, where)
+    refuse_contradictions(values, where)
     shape = {ours: first(values, ours) for ours in _SHAPE}
     shape |= special_shape(values, shape) | adjusted_ffn(values)
     for ours in _REQUIRED:
@@ -81,6 +92,7 @@ def read_config(path: Path, *, seq: int | None = None) -> ModelSpec:
     shape |= _lengths(shape["seq"], seq)
     reach, left_out = windows(values, shape["layers"], shape["seq"])
     shape |= experts(values, shape["layers"], where) | latent(values, where) | reach
+    refuse_unknown_width(values, shape, where)
     gate, mixing = gate_width(values, shape["heads"], shape["head_dim"]), mixing_layers(values, shape["layers"])
     model = ModelSpec.parse(
         {
@@ -91,8 +103,7 @@ def read_config(path: Path, *, seq: int | None = None) -> ModelSpec:
         },
         str(path),
     )
-    if mixing:
-        model = with_mixers(model, mixing, values, where)
+    model = with_mixers(model, mixing, values, where) if mixing else with_shared_indexers(model, values, where)
     _warn_of_approximations(values, model, left_out, where)
     _warn_of_length(model, where, stated=seq is not None)
     return model
@@ -115,10 +126,11 @@ def _of_parts(values: Mapping[str, Any], path: Path, where: str, seq: int | None
 
 def _language_model(values: Mapping[str, Any], path: str) -> tuple[dict[str, Any], str]:
     """What describes the language model, with what its family leaves out, and where it stands in the file."""
+    values = named_by_class(values)
     refuse_others(values, path)
-    where, inner, outer = path, dict(values), [dict(values)]
+    where, inner, outer = path, values, [values]
     while (name := next((name for name in _NESTED if isinstance(inner.get(name), dict)), None)) is not None:
-        inner, where = inner[name], f"{where if where != path else path + ':'} {name}"
+        inner, where = named_by_class(inner[name]), f"{where if where != path else path + ':'} {name}"
         refuse_others(inner, where)
         outer.append(inner)
     if len(outer) == 1:
@@ -168,6 +180,8 @@ def _warn_of_length(model: ModelSpec, where: str, *, stated: bool) -> None:
 def _warn_of_approximations(values: Mapping[str, Any], model: ModelSpec, left_out: str, where: str) -> None:
     """One warning for everything that is priced as something else."""
     said = [left_out] if left_out else []
+    if stated := values.get(STATED_TYPE):
+        said.append(f"model_type {shorten(stated)} is read as {values['model_type']}, the class in architectures")
     if not is_known(values):
         said.append(f"model_type {shorten(values['model_type'])} is not known, its layers are taken for Llama's")
     if any(part.reused for layer in model.blocks for part in layer.together):
@@ -183,6 +197,8 @@ def _warn_of_approximations(values: Mapping[str, Any], model: ModelSpec, left_ou
     sparse = any(part.mixer and part.mixer.attends for layer in model.blocks for part in layer.together)
     if (chosen := values.get("index_topk")) is not None and not sparse:
         said.append(f"attention to index_topk {shorten(chosen)} chosen tokens is priced as attention to all")
+    if values.get("sparse_config"):
+        said.append("attention to chosen blocks (sparse_config) is priced as attention to all")
     if further := first(values, "further"):
         name = next(name for name in NAMES["further"] if values.get(name) is not None)
         said.append(
@@ -371,6 +387,7 @@ def refuse_mixed(values: Mapping[str, Any], shape: Mapping[str, Any], where: str
     head_dim, heads, kv_heads = shape.get("head_dim"), shape.get("heads"), shape.get("kv_heads")
     own = {"swa_num_attention_heads": heads, "swa_num_key_value_heads": kv_heads, "swa_head_dim": head_dim}
     if not first(values, "kv_lora_rank"):
+        values = {name: None if name == "v_head_dim" and value == 0 else value for name, value in values.items()}
         own |= {"v_head_dim": head_dim, "swa_v_head_dim": head_dim, "q_lora_rank": None, "attention_v_dim": head_dim}
     if values.get("model_type") == "helium" and isinstance(heads, int) and isinstance(shape.get("hidden"), int):
         own["head_dim"] = shape["hidden"] // heads  # Its last product is as wide as the model on both sides.
@@ -389,9 +406,6 @@ def refuse_mixed(values: Mapping[str, Any], shape: Mapping[str, Any], where: str
         raise DataError(f"{where}: attn_type_list names layers with linear attention, {EXPECTED}")
     if values.get("add_cross_attention"):
         raise DataError(f"{where}: add_cross_attention is {shorten(values['add_cross_attention'])}, {EXPECTED}")
-    indexers = values.get("indexer_types")
-    if isinstance(indexers, list) and any(kind != "full" for kind in indexers):
-        raise DataError(f"{where}: indexer_types is {shorten(indexers)}, expected an indexer (full) in every layer")
     if values.get("is_moe") and values.get("model_type") == "doge":
         raise DataError(f"{where}: is_moe is true, a model of experts without matrices, {EXPECTED}")
 

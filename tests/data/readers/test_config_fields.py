@@ -55,6 +55,18 @@ MICRO: dict[str, Any] = {
         ("linear_attn_config", {"num_heads": 32}, ""),
         ("hidden_size_per_layer_input", 256, "hidden_size"),
         ("window_of_attention", 128, ""),
+        ("ffn_expansion_factor", 3, ""),
+        ("hidden_factor", 2, ""),
+        ("width_multiplier", 2, ""),
+        ("mod_intermediate_ratio", 3, ""),
+        ("dense_intermediate_dim", 3, ""),
+        ("cross_layer_kv_cache", True, ""),
+        ("kv_reuse_factor", 2, ""),
+        ("num_image_experts", 8, "num_experts"),
+        ("short_conv_kernel", 4, ""),
+        ("use_lora", True, ""),
+        ("d_ff", 4096, ""),
+        ("use_glu", True, ""),
     ],
 )
 def test_fields_that_no_rule_knows_refuse_the_file(tmp_path: Path, name: str, value: Any, near: str) -> None:

@@ -211,7 +211,7 @@ def test_an_unknown_type_without_an_activation_is_refused(tmp_path: Path) -> Non
     """Nothing says whether its feed-forward parts are gated."""
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 128, "seq_length": 64}
     with pytest.raises(DataError, match="hidden_act: missing, with a model_type"):
-        read(tmp_path, {"model_type": "telechat", **sizes}, 64)
+        read(tmp_path, {"model_type": "stranger", **sizes}, 64)
     with pytest.raises(DataError, match=r"hidden_act: is 'poly_norm', with a model_type \('Motif'\)"):
         read(tmp_path, {"model_type": "Motif", "hidden_act": "poly_norm", **sizes}, 64)
 
