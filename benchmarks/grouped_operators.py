@@ -47,7 +47,7 @@ FEWEST_ROWS, NARROWEST, FOLDS = 64, 512, 10
 FORMATS: dict[str, tuple[Precision, ...]] = {"bfloat16": ("bf16",), **RECIPES}
 SHAPE = ["hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"]
 SOURCE = "ai-dynamo/aiconfigurator (Apache-2.0), {table}: {format} MoE of TensorRT-LLM"
-TRAINED, ALIKE = "h100-80gb", ("h100-80gb", "gh200-96gb", "h100-96gb", "h200-141gb")
+TRAINED, ALIKE = "h100-80gb", ("h100-80gb", "gh200-96gb", "h100-96gb", "h800-80gb", "h200-141gb")
 """The device whose grouped products of training were measured, and those with its chip, (3)."""
 TRAINING_SOURCE = "benchmarks/measured/grouped-h100-80gb.csv: bf16 grouped_mm of PyTorch, forward and both gradients"
 CARRIED_SOURCE = "; and what training adds to inference on h100-80gb"

@@ -26,7 +26,7 @@ SMALLEST_ROWS, SMALLEST_WIDTH, ROW_MULTIPLE = 512, 256, 128
 LARGEST_HEAD = 128
 TABLES = {
     "a100_sxm": ("a100-80gb", "a100-40gb"),
-    "h100_sxm": ("h100-80gb", "gh200-96gb", "h100-96gb"),
+    "h100_sxm": ("h100-80gb", "gh200-96gb", "h100-96gb", "h800-80gb"),
     "h200_sxm": ("h200-141gb",),
     "b200_sxm": ("b200-180gb",),
     "gb200": ("gb200-186gb",),

@@ -32,6 +32,7 @@ ASSUMED = {
     "a100-40gb": "measured on the 80 GB card; attention at head_dim 128 alone",
     "gh200-96gb": "measured on the H100 of 80 GB, whose chip it shares",
     "h100-96gb": "measured on the H100 of 80 GB, whose chip it shares",
+    "h800-80gb": "measured on the H100 of 80 GB, whose chip it shares",
 }
 ASSUMED_RECIPE = {"mxfp8": "measured with scales of 128 inputs, which Blackwell multiplies as mxfp8"}
 

@@ -200,7 +200,10 @@ def calibration_for(
         return None
     first = every[0] if own and every[0].device in types else borrowed(every[0], types.values(), precision)
     nearest = {name: _nearest(every, types[name]) for name in sorted(types)}
-    return first.beside({name: one for name, one in nearest.items() if one.name != first.name})
+    unmeasured = [name for name in types if name not in catalog_section("operators")]
+    nearest |= {name: borrowed(nearest[name], [types[name]], precision) for name in unmeasured}
+    apart = {*unmeasured} if len(unmeasured) < len(types) else set()
+    return first.beside({name: one for name, one in nearest.items() if one.name != first.name or name in apart})
 
 
 def _nearest(every: Iterable[Calibration], device: DeviceSpec) -> Calibration:
@@ -249,10 +252,15 @@ def borrowed(
     A calibration's coefficients for any device: without band and runs, which are of where it was fitted.
 
     A fit beside operators of inference holds in its coefficients what kernels of training take longer. For devices
-    whose kernels of training were measured this is taken out, in half precision and of attention in all.
+    whose kernels of training were measured this is taken out, in half precision and of attention in all. Devices
+    without measured operators keep their stated efficiencies: a factor beside another device's operators says nothing
+    of theirs.
     """
-    words = f"losses of {calibration.device}, as none are known here; {calibration.source}"
+    words, devices = f"losses of {calibration.device}, as none are known here; {calibration.source}", list(devices)
     coefficients, trained = {**calibration.coefficients}, [_training(device.name) for device in devices]
+    if devices and not any(device.name in catalog_section("operators") for device in devices):
+        coefficients |= dict.fromkeys(OVER_INFERENCE, 1.0)
+        words = f"{words}; products and attention at stated efficiencies"
     for term, share in OVER_INFERENCE.items():
         narrow = term == "gemm" and precision is not None and precision not in HALF
         if trained and all(each.get(term) for each in trained) and not narrow and not _training(calibration.device):

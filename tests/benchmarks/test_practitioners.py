@@ -15,7 +15,7 @@ def test_reported_runs_are_called_right(report: Report) -> None:
     """Fits or does not, memory and speed; a run that is missed today fails once it is called right."""
     found, pace = report.priced()
     gib = max(found.memory_bytes) / GIB
-    print(f"{report.thread}: {gib:.1f} GiB, fits {found.fits}, {pace:.0f} tokens/s a GPU; said {report[-3:]}")
+    print(f"{report.thread}: {gib:.1f} GiB, fits {found.fits}, {pace:.0f} tokens/s a GPU; said {report[-4:-1]}")
     assert report.is_right(found, pace) != (report.thread in MISSED)
 
 

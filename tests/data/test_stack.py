@@ -117,6 +117,19 @@ def test_what_training_adds_to_inference_is_not_priced_twice() -> None:
         assert borrowed(given, devices, "bf16").coefficients == given.coefficients
 
 
+def test_devices_without_measured_operators_keep_their_efficiencies() -> None:
+    """A factor beside B200's operators is none of MI325X's products and attention, alone or in a mixed cluster."""
+    b200, amd = catalog_device("b200-180gb"), catalog_device("mi325x-256gb")
+    known = [catalog_calibrations()[name] for name in load_stack("megatron-core").calibrations]
+    alone, both = (calibration_for(known, types, "fp8", many_nodes=True) for types in ([amd], [b200, amd]))
+    assert alone is not None and both is not None
+    given = catalog_calibrations()["megatron-bridge-fp8-b200"]
+    assert alone.coefficients == given.coefficients | {"gemm": 1.0, "attention": 1.0}
+    assert "stated efficiencies" in alone.source
+    assert both.coefficients == given.coefficients
+    assert both.on(amd.name)["attention"] == 1.0 and both.on(b200.name)["attention"] == given["attention"]
+
+
 def test_calibrations_of_a_device_come_before_its_likes() -> None:
     """GB200 and GB300 state the same rates in half precision, and each has coefficients of its own."""
     known = [catalog_calibrations()[name] for name in load_stack("megatron-core").calibrations]
