@@ -26,7 +26,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.simulation.graph import operator_graph
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
-from taut.simulation.simulate import of_request, simulate_strategy
+from taut.simulation import of_request, simulate_strategy
 from taut.solver.simple_plans import even_chunks, rank_order
 
 JOBS = [

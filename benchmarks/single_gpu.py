@@ -133,8 +133,7 @@ def measured_step(run: Run, device: "torch.device") -> dict[str, Any]:
 
 def measured_layers(run: Run, device: "torch.device", gpu: str) -> CostTable:
     """The layers of a run's model alone, as ``taut profile`` measures them."""
-    from taut.profiling.collect import collect, cost_table
-    from taut.profiling.layers import Sweep
+    from taut.profiling.layers import Sweep, collect, cost_table
 
     sweep = Sweep(
         model=run.spec,
@@ -154,8 +153,7 @@ def measure(folder: Path, name: str, runs: tuple[Run, ...] = RUNS) -> None:
     import torch
 
     from taut.data.catalog.devices import catalog_devices
-    from taut.profiling.collect import device_name
-    from taut.profiling.layers import free
+    from taut.profiling.layers import device_name, free
 
     device = torch.device(name)
     gpu = device_name(device, catalog_devices())

@@ -130,7 +130,7 @@ def measure(folder: Path, name: str) -> None:
     """Measure everything and write it."""
     import torch
 
-    from taut.profiling.collect import device_name
+    from taut.profiling.layers import device_name
 
     device = torch.device(name)
     found = [line for sizes in SIZES for line in of_layers(*sizes, device)]

@@ -158,7 +158,7 @@ def measure(folder: Path, name: str) -> None:
     import torch
 
     from taut.data.catalog.devices import catalog_devices
-    from taut.profiling.collect import device_name
+    from taut.profiling.layers import device_name
 
     device = torch.device(name)
     gpu = device_name(device, catalog_devices())

@@ -116,10 +116,10 @@ if TYPE_CHECKING:
     from taut.sensitivity import regret as regret
     from taut.sharing.jobs import JobsSchedule as JobsSchedule
     from taut.sharing.jobs import jobs as jobs
-    from taut.simulation.result import MeshSimulation as MeshSimulation
-    from taut.simulation.result import Simulation as Simulation
-    from taut.simulation.simulate import simulate as simulate
-    from taut.simulation.simulate import simulate_strategy as simulate_strategy
+    from taut.simulation import MeshSimulation as MeshSimulation
+    from taut.simulation import Simulation as Simulation
+    from taut.simulation import simulate as simulate
+    from taut.simulation import simulate_strategy as simulate_strategy
     from taut.solver.certificate.verify import Verification as Verification
     from taut.solver.qap.quadratic import AssignmentResult as AssignmentResult
     from taut.solver.result import Limits as Limits

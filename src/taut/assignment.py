@@ -238,18 +238,10 @@ def place_strategy(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanPlacement:
     """
-    A strategy's blocks by the spans of its groups over leaf switches.
+    A strategy's blocks by the spans of its groups over leaf switches, devices of workers, and step times.
 
-    Parameters
-    ----------
-    spans
-        Leaf of every block, the largest spans, the objective and its bound.
-    devices
-        Devices of every worker.
-    step_s, known_s
-        Step time of the placement, and of the plan's own one.
-    known
-        Largest spans of the plan's own placement: of a stage's replicas, and of a pipeline's stages.
+    ``known_s`` and ``known``: of the plan's own placement the step time, and the largest spans of a stage's replicas
+    and of a pipeline's stages.
     """
 
     spans: Spans
@@ -277,21 +269,10 @@ def place_by_leaves(
     plan: Plan | str | PathLike[str] | Mapping[str, Any], weight: float, *, time_limit: float = 10.0, seed: int = 0
 ) -> SpanPlacement:
     """
-    Place a plan's strategy by the spans of its groups over leaf switches, the racks of its cluster (Arnold, 2025).
+    Place a plan by the leaf switches that its groups span (Arnold, 2025).
 
-    Parameters
-    ----------
-    plan
-        A plan, its file or its values.
-    weight
-        From 0 to 1, of the leaves that the replicas of a stage lie on; the rest is of the stages of a pipeline.
-    time_limit, seed
-        Of the search.
-
-    Raises
-    ------
-    DataError
-        If the cluster has no racks, or a block lies on several of them.
+    Leaf switches are the racks of the plan's cluster. ``weight``, from 0 to 1, is that of the leaves of a stage's
+    replicas; the rest is that of the stages of a pipeline.
     """
     check_search(time_limit=time_limit, seed=seed)
     if not 0 <= weight <= 1:

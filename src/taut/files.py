@@ -55,6 +55,16 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise DataError(f"{path}: cannot be written ({error.strerror}), expected a writable file name") from None
 
 
+def made_folder(folder: str | Path, expected: str = "a folder", *, parents: bool = False) -> Path:
+    """A folder, which is made unless it is there, on request with those that it lies in."""
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=parents, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be made ({error.strerror}), expected {expected}") from None
+    return folder
+
+
 def _write_through(path: Path, data: bytes) -> None:
     # An open file is duplicated, so that what is written later stands behind; nothing is created or cut short.
     descriptor = _descriptor(path)

@@ -35,7 +35,7 @@ from taut.errors import DataError, FieldError, NothingFoundError
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Strategy
 from taut.planning.plan import Plan, load_plan
-from taut.simulation.simulate import of_plan
+from taut.simulation import of_plan
 from taut.solver.certificate.write import plan_document
 from taut.solver.packing.plans import PACKED, search_mean_work, space_bound
 from taut.solver.packing.rules import (

@@ -10,6 +10,7 @@ may be paths. Such forms are added here, each where the loader that knows it is 
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -54,10 +55,16 @@ def schema(kind: str, *, by_name: bool = False) -> Schema:
     return {"$schema": DIALECT, "title": f"taut: {kind}s by name", **each, "$defs": found.get("$defs", {})}
 
 
-def _model() -> Schema:
+def _of_spec(kind: str) -> Schema:
+    """The schema of a kind of file that is a spec as it stands."""
+    from taut.data.calibration import Calibration
+    from taut.data.jobs import JobTrace
+    from taut.data.memory import MemoryModel
     from taut.data.model import ModelSpec
+    from taut.data.stack import Stack
 
-    return _of_file(ModelSpec)
+    specs = ModelSpec, Stack, Calibration, MemoryModel, JobTrace
+    return _of_file(dict(zip(SPECS, specs, strict=True))[kind])
 
 
 def _cluster() -> Schema:
@@ -78,30 +85,6 @@ def _cluster() -> Schema:
     unit = found["$defs"]["MatrixSpec"]["properties"]["unit"]
     fields["bandwidth_unit"] = {**unit, "description": "Unit of a bandwidth_matrix that is a path"}
     return found
-
-
-def _stack() -> Schema:
-    from taut.data.stack import Stack
-
-    return _of_file(Stack)
-
-
-def _calibration() -> Schema:
-    from taut.data.calibration import Calibration
-
-    return _of_file(Calibration)
-
-
-def _memory_model() -> Schema:
-    from taut.data.memory import MemoryModel
-
-    return _of_file(MemoryModel)
-
-
-def _jobs() -> Schema:
-    from taut.data.jobs import JobTrace
-
-    return _of_file(JobTrace)
 
 
 def _sweep() -> Schema:
@@ -175,15 +158,8 @@ def _of_file(spec: Any) -> Schema:
     return found
 
 
-KINDS: Mapping[str, Callable[[], Schema]] = MappingProxyType(
-    {
-        "model": _model,
-        "cluster": _cluster,
-        "stack": _stack,
-        "calibration": _calibration,
-        "memory-model": _memory_model,
-        "jobs": _jobs,
-        "sweep": _sweep,
-        "plan": _plan,
-    }
-)
+SPECS = "model", "stack", "calibration", "memory-model", "jobs"
+ORDER = "model", "cluster", "stack", "calibration", "memory-model", "jobs", "sweep", "plan"
+"""Kinds as messages list them."""
+OTHERS: dict[str, Callable[[], Schema]] = {"cluster": _cluster, "sweep": _sweep, "plan": _plan}
+KINDS = MappingProxyType({kind: OTHERS.get(kind) or partial(_of_spec, kind) for kind in ORDER})

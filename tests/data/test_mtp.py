@@ -9,7 +9,7 @@ import taut
 from taut.data.costs import RECOMPUTE
 from taut.data.model import ModelSpec
 from taut.errors import DataError, FormulationError
-from taut.exports.division import layout_of
+from taut.exports.architecture import layout_of
 from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.strategy import Division, Strategy
 

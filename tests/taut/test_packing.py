@@ -9,7 +9,7 @@ import pytest
 
 import taut
 from taut.packing import plot_packing
-from taut.simulation.simulate import of_plan
+from taut.simulation import of_plan
 from taut.solver.packing.rules import RULES
 from taut.solver.packing.step_graph import packed_step
 from tests.taut.conftest import Run, refused

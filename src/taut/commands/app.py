@@ -9,6 +9,7 @@ import shutil
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from functools import cache
 from typing import Annotated, NoReturn, TextIO
 
@@ -57,27 +58,14 @@ def _root(
         raise typer.Exit
 
 
-app.command(name="plan")(plan_command)
-app.command(name="verify")(verify_command)
-app.command(name="compare")(compare_command)
-app.command(name="replan")(replan_command)
-app.command(name="spares")(spares_command)
-app.command(name="export")(export_command)
-app.command(name="show")(show_command)
-app.command(name="report")(report_command)
-app.command(name="catalog")(catalog_command)
-app.command(name="predict")(predict_command)
-app.command(name="pack")(pack_command)
-app.command(name="place")(place_command)
-app.command(name="pareto")(pareto_command)
-app.command(name="sweep")(sweep_command)
-app.command(name="jobs")(jobs_command)
-app.command(name="profile")(profile_command)
-app.command(name="schedule")(schedule_command)
-app.command(name="simulate")(simulate_command)
-app.command(name="schema")(schema_command)
-app.command(name="new")(new_command)
-app.command(name="mcp")(mcp_command)
+COMMANDS: tuple[Callable[..., None], ...] = (
+    plan_command, verify_command, compare_command, replan_command, spares_command, export_command, show_command,
+    report_command, catalog_command, predict_command, pack_command, place_command, pareto_command, sweep_command,
+    jobs_command, profile_command, schedule_command, simulate_command, schema_command, new_command, mcp_command,
+)  # fmt: skip
+"""Verbs in the order of the help, each named as its function."""
+for command in COMMANDS:
+    app.command(name=command.__name__.removesuffix("_command"))(command)
 app.add_typer(importer, name="import")
 app.add_typer(fitter, name="fit")
 app.add_typer(reproducer, name="reproduce")

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
     from taut.data.device import Precision
     from taut.data.model import ModelSpec
-    from taut.profiling.collect import Collected
-    from taut.profiling.layers import Sweep
+    from taut.profiling.layers import Collected, Sweep
 
 DEVICES = ("cuda", "cpu")
 TENSOR_DEGREES = MICRO_BATCHES = "1,2,4,8"
@@ -135,7 +134,7 @@ def _layers(sweep: "Sweep", out: Path, kernels: Path | None, quiet: bool) -> Non
     from taut.commands.progress import live_lines
     from taut.data.costs import costs_csv
     from taut.files import write_atomically
-    from taut.profiling.collect import collect, cost_table, kernels_csv, remarks
+    from taut.profiling.layers import collect, cost_table, kernels_csv, remarks
 
     with live_lines(quiet) as say:
         found = collect(sweep, kernels=kernels is not None, say=say)
@@ -170,7 +169,7 @@ def _device(device: str) -> "torch.device":
 
 def _named(device: "torch.device") -> str:
     from taut.data.catalog.devices import catalog_devices
-    from taut.profiling.collect import device_name
+    from taut.profiling.layers import device_name
 
     return device_name(device, catalog_devices())
 

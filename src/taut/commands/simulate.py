@@ -19,7 +19,7 @@ from taut.commands.options import (
 from taut.errors import DataError
 
 if TYPE_CHECKING:
-    from taut.simulation.result import MeshSimulation, Simulation
+    from taut.simulation import MeshSimulation, Simulation
 
 
 @takes_options("simulate")
@@ -38,7 +38,7 @@ def simulate_command(
 ) -> None:
     """Simulate one training step, event by event: time, bubble, exposed communication, memory over time."""
     from taut.plots.timeline import figure_size, plot_timeline
-    from taut.simulation.result import MeshSimulation, summary, write_trace
+    from taut.simulation import MeshSimulation, summary, write_trace
 
     check_file(trace)
     check_plot(picture, option="--picture")
@@ -58,7 +58,7 @@ def _simulated(
 ) -> "Simulation | MeshSimulation":
     """The step of a plan, or of stated values."""
     from taut.planning.request import PlanRequest
-    from taut.simulation.simulate import simulate
+    from taut.simulation import simulate
 
     if cluster is None:
         refuse_together(sorted(options), "a plan", "a model and a cluster, or a plan alone")

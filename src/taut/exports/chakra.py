@@ -57,7 +57,7 @@ from taut.formulations.strategy import Strategy
 from taut.formulations.tables.block_traffic import BlockLink
 from taut.formulations.terms import Group, gathers_of, reductions_of
 from taut.quoting import json_text, protobuf_text
-from taut.simulation.simulate import of_plan
+from taut.simulation import of_plan
 
 SCHEMA = "0.0.4"
 COMP_NODE, COMM_SEND_NODE, COMM_RECV_NODE, COMM_COLL_NODE = 4, 5, 6, 7

@@ -22,9 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from taut.exports.architecture import BACKEND, DEEPEP, Flags
+from taut.exports.architecture import BACKEND, CHUNKS, DEEPEP, EMBEDDING, FIRST, LAST, LAYOUT, LOSS, Flags
 from taut.exports.deepspeed import is_in_order
-from taut.exports.division import CHUNKS, EMBEDDING, FIRST, LAST, LAYOUT, LOSS
 from taut.exports.job import ExportError, Job
 from taut.exports.megatron import megatron_flags
 from taut.planning.plan import Plan

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from taut.data.analytic.offload_modules import conflict
-from taut.exports.architecture import Flags, architecture_flags, dispatch_settings
-from taut.exports.division import division_flags, layout_of
+from taut.exports.architecture import Flags, architecture_flags, dispatch_settings, division_flags, layout_of
 from taut.exports.job import Job
 from taut.quoting import hydra_value, plain_word, python_literal
 

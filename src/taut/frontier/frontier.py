@@ -38,7 +38,8 @@ import numpy as np
 from taut.data.memory import MemoryModel
 from taut.data.spec import shorten
 from taut.data.units import GIB, KIB, MOST_GIB
-from taut.errors import DataError, FieldError
+from taut.errors import FieldError
+from taut.files import made_folder
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FRONTIER_COLUMNS
 from taut.planning.plan import Plan
@@ -245,11 +246,7 @@ class Frontier:
         return [point for point in self.points if point.plan is not None]
 
     def at(self, limit_gib: float) -> tuple[float, float]:
-        """
-        Lower and upper figure for the least step time within any limit, (1) and (2), in seconds.
-
-        Both are infinite where no plan fits; the lower is 0 above the largest limit searched.
-        """
+        """Seconds of lower and upper, (1) and (2): infinite where no plan fits, 0 above the largest limit searched."""
         limit = kib_of(limit_gib)
         above = self.points[bisect_left(self.points, limit, key=lambda point: kib_of(point.limit_gib)) :]
         if limit < kib_of(self.least_gib) or any(point.status is Status.INFEASIBLE for point in above):
@@ -297,20 +294,8 @@ class Frontier:
         return csv_text(rows)
 
     def write_plans(self, folder: str | Path) -> list[Path]:
-        """
-        Write every plan as JSON, numbered and named by its limit; ``taut verify`` checks each.
-
-        Raises
-        ------
-        DataError
-            If the folder cannot be made or written.
-        """
-        folder = Path(folder)
-        try:
-            folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise DataError(f"{folder}: cannot be made ({error.strerror}), expected a folder") from None
-        written = []
+        """Write every plan as JSON, numbered and named by its limit; ``taut verify`` checks each."""
+        folder, written = made_folder(folder), list[Path]()
         for number, point in enumerate(self.points):
             if point.plan is not None:
                 written.append(folder / f"{number:02d}-{rounded_down(point.limit_gib)}gib.json")

@@ -19,6 +19,7 @@ from typing import Any
 
 from taut.data.load import load_cluster
 from taut.errors import DataError, FieldError, InfeasibleError, NothingFoundError
+from taut.files import made_folder
 from taut.frontier.epsilon_constraint import pareto
 from taut.frontier.frontier import Frontier, FrontierPoint, rounded_down, rounded_up
 from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
@@ -105,22 +106,9 @@ class ResourceFront:
         return csv_text([names, *rows])
 
     def write_plans(self, folder: str | Path) -> list[Path]:
-        """
-        Write every plan as JSON, in a folder for each number of nodes; ``taut verify`` checks each.
-
-        Raises
-        ------
-        DataError
-            If a folder cannot be made or written.
-        """
-        folder = Path(folder)
-        try:
-            folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise DataError(f"{folder}: cannot be made ({error.strerror}), expected a folder") from None
-        return [
-            path for nodes, found in self.frontiers.items() for path in found.write_plans(folder / f"{nodes:04d}-nodes")
-        ]
+        """Write every plan as JSON, in a folder for each number of nodes; ``taut verify`` checks each."""
+        home, found = made_folder(folder), self.frontiers.items()
+        return [path for nodes, each in found for path in each.write_plans(home / f"{nodes:04d}-nodes")]
 
     def __str__(self) -> str:
         """A line for each point, and what has no plan."""

@@ -20,8 +20,25 @@ from typing import Any
 
 from taut.data.loss import LOSSES
 from taut.errors import DataError
-from taut.exports.architecture import FEATURES, FORMAT, GROUPS, OVERLAP, SCORES, TYPE, Flags, stated_dispatch
-from taut.exports.division import CHUNK, CHUNKS, EMBEDDING, FIRST, LAST, LAYOUT, LOSS, count, stated_division
+from taut.exports.architecture import (
+    CHUNK,
+    CHUNKS,
+    EMBEDDING,
+    FEATURES,
+    FIRST,
+    FORMAT,
+    GROUPS,
+    LAST,
+    LAYOUT,
+    LOSS,
+    OVERLAP,
+    SCORES,
+    TYPE,
+    Flags,
+    count,
+    stated_dispatch,
+    stated_division,
+)
 from taut.launchers.megatron_rules import broken, layers_in
 from taut.launchers.settings import Launch, Run
 

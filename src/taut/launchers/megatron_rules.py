@@ -35,7 +35,18 @@ from math import prod
 
 from taut.data.suggest import multiples_around
 from taut.errors import DataError
-from taut.exports.division import CHUNK, CHUNKS, EMBEDDING, FIRST, LAST, LAYOUT, LOSS, count, layers_of, stated_division
+from taut.exports.architecture import (
+    CHUNK,
+    CHUNKS,
+    EMBEDDING,
+    FIRST,
+    LAST,
+    LAYOUT,
+    LOSS,
+    count,
+    layers_of,
+    stated_division,
+)
 from taut.launchers.settings import Run, nearest
 
 PIPELINE = "--pipeline-model-parallel-size"

@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from taut.errors import DataError
-from taut.exports.architecture import Flags
-from taut.exports.division import CHUNKS, FIRST, LAST, LAYOUT
+from taut.exports.architecture import CHUNKS, FIRST, LAST, LAYOUT, Flags
 from taut.launchers.megatron import READ, SWITCHES, TRUTHS
 
 ALIASES = {

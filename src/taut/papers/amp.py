@@ -392,12 +392,7 @@ def _coefficients() -> Calibration:
 
 
 def reproduce_amp(setting: str, profile: Path, trials: Path) -> Reproduction:
-    """
-    Price trials and compare both predictions with the measured seconds.
-
-    ``setting``: name of an experiment, one of ``SETTINGS``; ``profile``, ``trials``: AMP's layer costs, and its trials.
-    Raises ``DataError`` if there is no such setting, or a file is wrong.
-    """
+    """Price the trials of one of ``SETTINGS``, and compare both predictions with the measured seconds."""
     experiment = AmpExperiment.of(setting, profile)
     rows = read_trials(trials)
     for number, trial in enumerate(rows, start=1):

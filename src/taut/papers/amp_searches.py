@@ -217,9 +217,8 @@ def reproduce_amp_searches(
     """
     Search AMP's strategies by every method.
 
-    ``setting``: name of an experiment, one of ``taut.papers.amp.SETTINGS``; all without one, and table 2 and figure 3
-    too; ``limits``: of each method; by default a minute; ``told``: called with how far one is; ``profile``: AMP's layer
-    costs, by which the searches price; analytic costs without it. Raises ``FieldError`` if there is no such setting.
+    Without a ``setting`` all are searched, and table 2 and figure 3 are made. ``limits`` are those of each method, by
+    default a minute. Costs are analytic without AMP's ``profile``.
     """
     if setting is not None and setting not in SETTINGS:
         raise FieldError("setting", setting, f"expected {one_of(setting, SETTINGS)}")

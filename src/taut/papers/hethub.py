@@ -262,8 +262,8 @@ def reproduce_hethub(
     """
     Price every setting.
 
-    ``limits``: of the search of each setting; by default a minute; ``only``: part of the names of the settings that are
-    priced; ``told``: called with how far one is. Raises ``FieldError`` if no setting has it.
+    ``limits`` are those of each search, by default a minute. ``only`` is a part of the names of the settings that are
+    priced.
     """
     limits, names = limits or Limits(time_limit=60.0), [setting.name for setting in SETTINGS]
     chosen = [SETTINGS[place] for place in places_with(only, names)]
@@ -440,8 +440,8 @@ def reproduce_hethub_table(
     """
     Plan every model on every cluster.
 
-    ``limits``: of each search; by default a minute; ``only``: part of the names, "cluster model", of those that are
-    planned; ``told``: called with the name of each before it is planned. Raises ``FieldError`` if none has it.
+    ``limits`` are those of each search, by default a minute. ``only`` is a part of the names, "cluster model", of what
+    is planned.
     """
     limits, every = limits or Limits(time_limit=60.0), [(cluster, model) for cluster in CLUSTERS for model in STAGES]
     chosen = [every[place] for place in places_with(only, [" ".join(pair) for pair in every])]

@@ -236,9 +236,8 @@ def reproduce_pipette(
     """
     Plan every setting by every method.
 
-    ``limits``: of each method; by default a minute; ``whole_step``: whether prices are of the whole step, not the
-    paper's own; ``seed``: of the links that are drawn; ``only``: part of the names of the settings that are planned,
-    such as ``gpt-8.1b``; ``told``: called with how far one is. Raises ``FieldError`` if no setting has it.
+    ``limits`` are those of each method, by default a minute, ``seed`` draws the links, and ``only`` is a part of the
+    names of the settings that are planned.
     """
     limits, names = limits or Limits(time_limit=60.0), [_name(setting) for setting in SETTINGS]
     chosen = [SETTINGS[place] for place in places_with(only, names)]

@@ -39,22 +39,8 @@ def plot_frontier(frontier: Frontier, ax: "Axes | None" = None) -> "Axes":
     """
     Draw step time over memory limit.
 
-    Parameters
-    ----------
-    frontier
-        Points with at least one plan.
-    ax
-        Axes to draw on; a new figure without them.
-
-    Returns
-    -------
-    Axes
-        What was drawn on: GiB against seconds, and tokens per second on the right.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
+    The frontier has at least one plan. Axes are GiB against seconds, and tokens per second on the right. Parameters,
+    result and errors as for ``taut.plot_placement``.
 
     Examples
     --------
@@ -186,22 +172,7 @@ def plot_resources(found: ResourceFront, ax: "Axes | None" = None) -> "Axes":
     """
     Draw cost over GPUs, by memory limit.
 
-    Parameters
-    ----------
-    found
-        Points with at least one plan.
-    ax
-        Axes to draw on; a new figure without them.
-
-    Returns
-    -------
-    Axes
-        What was drawn on.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
+    The front has at least one plan. Parameters, result and errors as for ``taut.plot_placement``.
 
     Examples
     --------

@@ -147,22 +147,7 @@ def plot_schedule(found: "FoundSchedule", ax: "Axes | None" = None) -> "Axes":
     """
     Draw a schedule.
 
-    Parameters
-    ----------
-    found
-        The schedule with its pipeline and bound.
-    ax
-        Axes to draw on; a new figure without them.
-
-    Returns
-    -------
-    Axes
-        What was drawn on: time against devices.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
+    The axes are time against devices. Parameters, result and errors as for ``taut.plot_placement``.
 
     Examples
     --------

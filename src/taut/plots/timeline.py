@@ -37,7 +37,7 @@ from taut.plots.schedule import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from taut.simulation.result import Simulation
+    from taut.simulation import Simulation
 
 THIN, STRIP, BETWEEN = 0.34, 0.56, 0.3
 """Heights of the lane of communication, of the memory strip, and of the room under both."""
@@ -80,22 +80,7 @@ def plot_timeline(found: "Simulation", ax: "Axes | None" = None) -> "Axes":
     """
     Draw a simulated step.
 
-    Parameters
-    ----------
-    found
-        The step.
-    ax
-        Axes to draw on; a new figure without them.
-
-    Returns
-    -------
-    Axes
-        What was drawn on: seconds against devices.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
+    The axes are seconds against devices. Parameters, result and errors as for ``taut.plot_placement``.
 
     Examples
     --------

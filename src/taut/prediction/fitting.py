@@ -1,6 +1,6 @@
 """Calibrations and memory models from measured runs: rows of a CSV file with ``measured_s`` or ``measured_bytes``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from taut.data.catalog.builtin import catalog_memory_models, catalog_operators
 from taut.data.device import DeviceSpec, Precision, usual_precision
 from taut.data.layers.layer_factor import SIZES, LayerFactor
 from taut.data.memory import ALL_FEATURES, MemoryModel, MemoryNetwork
-from taut.data.samples import APART, ConfigurationRow, SampleLine, read_samples
+from taut.data.samples import APART, ConfigurationRow, read_samples
 from taut.data.seen import Seen
 from taut.data.units import GIB
 from taut.errors import DataError
@@ -61,7 +61,11 @@ def fit_latency(path: str | Path, *, name: str, source: str = "", cluster: str =
     Traceback (most recent call last):
     taut.errors.DataError: nowhere.csv: No such file or directory, expected a CSV file of configurations
     """
-    rows = [_measured(line, number, path) for number, line in enumerate(read_samples(Path(path)), start=1)]
+    rows = list[ConfigurationRow]()
+    for where, row in _measured_rows(path, "measured_s", "seconds"):
+        if words := refusal(row, MemoryModel()):
+            raise DataError(f"{where}: {words}")
+        rows.append(row)
     kinds = {(row.gpu.lower(), row.gpus_per_node, row.stack) for row in rows}
     if len(kinds) != 1:
         raise DataError(f"{path}: {len(kinds)} kinds of (gpu, gpus_per_node, stack), expected one")
@@ -156,14 +160,16 @@ def _floors(device: DeviceSpec, precisions: set[Precision]) -> Floats:
     return np.where(np.array(TERMS) == "gemm", 1.0 - error, FLOORS)
 
 
-def _measured(line: SampleLine, number: int, path: str | Path) -> ConfigurationRow:
-    if line.row is None:
-        raise DataError(f"{path} {line.error}")
-    if line.row.measured_s is None:
-        raise DataError(f"{path} row {number}: measured_s: missing, expected seconds")
-    if words := _not_fitted(line.row) or refusal(line.row, MemoryModel()):
-        raise DataError(f"{path} row {number}: {words}")
-    return line.row
+def _measured_rows(path: str | Path, field: str, unit: str) -> Iterator[tuple[str, ConfigurationRow]]:
+    """Where each row of a file is, and the row, which has the measured figure and nothing that no fit has."""
+    for number, line in enumerate(read_samples(Path(path)), start=1):
+        if line.row is None:
+            raise DataError(f"{path} {line.error}")
+        if getattr(line.row, field) is None:
+            raise DataError(f"{path} row {number}: {field}: missing, expected {unit}")
+        if words := _not_fitted(line.row):
+            raise DataError(f"{path} row {number}: {words}")
+        yield f"{path} row {number}", line.row
 
 
 def fit_memory_samples(
@@ -201,7 +207,7 @@ def fit_memory_samples(
     Traceback (most recent call last):
     taut.errors.DataError: nowhere.csv: No such file or directory, expected a CSV file of configurations
     """
-    rows = [_weighed(line, number, path) for number, line in enumerate(read_samples(Path(path)), start=1)]
+    rows = [row for _, row in _measured_rows(path, "measured_bytes", "bytes")]
     kinds = {(row.gpu.lower(), row.precision, row.stack) for row in rows}
     if len(kinds) != 1:
         raise DataError(f"{path}: {len(kinds)} kinds of (gpu, precision, stack), expected one")
@@ -216,12 +222,11 @@ def fit_network_samples(
     """Memory network from measured runs of one stack and precision, of even partitions, as ``fit_memory_samples``."""
     from taut.solver.calibration.memory_network import fit_network
 
-    rows = [_weighed(line, number, path) for number, line in enumerate(read_samples(Path(path)), start=1)]
-    for number, row in enumerate(rows, start=1):
+    placed = [*_measured_rows(path, "measured_bytes", "bytes")]
+    rows = [row for _, row in placed]
+    for where, row in placed:
         if row.stage is not None or row.layers % row.pp:
-            raise DataError(
-                f"{path} row {number}: expected no stage and layers that pp divides, as a network sees neither"
-            )
+            raise DataError(f"{where}: expected no stage and layers that pp divides, as a network sees neither")
     features = network_features(rows, ALL_FEATURES)
     about = {"name": name, "stack": rows[0].stack, "source": source, "precision": rows[0].precision}
     measured = np.array([row.measured_bytes for row in rows], dtype=float)
@@ -269,16 +274,6 @@ def ranges_of(rows: list[ConfigurationRow]) -> dict[str, tuple[float, float]]:
     """Least and most of what a memory model should not be asked beyond."""
     values = {name: [float(getattr(row, name)) for row in rows] for name in RANGED}
     return {name: (min(found), max(found)) for name, found in values.items()}
-
-
-def _weighed(line: SampleLine, number: int, path: str | Path) -> ConfigurationRow:
-    if line.row is None:
-        raise DataError(f"{path} {line.error}")
-    if line.row.measured_bytes is None:
-        raise DataError(f"{path} row {number}: measured_bytes: missing, expected bytes")
-    if words := _not_fitted(line.row):
-        raise DataError(f"{path} row {number}: {words}")
-    return line.row
 
 
 def _not_fitted(row: ConfigurationRow) -> str:

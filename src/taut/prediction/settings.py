@@ -220,11 +220,7 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
 
 
 def recorded_with_waits(row: ConfigurationRow) -> bool:
-    """
-    Whether CUDA graphs launch the passes of ranks that wait for each other in every layer: tensor or context ranks.
-
-    Rows that are priced alone count no such waits.
-    """
+    """Whether CUDA graphs launch the passes of tensor or context ranks, which wait for each other in every layer."""
     return row.cuda_graphs and row.tp * row.cp > 1 and not any(getattr(row, name) for name in APART)
 
 

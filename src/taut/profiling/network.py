@@ -394,11 +394,8 @@ def profile_network(
     Every process that a launcher started calls this, and process 0 writes the file. Without a launcher, processes are
     started here for as long as it takes.
 
-    ``out``: cluster file to write; ``device``: ``cuda`` or ``cpu``; ``gpu``: device type of every node, from the
-    catalog; ``processes``: processes to start; a launcher's own number wins; ``gpus_per_node``: devices of every node,
-    in the order of the processes; without it, the processes of a host; ``name``: name of the cluster; the file's where
-    empty; ``quiet``: whether to say nothing on stderr. Raises ``DataError`` if there are fewer than two processes, more
-    processes than GPUs or unequal nodes, a process dies or does not answer in time, or the file cannot be written.
+    A launcher's number of processes wins. ``gpus_per_node`` are devices in the order of the processes, by default those
+    of a host. A ``DataError`` says that nodes are unequal, or that a process died or did not answer in time.
     """
     if gpu not in catalog_section("devices"):
         raise FieldError("gpu", gpu, f"expected {one_of(gpu, catalog_section('devices'))}")

@@ -19,7 +19,7 @@ replicas as are left. With :math:`A_x` the blocks of stage x that are left and E
 
 *Best*: everything may move. A *part* is a set of nodes with degrees pp, tp, cp, dp and micro-batch, and thus a batch.
 
-(4) ``parts`` bounds a part's seconds a sequence by its layers. The least bound ``relaxation`` of its candidates that
+(4) ``left`` bounds a part's seconds a sequence by its layers. The least bound ``relaxation`` of its candidates that
     may fit the memory replaces this bound, and the bound of a search in its turn, which stops at the best plan so far.
 (5) Parts whose bound is no less than the best plan's seconds a sequence hold no better plan. Of the others the part
     with the least bound is taken next. The bound over all parts is the least of theirs, at any moment.
@@ -32,6 +32,6 @@ smallest class first.
     :math:`u` kept and :math:`v < u` at best, the best plan is ahead after :math:`(S_v^+ - S_u^-) / (u - v)` sequences
     at the latest.
 
-Begin with ``replan``: the two answers. ``left`` has names, nodes and costs of what is left, ``parts`` the bounds (4),
-``result`` the words, and ``spares`` the number of spare nodes to keep.
+Begin with ``replan``: the two answers. ``left`` has names, nodes and costs of what is left, and the bounds (4) of
+parts, ``result`` the words, and ``spares`` the number of spare nodes to keep.
 """

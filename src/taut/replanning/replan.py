@@ -23,8 +23,18 @@ from taut.formulations.schedules.plan_orders import device_of_chunk
 from taut.formulations.space import FIXES, fixable_value
 from taut.formulations.strategy import Strategy
 from taut.planning.plan import Plan
-from taut.replanning.left import Site, card_rates, cluster_of, node_number, sites_left, slow_node, slowed_costs
-from taut.replanning.parts import Part, largest_count, parts_of
+from taut.replanning.left import (
+    Part,
+    Site,
+    card_rates,
+    cluster_of,
+    largest_count,
+    node_number,
+    parts_of,
+    sites_left,
+    slow_node,
+    slowed_costs,
+)
 from taut.replanning.result import Answer, Replanned
 from taut.solver.branch_and_bound.progress import Listener, Progress
 from taut.solver.certificate.document import by_replica, devices_of, problem_of, strategy_of

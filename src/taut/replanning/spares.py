@@ -115,20 +115,9 @@ def expected_speeds(
     speeds: Sequence[float], nodes: int, spares: int, down: float, stop: float, *, rigid: bool = False
 ) -> tuple[float, float]:
     r"""
-    E(s) of (4) in sequences a second, and the chance that all replicas run.
+    E(s) of (4) and the chance that all replicas run.
 
-    Parameters
-    ----------
-    speeds
-        X(d) for d = 0 to dp replicas.
-    nodes, spares
-        n and s.
-    down
-        p of (1).
-    stop
-        :math:`\lambda r` of (3).
-    rigid
-        Whether the job waits for all n nodes.
+    ``speeds`` are X(0) to X(dp), ``down`` is p of (1), and ``stop`` :math:`\lambda r` of (3).
     """
     whole, found, complete = nodes + spares, 0.0, 0.0
     for j in range(whole + 1):

@@ -38,6 +38,7 @@ from taut.data.model import ModelSpec
 from taut.data.spec import Spec, digest
 from taut.data.suggest import one_of
 from taut.errors import DataError
+from taut.files import made_folder
 from taut.formulations.jobs.problem import JobsProblem, Pool
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
@@ -163,11 +164,7 @@ class _Cache:
     def _journal(self, kind: Kind) -> Journal:
         name = kind.key[:32]
         if name not in self._journals:
-            folder = cache_folder() / "columns"
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise DataError(f"{folder}: cannot be made ({error.strerror}), expected TAUT_CACHE=FOLDER") from None
+            folder = made_folder(cache_folder() / "columns", "TAUT_CACHE=FOLDER", parents=True)
             try:
                 self._journals[name] = self._stack.enter_context(Journal(folder / f"{name}.journal"))
             except DataError as error:

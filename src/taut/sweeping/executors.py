@@ -123,7 +123,7 @@ def _division(stages: Iterable[Sequence[int]], recompute: Sequence[str]) -> Row:
 
 
 def _simulated(fields: Fields) -> Row:
-    from taut.simulation.simulate import simulate
+    from taut.simulation import simulate
 
     found = simulate(PlanRequest(**{"model": None, "cluster": None, "workers": 1, **fields}))
     candidate, division = found.strategy.candidate, found.strategy.division

@@ -17,7 +17,7 @@ from tests.taut.conftest import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MODEL = "layers: 2\nhidden: 16\nheads: 4\nseq: 8\nvocab: 300\ntied_embedding: true\n"
-MEASURE = "taut.profiling.collect.measure"
+MEASURE = "taut.profiling.layers.measure"
 SHORT = ("--device", "cpu", "--repeats", 2, "--warm-up", 1)
 
 

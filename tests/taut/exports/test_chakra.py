@@ -18,7 +18,7 @@ from taut.exports.chakra import COLLECTIVES, chakra_files, varint
 from taut.exports.job import Job
 from taut.formulations.simulation import operators
 from taut.formulations.simulation.operators import COMPUTE, STREAMS
-from taut.simulation.result import Simulation
+from taut.simulation import Simulation
 from tests.support.launches import MODEL, launched, launched_on, model_with_experts, shuffled, small_cluster
 from tests.taut.conftest import Run, refused
 

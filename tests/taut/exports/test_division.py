@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import taut
 from taut.data.stack import Form
 from taut.errors import DataError
-from taut.exports.division import division_flags, layers_of, layout_of, stated_division
+from taut.exports.architecture import division_flags, layers_of, layout_of, stated_division
 from taut.exports.job import Job
 from taut.exports.megatron import megatron_flags
 from taut.formulations.divisions import listed

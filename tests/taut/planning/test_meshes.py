@@ -11,7 +11,7 @@ import taut
 from taut.data.catalog.builtin import catalog_stacks
 from taut.planning.plan import Plan
 from taut.planning.solve import plan_one_degree
-from taut.simulation.result import MeshSimulation, write_trace
+from taut.simulation import MeshSimulation, write_trace
 from taut.solver.certificate.document import MeshSection
 from taut.solver.meshes.search import ORDERS
 from tests.support.pages import run_command

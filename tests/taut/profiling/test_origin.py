@@ -8,7 +8,7 @@ import torch
 from taut.data.device import DeviceSpec
 from taut.data.units import GIB
 from taut.errors import DataError
-from taut.profiling.collect import device_name, guess, machine, today
+from taut.profiling.layers import device_name, guess, machine, today
 
 MEMORY = {"a100-40gb": 40, "a100-80gb": 80, "h200-141gb": 141, "t4-16gb": 16, "rtx-3090": 24, "rtx-2080ti": 11}
 KNOWN = {

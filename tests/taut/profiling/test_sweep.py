@@ -8,9 +8,17 @@ import torch
 
 from taut.data.costs import CostRow
 from taut.data.model import ModelSpec
-from taut.profiling import collect as collected
-from taut.profiling.collect import collect, cost_table, kernel_rows, kernels_csv
-from taut.profiling.layers import Point, Timing, measure, optimizer_seconds
+from taut.profiling import layers as collected
+from taut.profiling.layers import (
+    Point,
+    Timing,
+    collect,
+    cost_table,
+    kernel_rows,
+    kernels_csv,
+    measure,
+    optimizer_seconds,
+)
 from taut.profiling.slices import PASSES, slice_of
 from tests.support.profiling import gated_model, plain_model, sweep_of
 

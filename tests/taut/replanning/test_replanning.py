@@ -18,8 +18,17 @@ from taut.errors import DataError, FieldError, InfeasibleError
 from taut.formulations.latency import step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.planning.plan import Plan
-from taut.replanning.left import Site, cluster_of, node_number, sites_left, slow_node
-from taut.replanning.parts import LeastSeconds, largest_count, parts_of, site_sets
+from taut.replanning.left import (
+    LeastSeconds,
+    Site,
+    cluster_of,
+    largest_count,
+    node_number,
+    parts_of,
+    site_sets,
+    sites_left,
+    slow_node,
+)
 from taut.replanning.replan import _Replanning
 from taut.solver.certificate.document import devices_of, problem_of, strategy_of
 from taut.solver.certificate.write import plan_document

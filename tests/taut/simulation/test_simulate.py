@@ -10,7 +10,7 @@ import pytest
 import taut
 from taut.errors import DataError, FieldError
 from taut.formulations.simulation.operators import STREAMS
-from taut.simulation.result import summary, trace_events, write_trace
+from taut.simulation import summary, trace_events, write_trace
 from tests.support.launches import model_with_experts, small_cluster
 from tests.taut.conftest import Run, refused
 

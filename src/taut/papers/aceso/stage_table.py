@@ -70,12 +70,7 @@ def local_figures(operators: Operators) -> Local:
 
 @jit
 def needs(local: Local, begins: int, layers: int, first: int, end: int, limit: float) -> tuple[float, float]:
-    """
-    A and M - 8 w - max(u, w) of a stage that ends with the piece [first, end).
-
-    Before it stand the head if ``begins`` is the number of operators in a layer, the rest of a layer from ``begins`` on
-    if that is above 0, and then whole ``layers``.
-    """
+    """A and M - 8 w - max(u, w) of a stage of some begin, whole ``layers`` and the piece [first, end) at its end."""
     sums = np.zeros(4)
     opens = 1 + first
     if begins == local.layer:
@@ -247,9 +242,10 @@ def recomputed_at_best(operators: Operators, layers: int, where: tuple[int, int,
 
 def kind_of_stage(layer: int, layers: int, first: int, end: int) -> tuple[int, int, int, int]:
     """
-    How the stage [first, end) begins, its whole layers, and the piece [x, y) that ends it; y is 0 for the head alone.
+    How the stage [first, end) begins, its whole layers, and the piece [x, y) that ends it.
 
-    It begins with 0 at the start of a layer, with x inside one, with the number of operators in a layer at the head.
+    It begins with 0 at the start of a layer, with x inside one, and with the number of operators in a layer at the
+    head; y is 0 for the head alone.
     """
     if end == 1:
         return layer, 0, 0, 0

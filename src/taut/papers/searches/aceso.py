@@ -362,12 +362,10 @@ def reproduce_aceso(
     folder: Path, *, time_limit: float = 60.0, only: str = "", told: Callable[[str], None] | None = None
 ) -> AcesoTable:
     """
-    Search every setting of a table of Aceso's plans.
+    Search every setting of a folder's table of plans.
 
-    ``folder``: holds the table and the operator profiles, or folders with them; ``time_limit``: seconds of each search,
-    without those of its tables; ``only``: part of the name of a search, such as ``Aceso on l4, gpt-13b``; ``told``:
-    called with its name before each. Raises ``DataError`` if there is no table, profiles are missing, or a line is
-    wrong.
+    ``time_limit`` is that of each search, without its tables. ``only`` is a part of the name of a search, such as
+    ``Aceso on l4, gpt-13b``.
     """
     table = table_of_plans(folder)
     if table is None:

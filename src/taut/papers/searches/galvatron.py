@@ -144,10 +144,8 @@ def reproduce_galvatron(
     """
     Price all plans of a folder.
 
-    ``folder``: holds ``gpt_configs`` and ``hardware_configs``, or a folder with them; ``time_limit``: seconds of each
-    of the two searches at taut's prices; that by the formula takes a second or so; ``only``: part of the name of a
-    plan, such as ``Galvatron llama2-7b``; ``told``: called with its name before each. Raises ``DataError`` if a file is
-    missing or wrong, or a plan is not of the space.
+    ``time_limit`` is that of each of two searches at taut's prices. ``only`` is a part of the name of a plan, such as
+    ``Galvatron llama2-7b``.
     """
     rows = []
     for path in galvatron_plans(folder):

@@ -230,10 +230,8 @@ def reproduce_vtrain_jobs(
     """
     The comparisons of figures 12 to 14.
 
-    ``arrivals``: CSV file with ``submit_time``, from which arrivals are sampled; generated without it; ``only``:
-    ``deadlines``, ``completion`` or ``makespan``; all without it; ``traces``: traces of each study at most;
-    ``time_limit``: seconds of each planned schedule; ``within``: seconds after which no further trace begins, so
-    that the table has fewer; ``told``: called with how far one is. Raises ``FieldError`` if ``only`` is none of them.
+    ``only`` is ``deadlines``, ``completion`` or ``makespan``, ``traces`` how many each study has at most, and
+    ``within`` the seconds after which no further trace begins.
     """
     names = sorted({study.objective for study in STUDIES})
     if only is not None and only not in names:
