@@ -48,6 +48,7 @@ class MeshCheck:
 
     claimed: tuple[str, ...] = ()
     within_rounding: int | None = None
+    exactness: None = None
 
     def __init__(self, document: MeshDocument, source: str) -> None:
         self.document, self.problem = document, problem_of(document, source)

@@ -73,6 +73,7 @@ from taut.solver.certificate.document import (
     strategy_of,
     workload_of,
 )
+from taut.solver.certificate.exact import Entry, Exactness, exactness
 from taut.solver.certificate.examined import TOLERANCE, Examined, case_of, differences, is_close, is_close_or_small
 from taut.solver.certificate.meshes import MeshCheck
 from taut.solver.certificate.narrowed import space_in_words
@@ -188,7 +189,7 @@ class Verification:
     names what was taken away from it, and ``unsearched`` what no plan considers. ``renamed`` names inputs that have a
     name of the catalog and differ from it. ``over_nodes`` is the bound over all numbers of nodes. ``within_rounding``
     counts the pruned and solved candidates whose state follows up to rounding, (2), but not from a bound above J (1 +
-    1e-9); None for meshes.
+    1e-9). ``exactness`` says of how many candidates the bound holds in exact arithmetic. Both are None for meshes.
     """
 
     faults: tuple[str, ...]
@@ -204,6 +205,7 @@ class Verification:
     renamed: tuple[str, ...] = ()
     over_nodes: OverNodes | None = None
     within_rounding: int | None = None
+    exactness: Exactness | None = None
 
     @property
     def holds(self) -> bool:
@@ -274,6 +276,7 @@ def verify_document(values: object, source: str = "plan") -> Verification:
         claimed=check.claimed,
         over_nodes=over,
         within_rounding=check.within_rounding,
+        exactness=check.exactness,
         sampled=sampled.plans,
         feasible_samples=sampled.feasible,
         space=words.held,
@@ -292,6 +295,7 @@ class _Check:
         self.plan = Examined.of_section(case_of(self.problem), document.strategy, devices_of(document, source))
         self.ladder, self.bounds = Ladder(self.problem), dict[Choice, float]()
         self.lower_bound, self.claimed, self.within_rounding = -math.inf, tuple[str, ...](), 0
+        self.exactness: Exactness | None = None
 
     @property
     def objective(self) -> float:
@@ -482,6 +486,10 @@ class _Check:
                 least = min(least, derived)
             self.within_rounding += entry.state in ("pruned", "solved") and derived <= self.objective * (1 + TOLERANCE)
         self.lower_bound = least
+        if not faults:
+            derived_entries = zip(read, self.bounds.values(), entries, strict=True)
+            stated = (Entry(one, seconds, entry.source, entry.witness) for one, seconds, entry in derived_entries)
+            self.exactness = exactness(self.ladder, stated, least)
         return faults
 
     def _entry_faults(self, candidate: Candidate, entry: CandidateSection, derived: float) -> Iterator[str]:

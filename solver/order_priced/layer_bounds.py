@@ -74,19 +74,25 @@ class Lines(NamedTuple):
 
 def linear_figures(given: ChunkProblem) -> list[Lines]:
     """The figures of a division problem as lines, by case (5); empty where they are none."""
-    recomputes, size, device = given.recomputes, given.num_layers, given.order.device
-    if not given.waits_for_all or given.stated is not None or len(recomputes) != 1 or size < 3:
-        return []
-    # On the V an order is adapted to divisions, whose bounds must not end the search before.
-    if not np.array_equal(device, np.arange(len(device)) % len(given.counts)):
-        return []
-    r = int(recomputes[0])
-    found = linear_layers(np.stack((*given.passes[:, r], given.loads, given.activation[r], given.beside)))
+    tables = linear_tables(given)
+    found = None if tables is None else linear_layers(tables)
     if found is None:
         return []
     single, last = found
     cut = float(given.edge[1:-1].min())
-    return [_lines(given, single, case, cut) for case in cases_of(last, given.num_chunks)]
+    return [lines_of(given, single, case, cut) for case in cases_of(last, given.num_chunks)]
+
+
+def linear_tables(given: ChunkProblem) -> Floats | None:
+    """The figures of ranges (6, L+1, L+1) of a problem whose divisions may be bounded by lines; None otherwise."""
+    recomputes, device = given.recomputes, given.order.device
+    if not given.waits_for_all or given.stated is not None or len(recomputes) != 1 or given.num_layers < 3:
+        return None
+    # On the V an order is adapted to divisions, whose bounds must not end the search before.
+    if not np.array_equal(device, np.arange(len(device)) % len(given.counts)):
+        return None
+    r = int(recomputes[0])
+    return np.stack((*given.passes[:, r], given.loads, given.activation[r], given.beside))
 
 
 def linear_layers(tables: Floats) -> tuple[Floats, int] | None:
@@ -133,7 +139,7 @@ def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
     yield (total,)
 
 
-def _lines(given: ChunkProblem, single: Floats, case: tuple[int, ...], cut: float) -> Lines:
+def lines_of(given: ChunkProblem, single: Floats, case: tuple[int, ...], cut: float) -> Lines:
     """The lines of a case, from the figures of layers (6, L)."""
     none, lower = beyond_one(single, case, given.num_chunks)
     upper = np.full(given.num_chunks, given.num_layers)
@@ -141,9 +147,9 @@ def _lines(given: ChunkProblem, single: Floats, case: tuple[int, ...], cut: floa
     return Lines(none, single[:, -2], cut, lower, upper)
 
 
-def beyond_one(single: Floats, case: tuple[int, ...], chunks: int) -> tuple[Floats, Ints]:
+def beyond_one(single: Any, case: tuple[int, ...], chunks: int) -> tuple[Any, Ints]:
     """What figures of chunks are beyond those of like layers (n, C), and the least layers that a case leaves them."""
-    none, lower, one = np.zeros((len(single), chunks)), np.ones(chunks, np.int64), single[:, -2]
+    none, lower, one = np.zeros((len(single), chunks), single.dtype), np.ones(chunks, np.int64), single[:, -2]
     # The last layer is that of the head, which the last chunk has beside its others.
     none[:, 0], none[:, -1] = single[:, 0] - one, single[:, -1] - one
     start = 1
@@ -171,8 +177,12 @@ class Branch:
         return replace(self, **{high: few}), replace(self, **{low: many})
 
 
-def least_value(slope: Floats, constant: float, branch: Branch, device: Ints, layers: int) -> float:
-    """Least of a linear function of the layers of chunks over a branch, (2); infinite where it has no division."""
+def least_value(slope: Floats | Ints, constant: float, branch: Branch, device: Ints, layers: int) -> float:
+    """
+    Least of a linear function of the layers of chunks over a branch, (2); infinite where it has no division.
+
+    Of whole numbers it is a whole number, without rounding.
+    """
     spare = branch.upper - branch.lower
     if (spare < 0).any():
         return np.inf
@@ -187,12 +197,12 @@ def least_value(slope: Floats, constant: float, branch: Branch, device: Ints, la
         return np.inf
     must, upto = (np.minimum(np.maximum(bound[of] - before, 0), room) for bound in (least, most))
     may, left = upto - must, layers - int(branch.lower.sum()) - int(must.sum())
-    value = constant + float(slope @ branch.lower) + float(must @ prices)
+    value: float = constant + (slope @ branch.lower).item() + (must @ prices).item()
     if left < 0 or int(may.sum()) < left:
         return np.inf
     order = np.argsort(prices, kind="stable")
     taken = np.minimum(np.maximum(left - (may[order].cumsum() - may[order]), 0), may[order])
-    return value + float(taken @ prices[order])
+    return value + (taken @ prices[order]).item()  # type: ignore[no-any-return]  # what an item is numpy leaves open
 
 
 Weight = Annotated[float, Field(ge=0, le=1)]

@@ -108,12 +108,13 @@ class Mixture(NamedTuple):
     after: Floats
 
 
-def mix(known: Ends, weights: Floats, rounds_in: Floats, rounds_out: Floats) -> Mixture:
+def mix(known: Ends, weights: Floats, rounds_in: Floats, rounds_out: Floats, *, whole: bool = False) -> Mixture:
     """
     Mean numbers of a mixture of paths, (4).
 
     ``weights``: of the ends (p, 2, 3); ``rounds_in``, ``rounds_out``: share of the paths through a chunk that came by a
-    whole round, (C,), of which those of the first p chunks do not count.
+    whole round, (C,), of which those of the first p chunks do not count; ``whole``: whether weights are whole numbers
+    of paths, of which a whole number comes by a round.
     """
     devices, chunks = len(weights), known.forward.shape[-1]
     forward, backward, transfers = (np.tensordot(weights, each, 3) for each in known[:3])
@@ -126,6 +127,7 @@ def mix(known: Ends, weights: Floats, rounds_in: Floats, rounds_out: Floats) -> 
         flow, shares, more = through.tolist(), rounds.tolist(), [0.0] * chunks
         for c in range(chunks - 1, 0, -1):
             by_round = flow[c] * shares[c] if c >= devices else 0.0
+            by_round = by_round // 1 if whole else by_round
             if c >= devices:
                 flow[c - devices] += by_round
                 more[c - devices] += devices * by_round

@@ -111,13 +111,17 @@ class _ByBranches(_Plain):
     tree: _Leaf | _Taken | _Split | _SplitDevice
 
 
-class _ByLayers(_Plain):
+class ByLayers(_Plain):
+    """Witness (2')."""
+
     limit_s: Limit
     critical: list[_Critical]
     layers: Split | Leaf | Cases
 
 
-class _ByCapacity(_Plain):
+class ByCapacity(_Plain):
+    """Witness (1)."""
+
     limit_s: Limit
 
 
@@ -145,7 +149,7 @@ class _Missing(RootModel[_MissingByCapacity | _MissingByListing | _MissingByPric
     pass
 
 
-class _Witness(RootModel[_ByCapacity | _ByBranches | _ByLayers | _ByListing | _ByPrices]):
+class _Witness(RootModel[ByCapacity | _ByBranches | ByLayers | _ByListing | _ByPrices]):
     pass
 
 
@@ -155,23 +159,30 @@ def rederived(given: ChunkProblem, witness: dict[str, Any]) -> float:
 
     ``witness``: plain values, of any source. Returns seconds that it proves; minus infinity where it proves nothing.
     """
-    try:
-        parsed = _Witness.model_validate(witness).root
-    except (ValidationError, RecursionError):
+    parsed = parse_witness(witness)
+    if parsed is None:
         return -np.inf
     if isinstance(parsed, _ByListing):
         limit = np.inf if parsed.limit_s is None else parsed.limit_s
         return stated_seconds(given, limit)[0] if _is_listed(given, parsed) else -np.inf
-    if isinstance(parsed, _ByCapacity):
+    if isinstance(parsed, ByCapacity):
         value = parsed.limit_s if _is_refuted(given, parsed.limit_s) else -np.inf
     elif isinstance(parsed, _ByBranches):
         value = _by_branches(given, parsed)
-    elif isinstance(parsed, _ByLayers):
+    elif isinstance(parsed, ByLayers):
         critical = parsed.critical
-        value = least_of_leaves(given, parsed.limit_s, lambda rows: _add(rows, critical), parsed.layers)
+        value = least_of_leaves(given, parsed.limit_s, lambda rows: add_critical(rows, critical), parsed.layers)
     else:
         value = _by_prices(given, parsed)
     return float(min(value, parsed.limit_s) * (1 - ROUNDING))
+
+
+def parse_witness(witness: dict[str, Any]) -> "ByCapacity | _ByBranches | ByLayers | _ByListing | _ByPrices | None":
+    """A witness of seconds by its form; None where it has none."""
+    try:
+        return _Witness.model_validate(witness).root
+    except (ValidationError, RecursionError):
+        return None
 
 
 def _is_refuted(given: ChunkProblem, seconds: float) -> bool:
@@ -183,7 +194,7 @@ def _is_refuted(given: ChunkProblem, seconds: float) -> bool:
 def _by_branches(given: ChunkProblem, parsed: _ByBranches) -> float:
     """Seconds by (2)."""
     devices, rows = DeviceChain(given, parsed.limit_s), MasterRows(given, with_memory=False)
-    if not devices.is_enumerable or not _add(rows, parsed.critical):
+    if not devices.is_enumerable or not add_critical(rows, parsed.critical):
         return -np.inf
     least, branches = np.inf, [(devices, parsed.tree)]
     while branches:
@@ -216,7 +227,7 @@ def _by_prices(given: ChunkProblem, parsed: _ByPrices) -> float:
     rows = MasterRows(given)
     path_weights = [*parsed.devices, *(critical.share for critical in parsed.critical)]
     memory_prices = np.array(parsed.prices)
-    if not _add(rows, parsed.critical) or not _are_weights(path_weights, len(rows.paths)):
+    if not add_critical(rows, parsed.critical) or not _are_weights(path_weights, len(rows.paths)):
         return -np.inf
     if len(memory_prices) != len(rows.memory_rows):
         return -np.inf
@@ -224,7 +235,7 @@ def _by_prices(given: ChunkProblem, parsed: _ByPrices) -> float:
     return value + given.constant
 
 
-def _add(rows: MasterRows, critical: Sequence[_Critical]) -> bool:
+def add_critical(rows: MasterRows, critical: Sequence[_Critical]) -> bool:
     """Add critical paths; False where the numbers are not the candidate's, or a path is one before."""
     stated = [_figures(rows.given, one) for one in critical]
     return all(figures is not None and rows.add(figures) for figures in stated)

@@ -75,7 +75,8 @@ def _plan_checked(values: dict[str, Any], path: Path) -> Checked:
         )
         words += f", verified gap {percent(over.gap)}"
         words += f"; some numbers of nodes have other inputs: {', '.join(over.differing)}" if over.differing else ""
-    narrow = [outcome.space, *(f"its bound is on a narrowed space, {each}" for each in outcome.narrowed)]
+    exact = [] if outcome.exactness is None else [outcome.exactness.words]
+    narrow = [*exact, outcome.space, *(f"its bound is on a narrowed space, {each}" for each in outcome.narrowed)]
     narrow += [f"taut does not search {each}" for each in outcome.unsearched]
     narrow += outcome.renamed
     claimed = [f"certificate.{name} has no proof and was not derived here" for name in outcome.claimed]
@@ -87,6 +88,7 @@ def _plan_checked(values: dict[str, Any], path: Path) -> Checked:
         "unsearched": [*outcome.unsearched],
         "renamed": [*outcome.renamed],
         "within_rounding": outcome.within_rounding,
+        "exact": None if outcome.exactness is None else outcome.exactness.report,
     }
     if over is not None:
         more["over_nodes"] = {"value": over.value, "lower_bound": over.lower_bound, "gap": over.gap}

@@ -301,7 +301,7 @@ class Instance:
     @cached_property
     def truth(self) -> dict[str, float]:
         """Least seconds of every candidate, infinity where nothing fits, by the name that a document gives it."""
-        return {_key(choice.as_dict()): _least(self.case, choice) for choice in candidates(self.case)}
+        return {key_of(choice.as_dict()): _least(self.case, choice) for choice in candidates(self.case)}
 
     @property
     def fresh(self) -> PlanningProblem:
@@ -331,9 +331,9 @@ class Instance:
         wrong |= not _fits(self.case, memory_bytes(self.case, choice, stages, recompute, order), devices).all()
         above = (certificate["lower_bound_s"] or 0.0) > min(self.truth.values()) * (1 + SLACK)
         impossible = any(
-            entry["state"] == "infeasible" and np.isfinite(self.truth[_key(entry["strategy"])])
+            entry["state"] == "infeasible" and np.isfinite(self.truth[key_of(entry["strategy"])])
             for entry in certificate["candidates"]
-            if _key(entry["strategy"]) in self.truth
+            if key_of(entry["strategy"]) in self.truth
         )
         return bool(wrong or above or impossible)
 
@@ -408,7 +408,7 @@ def _holds(document: dict[str, Any]) -> bool:
         return False
 
 
-def _key(strategy: dict[str, Any]) -> str:
+def key_of(strategy: dict[str, Any]) -> str:
     return json.dumps(strategy, sort_keys=True)
 
 
