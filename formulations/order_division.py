@@ -66,13 +66,15 @@ class SlowLinks(NamedTuple):
     What placements of one case have at least beyond the best links (``taut.solver.ladder.chunk_racks``).
 
     Of the transfers between a device and the next those of at least ``hops`` devices take ``seconds`` more, one way, in
-    every round. The reduction of the device ``spanning`` takes ``ring`` seconds for a unit of load.
+    every round, and with ``back`` those from the last device to the first. The reduction of the device ``spanning``
+    takes ``ring`` seconds for a unit of load.
     """
 
     hops: int = 0
     seconds: float = 0.0
     spanning: int = 0
     ring: float = 0.0
+    back: bool = False
 
 
 NO_SLOW_LINKS = SlowLinks()

@@ -100,8 +100,10 @@ class BestLinks:
         across = self._apart & (of_block[:, None] != of_block)
         return float(figures.apart[across].min(initial=np.inf))
 
-    def least_between(self, figures: PairTable, rack: Ints) -> float:
-        """Least figure of two devices of nodes in different racks, ``rack`` by node (N,), in either direction."""
+    def least_between(self, figures: PairTable, rack: Ints | None) -> float:
+        """Least figure of devices of two racks in either direction, ``rack`` by node (N,), or without racks nodes."""
+        if rack is None:
+            return self.least_apart(figures)
         of_block = rack[self.links.node_of_site[self.links.rate.blocks.first]]
         return float(figures.apart[self._apart & (of_block[:, None] != of_block)].min(initial=np.inf))
 

@@ -25,6 +25,18 @@ racks; :math:`\Delta` seconds that a hop between racks takes at least beyond the
     ends once it is no less than the least :math:`v_p`.
 
 Every stage is priced with its context rings on the best links. On links between racks they can only be slower.
+
+Where c > 1 blocks fit each of N nodes, and a stage has n blocks, nodes are the racks:
+
+(5) A stage is confined if it touches the fewest nodes that hold it, :math:`k_0 = \lceil n / c \rceil`. Otherwise it
+    spans nodes, and every ring over all its blocks, of experts too, touches :math:`k_0 + 1` nodes at least:
+    :math:`\hat\rho` is the least of such rings (``taut.solver.bounds.least_rings`` (2)). A stage with experts takes no
+    less for a byte than the layer that has the least mean of both rings.
+(6) If n < c, the hops between nodes are those of (2) with c slots a node and n a stage. If c divides n, a
+    confined stage fills its nodes, so every pipeline leaves the first p stages at once, and then the node of every
+    further run of c stages: :math:`p + \lceil (pp - p) / c \rceil - 1` hops, of pp - 1. In any case some pipeline makes
+    :math:`I(k)` hops (``taut.solver.bounds.least_hops`` (1), with blocks for replicas), :math:`k = k_0` where stage 0
+    is confined.
 """
 
 from dataclasses import dataclass, replace
@@ -38,9 +50,10 @@ from taut.formulations.partition import PartitionProblem, waits_for_later_stages
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor
 from taut.formulations.space import Candidate
-from taut.formulations.terms import in_one_ring
+from taut.formulations.terms import Group, in_one_ring, reductions_of
 from taut.solver.bounds.communication import Communication, fixed_seconds
 from taut.solver.bounds.least_hops import hops_before, is_single, least_edges
+from taut.solver.bounds.least_rings import exchanged_bytes, least_expert_ring, least_reduction, ring_per_byte
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.racks import fewest_crossings
 from taut.solver.layer_division.divide import Partition, solve_partition
@@ -53,16 +66,17 @@ class RackCases:
 
     ``crossings``: hops between racks of some path at least by confined stages, (most + 1,), for as many as can be
     confined; ``whole``, ``before``: seconds that such a hop adds, in full and without its way back; ``ring``: seconds
-    per byte of a stage that spans racks; ``confined``, ``spanning``: seconds that stage 0 waits for beyond its hops
-    where it ends at layer j, by whether it spans racks, (L+1,).
+    per byte of stage p where it spans racks, (pp,); ``confined``, ``spanning``: seconds that stage 0 waits for beyond
+    its hops where it ends at layer j, by whether it spans racks, (L+1,); ``constant``: seconds of every step.
     """
 
     crossings: Ints
     whole: float
     before: float
-    ring: float
+    ring: Floats
     confined: Floats
     spanning: Floats
+    constant: float
 
     def first(self, place: int, *, spans: bool) -> Floats:
         """Seconds that stage 0 waits for at least with so many confined stages, (2), (L+1,)."""
@@ -78,7 +92,7 @@ class RackCases:
 class _Tails(TypedDict):
     """Figures of ``RackCases`` that rest on rings."""
 
-    ring: float
+    ring: Floats
     confined: Floats
     spanning: Floats
 
@@ -91,13 +105,21 @@ class _Hop(NamedTuple):
 
 
 def rack_cases(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> RackCases | None:
-    """Racks of a candidate; None where there are none, groups share nodes, or not all stages are waited for."""
-    rack = best.racks if waits_for_later_stages(problem, candidate) else None
+    """Racks of a candidate, or nodes of one with experts; None where none are, or not all stages are waited for."""
+    if not waits_for_later_stages(problem, candidate):
+        return None
+    constant = problem.least_constant(candidate)
+    if candidate.ep > 1 and share_nodes(problem, candidate):
+        tails = _tails_on_nodes(problem, candidate, best)
+        hop = _hop(problem, candidate, best, None)
+        each = crossings_of_nodes(problem, candidate)
+        return RackCases(crossings=each, whole=hop.whole, before=hop.before, constant=constant, **tails)
+    rack = best.racks
     if rack is None or not rack.any() or not fill_nodes(problem, candidate):
         return None
-    tails = _tails(problem, candidate, best, rack)
-    hop = _hop(problem, candidate, best, rack)
-    return RackCases(crossings=crossings(problem, candidate, rack), whole=hop.whole, before=hop.before, **tails)
+    tails, hop = _tails(problem, candidate, best, rack), _hop(problem, candidate, best, rack)
+    each = crossings(problem, candidate, rack)
+    return RackCases(crossings=each, whole=hop.whole, before=hop.before, constant=constant, **tails)
 
 
 def fill_nodes(problem: PlanningProblem, candidate: Candidate) -> bool:
@@ -123,6 +145,80 @@ def crossings(problem: PlanningProblem, candidate: Candidate, rack: Ints) -> Int
     return np.array(each, dtype=np.int64)
 
 
+def share_nodes(problem: PlanningProblem, candidate: Candidate) -> bool:
+    """Whether several blocks of a pipeline fit every node, with rings over all blocks of a stage, (5)."""
+    sizes, width = problem.links.gpus_per_node, candidate.width
+    return (
+        candidate.pp > 1
+        and in_one_ring(problem.terms(candidate))
+        and len(problem.device_types) == 1
+        and problem.links.num_nodes > 1
+        and bool((sizes == sizes[0]).all())
+        and sizes[0] >= 2 * width
+        and int(sizes[0]) % width == 0
+    )
+
+
+def fills_nodes(problem: PlanningProblem, candidate: Candidate) -> bool:
+    """Whether a confined stage fills its nodes, where blocks share nodes, (6)."""
+    return candidate.pipelines * candidate.width % int(problem.links.gpus_per_node[0]) == 0
+
+
+def crossings_of_nodes(problem: PlanningProblem, candidate: Candidate) -> Ints:
+    """Hops between nodes that some pipeline makes at least by confined stages, (6), where blocks share nodes."""
+    nodes, held = problem.links.num_nodes, int(problem.links.gpus_per_node[0]) // candidate.width
+    blocks, pp = candidate.pipelines, candidate.pp
+    fewest, most = -(-blocks // held), min(blocks, nodes)
+
+    def by_first(touched: int) -> int:
+        """I(k)."""
+        return max(-(-(pp - held // -(-blocks // touched)) // held), 0)
+
+    if fills_nodes(problem, candidate):
+        each = np.array([min(p + max(-(-(pp - p) // held) - 1, 0), pp - 1) for p in range(pp + 1)])
+    elif blocks < held:
+        stages = range(min(nodes * (held // blocks), pp) + 1)
+        each = np.array([fewest_crossings(np.full(nodes, held), blocks, p, pp) for p in stages])
+    else:
+        each = np.zeros(2, np.int64)
+    each = np.maximum(each, np.where(np.arange(len(each)) > 0, by_first(fewest), by_first(most)))
+    # Where no stage can touch more nodes all are confined.
+    return np.asarray(np.maximum.accumulate(each)[0 if most > fewest else -1 :], dtype=np.int64)
+
+
+def rings_across_nodes(problem: PlanningProblem, candidate: Candidate, best: BestLinks, loads: Floats) -> Floats:
+    """Seconds per byte of ``loads`` of layers (L,) that stage p takes at least on more nodes than it needs, (pp,)."""
+    seconds = np.diagonal(_seconds_across(problem, candidate, best), 1)
+    # Every stage before it has a layer.
+    behind = np.minimum.accumulate((seconds / np.maximum(loads, 1e-300))[::-1])[::-1]
+    return np.asarray(behind[: candidate.pp])
+
+
+def _seconds_across(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Floats:
+    """Least seconds of the rings of every range on more nodes than a stage needs, (L+1, L+1), (5)."""
+    held = int(problem.links.gpus_per_node[0]) // candidate.width
+    nodes = range(-(-candidate.pipelines // held) + 1, min(candidate.pipelines, problem.links.num_nodes) + 1)
+    terms = reductions_of(problem.terms(candidate))
+
+    def least(group: Group) -> float:
+        numbers = best.telling(group.members, nodes)
+        return min((ring_per_byte(group.members, k, best) for k in numbers), default=0.0)
+
+    experts = sum(term.rate(least) for term in terms[:2] if term.load == "experts")
+    common = terms[0].rate(least) * problem.gradient_bytes(candidate)
+    return np.asarray(common + experts * problem.gradient_bytes(candidate, "experts"))
+
+
+def _tails_on_nodes(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> "_Tails":
+    """The same as ``_tails`` where blocks share nodes, (5)."""
+    fixed, within = fixed_seconds(problem, candidate), least_reduction(problem, candidate, best)
+    loads = exchanged_bytes(problem, candidate, within, least_expert_ring(problem, candidate, best))
+    least = least_bytes(problem, candidate, loads)[0]
+    rings = rings_across_nodes(problem, candidate, best, np.diagonal(loads, 1))
+    across = least_bytes(problem, candidate, _seconds_across(problem, candidate, best))[0]
+    return {"ring": rings, "confined": least * within + fixed, "spanning": np.maximum(across, least * within) + fixed}
+
+
 def _tails(problem: PlanningProblem, candidate: Candidate, best: BestLinks, rack: Ints) -> "_Tails":
     """Seconds per byte of a stage that spans racks, and what stage 0 waits for beyond its hops."""
     nodes, fixed = problem.links.num_nodes // candidate.pp, fixed_seconds(problem, candidate)
@@ -131,11 +227,12 @@ def _tails(problem: PlanningProblem, candidate: Candidate, best: BestLinks, rack
     least = best.between(candidate.dp_cp, nodes)
     slowest = max(least, best.least_between(problem.rings.inverse, rack))
     within, ring = (inside + ring_factor(nodes) * rate for rate in (least, slowest))
-    return {"ring": ring, "confined": gradients * within + fixed, "spanning": gradients * ring + fixed}
+    rings = np.full(candidate.pp, ring)
+    return {"ring": rings, "confined": gradients * within + fixed, "spanning": gradients * ring + fixed}
 
 
-def _hop(problem: PlanningProblem, candidate: Candidate, best: BestLinks, rack: Ints) -> _Hop:
-    """What a hop between racks adds at least to the least hop of its message."""
+def _hop(problem: PlanningProblem, candidate: Candidate, best: BestLinks, rack: Ints | None) -> _Hop:
+    """What a hop between racks, or nodes, adds at least to the least hop of its message."""
     links, width, tables = problem.links, candidate.width, problem.tables(candidate)
     weight, coefficient = problem.transfer_weight(candidate), problem.coefficient("pipeline")
     edge, edge_before = least_edges(problem, candidate, best)[0], hops_before(problem, candidate, best)[0]
@@ -170,7 +267,8 @@ def solved_case(
     assert later is not None
     if spans and place:
         ring = np.where(np.arange(stages.pp) > place, 0.0, later.ring)
-        ring[place] = max(ring[place], racks.ring)
-        later = replace(later, ring=ring, others=later.others + racks.before_ring(place))
+        ring[place] = max(ring[place], racks.ring[place])
+        others = max(later.others, racks.constant + racks.before_ring(place))
+        later = replace(later, ring=ring, others=others)
     tail = np.maximum(comm.tail, racks.first(place, spans=spans))
     return solve_partition(stages, comm.edge, tail, later=later, limit=limit)

@@ -6,7 +6,8 @@ The stages are the devices of its pipelines.
 
 (1) With p confined stages some path of slots makes at least c hops between racks. Transfers of its pipeline between c
     devices and the next take :math:`\delta` seconds more, in either direction and in every round
-    (``taut.formulations.order_division.SlowLinks``). The hop from the last device to the first may be on any link.
+    (``taut.formulations.order_division.SlowLinks``). The hop from the last device to the first may be on any link,
+    unless a confined stage 0 fills its nodes.
 (2) If stage p spans racks, its reduction takes a link between racks, for each of its parameters. It begins after the
     last pass of the device in any pipeline, in that of (1) too.
 (3) Each case is a division into chunks with a bound of its own, and the least bound of the cases bounds the candidate
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from taut.data.arrays import Ints
+from taut.data.arrays import Floats, Ints
 from taut.formulations.gradient_reductions import least_reduction
 from taut.formulations.order_division import ChunkProblem, SlowLinks
 from taut.formulations.problem import PlanningProblem
@@ -28,7 +29,14 @@ from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.least_hops import least_edges
 from taut.solver.bounds.least_rings import ring_per_byte
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.bounds.rack_cases import crossings, fill_nodes
+from taut.solver.bounds.rack_cases import (
+    crossings,
+    crossings_of_nodes,
+    fill_nodes,
+    fills_nodes,
+    rings_across_nodes,
+    share_nodes,
+)
 from taut.solver.order_priced.witness import rederived
 
 
@@ -38,13 +46,15 @@ class ChunkRacks:
     The cases of a division into chunks.
 
     ``crossings`` are hops between racks of some path at least, by confined stages (most + 1,), ``hop`` the seconds that
-    such a hop takes more, one way, and ``ring`` the seconds for a parameter of a stage that spans racks.
+    such a hop takes more, one way, and ``ring`` those for a parameter of stage p where it spans racks, (pp,).
+    ``fills`` is whether a confined stage leaves its nodes no room.
     """
 
     given: ChunkProblem
     crossings: Ints
     hop: float
-    ring: float
+    ring: Floats
+    fills: bool = False
 
     @property
     def most(self) -> int:
@@ -53,24 +63,37 @@ class ChunkRacks:
 
     def case(self, confined: int, *, spans: bool) -> ChunkProblem:
         """The division of a case: so many confined stages, whether the next one spans racks or may lie anywhere."""
-        links = SlowLinks(hops=int(self.crossings[confined]), seconds=self.hop)
-        return replace(self.given, slow=links._replace(spanning=confined, ring=self.ring) if spans else links)
+        back = self.fills and confined > 0
+        links = SlowLinks(hops=int(self.crossings[confined]), seconds=self.hop, back=back)
+        return replace(
+            self.given, slow=links._replace(spanning=confined, ring=float(self.ring[confined])) if spans else links
+        )
 
 
 def chunk_racks(
     problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True
 ) -> ChunkRacks | None:
-    """Tell the racks of an order-priced candidate apart; None where there are none, or groups share nodes."""
-    rack = best.racks if problem.latency.waits_for_every_stage and candidate.pp > 1 else None
+    """Tell the racks of an order-priced candidate apart, or nodes of several blocks; None where there are none."""
+    if not problem.latency.waits_for_every_stage or candidate.pp == 1:
+        return None
+    if share_nodes(problem, candidate):
+        given = chunked(problem, candidate, best, margin=margin)
+        bytes_ = gradient_bytes(problem.terms(candidate)) * np.diagonal(given.loads, 1)
+        rates = rings_across_nodes(problem, candidate, best, bytes_)
+        hop = _hop(problem, candidate, best, None)
+        each = crossings_of_nodes(problem, candidate)
+        rings = np.array([_of_load(problem, candidate, rate, given) for rate in rates.tolist()])
+        return ChunkRacks(given, each, hop, rings, fills_nodes(problem, candidate))
+    rack = best.racks
     if rack is None or not rack.any() or not fill_nodes(problem, candidate):
         return None
     given = chunked(problem, candidate, best, margin=margin)
     hop, ring = _hop(problem, candidate, best, rack), _ring(problem, candidate, best, rack, given)
-    return ChunkRacks(given, crossings(problem, candidate, rack), hop, ring)
+    return ChunkRacks(given, crossings(problem, candidate, rack), hop, np.full(candidate.pp, ring))
 
 
-def _hop(problem: PlanningProblem, candidate: Candidate, best: BestLinks, rack: Ints) -> float:
-    """Seconds that a hop between racks takes at least beyond the least hop of its message, one way."""
+def _hop(problem: PlanningProblem, candidate: Candidate, best: BestLinks, rack: Ints | None) -> float:
+    """Seconds that a hop between racks, or nodes, takes at least beyond the least hop of its message, one way."""
     tables, least = problem.tables(candidate), np.inf
     edge = least_edges(problem, candidate, best)[0]
     for message, cut in zip(*np.unique(tables.message[1:-1], return_index=True), strict=True):
@@ -84,6 +107,11 @@ def _ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks, rack:
     nodes, slowest = problem.links.num_nodes // candidate.pp, best.least_between(problem.rings.inverse, rack)
     term = reductions_of(problem.terms(candidate))[0]
     rate = term.rate(lambda group: ring_per_byte(group.members, nodes, best, slowest))
+    return _of_load(problem, candidate, rate, given)
+
+
+def _of_load(problem: PlanningProblem, candidate: Candidate, rate: float, given: ChunkProblem) -> float:
+    """Seconds for a unit of load, of seconds for a byte, beside what all devices wait for."""
     hosted = given.num_chunks // len(given.counts)
     reduced = least_reduction(problem, candidate, rate * gradient_bytes(problem.terms(candidate)), 0.0, hosted)
     return reduced.slope if reduced.constant >= given.constant - problem.least_constant(candidate) else 0.0

@@ -115,7 +115,7 @@ def _of_first(comm: Communication) -> list[Any]:
 
 
 def _of_racks(racks: RackCases) -> list[Any]:
-    return [racks.whole, racks.before, racks.ring, racks.confined, racks.spanning]
+    return [racks.whole, racks.before, racks.ring, racks.confined, racks.spanning, racks.constant]
 
 
 def _waits(later: LaterStages) -> list[Any]:

@@ -322,6 +322,7 @@ class LayerPaths:
         still = still + transfers[:, self.given.away].sum(axis=1) * self.lines.cut + constant
         if self.given.slow.hops:
             still = still + self._after(transfers).sum(axis=1) * self._even
+            still = still + transfers[:, len(self.given.counts) - 1 :: len(self.given.counts)].sum(axis=1) * self._back
         return np.concatenate((slope, still[:, None]), axis=1)
 
     @property
@@ -329,6 +330,11 @@ class LayerPaths:
         """Seconds of (6) that a transfer between a device and the next takes in the mean."""
         slow = self.given.slow
         return slow.hops / max(len(self.given.counts) - 1, 1) * slow.seconds
+
+    @property
+    def _back(self) -> float:
+        """Seconds that a transfer from the last device to the first takes more."""
+        return self.given.slow.seconds if self.given.slow.back else 0.0
 
     def _after(self, transfers: Floats | Ints) -> Floats:
         """Of transfers (n, C - 1) those after each device but the last, (n, p - 1)."""
@@ -349,7 +355,7 @@ class LayerPaths:
     def transfer(self) -> Floats:
         """Seconds of the transfer after each chunk, with the even part of (6), (C - 1,)."""
         within = np.arange(1, self.given.num_chunks) % len(self.given.counts) != 0
-        return np.where(self.given.away, self.lines.cut, 0.0) + np.where(within, self._even, 0.0)
+        return np.where(self.given.away, self.lines.cut, 0.0) + np.where(within, self._even, self._back)
 
     @cached_property
     def ends_seconds(self) -> Floats:
@@ -381,7 +387,8 @@ class LayerPaths:
         shares = np.array(leaf.shares)
         found, made = shares @ self.paths()[: len(shares)] + leaf.prices @ self.memory, np.zeros((1, 1))
         if self.given.slow.hops:
-            made = shares @ np.array([path.transfers for path in self.rows.paths[: len(shares)]])[None]
+            transfers = [path.transfers for path in self.rows.paths[: len(shares)]]
+            made = shares[None] @ np.array(transfers).reshape(len(shares), self.given.num_chunks - 1)
         if self.ends is not None:
             weights = np.array(leaf.ends)
             mean = mix(self.ends, weights, np.array(leaf.rounds_in), np.array(leaf.rounds_out))

@@ -48,15 +48,14 @@ from taut.solver.ladder.ladder import Ladder
 from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.adapt import adapted_order
 from taut.solver.order_priced.bound import OrderBound
-from taut.solver.order_priced.branch_and_bound import BranchAndBound
 from taut.solver.order_priced.divisions.annealing import DivisionAnnealing
 from taut.solver.order_priced.divisions.local_search import LONG, REACH, SHORT, improved_division
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.placing import constructed
 from taut.solver.order_priced.stated import number_of, stated_missing, stated_seconds
 from taut.solver.result import CandidateBound, Limits, Source
-from taut.solver.search.rack_trees import rack_bound
-from taut.solver.search.standing import ABOVE, Best, Standing, infeasible, placing
+from taut.solver.search.rack_trees import RackTrees, rack_trees
+from taut.solver.search.standing import ABOVE, Best, Branching, Standing, infeasible, placing
 
 WITHIN = 0.04
 """Relative distance from the best plan within which an order is sought."""
@@ -177,7 +176,7 @@ class OrderRefining:
         self._divided: dict[Candidate, float] = {}
         self._cooling: dict[Candidate, DivisionAnnealing] = {}
         self._branchings: dict[Candidate, int] = {}
-        self._unstated: dict[Candidate, tuple[CandidateBound, BranchAndBound | LayerTree]] = {}
+        self._unstated: dict[Candidate, tuple[CandidateBound, Branching]] = {}
         self.orders = OrderAdaptation(problem, ladder.links, best, limits.seed)
         # Above the bound of a candidate that has no more branches those of another no longer raise the global bound.
         self._highest = math.inf
@@ -199,7 +198,7 @@ class OrderRefining:
         if isinstance(at.branching, LayerTree):
             at.branching.branch()
             self._raise(bound, at.branching)
-            beaten = bound.lower_bound >= self._enough or self._tell_racks_apart(bound, at.branching)
+            beaten = bound.lower_bound >= self._enough or self._tell_racks_apart(bound, at, at.branching)
         if not beaten or self.orders.is_within_reach(bound.candidate, bound.lower_bound):
             given = self._chunked(bound.candidate)
             self._draft(bound, at, given, [*found.divisions, *self.orders.divisions(bound.candidate)])
@@ -221,12 +220,13 @@ class OrderRefining:
         at.unbranched = self._enough if found.too_many and not beaten else None
         return beaten
 
-    def _tell_racks_apart(self, bound: CandidateBound, tree: LayerTree) -> bool:
-        """Take the bound by the first stage that spans racks where it is larger; returns whether it is enough."""
+    def _tell_racks_apart(self, bound: CandidateBound, at: Standing, tree: LayerTree) -> bool:
+        """Take the trees by the first stage that spans racks or nodes; returns whether their bound is enough."""
         racks = chunk_racks(self._problem, bound.candidate, self._ladder.links)
-        found = None if racks is None else rack_bound(racks, self._enough * ABOVE, bound.lower_bound, tree.divisions)
-        if found is not None:
-            bound.lower_bound, bound.source, bound.witness = found.seconds, Source.ORDER, found.witness
+        if trees := rack_trees(racks, self._enough * ABOVE, tree.divisions):
+            trees.branch_early()
+            self._raise(bound, trees)
+            at.branching = trees
         return bound.lower_bound >= self._enough
 
     def _inherit(self, bound: CandidateBound) -> bool:
@@ -255,7 +255,7 @@ class OrderRefining:
         if found.seconds < min(self._best.seconds * (1 + REACH), self._divided.get(candidate, math.inf)):
             self._divided[candidate] = found.seconds
             # A tree finds divisions as it branches.
-            at.draft = None if isinstance(at.branching, LayerTree) else found
+            at.draft = None if isinstance(at.branching, LayerTree | RackTrees) else found
 
     def _take(self, bound: CandidateBound, at: Standing, found: Partition) -> None:
         """A division that fits, for an order to adapt to, and placed where it may be part of a better plan."""
@@ -279,7 +279,7 @@ class OrderRefining:
                 self._take(bound, at, found)
         return bound.lower_bound < self._enough
 
-    def _raise(self, bound: CandidateBound, tree: LayerTree) -> None:
+    def _raise(self, bound: CandidateBound, tree: Branching) -> None:
         """Take the bound of a tree where it is larger."""
         if (seconds := tree.seconds * (1 - ROUNDING)) > bound.lower_bound:
             bound.lower_bound, bound.source, bound.witness = seconds, Source.ORDER, tree.witness()
@@ -294,12 +294,12 @@ class OrderRefining:
         branching = at.branching
         if branching is None or (not branching.is_branched and branching.limit > self._enough * LOWERED):
             return self._bound_anew(bound, at)
-        if isinstance(branching, LayerTree) and branching.limit > self._enough * LOWERED:
+        if isinstance(branching, LayerTree | RackTrees) and branching.limit > self._enough * LOWERED:
             branching.lower(self._enough * ABOVE)
             self._raise_unstated(bound, branching)
         if branching.given.stated is None and self._cool(bound, at, branching):
             return True
-        if isinstance(branching, LayerTree) and number_of(branching.given) and not branching.given.slow.hops:
+        if isinstance(branching, LayerTree) and number_of(branching.given):
             return self._list(bound, at, branching)
         known, more = branching.incumbent[0], branching.branch()
         self._raise_unstated(bound, branching)
@@ -310,7 +310,7 @@ class OrderRefining:
             self._highest = min(self._highest, bound.lower_bound)
         return more or at.draft is not None or at.division is not None
 
-    def _raise_unstated(self, bound: CandidateBound, branching: BranchAndBound | LayerTree) -> None:
+    def _raise_unstated(self, bound: CandidateBound, branching: Branching) -> None:
         """Take the bound of a tree that may still grow where it is larger."""
         seconds = branching.seconds * (1 - ROUNDING)
         if seconds > bound.lower_bound:
@@ -351,12 +351,12 @@ class OrderRefining:
         """Whether devices that had too many options to branch on may have fewer within the best plan."""
         return at.unbranched is not None and at.unbranched > self._enough * FEWER
 
-    def _cool(self, bound: CandidateBound, at: Standing, branching: BranchAndBound | LayerTree) -> bool:
+    def _cool(self, bound: CandidateBound, at: Standing, branching: Branching) -> bool:
         """Anneal a part of a run where one is due, (4); returns whether that was so."""
         candidate, count = bound.candidate, self._branchings.get(bound.candidate, 0)
         if candidate not in self._cooling:
             self._branchings[candidate] = count + 1
-            if count not in (COOLINGS[-1:] if isinstance(branching, LayerTree) else COOLINGS):
+            if count not in (COOLINGS[-1:] if isinstance(branching, LayerTree | RackTrees) else COOLINGS):
                 return False
             self._cooling[candidate] = self._new_run(candidate, branching, seed=count)
         return self._advance(bound, at, branching.given)
@@ -382,7 +382,7 @@ class OrderRefining:
             self._cooling[candidate] = self._run_from(candidate, given, start, seed=count)
         return self._advance(bound, at, given)
 
-    def _new_run(self, candidate: Candidate, branching: BranchAndBound | LayerTree, *, seed: int) -> DivisionAnnealing:
+    def _new_run(self, candidate: Candidate, branching: Branching, *, seed: int) -> DivisionAnnealing:
         """A run from the best division that branching knows."""
         start = branching.incumbent[1] or branching.divisions[0]
         return self._run_from(candidate, branching.given, start, seed=seed)

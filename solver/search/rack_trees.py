@@ -5,63 +5,109 @@ The cases are those of ``taut.solver.ladder.chunk_racks``. Each case has its own
 (``taut.solver.order_priced.layer_tree``). In case j < J stage j is the first that spans racks, and the j stages before
 it are confined. In case J the first J stages are confined, whatever the others do. A larger J makes more cases, and
 case J bounds no less. Bisection finds the least J whose case J bounds no less than the case in which as many stages are
-confined as can be.
+confined as can be. The candidate's bound is the least of its trees, of which the least is branched on.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from taut.formulations.order_division import ROUNDING
 from taut.formulations.strategy import Division
 from taut.solver.ladder.chunk_racks import ChunkRacks
 from taut.solver.order_priced.layer_bounds import linear_paths
-from taut.solver.order_priced.layer_tree import LayerTree
+from taut.solver.order_priced.layer_tree import EARLY, LayerTree
 from taut.solver.order_priced.master_rows import least_makespan
 
 
-class RackBound(NamedTuple):
-    """A bound in seconds, and what proves it."""
-
-    seconds: float
-    witness: dict[str, Any]
-
-
-def rack_bound(racks: ChunkRacks, limit: float, beyond: float, divisions: Sequence[Division]) -> RackBound | None:
+class RackTrees:
     """
-    Bound a candidate by its cases.
+    The trees of all cases of one candidate.
 
-    ``limit``: seconds beyond which a bound is of no use, infinite where no plan is known; ``beyond``: seconds that are
-    known already; ``divisions``: ones that are known, at least one. Returns None where the cases say no more.
+    ``racks``: the cases, with linear figures; ``limit``: seconds beyond which a bound is of no use, infinite where no
+    plan is known; ``divisions``: ones that are known, at least one.
     """
-    if limit == np.inf:
-        # Programs need a unit of seconds.
-        limit = 2 * min(least_makespan(racks.given, division) for division in divisions)
 
-    def tree(confined: int, *, spans: bool) -> LayerTree | None:
-        given = racks.case(confined, spans=spans)
-        found = LayerTree(given, linear_paths(given), limit, divisions)
-        found.branch()
-        if beyond < found.seconds * (1 - ROUNDING) < limit * (1 - ROUNDING):
-            found.branch_early(limit)
-        return found if found.seconds * (1 - ROUNDING) > beyond else None
+    def __init__(self, racks: ChunkRacks, limit: float, divisions: Sequence[Division]) -> None:
+        self.given = racks.given
+        if limit == np.inf:
+            # Programs need a unit of seconds.
+            limit = 2 * min(least_makespan(racks.given, division) for division in divisions)
 
-    if not racks.crossings.any() or not linear_paths(racks.given) or (rest := tree(racks.most, spans=False)) is None:
+        def tree(confined: int, *, spans: bool) -> LayerTree:
+            given = racks.case(confined, spans=spans)
+            found = LayerTree(given, linear_paths(given), limit, divisions)
+            found.branch()
+            return found
+
+        rest = tree(racks.most, spans=False)
+        low, high = -1, racks.most
+        while high - low > 1:
+            middle = (low + high) // 2
+            found = tree(middle, spans=False)
+            if found.seconds < rest.seconds:
+                low = middle
+            else:
+                high, rest = middle, found
+        self._trees = [*(tree(confined, spans=True) for confined in range(high)), rest]
+
+    @property
+    def _least(self) -> LayerTree:
+        return min(self._trees, key=lambda tree: tree.seconds)
+
+    @property
+    def seconds(self) -> float:
+        """The bound in seconds, at most the limit, without an allowance for rounding."""
+        return self._least.seconds
+
+    @property
+    def limit(self) -> float:
+        """Seconds beyond which a bound is of no use."""
+        return self._trees[0].limit
+
+    @property
+    def is_branched(self) -> bool:
+        """Whether there are branches."""
+        return True
+
+    @property
+    def divisions(self) -> tuple[Division, ...]:
+        """Divisions that are known."""
+        return self._trees[-1].divisions
+
+    @property
+    def incumbent(self) -> tuple[float, Division | None]:
+        """Least makespan in seconds of the divisions found in a case, and its division; it may not fit memory."""
+        return min((tree.incumbent for tree in self._trees), key=lambda one: one[0])
+
+    def learn(self, division: Division) -> None:
+        """Take a division that was found elsewhere."""
+        for tree in self._trees:
+            tree.learn(division)
+
+    def branch(self) -> bool:
+        """Branch on the tree with the least bound; returns whether that was possible."""
+        return self._least.branch()
+
+    def branch_early(self) -> None:
+        """Branch a few times for each case, until the bound reaches the limit."""
+        for _ in range(EARLY * len(self._trees)):
+            if not self.branch():
+                return
+
+    def lower(self, limit: float) -> None:
+        """Take a lower limit."""
+        for tree in self._trees:
+            tree.lower(limit)
+
+    def witness(self) -> dict[str, Any]:
+        """The witnesses of all trees."""
+        *spanning, rest = (tree.witness() for tree in self._trees)
+        return {"racks": spanning, "rest": rest}
+
+
+def rack_trees(racks: ChunkRacks | None, limit: float, divisions: Sequence[Division]) -> RackTrees | None:
+    """The trees of a candidate's cases; None where the cases say no more than the candidate's own tree."""
+    if racks is None or not racks.crossings.any() or not linear_paths(racks.given):
         return None
-    low, high = -1, racks.most
-    while high - low > 1:
-        middle = (low + high) // 2
-        found = tree(middle, spans=False)
-        if found is None or found.seconds < rest.seconds:
-            low = middle
-        else:
-            high, rest = middle, found
-    trees = list[LayerTree]()
-    for confined in range(high):
-        spanning = tree(confined, spans=True)
-        if spanning is None:
-            return None
-        trees.append(spanning)
-    seconds = min(each.seconds for each in (*trees, rest)) * (1 - ROUNDING)
-    return RackBound(seconds, {"racks": [each.witness() for each in trees], "rest": rest.witness()})
+    return RackTrees(racks, limit, divisions)

@@ -23,6 +23,9 @@ from taut.solver.order_priced.branch_and_bound import BranchAndBound
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.placement.path_cover.proving import CoverSearch
 from taut.solver.result import SOLVED, CandidateBound, Incumbent, Source, State
+from taut.solver.search.rack_trees import RackTrees
+
+Branching = BranchAndBound | LayerTree | RackTrees
 
 
 class Best:
@@ -101,7 +104,7 @@ class Standing:
     draft: Partition | None = None
     division: Partition | None = None
     covering: CoverSearch | None = None
-    branching: BranchAndBound | LayerTree | None = None
+    branching: Branching | None = None
     unbranched: float | None = None
     uncooled: Division | None = None
 

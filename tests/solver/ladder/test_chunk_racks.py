@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.witness import rederived
 from taut.solver.result import Limits
 from taut.solver.search import order_refinement
-from taut.solver.search.rack_trees import rack_bound
+from taut.solver.search.rack_trees import rack_trees
 from taut.solver.search.search import search
 from tests.solver.bounds.test_rack_cases import best_links, layers, placed_in, with_contexts
 from tests.support.blocks import blocks
@@ -39,13 +39,15 @@ SHAPES = [(1, 1, 1, 2, 2), (1, 1, 1, 3, 2), (1, 1, 1, 2, 3), (1, 1, 2, 2, 1), (1
 """Devices of a node, tensor and context degree, stages and replicas, of up to six devices."""
 
 
-def racked_problem(seed: int) -> tuple[PlanningProblem, Candidate, Ints]:
+def racked_problem(
+    seed: int, shapes: Sequence[tuple[int, int, int, int, int]] = SHAPES
+) -> tuple[PlanningProblem, Candidate, Ints]:
     """One interleaved candidate on nodes in random racks: gradients from small to all that counts."""
     rng = np.random.default_rng(seed)
-    gpus, tp, cp, pp, dp = SHAPES[seed % len(SHAPES)]
+    gpus, tp, cp, pp, dp = shapes[seed % len(shapes)]
     vpp = 1 if seed % 9 == 8 else 2
     nodes = pp * dp * tp * cp // gpus
-    rack = rng.permutation(np.arange(nodes) // (nodes // pp) if seed % 2 else rng.integers(0, 3, nodes))
+    rack = rng.permutation(np.arange(nodes) // max(nodes // pp, 1) if seed % 2 else rng.integers(0, 3, nodes))
     slower = float(rng.choice([1.5, 4.0, 10.0]))
     rate = np.exp(rng.normal(-3, 0.3, (nodes, nodes))) / np.where(np.equal.outer(rack, rack), 1.0, slower)
     spec = layers(max(pp * vpp, 3) + int(rng.integers(0, 2)), unlike=False)
@@ -97,11 +99,12 @@ def check(seed: int, change: Callable[[ChunkRacks], ChunkRacks] = lambda racks: 
             found = proven(racks.case(place, spans=spans), 1.5 * optimum)
             assert found <= exact * ROUNDING, f"above the optimum: {seed}, {place}, {spans}"
             shares += [found / exact] if np.isfinite(exact) else []
-    every = rack_bound(racks, 1.5 * optimum, 0.0, order_divisions(racks.given))
+    every = rack_trees(racks, 1.5 * optimum, order_divisions(racks.given))
     if every is None:
         return shares
+    every.branch_early()
     assert every.seconds <= optimum * ROUNDING, f"above the optimum: {seed}"
-    assert rederived_by_racks(racks, json.loads(json.dumps(every.witness))) == pytest.approx(every.seconds, rel=1e-8)
+    assert rederived_by_racks(racks, json.loads(json.dumps(every.witness()))) == pytest.approx(every.seconds, rel=1e-8)
     return shares
 
 
@@ -111,12 +114,12 @@ def test_racks_are_told_apart_before_a_plan_is_known() -> None:
     for seed in range(12):
         planning, choice, rack = racked_problem(seed)
         racks = chunk_racks(planning, choice, best_links(planning, rack))
-        found = None if racks is None else rack_bound(racks, np.inf, 0.0, order_divisions(racks.given))
+        found = None if racks is None else rack_trees(racks, np.inf, order_divisions(racks.given))
         if racks is None or found is None:
             continue
         told += 1
         assert 0 < found.seconds <= enumerate_candidate(planning, choice).seconds * ROUNDING, seed
-        derived = rederived_by_racks(racks, json.loads(json.dumps(found.witness)))
+        derived = rederived_by_racks(racks, json.loads(json.dumps(found.witness())))
         assert derived == pytest.approx(found.seconds, rel=1e-8)
     assert told > 2
 
