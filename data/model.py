@@ -21,6 +21,8 @@ A number of layers L of one shape may still be of several kinds, layers :math:`l
 (6) ``further_embedding`` are parameters of a table beside the token embedding, whole on every tensor rank like (5):
     Gemma 3n's and 4's embeddings for every layer, of which a token reads one row.
 
+(7) An ``encoder`` of images stands before the token embedding, on its stage (``taut.data.layers.encoder``).
+
 The vocabulary is padded as Megatron-LM does, to a multiple of 128 times the tensor degree.
 """
 
@@ -37,6 +39,7 @@ from pydantic import (
     model_validator,
 )
 
+from taut.data.layers.encoder import EncoderSpec
 from taut.data.layers.experts import ExpertsSpec
 from taut.data.layers.layer import BLOCK, LatentSpec, LayerSpec
 from taut.data.spec import MOST_LAYERS, MOST_PARAMETERS, Count, LayerCount, Spec
@@ -91,12 +94,13 @@ class ModelSpec(Spec):
     position_rows: Annotated[int, Field(ge=0, le=10_000_000, strict=True)] = 0
     further_embedding: Annotated[int, Field(ge=0, le=MOST_PARAMETERS, strict=True)] = 0
     mtp_layers: Annotated[int, Field(ge=0, le=100, strict=True)] = 0
+    encoder: EncoderSpec | None = None
     source: str = ""
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return self.dumped(
-            handler(self), "qk_norm", "mtp_layers", "position_rows", "attention_gate", "further_embedding"
+            handler(self), "qk_norm", "mtp_layers", "position_rows", "attention_gate", "further_embedding", "encoder"
         )
 
     @field_validator("layers", mode="before")
@@ -125,6 +129,8 @@ class ModelSpec(Spec):
                 raise ValueError(f"{name} is {getattr(self, name)}, expected 0 without a vocab")
         if self.mtp_layers and not self.blocks[-1].is_usual:
             raise ValueError(f"mtp_layers is {self.mtp_layers}, expected 0 where the last layer has parts of its own")
+        if self.encoder:
+            self._check_encoder(self.encoder)
         if self.parameters() > MOST_PARAMETERS:
             raise ValueError(f"has {self.parameters():.4g} parameters, expected at most {MOST_PARAMETERS:g}")
         return self
@@ -136,6 +142,16 @@ class ModelSpec(Spec):
             raise ValueError("full_attention_period is given, expected an attention_window with it")
         if self.experts and all(self._is_dense(layer) for layer in range(layers)):
             raise ValueError("experts: dense_layers and expert_period leave no layer with them, expected one or more")
+
+    def _check_encoder(self, encoder: EncoderSpec) -> None:
+        if not self.vocab:
+            raise ValueError("encoder: given, expected none without a vocab")
+        if encoder.projector[-1][1] != self.blocks[0].hidden:
+            columns, hidden = encoder.projector[-1][1], self.blocks[0].hidden
+            raise ValueError(f"encoder.projector: ends with {columns} columns, expected the hidden size, {hidden}")
+        if encoder.most_images * encoder.image_tokens > self.tokens:
+            images = f"{encoder.most_images} images of {encoder.image_tokens} tokens"
+            raise ValueError(f"encoder.most_images: {images}, expected at most the {self.tokens} tokens of a sequence")
 
     def _check_kinds(self) -> None:
         kinds: dict[str, LayerSpec] = {}
@@ -194,7 +210,8 @@ class ModelSpec(Spec):
 
     def splits(self, tp: int) -> bool:
         """Whether ``tp`` tensor ranks can share every layer."""
-        return all(layer.splits(tp) for layer in self.kinds.values())
+        images = self.encoder is None or self.encoder.splits(tp)
+        return images and all(layer.splits(tp) for layer in self.kinds.values())
 
     def padded_vocab(self, tp: int) -> int:
         """Rows of the embedding over ``tp`` tensor ranks: the vocabulary padded to 128 tp; 0 without one."""
@@ -209,6 +226,11 @@ class ModelSpec(Spec):
     def position_parameters(self) -> int:
         """Parameters of the embedding of positions, and of a further table, which every rank has whole, (5) and (6)."""
         return self.position_rows * self.blocks[0].hidden + self.further_embedding
+
+    def edge_parameters(self, tp: int = 1) -> int:
+        """Trained parameters before the first layer on one tensor rank: embeddings and encoder, (5) to (7)."""
+        encoder = self.encoder.trained_parameters(tp) if self.encoder else 0
+        return self.embedding_parameters(tp) + self.position_parameters + encoder
 
     def head_parameters(self, tp: int = 1, *, shared: bool = False) -> int:
         """Parameters of final norm and head on one of ``tp`` ranks; a tied head ``shared`` on one stage has none."""
@@ -239,7 +261,7 @@ class ModelSpec(Spec):
         padded = 0 if self.tied_embedding else self.padded_vocab(1) * self.blocks[-1].hidden
         norm = self.head_parameters(shared=True) - padded
         head = 0 if self.tied_embedding else (self.vocab or 0) * self.blocks[-1].hidden
-        return blocks + embedding + norm + head
+        return blocks + embedding + norm + head + (self.encoder.parameters() if self.encoder else 0)
 
     def active_parameters(self) -> int:
         """Parameters that one token uses: all but those of the experts that do not take it."""
@@ -253,7 +275,8 @@ class ModelSpec(Spec):
     def training_flops(self) -> float:
         """Model FLOP of one sample, forward and backward, without recomputation (backward counts twice)."""
         further = self.mtp_layers * (self.blocks[-1].forward_flops() + self._further_head_flops())
-        return 3.0 * (sum(layer.forward_flops() for layer in self.blocks) + self.head_flops() + further)
+        images = self.encoder.training_flops() if self.encoder else 0.0
+        return 3.0 * (sum(layer.forward_flops() for layer in self.blocks) + self.head_flops() + further) + images
 
     def _further_head_flops(self) -> float:
         """FLOP of a further token's logits and its product from 2 h to h, forward, (4)."""

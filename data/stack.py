@@ -30,6 +30,7 @@ tied_pipelines         whether first and last stage may share an embedding that 
 sequence_parallel      whether tensor ranks may, or must, divide the activations between their blocks
 context_parallel       whether context ranks may share every sequence
 mixer_contexts         whether they may where layers mix tokens otherwise than by attention
+encoders               whether the first stage may have an encoder of images before the embedding
 cp_comm                how context ranks share attention (``taut.formulations.degrees`` (4))
 overlap_context        whether a step of a ring of keys and values runs during the attention of the step before
 expert_parallel        whether experts may have ranks of their own
@@ -129,6 +130,7 @@ class Stack(Spec):
     sequence_parallel: Annotated[list[bool], Field(min_length=1)] = [False, True]
     context_parallel: bool = False
     mixer_contexts: bool = True
+    encoders: bool = False
     cp_comm: Annotated[list[ContextKind], Field(min_length=1)] = ["p2p"]
     overlap_context: bool = False
     expert_parallel: bool = False

@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable, Key
-from taut.data.layers.layer import EMBEDDING, HEAD
+from taut.data.layers.layer import EMBEDDING, ENCODER, HEAD
 from taut.data.model import ModelSpec
 from taut.formulations.degrees import BlockShape, context_degrees, divisors, tensor_degrees
 from taut.formulations.divisions import families
@@ -181,6 +181,7 @@ def priced(model: ModelSpec, cluster: ClusterSpec, costs: CostTable, candidate: 
     """Whether every layer has a cost without recompute at the candidate's degrees on every device type, (4)."""
     tp, micro_batch, cp, ranks = candidate.tp, candidate.micro_batch, candidate.cp, (candidate.ep, candidate.etp)
     edges = [(EMBEDDING, model.blocks[0].seq), (HEAD, model.blocks[-1].seq)] if model.vocab else []
+    edges += [(ENCODER, model.encoder.patches)] if model.encoder else []
     layers = [(layer.kind, layer.seq, *(ranks if layer.experts else ())) for layer in model.kinds.values()]
     return all(
         costs.prices(Key(device, kind, tp, micro_batch, seq, "none", cp, *experts))

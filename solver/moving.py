@@ -74,7 +74,11 @@ def unit_bytes(model: ModelSpec, each: ParameterBytes) -> Floats:
     # A last stage that has the embedding has no positions, which are on the stage of the first layer.
     whole[1 if model.shares_embedding else 0] += model.position_parameters
     dense = whole - routed
-    return np.array([dense * each.weight, dense * each.state, routed * each.weight, routed * each.state], np.float64)
+    states = dense.copy()
+    if model.encoder:
+        dense[0] += model.encoder.parameters()
+        states[0] += model.encoder.trained_parameters()
+    return np.array([dense * each.weight, states * each.state, routed * each.weight, routed * each.state], np.float64)
 
 
 def held_by_workers(strategy: Strategy, *, both_ends: bool) -> Held:

@@ -37,6 +37,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taut.data.analytic.device_rates import ELEMENT_BYTES, KEPT_BLOCK, Operators, Rates, Remembered, rates_of
+from taut.data.analytic.encoder_costs import encoder_kept, encoder_passes
 from taut.data.analytic.layer_work import (
     KINDS,
     LayerShape,
@@ -57,7 +58,7 @@ from taut.data.calibration import Calibration, uncalibrated
 from taut.data.costs import RECOMPUTE, CostRow, CostTable, Key, Module, OffloadModule
 from taut.data.device import HALF, DeviceSpec, Precision
 from taut.data.layers.experts import USUAL_DISPATCH, DispatchSpec
-from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec
+from taut.data.layers.layer import EMBEDDING, ENCODER, HEAD, LayerSpec
 from taut.data.loss import LossKind
 from taut.data.model import ModelSpec
 from taut.data.units import MOST_BYTES
@@ -314,6 +315,11 @@ def _rows(
         least = None if fast is None else head_passes(tokens, last.hidden, words, fast)
         held = Kept(2 * element * tokens * last.hidden, rates.logit_bytes * tokens * model.padded_vocab(tp), 0)
         yield _row(priced, Key(device, HEAD, tp, batch, last.seq, "none", cp), head, least, held)
+    if (encoder := model.encoder) and encoder.splits(tp):
+        images = encoder_passes(encoder, tp, batch, even)
+        least = None if rates.fastest is None else encoder_passes(encoder, tp, batch, rates.fastest)
+        key = Key(device, ENCODER, tp, batch, encoder.patches, "none", cp)
+        yield _row(priced, key, images, least, encoder_kept(encoder, tp, batch, element))
 
 
 def _ranks_of_experts(layer: LayerSpec, tp: int, expert_degrees: list[int]) -> Iterator[ExpertRanks]:

@@ -129,15 +129,17 @@ def passes_of(
     casts: tuple[Floats | float, Floats | float] = (0.0, 0.0),
     *,
     has_core: bool = True,
+    cores: float = 1.0,
 ) -> Passes:
     """
     Terms of the passes of a layer of other products, (1) to (4).
 
-    ``moved`` bytes forward and again in the input gradient, ``more`` once and twice, and those of ``casts`` in each.
+    ``moved`` bytes forward and again in the input gradient, ``more`` once and twice, and those of ``casts`` in each;
+    attention has so many ``cores``.
     """
     forward, input_grad, weight_grad = _products(products, rates.operators)
-    core = attention_core(shape, rates) if has_core else np.float64(0.0)
-    core_backward = attention_core(shape, rates, backward=True) if has_core else np.float64(0.0)
+    core = cores * attention_core(shape, rates) if has_core else np.float64(0.0)
+    core_backward = cores * attention_core(shape, rates, backward=True) if has_core else np.float64(0.0)
     return Passes(
         _terms(forward, core, (moved + more + casts[0]) / rates.memory_bandwidth, rates),
         _terms(input_grad, core_backward, (moved + 2 * more + casts[1]) / rates.memory_bandwidth, rates),

@@ -25,7 +25,7 @@ from taut.data.analytic.operator_times import OperatorModel
 from taut.data.calibration import Calibration
 from taut.data.costs import CostRow, CostTable, Key
 from taut.data.device import DeviceSpec, Precision
-from taut.data.layers.layer import EMBEDDING, HEAD
+from taut.data.layers.layer import EMBEDDING, ENCODER, HEAD
 from taut.data.model import ModelSpec
 from taut.data.units import MOST_BYTES
 from taut.errors import ExtrapolationWarning
@@ -126,6 +126,7 @@ def _alone(table: CostTable, key: Key) -> bool:
 def _whole(table: CostTable, model: ModelSpec, devices: list[DeviceSpec]) -> list[int]:
     """Tensor degrees at which every layer has a cost at micro-batch 1 on every device."""
     edges = [(EMBEDDING, model.blocks[0].seq), (HEAD, model.blocks[-1].seq)] if model.vocab else []
+    edges += [(ENCODER, model.encoder.patches)] if model.encoder else []
     needed = [*((layer.kind, layer.seq) for layer in model.kinds.values()), *edges]
     return [
         tp

@@ -113,7 +113,7 @@ class LatentSpec(Spec):
         return hidden * (self.compressed + self.indexed) + self.index_parameters + heads * made // tp
 
 
-BLOCK, EMBEDDING, HEAD = "block", "embedding", "head"
+BLOCK, EMBEDDING, HEAD, ENCODER = "block", "embedding", "head", "encoder"
 
 
 class ProductSpec(Spec):
@@ -182,7 +182,7 @@ class LayerSpec(Spec):
 
     @model_validator(mode="after")
     def _consistent(self) -> "LayerSpec":
-        if self.kind in (EMBEDDING, HEAD):
+        if self.kind in (EMBEDDING, HEAD, ENCODER):
             raise ValueError(f"kind is {self.kind!r}, which is reserved; expected another name")
         if self.latent is not None and (self.head_dim or self.key_value_heads != self.heads or self.qk_norm):
             raise ValueError("latent attention has its own heads and norms, expected no head_dim, kv_heads or qk_norm")

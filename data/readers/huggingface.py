@@ -70,9 +70,15 @@ USUAL_SEQ = 8192
 """Tokens. Pre-training seldom uses more (Llama 3: 8192), while files state the context that a short last phase adds."""
 
 
-def read_config(path: Path, *, seq: int | None = None) -> ModelSpec:
-    """Model of a ``config.json``, by default at its longest sequence up to ``USUAL_SEQ``; ``DataError`` if refused."""
+def read_config(path: Path, *, seq: int | None = None, alone: bool = True) -> ModelSpec:
+    """
+    Model of a ``config.json``, by default at its longest sequence up to ``USUAL_SEQ``; ``DataError`` if refused.
+
+    ``alone``: whether a file with an encoder of images says that its language model alone is priced.
+    """
     values, where = _language_model(read_json(path, "a Hugging Face config.json", ("time_step_limit",)), str(path))
+    if not alone:
+        values.pop("vision_config", None)
     refuse_unknown(values, where, further_fields(values))
     if values.get("model_type") in PARTS:
         return _of_parts(values, path, where, seq)
@@ -193,7 +199,7 @@ def _warn_of_approximations(values: Mapping[str, Any], model: ModelSpec, left_ou
     if any(part.mixer and not part.mixer.attends for layer in model.blocks for part in layer.together):
         said.append("layers without attention are priced by their work, no kernel of theirs was measured")
     if isinstance(values.get("vision_config"), dict):
-        said.append("of a multimodal model the language model alone is priced")
+        said.append("of a multimodal model the language model alone is priced (taut import images takes the rest in)")
     sparse = any(part.mixer and part.mixer.attends for layer in model.blocks for part in layer.together)
     if (chosen := values.get("index_topk")) is not None and not sparse:
         said.append(f"attention to index_topk {shorten(chosen)} chosen tokens is priced as attention to all")

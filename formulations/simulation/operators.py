@@ -112,6 +112,10 @@ class Prices:
     def __init__(self, problem: PlanningProblem, candidate: Candidate, *, recompute_communication: bool = True) -> None:
         if problem.model.mtp_layers:
             raise FormulationError("prediction of further tokens is not simulated, expected mtp_layers 0")
+        if problem.model.encoder and problem.model.encoder.ranks(candidate.tp) > 1:
+            raise FormulationError(
+                "an encoder on several tensor ranks is not simulated, expected tensor_parallel false"
+            )
         self.problem, self.candidate = problem, candidate
         self.recompute_communication = recompute_communication
         #: Layers, with embedding and head where the end chunks may have none; the first of them is ``ahead`` parts on.
@@ -181,7 +185,7 @@ class Prices:
             rest -= spec.parameters(tp)
         if layer == 0:
             model = self.problem.model
-            own = min(model.embedding_parameters(tp) + model.position_parameters, rest)
+            own = min(model.edge_parameters(tp), rest)
             found.insert(0, (EMBEDDING, own))
             rest -= own
         if layer == self.layers - 1:

@@ -74,6 +74,8 @@ The links of a block, over which its groups exchange:
     largest latency. Where context ranks pass keys between nodes alone (``a2a+p2p``), a ring has that link between them;
 (9) of a block the slowest of each kind of group counts, each kind for itself.
 
+(10) An encoder of images sums its outputs (``taut.data.layers.encoder`` (4)) on the stage of the embedding.
+
 A layer's bytes, steps and hidden seconds are summed over its kinds (``taut.formulations.tables.priced_layers`` (1)).
 """
 
@@ -385,18 +387,25 @@ def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: st
     near, far = np.array([_copies(layer, priced) for layer in kinds]).T
     none = np.zeros(len(kinds))
 
-    def sums(common: Floats, experts: Floats = none) -> Floats:
-        return _weighed_sums(priced, [(coefficient, common), (exchange, experts)])
+    def sums(common: Floats, experts: Floats = none, images: float = 0.0) -> Floats:
+        found = _weighed_sums(priced, [(coefficient, common), (exchange, experts)])
+        return found + coefficient * images * priced.first if images else found
 
     rings = _rings(priced, np.array(tokens), PASSED[attention])
     rings = coefficient * rings if rings.any() else rings
     inside, outside, steps = _all_to_alls(priced, np.array(tokens), attention, kind)
+    images, sums_of_images = _of_images(priced, backward)
     return Traffic(
         sums(
             ring_factor(tp) * (reductions * summed / 2 + repeated) * output,
             ring_factor(tp) * (wide / 2) * rows,
+            ring_factor(tp) * images,
         ),
-        sums(ring_steps(tp) * (reductions * summed / 2 + repeated), ring_steps(tp) * (summed_apart / 2)),
+        sums(
+            ring_steps(tp) * (reductions * summed / 2 + repeated),
+            ring_steps(tp) * (summed_apart / 2),
+            ring_steps(tp) * sums_of_images,
+        ),
         rings[0],
         rings[1],
         rings[2],
@@ -408,6 +417,15 @@ def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: st
         sums(steps),
         _weighed_sums(priced, [(1.0, hiding * apart)]),
     )
+
+
+def _of_images(priced: PricedLayers, backward: float) -> tuple[float, float]:
+    """Bytes that tensor ranks sum of an encoder's outputs, and how often, forward or in both passes."""
+    if priced.model.encoder is None:
+        return 0.0, 0.0
+    there, back = priced.model.encoder.summed(priced.tp)
+    numbers, times = (a + backward * b for a, b in zip(there, back, strict=True))
+    return priced.element * priced.micro_batch * numbers, times
 
 
 def _weighed_sums(priced: PricedLayers, parts: list[tuple[float, Floats]]) -> Floats:

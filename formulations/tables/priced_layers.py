@@ -14,7 +14,7 @@ is then none (2).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -24,7 +24,7 @@ from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE, CostTable, Key, LayerCost, Module
 from taut.data.device import Precision
 from taut.data.layers.experts import USUAL_DISPATCH, DispatchSpec
-from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec
+from taut.data.layers.layer import EMBEDDING, ENCODER, HEAD, LayerSpec
 from taut.data.model import ModelSpec
 from taut.formulations.degrees import BlockShape
 from taut.formulations.mechanisms.offload import ActivationsOnHosts
@@ -184,7 +184,16 @@ class PricedLayers:
             return LayerCost(0.0, 0.0, 0.0, 0, 0), LayerCost(0.0, 0.0, 0.0, 0, 0)
         blocks = self.model.blocks
         key = Key(device, EMBEDDING, self.tp, self.micro_batch, blocks[0].seq, "none", self.cp)
-        return self.costs.at(key), self._head(self.costs.at(key._replace(kind=HEAD, seq=blocks[-1].seq)))
+        return self._with_images(self.costs.at(key), key), self._head(
+            self.costs.at(key._replace(kind=HEAD, seq=blocks[-1].seq))
+        )
+
+    def _with_images(self, one: LayerCost, key: Key) -> LayerCost:
+        """The embedding with the encoder of images before it."""
+        if self.model.encoder is None:
+            return one
+        images = self.costs.at(key._replace(kind=ENCODER, seq=self.model.encoder.patches))
+        return LayerCost(*(a + b for a, b in zip(astuple(one), astuple(images), strict=True)))
 
     def _head(self, one: LayerCost) -> LayerCost:
         """The head with those of further tokens, whose product of 2 h inputs keeps them and their norms' inputs."""

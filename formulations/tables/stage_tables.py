@@ -16,7 +16,7 @@ For every range, at the degrees of a block and one (micro_batch, sequence_parall
     - activation[r, i, j]: bytes kept for each micro-batch in flight; of layers that a range keeps beside those that it
       recomputes, bytes that count as checkpoints (``taut.formulations.mechanisms.recompute`` (2));
     - layer_activation[r, i, j]: bytes of the layer that keeps most, without embedding and head;
-    - workspace[r, i, j]: bytes of the layer that is being recomputed;
+    - workspace[r, i, j]: bytes of the layer that is being recomputed, or of an encoder's frozen one;
     - logits[i, j]: bytes of temporary copies in the loss (``LOGIT_BYTES`` an entry, or what the stack takes);
     - buffers[i, j]: bytes of one message received and one sent, and of the gathered input under sequence parallelism;
       if context ranks gather keys, of all keys and values with their gradients; if expert ranks gather tokens, of all
@@ -27,7 +27,8 @@ For every range, at the degrees of a block and one (micro_batch, sequence_parall
       the width f / t, or of a row of experts, of h channels and width :math:`f_e`, :math:`\max((g + 1) f_e, h + g
       f_e)`. The head's activations are gone by then, so the range that holds it counts what is beyond them;
     - cached[s, i, j]: parameters of every shape s of weights in a range for whose gradients stand-ins are kept
-      (``taut.data.layers.weight_shapes``), once whatever their number;
+      (``taut.data.layers.weight_shapes``), once whatever their number; the frozen ones of an encoder, which have no
+      gradients and states, count as one more shape;
     - largest[i, j]: parameters of the largest layer;
 (5) message[j]: bytes from a stage that ends before layer j to the next stage, on one tensor rank.
 
@@ -138,7 +139,7 @@ def stage_tables(
     at_edges = _most([priced.edges(device) for device in priced.device_types], sequence_parallel)
     parameters = ranges(
         [priced.parameters(layer) for layer in kinds],
-        model.embedding_parameters(tp) + model.position_parameters,
+        model.edge_parameters(tp),
         model.head_parameters(tp, shared=single_stage if shared_head is None else shared_head),
     )
     return StageTables(
@@ -149,8 +150,9 @@ def stage_tables(
         experts=ranges([priced.apart(layer) for layer in kinds], 0, 0).astype(np.int64),
         activation=_activation(priced, kept, at_edges, memory),
         layer_activation=np.array([_largest(kept[r], count) for r in RECOMPUTE]),
-        workspace=np.array(
-            [_largest(passing[r], count if r != "full" or priced.again is None else priced.again) for r in RECOMPUTE]
+        workspace=np.maximum(
+            [_largest(passing[r], count if r != "full" or priced.again is None else priced.again) for r in RECOMPUTE],
+            (_working(priced) * priced.first).astype(np.int64),
         ),
         logits=(memory.logit_bytes(tp, fused_loss) * _logits(priced) * priced.last).astype(np.int64),
         buffers=_largest(
@@ -207,7 +209,11 @@ def _backward(priced: PricedLayers, memory: MemoryModel, head: int) -> Ints:
     """Bytes of gradients that pass in a backward pass beyond the bytes of the head, which are gone, (4)."""
     if not memory.passing_gradients:
         return np.zeros(priced.first.shape, dtype=np.int64)
-    found = _largest([_passing_gradients(priced, layer) for layer in priced.kinds], priced.count)
+    found = _largest(
+        [_passing_gradients(priced, layer) for layer in priced.kinds],
+        priced.count,
+        [(_passing_of_images(priced) * priced.first).astype(np.int64)],
+    )
     return np.maximum(found - (head * priced.last).astype(np.int64), 0)
 
 
@@ -229,6 +235,21 @@ def _passing_gradients(priced: PricedLayers, layer: LayerSpec) -> int:
     return max(number * parts * layer.experts.shared_ffn_hidden // tp, of_experts)
 
 
+def _passing_of_images(priced: PricedLayers) -> int:
+    """Bytes of the gradients of activations in the feed-forward part of an encoder's layer."""
+    encoder = priced.model.encoder
+    if encoder is None or encoder.trained != "all":
+        return 0
+    patches = priced.element * priced.micro_batch * encoder.most_images * encoder.patches
+    return patches * (3 if encoder.gated_mlp else 2) * encoder.ffn_hidden // encoder.ranks(priced.tp)
+
+
+def _working(priced: PricedLayers) -> int:
+    """Bytes of a layer of an encoder while it is recomputed, or frozen and under way."""
+    encoder = priced.model.encoder
+    return encoder.working(priced.tp, priced.micro_batch, priced.element) if encoder else 0
+
+
 def _cached(priced: PricedLayers, memory: MemoryModel) -> Ints:
     """Parameters of every shape of weights with a stand-in that a range has, (shapes, L+1, L+1), (4)."""
     held: dict[WeightShape, Floats] = {}
@@ -241,9 +262,12 @@ def _cached(priced: PricedLayers, memory: MemoryModel) -> Ints:
     if priced.model.vocab and memory.caches(grouped=False):
         head = WeightShape(priced.model.padded_vocab(priced.tp) // priced.tp, priced.model.blocks[-1].hidden)
         held[head] = np.maximum(held.get(head, 0.0), priced.last)
-    if not held:
+    every = [shape.size * held[shape] for shape in sorted(held)]
+    if encoder := priced.model.encoder:
+        every.append((encoder.parameters(priced.tp) - encoder.trained_parameters(priced.tp)) * priced.first)
+    if not every:
         return np.zeros((1, *priced.first.shape), dtype=np.int64)
-    return np.array([shape.size * held[shape] for shape in sorted(held)], dtype=np.int64)
+    return np.array(every, dtype=np.int64)
 
 
 def _moved(priced: PricedLayers, away: Mapping[Recompute, list[int]]) -> Ints:

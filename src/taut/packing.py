@@ -256,6 +256,8 @@ def pack(
     problem, strategy, devices = of_plan(read)
     if problem.costs.name.endswith(PACKED):
         raise DataError(f"{read.source}: was priced for packed sequences, expected the plan that it was searched from")
+    if problem.model.encoder:
+        raise DataError(f"{read.source}: has an encoder of images, whose sequences are not packed, expected none")
     packed = packed_step(problem, strategy, devices, read.source)
     given = _fitting(lengths if isinstance(lengths, Lengths) else load_lengths(lengths), packed.seq, drop_longer)
     if room is not None and room < packed.budget:

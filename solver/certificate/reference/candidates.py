@@ -346,7 +346,16 @@ def _splits(case: Case, tp: int) -> bool:
     """Whether the layers and the nodes suit a tensor degree, (2)."""
     shared = case.space.get("replicated_kv", True)
     every = (layer for block in case.model.blocks for layer in alone(block))
-    return all(splits(layer, tp, replicated_kv=shared) for layer in every) and case.fits_nodes(tp)
+    return all(splits(layer, tp, replicated_kv=shared) for layer in every) and shares(case, tp) and case.fits_nodes(tp)
+
+
+def shares(case: Case, tp: int) -> bool:
+    """Whether a tensor degree divides the heads and widths of an encoder that its ranks share, (2)."""
+    images = case.model.encoder
+    if images is None or not images.tensor_parallel:
+        return True
+    widths = images.heads, images.ffn_hidden, images.projector[0][1], images.projector[-1][0]
+    return not any(width % tp for width in widths)
 
 
 def is_priced(case: Case, tp: int, micro_batch: int, cp: int = 1) -> bool:
@@ -355,6 +364,8 @@ def is_priced(case: Case, tp: int, micro_batch: int, cp: int = 1) -> bool:
     kinds = {(layer.kind, layer.seq) for layer in blocks}
     if case.model.vocab:
         kinds |= {("embedding", blocks[0].seq), ("head", blocks[-1].seq)}
+    if case.model.encoder:
+        kinds.add(("encoder", case.model.encoder.patches))
     for device in case.cluster.devices:
         for kind, seq in kinds:
             measured = case.costs.micro_batches.get(Key(device, kind, tp, 0, seq, "none", cp), [])

@@ -66,6 +66,7 @@ from taut.solver.certificate.reference.layers import (
     layers_of,
     layers_with_ends,
     numbers_of_layers,
+    of_images,
     rows_of_layers,
 )
 from taut.solver.certificate.reference.network import Network
@@ -253,6 +254,7 @@ class Sent(NamedTuple):
     ``turns`` are bytes of keys, FLOP and number of attentions of layers alike in these (3, kinds). ``there`` and
     ``back`` say how often the first six of (11 + kinds) figures are sent forward and backward, ``each`` (11 + kinds, L)
     what is sent once, ``forward`` what is sent forward, and ``repeated`` what recomputing modules sends again.
+    ``images`` (11 + kinds, L) is what an encoder sends in both passes; ``forward`` holds its part of the forward pass.
     """
 
     turns: Floats
@@ -261,6 +263,7 @@ class Sent(NamedTuple):
     each: Floats
     forward: Floats
     repeated: Floats
+    images: Floats
 
 
 def sent_of(case: Case, choice: Choice, layers: Layers, network: Network) -> Sent:
@@ -305,7 +308,9 @@ def _sent(case: Case, choice: Choice, layers: Layers, network: Network) -> Sent:
     repeated = number * _repeated(case, choice, layers, each, there)
     each = number * each
     forward = np.concatenate([there, np.ones((5 + len(turns), len(one)))]) * each
-    return Sent(kinds, there, back, each, forward, repeated)
+    images = np.zeros((2, *each.shape))
+    images[:, :2, 0] = usual * np.array(of_images(case, choice).summed)
+    return Sent(kinds, there, back, each, forward + images[0], repeated, images.sum(axis=0))
 
 
 def _summed_forward(case: Case, choice: Choice) -> tuple[Floats, Floats]:
@@ -366,7 +371,7 @@ class Figures:
         whole = [2 + (row == 2)] * 2
         contexts = np.array([0 * row + 2, *[2 + again] * 2, *whole, *[3 + again] * sent.turns.shape[1]])
         times = np.concatenate([np.where(row == 2, 2 * sent.there, sent.there) + sent.back, contexts])
-        every = times * sent.each
+        every = times * sent.each + sent.images
         if modules:
             every = every + (row == 1) * sent.repeated
         self.forward, self.every = self.summed(self.sent), self.summed(every)

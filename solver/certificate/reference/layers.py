@@ -40,6 +40,12 @@ What every layer costs at the degrees of a candidate, read from the cost table.
     beyond the head's activations.
 (11) Where a candidate recomputes some layers of every chunk, these are the first so many of the chunk, the embedding
     not counted, and all others are as without recompute.
+(12) An encoder of images adds its row of the table to the embedding. A layer has 4 h^2 and 2 or 3 h f parameters with
+    two norms, and biases where it is not gated; t ranks share its matrices if they share the encoder at all. Frozen
+    parameters count as a stand-in of their own. A layer that is frozen or recomputed has, while it runs, 8 numbers of h
+    and 2 or 3 of f a patch, of which ranks share all but 4 h, for the most images of a micro-batch. Gradients as (10)
+    are of f alone. Where ranks share it, outputs of the mean images are summed: two of every layer and one of every
+    projector forward, as many backward and, recomputed, two of every layer more.
 """
 
 import math
@@ -140,9 +146,13 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     gathered, embedding, further = (parameters // np.maximum(numbers, 1)), 0, case.model.mtp_layers
     of_head = 0
     if case.model.vocab:
+        images = case.model.encoder
         for name, at in (("embedding", 0), ("head", -1)):
             where = tp, batch, blocks[at].seq, "none", choice.cp
             edge = np.array([_measured(case, Key(device, name, *where)) for device in _devices(case)])
+            if images and name == "embedding":
+                where = tp, batch, images.patches, "none", choice.cp
+                edge = edge + [_measured(case, Key(device, "encoder", *where)) for device in _devices(case)]
             more = further * (name == "head")
             times = 1 + more * (1 + 2 * blocks[-1].hidden / (-(-case.model.vocab // 128) * 128))
             passes[..., at] += times * edge[:, :3].T[:, :, None]
@@ -157,6 +167,7 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
         parameters[-1] += 0 if case.model.tied_embedding and shared else head
         parameters[-1] += 0 if case.model.tied_embedding or shared or not further else head
         gathered[0] = max(gathered[0], embedding)
+        parameters[0] += of_images(case, choice).trained
     tokens = np.array([batch * layer.seq // choice.cp for layer in blocks])
     output = number * tokens * np.array([layer.hidden * layer.streams for layer in blocks])
     zero = [(0.0, 0.0, 0.0)]
@@ -179,8 +190,60 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     stand_ins = _stand_ins(case, choice, vocabulary)
     backward = np.array([_passing(case, choice, layer) for layer in blocks])
     backward = (numbers > 0) * _with_ends(backward, choice)
+    images_bytes = of_images(case, choice)
+    held[2][:, 0] = np.maximum(held[2][:, 0], images_bytes.working)
+    backward[0] = max(backward[0], images_bytes.passing * case.memory.passing_gradients)
+    stand_ins = np.concatenate([stand_ins, images_bytes.frozen * (np.arange(len(numbers)) == 0)[None]])
     hidden = hiding if routed.any() else 0.0
     return Layers(passes, *held, parameters, gathered, apart, *edges, stand_ins, backward, int(of_head), hidden)
+
+
+@dataclass(frozen=True)
+class Images:
+    """
+    What an encoder adds to the embedding at a candidate's degrees, (12).
+
+    ``trained`` and ``frozen`` are parameters of a rank, ``working`` and ``passing`` bytes. ``summed`` are bytes and
+    numbers of sums of outputs forward, and backward.
+    """
+
+    trained: int = 0
+    frozen: int = 0
+    working: int = 0
+    passing: int = 0
+    summed: tuple[tuple[float, float], tuple[float, float]] = ((0.0, 0.0), (0.0, 0.0))
+
+
+def of_images(case: Case, choice: Choice) -> Images:
+    """Figures of the encoder of images, nothing without one, (12)."""
+    if (images := case.model.encoder) is None:
+        return Images()
+    t, h, f = choice.tp if images.tensor_parallel else 1, images.hidden, images.ffn_hidden
+    gates, number = 3 if images.gated_mlp else 2, NUMBER_BYTES[case.memory.precision]
+    layer = (4 * h * h + gates * h * f) // t + (2 * h if images.gated_mlp else 6 * h + (3 * h + f) // t)
+    body = images.layers * layer + images.hidden * (images.patch_dim + images.position_rows)
+    chain = [rows * columns for rows, columns in images.projector]
+    ends = chain[0] if len(chain) == 1 else chain[0] + chain[-1]
+    chains = images.projectors * (sum(chain) - ends + ends // t)
+    trained = {"all": body + chains, "projector": chains, "none": 0}[images.trained]
+    most = number * choice.micro_batch * images.most_images * images.patches
+    frozen_or_again = images.recompute or images.trained != "all"
+    working = 4 * most * h - (-most * (4 * h + gates * f) // t) if frozen_or_again else 0
+    passing = most * gates * f // t if images.trained == "all" else 0
+    if t == 1:
+        return Images(trained, body + chains - trained, working, passing)
+    mean = number * choice.micro_batch * images.images * images.patches
+    twice, last, first = 2 * images.layers, images.projector[-1][1], images.projector[0][0]
+    forward = mean * (twice * h + images.projectors * last / images.merge), twice + images.projectors
+    more = twice * (2 if images.recompute else 1)
+    backward = mean * (more * h + images.projectors * first / images.merge), more + images.projectors
+    return Images(
+        trained,
+        body + chains - trained,
+        working,
+        passing,
+        (forward, backward if images.trained == "all" else (0.0, 0.0)),
+    )
 
 
 def _release(case: Case) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.units import KIB
-from taut.solver.certificate.reference.candidates import is_priced, splits
+from taut.solver.certificate.reference.candidates import is_priced, shares, splits
 from taut.solver.certificate.reference.figures import Figures
 from taut.solver.certificate.reference.gradients import reductions, tied, update_seconds
 from taut.solver.certificate.reference.layers import alone
@@ -108,7 +108,7 @@ def _triples(case: Case, sizes: list[int]) -> Iterator[tuple[int, int, int]]:
     for tp in range(1, min(*sizes, case.space["max_tp"]) + 1):
         whole = all(size % tp == 0 for size in sizes)
         layers = [layer for block in case.model.blocks for layer in alone(block)]
-        if whole and all(splits(layer, tp) and layer.seq % tp == 0 for layer in layers):
+        if whole and shares(case, tp) and all(splits(layer, tp) and layer.seq % tp == 0 for layer in layers):
             groups = sum(sizes) // tp
             yield from ((tp, dp, groups // dp) for dp in range(1, groups + 1) if groups % dp == 0)
 

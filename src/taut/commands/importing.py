@@ -1,4 +1,4 @@
-"""``taut import``: cluster files and cost tables from what other tools print, one command a tool."""
+"""``taut import``: cluster, model files and cost tables from what other tools print, one command a tool."""
 
 import warnings
 from collections.abc import Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from taut.data.device import Precision
 
 
-importer = typer.Typer(help="Build a cluster file or a cost table from another tool's output.", no_args_is_help=True)
+importer = typer.Typer(help="Build a cluster, model or cost file from another tool's output.", no_args_is_help=True)
 
 DeviceOption = Annotated[str, typer.Option(help="Device type of every node: of the catalog, or a YAML file of one.")]
 GpusOption = Annotated[int, typer.Option(help="Devices of every node.")]
@@ -179,6 +179,42 @@ def slurm(
     from taut.data.readers.slurm_topology import cluster_from_slurm, read_slurm_topology
 
     return partial(cluster_from_slurm, read_slurm_topology(path))
+
+
+@importer.command()
+def images(
+    path: Annotated[Path, typer.Argument(help="config.json of Qwen2.5-VL, Qwen3-VL, InternVL, Gemma 3 or Llama 4.")],
+    images: Annotated[
+        str,
+        typer.Option("--images", help="Images or tiles of a sample: the mean, or shares by number, as 1:0.5,4:0.5."),
+    ],
+    out: Annotated[Path, typer.Option(help="Model file to write.")],
+    most_images: Annotated[
+        int | None, typer.Option(help="The most images of a sample, which memory counts; default: of --images.")
+    ] = None,
+    image_size: Annotated[
+        str | None, typer.Option(help="Pixels of an image, as 1008x1008, for encoders that take any size.")
+    ] = None,
+    trained: Annotated[str, typer.Option(help="What of the encoder is trained: all, projector or none.")] = "all",
+    recompute: Annotated[bool, typer.Option("--recompute", help="Recompute every layer of the encoder.")] = False,
+    tensor_parallel: Annotated[
+        bool | None,
+        typer.Option(help="Whether tensor ranks share the encoder; default: as Megatron-Bridge has the model."),
+    ] = None,
+    seq: Annotated[int | None, typer.Option(help="Tokens of a sequence, those of images included.")] = None,
+) -> None:
+    """Build a model file with an encoder of images from a multimodal config.json."""
+    import yaml
+
+    from taut.data.readers.config_encoders import read_multimodal
+    from taut.files import write_atomically
+
+    facts = {"trained": trained, "recompute": recompute, "tensor_parallel": tensor_parallel}
+    model = read_multimodal(path, images, most=most_images, size=image_size, seq=seq, **facts)
+    write_atomically(out, yaml.safe_dump(model.model_dump(exclude_defaults=True), sort_keys=False))
+    if encoder := model.encoder:
+        size = f"{model.parameters():,} parameters, {encoder.parameters():,} of the encoder"
+        typer.echo(f"{out}: {size}, {encoder.image_tokens} tokens an image", err=True)
 
 
 def _write_cluster(cluster: "ClusterSpec", out: Path) -> None:

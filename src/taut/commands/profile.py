@@ -112,6 +112,8 @@ def _sweep(
             raise DataError(f"{option} {counts[option]}: expected at least {least}")
     micro_batches = sorted({*whole_numbers("--micro-batch", micro_batch or MICRO_BATCHES)})
     read = load_model(model, seq=seq)
+    if read.encoder:
+        raise DataError(f"{model}: has an encoder of images, which is not measured, expected the language model alone")
     degrees = _degrees(read, tp)
     found = _device(device)
     from taut.profiling.layers import Sweep

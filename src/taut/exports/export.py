@@ -266,6 +266,8 @@ def launch_files(job: Job, targets: list[str]) -> Files:
     if framework and job.strategy.uneven_batch:
         reason = "its replicas divide the batch unevenly, which no launcher here does"
         raise ExportError(f"{job.plan.source}: {reason}; plan with --fix uneven_batch=false")
+    if framework not in ("", "megatron-bridge", "torch-csv") and job.model.encoder:
+        raise ExportError(f"{job.plan.source}: encoder of images, expected --to megatron-bridge")
     if framework not in ("", "megatron", "torch-csv") and job.memory.optimizer != "adam":
         raise ExportError(f"{job.plan.source}: optimizer {job.memory.optimizer}, expected --to megatron")
     files = FRAMEWORKS[framework](job) if framework else {}

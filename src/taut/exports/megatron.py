@@ -276,6 +276,22 @@ def bridge_settings(job: Job) -> dict[str, Any]:
         "train.global_batch_size": job.global_batch,
         **_sharding_settings(job),
         **_formats(job),
+        **_images(job, kind),
+    }
+
+
+def _images(job: Job, recompute: str) -> dict[str, Any]:
+    """What of an encoder of images is frozen; refuses recompute and divisions that Megatron-Bridge has not."""
+    if (encoder := job.model.encoder) is None:
+        return {}
+    follows, inner, first = encoder.tensor_parallel and recompute == "full", encoder.projectors - 1, job.layers[0]
+    again = f"encoder.recompute is {str(encoder.recompute).lower()}, expected {str(follows).lower()}"
+    shallow = f"{first} layers on the first stage take {inner} inner projectors, expected as many layers"
+    refused = {again: encoder.recompute != follows, f"{shallow}; plan with fewer stages": first < inner}
+    job.refuse({f"{words} in Megatron-Bridge": holds for words, holds in refused.items()})
+    return {
+        "model.freeze_vision_model": encoder.trained != "all",
+        "model.freeze_vision_projection": encoder.trained == "none",
     }
 
 

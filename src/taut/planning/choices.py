@@ -30,6 +30,7 @@ from dataclasses import replace
 from math import prod
 
 from taut.data.cluster import ClusterSpec
+from taut.data.device import HALF
 from taut.data.suggest import adjacent, multiples_around, one_of
 from taut.errors import FieldError
 from taut.formulations.degrees import divides_kv, divisors, tensor_degrees
@@ -78,6 +79,20 @@ def _check_orders(asked: Asked) -> None:
         asked.check_order(schedule)
 
 
+def _check_images(asked: Asked) -> None:
+    """Refuse an encoder of images where the stack has none, or nothing prices it."""
+    if asked.model.encoder is None:
+        return
+    precision, optimizer, reasons = asked.memory.precision, asked.memory.optimizer, dict[str, bool]()
+    reasons[f"{asked.stack.name} has no encoder of images, expected megatron-core or any"] = not asked.stack.encoders
+    reasons[f"precision is {precision}, expected bf16 or fp16 beside an encoder"] = precision not in HALF
+    reasons["the matrices of an encoder are not priced under Muon, expected --optimizer adam"] = optimizer != "adam"
+    words = f"{asked.memory.name} is a network, which knows no encoder, expected a memory model of terms"
+    reasons[words] = not asked.memory.is_sum_of_terms
+    if reason := next((words for words, holds in reasons.items() if holds), None):
+        raise FieldError("model", asked.model.name, reason)
+
+
 CHECKS: tuple[Callable[[Asked], None], ...] = (
     _check_orders,
     check_copies,
@@ -85,6 +100,7 @@ CHECKS: tuple[Callable[[Asked], None], ...] = (
     check_ends,
     check_uneven,
     check_contexts,
+    _check_images,
 )
 """What each mechanism refuses, in the order in which refusals are told."""
 

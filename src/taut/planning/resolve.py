@@ -19,7 +19,7 @@ from taut.data.catalog.devices import catalog_devices
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable, check_kinds
 from taut.data.device import DeviceSpec, Precision, usual_precision
-from taut.data.layers.layer import EMBEDDING, HEAD
+from taut.data.layers.layer import EMBEDDING, ENCODER, HEAD
 from taut.data.load import load_cluster, load_costs, load_memory_model, load_model, of_length
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
@@ -200,7 +200,8 @@ def _costs(
     devices, micro_batches, operators = cluster.devices.values(), divisors(space.global_batch), catalog_operators()
     if profile is not None:
         measured = load_costs(profile) if isinstance(profile, str) else profile
-        check_kinds(measured, (*model.kinds, EMBEDDING, HEAD), model.name)
+        ends = (EMBEDDING, HEAD, *([ENCODER] if model.encoder else []))
+        check_kinds(measured, (*model.kinds, *ends), model.name)
         return with_micro_batches(
             measured,
             model,

@@ -1,9 +1,10 @@
 """The plan in words: strategy, and where the time and the memory go, before its proof."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from taut.data.layers.encoder import EncoderSpec
 from taut.data.units import GIB
 from taut.formulations.space import strategy_sentence
 from taut.planning.proof import proof
@@ -112,7 +113,17 @@ def _sequence_length(plan: "AnyDocument") -> str:
     lengths = [layer["seq"] for layer in layers if layer.get("seq")]
     most = f" of at most {spec['max_seq']}" if spec.get("max_seq") else ""
     most += f", {spec['mtp_layers']} further tokens predicted" if spec.get("mtp_layers") else ""
-    return f", sequence length {max(lengths)}{most}" if lengths else ""
+    return f", sequence length {max(lengths)}{most}{_images(spec)}" if lengths else ""
+
+
+def _images(spec: Mapping[str, Any]) -> str:
+    """Images of a sample, and what of the encoder on the first stage is trained."""
+    if not (given := spec.get("encoder")):
+        return ""
+    encoder = EncoderSpec.parse(given, "encoder")
+    trained = {"all": "trained", "projector": "frozen but for its projector", "none": "frozen"}[encoder.trained]
+    many = f"{encoder.images:g} images of {encoder.image_tokens} tokens a sample (at most {encoder.most_images})"
+    return f", {many}, encoder {trained} on the first stage"
 
 
 def _throughput(plan: "AnyDocument") -> str:

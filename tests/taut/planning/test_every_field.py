@@ -16,6 +16,7 @@ import pytest
 import taut
 from taut.data.cluster import LatencySpec, MatrixSpec, NetworkSpec, NodeSpec, RackSpec
 from taut.data.device import DeviceSpec
+from taut.data.layers.encoder import EncoderSpec
 from taut.data.layers.experts import DispatchSpec, ExpertsSpec
 from taut.data.layers.layer import LatentSpec, LayerSpec, ProductSpec
 from taut.data.layers.mixer import MixerSpec
@@ -36,8 +37,13 @@ ROUTED: Values = MODEL | {"experts": EXPERTS}
 LATENT: Values = {"kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32}
 MIXER: Values = {"key_dim": 32, "value_dim": 64, "made": 1600, "convolved": 512, "taps": 4, "chunk": 64}
 PRODUCT: Values = {"sums": 512, "columns": 256}
+IMAGES: Values = {
+    "layers": 2, "hidden": 128, "heads": 4, "ffn_hidden": 256, "patches": 64, "patch_dim": 48, "merge": 4,
+    "projector": [[512, 512]], "images": 1.0, "most_images": 2, "tensor_parallel": True,
+}  # fmt: skip
 MODELS: dict[str, Values] = {
     "plain": MODEL,
+    "images": MODEL | {"encoder": IMAGES},
     "windowed": MODEL | {"attention_window": 64},
     "routed": ROUTED,
     "latent": MODEL | {"latent": LATENT | {"q_lora_rank": 96, "index_dim": 32, "index_heads": 2}},
@@ -101,6 +107,15 @@ OF_MODELS: dict[str, Change] = {
     "experts": ("plain", EXPERTS), "dense_layers": ("routed", 1), "expert_period": ("routed", 2),
     "latent": ("plain", LATENT), "attention_gate": ("plain", 512), "tied_embedding": ("plain", True),
     "position_rows": ("plain", 512), "further_embedding": ("plain", 100_000), "mtp_layers": ("plain", 1),
+    "encoder": ("plain", IMAGES),
+}  # fmt: skip
+OF_IMAGES: dict[str, Change] = {
+    "layers": ("images", 3), "hidden": ("images", 256), "heads": ("images", 2), "ffn_hidden": ("images", 512),
+    "gated_mlp": ("images", True), "patches": ("images", 128), "patch_dim": ("images", 64),
+    "position_rows": ("images", 64), "window": ("images", 16), "full_layers": ("windowed images", 1),
+    "merge": ("images", 2), "projector": ("images", [[512, 256], [256, 512]]), "projectors": ("images", 2),
+    "images": ("images", 1.5), "most_images": ("images", 4), "trained": ("images", "projector"),
+    "tensor_parallel": ("images", False), "recompute": ("images", True),
 }  # fmt: skip
 OF_LAYERS: dict[str, Change] = {
     "count": ("listed", 3), "hidden": ("listed", 1024), "heads": ("listed", 2), "kv_heads": ("listed", 2),
@@ -170,6 +185,7 @@ OF_STACKS: dict[str, Change] = {
     "divisions": ("own", ["even"], {"model": "five"}), "empty_ends": ("own", True),
     "replicated_kv": ("own", False, {"model": "grouped"}),
     "mixer_contexts": ("own", False, {"model": "listed", "fix": {"cp": 2}}),
+    "encoders": ("own", True, {"model": "images"}),
     "tied_pipelines": ("own", False, {"model": "tied"}), "uneven_batch": ("own", True, {"cluster": "types"}),
     "sequence_parallel": ("own", [False]), "context_parallel": ("own", False, LONG),
     "cp_comm": ("own", ["all_gather"], LONG), "overlap_context": ("own", True, LONG),
@@ -188,6 +204,7 @@ OF_DISPATCH: dict[str, Change] = {
 }  # fmt: skip
 PLACES: dict[type[Spec], tuple[str, tuple[Any, ...], dict[str, Change]]] = {
     taut.ModelSpec: ("model", (), OF_MODELS),
+    EncoderSpec: ("model", ("encoder",), OF_IMAGES),
     LayerSpec: ("model", ("layers", 0), OF_LAYERS),
     LatentSpec: ("model", ("latent",), OF_LATENT),
     MixerSpec: ("model", ("layers", 1, "mixer"), OF_MIXERS),
@@ -205,6 +222,7 @@ PLACES: dict[type[Spec], tuple[str, tuple[Any, ...], dict[str, Change]]] = {
 }
 """Where each kind of record stands in a file, and a change of each field."""
 MODELS |= {
+    "windowed images": MODEL | {"encoder": IMAGES | {"window": 16}},
     "grouped": MODEL | {"kv_heads": 2}, "tied": MODEL | {"tied_embedding": True}, "five": MODEL | {"layers": 5},
     "wide": MODEL | {"hidden": 4096, "heads": 32, "ffn_hidden": 16384},
 }  # fmt: skip
@@ -223,7 +241,7 @@ OF_REQUESTS: dict[str, tuple[object, Values]] = {
     "fix": ({"tp": 2}, {}), "seen": (True, {}), "risk": (0.9, {}),
     "max_tp": (2, {}), "max_cp": (1, LONG), "max_ep": (1, ROUTES), "schedules": ("1f1b", {}),
 }  # fmt: skip
-ALLOWED = {"offload_pipelines", "offload_modules", "optimizers", "block_recompute"}
+ALLOWED = {"offload_pipelines", "offload_modules", "optimizers", "block_recompute", "encoders"}
 """Fields that allow what is refused without them."""
 OF_SEARCHES: Values = {"time_limit": 7.0, "work_limit": 3, "gap": 0.1, "seed": 9, "workers": 1}
 """Options that end a search or seed it, which are its limits."""
