@@ -161,7 +161,8 @@ class Tools:
         bound = {"lower_bound_s": plan.lower_bound_s, "gap": plan.gap, "status": plan.status}
         rates = {"tokens_per_s": found["tokens_per_s"], "mfu": found["mfu"], "band_s": band_of(plan.sections)}
         memory = {"memory_bytes": max(found["memory_bytes"]), "capacity_bytes": min(found["capacity_bytes"])}
-        plainer = [{k: each[k] for k in ("restriction", "step_time_s", "lower_bound_s")} for each in _plainer(document)]
+        known = [each for each in document.get("plainer", []) if each.get("step_time_s") is not None]
+        plainer = [{k: each[k] for k in ("restriction", "step_time_s", "lower_bound_s")} for each in known]
         certificate = {"plan_file": name, "check": f"taut verify {name}"}
         return {
             **{"strategy": repr(plan), "step_time_s": plan.step_time_s, **bound, **rates, **memory},
@@ -186,8 +187,3 @@ class Tools:
         if not path.is_relative_to(self.folder):
             raise DataError(f"{name}: lies outside of the server's folder, expected a file in it")
         return path
-
-
-def _plainer(document: Answer) -> list[Answer]:
-    """Plainer plans that were found."""
-    return [each for each in document.get("plainer", []) if each.get("step_time_s") is not None]

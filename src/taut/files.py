@@ -12,12 +12,18 @@ import os
 import stat
 import tempfile
 from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
 
 from taut.errors import DataError
 
 MOST_LINKS = 40
 """Links that Linux follows before it takes them for a loop."""
+
+
+def template(name: str) -> str:
+    """Text of a file of the folder ``templates``, to fill in."""
+    return (files("taut") / "templates" / name).read_text(encoding="utf-8")
 
 
 def is_special(path: Path) -> bool:

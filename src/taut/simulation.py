@@ -167,8 +167,27 @@ class Simulation:
         return words + (f" (stands for {copies} {kind}s)" if copies > 1 else "")
 
     def trace_events(self) -> Iterator[dict[str, Any]]:
-        """When every task runs, as events of a trace (``taut.simulation``)."""
-        return trace_events(self)
+        """When every task runs, as events of a trace."""
+        graph, devices = self.graph, self.graph.devices
+        for device in range(devices):
+            yield named("process_name", device, 0, self.device_name(device))
+            yield {**named("process_sort_index", device, 0, ""), "args": {"sort_index": device}}
+            yield from (named("thread_name", device, k, name) for k, name in enumerate(STREAMS))
+        yield named("process_name", devices, 0, "whole job")
+        for task in np.flatnonzero(graph.seconds > 0).tolist():
+            device, stream = divmod(int(graph.stream[task]), len(STREAMS))
+            yield {
+                "name": graph.name(task),
+                "cat": self.kinds[task],
+                "ph": "X",
+                "ts": float(self.start[task]) / MICROSECOND,
+                "dur": float(graph.seconds[task]) / MICROSECOND,
+                "pid": device,
+                "tid": stream,
+            }
+        for rank, (moment, held) in enumerate(self.memory):
+            for second, size in zip((moment / MICROSECOND).tolist(), (held / GIB).tolist(), strict=True):
+                yield {"name": "memory (GiB)", "ph": "C", "ts": second, "pid": rank, "tid": 0, "args": {"held": size}}
 
     def to_networkx(self) -> "DiGraph[int]":
         """The graph of a small step, with the start of every task."""
@@ -227,30 +246,6 @@ def write_trace(found: "Simulation | MeshSimulation", path: str | Path) -> None:
         raise DataError(f"{path}: {found.tasks} tasks, expected at most {MOST_SLICES} for a trace")
     lines = ",\n".join(json.dumps(event) for event in found.trace_events())
     write_atomically(Path(path), f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n')
-
-
-def trace_events(found: "Simulation") -> Iterator[dict[str, Any]]:
-    """Events of a trace as plain values."""
-    graph, devices = found.graph, found.graph.devices
-    for device in range(devices):
-        yield named("process_name", device, 0, found.device_name(device))
-        yield {**named("process_sort_index", device, 0, ""), "args": {"sort_index": device}}
-        yield from (named("thread_name", device, k, name) for k, name in enumerate(STREAMS))
-    yield named("process_name", devices, 0, "whole job")
-    for task in np.flatnonzero(graph.seconds > 0).tolist():
-        device, stream = divmod(int(graph.stream[task]), len(STREAMS))
-        yield {
-            "name": graph.name(task),
-            "cat": found.kinds[task],
-            "ph": "X",
-            "ts": float(found.start[task]) / MICROSECOND,
-            "dur": float(graph.seconds[task]) / MICROSECOND,
-            "pid": device,
-            "tid": stream,
-        }
-    for rank, (moment, held) in enumerate(found.memory):
-        for second, size in zip((moment / MICROSECOND).tolist(), (held / GIB).tolist(), strict=True):
-            yield {"name": "memory (GiB)", "ph": "C", "ts": second, "pid": rank, "tid": 0, "args": {"held": size}}
 
 
 def named(kind: str, device: int, thread: int, name: str) -> dict[str, Any]:

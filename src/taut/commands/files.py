@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
@@ -31,10 +30,10 @@ def new_command(
     out: Annotated[Path | None, typer.Option(help="YAML file to write; default: print it.")] = None,
 ) -> None:
     """Write a commented cluster or model file to fill in."""
-    from taut.files import write_atomically
+    from taut.files import template, write_atomically
 
     _check(kind, TEMPLATES)
-    text = (files("taut") / "templates" / f"{kind}.yaml").read_text(encoding="utf-8")
+    text = template(f"{kind}.yaml")
     if out is None:
         typer.echo(text, nl=False)
         return

@@ -5,7 +5,7 @@ Or two plans side by side: inputs, strategy, stages, time, memory, bound, and ho
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -119,14 +119,7 @@ class Comparison:
         """Plain values."""
         current, best = self.current, self.best
         return {
-            "current": {
-                "strategy": current.strategy,
-                "layers": list(current.layers),
-                "step_time_s": current.step_time_s,
-                "memory_bytes": list(current.memory_bytes),
-                "fits": current.fits,
-                "why": current.why,
-            },
+            "current": asdict(current) | {name: list(getattr(current, name)) for name in ("layers", "memory_bytes")},
             "best": {
                 "strategy": best.document["strategy"],
                 "step_time_s": best.step_time_s,

@@ -36,6 +36,7 @@ from taut.data.arrays import Ints
 from taut.data.cluster import ClusterSpec, NetworkSpec
 from taut.data.units import GIGABIT, MICROSECOND
 from taut.exports.job import ExportError, Job, rank_table
+from taut.files import template
 from taut.formulations.gradient_reductions import by_device, tied_bytes
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_factor
@@ -182,21 +183,8 @@ def chakra_files(job: Job) -> dict[str, str | bytes]:
         "comm_groups.json": json_text(groups),
         "ranks.csv": rank_table(job),
         "plan.json": json_text(job.plan.document),
-        "launch.md": NOTES.format(devices=len(traces), seconds=job.plan.step_time_s),
+        "launch.md": template("chakra.md").format(devices=len(traces), seconds=job.plan.step_time_s),
     }
-
-
-NOTES = """# Chakra traces of one step, {devices} devices, predicted {seconds:.4g} s
-
-trace.N.et is device N of the cluster. Number the devices of the simulated network as the cluster does: node by node.
-
-    AstraSim_Analytical_Congestion_Unaware --workload-configuration=trace \\
-        --comm-group-configuration=comm_groups.json \\
-        --system-configuration=YOUR-SYSTEM.json --network-configuration=YOUR-NETWORK.yml \\
-        --remote-memory-configuration=YOUR-MEMORY.json
-
-ASTRA-sim runs one collective or message of a device at a time. The plan's price lets them overlap.
-"""
 
 
 def _number_of_nodes(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> int:

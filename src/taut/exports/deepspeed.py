@@ -13,34 +13,8 @@ Inputs of recomputed layers go to the host's memory with ``cpu_checkpointing``, 
 from typing import Any
 
 from taut.exports.job import Job
+from taut.files import template
 from taut.quoting import json_text, python_literal
-
-STAGES = '''\
-"""Marks that cut a list of DeepSpeed's LayerSpec into the plan's stages."""
-
-from copy import copy
-
-STARTS = {starts}
-METHOD = "type:TautStage"
-
-
-def marked(layers, first):
-    """
-    Return the list with a mark at each stage: its layer's class is renamed, and works as before.
-
-    ``first`` is the place of transformer layer 0; what stands before it belongs to stage 0, which begins at place 0.
-    Raises ValueError where a stage without layers would have nothing else.
-    Use: PipelineModule(layers=marked(layers, first), partition_method=METHOD, num_stages={stages}).
-    """
-    found = [copy(layer) for layer in layers]
-    places = (0, *(first + start for start in STARTS[1:]))
-    if places[1] == 0 or places[-1] >= len(found):
-        raise ValueError("an end stage has no layers: expected an embedding before them and a head behind")
-    for place in places:
-        kind = found[place].typename
-        found[place].typename = type("TautStage" + kind.__name__, (kind,), {{}})
-    return found
-'''
 
 
 def deepspeed_config(job: Job) -> dict[str, Any]:
@@ -96,7 +70,8 @@ def deepspeed_files(job: Job) -> dict[str, str]:
     files = {"ds_config.json": json_text(deepspeed_config(job), indent=2)}
     if job.strategy.pp > 1:
         starts = tuple(first for first, _ in job.strategy.stages)
-        files["taut_stages.py"] = STAGES.format(starts=python_literal(starts), stages=job.strategy.pp)
+        marks = template("deepspeed.py.txt")
+        files["taut_stages.py"] = marks.format(starts=python_literal(starts), stages=job.strategy.pp)
     if is_in_order(job):
         counts = {node: int((job.nodes == node).sum()) for node in job.node_order()}
         files["hostfile"] = "".join(f"{job.host_names[node]} slots={count}\n" for node, count in counts.items())

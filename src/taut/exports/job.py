@@ -49,6 +49,7 @@ from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.stack import ANY_DIVISION
 from taut.errors import DataError
+from taut.files import template
 from taut.formulations.degrees import inner_contexts
 from taut.formulations.mechanisms.offload import activations_share, states_share
 from taut.formulations.mechanisms.recompute import block_words
@@ -267,22 +268,11 @@ class Job:
 DENSE = ("rank", "host", "gpu", "device", "stage", "replica", "context_rank", "tensor_rank")
 EXPERTS = ("expert_copy", "expert_rank", "expert_tensor_rank")
 """Columns of ``ranks.csv``: of every plan, and further ones of models with experts."""
-WRAPPER = """\
-#!/usr/bin/env bash
-# Runs one process of the plan: bash process.sh COMMAND [ARGUMENTS], under srun or mpirun.
-set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-source "$here/env.sh"
-export RANK=${SLURM_PROCID:-${OMPI_COMM_WORLD_RANK:?not started by srun or mpirun}}
-export WORLD_SIZE=${SLURM_NTASKS:-${OMPI_COMM_WORLD_SIZE:-}}
-export LOCAL_RANK=$(sed -n "$((RANK + 1))p" "$here/gpus.txt")
-exec "$@"
-"""
 
 
 def gpu_lines(job: Job) -> dict[str, str]:
     """The wrapper, and the GPU of every process on its node, a line each."""
-    return {"process.sh": WRAPPER, "gpus.txt": "".join(f"{gpu}\n" for gpu in job.gpus.tolist())}
+    return {"process.sh": template("process.sh"), "gpus.txt": "".join(f"{gpu}\n" for gpu in job.gpus.tolist())}
 
 
 def rank_table(job: Job) -> str:
@@ -303,38 +293,15 @@ def _expert_grid(chosen: StrategySection) -> tuple[int, int, int]:
     return chosen.dp * chosen.cp * chosen.tp // (chosen.ep * etp), chosen.ep, etp
 
 
-MPIRUN_SCRIPT = """\
-#!/usr/bin/env bash
-# Starts the plan: bash mpirun.sh SCRIPT [ARGUMENTS], in an allocation that has its hosts.
-set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-source "$here/env.sh"
-first=%s
-export MASTER_ADDR=${MASTER_ADDR:-$first} MASTER_PORT=${MASTER_PORT:-29500}
-mpirun -n %d --map-by rankfile:FILE="$here/rankfile" -x MASTER_ADDR -x MASTER_PORT \\
-  bash "$here/process.sh" python "$@"
-"""
-
-
 def rank_files(job: Job) -> dict[str, str]:
     """Rankfile, hosts of the processes, start script, and GPUs of the processes."""
     names = [job.host_names[node] for node in job.nodes.tolist()]
     lines = [f"rank {rank}={name} slot={gpu}\n" for rank, (name, gpu) in enumerate(zip(names, job.gpus, strict=True))]
-    start = MPIRUN_SCRIPT % (shell_word(names[0]), len(names))
+    start = template("mpirun.sh") % (shell_word(names[0]), len(names))
     hosts = "".join(f"{name}\n" for name in names)
     return {"rankfile": "".join(lines), "hosts.txt": hosts, "mpirun.sh": start} | gpu_lines(job)
 
 
-HEAD = """\
-#!/usr/bin/env bash
-# Starts this node's processes: bash torchrun.sh SCRIPT [ARGUMENTS]. Run it on every node.
-# NODE is this node's name, by default that of the host; MASTER_ADDR and MASTER_PORT are those of process 0.
-set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-source "$here/env.sh"
-NODE=${NODE:-$(hostname -s)}
-first=%s known=%s
-"""
 UNKNOWN = """\
   *) echo "torchrun.sh: node $NODE is not one of the plan, expected $known" >&2; exit 2 ;;
 esac
@@ -361,7 +328,7 @@ def torchrun_script(job: Job) -> str:
     cases = "".join(f"  {shell_word(name)}) {lines(job, number)} ;;\n" for number, name in enumerate(names))
     many = len(names) if job.is_node_major else len(job.devices)
     run = (WHOLE if job.is_node_major else SINGLE) % many
-    head = HEAD % (shell_word(names[0]), shell_word(_span(names)))
+    head = template("torchrun.sh") % (shell_word(names[0]), shell_word(_span(names)))
     return f'{head}case "$NODE" in\n{cases}{UNKNOWN}{run}'
 
 
@@ -381,20 +348,6 @@ def _span(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
-SLURM_SCRIPT = """\
-#!/usr/bin/env bash
-#SBATCH --nodes={nodes}
-#SBATCH --ntasks={processes}
-#SBATCH --gpus-per-node={gpus}
-#SBATCH --distribution=arbitrary
-#SBATCH --exclusive
-{nodelist}# Starts the plan: sbatch slurm.sh SCRIPT [ARGUMENTS], in this folder.
-set -euo pipefail
-here=$SLURM_SUBMIT_DIR
-source "$here/env.sh"
-{hosts}export MASTER_ADDR=$(head -n 1 "$SLURM_HOSTFILE") MASTER_PORT=${{MASTER_PORT:-29500}}
-srun --distribution=arbitrary bash "$here/process.sh" python "$@"
-"""
 ALLOCATED = """\
 # Line i of nodes.txt is the node of process i, counted in the order of the allocation.
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
@@ -407,7 +360,7 @@ KNOWN = 'export SLURM_HOSTFILE="$here/hosts.txt"\n'
 def slurm_files(job: Job) -> dict[str, str]:
     """Job script, hosts or nodes of the processes, and their GPUs."""
     used = sorted(set(job.nodes.tolist()))
-    script = SLURM_SCRIPT.format(
+    script = template("slurm.sh").format(
         nodes=len(used),
         processes=len(job.devices),
         gpus=max(job.machines[node].machine_size for node in used),

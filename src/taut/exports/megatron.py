@@ -15,6 +15,7 @@ from typing import Any
 from taut.data.analytic.offload_modules import conflict
 from taut.exports.architecture import Flags, architecture_flags, dispatch_settings, division_flags, layout_of
 from taut.exports.job import Job
+from taut.files import template
 from taut.quoting import hydra_value, plain_word, python_literal
 
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
@@ -202,27 +203,6 @@ def _words(name: str, value: str | None) -> list[str]:
     return [] if value is None else [plain_word(word, name) for word in value.split(" ")]
 
 
-RECIPE = '''\
-"""A plan as a recipe of Megatron-Bridge."""
-
-MODEL = {model}
-SETTINGS = {settings}
-
-
-def taut_plan(cfg):
-    """Change a recipe of that model, such as what its pretrain_config() returns, into the plan."""
-    for path, value in SETTINGS.items():
-        section, name = path.split(".")
-        if section == "comm_overlap" and cfg.comm_overlap is None:
-            from megatron.bridge.training.comm_overlap import CommOverlapConfig
-
-            tensor = SETTINGS.get("comm_overlap.tp_comm_overlap", False)
-            cfg.comm_overlap = CommOverlapConfig(tp_comm_overlap=tensor)
-        setattr(getattr(cfg, section), name, value)
-    return cfg
-'''
-
-
 FEATURES: dict[str, dict[str, Any]] = {
     "whole-step-graphs": {
         "model.cuda_graph_impl": "full_iteration",
@@ -343,5 +323,6 @@ def bridge_files(job: Job) -> dict[str, str]:
     settings = bridge_settings(job)
     given = {path: value for path, value in settings.items() if value is not None}
     overrides = "".join(f"{path}={hydra_value(value)}\n" for path, value in given.items())
-    recipe = RECIPE.format(settings=python_literal(settings), model=python_literal(job.plan.model))
+    values = {"settings": python_literal(settings), "model": python_literal(job.plan.model)}
+    recipe = template("megatron_bridge.py.txt").format(**values)
     return {"taut_plan.py": recipe, "overrides.txt": overrides}

@@ -17,6 +17,7 @@ import numpy as np
 
 from taut.exports.architecture import NODE
 from taut.exports.job import Job
+from taut.files import template
 from taut.formulations.degrees import divides_kv
 from taut.formulations.schedules.plan_orders import ON_V, passes_of
 from taut.quoting import plain_word, python_literal
@@ -47,46 +48,6 @@ RESHARD = {0: "default", 2: "never", 3: "always"}
 
 # A model's layers and widths are a configuration of torchtitan's own, which no plan holds; so the written module asks
 # its user for it, and stops with one line until it is there.
-CONFIGURATION = '''\
-"""A plan as a configuration of torchtitan: MODULE=taut_plan CONFIG=taut_plan ./run_train.sh."""
-
-from pathlib import Path
-
-from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
-
-MODEL = {model}
-PARALLELISM = {parallelism}
-TRAINING = {training}
-# First layer of every chunk, and the layer behind its last one, in the order in which a micro-batch visits them.
-CHUNKS = {chunks}
-
-
-def base():
-    """Return the configuration of your MODEL: {layers} layers, sequences of {sequence} tokens{experts}."""
-    raise SystemExit("taut_plan.py: base() has to return the configuration of your model")
-
-
-def modules():
-    """Return the names of the modules of every chunk."""
-    found = [[f"layers.{{layer}}" for layer in range(first, end)] for first, end in CHUNKS]
-    found[0].insert(0, "tok_embeddings")
-    found[-1] += ["norm", "lm_head"]
-    return found
-
-
-def taut_plan():
-    """Return that configuration with the plan's degrees, division, batch and recompute."""
-    config = base()
-    for section, values in ((config.parallelism, PARALLELISM), (config.training, TRAINING)):
-        for name, value in values.items():
-            setattr(section, name, value)
-    if order := config.parallelism.pipeline_parallel_schedule_csv:
-        config.parallelism.pipeline_parallel_schedule_csv = str(Path(__file__).parent / order)
-    if len(CHUNKS) > 1:
-        config.parallelism.module_fqns_per_model_part = modules()
-    config.activation_checkpoint = {checkpoint}
-    return config
-'''
 
 
 def parallelism(job: Job) -> dict[str, Any]:
@@ -177,7 +138,7 @@ def torchtitan_files(job: Job) -> dict[str, str]:
         **({"disable_cuda_graphs": True} if chosen.pp > 1 else {}),
     }
     kind = job.whole_layers("torchtitan")
-    text = CONFIGURATION.format(
+    text = template("torchtitan.py.txt").format(
         parallelism=python_literal(fields),
         training=python_literal(training),
         chunks=python_literal([tuple(stage) for stage in chosen.stages]),

@@ -133,7 +133,8 @@ class Sweep:
         for entry in self.solved:
             problem = problem.with_orders(entry.result.orders)
         known = (entry.result.incumbent for entry in self.solved)
-        start = min((plan for plan in known if plan and _fits(problem, plan)), key=_seconds, default=None)
+        fitting = [plan for plan in known if plan and _fits(problem, plan)]
+        start = min(fitting, key=lambda plan: plan.seconds, default=None)
         result = search(problem, self.limits, self._report(limit, started), incumbent=start)
         self.solved.append(_Solved(limit_gib=limit, problem=problem, result=result))
         return result.stopped_by is StoppedBy.INTERRUPT
@@ -188,10 +189,6 @@ class Sweep:
         kib = min(kib_of(limit), max(self.problem.capacity_kib))
         missing = self.least.missing_kib(self.problem.memory, kib)
         return FrontierPoint(limit_gib=limit, status=Status.INFEASIBLE, missing_bytes=missing * KIB)
-
-
-def _seconds(plan: Incumbent) -> float:
-    return plan.seconds
 
 
 def _without_repeats(points: list[FrontierPoint]) -> list[FrontierPoint]:

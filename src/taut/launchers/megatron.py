@@ -330,17 +330,13 @@ def _named(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
         yield "--micro-batch-size: not stated, 1 is taken"
     if "--tensor-model-parallel-size" in flags and "--expert-tensor-parallel-size" in flags:
         tp, etp = count(flags, "--tensor-model-parallel-size"), count(flags, "--expert-tensor-parallel-size")
-        if count(flags, "--expert-model-parallel-size") == 1 and etp != tp and _has_experts(run):
+        if count(flags, "--expert-model-parallel-size") == 1 and etp != tp and run.model and run.model.has_experts:
             yield f"--expert-tensor-parallel-size {etp} without expert ranks: experts are priced on {tp} tensor ranks"
     if flags.get(KINDS) == "full" and flags.get(METHOD) != "block" and flags.get(EACH) not in (None, "0", "1"):
         yield f"{EACH} {count(flags, EACH)}: every layer is priced as recomputed by itself"
     if run.model is not None:
         yield from _other_shape(flags, run)
     yield from _other_devices(flags, run)
-
-
-def _has_experts(run: Run) -> bool:
-    return run.model is not None and run.model.has_experts
 
 
 def _other_shape(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:

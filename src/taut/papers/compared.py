@@ -3,11 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from taut.data.suggest import one_of
-from taut.errors import FieldError, NothingFoundError, TautError
+from taut.errors import FieldError, InfeasibleError, NothingFoundError, TautError
 from taut.formulations.problem import PlanningProblem
+from taut.planning.plan import Plan
+from taut.planning.request import ClusterInput, ModelInput
+from taut.planning.solve import plan
 from taut.solver.methods.named import Outcome
 from taut.solver.result import Limits, SearchResult, StoppedBy, relative_gap
 from taut.solver.search.search import search
@@ -129,6 +132,14 @@ def with_bound(problem: PlanningProblem, found: Mapping[str, Outcome], limits: L
         "lower_bound_s": proven.lower_bound,
         "cut_off": tuple(stopped),
     }
+
+
+def plan_or_none(model: ModelInput, cluster: ClusterInput, **options: Any) -> Plan | None:
+    """What ``taut.plan`` finds, or None where nothing fits or nothing is found in the time."""
+    try:
+        return plan(model, cluster, **options)
+    except (InfeasibleError, NothingFoundError):
+        return None
 
 
 def is_cut_off(found: SearchResult) -> bool:

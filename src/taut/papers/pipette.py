@@ -175,7 +175,10 @@ class Table:
         distances: list[tuple[str, ...]] = [("setting", *methods, "gap")]
         distances += [(_name(row.setting), *row.distance_cells) for row in self.rows]
         models: list[tuple[str, ...]] = [("setting", "plans", "AMP's", "Pipette's", "out of memory")]
-        models += [_model_cells(row) for row in self.rows]
+        models += [
+            (_name(row.setting), str(row.plans), *map(_percent, _errors(row)), str(row.out_of_memory))
+            for row in self.rows
+        ]
         models.append(("all", str(sum(row.plans for row in self.rows)), *map(_percent, self.mean_errors), ""))
         saved: list[tuple[str, ...]] = [("setting", "published", "ours")]
         saved += [(_name(row.setting), *map(_days, (row.setting.saved, row.days_saved))) for row in self.rows]
@@ -211,10 +214,6 @@ def _speed_cells(row: Row) -> tuple[str, ...]:
 
 def _errors(row: Row) -> tuple[float, float]:
     return row.amp_error, row.pipette_error
-
-
-def _model_cells(row: Row) -> tuple[str, ...]:
-    return _name(row.setting), str(row.plans), *map(_percent, _errors(row)), str(row.out_of_memory)
 
 
 def _percent(error: float) -> str:

@@ -197,7 +197,8 @@ def plot_resources(found: ResourceFront, ax: "Axes | None" = None) -> "Axes":
         ax.scatter(xs, [_least(point) for point in mine], 90, marker="_", color=colour, zorder=2)
         if number == 0:
             for point in mine:
-                ax.annotate(_beside(point), (point.gpus, _cost(point)), (4, -12), textcoords="offset points", size=8)
+                beside = f"{point.at.step_time_s:.3g} s" if point.days is None else f"{point.days:.3g} days"
+                ax.annotate(beside, (point.gpus, _cost(point)), (4, -12), textcoords="offset points", size=8)
     _name_resource_axes(ax, found)
     return ax
 
@@ -211,10 +212,6 @@ def _least(point: ResourcePoint) -> float:
     if point.dollars is None:
         return point.gpus * (point.at.lower_bound_s or 0.0)
     return point.least_dollars or 0.0
-
-
-def _beside(point: ResourcePoint) -> str:
-    return f"{point.at.step_time_s:.3g} s" if point.days is None else f"{point.days:.3g} days"
 
 
 def _name_resource_axes(ax: "Axes", found: ResourceFront) -> None:

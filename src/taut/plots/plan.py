@@ -366,7 +366,8 @@ def _write_numbers(ax: "Axes", grid: Grid, unit: float) -> None:
 
 def plot_spans(found: Sequence["SpanPlacement"], ax: "Axes") -> None:
     """Draw step time over the leaves that the replicas of a stage span, for placements of one plan, and the plan's."""
-    quickest = {(each.spans.replicas, each.spans.stages): each.step_s for each in sorted(found, key=_slowest_first)}
+    slowest_first = sorted(found, key=lambda each: -each.step_s)
+    quickest = {(each.spans.replicas, each.spans.stages): each.step_s for each in slowest_first}
     for (replicas, stages), seconds in quickest.items():
         ax.plot(replicas, seconds, "o", color=RING, ms=7)
         ax.annotate(f"pipelines {stages}", (replicas, seconds), (0, 7), textcoords="offset points", ha="center", size=8)
@@ -375,7 +376,3 @@ def plot_spans(found: Sequence["SpanPlacement"], ax: "Axes") -> None:
     ax.set(xlabel="leaf switches of a stage's replicas, at most", ylabel="seconds of a step")
     ax.margins(x=0.2, y=0.2)
     ax.legend(fontsize=7, loc="lower right")
-
-
-def _slowest_first(placed: "SpanPlacement") -> float:
-    return -placed.step_s

@@ -88,6 +88,7 @@ def columns_of(
     def column(values: list[int]) -> Ints:
         return np.array(values, dtype=np.int64)
 
+    several = column([row.tp for row in rows]) > 1
     return Configurations(
         **{name: column([*map(attrgetter(name), rows)]) for name in STATED},
         heads=column([row.attention_heads for row in rows]),
@@ -96,16 +97,12 @@ def columns_of(
         dropout=_said([row.dropout for row in rows], np.array([not row.gated for row in rows], dtype=bool)),
         schedule=column([SCHEDULES.index(row.run_schedule) for row in rows]),
         recompute=column([RECOMPUTE.index(row.recompute) for row in rows]),
-        sequence_parallel=_said([row.sequence_parallel for row in rows], sequence_parallel) * (_tensor(rows) > 1),
+        sequence_parallel=_said([row.sequence_parallel for row in rows], sequence_parallel) * several,
         tied=column([row.tied_embedding and row.vocab > 0 for row in rows]),
         overlap=_said([row.overlap_grad_reduce for row in rows], overlap),
         cp_comm=column([CONTEXT_KINDS.index(row.cp_comm or cp_comm) for row in rows]),
         division=_division(rows),
     )
-
-
-def _tensor(rows: list[ConfigurationRow]) -> Ints:
-    return np.array([row.tp for row in rows], dtype=np.int64)
 
 
 def _said(values: list[bool | None], otherwise: bool | Flags) -> Ints:

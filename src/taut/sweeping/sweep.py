@@ -147,10 +147,8 @@ def _shown(name: str, value: Any) -> Any:
 
 def table(rows: Sequence[Row], suffix: str) -> str | bytes:
     """The rows in the format of a suffix."""
-    return _parquet(rows) if suffix in PARQUET else _csv(rows)
-
-
-def _csv(rows: Sequence[Row]) -> str:
+    if suffix in PARQUET:
+        return _parquet(rows)
     return csv_text([rows[0], *([_cell(value) for value in row.values()] for row in rows)])
 
 

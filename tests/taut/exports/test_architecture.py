@@ -15,9 +15,10 @@ from taut.errors import DataError, FieldError
 from taut.exports.export import environment, launch_notes
 from taut.exports.flagscale import flagscale_config
 from taut.exports.job import ExportError, Job
-from taut.exports.megatron import RECIPE, bridge_settings, flags_text, megatron_flags
+from taut.exports.megatron import bridge_settings, flags_text, megatron_flags
 from taut.exports.nearest import nearest_plan
 from taut.exports.torchtitan import torchtitan_files
+from taut.files import template
 from taut.launchers.megatron import flags_of, megatron_launch
 from taut.launchers.read import launch_of_text
 from taut.launchers.settings import Run
@@ -256,7 +257,7 @@ def test_a_recipe_switches_it_on_in_a_configuration_without_overlap() -> None:
     vars(module)["CommOverlapConfig"] = config
     settings = {"comm_overlap.tp_comm_overlap": True}
     names: dict[str, Any] = {}
-    exec(RECIPE.format(model=repr("m"), settings=repr(settings)), names)
+    exec(template("megatron_bridge.py.txt").format(model=repr("m"), settings=repr(settings)), names)
     parents = ("megatron", "megatron.bridge", "megatron.bridge.training")
     given = {name: types.ModuleType(name) for name in parents} | {module.__name__: module}
     with pytest.MonkeyPatch.context() as patch:

@@ -10,7 +10,7 @@ import pytest
 import taut
 from taut.errors import DataError, FieldError
 from taut.formulations.simulation.operators import STREAMS
-from taut.simulation import summary, trace_events, write_trace
+from taut.simulation import summary, write_trace
 from tests.support.launches import model_with_experts, small_cluster
 from tests.taut.conftest import Run, refused
 
@@ -98,7 +98,7 @@ def test_events_of_a_trace_are_the_tasks(found: taut.Simulation, tmp_path: Path)
     """A slice for every task that lasts, on the thread of its stream, that adds up to the streams' busy time."""
     write_trace(found, tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    assert events == list(trace_events(found))
+    assert events == list(found.trace_events())
     slices = [event for event in events if event["ph"] == "X"]
     assert len(slices) == np.count_nonzero(found.graph.seconds)
     assert max(event["ts"] + event["dur"] for event in slices) == pytest.approx(1e6 * float(found.end.max()))

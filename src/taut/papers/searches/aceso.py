@@ -38,7 +38,7 @@ from taut.data.model import ModelSpec
 from taut.data.read import read_text, rows_of
 from taut.data.spec import Positive, Spec
 from taut.data.units import GIB, GIGABIT, GIGABYTE, MIB, MILLISECOND
-from taut.errors import DataError, InfeasibleError, NothingFoundError
+from taut.errors import DataError
 from taut.papers.aceso.formula import AcesoPrice, AcesoProblem, AcesoStage, kinds_of, price
 from taut.papers.aceso.operators import (
     MIB_IN_GIGABYTE,
@@ -47,11 +47,11 @@ from taut.papers.aceso.operators import (
     read_operator_costs,
     read_operator_profile,
 )
-from taut.papers.aceso.search import AcesoResult, best_plan
+from taut.papers.aceso.search import best_plan
 from taut.papers.aceso.stage_table import recomputed_by_rule
+from taut.papers.compared import plan_or_none
 from taut.papers.searches.published_plans import places_of
 from taut.planning.plan import Plan
-from taut.planning.solve import plan
 from taut.solver.result import OPTIMALITY_GAP
 from taut.words import percent, text_table
 
@@ -212,22 +212,18 @@ def _plan(
     time_limit: float,
     fixed: dict[str, int],
 ) -> Plan | None:
-    model, cluster = _model_of(given), _cluster(profiles, problem, given)
-    try:
-        return plan(
-            model,
-            cluster,
-            global_batch=given.global_batch,
-            profile=costs,
-            precision="fp16",
-            memory_model={"overhead_gib": 0.0, "margin": 0.0, "grad_precision": "bf16"},
-            fix=fixed or None,
-            schedules="1f1b",
-            time_limit=time_limit,
-            gap=OPTIMALITY_GAP,
-        )
-    except (InfeasibleError, NothingFoundError):
-        return None
+    return plan_or_none(
+        _model_of(given),
+        _cluster(profiles, problem, given),
+        global_batch=given.global_batch,
+        profile=costs,
+        precision="fp16",
+        memory_model={"overhead_gib": 0.0, "margin": 0.0, "grad_precision": "bf16"},
+        fix=fixed or None,
+        schedules="1f1b",
+        time_limit=time_limit,
+        gap=OPTIMALITY_GAP,
+    )
 
 
 def _model_of(given: OperatorPlan) -> ModelSpec:
@@ -404,16 +400,12 @@ def _row(folder: Path, plans: list[OperatorPlan], time_limit: float) -> AcesoRow
         predicted_s=theirs,
         measured_s=choice.measured_s,
         search_s=choice.search_s,
-        best=_best_words(found),
+        best=_words(found.micro_batch, [(each.tp, each.dp) for each in found.stages]) if found.stages else "the same",
         best_s=min(found.seconds, theirs),
         lower_bound_s=min(found.lower_bound, theirs),
         wall_s=wall,
         ours=at_our_prices(profiles_of(folder, choice), problem, choice, time_limit),
     )
-
-
-def _best_words(found: AcesoResult) -> str:
-    return _words(found.micro_batch, [(stage.tp, stage.dp) for stage in found.stages]) if found.stages else "the same"
 
 
 def problem_of(folder: Path, plan: OperatorPlan) -> AcesoProblem:

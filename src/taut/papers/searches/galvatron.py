@@ -30,12 +30,12 @@ from taut.data.readers.galvatron.profile import (
     read_galvatron_profile,
 )
 from taut.data.units import GIGABIT
-from taut.errors import DataError, InfeasibleError, NothingFoundError
+from taut.errors import DataError
+from taut.papers.compared import plan_or_none
 from taut.papers.galvatron.search import best_galvatron_plan
 from taut.papers.galvatron.step import RESERVED, GalvatronProblem, Setting, price
 from taut.papers.searches.published_plans import places_of
 from taut.planning.plan import Plan
-from taut.planning.solve import plan
 from taut.solver.result import OPTIMALITY_GAP
 from taut.words import percent, text_table
 
@@ -233,22 +233,19 @@ def _at_our_prices(
     cluster = _cluster(profile, given)
     times = path.with_name(f"computation_profiling_{given.precision}_{given.model}_all.json")
     memory = path.with_name(f"memory_profiling_{given.precision}_{given.model}_all.json")
-    try:
-        return plan(
-            model,
-            cluster,
-            global_batch=given.global_batch,
-            profile=read_galvatron(times, model, cluster.nodes[0].device, memory=memory),
-            precision=given.precision,
-            memory_model={"overhead_gib": 1.0, "margin": RESERVED, "grad_precision": "bf16"},
-            fix=fixed or None,
-            block_recompute=True,
-            schedules="1f1b",
-            time_limit=time_limit,
-            gap=OPTIMALITY_GAP,
-        )
-    except (InfeasibleError, NothingFoundError):
-        return None
+    return plan_or_none(
+        model,
+        cluster,
+        global_batch=given.global_batch,
+        profile=read_galvatron(times, model, cluster.nodes[0].device, memory=memory),
+        precision=given.precision,
+        memory_model={"overhead_gib": 1.0, "margin": RESERVED, "grad_precision": "bf16"},
+        fix=fixed or None,
+        block_recompute=True,
+        schedules="1f1b",
+        time_limit=time_limit,
+        gap=OPTIMALITY_GAP,
+    )
 
 
 def _cluster(profile: GalvatronProfile, given: GalvatronPlan) -> ClusterSpec:

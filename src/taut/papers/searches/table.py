@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from taut.data.cluster import ClusterSpec
-from taut.errors import DataError, InfeasibleError, NothingFoundError
+from taut.errors import DataError
+from taut.papers.compared import plan_or_none
 from taut.papers.searches.aceso import PLANS as ACESO
 from taut.papers.searches.aceso import PROFILES, AcesoTable, has_profiles, reproduce_aceso, table_of_plans
 from taut.papers.searches.galvatron import PLANS as GALVATRON
@@ -39,7 +40,6 @@ from taut.papers.searches.published_plans import (
     sailor_runs,
 )
 from taut.planning.plan import Plan
-from taut.planning.solve import plan
 from taut.words import text_table
 
 TABLES = NVIDIA, MLPERF, BRIDGE, RECIPES, RUNS, ACESO, GALVATRON
@@ -184,18 +184,15 @@ def _row(given: PublishedPlan, time_limit: float) -> Row:
 
 def _plan(given: PublishedPlan, time_limit: float, **options: Any) -> Plan | None:
     """The plan at the prices of all rows, or None where nothing fits or nothing is found in the time."""
-    try:
-        return plan(
-            given.model,
-            _cluster(given),
-            global_batch=given.global_batch,
-            seq=given.seq,
-            precision=given.precision,
-            time_limit=time_limit,
-            **({"memory_model": MEMORY} | dict(given.priced) | options),
-        )
-    except (InfeasibleError, NothingFoundError):
-        return None
+    return plan_or_none(
+        given.model,
+        _cluster(given),
+        global_batch=given.global_batch,
+        seq=given.seq,
+        precision=given.precision,
+        time_limit=time_limit,
+        **({"memory_model": MEMORY} | dict(given.priced) | options),
+    )
 
 
 def _cluster(given: PublishedPlan) -> str | ClusterSpec:

@@ -273,7 +273,9 @@ def placement_figure(plan: "Plan") -> str:
     inset = [(place + b * cell + 0.38 * cell, place + a * cell + 0.38 * cell, *(0.24 * cell,) * 2) for a, b in ring]
     parts.append(boxes(sorted(inset), RING))
     radius = max(0.3 * cell, 1.5)
-    parts += [_disc(place + (b + 0.5) * cell, place + (a + 0.5) * cell, min(radius, 12.0)) for a, b in sorted(hops)]
+    for a, b in sorted(hops):
+        x, y = place + (b + 0.5) * cell, place + (a + 0.5) * cell
+        parts.append(f'<circle cx="{x:.5g}" cy="{y:.5g}" r="{min(radius, 12.0):.3g}" fill="{HOP}"/>')
     parts += _names(grid, block, cell)
     merged = (
         f" {-(-count // MOST_SITES)} neighbours are drawn as one, by their slowest link." if count > MOST_SITES else ""
@@ -383,7 +385,3 @@ def _names(grid: Grid, block: Ints, cell: float) -> list[str]:
             parts.append(label(EDGE - 5, middle + 4, site, 'text-anchor="end"'))
             parts.append(label(middle, EDGE - 5, site, 'text-anchor="middle"'))
     return parts
-
-
-def _disc(x: float, y: float, radius: float) -> str:
-    return f'<circle cx="{x:.5g}" cy="{y:.5g}" r="{radius:.3g}" fill="{HOP}"/>'

@@ -106,7 +106,7 @@ def _sections(plan: "Plan") -> "list[str]":
         **({} if plan.meshes else {"How the gap closed": gap_figure(moments_of(plan))}),
         **({} if plan.meshes else {"Placement on the cluster": placement_figure(plan)}),
         "Candidates": _choices_of_meshes(plan) if plan.meshes else _candidates(plan),
-        "What this rests on": _assumptions(plan),
+        "What this rests on": assumptions(plan, proof(plan.sections, plan.spaces)),
     }
     return [_head(plan), *(section(title, content) for title, content in found.items())]
 
@@ -209,11 +209,6 @@ def _candidates(plan: "Plan") -> str:
     )
 
 
-def _assumptions(plan: "Plan") -> str:
-    """What the proof and the prices say of themselves, and the calibration's errors."""
-    return assumptions(plan, proof(plan.sections, plan.spaces))
-
-
 TITLE = 20.0
 """Height of the line above the lanes or bars of a plan."""
 
@@ -239,14 +234,11 @@ def pair_page(one: "Plan", other: "Plan", names: tuple[str, str], rows: list[tup
 
 
 def _sentence(plans: "tuple[Plan, Plan]", names: tuple[str, str]) -> str:
-    (fast, quick), (slow, long) = sorted(zip(names, (plan.step_time_s for plan in plans), strict=True), key=_seconds)
+    timed = zip(names, (plan.step_time_s for plan in plans), strict=True)
+    (fast, quick), (slow, long) = sorted(timed, key=lambda named: named[1])
     if quick == long:
         return f"Both take {quick:.4g} s a step."
     return f"{fast} takes {quick:.4g} s a step, {slow} {long:.4g} s: {(long / quick - 1):.1%} more."
-
-
-def _seconds(named: tuple[str, float]) -> float:
-    return named[1]
 
 
 def _moved(shapes: list[str], y: float) -> str:
