@@ -27,6 +27,10 @@ than the best of the job's plans.
 The fourth table asks what a gain beyond the runs comes to. A fit without a region picks the region's plan of a job that
 it predicts to be fastest. The gain is the seconds of the job's fastest run outside the region over those of the plan,
 less 1: promised with the predicted seconds, shown with the measured ones. Jobs without a promised gain do not count.
+
+``--devices`` prints one more table alone: runs of a device and number format, predicted at the losses of the same
+framework's nearest runs on another chip (``taut.data.stack.borrowed``). The root mean square of the mean errors is
+``taut.data.seen.DEVICE_DEVIATION``.
 """
 
 import argparse
@@ -39,20 +43,23 @@ import numpy as np
 from scipy.optimize import nnls
 
 from benchmarks.accuracy import as_table, pulled_to
-from benchmarks.campaigns import campaigns
+from benchmarks.blackwell import LIKE, PRECISIONS, samples_together, unseen_errors
+from benchmarks.campaigns import campaigns, megatron_bridge_blackwell
 from benchmarks.expert_fitting import fit_experts, unseen_runs
 from benchmarks.expert_rows import ExpertCampaign, expert_runs
 from benchmarks.expert_rows import campaigns as expert_campaigns
 from benchmarks.posterior import COUNTED, PRIOR_NOISE
 from benchmarks.runs import Campaign
 from taut.data.arrays import Flags, Floats, Ints
-from taut.data.calibration import BAND_WIDTH, HIGH, LOW
+from taut.data.calibration import BAND_WIDTH, HIGH, LOW, TERMS
 from taut.data.catalog.builtin import catalog_calibrations
-from taut.data.device import usual_precision
+from taut.data.device import HALF, usual_precision
 from taut.data.samples import ConfigurationRow
 from taut.data.seen import ANY, DEVIATIONS, KINDS
+from taut.data.stack import borrowed, distance
 from taut.prediction.fitting import samples_of, seen_of
-from taut.prediction.settings import find_device
+from taut.prediction.rows import predict_rows
+from taut.prediction.settings import Given, find_device
 from taut.solver.calibration.latency import (
     ALIKE,
     FEWEST,
@@ -303,12 +310,89 @@ def studies(folder: Path, only: str = "") -> Iterator[Study]:
             yield dense(campaign)
 
 
+FRAMEWORKS = {"nemo": "megatron", "megatron-bridge": "megatron", "torchtitan": "torchtitan", "llm-foundry": "llm"}
+"""Frameworks by how the names of their campaigns begin."""
+
+
+def device_lines(folder: Path) -> Iterator[dict[str, Any]]:
+    """A line for every device and number format whose framework ran on another chip, and their root mean square."""
+    means = []
+    for lender, campaign, rows, errors in [*lent(folder), *left_out_devices(folder)]:
+        means.append(float(errors.mean()))
+        yield {
+            "device": rows[0].gpu.upper(),
+            "precision": rows[0].precision,
+            "campaign": campaign,
+            "runs": len(rows),
+        } | {
+            "at the losses of": lender,
+            "mean error %": 100 * means[-1],
+            "deviation %": 100 * float(errors.std()),
+        }
+    words = {"device": "root mean square", "precision": "", "campaign": "", "runs": "", "at the losses of": ""}
+    yield words | {"mean error %": 100 * float(np.sqrt(np.mean(np.square(means)))), "deviation %": ""}
+
+
+Lent = tuple[str, str, list[ConfigurationRow], Floats]
+"""Whose losses, and of what campaign which runs they price, with the logarithms of predicted over measured seconds."""
+
+
+def lent(folder: Path) -> Iterator[Lent]:
+    """Runs at the losses of the same framework's nearest runs on another chip, as a plan without runs is priced."""
+    known = [one for one in catalog_calibrations().values() if not one.experts and "no" not in one.source.split()]
+    for campaign in campaigns(folder):
+        framework = framework_of(campaign.name)
+        if not framework or campaign.name.endswith(AGAIN):
+            continue
+        for gpu, precision in dict.fromkeys((row.gpu, row.precision) for row in campaign.rows):
+            device, alike = find_device(gpu), HALF if precision in HALF else (precision,)
+            others = [one for one in known if framework_of(one.name) == framework]
+            others = [one for one in others if chip_of(one.device) != chip_of(gpu) and one.precision in (None, *alike)]
+            if not others:
+                continue
+            nearest = min(others, key=lambda one: distance(one.device, {device.name: device}))
+            rows = [row for row in campaign.rows if (row.gpu, row.precision) == (gpu, precision)]
+            found = predict_rows(rows, Given(calibration=borrowed(nearest, [device], precision)))
+            seconds = np.array([one.step_time_s for one in found], dtype=float)
+            yield nearest.name, campaign.name, rows, np.log(seconds / [row.measured_s or np.nan for row in rows])
+
+
+def left_out_devices(folder: Path) -> Iterator[Lent]:
+    """Runs on Blackwell, whose devices share coefficients, under fits without their device's runs."""
+    campaign, like = (
+        megatron_bridge_blackwell(folder / "megatron_bridge_h100_b200_gb200.csv"),
+        catalog_calibrations()[LIKE],
+    )
+    for precision in PRECISIONS:
+        rows = [row for row in campaign.rows if row.precision == precision]
+        runs = samples_together(rows, {**campaign.about, "cluster": ""}, like)
+        errors = np.log1p(unseen_errors(runs, [row.gpu for row in rows], np.array([like[term] for term in TERMS])))
+        for gpu in dict.fromkeys(row.gpu for row in rows):
+            mine = np.array([row.gpu == gpu for row in rows])
+            own = [row for row in rows if row.gpu == gpu]
+            yield "the other devices", campaign.name, own, errors[mine]
+
+
+def framework_of(name: str) -> str:
+    """The framework of a campaign or calibration, empty for one of a single device."""
+    return next((framework for start, framework in FRAMEWORKS.items() if name.startswith(start)), "")
+
+
+def chip_of(device: str) -> str:
+    """The chip of a card: B200 of GB200."""
+    return device.partition("-")[0].removeprefix("g")
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("--only", default="", help="words of campaigns' names")
+    parser.add_argument("--devices", action="store_true", help="devices without runs alone")
     options = parser.parse_args()
+    if options.devices:
+        print(as_table([*device_lines(options.data)]))
+        return
     every = [*studies(options.data, options.only)]
     found = [region for study in every for region in regions_of(study)]
     lines = [region_line(region, found) for region in found]

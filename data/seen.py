@@ -45,6 +45,12 @@ Deviations of (1). Fits of eleven campaigns left out regions of their runs, and 
 unseen runs by as much (``benchmarks/regions.py``). ``ANY`` is that of each field without a kind.
 """
 
+DEVICE_DEVIATION = 0.11
+"""
+Deviation of the logarithm of a step on a device without runs, at the losses of another one: the root mean square of the
+mean errors of fourteen groups of runs, each of a device and number format (``benchmarks/regions.py --devices``).
+"""
+
 
 class Seen(Spec):
     """

@@ -75,6 +75,7 @@ such a kernel of this stack on another device, or the efficiency that the device
 
 import math
 from collections.abc import Iterable, Mapping
+from statistics import NormalDist
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
@@ -86,6 +87,7 @@ from taut.data.device import HALF, QUANTIZED, DeviceSpec, Precision
 from taut.data.layers.experts import DISPATCHERS, USUAL_DISPATCH, Dispatcher, DispatchSpec
 from taut.data.loss import FusedLoss
 from taut.data.memory import GradPrecision, Optimizer
+from taut.data.seen import DEVICE_DEVIATION
 from taut.data.spec import Spec
 
 Schedule = Literal["1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"]
@@ -251,7 +253,10 @@ def borrowed(
     calibration: Calibration, devices: Iterable[DeviceSpec] = (), precision: Precision | None = None
 ) -> Calibration:
     """
-    A calibration's coefficients for any device: without band and runs, which are of where it was fitted.
+    A calibration's coefficients for any device: without its runs, which are of where it was fitted.
+
+    Its errors on unseen runs are wider by those of devices without runs (``taut.data.seen.DEVICE_DEVIATION``), which
+    stand for those of formats without runs too. On several types of device it has no band, as no run had them together.
 
     A fit beside operators of inference holds in its coefficients what kernels of training take longer. For devices
     whose kernels of training were measured this is taken out, in half precision and of attention in all. Devices
@@ -271,13 +276,23 @@ def borrowed(
         update={
             "device": "",
             "coefficients": coefficients,
-            "residuals": {},
+            "residuals": _widened(calibration.residuals) if len(devices) < 2 else {},
             "mape": None,
             "samples": 0,
             "seen": None,
             "source": words,
         }
     )
+
+
+def _widened(residuals: Mapping[str, float]) -> dict[str, float]:
+    """Quantiles of relative errors on a device without runs; the median stays."""
+    found = {level: (float(level) - 0.5, math.log1p(error)) for level, error in residuals.items()}
+    ends = {
+        level: math.copysign(math.hypot(own, NormalDist().inv_cdf(0.5 + side) * DEVICE_DEVIATION), side)
+        for level, (side, own) in found.items()
+    }
+    return {level: error if float(level) == 0.5 else math.expm1(ends[level]) for level, error in residuals.items()}
 
 
 def _training(device: str) -> Mapping[str, Any]:

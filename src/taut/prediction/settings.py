@@ -268,7 +268,7 @@ def _of_device(given: Calibration | None, device: DeviceSpec) -> Calibration | N
 def _calibration(
     row: ConfigurationRow, stack: Stack | None, device: DeviceSpec, precision: Precision
 ) -> Calibration | None:
-    """The calibration of a row's framework or runs on its device, or another device's coefficients without a band."""
+    """The calibration of a row's framework or runs on its device, or another device's with a wider band."""
     nodes, every = "one" if row.n_gpus <= row.gpus_per_node else "many", catalog_calibrations()
     if stack is not None:
         mine = [every[name] for name in stack.calibrations]
