@@ -196,7 +196,9 @@ class PackedPlan:
             return []
         first = min(self.rules, key=lambda each: each.step_s)
         gained = first.step_s / best.step_s - 1.0
-        words = "the given plan" if best.is_given else f"{best.strategy}: {percent(gained)} more tokens/s"
+        words = (
+            f"the given plan, {best.strategy}" if best.is_given else f"{best.strategy}: {percent(gained)} more tokens/s"
+        )
         known = "unknown" if best.gap is None else f"{best.bound_s:.4g} s, gap {percent(best.gap)}"
         return [
             "",
@@ -296,8 +298,8 @@ def _best(
 def _fitting(lengths: Lengths, seq: int, drop_longer: bool) -> Lengths:
     """The lengths of at most the plan's sequence; longer ones are refused, or left out."""
     if lengths.longest > seq and not drop_longer:
-        words = f"has a sequence of {lengths.longest} tokens, expected at most {seq}, the plan's (or --drop-longer)"
-        raise FieldError("lengths", lengths.name, words)
+        words = f"has a sequence of {lengths.longest} tokens, expected at most {seq}, the plan's"
+        raise FieldError("lengths", lengths.name, f"{words} (or taut pack --drop-longer)")
     return lengths.up_to(seq)
 
 

@@ -148,12 +148,30 @@ def test_command_prints_draws_and_writes(run: Run, file: Path, tmp_path: Path) -
     assert [line.get_label() for line in axes.lines] == [*RULES, "bound"]
 
 
+def test_plan_for_lengths(run: Run, tmp_path: Path) -> None:
+    """One command writes the plan that packs best, which verifies; options of full sequences are refused."""
+    lengths, out = tmp_path / "lengths.csv", tmp_path / "plan.json"
+    lengths.write_text("100,3\n900\n")
+    words = ("plan", "gpt2-345m", "dgx-a100", "--global-batch", 16, "--fix", "pp=1,tp=1", "--lengths", lengths)
+    printed = run(*words, "--out", out, "--quiet")
+    assert printed.code == 0 and "best found" in printed.out and "bound on the mean step of every plan" in printed.out
+    assert run("verify", out).code == 0
+    refused(run(*words[:-1], tmp_path / "none.csv"), "none.csv: No such file")
+    refused(run(*words, "--stack-price"), "--stack-price: is of one plan, expected none")
+    refused(run(*words, "--objective", "gpus", "--steps", 3), "is of one plan, expected none with an objective")
+    lengths.write_text("4096\n")
+    refused(run(*words, "--quiet"), "has a sequence of 4096 tokens, expected at most 1024")
+
+
 def test_command_refuses_in_one_line(run: Run, file: Path, tmp_path: Path) -> None:
     """Lengths above the plan's, files without any, and options out of range; nothing is written."""
     path, picture = tmp_path / "lengths.csv", tmp_path / "p.png"
     words = ("pack", file, "--lengths", path, "--plot", picture)
     for text, expected in (
-        ("1024\n1025\n", "has a sequence of 1025 tokens, expected at most 1024, the plan's (or --drop-longer)"),
+        (
+            "1024\n1025\n",
+            "has a sequence of 1025 tokens, expected at most 1024, the plan's (or taut pack --drop-longer)",
+        ),
         ("-1\n", "lengths.csv line 1: length is -1, expected a whole number"),
         ("0,4\n", "lengths.csv line 1: length is 0, expected"),
         ("ten\n", "lengths.csv line 1: length is ten, expected"),

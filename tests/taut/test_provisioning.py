@@ -137,5 +137,5 @@ def test_the_command(run: Run) -> None:
     assert "strategy" in outcome.out
     found = json.loads(run(*words, *asked, "--json").out)
     assert found["objective"]["nodes"] == 1 and found["format"] == "taut-plan/1"
-    refused(run(*words, *asked, "--method", "megatron"), "--method megatron: plans for all nodes")
+    refused(run(*words, *asked, "--method", "megatron"), "--method megatron: is of one plan, expected none")
     refused(run(*words, "--deadline-days", 3), "--tokens: missing")

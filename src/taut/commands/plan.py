@@ -1,6 +1,8 @@
 """``taut plan``, the command line of the main job, and ``taut pareto``, its frontier of memory and throughput."""
 
 import json
+import math
+import time
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -58,6 +60,13 @@ def plan_command(
     watch: Annotated[
         bool, typer.Option("--watch", help="Show the search on a page of this machine, whose address is printed.")
     ] = False,
+    lengths: Annotated[
+        str | None,
+        typer.Option(
+            help="Plan for packed sequences of these lengths, as taut pack --search: a file with one a line or "
+            "length,count, or a name such as chat-sft. --out has the plan that packs best."
+        ),
+    ] = None,
     objective: Annotated[
         str, typer.Option(help="time; or, over all numbers of nodes, cost (dollars) or gpus (the fewest).")
     ] = "time",
@@ -71,8 +80,12 @@ def plan_command(
     """Find the best strategy and placement, with a proven gap. Ctrl-C keeps the best plan so far."""
     given = {"tokens": tokens, "steps": steps, "price": price, "deadline_days": deadline_days}
     if objective != "time" or any(value is not None for value in given.values()):
-        _check_alone(method, stack_price, processes, watch)
+        _check_alone(method, stack_price, processes, watch, lengths)
         _provision(request, {"objective": objective, **given}, out, as_json, quiet)
+        return
+    if lengths is not None:
+        _check_alone(method, stack_price, processes, watch)
+        _pack(request, lengths, out, as_json, quiet)
         return
     from taut.commands.progress import progress_lines
     from taut.planning.solve import plan_request
@@ -104,18 +117,39 @@ def _page(request: "PlanRequest", lines: "Listener | None") -> "AbstractContextM
     return watched(" on ".join(names), lines, lambda words: typer.echo(words, err=True))
 
 
-def _check_alone(method: str, stack_price: bool, processes: int, watch: bool) -> None:
-    """Refuse beside a choice of nodes what is of one number of them."""
-    if method != "branch-and-bound":
-        raise FieldError("method", method, "plans for all nodes, expected none with an objective or a deadline")
-    if processes > 1:
-        raise FieldError("processes", str(processes), "share the search of one plan, expected 1 with an objective")
-    if watch:
-        raise FieldError("watch", None, "shows the search of one plan, expected none with an objective or a deadline")
-    if stack_price:
-        raise FieldError(
-            "stack_price", None, "bounds plans for all nodes, expected none with an objective or a deadline"
-        )
+def _check_alone(method: str, stack_price: bool, processes: int, watch: bool, lengths: str | None = None) -> None:
+    """Refuse beside a choice of nodes, or lengths of sequences, what is of one plan."""
+    asked: dict[str, tuple[str | None, bool]] = {
+        "method": (method, method != "branch-and-bound"),
+        "processes": (str(processes), processes > 1),
+        "watch": (None, watch),
+        "stack_price": (None, stack_price),
+        "lengths": (lengths, lengths is not None),
+    }
+    for name, (value, given) in asked.items():
+        if given:
+            raise FieldError(name, value, "is of one plan, expected none with an objective, a deadline or lengths")
+
+
+def _pack(request: "PlanRequest", lengths: str, out: Path | None, as_json: bool, quiet: bool) -> None:
+    """Plan with full sequences in half of the time, then for packed ones of these lengths in what is left."""
+    from taut.commands.progress import progress_lines
+    from taut.data.lengths import load_lengths
+    from taut.files import write_atomically
+    from taut.packing import pack
+    from taut.planning.solve import plan_request
+
+    check_file(out)
+    given = load_lengths(lengths)
+    began, limit = time.monotonic(), request.time_limit
+    first = request if limit is None else request.model_copy(update={"time_limit": limit / 2})
+    with printed_if_infeasible(as_json), progress_lines(quiet) as progress:
+        plan = plan_request(first, plainer=False, progress=progress)
+    left = math.inf if limit is None else max(limit - (time.monotonic() - began), 1.0)
+    found = pack(plan, given, seed=request.seed, search=left)
+    if out is not None and found.best is not None:
+        write_atomically(out, json.dumps(plan.document if found.best.is_given else found.best.document) + "\n")
+    echo(found, as_json)
 
 
 def _provision(request: "PlanRequest", given: dict[str, Any], out: Path | None, as_json: bool, quiet: bool) -> None:
