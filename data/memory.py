@@ -312,7 +312,7 @@ class MemoryModel(Spec):
 
     Products: ``transformer_engine`` is the release of Transformer Engine, such as ``2.10``, or empty where the stack
     has none. Releases from 2.3 on keep a stand-in for the gradient of every weight shape
-    (``taut.data.layers.weight_shapes``), and from 2.8 on the attention's output before and behind an all-to-all of
+    (``taut.data.layers.layer``), and from 2.8 on the attention's output before and behind an all-to-all of
     context ranks (``AttnFuncWithCPAndQKVOA2A`` in ``context_parallel.py``). With ``passing_gradients`` the gradients of
     activations count that pass in a layer's backward pass; a fitted model has them in its coefficients.
 

@@ -85,42 +85,21 @@ class ChunkProblem:
     """
     Arrays of one candidate's division into chunks.
 
-    Parameters
-    ----------
-    order
-        Order of the passes, with the device of every chunk.
-    micro_batches
-        Micro-batches m.
-    counts
-        For every device the micro-batches of its chunks that it holds at once, (n, chunks).
-    passes
-        Seconds of F, I, W (3, recompute, L+1, L+1), infinite where a recompute is not allowed or there is no layer. No
-        range takes longer than one that holds it.
-    edge
-        One-way seconds of a cut before layer j (L+1,).
-    ring, optimizer
-        Seconds of the reduction and of the optimizer for a unit of a device's load. Of the reduction those that every
-        device waits for are in ``constant`` (``taut.formulations.gradient_reductions``).
-    waits_for_all
-        Whether every device is waited for, (1'), or the makespan and device 0, (1).
-    constant
-        Seconds of every step.
-    loads
-        Loads of reductions: parameters on a tensor rank, those of experts weighted, (L+1, L+1), as floats.
-    activation
-        Bytes for a micro-batch in flight (recompute, L+1, L+1), as floats.
-    beside
-        Bytes of weights, gradients, states and of the loss, (L+1, L+1), as floats.
-    always, passing
-        Bytes of every device, and those of them that are held for a moment.
-    budget
-        Bytes of the largest device, in whole KiB.
-    stated
-        Layers of every chunk of the divisions that may be chosen (n, C); None where any may be, or too many.
-    ends
-        1 where embedding and head are divided beside the layers, of which the first and the last chunk may have none.
-    slow
-        What placements have beyond the best links. Bounds other than those of linear figures leave it out.
+    ``order`` of the passes, with the device of every chunk, for ``micro_batches`` m; ``counts``: for every device the
+    micro-batches of its chunks that it holds at once, (n, chunks). Seconds: ``passes`` F, I, W (3, recompute, L+1,
+    L+1), infinite where a recompute is not allowed or there is no layer, and no longer than of a range that holds
+    theirs; ``edge`` (L+1,), one way, of a cut before layer j; ``ring`` and ``optimizer`` for a unit of a device's load,
+    the former without what every device waits for, which is in ``constant``
+    (``taut.formulations.gradient_reductions``). ``waits_for_all``: whether every device is waited for, (1'), or the
+    makespan and device 0, (1).
+
+    By range, as floats: ``loads`` of reductions (L+1, L+1), parameters on a tensor rank, those of experts weighted;
+    bytes ``activation`` for a micro-batch in flight (recompute, L+1, L+1), and ``beside``, of weights, gradients,
+    states and the loss (L+1, L+1). Bytes of every device: ``always``, of which ``passing`` for a moment; ``budget`` of
+    the largest one, in whole KiB. ``stated``: layers of every chunk of the divisions that may be chosen (n, C), None
+    where any may be, or too many. ``ends`` is 1 where embedding and head are divided beside the layers, of which the
+    first and the last chunk may have none. ``slow``: what placements have beyond the best links; linear bounds alone
+    count it.
     """
 
     order: Order

@@ -186,7 +186,7 @@ def _buffers(c: Configurations, element: int, layered: Flags) -> Ints:
 
 
 def _stand_ins(c: Configurations, stage: Ints, model: MemoryModel) -> Ints:
-    """Parameters of every shape of weights on a stage, once (``taut.data.layers.weight_shapes``)."""
+    """Parameters of every shape of weights on a stage, once (``taut.data.layers.layer``)."""
     if not model.caches(grouped=False):
         return np.zeros_like(c.hidden)
     kv_width = c.hidden // c.heads * c.kv_heads // np.minimum(c.tp, c.kv_heads)

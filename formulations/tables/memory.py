@@ -46,7 +46,7 @@ Lower bounds for devices with several chunks, as sums over their chunks (``taut.
 (11) each parameter takes the bytes of ``taut.formulations.mechanisms.shards``, less than rounding adds.
 
 (12) A device keeps a stand-in for the gradient of every shape of weights that it has, in the weights' format, where the
-     framework caches them (``taut.data.layers.weight_shapes``); of several chunks the shapes of all, each once. Bounds
+     framework caches them (``taut.data.layers.layer``); of several chunks the shapes of all, each once. Bounds
      count those of its largest chunk, as (10).
 
 A memory network (``taut.data.memory``) sees a candidate and its recompute, not a stage, so it stands for even

@@ -27,7 +27,7 @@ For every range, at the degrees of a block and one (micro_batch, sequence_parall
       the width f / t, or of a row of experts, of h channels and width :math:`f_e`, :math:`\max((g + 1) f_e, h + g
       f_e)`. The head's activations are gone by then, so the range that holds it counts what is beyond them;
     - cached[s, i, j]: parameters of every shape s of weights in a range for whose gradients stand-ins are kept
-      (``taut.data.layers.weight_shapes``), once whatever their number; the frozen ones of an encoder, which have no
+      (``taut.data.layers.layer``), once whatever their number; the frozen ones of an encoder, which have no
       gradients and states, count as one more shape;
     - largest[i, j]: parameters of the largest layer;
 (5) message[j]: bytes from a stage that ends before layer j to the next stage, on one tensor rank.
@@ -45,8 +45,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE, LayerCost, Recompute
-from taut.data.layers.layer import LayerSpec
-from taut.data.layers.weight_shapes import WeightShape, weight_shapes
+from taut.data.layers.layer import LayerSpec, WeightShape, weight_shapes
 from taut.data.loss import LossKind
 from taut.data.memory import MemoryModel
 from taut.formulations.mechanisms.muon import Matrices

@@ -5,10 +5,10 @@ Both get the same integers. CP-SAT computes in integers; CBC in floats, so its c
 that it is optimal is CBC's claim. Bounds of either are bounds on schedules of the grid, and never reported for others.
 """
 
-import tempfile
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
+from time import perf_counter
 from typing import Literal
 
 import numpy as np
@@ -20,6 +20,7 @@ from taut.errors import SolverError
 from taut.formulations.jobs.problem import Schedule
 from taut.formulations.jobs.program import GridProgram
 from taut.solver.cp_sat import run
+from taut.solver.program.cbc import FOUND, quiet, run_cbc, status_of
 from taut.solver.result import Status
 
 Backend = Literal["cp-sat", "cbc"]
@@ -80,33 +81,21 @@ def _cp_sat(program: GridProgram, solver: cp_model.CpSolver, stop: Callable[[], 
     if name not in list(Status):
         raise SolverError(f"jobs: cp-sat: {name}: {model.validate() or 'no answer'}")
     status = Status(name)
-    found = status in (Status.OPTIMAL, Status.FEASIBLE)
+    found = status in FOUND
     return status, np.array(solver.response_proto.solution, dtype=np.int64) if found else None
 
 
 def _cbc(program: GridProgram, time_limit: float | None) -> tuple[Status, Ints | None]:
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning), tempfile.TemporaryDirectory() as folder:
+    end = inf if time_limit is None else perf_counter() + time_limit
+    with quiet():
         problem = pulp.LpProblem("jobs", pulp.LpMinimize)
         columns = [pulp.LpVariable(f"x{n}", 0, 1, pulp.LpInteger) for n in range(len(program.objective))]
         problem.setObjective(pulp.LpAffineExpression(zip(columns, program.objective.tolist(), strict=True)))
         for places, values, least in _rows(program):
             terms = zip([columns[place] for place in places], values, strict=True)
             problem.addConstraint(pulp.LpConstraint(pulp.LpAffineExpression(terms), pulp.LpConstraintGE, rhs=least))
-        solver = pulp.PULP_CBC_CMD(msg=False, timeLimit=time_limit, gapRel=0, gapAbs=0)
-        solver.tmpDir = folder
-        try:
-            problem.solve(solver)
-        except pulp.PulpSolverError as error:
-            raise SolverError(f"jobs: cbc: {error}") from None
-        status = _status(problem)
-        if status not in (Status.OPTIMAL, Status.FEASIBLE):
-            return status, None
-        return status, np.array([round(column.value() or 0.0) for column in columns], dtype=np.int64)
-
-
-def _status(problem: pulp.LpProblem) -> Status:
-    if problem.status == pulp.LpStatusInfeasible:
-        return Status.INFEASIBLE
-    if problem.status == pulp.LpStatusOptimal:
-        return Status.OPTIMAL if problem.sol_status == pulp.LpSolutionOptimal else Status.FEASIBLE
-    return Status.UNKNOWN
+        ended, _ = run_cbc(problem, [], lambda: end - perf_counter())
+    status = status_of(problem) if ended else Status.UNKNOWN
+    if status not in FOUND:
+        return status, None
+    return status, np.array([round(column.value() or 0.0) for column in columns], dtype=np.int64)

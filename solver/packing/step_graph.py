@@ -100,24 +100,11 @@ class StepGraph:
     """
     Passes of a pipeline with their seconds, (2) and (3).
 
-    Parameters
-    ----------
-    kind, batch
-        Kind j of pass and micro-batch of every pass (n,), each pass after all that it waits for.
-    before, source, lag
-        The pass before on the device and the one that it gets its input from (n,), -1 without; the transfer between.
-    last
-        The last pass of every device (devices,).
-    device
-        Device of every kind of pass (J,).
-    fixed, slope
-        Launches (replicas, J) and seconds of a feature of (1) (replicas, J, F).
-    transfer
-        Seconds of transfers (replicas, lags), the last one 0.
-    ring, cover
-        Seconds of rings of context ranks, and of attention that hides them (replicas, J, rings), (2').
-    beside
-        Seconds of the step beside the pipeline, (4).
+    By pass (n,), each after all that it waits for: its ``kind`` j and micro-batch ``batch``; the pass ``before`` on the
+    device and the ``source`` of its input, -1 without; and the transfer ``lag`` between. ``last`` pass of every device
+    (devices,), and ``device`` of every kind (J,). Seconds: launches ``fixed`` (replicas, J); ``slope`` of a feature of
+    (1) (replicas, J, F); ``transfer`` (replicas, lags), the last one 0; ``ring`` of context ranks and attention as its
+    ``cover`` (replicas, J, rings), (2'); ``beside`` the pipeline, (4).
     """
 
     kind: Ints
@@ -315,16 +302,8 @@ class Packed:
     """
     A plan's step as a function of packed sequences.
 
-    Parameters
-    ----------
-    graph
-        Passes and prices.
-    seq, budget
-        Tokens of a sequence of the plan, and of a micro-batch.
-    contexts
-        Context ranks of a micro-batch.
-    cores
-        Seconds of the attention core of sequences by tokens (n,), for each window w (n, W).
+    ``graph``: passes and prices; ``seq``, ``budget``: tokens of a sequence of the plan, and of a micro-batch;
+    ``contexts``: its context ranks; ``cores``: seconds of attention of sequences by tokens (n,), by window (n, W).
     """
 
     graph: StepGraph

@@ -112,7 +112,7 @@ def solve_cbc(
     ``SolverError`` if a number has too many digits, CBC fails, or its answer does not survive the check.
     """
     started = time.perf_counter()
-    with _quiet():
+    with quiet():
         problem, columns = _model(program)
     options = [f"randomS {seed + 1}", f"randomC {seed + 1}", f"threads {workers if workers > 1 else 0}"]
 
@@ -120,9 +120,9 @@ def solve_cbc(
         return inf if time_limit is None else time_limit - (time.perf_counter() - started)
 
     def ask(*more: str) -> ProgramResult:
-        with _quiet():
+        with quiet():
             ended, log = run_cbc(problem, [*options, *more], left)
-        status = _status(problem) if ended else Status.UNKNOWN
+        status = status_of(problem) if ended else Status.UNKNOWN
         values = [column.value() or 0.0 for column in columns] if status in FOUND else None
         return _answer(program, status, values, log)
 
@@ -176,12 +176,12 @@ def _figure(name: str, log: str) -> float | None:
     return float(found[1]) if found and abs(float(found[1])) < LARGEST else None
 
 
-def _quiet() -> AbstractContextManager[None]:
+def quiet() -> AbstractContextManager[None]:
     """PuLP 3.3 announces what PuLP 4 will do otherwise, at every variable; it is no concern of whoever plans."""
     return warnings.catch_warnings(action="ignore", category=DeprecationWarning)
 
 
-def _status(problem: pulp.LpProblem) -> Status:
+def status_of(problem: pulp.LpProblem) -> Status:
     """How CBC ended, in our words."""
     if problem.status == pulp.LpStatusInfeasible:
         return Status.INFEASIBLE

@@ -3,7 +3,7 @@
 import pytest
 
 import taut
-from taut.data.layers.weight_shapes import WeightShape, weight_shapes
+from taut.data.layers.layer import WeightShape, weight_shapes
 from taut.data.memory import MemoryModel
 
 

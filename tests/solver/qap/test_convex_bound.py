@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from taut.formulations.assignment import QuadraticAssignment
-from taut.solver.qap.convex_bound import convex_bounds
 from taut.solver.qap.hahn_grant import ascent, gilmore_lawler, lawler_form, scale_of
+from taut.solver.qap.quadratic import convex_bounds
 from tests.support.assignments import KINDS, nug12, optimum, random_assignment
 
 pytestmark = pytest.mark.proof
