@@ -19,7 +19,7 @@ from taut.data.readers.nvidia_topo import cluster_from_topology, read_topology
 from taut.data.readers.qaplib import read_qaplib, read_qaplib_solution
 from taut.data.readers.sailor import read_sailor
 from taut.data.samples import read_samples
-from taut.papers.amp_files import read_amp_profile
+from taut.papers.amp import read_amp_profile
 from taut.schedules.found import verify_schedule
 from taut.schedules.reading import given_json, read_torch_csv
 from tests.data.readers.galvatron.test_costs import MODEL, TIMES

@@ -1,7 +1,7 @@
 """``taut profile``: the command line of the measurements. PyTorch is imported when there is something to measure."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 DEVICES = ("cuda", "cpu")
 TENSOR_DEGREES = MICRO_BATCHES = "1,2,4,8"
 REPEATS, WARM_UP = 20, 5
+COUNTS = {"--repeats": REPEATS, "--warm-up": WARM_UP}
 CPU_PROCESSES = 2
 INSTALL = "pip install 'taut[learn]'"
 
@@ -56,7 +57,7 @@ def profile_command(
     quiet: QuietFlag = False,
 ) -> None:
     """Measure layer costs with PyTorch, or links with --network. Ctrl-C keeps what was measured so far."""
-    of_layers: dict[str, object] = {"MODEL": model, "--tp": tp, "--micro-batch": micro_batch, "--seq": seq}
+    of_layers: dict[str, Any] = {"MODEL": model, "--tp": tp, "--micro-batch": micro_batch, "--seq": seq}
     of_layers |= {"--precision": precision, "--repeats": repeats, "--warm-up": warm_up, "--kernels": kernels}
     of_links: dict[str, object] = {"--processes": processes, "--gpus-per-node": gpus_per_node, "--name": name}
     for option, value in (of_layers if network else of_links).items():
@@ -79,12 +80,7 @@ def profile_command(
         return
     if model is None:
         raise DataError("MODEL: missing, expected a model, or --network for the links between devices")
-    counts = {
-        "--repeats": REPEATS if repeats is None else repeats,
-        "--warm-up": WARM_UP if warm_up is None else warm_up,
-    }
-    sweep = _sweep(model, device, gpu, tp, micro_batch, seq, precision, counts)
-    _layers(sweep, out, kernels, quiet)
+    _layers(_sweep(of_layers, device, gpu), out, kernels, quiet)
 
 
 def _processes(device: str) -> int:
@@ -94,27 +90,21 @@ def _processes(device: str) -> int:
     return device_count() if device == "cuda" else CPU_PROCESSES
 
 
-def _sweep(
-    model: str,
-    device: str,
-    gpu: str | None,
-    tp: str | None,
-    micro_batch: str | None,
-    seq: int | None,
-    precision: str | None,
-    counts: dict[str, int],
-) -> "Sweep":
-    """What the options ask for."""
+def _sweep(given: dict[str, Any], device: str, gpu: str | None) -> "Sweep":
+    """What the options of layers by name ask for."""
     from taut.data.load import load_model
 
+    counts = {name: usual if given[name] is None else given[name] for name, usual in COUNTS.items()}
     for option, least in {"--repeats": 1, "--warm-up": 0}.items():
         if counts[option] < least:
             raise DataError(f"{option} {counts[option]}: expected at least {least}")
-    micro_batches = sorted({*whole_numbers("--micro-batch", micro_batch or MICRO_BATCHES)})
-    read = load_model(model, seq=seq)
+    micro_batches = sorted({*whole_numbers("--micro-batch", given["--micro-batch"] or MICRO_BATCHES)})
+    read = load_model(given["MODEL"], seq=given["--seq"])
     if read.encoder:
-        raise DataError(f"{model}: has an encoder of images, which is not measured, expected the language model alone")
-    degrees = _degrees(read, tp)
+        raise DataError(
+            f"{given['MODEL']}: has an encoder of images, which is not measured, expected the language model alone"
+        )
+    degrees = _degrees(read, given["--tp"])
     found = _device(device)
     from taut.profiling.layers import Sweep
 
@@ -123,7 +113,7 @@ def _sweep(
         model=read,
         gpu=name,
         device=found,
-        precision=_precision(precision, device, name),
+        precision=_precision(given["--precision"], device, name),
         tensor_degrees=degrees,
         micro_batches=micro_batches,
         warm_up=counts["--warm-up"],

@@ -16,7 +16,7 @@ from taut.data.analytic.micro_batch_scaling import PassSeconds
 from taut.data.costs import Key
 from taut.data.load import load_model
 from taut.errors import DataError
-from taut.papers import amp_files as ampcost
+from taut.papers import amp as ampcost
 from taut.papers.amp import AmpExperiment, Trial, agreement, read_trials, reproduce_amp
 from tests.taut.conftest import Run
 

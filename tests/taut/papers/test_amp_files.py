@@ -11,8 +11,8 @@ from taut.data.costs import CostTable, Key, LayerCost
 from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.data.model import ModelSpec
 from taut.errors import DataError
-from taut.papers import amp_files as ampcost
-from taut.papers.amp_files import AMP_LAYERS, amp_costs, read_amp_profile
+from taut.papers import amp as ampcost
+from taut.papers.amp import AMP_LAYERS, amp_costs, read_amp_profile
 
 GPT = ModelSpec.parse({"name": "g", "layers": 24, "hidden": 64, "heads": 4, "seq": 100, "vocab": 128}, "g")
 DEVICE = {"name": "d", "memory_gib": 1, "peak_tflops": {"fp16": 1}, "memory_bandwidth_gbytes": 1}
