@@ -7,7 +7,7 @@ known so far:
 (1) candidates are looked at by ascending :math:`b_c`, and none with :math:`b_c \ge U`; at first the simple divisions of
     each are priced, which lowers U;
 (2) those that are left go into programs, a batch at a time. A program holds the stages that a division of at most U
-    seconds can have (``taut.formulations.program.rows``); its optimum lowers U, and bounds all of its batch;
+    seconds can have (``taut.formulations.program.program``); its optimum lowers U, and bounds all of its batch;
 (3) the least optimum of all batches is that of the program over all candidates; where a solver stops early the bound is
     the least of its bounds and of :math:`b_c` over what was not taken up.
 
@@ -45,8 +45,8 @@ from taut.formulations.program.program import (
     Option,
     kibibytes,
     option_cost,
+    strategy_program,
 )
-from taut.formulations.program.rows import strategy_program
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.solver.bounds.communication import Communication

@@ -3,8 +3,7 @@
 import numpy as np
 
 from taut.formulations.partition import LaterStages
-from taut.formulations.program.program import Option, option_cost
-from taut.formulations.program.rows import strategy_program
+from taut.formulations.program.program import Option, option_cost, strategy_program
 from taut.formulations.strategy import Division
 from taut.solver.program.cp_sat import solve_cpsat
 from tests.formulations.program.test_program import LAYERS, every_choice, option, ranges, seconds, values_of

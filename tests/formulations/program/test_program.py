@@ -11,8 +11,7 @@ from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.errors import FormulationError
 from taut.formulations.partition import PartitionProblem
-from taut.formulations.program.program import Option, StrategyChoice, StrategyProgram, nanoseconds
-from taut.formulations.program.rows import strategy_program
+from taut.formulations.program.program import Option, StrategyChoice, StrategyProgram, nanoseconds, strategy_program
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 

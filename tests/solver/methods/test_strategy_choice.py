@@ -9,7 +9,7 @@ import pytest
 from taut.formulations.mechanisms.latency_models import LATENCY_MODELS
 from taut.formulations.partition import NO_CROSSING, partition_problem
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.program.rows import windows
+from taut.formulations.program.program import windows
 from taut.formulations.space import Candidate
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem

@@ -10,8 +10,7 @@ import pytest
 from taut.data.units import NANOSECONDS_PER_SECOND
 from taut.formulations.mechanisms.latency_models import LATENCY_MODELS
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.program.program import Option, StrategyProgram
-from taut.formulations.program.rows import strategy_program
+from taut.formulations.program.program import Option, StrategyProgram, strategy_program
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.layer_division.divide import solve_partition

@@ -9,8 +9,7 @@ import pytest
 from ortools.sat.python import cp_model
 
 from taut.errors import SolverError
-from taut.formulations.program.program import StrategyProgram
-from taut.formulations.program.rows import strategy_program
+from taut.formulations.program.program import StrategyProgram, strategy_program
 from taut.solver.program import cbc, cp_sat
 from taut.solver.result import Status
 from tests.solver.program.test_backends import random_options
