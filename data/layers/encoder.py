@@ -26,7 +26,8 @@ whole, and encode all images (Megatron-LM, ``examples/multimodal``).
     together; a recomputed one :math:`e h`, and in its turn the former once more. A frozen layer keeps nothing, and has
     the former for a moment. A trained encoder keeps q numbers a patch. Trained projectors keep their inputs and what
     their functions take, :math:`e c (P / g) (\sum_i K_i + \sum_{i < k} N_i)` an image.
-(6) A frozen part has weights, but neither gradients nor optimizer states. ZeRO leaves these weights whole.
+(6) A frozen part has weights, but neither gradients nor optimizer states. ZeRO leaves these weights whole. ZeRO-3
+    gathers what is trained at once with the token embedding.
 """
 
 from itertools import pairwise

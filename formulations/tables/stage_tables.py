@@ -29,7 +29,7 @@ For every range, at the degrees of a block and one (micro_batch, sequence_parall
     - cached[s, i, j]: parameters of every shape s of weights in a range for whose gradients stand-ins are kept
       (``taut.data.layers.layer``), once whatever their number; the frozen ones of an encoder, which have no
       gradients and states, count as one more shape;
-    - largest[i, j]: parameters of the largest layer;
+    - largest[i, j]: parameters of the largest layer, or of the token embedding with a trained encoder;
 (5) message[j]: bytes from a stage that ends before layer j to the next stage, on one tensor rank.
 
 A range's figures are sums over layer kinds (``taut.formulations.tables.priced_layers``), so equal ranges get equal
@@ -168,7 +168,7 @@ def stage_tables(
         cached=_cached(priced, memory),
         largest=np.maximum(
             _largest([priced.parameters(layer) for layer in kinds], count),
-            (model.embedding_parameters(tp) * priced.first).astype(np.int64),
+            ((model.edge_parameters(tp) - model.position_parameters) * priced.first).astype(np.int64),
         ),
         message=_messages(priced, output, tp if sequence_parallel else 1),
         moved=None if priced.hosts is None else _moved(priced, away),

@@ -40,12 +40,12 @@ What every layer costs at the degrees of a candidate, read from the cost table.
     beyond the head's activations.
 (11) Where a candidate recomputes some layers of every chunk, these are the first so many of the chunk, the embedding
     not counted, and all others are as without recompute.
-(12) An encoder of images adds its row of the table to the embedding. A layer has 4 h^2 and 2 or 3 h f parameters with
-    two norms, and biases where it is not gated; t ranks share its matrices if they share the encoder at all. Frozen
-    parameters count as a stand-in of their own. A layer that is frozen or recomputed has, while it runs, 8 numbers of h
-    and 2 or 3 of f a patch, of which ranks share all but 4 h, for the most images of a micro-batch. Gradients as (10)
-    are of f alone. Where ranks share it, outputs of the mean images are summed: two of every layer and one of every
-    projector forward, as many backward and, recomputed, two of every layer more.
+(12) An encoder of images adds its row of the table to the embedding, with which it is gathered. A layer has 4 h^2 and 2
+    or 3 h f parameters with two norms, and biases where it is not gated; t ranks share its matrices if they share the
+    encoder at all. Frozen parameters count as a stand-in of their own. A layer that is frozen or recomputed has, while
+    it runs, 8 numbers of h and 2 or 3 of f a patch, of which ranks share all but 4 h, for the most images of a
+    micro-batch. Gradients as (10) are of f alone. Where ranks share it, outputs of the mean images are summed: two of
+    every layer and one of every projector forward, as many backward and, recomputed, two of every layer more.
 """
 
 import math
@@ -166,7 +166,7 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
         parameters[-1] += norm + further * (2 * blocks[-1].hidden ** 2 // tp + 3 * norm)
         parameters[-1] += 0 if case.model.tied_embedding and shared else head
         parameters[-1] += 0 if case.model.tied_embedding or shared or not further else head
-        gathered[0] = max(gathered[0], embedding)
+        gathered[0] = max(gathered[0], embedding + of_images(case, choice).trained)
         parameters[0] += of_images(case, choice).trained
     tokens = np.array([batch * layer.seq // choice.cp for layer in blocks])
     output = number * tokens * np.array([layer.hidden * layer.streams for layer in blocks])
