@@ -9,9 +9,9 @@ pair of devices has one card at most, a node has all of them.
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from taut.data.cluster import ClusterSpec
-from taut.data.device import DeviceSpec
 from taut.data.read import read_text
 from taut.errors import DataError
 
@@ -62,19 +62,16 @@ def cluster_from_ibstat(
     ports: list[Port],
     *,
     name: str,
-    device: DeviceSpec,
     nodes: int,
-    gpus_per_node: int,
-    intra_bandwidth_gbps: float,
     link_layer: str = "",
-    intra_latency_us: float = 3.0,
     latency_us: float = 5.0,
+    **node: Any,
 ) -> ClusterSpec:
     """
-    Cluster of nodes with these cards.
+    Cluster of nodes with these cards, and the fields of a ``node`` that they do not say.
 
-    ``link_layer``: ``InfiniBand`` or ``Ethernet``, by default the first of both that is up; the others: what the cards
-    do not say. Raises ``DataError`` if no port of the layer is up or a figure is out of range.
+    ``link_layer``: ``InfiniBand`` or ``Ethernet``, by default the first of both that is up. Raises ``DataError`` if no
+    port of the layer is up or a figure is out of range.
     """
     if link_layer and link_layer not in LAYERS:
         raise DataError(f"link layer {link_layer!r}: expected one of {', '.join(LAYERS)}")
@@ -87,13 +84,6 @@ def cluster_from_ibstat(
     others = sum(port.is_up for port in ports) - len(rates)
     source = f"ibstat: {len(rates)} {layer} ports, {sum(rates):g} Gb/s; latencies and links inside stated"
     source += f"; {others} ports of the other kind left out" if others else ""
-    node = {
-        "count": nodes,
-        "device": device,
-        "gpus_per_node": gpus_per_node,
-        "intra_bandwidth_gbps": intra_bandwidth_gbps,
-        "intra_latency_us": intra_latency_us,
-        "nic_bandwidth_gbps": sum(rates),
-    }
+    each = {"intra_latency_us": 3.0, **node, "count": nodes, "nic_bandwidth_gbps": sum(rates)}
     network = {"bandwidth_gbps": max(rates), "latency_us": latency_us}
-    return ClusterSpec.parse({"name": name, "nodes": [node], "network": network, "source": source}, name)
+    return ClusterSpec.parse({"name": name, "nodes": [each], "network": network, "source": source}, name)

@@ -12,9 +12,9 @@ A figure between two nodes is that pair's bandwidth; the largest of a node's row
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from taut.data.cluster import ClusterSpec
-from taut.data.device import DeviceSpec
 from taut.data.read import is_number, read_text
 from taut.data.units import GIGABIT, MEGABYTE
 from taut.errors import DataError
@@ -87,27 +87,15 @@ def cluster_from_mpigraph(
     graph: MpiGraph,
     *,
     name: str,
-    device: DeviceSpec,
-    gpus_per_node: int,
-    intra_bandwidth_gbps: float,
-    intra_latency_us: float = 3.0,
     latency_us: float = 5.0,
+    **node: Any,
 ) -> ClusterSpec:
-    """Cluster of the measured hosts in their order, latencies as stated; ``DataError`` if a host stands twice."""
+    """Cluster of the measured hosts in their order, each a ``node`` of stated fields; ``DataError`` if one is twice."""
     hosts = [host.partition(":")[0] for host in graph.hosts]
     for host in hosts:
         if hosts.count(host) > 1:
             raise DataError(f"{name}: host {host} stands {hosts.count(host)} times, expected one process per host")
-    nodes = [
-        {
-            "device": device,
-            "gpus_per_node": gpus_per_node,
-            "intra_bandwidth_gbps": intra_bandwidth_gbps,
-            "intra_latency_us": intra_latency_us,
-            "nic_bandwidth_gbps": _nic(row, i),
-        }
-        for i, row in enumerate(graph.rows)
-    ]
+    nodes = [{"intra_latency_us": 3.0, **node, "nic_bandwidth_gbps": _nic(row, i)} for i, row in enumerate(graph.rows)]
     return ClusterSpec.parse(
         {
             "name": name,

@@ -15,7 +15,6 @@ from typing import Any
 import yaml
 
 from taut.data.cluster import ClusterSpec
-from taut.data.device import DeviceSpec
 from taut.data.read import read_text
 from taut.errors import DataError
 
@@ -94,25 +93,13 @@ def cluster_from_slurm(
     racks: dict[str, list[str]],
     *,
     name: str,
-    device: DeviceSpec,
-    gpus_per_node: int,
-    intra_bandwidth_gbps: float,
     bandwidth_gbps: float,
     rack_bandwidth_gbps: float | None = None,
-    nic_bandwidth_gbps: float | None = None,
-    intra_latency_us: float = 3.0,
     latency_us: float = 5.0,
+    **node: Any,
 ) -> ClusterSpec:
-    """Cluster whose racks are leaf switches or blocks; figures in racks are by default those between them."""
+    """Cluster of nodes of stated fields; racks are leaf switches or blocks, at the rate between them unless stated."""
     count = sum(map(len, racks.values()))
-    node = {
-        "count": count,
-        "device": device,
-        "gpus_per_node": gpus_per_node,
-        "intra_bandwidth_gbps": intra_bandwidth_gbps,
-        "intra_latency_us": intra_latency_us,
-        "nic_bandwidth_gbps": nic_bandwidth_gbps,
-    }
     network: dict[str, Any] = {"bandwidth_gbps": bandwidth_gbps, "latency_us": latency_us}
     if len(racks) > 1:
         inside = bandwidth_gbps if rack_bandwidth_gbps is None else rack_bandwidth_gbps
@@ -121,5 +108,6 @@ def cluster_from_slurm(
             nodes = list(range(first, first + len(hosts)))
             network["racks"].append({"nodes": nodes, "bandwidth_gbps": inside, "latency_us": latency_us})
             first += len(hosts)
+    each = {"intra_latency_us": 3.0, **node, "count": count}
     source = f"Slurm's topology: {len(racks)} switches or blocks of {count} nodes; rates and latencies stated"
-    return ClusterSpec.parse({"name": name, "nodes": [node], "network": network, "source": source}, name)
+    return ClusterSpec.parse({"name": name, "nodes": [each], "network": network, "source": source}, name)
