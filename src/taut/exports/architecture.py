@@ -365,5 +365,6 @@ def count(flags: Mapping[str, str | None], flag: str, usual: int = 1) -> int:
     """A number above 0 that a flag states."""
     text = flags.get(flag, str(usual))
     if text is None or not text.isascii() or not text.isdecimal() or len(text) > 9 or int(text) == 0:
-        raise DataError(f"{flag} {text!r:.60}: expected a whole number above 0")
+        unknown = ", which the words do not state" if text and "$" in text else ""
+        raise DataError(f"{flag} {text!r:.60}: expected a whole number above 0{unknown}")
     return int(text)

@@ -1,5 +1,5 @@
 """
-DeepSpeed's configuration, and the YAML of nanotron and Axolotl, as values of a strategy.
+DeepSpeed's configuration, and the YAML of nanotron, Axolotl and Hugging Face's trainer, as values of a strategy.
 
 The model decides tensor ranks and stages, so the user states them beside the file. With W devices,
 
@@ -10,14 +10,17 @@ counts as not stated. Source: deepspeed/runtime/config.py, _configure_train_batc
 deepspeed/runtime/zero/config.py.
 
 nanotron states degrees, micro-batch, steps of accumulation and ZeRO. Axolotl shards by PyTorch's FSDP, or by DeepSpeed
-with a file of its own. With W devices,
+with a file of its own. Hugging Face's trainer is read as LLaMA-Factory and TRL state it; LLaMA-Factory recomputes
+every layer unless told otherwise, and may train over Megatron-LM instead. With W devices,
 
 (2) the global batch is micro-batch times steps of accumulation times dp, where nanotron has dp tp pp cp = W, and
     Axolotl has dp = W / (tp cp);
-(3) Axolotl has ZeRO-3 if it shards, unless DeepSpeed does; then the stage is read from the name of DeepSpeed's file.
+(3) PyTorch's FSDP shards weights as well (ZeRO-3) unless its strategy says less, or DeepSpeed shards; then the stage is
+    read from the name of DeepSpeed's file.
 
 Sources: nanotron, src/nanotron/config/config.py; Axolotl, src/axolotl/utils/schemas/config.py
-and docs/nd_parallelism.qmd.
+and docs/nd_parallelism.qmd; LLaMA-Factory, src/llamafactory/hparams and model/model_utils/checkpointing.py; accelerate,
+utils/dataclasses.py.
 """
 
 import json
@@ -26,6 +29,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from taut.errors import DataError
+from taut.launchers.megatron import megatron_launch
+from taut.launchers.paths import flags_of_settings, is_megatron
 from taut.launchers.settings import Launch, Run
 
 NAMES = {"micro_batch": "train_micro_batch_size_per_gpu", "global_batch": "train_batch_size"}
@@ -208,11 +213,25 @@ NANOTRON = {
     "optimizer.zero_stage", "optimizer.accumulate_grad_in_fp32",
 }  # fmt: skip
 NANOTRON_SILENT = ("general", "data_stages", "checkpoints", "logging", "tokenizer", "profiler", "lighteval", "tokens.")
-AXOLOTL_UNPRICED = (
-    "adapter", "lora_r", "load_in_8bit", "load_in_4bit", "sample_packing", "activation_offloading", "fp8", "qlora",
-    "optimizer_cpu_offload", "torch_compile", "liger", "cut_cross_entropy", "unfrozen_parameters",
-)  # fmt: skip
-"""Beginnings of Axolotl's settings that decide memory or time and are not read; the others are read or decide none."""
+DECIDING = re.compile(
+    r"batch|parallel|offload|shard|replic|pack|compile|lora|peft|8bit|4bit|quant|fp8|liger|cut_cross|unfrozen|freeze|"
+    r"galore|badam|apollo|checkpointing|expert|context|tiled|chunk|mixture|zero|fsdp|tp_size|reshard|sequence_degree"
+)
+"""Words of trainers' settings that decide memory or time; a setting with one is read, or named."""
+TRAINERS = {
+    "micro_batch_size", STEPS, "tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree",
+    "expert_parallel_size", "dp_shard_size", "dp_replicate_size", "gradient_checkpointing", "eval_batch_size",
+    "disable_gradient_checkpointing", "per_device_train_batch_size", "per_device_eval_batch_size", "fsdp",
+    "fsdp_version", "lora_alpha", "lora_dropout", "lora_target_linear", "lora_target_modules", "lora_model_dir",
+    "lora_fan_in_fan_out", "lora_modules_to_save", "preprocessing_batch_size", "batch_flattening", "lora_r",
+}  # fmt: skip
+"""Settings with such a word that are read, or say nothing of memory and time without an adapter."""
+FSDP = re.compile(r"^fsdp_config\.(fsdp_)?|^fsdp_(?!version|config)")
+FSDP_READ = {"reshard_after_forward", "sharding_strategy", "activation_checkpointing", "offload_params"}
+STRATEGIES = {"full_shard": 3, "1": 3, "shard_grad_op": 2, "2": 2, "no_shard": 0, "3": 0}
+"""The ZeRO stage by FSDP's sharding strategy."""
+ADAMS = ("adamw_torch", "adamw_torch_fused", "adamw_apex_fused", "adamw_hf", "None")
+"""Optimizers whose states are Adam's in fp32."""
 
 
 def nanotron_launch(fields: Mapping[str, Any], run: Run) -> Launch:
@@ -254,34 +273,85 @@ def _of_nanotron(name: str) -> bool:
 
 
 def axolotl_launch(fields: Mapping[str, Any], run: Run) -> Launch:
-    """What settings of Axolotl say; a ``DataError`` if a value is no number, or weights lie on hosts."""
-    if fields.get("fsdp_config.offload_params") in (True, "true"):
-        raise DataError("fsdp_config.offload_params: weights in the host's memory are not priced, expected false")
+    """What settings of Axolotl say; a ``DataError`` if a value is no number, or not all weights are trained or kept."""
     if fields.get("adapter"):
         raise DataError(f"adapter {fields['adapter']}: training of adapters alone is not priced, expected none")
     tp = _count(fields, "tensor_parallel_size", 1)
     cp = _count(fields, "context_parallel_size", _count(fields, "sequence_parallel_degree", 1))
     found: dict[str, Any] = {"tp": tp, "pp": 1, "cp": cp, "micro_batch": _count(fields, "micro_batch_size", 1)}
     found["ep"] = _count(fields, "expert_parallel_size", 1)
-    sharded = any(name.startswith("fsdp") for name in fields) or _count(fields, "dp_shard_size", 1) > 1
-    named = list(_unread(fields, lambda name: not name.startswith(AXOLOTL_UNPRICED)))
+    if cp > 1:
+        found["cp_comm"] = "p2p"
+    return _trained(fields, found, run, "sequence_len", recompute=_is_on(fields, "gradient_checkpointing"))
+
+
+def trainer_launch(fields: Mapping[str, Any], run: Run) -> Launch:
+    """
+    What settings of Hugging Face's trainer say, as LLaMA-Factory and TRL state them.
+
+    Raises ``DataError`` if a value is no number, weights lie on hosts, or less than all weights is trained.
+    """
+    kind = fields.get("finetuning_type", "lora" if _is_on(fields, "use_peft") else "full")
+    if kind != "full":
+        raise DataError(f"finetuning_type {kind}: training of a part of the weights is not priced, expected full")
+    if is_megatron(fields):
+        flags, stated = flags_of_settings(fields)
+        launch = megatron_launch(flags, run, stated)
+        return launch._replace(values=_whole_batch(fields, launch.values, run))
+    found = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "micro_batch": _count(fields, "per_device_train_batch_size", 8)}
+    factory = "finetuning_type" in fields
+    recompute = _is_on(fields, "gradient_checkpointing", usual=factory)
+    recompute = recompute and not _is_on(fields, "disable_gradient_checkpointing")
+    return _trained(fields, found, run, "cutoff_len" if factory else "max_length", recompute=recompute)
+
+
+def _trained(fields: Mapping[str, Any], values: Mapping[str, Any], run: Run, length: str, *, recompute: bool) -> Launch:
+    """What trainers over FSDP or DeepSpeed have in common, (2) and (3); ``length``: where a sequence's tokens stand."""
+    fsdp = {FSDP.sub("", name): value for name, value in fields.items() if FSDP.search(name)}
+    if _is_on(fsdp, "offload_params"):
+        raise DataError("fsdp_config.offload_params: weights in the host's memory are not priced, expected false")
+    found, named = dict(values), list(_unread(fields, _decides_nothing_else))
     if deepspeed := fields.get("deepspeed"):
         stage = re.search(r"z(?:ero)?[_-]?([0-3])(?!\d)", str(deepspeed))
         found |= {"zero": int(stage[1])} if stage is not None else {}
         read = "is read from its name" if stage is not None else "is not in its name, zero=3 beside the file states it"
         named.append(f"deepspeed {deepspeed}: its ZeRO stage {read}")
     else:
-        found["zero"] = 3 if sharded else 0
+        strategy = str(fsdp.get("sharding_strategy", "full_shard")).lower()
+        if strategy not in STRATEGIES:
+            raise DataError(f"sharding_strategy {strategy}: expected one of {', '.join(STRATEGIES)}")
+        sharded = bool(fields.get("fsdp") or fsdp) or _count(fields, "dp_shard_size", 1) > 1
+        kept = str(fsdp.get("reshard_after_forward", True)).lower() in ("false", "shard_grad_op")
+        found["zero"] = min(STRATEGIES[strategy], 2 if kept else 3) if sharded else 0
     if (copies := _count(fields, "dp_replicate_size", 1)) > 1 and found.get("zero"):
         found["copies"] = copies
-    found["recompute"] = "full" if fields.get("gradient_checkpointing") not in (None, False, "false") else "none"
-    if cp > 1:
-        found["cp_comm"] = "p2p"
-    steps, ranks = _count(fields, "gradient_accumulation_steps", 1), tp * cp
-    if run.devices and run.devices % ranks == 0:
-        found["global_batch"] = found["micro_batch"] * steps * (run.devices // ranks)
-    options = {"seq": _count(fields, "sequence_len", 1)} if "sequence_len" in fields else {}
-    return Launch(found, options, tuple(named))
+    found["recompute"] = "full" if recompute or _is_on(fsdp, "activation_checkpointing") else "none"
+    optimizer = str(fields.get("optimizer", fields.get("optim")))
+    if optimizer not in ADAMS:
+        named.append(f"optimizer {optimizer}: priced as adamw_torch, with states in fp32")
+    options: dict[str, Any] = {"seq": _count(fields, length, 1)} if length in fields else {}
+    options |= {"precision": "fp16"} if fields.get("fp16") is True else {}
+    return Launch(_whole_batch(fields, found, run), options, tuple(named))
+
+
+def _whole_batch(fields: Mapping[str, Any], values: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """The values with the global batch, (2), where the devices are known."""
+    steps, ranks = _count(fields, STEPS, 1), values["tp"] * values["pp"] * values["cp"]
+    if not run.devices or run.devices % ranks:
+        return dict(values)
+    return {**values, "global_batch": values["micro_batch"] * steps * (run.devices // ranks)}
+
+
+def _decides_nothing_else(name: str) -> bool:
+    """Whether a trainer's setting is read, or decides neither memory nor time."""
+    inner = FSDP.sub("", name)
+    return name in TRAINERS or (inner != name and inner in FSDP_READ) or not DECIDING.search(inner)
+
+
+def _is_on(fields: Mapping[str, Any], field: str, *, usual: bool = False) -> bool:
+    """Whether a setting is on; texts such as ``unsloth`` name a way of doing it."""
+    value = fields.get(field)
+    return usual if value is None else str(value).lower() not in ("false", "0", "no")
 
 
 def _count(fields: Mapping[str, Any], field: str, usual: int) -> int:

@@ -57,6 +57,9 @@ SEVERAL = (MODULES, ON_HOSTS, CONTEXTS, SIZES)
 """Flags of several values."""
 IN_NARROW, REUSED = "--fp8-param-gather", "--reuse-grad-buf-for-mxfp8-param-ag"
 FUSION, IMPLEMENTATION = "--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl"
+OLD_RECOMPUTE = ("--checkpoint-activations", "--activations-checkpoint-method")
+"""Flags of Megatron-LM of 2020 and 2021 for recompute of whole layers."""
+DEEPSPEED, STAGE = "--deepspeed", "--zero-stage"
 CHECKPOINTS, DIVIDED = "--checkpoint-in-cpu", "--partition-activations"
 """Megatron-DeepSpeed's flags for inputs of recomputed layers."""
 FINE_GRAINED, SHARE = "--fine-grained-activation-offloading", "--activation-offload-fraction"
@@ -75,6 +78,7 @@ READ = {
     "--fp16", "--fp8-format", "--fp8-recipe", "--fp4-format", "--grad-reduce-in-bf16", "--mtp-num-layers",
     "--accumulate-allreduce-grads-in-fp32", "--num-layers", "--deepspeed-activation-checkpointing", "--nnodes",
     "--nproc-per-node", "--world-size", FUSION, IMPLEMENTATION, IN_NARROW, REUSED, "--optimizer",
+    *OLD_RECOMPUTE, DEEPSPEED, STAGE, "--deepspeed-config",
 }  # fmt: skip
 OPTIMIZER, BY_RANK, SHARED = "--optimizer", "--muon-tp-mode", "dist_muon"
 USUAL_MUON = {
@@ -87,6 +91,11 @@ MEASURED = {
     "--tp-comm-overlap", "--overlap-grad-reduce", "--overlap-param-gather", *chain.from_iterable(FEATURES.values()),
 }  # fmt: skip
 """Flags of what a calibration's runs had, whose part in the price cannot be told apart."""
+UNFUSED = {
+    "--transformer-impl": ("transformer_engine", "inference_optimized"),
+    "--attention-backend": ("auto", "flash", "fused"),
+}
+"""Flags that choose kernels, with the values that are priced, the usual one first."""
 SILENT = re.compile(
     r"--(no-)?(data|dataset|train|valid|test|tokenizer|vocab|merge|split|lr|min-lr|decoupled|weight-decay|adam|clip-grad|"
     r"init-method|seed|exit|log|tensorboard|wandb|save|load|ckpt|dist-ckpt|use-dist-ckpt|auto-detect-ckpt|async-save|"
@@ -140,6 +149,7 @@ def flags_of(words: list[str]) -> Flags:
         if name in SEVERAL and not equals:
             after = " ".join(takewhile(lambda word: not word.startswith("--"), words[place + 1 :])) or "--"
         stated = value if equals else None if after.startswith("--") else after
+        stated = stated.strip("'\"") if stated is not None else None
         found.pop(name, None)
         if name not in SWITCHES:
             found[name] = stated
@@ -218,6 +228,8 @@ def _recompute(flags: Mapping[str, str | None]) -> str:
     """The kind of recompute; none as well where method ``block`` recomputes 0 layers."""
     if "--recompute-activations" in flags:
         return "selective"
+    if any(flag in flags for flag in OLD_RECOMPUTE):
+        return "full"
     kind = flags.get(KINDS) or "none"
     return "none" if kind == "full" and flags.get(METHOD) == "block" and flags.get(EACH) == "0" else kind
 
@@ -266,6 +278,12 @@ def _fraction(text: str, flag: str) -> float:
 def _zero(flags: Mapping[str, str | None]) -> int:
     if "--use-torch-fsdp2" in flags:
         return 2 if "--torch-fsdp2-no-reshard-after-forward" in flags else 3
+    if DEEPSPEED in flags and STAGE in flags:
+        stage = flags[STAGE] or "0"
+        if stage not in ("0", "1", "2", "3"):
+            raise DataError(f"{STAGE} {stage}: expected 0, 1, 2 or 3")
+        # DeepSpeed's optimizer for bf16 shards its states over all replicas (deepspeed/runtime/bf16_optimizer.py).
+        return max(int(stage), int("--bf16" in flags))
     if "--use-megatron-fsdp" not in flags and "--use-custom-fsdp" not in flags:
         return int("--use-distributed-optimizer" in flags or flags.get(OPTIMIZER) == SHARED)
     named = flags.get(STRATEGY) or "optim_grads_params"
@@ -326,6 +344,13 @@ def _named(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
     held = (IN_NARROW, REUSED) if flags.get("--fp8-recipe") == "mxfp8" and _zero(flags) == 1 else (IN_NARROW,)
     if ("--fp8-format" in flags and not all(flag in flags for flag in held)) or "--fp4-format" in flags:
         yield "copies of the weights in a narrow format, up to 2 bytes a parameter beside bf16, are not priced"
+    if DEEPSPEED in flags and "--deepspeed-config" in flags:
+        yield f"--deepspeed-config {flags['--deepspeed-config']}: not read, its sharding and its host settings neither"
+    for flag, usual in UNFUSED.items():
+        if (stated := flags.get(flag) or usual[0]) not in usual:
+            yield f"{flag} {stated}: priced with fused kernels of Transformer Engine"
+    if "--use-tp-pp-dp-mapping" in flags:
+        yield "--use-tp-pp-dp-mapping: ranks are priced in the order tensor, context, replicas, stages"
     if "--micro-batch-size" not in flags:
         yield "--micro-batch-size: not stated, 1 is taken"
     if "--tensor-model-parallel-size" in flags and "--expert-tensor-parallel-size" in flags:

@@ -16,7 +16,7 @@ from typing import Any
 
 from taut.errors import DataError
 from taut.exports.architecture import CHUNKS, FIRST, LAST, LAYOUT, Flags
-from taut.launchers.megatron import READ, SWITCHES, TRUTHS
+from taut.launchers.megatron import READ, SHAPE, SWITCHES, TRUTHS
 
 ALIASES = {
     "virtual_pipeline_model_parallel_size": CHUNKS,
@@ -35,6 +35,8 @@ ALIASES = {
     "devices": "--nproc-per-node",
     "ppo_mini_batch_size": "--global-batch-size",
     "ppo_micro_batch_size_per_gpu": "--micro-batch-size",
+    "per_device_train_batch_size": "--micro-batch-size",
+    "cutoff_len": "--seq-length",
 }
 """Megatron-LM's flags, by the names that other launchers give them."""
 SHARDED = {"mcore_distributed_optim", "distributed_fused_adam"}
@@ -47,6 +49,10 @@ SILENT_PARTS = re.compile(
     r"profiler|trainer|validation|dist|straggler|log|experiment|runner|action|defaults|run|hydra|algorithm|envs)\."
 )
 """Parts of a configuration whose settings say nothing of memory and time unless they are known."""
+
+
+REFERENCE = re.compile(r"\$\{(?:oc\.(?:decode|env):)?([\w.]+)(?:[:,]([^${}]+))?\}")
+"""A reference to another setting, or to a variable of the environment with what is taken without it."""
 
 
 def overrides_of(words: list[str]) -> dict[str, Any]:
@@ -75,14 +81,25 @@ def flat_settings(values: Mapping[str, Any], before: str = "") -> dict[str, Any]
         found |= flat_settings(value, f"{path}.") if isinstance(value, dict) else {path: value}
     if not before:
         for path, value in found.items():
-            match = re.fullmatch(r"\$\{(?:oc\.decode:)?([\w.]+)\}", value) if isinstance(value, str) else None
-            found[path] = found.get(match[1], value) if match else value
+            match = REFERENCE.fullmatch(value) if isinstance(value, str) else None
+            found[path] = _default(match[2]) if match and match[2] else found.get(match[1], value) if match else value
     return found
+
+
+def _default(text: str) -> Any:
+    """A value that stands behind a variable; texts of truths and of nothing as such."""
+    text = text.strip().strip("'\"")
+    return {"true": True, "false": False, "null": None, "none": None}.get(text.lower(), text)
 
 
 def is_megatron(settings: Mapping[str, Any]) -> bool:
     """Whether settings by path are Megatron-LM's, or those of a framework that builds on it."""
-    return any(KNOWN.search(path.rpartition(".")[2]) for path in settings)
+    return any(KNOWN.search(_name(path)) for path in settings)
+
+
+def _name(path: str) -> str:
+    """The last name of a path, as a field where it stands as a flag."""
+    return path.rpartition(".")[2].lstrip("-").replace("-", "_")
 
 
 def flags_of_settings(settings: Mapping[str, Any]) -> tuple[Flags, set[str]]:
@@ -92,14 +109,15 @@ def flags_of_settings(settings: Mapping[str, Any]) -> tuple[Flags, set[str]]:
     for path, value in settings.items():
         if GENERATES.search(path):
             continue
-        name = path.rpartition(".")[2]
+        name = _name(path)
         flag = ALIASES.get(name) or "--" + name.replace("_", "-")
         if name == "name" and value in SHARDED:
             flag, value = "--use-distributed-optimizer", True
         if name in ("devices", "num_nodes") and not str(value).isdecimal():
             continue
         stated = dict(_stated(flag, value))
-        if flag in paths and flags.get(flag, "absent") != stated.get(flag, "absent"):
+        decides = flag in READ or flag in SHAPE
+        if flag in paths and decides and flags.get(flag, "absent") != stated.get(flag, "absent"):
             raise DataError(f"{path} {value}: {paths[flag]} states {flags.get(flag, 'none')}, expected one value")
         if _is_silent(path, flag):
             continue

@@ -10,7 +10,7 @@ torchtitan's flags            ``--parallelism.`` or ``--training.``
 torchtitan's TOML             a name that ends in ``.toml``
 a Python file                 a name that ends in ``.py``: Megatron-Bridge's or torchtitan's settings
 DeepSpeed's JSON              a name that ends in ``.json``
-YAML                          a name that ends in ``.yaml``: settings by path, nanotron's, Axolotl's
+YAML                          a name that ends in ``.yaml``: settings by path, nanotron's, trainers'
 ============================  ======================================================================
 
 Flags and settings by path may stand in a start script, whose variables ``taut.launchers.shell`` puts in place.
@@ -32,11 +32,11 @@ from typing import Any
 
 from taut.data.read import read_json, read_text, read_yaml
 from taut.errors import DataError
-from taut.launchers.deepspeed import axolotl_launch, deepspeed_launch, nanotron_launch
+from taut.launchers.deepspeed import axolotl_launch, deepspeed_launch, nanotron_launch, trainer_launch
 from taut.launchers.megatron import flags_of, megatron_launch
 from taut.launchers.paths import flags_of_settings, flat_settings, is_megatron, overrides_of
 from taut.launchers.settings import Launch, Run
-from taut.launchers.shell import command_words
+from taut.launchers.shell import command_words, unknown_words
 from taut.launchers.torchtitan import MODE, PARTS, is_torchtitan, torchtitan_launch
 
 MOST_BYTES = 10_000_000
@@ -67,7 +67,7 @@ def launch_of_file(path: Path, run: Run | None = None, beside: Mapping[str, Any]
         return _named_by(path, lambda: _toml(toml_fields(text), run))
     if path.suffix == ".py":
         return _named_by(path, lambda: _module(text, run))
-    return _named_by(path, lambda: launch_of_text(text, run))
+    return _named_by(path, lambda: launch_of_text(text, run, path.parent))
 
 
 def _named_by(path: Path, read: Callable[[], Launch]) -> Launch:
@@ -78,9 +78,22 @@ def _named_by(path: Path, read: Callable[[], Launch]) -> Launch:
         raise DataError(f"{path}: {error}") from None
 
 
-def launch_of_text(text: str, run: Run | None = None) -> Launch:
-    """What a command line or a start script says; a ``DataError`` if it holds no settings of a known launcher."""
-    run, words = run or Run(), command_words(text)
+def launch_of_text(text: str, run: Run | None = None, folder: Path | None = None) -> Launch:
+    """
+    What a command line or a start script says.
+
+    ``folder``: where the script lies, whose other files it may read. Raises ``DataError`` if it holds no settings of a
+    known launcher.
+    """
+    words = command_words(text, folder)
+    found = _launch_of_words(words, run or Run())
+    unknown = unknown_words(words)
+    said = (f"the words do not state {', '.join(unknown)}, whose settings are not read",) if unknown else ()
+    return found._replace(named=(*found.named, *said))
+
+
+def _launch_of_words(words: list[str], run: Run) -> Launch:
+    """What a command's words say, by the launcher whose flags or settings they hold."""
     if any(word.startswith(("--parallelism.", "--training.")) for word in words):
         return torchtitan_launch(_torchtitan_flags(words), run)
     flags, settings = flags_of(_after_script(words)), overrides_of(words)
@@ -164,6 +177,10 @@ def _yaml(fields: Mapping[str, Any], run: Run) -> Launch:
     """What settings by path of a YAML file say, by the launcher whose settings they are."""
     if "tokens.micro_batch_size" in fields or {"parallelism.dp", "parallelism.tp"} <= set(fields):
         return nanotron_launch(fields, run)
+    if any(path.startswith("dist_config.") for path in fields):
+        raise DataError(f"dist_config: settings of LLaMA-Factory's version 1 are not read, {EXPECTED}")
+    if "per_device_train_batch_size" in fields:
+        return trainer_launch(fields, run)
     if "base_model" in fields or {"dp_shard_size", "gradient_accumulation_steps"} & set(fields):
         return axolotl_launch(fields, run)
     if is_megatron(fields):

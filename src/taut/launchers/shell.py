@@ -10,21 +10,26 @@ The words of a command in a shell script, with its variables in place; nothing i
     counts as false.
 (4) The command is the statement with the most flags and settings by path. Where no statement has any, it is all
     variables that hold some, as in a file that another script reads.
+(5) ``source FILE`` is read in its place if FILE lies in the script's folder or one above; of a path that a variable
+    begins, what stands behind the variable counts.
 """
 
 import ast
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
+from taut.data.read import read_text
 from taut.errors import DataError
 
 NAME = re.compile(r"[A-Za-z_]\w*")
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 LAYOUT = re.compile(r"[EtmL(][EtmL*|()\d,]*")
 """The beginning of a pipeline layout, whose bars are no pipes."""
-SETTING = re.compile(r"--|\+{0,2}[A-Za-z_]\w*(\.[\w.]+=|:)")
+SETTING = re.compile(r"--|\+{0,2}[A-Za-z_]\w*(\.[\w.]+=|:\S)")
 """The beginning of a flag, or of a setting by path."""
+FLAG = re.compile(r"(^|\s)--[A-Za-z]")
 HERE_DOCUMENT = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 DECLARE = {"export", "declare", "local", "readonly", "typeset"}
 OPENING = {"then", "do", "{", "else", "!", "time", "eval", "exec"}
@@ -33,6 +38,8 @@ COMPARED = {
     "-eq": int.__eq__, "-ne": int.__ne__, "-gt": int.__gt__, "-ge": int.__ge__, "-lt": int.__lt__, "-le": int.__le__,
     ">": int.__gt__, "<": int.__lt__, ">=": int.__ge__, "<=": int.__le__,
 }  # fmt: skip
+UNKNOWN = re.compile(r"\$[A-Za-z_]\w*|\$\{[A-Za-z_]\w*(\[[@*]\])?\}")
+SOURCES = ("source", ".")
 MOST_WORDS = 20_000
 """Words beyond which a text is no launcher's script."""
 MOST_TEXT = 1_000_000
@@ -55,17 +62,28 @@ class Statement(NamedTuple):
     array: str = ""
 
 
-def command_words(text: str) -> list[str]:
-    """The words of a script's command, (1) to (4); a ``DataError`` if quotes are not closed, or it holds too many."""
-    return _Script().command(text, 0)
+def command_words(text: str, folder: Path | None = None) -> list[str]:
+    """
+    The words of a script's command, (1) to (5).
+
+    ``folder``: where the script lies. Raises ``DataError`` if quotes are not closed, or it holds too many words.
+    """
+    return _Script(folder).command(text, 0)
+
+
+def unknown_words(words: list[str]) -> list[str]:
+    """Words of a command that are a variable alone which nothing gives a value, and no value of a flag."""
+    before = zip(words, ["", *words], strict=False)
+    return [word for word, flag in before if UNKNOWN.fullmatch(word) and not flag.startswith("--")]
 
 
 class _Script:
     """Variables of a script, read from its beginning to its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None) -> None:
         self.values: dict[str, list[str]] = {}
-        self.words = 0
+        self.words = self.sourced = 0
+        self.folder = folder
 
     def command(self, text: str, depth: int) -> list[str]:
         """The words of the statement with the most flags, (4)."""
@@ -73,7 +91,8 @@ class _Script:
             raise DataError(f"command line: commands in quotes lie in one another, expected at most {MOST_DEPTH}")
         commands: list[list[str]] = []
         for words in self._commands(text):
-            inner = [self.command(word, depth + 1) if _holds_command(word) else [word] for word in words]
+            quoted = [_holds_command(word) and word != text for word in words]
+            inner = [self.command(each, depth + 1) if cut else [each] for each, cut in zip(words, quoted, strict=True)]
             flat = [word for each in inner for word in each]
             if commands and SETTING.match(flat[0]):
                 # Settings in lines of their own, as in a file of them.
@@ -83,8 +102,8 @@ class _Script:
         most = max(commands, key=_count_settings, default=[])
         if _count_settings(most):
             return most
-        held = [word for words in self.values.values() if _count_settings(words) for word in words]
-        held = [each for word in held for each in (word.split() if word.startswith("--") else [word])]
+        cut = [[each for word in words for each in word.split()] for words in self.values.values()]
+        held = [word for words in cut if _count_settings(words) for word in words]
         return held or [word for words in commands for word in words]
 
     def _commands(self, text: str) -> Iterator[list[str]]:
@@ -102,11 +121,24 @@ class _Script:
                 if first != "else":
                     continue
                 statement, active = Statement(statement.words[1:]), all(here for here, _ in taken)
+            if active and first in SOURCES and len(statement.words) == 2:
+                yield from self._sourced("".join(self._expanded(statement.words[1], split=False)))
+                continue
             if active and statement.words and (words := self._run(statement.words)):
                 self.words += len(words)
                 if self.words > MOST_WORDS:
                     raise DataError(f"command line: more than {MOST_WORDS} words, expected a start script")
                 yield words
+
+    def _sourced(self, name: str) -> Iterator[list[str]]:
+        """The statements of a file that the script reads, none if it is not found, (5)."""
+        behind = re.split(r"[)}`]|\$\w+", name)[-1].lstrip("/")
+        folders = [self.folder, *self.folder.absolute().parents[:3]] if self.folder is not None else []
+        found = next((folder / behind for folder in folders if behind and (folder / behind).is_file()), None)
+        if found is None or self.sourced >= MOST_DEPTH:
+            return
+        self.sourced += 1
+        yield from self._commands(read_text(found, "a file that a script reads", MOST_TEXT))
 
     def _branch(self, taken: list[tuple[bool, bool]], word: str, rest: list[list[Part]]) -> list[tuple[bool, bool]]:
         """The open ``if`` after a word: whether the branch of each runs, and whether one of its branches has run."""
@@ -234,7 +266,7 @@ class _Script:
             if sign[-1] == "=":
                 self.values[name] = [usual]
             return usual, False
-        return ("", True) if listed or (sign or "").endswith("+") else (whole, False)
+        return ("", True) if (sign or "").endswith("+") else (whole, False)
 
     def _arithmetic(self, text: str, whole: str) -> str:
         """An arithmetic expression of whole numbers and variables as a number; ``whole`` where it is none."""
@@ -286,13 +318,14 @@ def _count_settings(words: list[str]) -> int:
 
 
 def _holds_command(word: str) -> bool:
-    """Whether a word is a command in quotes, as of ``bash -c``."""
-    return bool(re.search(r"\s--?[A-Za-z]", word)) and not word.lstrip().startswith(("{", "["))
+    """Whether a word is a command in quotes, as of ``bash -c``; what a shell would run in its place is none."""
+    own = re.sub(r"\$\(.*?\)|`.*?`", "", word, flags=re.DOTALL)
+    return bool(re.search(r"\s--?[A-Za-z]", own)) and not word.lstrip().startswith(("{", "["))
 
 
 def _statements(text: str) -> Iterator[Statement]:
     """The statements of a text, (1)."""
-    text = _without_here_documents(text.replace("\r", "")).replace("\\\n", " ")
+    text = _without_here_documents(text.replace("\r", ""))
     words: list[list[Part]] = []
     word: list[Part] | None = None
     array, at = "", 0
@@ -322,6 +355,9 @@ def _statements(text: str) -> Iterator[Statement]:
         elif sign == '"':
             at, inner = _double(text, at + 1)
             add(inner, "double")
+        elif text.startswith("\\\n", at):
+            end_word()
+            at += 2
         elif sign == "\\" and at + 1 < len(text):
             add(text[at + 1], "single")
             at += 2
@@ -377,10 +413,14 @@ def _double(text: str, at: int) -> tuple[int, str]:
     while at < len(text):
         if text[at] == '"':
             return at + 1, "".join(found)
+        if text.startswith("\\\n", at):
+            found.append(" ")
+            at += 2
+            continue
         if text[at] == "\\" and text[at + 1 : at + 2] in ('"', "\\"):
             at += 1
-        elif text.startswith("${", at):
-            end = _closing(text, at + 1, "{", "}")
+        elif text.startswith(("${", "$("), at):
+            end = _closing(text, at + 1, *("{", "}") if text[at + 1] == "{" else ("(", ")"))
             found.append(text[at:end])
             at = end
             continue
@@ -390,11 +430,15 @@ def _double(text: str, at: int) -> tuple[int, str]:
 
 
 def _without_here_documents(text: str) -> str:
-    """The text without here-documents (``<<MARK``), each of which ends at the line that is its mark."""
-    kept, mark = list[str](), ""
+    """The text without here-documents (``<<MARK``), up to the line that is their mark; those with flags are kept."""
+    kept, body, mark = list[str](), list[str](), ""
     for line in text.split("\n"):
+        if mark and line.strip() != mark:
+            body.append(line)
+            continue
         if mark:
-            mark = "" if line.strip() == mark else mark
+            kept += body if any(FLAG.search(each) for each in body) else []
+            mark, body = "", []
             continue
         match = HERE_DOCUMENT.search(line)
         mark = match[2] if match else ""

@@ -1,0 +1,192 @@
+"""Forms of scripts and YAML that public repositories have: what was passed over or refused is read."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from taut.errors import DataError
+from taut.launchers.read import launch_of_file, launch_of_text
+from taut.launchers.settings import Launch, Run
+
+CALL = "--tensor-model-parallel-size 2 --micro-batch-size 4 --sequence-parallel"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        # A command substitution with an option of its own.
+        "MASTER=$(scontrol show hostnames $NODES | head -n 1)\n"
+        'CMD="python pretrain_gpt.py ' + CALL + ' --master $MASTER"\nsrun bash -c "$CMD"',
+        # A comment whose line ends as if it went on.
+        '#    --universal-checkpoint \\\nexport CMD=" \\\n `pwd`/pretrain_gpt.py \\\n '
+        + CALL
+        + ' "\nsrun bash -c "$CMD"',
+        # The command stands in a batch script that is written in place.
+        'ARGS="' + CALL + '"\nsbatch <<EOF\n#!/bin/bash\nsrun python pretrain_gpt.py $ARGS --bf16\nEOF\n',
+        # Variables alone, and a line for people that has a colon.
+        'MODEL_ARGS=" \\\n    ' + CALL + '"\nmkdir -p x || { echo "Error: no folder"; }\n',
+    ],
+)
+def test_scripts(script: str) -> None:
+    """Tensor ranks, micro-batch and sequence parallelism are found."""
+    values = launch_of_text(script).values
+    assert (values["tp"], values["micro_batch"], values["sequence_parallel"]) == (2, 4, True)
+
+
+def test_a_file_that_a_script_reads(tmp_path: Path) -> None:
+    """Settings of a sourced file are read; without it a line says what is not known."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "m.sh").write_text("MODEL_ARGS=(\n --num-layers 10 --hidden-size 64\n)\n")
+    script = tmp_path / "run.sh"
+    script.write_text(
+        'DIR="$(cd -- "$(dirname -- "$0")" && pwd)"\nsource "${DIR}/models/m.sh"\n'
+        "python train.py ${MODEL_ARGS[@]} --pipeline-model-parallel-size 2 --decoder-last-pipeline-num-layers 4\n"
+    )
+    assert launch_of_file(script).values["layers"] == "6|4"
+    script.write_text("python train.py ${MODEL_ARGS[@]} $EXTRA --micro-batch-size 2 --data-path $DATA\n")
+    named = launch_of_file(script).named
+    assert "the words do not state ${MODEL_ARGS[@]}, $EXTRA, whose settings are not read" in named
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "value"),
+    [
+        ("--checkpoint-activations", "recompute", "full"),
+        ("--activations-checkpoint-method uniform", "recompute", "full"),
+        ("--deepspeed --zero-stage 2", "zero", 2),
+        ("--deepspeed --zero-stage 0 --bf16", "zero", 1),
+        ("--deepspeed --zero-stage 0 --fp16", "zero", 0),
+    ],
+)
+def test_flags_of_older_releases(words: str, name: str, value: Any) -> None:
+    """Megatron-LM of 2020 and 2021, and Megatron-DeepSpeed, whose bf16 optimizer shards its states."""
+    assert launch_of_text(f"--micro-batch-size 1 {words}").values[name] == value
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--transformer-impl local", "--attention-backend unfused", "--use-tp-pp-dp-mapping", "--deepspeed-config x"],
+)
+def test_kernels_and_orders_that_are_not_priced_are_named(words: str) -> None:
+    beside = "--deepspeed --zero-stage 1 " if "deepspeed" in words else ""
+    named = launch_of_text(f"--micro-batch-size 1 {beside}{words}").named
+    assert any(words.split()[0] in sentence for sentence in named)
+
+
+def read(folder: Path, **fields: Any) -> Launch:
+    """What a YAML file with these fields says on eight devices."""
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(fields))
+    return launch_of_file(path, Run(None, 8))
+
+
+AXOLOTL: dict[str, Any] = {"base_model": "m", "micro_batch_size": 2, "gradient_accumulation_steps": 4}
+
+
+@pytest.mark.parametrize(
+    ("fields", "values"),
+    [
+        ({"fsdp_config": {"fsdp_activation_checkpointing": True}}, {"recompute": "full", "zero": 3}),
+        ({"fsdp_config": {"activation_checkpointing": True}}, {"recompute": "full", "zero": 3}),
+        ({"fsdp_config": {"fsdp_sharding_strategy": "SHARD_GRAD_OP"}}, {"zero": 2}),
+        ({"fsdp_version": 2, "fsdp_config": {"reshard_after_forward": False}}, {"zero": 2}),
+        ({"fsdp": ["full_shard", "auto_wrap"]}, {"zero": 3, "global_batch": 64}),
+        ({"gradient_checkpointing": "unsloth"}, {"recompute": "full", "zero": 0}),
+    ],
+)
+def test_axolotl(tmp_path: Path, fields: dict[str, Any], values: dict[str, Any]) -> None:
+    """FSDP's own settings decide recompute and the ZeRO stage."""
+    found = read(tmp_path, **AXOLOTL, **fields)
+    assert found.values.items() >= values.items()
+    assert found.named == ()
+
+
+@pytest.mark.parametrize("fields", [{"fsdp_offload_params": True}, {"offload_params": True}])
+def test_weights_on_hosts_are_refused(tmp_path: Path, fields: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match=r"offload_params: weights in the host's memory are not priced"):
+        read(tmp_path, **AXOLOTL, fsdp_config=fields)
+
+
+@pytest.mark.parametrize(
+    "field", ["optimizer", "load_in_8bit", "micro_batches_of_mine", "sequence_parallel_of_mine", "unfrozen_parameters"]
+)
+def test_what_decides_memory_is_named(tmp_path: Path, field: str) -> None:
+    """A setting that speaks of memory or time and is not read stands in a line."""
+    assert any(field in sentence for sentence in read(tmp_path, **AXOLOTL, **{field: "adamw_torch_8bit"}).named)
+
+
+FACTORY: dict[str, Any] = {
+    **{"model_name_or_path": "m", "finetuning_type": "full", "per_device_train_batch_size": 2},
+    **{"gradient_accumulation_steps": 4, "cutoff_len": 2048},
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "values"),
+    [
+        ({"deepspeed": "ds_z3_config.json"}, {"zero": 3, "recompute": "full", "micro_batch": 2, "global_batch": 64}),
+        ({"disable_gradient_checkpointing": True}, {"zero": 0, "recompute": "none"}),
+        (
+            {"tensor_model_parallel_size": 2, "use_distributed_optimizer": True, "recompute_granularity": "full"},
+            {"tp": 2, "zero": 1, "recompute": "full", "micro_batch": 2, "global_batch": 32},
+        ),
+    ],
+)
+def test_llama_factory(tmp_path: Path, fields: dict[str, Any], values: dict[str, Any]) -> None:
+    """Its micro-batch has the trainer's name; with degrees of Megatron-LM it trains over that."""
+    found = read(tmp_path, **FACTORY, **fields)
+    assert found.values.items() >= values.items()
+    assert found.options["seq"] == 2048
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({**FACTORY, "finetuning_type": "lora"}, "finetuning_type lora: training of a part of the weights"),
+        (
+            {"dist_config": {"name": "fsdp2"}, "micro_batch_size": 1},
+            "dist_config: settings of LLaMA-Factory's version 1",
+        ),
+    ],
+)
+def test_what_is_not_read_of_llama_factory(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        read(tmp_path, **fields)
+
+
+def test_trainers_recompute_only_if_told(tmp_path: Path) -> None:
+    """TRL's files have no kind of fine-tuning, and the trainer keeps all activations unless told otherwise."""
+    base = {"model_name_or_path": "m", "per_device_train_batch_size": 1, "max_length": 1024}
+    assert read(tmp_path, **base).values["recompute"] == "none"
+    assert read(tmp_path, **base, gradient_checkpointing=True).values["recompute"] == "full"
+    with pytest.raises(DataError, match="finetuning_type lora"):
+        read(tmp_path, **base, use_peft=True)
+
+
+@pytest.mark.parametrize("text", ["${PRIMUS_TP:4}", "${oc.env:TP,4}"])
+def test_variables_of_the_environment_with_what_is_taken_without_them(tmp_path: Path, text: str) -> None:
+    """Primus and Hydra state a default behind the name."""
+    assert read(tmp_path, overrides={"tensor_model_parallel_size": text, "micro_batch_size": 1}).values["tp"] == 4
+
+
+def test_settings_that_decide_nothing_may_differ(tmp_path: Path) -> None:
+    """Two groups of workers have two names; two micro-batches are refused."""
+    base = {"actor": {"group_name": "a", "micro_batch_size": 1}, "env": {"group_name": "b"}}
+    assert read(tmp_path, **base).values["micro_batch"] == 1
+    with pytest.raises(DataError, match=r"env.micro_batch_size 2: actor.micro_batch_size states 1"):
+        read(tmp_path, **base | {"env": {"micro_batch_size": 2}})
+
+
+def test_flags_as_names_of_yaml(tmp_path: Path) -> None:
+    """Arguments as keys, with their dashes."""
+    found = read(tmp_path, MODEL_ARGS={"--tensor-model-parallel-size": 2, "--micro-batch-size": 4})
+    assert (found.values["tp"], found.values["micro_batch"]) == (2, 4)
+
+
+def test_a_layout_in_two_quotes() -> None:
+    """Primus' scripts quote a layout twice."""
+    text = "--micro-batch-size 1 --num-layers 4 --pipeline-model-parallel-size 2"
+    found = launch_of_text(f"""{text} --pipeline-model-parallel-layout "'Et*1|t*3,L'" """)
+    assert found.values["layers"] == "1|3"
