@@ -70,7 +70,7 @@ def test_no_bound_is_above_the_optimum(block: int) -> None:
 def test_searches_find_the_optimum_and_verify() -> None:
     """Bound, optimum and plan in order, and a certificate that holds; interleaved schedules in some."""
     checked, seed = 0, 40_000
-    while checked < 6:
+    while checked < 4:
         seed += 1
         given = drawn(seed, ["1f1b", "interleaved-1f1b"] if seed % 3 == 0 else ["1f1b"])
         if given is not None and given.candidates and given.cluster.num_devices <= MOST_DEVICES:
