@@ -25,6 +25,13 @@ Variables: layers :math:`x_c` that sum to L.
     (``taut.formulations.order_division.SlowLinks``), it is not known after which. A mixture of paths that makes
     :math:`\tau_d` transfers after device d takes at least the n smallest :math:`\tau_d` times longer. Paths are stated
     with an even part of it, n / (p - 1), after each device, and a bound is less by what the even part is more.
+(7) Where more layers differ, a figure of the layers up to k is a line and :math:`\delta(k)` beside it, 0 at the first
+    and the last cut. A chunk from one cut to the next has the line's share and the difference of both :math:`\delta`.
+    So with weights :math:`u_c` of the chunks' figures a mixture takes at least the line's seconds and
+
+    .. math:: \sum_{c < C - 1} \min_k (u_c - u_{c+1}) \cdot \delta(k),
+
+    over the cuts k that leave every chunk a layer. A mixture that weighs neighbouring chunks alike loses little.
 
 The optimizer counts with the mean of the devices' loads, which is a constant.
 
@@ -62,7 +69,7 @@ class Lines(NamedTuple):
     Figures of chunks that are linear in their layers, in one of the cases (5).
 
     ``none`` (6, C) for no layer and ``one`` (6,) for each; ``cut``, the seconds of a transfer; ``lower`` and ``upper``
-    (C,), bounds on the layers of chunks.
+    (C,), bounds on the layers of chunks; ``beyond`` (6, L+1), figures of the layers up to a cut beside a line, (7).
     """
 
     none: Floats
@@ -70,16 +77,18 @@ class Lines(NamedTuple):
     cut: float
     lower: Ints
     upper: Ints
+    beyond: Floats | None = None
 
 
 def linear_figures(given: ChunkProblem) -> list[Lines]:
     """The figures of a division problem as lines, by case (5); empty where they are none."""
     tables = linear_tables(given)
-    found = None if tables is None else linear_layers(tables)
-    if found is None:
+    if tables is None or (until := _sums(tables)) is None:
         return []
-    single, last = found
     cut = float(given.edge[1:-1].min())
+    if (found := linear_layers(tables)) is None:
+        return [_unlike(given, until, cut)]
+    single, last = found
     return [lines_of(given, single, case, cut) for case in cases_of(last, given.num_chunks)]
 
 
@@ -102,15 +111,21 @@ def linear_layers(tables: Floats) -> tuple[Floats, int] | None:
     None where figures of ranges are not the sums of their layers', or many layers between the first and the last
     differ.
     """
+    if (until := _sums(tables)) is None:
+        return None
+    single, within = np.diagonal(tables, 1, 1, 2), ALIKE * until[:, -1:]
+    differs = (np.abs(single[:, 1:-1] - single[:, -2:-1]) > within).any(axis=0)
+    last = int(np.flatnonzero(differs).max(initial=-1)) + 1
+    return (single, last) if last <= MOST_DIFFERING else None
+
+
+def _sums(tables: Floats) -> Floats | None:
+    """Figures of the layers up to every cut (n, L+1); None where ranges (n, L+1, L+1) are not sums of their layers."""
     single, size = np.diagonal(tables, 1, 1, 2), tables.shape[-1] - 1
     until = np.concatenate((np.zeros((len(tables), 1)), single.cumsum(axis=1)), axis=1)
     within = ALIKE * until[:, -1:]
     apart = np.abs(tables - (until[:, None, :] - until[:, :, None])) > within[..., None]
-    if size < 3 or apart[:, _rising(size)].any():
-        return None
-    differs = (np.abs(single[:, 1:-1] - single[:, -2:-1]) > within).any(axis=0)
-    last = int(np.flatnonzero(differs).max(initial=-1)) + 1
-    return (single, last) if last <= MOST_DIFFERING else None
+    return None if size < 3 or apart[:, _rising(size)].any() else until
 
 
 @lru_cache(maxsize=8)
@@ -145,6 +160,17 @@ def lines_of(given: ChunkProblem, single: Floats, case: tuple[int, ...], cut: fl
     upper = np.full(given.num_chunks, given.num_layers)
     upper[: len(case) - 1] = lower[: len(case) - 1]
     return Lines(none, single[:, -2], cut, lower, upper)
+
+
+def _unlike(given: ChunkProblem, until: Floats, cut: float) -> Lines:
+    """The lines of layers that differ, and what is beside them, from the figures up to every cut (6, L+1), (7)."""
+    size, chunks = given.num_layers, given.num_chunks
+    one = (until[:, -2] - until[:, 1]) / (size - 2)
+    none, beyond = np.zeros((FIGURES, chunks)), np.zeros_like(until)
+    none[:, 0] = until[:, 1] - one
+    none[:, -1] += until[:, -1] - until[:, -2] - one
+    beyond[:, 1:-1] = until[:, 1:-1] - none[:, :1] - one[:, None] * np.arange(1, size)
+    return Lines(none, one, cut, np.ones(chunks, np.int64), np.full(chunks, size), beyond)
 
 
 def beyond_one(single: Any, case: tuple[int, ...], chunks: int) -> tuple[Any, Ints]:
@@ -291,6 +317,9 @@ class LayerPaths:
         given, lower, devices = self.given, self.lines.lower, len(self.given.counts)
         lines = np.vstack((self.paths()[:devices], self.memory))
         lines[:devices, -1] -= self._uneven(np.array([path.transfers for path in self.rows.paths[:devices]]))
+        if self.lines.beyond is not None:
+            lines[:devices, -1] += self.beside(self._weights(range(devices)), lower, self.lines.upper)
+            lines[devices:, -1] += self.beside(self.memory_weights, lower, self.lines.upper)
         of_device = np.array([*range(devices), *(d for d, _ in self.rows.memory_rows)])
         hosted = given.order.device == of_device[:, None]
         each = np.maximum(np.where(hosted, lines[:, :-1], np.inf).min(axis=1), 1e-300)
@@ -324,6 +353,33 @@ class LayerPaths:
             still = still + self._after(transfers).sum(axis=1) * self._even
             still = still + transfers[:, len(self.given.counts) - 1 :: len(self.given.counts)].sum(axis=1) * self._back
         return np.concatenate((slope, still[:, None]), axis=1)
+
+    def _weights(self, numbers: range) -> Floats:
+        """How often paths count the figures of each chunk (paths, C, 6)."""
+        paths, tails = self.rows.paths, self.rows.tails
+        found = np.zeros((len(numbers), self.given.num_chunks, FIGURES))
+        for weights, k in zip(found, numbers, strict=True):
+            weights[:, :LOADS], weights[:, LOADS] = paths[k].passes, tails[k][self.given.order.device]
+        return found
+
+    @cached_property
+    def memory_weights(self) -> Floats:
+        """The same of the memory rows (rows, C, 6)."""
+        found = np.zeros((len(self.rows.memory_rows), self.given.num_chunks, FIGURES))
+        for weights, (d, counts) in zip(found, self.rows.memory_rows, strict=True):
+            weights[self.given.hosted(d), ACTIVATION], weights[self.given.hosted(d), BESIDE] = counts, 1.0
+        return found
+
+    def beside(self, weights: Floats, lower: Ints, upper: Ints) -> Floats:
+        """Least that mixtures with weights (n, C, 6) are beside their lines where chunks are so large, (7), (n,)."""
+        assert self.lines.beyond is not None
+        each, layers = (weights[:, :-1] - weights[:, 1:]) @ self.lines.beyond, self.given.num_layers
+        until = np.stack((lower, upper)).cumsum(axis=1)[:, :-1]
+        behind = np.stack((upper, lower)).sum(axis=1)[:, None] - np.stack((upper, lower)).cumsum(axis=1)[:, :-1]
+        first, last = np.maximum(until[0], layers - behind[0]), np.minimum(until[1], layers - behind[1])
+        cuts = np.arange(layers + 1)
+        leaves = (cuts >= first[:, None]) & (cuts <= last[:, None])
+        return np.asarray(np.where(leaves, each, np.inf).min(axis=2).sum(axis=1))
 
     @property
     def _even(self) -> float:
@@ -382,25 +438,36 @@ class LayerPaths:
             row[-1] = float((still[hosted] + counts * none[ACTIVATION, hosted]).sum()) - (given.budget - given.always)
         return found
 
-    def mixture(self, leaf: Leaf) -> Floats:
-        """Seconds of a leaf's mixture of paths, memory priced, by layers of chunks and of no layer (C + 1,)."""
+    def mixture(self, leaf: Leaf, branch: Branch) -> Floats:
+        """Seconds of a leaf's mixture of paths, memory priced, by layers of a branch's chunks and of none (C + 1,)."""
         shares = np.array(leaf.shares)
         found, made = shares @ self.paths()[: len(shares)] + leaf.prices @ self.memory, np.zeros((1, 1))
+        beyond = self.lines.beyond is not None
+        counted = np.zeros((self.given.num_chunks, FIGURES))
+        if beyond:
+            used = np.flatnonzero(shares)
+            counted = np.tensordot(leaf.prices, self.memory_weights, 1)
+            counted += sum((shares[k] * self._weights(range(k, k + 1))[0] for k in used.tolist()), np.zeros(()))
         if self.given.slow.hops:
-            transfers = [path.transfers for path in self.rows.paths[: len(shares)]]
-            made = shares[None] @ np.array(transfers).reshape(len(shares), self.given.num_chunks - 1)
+            each = [path.transfers for path in self.rows.paths[: len(shares)]]
+            made = shares[None] @ np.array(each).reshape(len(shares), self.given.num_chunks - 1)
         if self.ends is not None:
             weights = np.array(leaf.ends)
             mean = mix(self.ends, weights, np.array(leaf.rounds_in), np.array(leaf.rounds_out))
-            forward, backward, transfers, after = (each[None] for each in mean)
+            forward, backward, transfers, after = (figures[None] for figures in mean)
             found = found + self._staircases(forward, backward, transfers, after, np.array([weights.sum()]))[0]
             made = made + transfers
+            counted[:, 0] += forward[0]
+            counted[:, 1:LOADS] += backward[0][:, None]
+            counted[:, LOADS] += (self.given.rings * after[0])[self.given.order.device]
+        if beyond:
+            found[-1] += self.beside(counted[None], branch.lower, branch.upper)[0]
         found[-1] -= self._uneven(made)[0]
         return np.asarray(found)
 
     def bound(self, leaf: Leaf, branch: Branch) -> float:
         """Lower bound in seconds on a branch by a leaf's mixture, (2)."""
-        line = self.mixture(leaf)
+        line = self.mixture(leaf, branch)
         return least_value(line[:-1], float(line[-1]), branch, self.given.order.device, self.given.num_layers)
 
     def is_proof(self, leaf: Leaf) -> bool:
@@ -418,7 +485,11 @@ class LayerPaths:
 
     def separate(self, layers: Floats) -> tuple[float, int]:
         """The makespan of layers of chunks (C,), whole or not, in seconds, and the number of their critical path."""
-        given, figures = self.given, self.lines.none + self.lines.one[:, None] * layers
+        given = self.given
+        figures: Floats = self.lines.none + self.lines.one[:, None] * layers
+        if self.lines.beyond is not None:
+            until, every = np.append(0.0, layers.cumsum()), np.arange(given.num_layers + 1)
+            figures = figures + np.diff(np.array([np.interp(until, every, each) for each in self.lines.beyond]), axis=1)
         passes, loads = figures[:3].ravel(), figures[LOADS]
         cuts = self.transfer
         of_devices = np.bincount(given.order.device, loads).astype(float)

@@ -150,6 +150,11 @@ class LayerTree:
         self._roots: list[_Node] = []
 
     @property
+    def is_exact(self) -> bool:
+        """Whether figures of chunks are lines, with nothing beside them."""
+        return all(paths.lines.beyond is None for paths in self._paths)
+
+    @property
     def is_branched(self) -> bool:
         """Whether there are branches."""
         return bool(self._roots)
@@ -215,7 +220,14 @@ class LayerTree:
             if away[number] > WHOLE:
                 leaf.place, leaf.number, leaf.at = place, number, int(np.floor(layers[number]))
                 return True
-        return False
+        if leaf.case.paths.lines.beyond is None:
+            return False
+        # Fewer cuts are left where a chunk has fewer layers to choose from.
+        lower, upper, layers = leaf.branch.lower, leaf.branch.upper, np.rint(leaf.layers).astype(np.int64)
+        room = np.minimum(upper, layers + 2) - np.maximum(lower, layers - 2)
+        number = int(room.argmax())
+        leaf.place, leaf.number, leaf.at = "chunk", number, int(min(layers[number], upper[number] - 1))
+        return bool(room[number] > 0)
 
     def _node(self, case: "_Case", branch: Branch) -> _Node:
         """Bound a branch by (1) to (3)."""
@@ -248,6 +260,9 @@ class LayerTree:
             makespan, row = paths.separate(between)
             if makespan < longest:
                 longest, center = makespan, between
+            if paths.lines.beyond is not None and (alone := paths.bound(_single(paths, row), branch)) > best:
+                # (1) knows the line of a path alone.
+                best, proof = alone, _single(paths, row)
             if not case.add(row):
                 if toward == 1.0:
                     break
@@ -286,9 +301,14 @@ class LayerTree:
 
 def _simplest(paths: LayerPaths) -> Leaf:
     """The first device's own path."""
+    return _single(paths, 0)
+
+
+def _single(paths: LayerPaths, number: int) -> Leaf:
+    """One of the rows' paths."""
     none = [0.0] * paths.given.num_chunks if paths.ends is not None else []
     ends: Any = [] if paths.ends is None else np.zeros(paths.ends.after.shape).tolist()
-    shares = [1.0, *[0.0] * (paths.rows.of_devices - 1)]
+    shares = [float(k == number) for k in range(max(number + 1, paths.rows.of_devices))]
     return Leaf(ends=ends, rounds_in=none, rounds_out=none, shares=shares, prices=[0.0] * len(paths.rows.memory_rows))
 
 

@@ -167,6 +167,11 @@ MOST_GAP = 0.5
 """Gap that refinements reckon with at most, so that their limits stay positive."""
 
 
+def _finds_divisions(branching: Branching | None) -> bool:
+    """Whether a tree comes upon good divisions as it branches, as one of layers that are alike does."""
+    return isinstance(branching, LayerTree | RackTrees) and branching.is_exact
+
+
 class OrderRefining:
     """The candidates of one search that are priced by their order, and what is known of them beyond their bounds."""
 
@@ -255,7 +260,7 @@ class OrderRefining:
         if found.seconds < min(self._best.seconds * (1 + REACH), self._divided.get(candidate, math.inf)):
             self._divided[candidate] = found.seconds
             # A tree finds divisions as it branches.
-            at.draft = None if isinstance(at.branching, LayerTree | RackTrees) else found
+            at.draft = None if _finds_divisions(at.branching) else found
 
     def _take(self, bound: CandidateBound, at: Standing, found: Partition) -> None:
         """A division that fits, for an order to adapt to, and placed where it may be part of a better plan."""
@@ -356,7 +361,7 @@ class OrderRefining:
         candidate, count = bound.candidate, self._branchings.get(bound.candidate, 0)
         if candidate not in self._cooling:
             self._branchings[candidate] = count + 1
-            if count not in (COOLINGS[-1:] if isinstance(branching, LayerTree | RackTrees) else COOLINGS):
+            if count not in (COOLINGS[-1:] if _finds_divisions(branching) else COOLINGS):
                 return False
             self._cooling[candidate] = self._new_run(candidate, branching, seed=count)
         return self._advance(bound, at, branching.given)

@@ -66,6 +66,11 @@ class RackTrees:
         return self._trees[0].limit
 
     @property
+    def is_exact(self) -> bool:
+        """Whether figures of chunks are lines, with nothing beside them."""
+        return self._trees[-1].is_exact
+
+    @property
     def is_branched(self) -> bool:
         """Whether there are branches."""
         return True

@@ -26,7 +26,7 @@ from taut.solver.order_priced.staircases import Ends, ends_of_paths
 from taut.solver.order_priced.stated import number_of, stated_seconds
 from taut.solver.order_priced.witness import rederived
 from taut.solver.result import Limits, State, Status
-from taut.solver.search.rack_trees import rack_bound
+from taut.solver.search.rack_trees import rack_trees
 from taut.solver.search.search import search
 from tests.solver.order_priced.test_staircases import longest
 from tests.support.blocks import blocks
@@ -129,9 +129,10 @@ def _bounds(ladder: Ladder, candidate: Candidate, plans: Plans, rng: np.random.G
             if (again := rederived(given, named)) != listed and np.isfinite(listed):
                 faults.append(f"{candidate}: a list of divisions says {listed}, and {again} again")
         racks = chunk_racks(ladder.problem, candidate, ladder.links)
-        if racks is not None and (by_racks := rack_bound(racks, limit, 0.0, found.order.divisions)):
-            note("racks", by_racks.seconds)
-            note("witness of racks", rederived_by_racks(racks, json.loads(json.dumps(by_racks.witness))))
+        if trees := rack_trees(racks, limit, found.order.divisions):
+            trees.branch_early()
+            note("racks", trees.seconds * (1 - ROUNDING))
+            note("witness of racks", rederived_by_racks(racks, json.loads(json.dumps(trees.witness()))))
         if cases := linear_paths(given):
             faults += _by_cases(cases, plans, rng)
     return best / optimum if np.isfinite(optimum) else 1.0
@@ -148,20 +149,24 @@ def _by_cases(cases: list[LayerPaths], plans: Plans, rng: np.random.Generator) -
         covered |= own
         if not own.any():
             continue
-        points = np.column_stack((layers[own], np.ones(int(own.sum()))))
-        for (d, counts), row in zip(paths.rows.memory_rows, paths.memory, strict=True):
+        points, root = np.column_stack((layers[own], np.ones(int(own.sum())))), paths.root(np.inf)
+        unlike, memory = paths.lines.beyond is not None, paths.memory.copy()
+        if unlike:
+            memory[:, -1] += paths.beside(paths.memory_weights, root.lower, root.upper)
+        for (d, counts), row in zip(paths.rows.memory_rows, memory, strict=True):
             bytes_ = plans.still[own, d] + plans.stays[own][:, given.hosted(d)] @ counts
             beyond = points @ row - (bytes_ - given.budget)
             # Bytes that come back for a moment under recompute are counted by their least.
-            if (beyond > 1).any() or (not plans.recompute.any() and (beyond < -1e-6 * bytes_ - 1).any()):
+            exact = not unlike and not plans.recompute.any()
+            if (beyond > 1).any() or (exact and (beyond < -1e-6 * bytes_ - 1).any()):
                 faults.append(f"a memory row is off by {beyond[np.abs(beyond).argmax()]} bytes")
         within = own & (least <= limit)
         bounds = paths.root(limit).most
         if (devices[within] > bounds).any():
             faults.append(f"a device takes more than {bounds} layers within {limit}")
-        faults += _is_loose(paths, limit, bounds)
+        faults += [] if unlike else _is_loose(paths, limit, bounds)
         for _ in range(3):
-            line = paths.mixture(_leaf(paths, rng))
+            line = paths.mixture(_leaf(paths, rng), root)
             if (points @ line > least[own] * (1 + ROUNDING)).any():
                 faults.append("a mixture of paths is longer than a plan")
     if not covered.all():

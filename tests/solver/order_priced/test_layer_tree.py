@@ -15,7 +15,15 @@ from taut.formulations.order_division import ChunkProblem, SlowLinks
 from taut.formulations.order_times import pipeline_ends
 from taut.formulations.schedules.plan_orders import in_flight_counts, order_of
 from taut.formulations.strategy import Division
-from taut.solver.order_priced.layer_bounds import Branch, least_missing, least_value, linear_figures, linear_paths
+from taut.solver.order_priced import layer_bounds
+from taut.solver.order_priced.layer_bounds import (
+    Branch,
+    LayerPaths,
+    least_missing,
+    least_value,
+    linear_figures,
+    linear_paths,
+)
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.master_rows import MasterRows, durations, least_makespan
 from taut.solver.order_priced.staircases import Mixture, mix
@@ -139,6 +147,50 @@ def test_trees_bound_all_divisions_closely(p: int, v: int, m: int, layers: int, 
         assert proven == pytest.approx(tree.seconds, rel=1e-8)
         assert proven <= min(exact, limit) * TOLERANCE
         assert tree.seconds >= exact * (1 - 5e-3) or budget < 1e6
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(("p", "v", "m", "layers"), CASES)
+@pytest.mark.parametrize("budget", [1e6, 130.0])
+def test_trees_of_unlike_layers_bound_all_divisions_closely(
+    p: int, v: int, m: int, layers: int, budget: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layers that differ everywhere, or take turns: at most the optimum, and near it."""
+    monkeypatch.setattr(layer_bounds, "MOST_DIFFERING", 0)
+    rng = np.random.default_rng((p, v, m, layers, 1))
+    for seed in range(3):
+        given = chunk_problem(rng, p, v, m, layers, budget, differing=layers - 2)
+        if seed % 2:
+            given = in_turns(given, 2, float(rng.uniform(0.2, 3)))
+        assert [paths.lines.beyond is not None for paths in linear_paths(given)] == [True]
+        exact = optimum(given)
+        limit = 1.1 * min(exact, 1e3)
+        tree = grown(given, limit)
+        proven = rederived(given, json.loads(json.dumps(tree.witness())))
+        assert proven == pytest.approx(tree.seconds, rel=1e-8)
+        assert proven <= min(exact, limit) * TOLERANCE
+        assert tree.seconds >= exact * (1 - 2e-2) or budget < 1e6
+
+
+@pytest.mark.proof
+def test_without_the_least_beside_a_line_trees_are_above_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equation (7) is needed: with 0 in its place some tree of unlike layers is above the optimum."""
+    monkeypatch.setattr(layer_bounds, "MOST_DIFFERING", 0)
+    monkeypatch.setattr(LayerPaths, "beside", lambda *_: np.zeros(1))
+    rng, above = np.random.default_rng(3), 0
+    for _ in range(6):
+        given = in_turns(chunk_problem(rng, 2, 2, 4, 7, 1e6, differing=5), 2, 3.0)
+        exact = optimum(given)
+        above += grown(given, 1.1 * exact).seconds > exact * TOLERANCE
+    assert above
+
+
+def in_turns(given: ChunkProblem, every: int, longer: float) -> ChunkProblem:
+    """The same problem where one in so many layers takes so many times as long."""
+    layers = np.where(np.arange(given.num_layers) % every == 1, longer, 1.0)
+    passes = np.array(given.passes)
+    passes[:, 0] = np.where(np.isfinite(passes[:, 0]), ranges(layers), np.inf)
+    return replace(given, passes=passes)
 
 
 @pytest.mark.proof
