@@ -205,8 +205,11 @@ class OrderRefining:
             self._raise(bound, at.branching)
             beaten = bound.lower_bound >= self._enough or self._tell_racks_apart(bound, at, at.branching)
         if not beaten or self.orders.is_within_reach(bound.candidate, bound.lower_bound):
-            given = self._chunked(bound.candidate)
-            self._draft(bound, at, given, [*found.divisions, *self.orders.divisions(bound.candidate)])
+            given, known = self._chunked(bound.candidate), [*found.divisions, *self.orders.divisions(bound.candidate)]
+            # Trees of cases have branched before.
+            if isinstance(at.branching, RackTrees) and (division := at.branching.incumbent[1]) is not None:
+                known.append(division)
+            self._draft(bound, at, given, known)
         if beaten:
             # The programs of a tree take a megabyte each.
             at.branching = None

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+import taut
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.ladder.ladder import Ladder
@@ -81,3 +82,10 @@ def test_candidates_wait_for_a_better_plan(monkeypatch: pytest.MonkeyPatch) -> N
         max(result.lower_bound, other.lower_bound) <= min(result.incumbent.seconds, other.incumbent.seconds) * TOLERANCE
     )
     assert verify_document(json.loads(json.dumps(plan_document(given, result, limits)))).faults == ()
+
+
+def test_a_division_that_trees_find_early_is_placed() -> None:
+    """Two nodes have cases of their own, whose trees find the division of the best plan before the first refinement."""
+    fixed = {"pp": 2, "tp": 1, "vpp": 8, "micro_batch": 1, "zero": 1, "recompute": "none"}
+    plan = taut.plan("llama3-8b", "dgx-h100:2", global_batch=64, fix=fixed, work_limit=1_000, time_limit=None)
+    assert plan.gap is not None and plan.gap < 1e-3
