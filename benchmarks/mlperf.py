@@ -62,6 +62,7 @@ def mlperf_row(line: Line, kinds: dict[str, str]) -> dict[str, Any] | None:
         "sequence_parallel": int(line["tp"]) > 1,
         "overlap_grad_reduce": "OVERLAP_GRAD_REDUCE=True" in flags,
         "cuda_graphs": any(f"{kind}_CUDA_GRAPH={on}" in flags for kind in ("FULL", "MCORE") for on in ("1", "True")),
+        "fp8_param_gather": "FP8_PARAM_GATHER=True" in flags,
         "tied_embedding": line["benchmark"] == "gpt3",
         "precision": {"fp4": "nvfp4"}.get(line["precision"], "fp8"),
         "grad_precision": "bf16",

@@ -274,6 +274,14 @@ class ParameterBytes(NamedTuple):
         return {2: self.weight / 2, 3: 0.0}.get(zero, float(self.gradient))
 
 
+class GatheredInFp8(ParameterBytes):
+    """Bytes of a parameter whose weights ZeRO-1 gathers in fp8, Megatron-LM's ``--fp8-param-gather``."""
+
+    def exchanged_at_end(self, zero: int) -> float:
+        """Gradients scattered and one byte gathered, each half an all-reduce."""
+        return (self.gradient + 1) / 2 if zero == 1 else super().exchanged_at_end(zero)
+
+
 PARAMETER_BYTES: dict[Precision, ParameterBytes] = {
     "bf16": ParameterBytes(2, 4, 12),
     "fp16": ParameterBytes(2, 2, 16),

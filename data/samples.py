@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from taut.data.analytic.offload_modules import conflict
 from taut.data.costs import Module, OffloadModule, Recompute, named_modules, named_offload_modules
-from taut.data.device import Precision
+from taut.data.device import QUANTIZED, Precision
 from taut.data.layers.experts import USUAL_DISPATCH, Dispatcher, DispatchSpec, RouterFormat
 from taut.data.loss import FusedLoss
 from taut.data.memory import GradPrecision, OffloadFraction
@@ -76,7 +76,8 @@ class ConfigurationRow(Spec):
     ``cuda_graphs`` says that passes are recorded once and launched as CUDA graphs, whose launch takes some microseconds
     whatever their number of kernels (NVIDIA, "Constant Time Launch for Straight-Line CUDA Graphs", 2024). Tensor and
     context ranks still wait for each other (``taut.data.analytic.layer_work``, (4)). Biases and
-    activation of experts are then part of their products' kernels, as in recipes of whole steps.
+    activation of experts are then part of their products' kernels, as in recipes of whole steps. With
+    ``fp8_param_gather`` ZeRO-1 gathers updated weights in fp8 and not in the format of the gradients' sum.
     """
 
     gpu: Annotated[str, SETTING]
@@ -116,6 +117,7 @@ class ConfigurationRow(Spec):
     moe_router_dtype: RouterFormat | None = None
     imbalance: Annotated[float, Field(ge=1, le=1000)] | None = None
     cuda_graphs: Annotated[bool, SETTING] = False
+    fp8_param_gather: Annotated[bool, SETTING] = False
     precision: Annotated[Precision | None, SETTING] = None
     grad_precision: Annotated[GradPrecision | None, SETTING] = None
     fused_loss: Annotated[FusedLoss | None, SETTING] = None
@@ -154,6 +156,10 @@ class ConfigurationRow(Spec):
             raise ValueError(f"n_gpus is {self.n_gpus}, expected tp*pp*dp*cp = {degrees}")
         if self.cp > 1 and self.seq % (2 * self.cp):
             raise ValueError(f"cp is {self.cp}, expected 2*cp to divide seq {self.seq}")
+        if self.fp8_param_gather and (self.zero != 1 or self.precision not in QUANTIZED):
+            raise ValueError("fp8_param_gather is true, expected zero 1 and a precision of fp8 or narrower with it")
+        if self.fp8_param_gather and (alone := next((name for name in APART if getattr(self, name)), "")):
+            raise ValueError(f"fp8_param_gather is true, expected no {alone} with it")
         if self.global_batch % (self.dp * self.micro_batch):
             raise ValueError(
                 f"global_batch is {self.global_batch}, expected a multiple of dp*micro_batch = "

@@ -25,7 +25,7 @@ from taut.data.cluster import NodeSpec
 from taut.data.costs import OFFLOAD_MODULES
 from taut.data.device import DeviceSpec, Precision, core_inverse, usual_precision
 from taut.data.load import load_cluster, load_stack
-from taut.data.memory import MemoryModel, ParameterBytes, parameter_bytes
+from taut.data.memory import GatheredInFp8, MemoryModel, ParameterBytes, parameter_bytes
 from taut.data.samples import APART, ConfigurationRow
 from taut.data.stack import ContextKind, Stack, borrowed, calibration_for
 from taut.data.suggest import one_of
@@ -204,14 +204,14 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
         chosen = chosen.model_copy(update={"launch_us": 0.0, "fused_experts": True})
     runs = stack or _framework_of_runs(row.stack)
     links = row.cluster or _cluster_of_runs(row, stack, given, chosen, device)
-    context = runs is not None and runs.overlap_context
+    context, each = runs is not None and runs.overlap_context, parameter_bytes(precision, memory.grad_precision)
     machine = machine_of(links, device, row.gpus_per_node, precision, chosen, overlap_context=context)
     return Setting(
         device=device,
         machine=replace(machine, rates=replace(machine.rates, recorded=recorded)),
         calibration=chosen,
         memory=memory,
-        per_parameter=parameter_bytes(precision, memory.grad_precision),
+        per_parameter=GatheredInFp8(*each) if row.fp8_param_gather else each,
         overlap=stack is not None and stack.overlap_grad_reduce and row.optimizer is None,
         cp_comm=runs.cp_comm[0] if runs else "p2p",
         stack=stack,

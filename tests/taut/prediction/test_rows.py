@@ -10,7 +10,7 @@ import pytest
 
 from taut.data.calibration import Calibration, uncalibrated
 from taut.data.load import load_calibration, load_cluster
-from taut.data.memory import MemoryModel
+from taut.data.memory import GatheredInFp8, MemoryModel, ParameterBytes
 from taut.data.model import ModelSpec
 from taut.data.samples import ConfigurationRow
 from taut.data.units import GIB
@@ -118,6 +118,22 @@ def test_cuda_graphs_leave_the_waits_of_ranks_for_each_other() -> None:
     unlaunched = predict_rows([row], Given(calibration=known))[0]
     assert launched.step_time_s is not None and recorded.step_time_s is not None and unlaunched.step_time_s is not None
     assert unlaunched.step_time_s < recorded.step_time_s < launched.step_time_s
+
+
+def test_weights_gathered_in_fp8_are_half_as_many_bytes() -> None:
+    """Sixteen replicas wait for 3 bytes a parameter where they waited for 4; other rows with the column are refused."""
+    row = configuration(n_gpus=16, tp=1, pp=1, dp=16, gpu="H100", precision="fp8", grad_precision="bf16", zero=1)
+    plain, gathered = (
+        predict_rows([row.model_copy(update={"overlap_grad_reduce": False, "fp8_param_gather": each})])[0].step_time_s
+        for each in (False, True)
+    )
+    assert plain is not None and gathered is not None and gathered < plain
+    ring = ParameterBytes(2, 2, 12).exchanged_at_end(1)
+    assert GatheredInFp8(2, 2, 12).exchanged_at_end(1) == ring * 3 / 4
+    assert GatheredInFp8(2, 4, 12).exchanged_at_end(2) == ParameterBytes(2, 4, 12).exchanged_at_end(2) == 1
+    for change in ({"zero": 0}, {"precision": "bf16"}, {"dp_shard": 2}):
+        with pytest.raises(DataError, match="fp8_param_gather is true, expected"):
+            ConfigurationRow.parse(row.model_dump(exclude_none=True) | {"fp8_param_gather": True, **change}, "row")
 
 
 def test_products_are_no_faster_than_measured_alone(tmp_path: Path) -> None:
