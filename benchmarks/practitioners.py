@@ -194,6 +194,9 @@ REPORTS = (
            "3,534 (projected 3,260)", "no such card", "mixtral-8x22b", "mi355x-node:8", 256, "megatron-core",
            "tp=1,pp=4,vpp=2,ep=8,cp=1,zero=1,micro_batch=2,recompute=none",
            ran=None, tokens_per_s=3534, more={"seq": 8192}),
+    Report("AMD-AGI/Primus#1022", 89, "DeepSeek-V2-Lite, 8 MI325X, ep 8, batch 8, no recompute", "18,143",
+           "no such card", "lite", "mi325x-node", 64, "torchtitan",
+           f"{FSDP},ep=8,micro_batch=8,recompute=none", tokens_per_s=18143),
 )  # fmt: skip
 UNSAID = (
     (72, "Qwen3-30B-A3B, 8 to 128 B200: recompute", "open"),

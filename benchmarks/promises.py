@@ -15,6 +15,9 @@ factors, whose geometric means a second table has:
 
 (1) price (as run), software (as planned over as run), search (ratio over as planned).
 
+A ratio outside the range of its kind of model has a reason: the factor of (1) that takes it farthest out. A price is
+wrong, today's software is faster, or the search found a faster plan (a slower one, where a limit cut it off).
+
 ``best`` is the fastest run of the model on these GPUs in this precision, of any release, batch and number of GPUs.
 Where it is far above the job's own, newer software or another batch ran faster, and a plan may.
 """
@@ -41,7 +44,9 @@ from taut.prediction.rows import predict_rows
 from taut.prediction.settings import default_cluster, find_device, within_domain
 from taut.words import percent
 
-PLANNED = {"cuda_graphs": False, "overlap_moe_expert_parallel_comm": None}
+RANGES = {True: (0.85, 1.15), False: (0.9, 1.12)}
+"""Ratios that are asked for, of models with and without experts."""
+PLANNED = {"cuda_graphs": False, "fp8_param_gather": False, "overlap_moe_expert_parallel_comm": None}
 """What a plan has of the features that a row states: graphs are its calibration's, and it hides no exchange."""
 DEGREES = ("pp", "tp", "cp", "ep", "etp", "vpp", "micro_batch", "zero")
 
@@ -157,13 +162,20 @@ def promised(job: Job, best: float, time_limit: float) -> dict[str, Any]:
             grad_precision=row.grad_precision,
         )
     except TautError as error:
-        return line | {"promised": "-", "ratio": "-", "plan": str(error)[:80], "calibration": "-", "s": ""}
+        return line | {
+            "promised": "-",
+            "ratio": "-",
+            "reason": "",
+            "plan": str(error)[:80],
+            "calibration": "-",
+            "s": "",
+        }
     seconds = plan.step_time_s
     speed = row.global_batch * row.seq / row.n_gpus / seconds
     strategy = plan.strategy
+    line |= {"promised": f"{speed:.0f}", "ratio": f"{speed / job.speed:.2f}"}
     return line | {
-        "promised": f"{speed:.0f}",
-        "ratio": f"{speed / job.speed:.2f}",
+        "reason": reason(line, has_experts=job.has_experts),
         "plan": degrees(
             {name: getattr(strategy, name, None) for name in DEGREES}, "/".join(sorted(set(strategy.recompute)))
         ),
@@ -178,6 +190,17 @@ def speed_of(job: Job, software: dict[str, Any]) -> str:
     row = job.row.model_copy(update=software)
     found = predict_rows([row])[0].step_time_s
     return f"{(row.measured_s or math.nan) / found:.2f}" if found else "-"
+
+
+def reason(line: dict[str, Any], *, has_experts: bool) -> str:
+    """The factor (1) that takes a ratio out of its range; empty within it, or where a factor is not known."""
+    low, high = RANGES[has_experts]
+    parts = [str(line[key]).strip(" *") for key in ("as run", "as planned", "ratio")]
+    if "-" in parts or low <= float(parts[2]) <= high:
+        return ""
+    price, planned, ratio = (math.log(float(part)) for part in parts)
+    shares = {"price": price, "software": planned - price, "search": ratio - planned}
+    return max(shares, key=lambda name: math.copysign(shares[name], shares[name] * ratio))
 
 
 def factors(name: str, lines: list[dict[str, Any]]) -> dict[str, str]:

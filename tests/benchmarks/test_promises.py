@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from benchmarks import promises
-from benchmarks.promises import Job, cluster_of, degrees, factors, fastest, jobs, speed_of
+from benchmarks.promises import Job, cluster_of, degrees, factors, fastest, jobs, reason, speed_of
 from taut.data.samples import ConfigurationRow
 
 SHAPE = {"hidden": 1024, "layers": 8, "heads": 8, "n_gpus": 16, "dp": 16, "global_batch": 64}
@@ -60,3 +60,26 @@ def test_a_ratio_is_a_product_of_price_software_and_search() -> None:
     found = factors("made", lines)
     assert (found["number"], found["price"], found["software"]) == ("2", "1.100", "1.100")
     assert (found["search"], found["ratio"]) == ("1.414", "1.711")
+
+
+@pytest.mark.parametrize(
+    ("as_run", "as_planned", "ratio", "expected"),
+    [
+        ("1.00", "1.00", "1.14", ""),
+        ("1.20", "1.25", "1.30", "price"),
+        ("1.00", "1.30", "1.37", "software"),
+        ("0.90", "0.90", "1.36", "search"),
+        ("1.05", "1.05", "0.82", "search"),
+        ("0.67", "0.60", "0.80 *", "price"),
+        ("-", "1.00", "1.40", ""),
+    ],
+)
+def test_a_ratio_out_of_its_range_has_a_reason(as_run: str, as_planned: str, ratio: str, expected: str) -> None:
+    """The factor that takes it farthest out, on the side where it lies."""
+    line = {"as run": as_run, "as planned": as_planned, "ratio": ratio}
+    assert reason(line, has_experts=True) == expected
+
+
+def test_dense_models_are_held_to_a_narrower_range() -> None:
+    """A ratio of 1.14 is out of it."""
+    assert reason({"as run": "1.00", "as planned": "1.00", "ratio": "1.14"}, has_experts=False) == "search"
