@@ -2,20 +2,7 @@
 Quote text and values for the formats of generated files, one function for each format.
 
 What comes from a file is data. Nothing in it may end a literal, a tag or a word, or begin a command. So whatever is
-written into a generated file passes through the function of its format:
-
-====================  ===========================================================================
-``python_literal``    plain values as Python, in ASCII, on lines of their own
-``shell_word``        one word of a shell, quoted where it has to be; also a pattern of ``case``
-``plain_word``        one word of a format without quotes: hostfiles, rankfiles, ``$(cat FILE)``
-``host_name``         the name or the address of a host in such a format
-``hydra_value``       a value of an override of Hydra
-``yaml_text``         plain values as YAML
-``json_text``         plain values as JSON
-``html_text``         text between tags, or an attribute
-``markdown_text``     text of a line of Markdown
-``protobuf_text``     text of a field of protobuf, whose length stands before it
-====================  ===========================================================================
+written into a generated file passes through the function of its format.
 
 No file of TOML is written, and notebooks show what ``html_text`` made.
 """

@@ -31,7 +31,7 @@ from typing import Any
 from taut.errors import DataError
 from taut.launchers.megatron import megatron_launch
 from taut.launchers.paths import flags_of_settings, is_megatron
-from taut.launchers.settings import Launch, Run
+from taut.launchers.settings import Launch, Run, known
 
 NAMES = {"micro_batch": "train_micro_batch_size_per_gpu", "global_batch": "train_batch_size"}
 STEPS, AUTO = "gradient_accumulation_steps", "auto"
@@ -39,22 +39,8 @@ READ = {
     *NAMES.values(), STEPS, "zero_optimization", "activation_checkpointing", "bf16", "bfloat16", "fp16", "data_types",
     "tensor_parallel", "sequence_parallel_size",
 }  # fmt: skip
-SILENT = {
-    "optimizer", "scheduler", "steps_per_print", "wall_clock_breakdown", "gradient_clipping", "tensorboard", "wandb",
-    "csv_monitor", "comet", "flops_profiler", "dump_state", "memory_breakdown", "checkpoint", "data_efficiency",
-    "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "comms_logger", "prescale_gradients", "elasticity",
-    "gradient_predivide_factor", "disable_allgather", "autotuning", "hybrid_engine", "amp", "seed", "comment",
-}  # fmt: skip
-"""Sections that say nothing of memory and time here, or only repeat another section."""
-BUFFERS = {
-    "stage", "offload_optimizer", "offload_param", "cpu_offload", "cpu_offload_params", "contiguous_gradients",
-    "allgather_partitions", "allgather_bucket_size", "reduce_bucket_size", "reduce_scatter", "sub_group_size",
-    "stage3_max_live_parameters", "stage3_max_reuse_distance", "stage3_prefetch_bucket_size", "round_robin_gradients",
-    "stage3_param_persistence_threshold", "stage3_gather_16bit_weights_on_model_save", "elastic_checkpoint",
-    "stage3_gather_fp16_weights_on_model_save", "load_from_fp32_weights", "ignore_unused_parameters", "mics_shard_size",
-    "stage3_model_persistence_threshold", "memory_efficient_linear", "zero_hpz_partition_size",
-}  # fmt: skip
-"""Fields of ZeRO that are read, or are sizes of buffers and other details that nothing prices or names."""
+SILENT = {*known("deepspeed_sections")}
+BUFFERS = {*known("zero_fields")}
 
 
 def deepspeed_launch(config: Any, source: str, run: Run, beside: Mapping[str, Any]) -> Launch:

@@ -40,7 +40,7 @@ from taut.exports.architecture import (
     stated_division,
 )
 from taut.launchers.megatron_rules import broken, layers_in
-from taut.launchers.settings import Launch, Run
+from taut.launchers.settings import Launch, Run, known
 
 COUNTS = {
     "tp": "--tensor-model-parallel-size",
@@ -96,34 +96,8 @@ UNFUSED = {
     "--attention-backend": ("auto", "flash", "fused"),
 }
 """Flags that choose kernels, with the values that are priced, the usual one first."""
-SILENT = re.compile(
-    r"--(no-)?(data|dataset|train|valid|test|tokenizer|vocab|merge|split|lr|min-lr|decoupled|weight-decay|adam|clip-grad|"
-    r"init-method|seed|exit|log|tensorboard|wandb|save|load|ckpt|dist-ckpt|use-dist-ckpt|auto-detect-ckpt|async-save|"
-    r"eval|distributed-(backend|timeout)|num-workers|hidden-dropout|attention-dropout|norm-epsilon|normalization|"
-    r"layernorm|position|max-position|rotary|rope|use-rotary|use-rope|swiglu|disable-bias|add-qkv|add-bias|untie|"
-    r"make-vocab|use-mcore|use-flash|use-legacy|transformer-impl|attention-backend|attention-softmax|masked|bias-|"
-    r"gradient-accumulation-fusion|persist|mock|finetune|manual-gc|one-logger|timing|profile|nsys|use-pytorch|override|"
-    r"loss-scale|initial-loss|hysteresis|qk-layernorm|group-query|window-|multi-latent|q-lora|kv-lora|qk-head|qk-pos|"
-    r"v-head|mscale|moe-router-(load|score|bias|pre|topk-scaling|enable|num|group|topk-limited)|moe-aux|moe-z|"
-    r"moe-grouped-gemm|moe-layer-freq|reset-|eod-|sft|check-|create-attention|mmap|use-tp-pp-dp|tokens|model-name|"
-    r"hf-|checkpoint$|use-checkpoint-args|exp-name|spec$|micro-batch-rampup|(master|rdzv|node|local|standalone|tee|"
-    r"role|max-restarts|rank|start-method)|print|ddp-timeout|te-|enable-one|mtp-loss|squared-relu|"
-    r"muon-(momentum|nesterov|scale-mode|extra-scale))"
-)
-"""Flags that say nothing of memory and time, (2), and flags of the model's shape that are not compared."""
-SHAPE = {
-    "--num-layers": "layers",
-    "--hidden-size": "hidden",
-    "--num-attention-heads": "heads",
-    "--num-query-groups": "kv_heads",
-    "--ffn-hidden-size": "ffn",
-    "--kv-channels": "",
-    "--num-experts": "num_experts",
-    "--moe-router-topk": "experts_per_token",
-    "--moe-ffn-hidden-size": "expert_ffn_hidden",
-    "--moe-shared-expert-intermediate-size": "shared_ffn_hidden",
-}
-"""Flags of the model's shape, with the field that says the same, and "" where none is compared."""
+SILENT = re.compile(f"--(no-)?({'|'.join(known('megatron_flags'))})")
+SHAPE: dict[str, str] = known("megatron_shape")
 TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "none": False, "null": False}
 """Words for whether a switch is on."""
 SWITCHES = {

@@ -15,40 +15,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from taut.errors import DataError
-from taut.exports.architecture import CHUNKS, FIRST, LAST, LAYOUT, Flags
+from taut.exports.architecture import LAYOUT, Flags
 from taut.launchers.megatron import READ, SHAPE, SWITCHES, TRUTHS
+from taut.launchers.settings import known
 
-ALIASES = {
-    "virtual_pipeline_model_parallel_size": CHUNKS,
-    "num_layers_in_first_pipeline_stage": FIRST,
-    "num_layers_in_last_pipeline_stage": LAST,
-    "num_moe_experts": "--num-experts",
-    "grad_reduce_in_fp32": "--accumulate-allreduce-grads-in-fp32",
-    "encoder_seq_length": "--seq-length",
-    "max_seq_length": "--seq-length",
-    "activations_checkpoint_granularity": "--recompute-granularity",
-    "activations_checkpoint_method": "--recompute-method",
-    "activations_checkpoint_num_layers": "--recompute-num-layers",
-    "gbs": "--global-batch-size",
-    "mbs": "--micro-batch-size",
-    "num_nodes": "--nnodes",
-    "devices": "--nproc-per-node",
-    "ppo_mini_batch_size": "--global-batch-size",
-    "ppo_micro_batch_size_per_gpu": "--micro-batch-size",
-    "per_device_train_batch_size": "--micro-batch-size",
-    "cutoff_len": "--seq-length",
-}
-"""Megatron-LM's flags, by the names that other launchers give them."""
+ALIASES: dict[str, str] = known("names_of_flags")
 SHARDED = {"mcore_distributed_optim", "distributed_fused_adam"}
 """NeMo's optimizers whose states are sharded."""
 KNOWN = re.compile(r"(tensor|pipeline|context|expert)_(model_)?parallel_size$|^micro_batch_size$")
 GENERATES = re.compile(r"(^|\.)(rollout|ref|critic|reward_model|generation|inference|eval|validation|vllm)(\.|$)")
 """Parts of a configuration that do not train."""
-SILENT_PARTS = re.compile(
-    r"(^|\.)(tokenizer|dataset|data|logger|checkpoint|ckpt|scheduler|optim|optimizer|exp_manager|exp_dir|rng|profiling|"
-    r"profiler|trainer|validation|dist|straggler|log|experiment|runner|action|defaults|run|hydra|algorithm|envs)\."
-)
-"""Parts of a configuration whose settings say nothing of memory and time unless they are known."""
+SILENT_PARTS = re.compile(rf"(^|\.)({'|'.join(known('parts'))})\.")
 
 
 REFERENCE = re.compile(r"\$\{(?:oc\.(?:decode|env):)?([\w.]+)(?:[:,]([^${}]+))?\}")

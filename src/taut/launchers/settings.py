@@ -1,10 +1,25 @@
 """What a launcher is told, as values of a configuration, and what its words are compared with."""
 
+from functools import cache
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 from taut.data.model import ModelSpec
 from taut.data.suggest import adjacent
 from taut.formulations.degrees import divisors
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    import yaml
+
+    found: dict[str, Any] = yaml.safe_load((files("taut.launchers") / "known.yaml").read_text("utf-8"))
+    return found
+
+
+def known(name: str) -> Any:
+    """A list or table of names of ``known.yaml``, which says what each is."""
+    return _tables()[name]
 
 
 class Run(NamedTuple):

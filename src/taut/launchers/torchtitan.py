@@ -28,7 +28,7 @@ from typing import Any
 from taut.data.model import ModelSpec
 from taut.errors import DataError
 from taut.exports.torchtitan import NAMES
-from taut.launchers.settings import Launch, Run, nearest
+from taut.launchers.settings import Launch, Run, known, nearest
 
 DEGREES = {
     "tp": "parallelism.tensor_parallel_degree",
@@ -58,13 +58,7 @@ READ = {
     "training.mixed_precision_reduce", "training.mixed_precision_param", "parallelism.enable_sequence_parallel",
     "parallelism.disable_loss_parallel", "training.disable_cuda_graphs",
 }  # fmt: skip
-SILENT = re.compile(
-    r"(job|metrics|model|checkpoint|optimizer|lr_scheduler|profiling|profiler|comm|debug|validation|validator|"
-    r"experimental|fault_tolerance|dataloader|tokenizer|hf_assets_path|loss|logging)(\.|$)|"
-    r"training\.(steps|dataset|dataset_path|max_norm|gc_freq|gc_debug|seed|deterministic|warmup_steps|debug)|"
-    r"parallelism\.spmd_backend|compile\.(backend|components)"
-)
-"""Fields that say nothing of memory and time, or of the model."""
+SILENT = re.compile("|".join(known("torchtitan_fields")))
 OLD_SECTIONS = {"experimental.", "training."}
 """Sections in which older versions had degrees."""
 

@@ -13,6 +13,8 @@ without a framework may have any share there.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -110,48 +112,6 @@ def lacks_on_hosts(row: ConfigurationRow, stack: Stack | None) -> str:
     part = stack.offload_shares == "all" and share < 1
     return f"activation_offload_fraction is {share:g}, expected 0 or 1 in the stack" if part else ""
 
-
-DEFAULT_CLUSTERS = {
-    "a100": "dgx-a100",
-    "h100": "dgx-h100",
-    "h200": "dgx-h200",
-    "b200": "dgx-b200",
-    "b300": "dgx-b300",
-    "gb200": "gb200-nvl72",
-    "gb300": "gb300-nvl72",
-    "h20-": "hgx-h20",
-    "h800": "hgx-h800",
-    "gb10": "dgx-spark",
-    "mi300x": "mi300x-node",
-    "mi325x": "mi325x-node",
-    "mi355x": "mi355x-node",
-    "v100": "pipette-mid-range",
-    "t4": "g4dn.12xlarge",
-    "l40s": "g6e.48xlarge",
-    "l4-": "g6.48xlarge",
-    "a10g": "g5.48xlarge",
-    "gh200": "dgx-h100",
-    "rtx": "g6e.48xlarge",
-    "titan": "g6e.48xlarge",
-    "cpu": "cpu-node",
-}
-"""Clusters of the catalog by how the names of devices begin; cards without a system have the links of nodes of L40S."""
-ALIASES = {
-    "a100": "a100-80gb",
-    "h100": "h100-80gb",
-    "h200": "h200-141gb",
-    "b200": "b200-180gb",
-    "b300": "b300-270gb",
-    "gb200": "gb200-186gb",
-    "gb300": "gb300-279gb",
-    "h20": "h20-96gb",
-    "h800": "h800-80gb",
-    "mi300x": "mi300x-192gb",
-    "mi325x": "mi325x-256gb",
-    "mi355x": "mi355x-288gb",
-    "v100": "v100-32gb",
-    "t4": "t4-16gb",
-}
 
 TRAYS = (4, 8)
 """GPUs of a machine of a rack, and of the machines that rows take by default."""
@@ -292,10 +252,19 @@ def _calibration(
     return chosen if here else borrowed(chosen, [device], precision).model_copy(update={"cluster": ""})
 
 
+@cache
+def _devices() -> dict[str, dict[str, str]]:
+    """Clusters by beginnings of devices' names, and devices by short names, ``devices.yaml``."""
+    import yaml
+
+    found: dict[str, dict[str, str]] = yaml.safe_load((files("taut.prediction") / "devices.yaml").read_text("utf-8"))
+    return found
+
+
 def find_device(name: str) -> DeviceSpec:
     """The catalog's device of this name, whatever the case; ``A100`` is the 80 GB one."""
     devices, lower = catalog_devices(), name.strip().lower()
-    lower = ALIASES.get(lower, lower)
+    lower = _devices()["aliases"].get(lower, lower)
     if lower not in devices:
         raise DataError(f"gpu is {name!r}, expected {one_of(lower, devices)}")
     return devices[lower]
@@ -321,7 +290,8 @@ def within_domain(row: ConfigurationRow) -> ConfigurationRow:
 
 def default_cluster(device: DeviceSpec) -> str:
     """The catalog's cluster whose links stand for a device's where no calibration says."""
-    return next((name for start, name in DEFAULT_CLUSTERS.items() if device.name.startswith(start)), "dgx-a100")
+    clusters = _devices()["clusters"].items()
+    return next((name for start, name in clusters if device.name.startswith(start)), "dgx-a100")
 
 
 def machine_of(
