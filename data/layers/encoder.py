@@ -12,9 +12,10 @@ The encoder and the token embedding are one part of the model: no stage boundary
 holds both, and may hold nothing else (``taut.formulations.mechanisms.empty_ends``). Context ranks have the encoder
 whole, and encode all images (Megatron-LM, ``examples/multimodal``).
 
-(1) Seconds are those of :math:`b \bar n` images, bytes those of :math:`b \hat n`. A step is a maximum of sums of
-    passes, hence a convex function of the seconds of the passes. So by Jensen's inequality its price at the mean number
-    of images, and every lower bound of this price, is at most the expected step.
+(1) Seconds are those of :math:`b \bar n` images, bytes those of :math:`b \hat n`. The price of a step is made of sums
+    and maxima, so it is convex in the seconds of the encoder. As far as these are proportional to images, the mean
+    price of steps of more and of fewer images is by Jensen's inequality at least the price at :math:`\bar n`, and at
+    least every lower bound of it.
 (2) Every patch of an image attends to all of its patches, without a causal mask. With windows of w patches it attends
     to those of its window, except in :math:`E_f` layers. The FLOP of a layer's core are :math:`4 P w h` an image.
 (3) Parameters on a rank: E times those of a layer (``taut.data.layers.layer``), :math:`q h` that embed patches, h for

@@ -8,6 +8,8 @@ import pytest
 
 import taut
 from taut.data.layers.encoder import EncoderSpec
+from taut.data.layers.layer import ENCODER
+from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.tables.priced_layers import PricedLayers
 from taut.solver.ladder.computations import COMPUTATIONS
@@ -18,6 +20,7 @@ from tests.support.contexts import all_context_kinds
 from tests.support.images import with_encoder
 from tests.support.instances import random_problem
 from tests.support.ladder import check_candidates
+from tests.support.reference import random_placement, random_strategy
 from tests.support.searches import check_search
 
 MOST_DEVICES = 4
@@ -45,6 +48,35 @@ def test_evaluators_agree(block: int) -> None:
             space = given.space.model_copy(update={"zero": [0, 1, 2, 3]})
             checked += agree(replace(given, space=space), rng, 6)
     assert checked > 30
+
+
+def scaled(given: PlanningProblem, times: float) -> PlanningProblem:
+    """The problem with so many times the seconds of its encoder."""
+    passes = ("forward_s", "input_grad_s", "weight_grad_s")
+    rows = [
+        row.model_copy(update={name: times * getattr(row, name) for name in passes}) if row.kind == ENCODER else row
+        for row in given.costs.rows
+    ]
+    return given.with_costs(given.costs.model_copy(update={"rows": rows}))
+
+
+@pytest.mark.proof
+def test_the_price_is_convex_in_the_seconds_of_the_encoder() -> None:
+    """Steps without images and of twice the images take no less in the mean, closed forms and orders."""
+    rng, checked, above = np.random.default_rng(9), 0, 0
+    for seed in range(50_000, 50_030):
+        given = drawn(seed, ["1f1b", "gpipe", "interleaved-1f1b", "zb-v"])
+        if given is None:
+            continue
+        for times in (0.5, 1.0, 1.5, 3.0, 5.0) if given.candidates else ():
+            candidate = given.candidates[rng.integers(len(given.candidates))]
+            strategy, devices = random_strategy(given, candidate, rng), random_placement(given, candidate, rng)
+            few, mean, many = (
+                float(step_time(scaled(given, x), strategy, devices).total) for x in (0.0, times, 2 * times)
+            )
+            assert few + many >= 2 * mean * (1 - 1e-12)
+            checked, above = checked + 1, above + (few + many > 2 * mean * (1 + 1e-9))
+    assert checked > 40 and above > 3
 
 
 @pytest.mark.proof

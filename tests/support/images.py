@@ -44,7 +44,7 @@ def with_encoder(given: PlanningProblem, seed: int) -> PlanningProblem:
     model = given.model.model_copy(update={"encoder": encoder})
     # A copy keeps what the model has computed of its layers.
     model = type(given.model).parse(model.model_dump(exclude_none=True), "images")
-    return replace(given, model=model, costs=_with_rows(given.costs, encoder, rng))
+    return replace(given, model=model).with_costs(_with_rows(given.costs, encoder, rng))
 
 
 def _with_rows(costs: CostTable, encoder: EncoderSpec, rng: np.random.Generator) -> CostTable:
