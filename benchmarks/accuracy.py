@@ -140,6 +140,7 @@ def check(campaign: Campaign) -> dict[str, Any]:
         ]
     )
     fitted = ten_folds(rows)
+    folds = np.abs(fitted).mean(), np.abs(fitted).max()
     return {
         "campaign": campaign.name,
         "runs": len(rows),
@@ -148,8 +149,8 @@ def check(campaign: Campaign) -> dict[str, Any]:
         "MAPE %": 100 * np.abs(errors).mean(),
         "mean error %": 100 * errors.mean(),
         "largest error %": 100 * np.abs(errors).max(),
-        "fitted, 10-fold MAPE %": 100 * np.abs(fitted).mean(),
-        "fitted, largest error %": 100 * np.abs(fitted).max(),
+        "fitted, 10-fold MAPE %": "-" if np.isnan(folds[0]) else 100 * folds[0],
+        "fitted, largest error %": "-" if np.isnan(folds[1]) else 100 * folds[1],
     }
 
 
