@@ -413,8 +413,10 @@ _PARTS = (
     # Open MPI, and what else stands in brackets
     r"\[[\w.@/-]*\d+,\s*\d+\]\s*<std(?:out|err)>\s*:",
     r"\[[\w./:-]+\]:?",
-    # Kubernetes' own log
+    # Kubernetes' own log, a level, and Ray's worker
     r"std(?:out|err) [FP]",
+    r"(?:DEBUG|INFO|WARNING|ERROR)\b *[:|-]?",
+    r"\([\w .,:=/-]{1,200}\)",
     # a rank, a host, or a service with its process
     r"[\w.-]+(?:\[\d+\])?\s*[:|]",
 )

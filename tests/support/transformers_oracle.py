@@ -39,6 +39,11 @@ _NAMES = {
         r"(?<!connection_)mixer(?!\.(up_proj|down_proj|fc\d_latent|experts))"
     ),
 }
+_LANGUAGE = re.compile(
+    r"^(?!.*(vision|visual|audio|talker|code2wav|token2wav|gen_|merger|aligner|projector)).*"
+    r"(language_model|text_model|lm_head|thinker\.model|decoder|^model\.(layers|embed_tokens|norm))"
+)
+"""Parameters of the language model of a type that wraps one."""
 _NEVER_USED = re.compile(r"experts\.gate_up_proj")
 _ROUTER = re.compile(r"router|(?<![a-z_])gate\.weight|classifier|shared_expert_gate|gate\.wg")
 _REQUIRED = frozenset(
@@ -239,6 +244,37 @@ def windows() -> Iterator[tuple[str, list[bool], list[bool]]]:
         # Patterns without a period are priced as attention to every token, and said.
         if any(read) or not any(stated) or values.get("use_sliding_window") is False:
             yield family, stated, read
+
+
+def wrappers() -> Iterator[tuple[str, str]]:
+    """
+    Types that wrap a language model for images or sound, as they are, with what taut makes of them.
+
+    ``read`` if the parameters are those of the class's language model within ``TOLERANCE``, else why not.
+    """
+    import torch
+    import transformers
+    from transformers.models.auto import modeling_auto
+
+    named = modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+    for family, name in named.items():
+        if family in types():
+            continue
+        try:
+            config = transformers.CONFIG_MAPPING[family]()
+            with torch.device("meta"):
+                model = getattr(transformers, name)(config)
+            model.tie_weights()
+        except Exception:  # The class has no default of its own, or cannot be built without further packages.
+            continue
+        own = {id(each): each.numel() for part, each in model.named_parameters() if _LANGUAGE.search(part)}
+        values = json.loads(json.dumps(config.to_dict(), default=str))
+        try:
+            off = _read(values, 512).parameters() / max(sum(own.values()), 1) - 1
+        except DataError as error:
+            yield family, f"refused: {str(error).partition('config.json: ')[2]}"
+            continue
+        yield family, "read" if abs(off) <= TOLERANCE else f"{100 * off:+.2f} %"
 
 
 def _read(values: Mapping[str, Any], tokens: int) -> ModelSpec:

@@ -52,6 +52,8 @@ PLAIN = run({"a": 2, "b": 2}, [(1024, 60.0, 0.1), (2**30, 9000.0, 100.0)])
         "[pod/nccl-launcher/main] ",
         "\x1b[32m[1,0]<stdout>:\x1b[0m",
         "10:11:12.5 ",
+        "(RayWorker pid=12, ip=10.0.0.1) ",
+        "nccl-launcher-x: [2026-05-05 10:00:00,123] INFO ",
     ],
 )
 def test_prefixes_of_launchers_go(tmp_path: Path, prefix: str) -> None:

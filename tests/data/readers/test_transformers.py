@@ -36,6 +36,16 @@ def test_no_type_is_misread() -> None:
     assert len([family for family, kinds in by_type.items() if "read" in kinds]) >= 154
 
 
+@pytest.mark.proof
+def test_language_models_of_wrappers_are_read() -> None:
+    """Types for images: the language model's parameters are the class's, or the file is refused by name."""
+    found = dict(oracle.wrappers())
+    wrong = {family: words for family, words in found.items() if words != "read" and not words.startswith("refused")}
+    # Janus draws images with a head of its own in the same class.
+    assert set(wrong) <= {"janus"}
+    assert sum(words == "read" for words in found.values()) >= 40
+
+
 def test_windows_are_those_of_the_class_where_files_name_no_layers() -> None:
     """A file without a list of layers has the windows that its class gives, layer by layer."""
     found = list(oracle.windows())
