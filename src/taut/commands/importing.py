@@ -286,6 +286,8 @@ def sailor(
     from taut.data.load import load_model
     from taut.data.readers.sailor import read_sailor
 
+    if info_model and info is None:
+        raise DataError(f"--info-model {info_model}: expected --info with it, whose models it names")
     table = read_sailor(
         path,
         load_model(model, seq=seq),

@@ -107,3 +107,31 @@ def test_refused_profile_leaves_the_table_alone(run: Run, folder: Path) -> None:
         "for the 4 blocks of tiny\n",
     )
     assert table.read_text(encoding="utf-8") == "as it was"
+
+
+@pytest.mark.parametrize(
+    ("tool", "options"),
+    [
+        ("sailor", ["--device", "h100-80gb"]),
+        ("sailor", ["--seq", "32"]),
+        ("sailor", ["--precision", "bf16"]),
+        ("sailor", ["--info-model", "tiny"]),
+        ("sailor", ["--estimate-head"]),
+        ("galvatron", ["--device", "h100-80gb"]),
+        ("galvatron", ["--seq", "32"]),
+        ("galvatron", ["--precision", "fp32"]),
+        ("galvatron", ["--memory", "memory.json"]),
+    ],
+)
+def test_every_option_changes_the_table_or_is_refused(run: Run, folder: Path, tool: str, options: list[str]) -> None:
+    """No option is taken without an effect."""
+    profile = folder / ("profile.json" if tool == "sailor" else "computation.json")
+    own = [str(folder / word) if word.endswith(".json") else word for word in options]
+    given = ("import", tool, profile, "--model", folder / "tiny.yaml", "--device", "a100-40gb")
+    plain, changed = folder / "plain.csv", folder / "changed.csv"
+    assert run(*given, "--out", plain).code == 0
+    found = run(*given, *own, "--out", changed)
+    if found.code == 0:
+        assert changed.read_text() != plain.read_text()
+    else:
+        assert (found.code, found.out.count("\n") + found.err.count("\n")) == (2, 1)
