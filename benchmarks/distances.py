@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 DATA = "DIR"
 PARTS = {
     "amp": "amp",
-    "pipette": "pipette --time-limit 30",
-    "pipette-step": "pipette --whole-step --time-limit 30",
+    "pipette": "pipette --each 30",
+    "pipette-step": "pipette --whole-step --each 30",
     "hethub": "hethub",
     "hethub-table": "hethub --table",
-    "aceso": f"searches --data {DATA} --only Aceso --time-limit 10",
+    "aceso": f"searches --data {DATA} --only Aceso --each 10",
     "galvatron": f"searches --data {DATA} --only Galvatron",
-    "sailor": f"searches --data {DATA} --only Sailor --time-limit 10",
-    "llama3-405b": f"searches --data {DATA} --only 'NVIDIA llama3-405b' --time-limit 30",
-    "llama3-70b": f"searches --data {DATA} --only 'NVIDIA llama3-70b' --time-limit 15",
-    "llama3-8b": f"searches --data {DATA} --only 'NVIDIA llama3-8b' --time-limit 15",
-    "gpt3": f"searches --data {DATA} --only gpt3-175b --time-limit 15",
-    "nemotron": f"searches --data {DATA} --only nemotron --time-limit 15",
-    "offload": f"searches --data {DATA} --only 'NVIDIA recipe' --time-limit 60",
-    "experts": f"searches --data {DATA} --only 'NVIDIA 2' --time-limit 180",
+    "sailor": f"searches --data {DATA} --only Sailor --each 10",
+    "llama3-405b": f"searches --data {DATA} --only 'NVIDIA llama3-405b' --each 30",
+    "llama3-70b": f"searches --data {DATA} --only 'NVIDIA llama3-70b' --each 15",
+    "llama3-8b": f"searches --data {DATA} --only 'NVIDIA llama3-8b' --each 15",
+    "gpt3": f"searches --data {DATA} --only gpt3-175b --each 15",
+    "nemotron": f"searches --data {DATA} --only nemotron --each 15",
+    "offload": f"searches --data {DATA} --only 'NVIDIA recipe' --each 60",
+    "experts": f"searches --data {DATA} --only 'NVIDIA 2' --each 180",
 }
 """What prints a part, after ``taut reproduce``."""
 COLOURS = {OWN: HOP, OURS: RING}

@@ -1,7 +1,7 @@
 """What a search takes and returns: its limits; its status, the bounds of all candidates, and the incumbent."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -83,6 +83,11 @@ class Limits:
     gap: float = OPTIMALITY_GAP
     seed: int = 0
     workers: int = 2
+
+    def shared(self, seconds: float, searches: int) -> "Limits":
+        """The limits of the next of so many searches, which share the time that is left after so many seconds."""
+        limit = None if self.time_limit is None else max(self.time_limit - seconds, 0.0) / searches
+        return replace(self, time_limit=limit)
 
 
 @dataclass(slots=True, kw_only=True)

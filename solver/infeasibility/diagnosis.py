@@ -11,6 +11,7 @@ problem on devices of unlimited memory. Ctrl-C leaves what was found by then.
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -62,8 +63,8 @@ class Infeasibility:
     The nearest division, the stages that do not fit, and the remedies, the cheapest first.
 
     ``unlimited_bound`` are seconds that no plan would beat if memory were unlimited; ``complete`` is false where Ctrl-C
-    came before all remedies were tried. Where hosts are full, ``hosts`` says what lacks there, and ``nearest`` is the
-    division that would fit.
+    or the time limit came before all remedies were tried. Where hosts are full, ``hosts`` says what lacks there, and
+    ``nearest`` is the division that would fit.
     """
 
     nearest: StageNeeds
@@ -119,7 +120,7 @@ class Infeasibility:
         )
 
     def _remedies(self) -> str:
-        tried = "" if self.complete else "; interrupted before all were tried"
+        tried = "" if self.complete else "; stopped before all were tried"
         if not self.remedies:
             return f"no way out found{tried}"
         nearest, *others = self.remedies
@@ -141,29 +142,42 @@ class Infeasibility:
 
 
 def diagnose(
-    problem: PlanningProblem, result: SearchResult, *, pricing: Callable[[int], CostTable] | None = None
+    problem: PlanningProblem,
+    result: SearchResult,
+    *,
+    pricing: Callable[[int], CostTable] | None = None,
+    seconds: float | None = None,
 ) -> Infeasibility:
-    """Which devices lack memory, how much, and what would make a plan fit; ``pricing`` adds tensor degrees."""
+    """
+    Which devices lack memory, how much, and what would make a plan fit.
+
+    ``pricing`` adds tensor degrees; ways out are tried for so many ``seconds`` at most.
+    """
+    began = perf_counter()
     refused = [bound for bound in result.bounds if bound.state is State.INFEASIBLE]
     # Of order-priced candidates the least missing bytes are known less closely.
     quickest = min((bound.candidate.effort for bound in refused), default=0)
     refused = [bound for bound in refused if bound.candidate.effort == quickest]
     nearest = nearest_division(problem, [(_lacking(problem, bound), bound.candidate) for bound in refused])
     with interrupt_requested() as interrupted:
-        hosts, given = least_host_room(problem, interrupted), problem
+
+        def stop() -> bool:
+            return interrupted() or (seconds is not None and perf_counter() - began > seconds)
+
+        hosts, given = least_host_room(problem, stop), problem
         if is_full(nearest):
             nearest, given = _on_larger_hosts(problem, hosts), with_unlimited_hosts(problem)
-        remedies = changes(problem, cache(pricing or (lambda largest: problem.costs)), interrupted)
-        remedies += [] if hosts is None else larger_hosts(problem, hosts, interrupted)
+        remedies = changes(problem, cache(pricing or (lambda largest: problem.costs)), stop)
+        remedies += [] if hosts is None else larger_hosts(problem, hosts, stop)
         needed = _sufficient(given, nearest) if any(nearest.missing) else None
-        remedies += more_hardware(problem, needed, interrupted)
-        unlimited = best_fit(without_memory_limits(given), stop=interrupted)
+        remedies += more_hardware(problem, needed, stop)
+        unlimited = best_fit(without_memory_limits(given), stop=stop)
         return Infeasibility(
             nearest=nearest,
             shortfalls=_shortfalls(problem, nearest),
             remedies=tuple(remedies),
             unlimited_bound=None if unlimited is None else unlimited.lower_bound,
-            complete=not interrupted(),
+            complete=not stop(),
             hosts=None if any(nearest.missing) else hosts,
         )
 

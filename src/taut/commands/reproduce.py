@@ -7,17 +7,20 @@ from typing import Annotated, Protocol
 
 import typer
 
-from taut.commands.options import JsonFlag, QuietFlag, Result, check_plot, echo, write_picture
+from taut.commands.options import JsonFlag, QuietFlag, Result, check_plot, echo, seconds_option, write_picture
 from taut.errors import FieldError
 
 OnlyOption = Annotated[str, typer.Option(help="Part of the names of the settings that are planned; all without it.")]
 
 
-def _told(time_limit: float) -> Callable[[str], None]:
-    """A way to say on stderr how far one is, and what the limit is of."""
-    return lambda words: typer.echo(
-        f"{words}, each search of it up to {time_limit:g} s; Ctrl-C keeps the rows", err=True
-    )
+EachOption = Annotated[float, typer.Option(help="Seconds of each search at most.", min=0)]
+WholeOption = Annotated[float | None, seconds_option("Seconds of the whole command, which its searches share.")]
+
+
+def _told(each: float, whole: float | None) -> Callable[[str], None]:
+    """Return a way to say on stderr how far a reproduction is, and what the limits are of."""
+    limits = f"each search of it up to {each:g} s" + ("" if whole is None else f", all within {whole:g} s")
+    return lambda words: typer.echo(f"{words}, {limits}; Ctrl-C keeps the rows", err=True)
 
 
 class _Found(Result, Protocol):
@@ -47,7 +50,8 @@ def amp(
     setting: Annotated[
         str | None, typer.Option(help="homogeneous, het_cluster or het_model; by default all, of trials homogeneous.")
     ] = None,
-    time_limit: Annotated[float, typer.Option(help="Seconds of each method in each setting.", min=0)] = 60.0,
+    each: EachOption = 60.0,
+    time_limit: WholeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Search AMP's three settings, at its profile if given; or, with its profile and trials, price its real trials."""
@@ -62,7 +66,8 @@ def amp(
     from taut.papers.amp_searches import reproduce_amp_searches
     from taut.solver.result import Limits
 
-    found = reproduce_amp_searches(setting, Limits(time_limit=time_limit), told=_told(time_limit), profile=profile)
+    told = _told(each, time_limit)
+    found = reproduce_amp_searches(setting, Limits(time_limit=each), told, profile, within=time_limit)
     _echo("amp", found, as_json)
 
 
@@ -72,19 +77,19 @@ def hethub(
     table: Annotated[
         bool, typer.Option("--table", help="Llama 2 of 7 to 140 billion parameters on 96 to 768 devices instead.")
     ] = False,
-    time_limit: Annotated[float, typer.Option(help="Seconds of the search of each setting.", min=0)] = 60.0,
+    each: EachOption = 60.0,
+    time_limit: WholeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Plan Llama 2 70B on five mixed clusters, beside HETHUB's shares of the throughput that the types have apart."""
     from taut.papers.hethub import reproduce_hethub, reproduce_hethub_table
     from taut.solver.result import Limits
 
-    limits = Limits(time_limit=time_limit)
+    limits, told = Limits(time_limit=each), _told(each, time_limit)
     if table:
-        planned = reproduce_hethub_table(limits, only=only, told=lambda words: typer.echo(words, err=True))
-        echo(planned, as_json)
+        echo(reproduce_hethub_table(limits, only=only, within=time_limit, told=told), as_json)
         return
-    found = reproduce_hethub(limits, only=only, told=_told(time_limit))
+    found = reproduce_hethub(limits, only=only, within=time_limit, told=told)
     _echo("hethub", found, as_json)
 
 
@@ -94,7 +99,8 @@ def pipette(
         bool, typer.Option("--whole-step", help="Price by latency model step; by the paper's own without.")
     ] = False,
     only: OnlyOption = "",
-    time_limit: Annotated[float, typer.Option(help="Seconds of each method in each setting.", min=0)] = 60.0,
+    each: EachOption = 60.0,
+    time_limit: WholeOption = None,
     seed: Annotated[int, typer.Option(help="Of the rates between nodes, which the paper does not publish.")] = 0,
     as_json: JsonFlag = False,
 ) -> None:
@@ -102,8 +108,8 @@ def pipette(
     from taut.papers.pipette import reproduce_pipette
     from taut.solver.result import Limits
 
-    limits, told = Limits(time_limit=time_limit), _told(time_limit)
-    found = reproduce_pipette(limits, whole_step=whole_step, seed=seed, only=only, told=told)
+    limits, told = Limits(time_limit=each), _told(each, time_limit)
+    found = reproduce_pipette(limits, whole_step=whole_step, seed=seed, only=only, within=time_limit, told=told)
     _echo("pipette", found, as_json)
 
 
@@ -111,13 +117,15 @@ def pipette(
 def searches(
     data: Annotated[Path, typer.Option(help="Folder with some of the tables of docs/results/searches.md.")],
     only: Annotated[str, typer.Option(help="Part of the name of who published a plan, or of its model.")] = "",
-    time_limit: Annotated[float, typer.Option(help="Seconds of each of the two searches of a plan.", min=0)] = 60.0,
+    each: Annotated[float, typer.Option(help="Seconds of each of the two searches of a plan.", min=0)] = 60.0,
+    time_limit: WholeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Price published plans beside the best plan of the same space, with their distance from the lower bound."""
     from taut.papers.searches.table import reproduce_searches
 
-    found = reproduce_searches(data, time_limit=time_limit, only=only, told=lambda words: typer.echo(words, err=True))
+    told = _told(each, time_limit)
+    found = reproduce_searches(data, time_limit=each, only=only, within=time_limit, told=told)
     echo(found, as_json)
 
 
@@ -128,8 +136,10 @@ def vtrain_jobs(
     ] = None,
     only: Annotated[str | None, typer.Option(help="deadlines, completion or makespan; by default all.")] = None,
     traces: Annotated[int | None, typer.Option(help="Traces of each comparison at most.", min=1)] = None,
-    time_limit: Annotated[float, typer.Option(help="Seconds of each planned schedule.", min=0)] = 10.0,
-    within: Annotated[float, typer.Option(help="Seconds after which no further trace begins.", min=0)] = 1800.0,
+    each: Annotated[float, typer.Option(help="Seconds of each planned schedule at most.", min=0)] = 10.0,
+    time_limit: Annotated[
+        float, typer.Option(help="Seconds of the whole command: no trace begins after them.", min=0)
+    ] = 1800.0,
     as_json: JsonFlag = False,
 ) -> None:
     """Share 1,024 A100 among jobs by ElasticFlow without and with our plans, beside vTrain's figures and a bound."""
@@ -138,7 +148,7 @@ def vtrain_jobs(
 
     with live_lines(quiet=False) as say:
         found = reproduce_vtrain_jobs(
-            arrivals=arrivals, only=only, traces=traces, time_limit=time_limit, within=within, told=say
+            arrivals=arrivals, only=only, traces=traces, time_limit=each, within=time_limit, told=say
         )
     _echo("vtrain", found, as_json)
 

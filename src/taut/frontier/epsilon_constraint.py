@@ -68,6 +68,7 @@ class _Solved:
     limit_gib: float
     problem: PlanningProblem
     result: SearchResult
+    limits: Limits
 
     @property
     def seconds(self) -> float:
@@ -89,7 +90,7 @@ def _holds(entry: _Solved, plan: Incumbent) -> bool:
 
 @dataclass
 class Sweep:
-    """The limits from the largest down, what stops each search, what was found, and whether some are left."""
+    """The limits from the largest down, what stops all searches, what was found, and whether some are left."""
 
     problem: PlanningProblem
     least: LeastLimit
@@ -106,8 +107,10 @@ class Sweep:
         started = time.perf_counter()
         with interrupt_requested() as asked:
             with cut_short():
-                for limit in self._whole() if limits is None else reversed(given[len(missed) :]):
-                    if asked() or self._search(limit, started):
+                for number, limit in enumerate(self._whole() if limits is None else reversed(given[len(missed) :])):
+                    # How many limits make a difference is not known: each takes half of what is left.
+                    left = 2 if limits is None else len(given) - len(missed) - number
+                    if asked() or self._search(limit, started, left):
                         break
             self.interrupted = asked()
             self._take_over()
@@ -127,16 +130,17 @@ class Sweep:
         """The least limit in KiB that a plan fits."""
         return limit_for(self.problem.memory, -(-max(memory_bytes(self.problem, plan.strategy)) // KIB))
 
-    def _search(self, limit: float, started: float) -> bool:
-        """Search one limit; returns whether the user interrupted."""
+    def _search(self, limit: float, started: float, left: int) -> bool:
+        """Search one limit in its share of the seconds that are left; returns whether the user interrupted."""
+        limits = self.limits.shared(time.perf_counter() - started, left)
         problem = lowered(self.problem, limit)
         for entry in self.solved:
             problem = problem.with_orders(entry.result.orders)
         known = (entry.result.incumbent for entry in self.solved)
         fitting = [plan for plan in known if plan and _fits(problem, plan)]
         start = min(fitting, key=lambda plan: plan.seconds, default=None)
-        result = search(problem, self.limits, self._report(limit, started), incumbent=start)
-        self.solved.append(_Solved(limit_gib=limit, problem=problem, result=result))
+        result = search(problem, limits, self._report(limit, started), incumbent=start)
+        self.solved.append(_Solved(limit_gib=limit, problem=problem, result=result, limits=limits))
         return result.stopped_by is StoppedBy.INTERRUPT
 
     def _report(self, limit: float, started: float) -> Listener | None:
@@ -181,7 +185,7 @@ class Sweep:
             lower_bound_s=bound,
             bound_from_gib=source,
             needs_gib=gib_of(self._needs(plan)),
-            plan=Plan(plan_document(entry.problem, entry.result, self.limits)),
+            plan=Plan(plan_document(entry.problem, entry.result, entry.limits)),
         )
 
     def _missed(self, limit: float) -> FrontierPoint:
@@ -251,7 +255,8 @@ def pareto(
     Parameters
     ----------
     model, cluster, **options
-        As for ``taut.plan``, or a ``PlanRequest`` alone; when to stop holds for the search at each limit.
+        As for ``taut.plan``, or a ``PlanRequest`` alone; seconds are those of all searches together, work and gap those
+        of the search at each limit.
     limits
         GiB that a device may have; a device with less keeps what it has.
     points
@@ -294,7 +299,7 @@ def frontier_of(
     points: int | None = POINTS,
     progress: Listener | None = None,
 ) -> Frontier:
-    """The frontier of a planning problem; ``limits`` stop each search, the rest is as for ``pareto``."""
+    """The frontier of a planning problem; ``limits`` stop the searches, the rest is as for ``pareto``."""
     given = None if memory_limits is None else checked_limits(memory_limits)
     sweep = Sweep(problem, least_limit(problem), limits, progress)
     if given is None and points is not None:

@@ -12,6 +12,7 @@ k nodes within M. Data: :math:`n_k` GPUs, step time :math:`T_p`, S steps, q doll
     points the same one is cheaper.
 """
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -147,8 +148,8 @@ def resource_front(
     Parameters
     ----------
     model, cluster, **options
-        As for ``taut.plan``, or a ``PlanRequest`` alone; the cluster's nodes are alike. When to stop holds for each
-        point.
+        As for ``taut.plan``, or a ``PlanRequest`` alone; the cluster's nodes are alike. Seconds are those of all
+        searches together, work and gap those of each point.
     nodes
         Numbers of nodes; by default powers of two, and all of them.
     limits, points
@@ -183,9 +184,12 @@ def resource_front(
     given = None if limits is None else list(limits)
     found: dict[int, Frontier] = {}
     refused: dict[int, DataError | InfeasibleError | NothingFoundError] = {}
-    for count in chosen:
+    began = time.perf_counter()
+    for number, count in enumerate(chosen):
+        own = request.limits.shared(time.perf_counter() - began, len(chosen) - number)
+        asked = counts[count].request.model_copy(update={"time_limit": own.time_limit})
         try:
-            found[count] = pareto(counts[count].request, limits=given, points=points, progress=progress)
+            found[count] = pareto(asked, limits=given, points=points, progress=progress)
         except (DataError, InfeasibleError, NothingFoundError) as error:
             refused[count] = error
     if not found:

@@ -33,7 +33,7 @@ from taut.errors import FieldError
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Division
 from taut.papers.amp import SETTINGS, AmpExperiment
-from taut.papers.compared import Compared, legend, rows_until_interrupted, times, with_bound
+from taut.papers.compared import Compared, SharedTime, legend, rows_until_interrupted, times, with_bound
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.solver.methods.baselines.amp import amp_trials, dominoes
@@ -213,18 +213,20 @@ def reproduce_amp_searches(
     limits: Limits | None = None,
     told: Callable[[str], None] | None = None,
     profile: Path | None = None,
+    *,
+    within: float | None = None,
 ) -> Table:
     """
     Search AMP's strategies by every method.
 
     Without a ``setting`` all are searched, and table 2 and figure 3 are made. ``limits`` are those of each method, by
-    default a minute. Costs are analytic without AMP's ``profile``.
+    default a minute, and all share ``within`` seconds. Costs are analytic without AMP's ``profile``.
     """
     if setting is not None and setting not in SETTINGS:
         raise FieldError("setting", setting, f"expected {one_of(setting, SETTINGS)}")
-    limits = limits or Limits(time_limit=60.0)
-    names = [setting] if setting else [*SETTINGS]
-    rows = rows_until_interrupted(names, lambda name: _row(name, limits, profile), told)
+    names, methods = [setting] if setting else [*SETTINGS], len(BASELINES) + 2
+    shared = SharedTime(limits=limits or Limits(time_limit=60.0), within=within, searches=methods * len(names))
+    rows = rows_until_interrupted(names, lambda name: _row(name, shared.of_next(methods), profile), told)
     if setting or len(rows) < len(names):
         return Table(rows, has_profile=profile is not None)
     return Table(rows, search_seconds(), split_gains(_problem("het_model", profile)), profile is not None)

@@ -1,7 +1,7 @@
 """Plans of several methods on one problem: seconds of each, of its search, and its distance from one lower bound."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, TypedDict, TypeVar
 
@@ -40,6 +40,28 @@ def rows_until_interrupted(
     if not rows:
         raise NothingFoundError("interrupted before the first setting was done")
     return tuple(rows)
+
+
+@dataclass(slots=True, kw_only=True)
+class SharedTime:
+    """Limits of each search, and the seconds of a command, None for no limit, that so many searches share."""
+
+    limits: Limits
+    within: float | None
+    searches: int
+    began: float = field(default_factory=perf_counter)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no seconds are left."""
+        return self.within is not None and perf_counter() - self.began > self.within
+
+    def of_next(self, searches: int) -> Limits:
+        """Limits of each of the next so many searches, which have a tenth of a second at least."""
+        whole = Limits(time_limit=self.within).shared(perf_counter() - self.began, max(self.searches, 1))
+        self.searches -= searches
+        limits = [each for each in (self.limits.time_limit, whole.time_limit) if each is not None]
+        return replace(self.limits, time_limit=max(min(limits), 0.1) if limits else None)
 
 
 CUT_OFF = "*"

@@ -44,7 +44,7 @@ from taut.data.device import DeviceSpec
 from taut.data.units import TERA
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
-from taut.papers.compared import CUT_OFF, is_cut_off, legend, places_with, rows_until_interrupted
+from taut.papers.compared import CUT_OFF, SharedTime, is_cut_off, legend, places_with, rows_until_interrupted
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.solver.certificate.document import communication_gap
@@ -257,17 +257,21 @@ def _share(share: float | None) -> str:
 
 
 def reproduce_hethub(
-    limits: Limits | None = None, *, only: str = "", told: Callable[[str], None] | None = None
+    limits: Limits | None = None,
+    *,
+    only: str = "",
+    within: float | None = None,
+    told: Callable[[str], None] | None = None,
 ) -> Table:
     """
     Price every setting.
 
-    ``limits`` are those of each search, by default a minute. ``only`` is a part of the names of the settings that are
-    priced.
+    ``limits`` are those of each search, by default a minute, and all share ``within`` seconds. ``only`` is a part of
+    the names of the settings that are priced.
     """
-    limits, names = limits or Limits(time_limit=60.0), [setting.name for setting in SETTINGS]
-    chosen = [SETTINGS[place] for place in places_with(only, names)]
-    rows = rows_until_interrupted(chosen, lambda setting: _row(setting, limits), told)
+    chosen = [SETTINGS[place] for place in places_with(only, [setting.name for setting in SETTINGS])]
+    shared = SharedTime(limits=limits or Limits(time_limit=60.0), within=within, searches=2 * len(chosen))
+    rows = rows_until_interrupted(chosen, lambda setting: _row(setting, shared.of_next(2)), told)
     return Table(rows, None if len(rows) < len(SETTINGS) else small_tokens())
 
 
@@ -435,21 +439,22 @@ def _size_cells(row: SizeRow) -> tuple[str, ...]:
 
 
 def reproduce_hethub_table(
-    limits: Limits | None = None, *, only: str = "", told: Callable[[str], None] = lambda words: None
+    limits: Limits | None = None,
+    *,
+    only: str = "",
+    within: float | None = None,
+    told: Callable[[str], None] | None = None,
 ) -> SizeTable:
     """
     Plan every model on every cluster.
 
-    ``limits`` are those of each search, by default a minute. ``only`` is a part of the names, "cluster model", of what
-    is planned.
+    ``limits`` are those of each search, by default a minute, and all share ``within`` seconds. ``only`` is a part of
+    the names, "cluster model", of what is planned.
     """
-    limits, every = limits or Limits(time_limit=60.0), [(cluster, model) for cluster in CLUSTERS for model in STAGES]
+    every = [(cluster, model) for cluster in CLUSTERS for model in STAGES]
     chosen = [every[place] for place in places_with(only, [" ".join(pair) for pair in every])]
-    rows = list[SizeRow]()
-    for cluster, model in chosen:
-        told(f"{model} on {cluster}")
-        rows.append(_size_row(cluster, model, limits))
-    return SizeTable(tuple(rows))
+    shared = SharedTime(limits=limits or Limits(time_limit=60.0), within=within, searches=2 * len(chosen))
+    return SizeTable(rows_until_interrupted(chosen, lambda pair: _size_row(*pair, shared.of_next(2)), told))
 
 
 def _size_row(cluster: str, model: str, limits: Limits) -> SizeRow:

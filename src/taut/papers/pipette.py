@@ -32,7 +32,7 @@ from taut.data.load import load_cluster
 from taut.formulations.latency import step_time, violations
 from taut.formulations.mechanisms.latency_models import LatencyName
 from taut.formulations.problem import PlanningProblem
-from taut.papers.compared import Compared, legend, places_with, rows_until_interrupted, times, with_bound
+from taut.papers.compared import Compared, SharedTime, legend, places_with, rows_until_interrupted, times, with_bound
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.solver.bounds.simulated import simulated_seconds
@@ -230,18 +230,26 @@ def reproduce_pipette(
     whole_step: bool = False,
     seed: int = 0,
     only: str = "",
+    within: float | None = None,
     told: Callable[[str], None] | None = None,
 ) -> Table:
     """
     Plan every setting by every method.
 
-    ``limits`` are those of each method, by default a minute, ``seed`` draws the links, and ``only`` is a part of the
-    names of the settings that are planned.
+    ``limits`` are those of each method, by default a minute, and all share ``within`` seconds; ``seed`` draws the
+    links, and ``only`` is a part of the names of the settings that are planned.
     """
-    limits, names = limits or Limits(time_limit=60.0), [_name(setting) for setting in SETTINGS]
-    chosen = [SETTINGS[place] for place in places_with(only, names)]
-    rows = rows_until_interrupted(chosen, lambda setting: _row(setting, limits, seed, whole_step=whole_step), told)
-    return Table(rows, whole_step)
+    chosen = [SETTINGS[place] for place in places_with(only, [_name(setting) for setting in SETTINGS])]
+    shared = SharedTime(limits=limits or Limits(time_limit=60.0), within=within, searches=METHODS * len(chosen))
+
+    def row(setting: Setting) -> Row:
+        return _row(setting, shared.of_next(METHODS), seed, whole_step=whole_step)
+
+    return Table(rows_until_interrupted(chosen, row, told), whole_step)
+
+
+METHODS = 6
+"""Searches of a setting."""
 
 
 def _row(setting: Setting, limits: Limits, seed: int, *, whole_step: bool) -> Row:

@@ -261,7 +261,7 @@ class PlanOptions(TypedDict, total=False):
         float | None,
         Option(
             "Seconds of a search, or none for no limit.",
-            "In Python None is no limit. The seconds hold for each search of a verb that has several.",
+            "In Python None is no limit. Several searches of a verb share the seconds.",
             default=60.0,
             verbs=("compare",),
         ),

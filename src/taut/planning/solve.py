@@ -247,7 +247,9 @@ def plan_one_degree(
     known = fastest(problem, starts)
     result = _searched(problem, limits, processes, progress, known) if tried is None else tried.result
     if result.status is Status.INFEASIBLE:
-        why_not = diagnose(problem, result, pricing=lambda max_tp: wider_costs(problem, request.profile, max_tp))
+        left = None if limits.time_limit is None else max(limits.time_limit - result.wall_s, 0.0)
+        wider = partial(wider_costs, problem, request.profile)
+        why_not = diagnose(problem, result, pricing=wider, seconds=left)
         raise InfeasibleError(str(why_not), why_not.as_dict())
     if result.incumbent is None:
         raise _nothing_found(problem, result, limits, tried)

@@ -275,7 +275,8 @@ def jobs(
     stack, calibration, memory_model
         By which plans are priced, as for ``taut.plan``.
     time_limit
-        Seconds of the schedule, without those of plans, None for no limit; the bound comes on top, and takes less.
+        Seconds of plans that are made first and of the schedule, which has half at least, None for no limit; the
+        bound comes on top, and takes less.
     rounds
         Rounds of annealing, after which it ends whatever the time; then the schedule depends on the seed alone.
     seed, workers
@@ -305,7 +306,7 @@ def jobs(
     >>> found.value, round(found.lower_bound)
     (4000.0, 3600)
     """
-    kind = _checked(policy, objective, plans, time_limit)
+    kind, begun = _checked(policy, objective, plans, time_limit), time.perf_counter()
     stated = instance(
         _trace(trace, restart_s),
         cluster if isinstance(cluster, ClusterSpec) else load_cluster(cluster),
@@ -317,6 +318,7 @@ def jobs(
     )
     _check_feasible(stated, kind)
     began = time.perf_counter()
+    left = None if time_limit is None else max(time_limit - (began - begun), LEAST_SHARE * time_limit)
 
     def better(value: float, by: str) -> None:
         if progress is not None:
@@ -329,7 +331,7 @@ def jobs(
             stated.problem,
             kind,
             policy,
-            time_limit=time_limit,
+            time_limit=left,
             seed=seed,
             workers=workers,
             rounds=rounds,
@@ -342,6 +344,10 @@ def jobs(
         bound = first or lower_bound(stated.bounding, kind, horizon=max(ends, default=None))
     wall = time.perf_counter() - began
     return JobsSchedule(instance=stated, objective=kind, policy=policy, found=found, bound=bound, wall_s=wall)
+
+
+LEAST_SHARE = 0.5
+"""Of the time limit, what the schedule has at least, however long its plans took."""
 
 
 def _checked(policy: str, objective: str, plans: str, time_limit: float | None) -> Objective:

@@ -388,10 +388,19 @@ def test_interrupt_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None
         assert found.shortfalls == whole.shortfalls
         details = [remedy.detail for remedy in found.remedies]
         assert set(details) <= {remedy.detail for remedy in whole.remedies}
-        assert found.complete or str(found).endswith("interrupted before all were tried")
+        assert found.complete or str(found).endswith("stopped before all were tried")
         seen.add((tuple(details), found.complete))
     assert ((), False) in seen
     assert (tuple(remedy.detail for remedy in whole.remedies), True) in seen
+
+
+def test_the_time_limit_keeps_what_was_found() -> None:
+    """Without seconds that are left no way out is tried, which the diagnosis says."""
+    given = problem(cluster(1, 4, memory_gib=kib(976)), layers(4), global_batch=4, fixed={"pp": 1})
+    result = search(given, Limits())
+    cut, whole = diagnose(given, result, seconds=0.0), diagnose(given, result, seconds=1e3)
+    assert cut.shortfalls == whole.shortfalls and whole.complete and whole.remedies
+    assert not cut.complete and not cut.remedies and "stopped before all were tried" in str(cut)
 
 
 @contextmanager

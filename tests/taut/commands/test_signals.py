@@ -10,10 +10,10 @@ import pytest
 
 import taut
 from taut.errors import NothingFoundError
-from taut.papers.compared import rows_until_interrupted
+from taut.papers.compared import SharedTime, rows_until_interrupted
 from taut.solver import signals
 from taut.solver.branch_and_bound.stop import interrupt_requested
-from taut.solver.result import CandidateBound
+from taut.solver.result import CandidateBound, Limits
 from taut.solver.search.refinement import Refining
 from taut.solver.signals import cut_short, interruptible_command, was_interrupted
 
@@ -64,6 +64,20 @@ def test_rows_that_are_done_are_kept() -> None:
     with interruptible_command():
         assert rows_until_interrupted([1, 2, 3, 4], make, said.append) == (1, 2, -3)
     assert said == ["setting 1 of 4", "setting 2 of 4", "setting 3 of 4"]
+
+
+def test_rows_share_the_seconds_of_a_command() -> None:
+    """Each search has its limit, and no more than its share of what is left; no limit where there is none."""
+    own, seconds = Limits(time_limit=60.0, seed=3), time.perf_counter()
+    shared = SharedTime(limits=own, within=80.0, searches=4, began=seconds)
+    first = shared.of_next(2)
+    assert first.time_limit == pytest.approx(20.0, abs=1.0) and first.seed == 3 and not shared.is_over
+    assert shared.of_next(2).time_limit == pytest.approx(40.0, abs=1.0)
+    assert SharedTime(limits=own, within=1000.0, searches=4).of_next(1) == own
+    assert SharedTime(limits=own, within=None, searches=4).of_next(1) == own
+    assert SharedTime(limits=Limits(), within=None, searches=4).of_next(1).time_limit is None
+    late = SharedTime(limits=own, within=5.0, searches=4, began=seconds - 6.0)
+    assert late.is_over and late.of_next(1).time_limit == 0.1
 
 
 def test_a_row_that_does_not_end_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:

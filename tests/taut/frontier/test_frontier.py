@@ -41,9 +41,9 @@ pytestmark = pytest.mark.proof
 
 BATCH = 64
 GIVEN = [2.0, 3.0, 3.5, 4.0, 6.0, 8.0, 16.0]
-WHOLE: dict[str, Any] = {"fix": {"zero": 1}, "schedules": "1f1b", "gap": 1e-6}
+WHOLE: dict[str, Any] = {"fix": {"zero": 1}, "schedules": "1f1b", "gap": 1e-6, "time_limit": None}
 """Closed forms alone, each limit to its optimum."""
-OPTIMA = ("--schedules", "1f1b", "--gap", "1e-6", "--quiet")
+OPTIMA = ("--schedules", "1f1b", "--gap", "1e-6", "--time-limit", "none", "--quiet")
 ASKED = ("pareto", "gpt2-345m", "amp-homogeneous", "--global-batch", BATCH, "--fix", "zero=1", *OPTIMA)
 SMALL = ("pareto", "gpt2-345m", "g4dn.12xlarge", "--global-batch", 8, "--quiet")
 SEEDS = (0, 3, 5, 8, 11, 17, 26, 32, 34, 36)
@@ -277,6 +277,24 @@ def test_curve_is_monotone_whatever_stops_the_searches(seed: int, work: int) -> 
         assert point.step_time_s is None or point.step_time_s >= lower * (1 - 1e-9)
         assert point.plan is None or point.plan.verify().holds
     assert frontier.points[0].status is Status.INFEASIBLE
+
+
+def test_searches_share_the_seconds_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of four has at most a quarter, and each has its share of what the ones before have left."""
+    asked = []
+
+    def noted(given: PlanningProblem, limits: Limits, *more: Any, **named: Any) -> Any:
+        asked.append(limits.time_limit)
+        return search(given, replace(limits, time_limit=None), *more, **named)
+
+    monkeypatch.setattr("taut.frontier.epsilon_constraint.search", noted)
+    problem, seconds = small.problem(small.cluster(2, 1), small.model(4)), 1000.0
+    frontier_of(problem, Limits(time_limit=seconds, gap=0.5), points=4)
+    assert len(asked) == 4 and all(limit is not None for limit in asked)
+    assert 249 < asked[0] <= 250 <= asked[1] <= asked[2] <= asked[3] <= seconds
+    asked.clear()
+    frontier_of(problem, Limits(work_limit=3), points=2)
+    assert asked == [None, None]
 
 
 def test_interrupt_keeps_the_points_so_far() -> None:

@@ -61,7 +61,7 @@ def test_the_split_of_amd_and_c_is_the_published_one(table: Table) -> None:
 
 def test_the_command_prints_both_sides(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table in words has the published shares, and as JSON every setting."""
-    monkeypatch.setattr(hethub, "reproduce_hethub", lambda limits, only, told: table)
+    monkeypatch.setattr(hethub, "reproduce_hethub", lambda limits, only, within, told: table)
     runner = CliRunner()
     words = runner.invoke(app, ["reproduce", "hethub"]).stdout
     assert "97.54%" in words and "91.75%" in words and "at most" in words

@@ -39,7 +39,7 @@ def test_unknown_names_are_refused() -> None:
 
 def test_the_command_prints_the_table(table: SizeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """In words and as JSON, a row for each cluster and model."""
-    monkeypatch.setattr(hethub, "reproduce_hethub_table", lambda limits, only, told: table)
+    monkeypatch.setattr(hethub, "reproduce_hethub_table", lambda limits, only, within, told: table)
     runner = CliRunner()
     words = runner.invoke(app, ["reproduce", "hethub", "--table"]).stdout
     assert "hethub-12n96d" in words and "HETHUB's rule" in words

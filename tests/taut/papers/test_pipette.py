@@ -69,7 +69,7 @@ def test_the_command_prints_both_sides(table: Table, monkeypatch: pytest.MonkeyP
     """In words the published ratios, and as JSON every method's distance."""
     asked: list[bool] = []
 
-    def priced(limits: Limits, *, whole_step: bool, seed: int, only: str, told: object) -> Table:
+    def priced(limits: Limits, *, whole_step: bool, seed: int, only: str, within: None, told: object) -> Table:
         asked.append(whole_step)
         return table
 

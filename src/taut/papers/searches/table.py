@@ -19,7 +19,7 @@ from typing import Any, TypedDict
 
 from taut.data.cluster import ClusterSpec
 from taut.errors import DataError
-from taut.papers.compared import plan_or_none
+from taut.papers.compared import SharedTime, plan_or_none
 from taut.papers.searches.aceso import PLANS as ACESO
 from taut.papers.searches.aceso import PROFILES, AcesoTable, has_profiles, reproduce_aceso, table_of_plans
 from taut.papers.searches.galvatron import PLANS as GALVATRON
@@ -40,6 +40,7 @@ from taut.papers.searches.published_plans import (
     sailor_runs,
 )
 from taut.planning.plan import Plan
+from taut.solver.result import Limits
 from taut.words import text_table
 
 TABLES = NVIDIA, MLPERF, BRIDGE, RECIPES, RUNS, ACESO, GALVATRON
@@ -130,28 +131,42 @@ def _seconds(value: float | None) -> str:
 
 
 def reproduce_searches(
-    folder: Path, *, time_limit: float = 60.0, only: str = "", told: Callable[[str], None] | None = None
+    folder: Path,
+    *,
+    time_limit: float = 60.0,
+    only: str = "",
+    within: float | None = None,
+    told: Callable[[str], None] | None = None,
 ) -> Table:
     """
     Price the published plans of a folder.
 
     ``folder``: holds some of the files that the modules of ``taut.papers.searches`` name, or folders up to two
-    levels below it do; ``time_limit``: seconds of each of the two searches of a plan; ``only``: part of the name of a
-    plan, such as ``NVIDIA llama3-8b on 8 GPUs``; ``told``: called with the job of a plan before it is priced, and with
+    levels below it do; ``time_limit``: seconds of each of the two searches of a plan; ``within``: seconds that all
+    share, after which no table of another tool begins; ``only``: part of the name of a plan, such as ``NVIDIA llama3-8b
+    on 8 GPUs``; ``told``: called with the job of a plan before it is priced, and with
     what is left out since its prices are missing. Raises ``DataError`` if the folder has none of the files, or one of
     them is wrong; or if the prices of plans are missing that are asked for by name, or stand alone.
     """
     if not (has_plans(folder) or has_runs(folder) or table_of_plans(folder) or galvatron_plans(folder)):
         raise DataError(f"{folder}: no file that is known, expected {', '.join([*TABLES][:-1])} or {TABLES[-1]}")
-    options: _Options = {"time_limit": time_limit, "only": only, "told": told}
     priced, rows = _priced_sources(folder, only, told), []
-    for given in [*published_plans(folder), *(sailor_runs(folder, only) if RUNS in priced else ())]:
-        if only.lower() in f"{given.who} {given.model} on {given.gpus} GPUs".lower():
-            if told is not None:
-                told(f"{given.who}: {given.model} on {given.gpus} GPUs")
-            rows.append(_row(given, time_limit))
-    aceso = reproduce_aceso(folder, **options) if ACESO in priced else None
-    return Table(tuple(rows), aceso, reproduce_galvatron(folder, **options) if galvatron_plans(folder) else None)
+    every = [*published_plans(folder), *(sailor_runs(folder, only) if RUNS in priced else ())]
+    chosen = [each for each in every if only.lower() in f"{each.who} {each.model} on {each.gpus} GPUs".lower()]
+    others = {ACESO: ACESO in priced, GALVATRON: bool(galvatron_plans(folder))}
+    searches = 2 * (len(chosen) + sum(others.values()))
+    shared = SharedTime(limits=Limits(time_limit=time_limit), within=within, searches=searches)
+    for given in chosen:
+        if told is not None:
+            told(f"{given.who}: {given.model} on {given.gpus} GPUs")
+        rows.append(_row(given, shared.of_next(2).time_limit))
+
+    def options() -> _Options:
+        return {"time_limit": shared.of_next(2).time_limit or 0.0, "only": only, "told": told}
+
+    aceso = reproduce_aceso(folder, **options()) if others[ACESO] and not shared.is_over else None
+    galvatron = reproduce_galvatron(folder, **options()) if others[GALVATRON] and not shared.is_over else None
+    return Table(tuple(rows), aceso, galvatron)
 
 
 def _priced_sources(folder: Path, only: str, told: Callable[[str], None] | None) -> list[str]:
@@ -166,7 +181,7 @@ def _priced_sources(folder: Path, only: str, told: Callable[[str], None] | None)
     return found
 
 
-def _row(given: PublishedPlan, time_limit: float) -> Row:
+def _row(given: PublishedPlan, time_limit: float | None) -> Row:
     theirs = _plan(given, time_limit, fix=given.fixed, **given.options(also_without=False))
     best = _plan(given, time_limit, **given.options(also_without=True))
     bound = None if best is None else best.lower_bound_s
@@ -182,7 +197,7 @@ def _row(given: PublishedPlan, time_limit: float) -> Row:
     )
 
 
-def _plan(given: PublishedPlan, time_limit: float, **options: Any) -> Plan | None:
+def _plan(given: PublishedPlan, time_limit: float | None, **options: Any) -> Plan | None:
     """The plan at the prices of all rows, or None where nothing fits or nothing is found in the time."""
     return plan_or_none(
         given.model,
