@@ -269,11 +269,12 @@ def gate_width(values: Mapping[str, Any], heads: Any, head_dim: Any) -> int | No
     """Columns of the gate of the attention's output, None without one."""
     kind = _GATES.get(str(values.get("model_type")))
     off = values.get("use_attention_gate") is False or values.get("gating") is False
-    if kind is None or off or values.get("attn_output_gate") is False or not isinstance(heads, int):
+    if kind is None or off or values.get("attn_output_gate") is False or not isinstance(heads, int) or heads < 1:
         return None
     each = head_dim if isinstance(head_dim, int) else values.get("hidden_size", 0) // heads
     if values.get("model_type") == "kimi_linear":
-        each = values.get("v_head_dim", each) * bool(values.get("mla_use_output_gate"))
+        wide = values.get("v_head_dim")
+        each = (wide if isinstance(wide, int) else each) * bool(values.get("mla_use_output_gate"))
     return heads * (each if kind == "channels" else 1)
 
 

@@ -151,6 +151,30 @@ def first(values: Mapping[str, Any], concept: str) -> Any:
     return next((values[name] for name in NAMES[concept] if values.get(name) is not None), None)
 
 
+_FORMS: dict[str, tuple[tuple[type, ...], str]] = {
+    **dict.fromkeys(("architectures", "layer_types", "indexer_types", "mlp_layer_types"), ((list,), "a list")),
+    **dict.fromkeys(("sparse_attention_config", "linear_attn_config"), ((dict,), "a section")),
+    **dict.fromkeys(("index_topk_freq", "index_skip_topk_offset"), ((int,), "a whole number")),
+    "index_topk_pattern": ((str, list), "letters or a list"),
+    "model_type": ((str,), "a name"),
+    "moe_layer_freq": ((int, list), "a whole number or a list"),
+    **{
+        name: ((int, list), "a whole number")
+        for concept in ("hidden", "layers", "heads", "kv_heads", "head_dim", "v_head_dim")
+        for name in NAMES[concept]
+    },
+}
+"""What fields hold that readers count with, in types and in words."""
+
+
+def refuse_forms(values: Mapping[str, Any], where: str) -> None:
+    """Refuse a file in which a field that readers count with is of another type."""
+    for name, (kinds, words) in _FORMS.items():
+        value = values.get(name)
+        if value is not None and (not isinstance(value, kinds) or (value == [] and int in kinds)):
+            raise DataError(f"{where}: {name} is {shorten(value)}, expected {words}")
+
+
 def refuse_contradictions(values: Mapping[str, Any], where: str) -> None:
     """Refuse a file that states one size under two names with two values above 1."""
     for concept in ("hidden", "layers", "heads", "kv_heads", "head_dim", "experts", "chosen"):

@@ -235,7 +235,7 @@ def with_shared_indexers(model: ModelSpec, values: Mapping[str, Any], where: str
     ``index_topk_freq``-th layer from ``index_skip_topk_offset`` on has an indexer, and all layers before.
     """
     count, freq = len(model.blocks), values.get("index_topk_freq") or 1
-    offset = values.get("index_skip_topk_offset", 2)
+    offset = 2 if values.get("index_skip_topk_offset") is None else values["index_skip_topk_offset"]
     usual = ["shared" if max(layer - offset + 1, 0) % freq else "full" for layer in range(count)]
     stated = next((values[name] for name in ("indexer_types", "index_topk_pattern") if values.get(name)), usual)
     shared = [kind in ("shared", "S") for kind in stated]

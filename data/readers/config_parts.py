@@ -718,16 +718,19 @@ def _minimax_m3(values: Values, where: str, tokens: int) -> list[Layer]:
     names |= {"index_local_blocks": "sparse_local_block"}
     stated = {**values, **{ours: apart[theirs] for ours, theirs in names.items() if theirs in apart}}
     scorers, scored, block, top, local = (whole_number(stated, where, name) for name in names)
-    marks = apart.get("sparse_attention_freq") or [0] * layers
+    marks = _list(apart, where, layers, "sparse_attention_freq", default=[0] * layers)
     usual = ["minimax_m3_sparse" if mark else "full_attention" for mark in marks]
     listed = _list(values, where, layers, "layer_types", default=usual)
     if not values.get("mlp_layer_types"):
-        marks = values.get("moe_layer_freq") or [1] * layers
+        freq = values.get("moe_layer_freq")
+        marks = freq if isinstance(freq, list) else [1] * layers
         stated["mlp_layer_types"] = ["sparse" if mark else "dense" for mark in marks]
-    plain = _attention(values, where, qk_norm=True)
-    heads, each = plain["heads"], plain["head_dim"] or hidden // plain["heads"]
+    heads = whole_number(values, where, "num_attention_heads")
+    kv_heads = whole_number(values, where, "num_key_value_heads", usual=heads)
+    each = whole_number(values, where, "head_dim", usual=hidden // heads)
+    plain = {"heads": heads, "kv_heads": kv_heads, "head_dim": each, "qk_norm": True}
     attended = min(tokens, (top + local) * block) + tokens * scorers * scored / (2 * heads * each)
-    sizes = {"key_dim": each, "value_dim": each, "made": (heads + 2 * plain["kv_heads"]) * each}
+    sizes = {"key_dim": each, "value_dim": each, "made": (heads + 2 * kv_heads) * each}
     sizes["attends"] = round(attended)
     sparse = {"heads": heads, "mixer": sizes, "adjoined": [_product(hidden, (scorers + 1) * scored, mixes=True)]}
     width = first(values, "dense_width") or first(values, "ffn_hidden")

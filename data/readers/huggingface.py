@@ -49,7 +49,14 @@ from taut.data.readers.config_families import (
     refuse_unknown_width,
     with_defaults,
 )
-from taut.data.readers.config_fields import NAMES, first, refuse_contradictions, refuse_unknown, router_groups
+from taut.data.readers.config_fields import (
+    NAMES,
+    first,
+    refuse_contradictions,
+    refuse_forms,
+    refuse_unknown,
+    router_groups,
+)
 from taut.data.readers.config_mixers import (
     MIXERS,
     adjusted_ffn,
@@ -132,11 +139,14 @@ def _of_parts(values: Mapping[str, Any], path: Path, where: str, seq: int | None
 
 def _language_model(values: Mapping[str, Any], path: str) -> tuple[dict[str, Any], str]:
     """What describes the language model, with what its family leaves out, and where it stands in the file."""
+    refuse_forms(values, path)
     values = named_by_class(values)
     refuse_others(values, path)
     where, inner, outer = path, values, [values]
     while (name := next((name for name in _NESTED if isinstance(inner.get(name), dict)), None)) is not None:
-        inner, where = named_by_class(inner[name]), f"{where if where != path else path + ':'} {name}"
+        where = f"{where if where != path else path + ':'} {name}"
+        refuse_forms(inner[name], where)
+        inner = named_by_class(inner[name])
         refuse_others(inner, where)
         outer.append(inner)
     if len(outer) == 1:

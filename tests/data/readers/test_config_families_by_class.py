@@ -133,3 +133,15 @@ def test_two_names_of_one_size_agree(tmp_path: Path) -> None:
     values = {**M2, "architectures": None, "model_type": "minimax_m2", "n_routed_experts": 128}
     with pytest.raises(DataError, match="num_local_experts is 256 and n_routed_experts is 128, expected one number"):
         read(tmp_path, values)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("base", [M2, GLM5 | {"index_topk_freq": 4}, M3], ids=["minimax-m2", "glm-5", "minimax-m3"])
+def test_any_value_is_read_or_refused_in_one_line(tmp_path: Path, base: dict[str, Any]) -> None:
+    """No value of a field ends in anything but a model or a line."""
+    for name in base:
+        for value in (5, 0, -1, "x", [], [1], {}, {"a": 1}, True, None, 1.5, [None], 10**30):
+            try:
+                read(tmp_path, base | {name: value})
+            except DataError as error:
+                assert "\n" not in str(error)

@@ -287,7 +287,7 @@ def test_missing_fields_are_named_as_in_the_file(tmp_path: Path, field: str, wor
     [
         ({"hidden_size": 4100}, r"hidden is 4100, expected a multiple of heads \(32\)"),
         ({"num_key_value_heads": 5}, r"heads is 32, expected a multiple of kv_heads \(5\)"),
-        ({"hidden_size": "4096"}, "hidden: is '4096', expected to be a valid integer"),
+        ({"hidden_size": "4096"}, "hidden_size is '4096', expected a whole number"),
         ({"num_hidden_layers": -1}, "layers.number: is -1, expected to be greater than 0"),
         ({"num_hidden_layers": [1, 2]}, "layers.list.0: is 1, expected"),
         ({"vocab_size": 1e400}, "config.json: holds Infinity"),
