@@ -94,6 +94,8 @@ class _Script:
             quoted = [_holds_command(word) and word != text for word in words]
             inner = [self.command(each, depth + 1) if cut else [each] for each, cut in zip(words, quoted, strict=True)]
             flat = [word for each in inner for word in each]
+            if not flat:
+                continue
             if commands and SETTING.match(flat[0]):
                 # Settings in lines of their own, as in a file of them.
                 commands[-1] += flat

@@ -190,3 +190,8 @@ def test_a_layout_in_two_quotes() -> None:
     text = "--micro-batch-size 1 --num-layers 4 --pipeline-model-parallel-size 2"
     found = launch_of_text(f"""{text} --pipeline-model-parallel-layout "'Et*1|t*3,L'" """)
     assert found.values["layers"] == "1|3"
+
+
+def test_a_command_in_quotes_that_is_empty() -> None:
+    """Quotes that hold nothing to run leave the command as it is."""
+    assert launch_of_text("'if [ 1 -eq 1 ]'\npython x.py --micro-batch-size 2").values["micro_batch"] == 2
