@@ -281,7 +281,7 @@ def test_curve_is_monotone_whatever_stops_the_searches(seed: int, work: int) -> 
 
 def test_searches_share_the_seconds_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first of four has at most a quarter, and each has its share of what the ones before have left."""
-    asked = []
+    asked: list[float | None] = []
 
     def noted(given: PlanningProblem, limits: Limits, *more: Any, **named: Any) -> Any:
         asked.append(limits.time_limit)
@@ -290,8 +290,9 @@ def test_searches_share_the_seconds_of_the_command(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("taut.frontier.epsilon_constraint.search", noted)
     problem, seconds = small.problem(small.cluster(2, 1), small.model(4)), 1000.0
     frontier_of(problem, Limits(time_limit=seconds, gap=0.5), points=4)
-    assert len(asked) == 4 and all(limit is not None for limit in asked)
-    assert 249 < asked[0] <= 250 <= asked[1] <= asked[2] <= asked[3] <= seconds
+    first, *later = [limit for limit in asked if limit is not None]
+    assert 249 < first <= 250 and len(later) == 3
+    assert 250 <= later[0] <= later[1] <= later[2] <= seconds
     asked.clear()
     frontier_of(problem, Limits(work_limit=3), points=2)
     assert asked == [None, None]
