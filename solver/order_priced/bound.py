@@ -10,8 +10,8 @@ Lower bound on every division of an order-priced candidate.
 
 (4) Where a framework states few divisions, all of them instead (``taut.solver.order_priced.stated``).
 (5) Where figures are linear in the layers of chunks, the tree of ``taut.solver.order_priced.layer_tree`` instead of (1)
-    to (3): with one kind of recompute, and layers that are alike but for a few. Where more layers differ, the same tree
-    after (3).
+    to (3): with one kind of recompute, and layers that are alike but for a few. Where more layers differ, the search
+    grows the same tree after (3), for candidates whose turn comes.
 
 The largest counts. The limit is lowered to little above the least makespan of a division that is known to fit.
 """
@@ -101,8 +101,6 @@ def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
         by_dual = _by_options(devices, fitting)
     else:
         by_dual = replace(_by_prices(rows, simple, limit), too_many=devices.has_alike_layers)
-    if every and by_dual.seconds < limit:
-        by_dual = replace(by_dual, branching=LayerTree(given, every, limit, by_dual.divisions))
     if by_dual.seconds >= by_devices.seconds:
         return by_dual
     return replace(by_dual, seconds=by_devices.seconds, witness=by_devices.witness)

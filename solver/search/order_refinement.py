@@ -50,6 +50,7 @@ from taut.solver.order_priced.adapt import adapted_order
 from taut.solver.order_priced.bound import OrderBound
 from taut.solver.order_priced.divisions.annealing import DivisionAnnealing
 from taut.solver.order_priced.divisions.local_search import LONG, REACH, SHORT, improved_division
+from taut.solver.order_priced.layer_bounds import linear_paths
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.placing import constructed
 from taut.solver.order_priced.stated import number_of, stated_missing, stated_seconds
@@ -294,6 +295,8 @@ class OrderRefining:
 
     def branch(self, bound: CandidateBound, at: Standing) -> bool:
         """Another branch of the divisions of an order, (4), or its bound anew within a lower limit."""
+        if at.uncooled is not None and bound.lower_bound <= self._highest and self._grow(bound, at, at.uncooled):
+            return at.branching is not None
         if at.uncooled is not None and self._cool_alone(bound, at, at.uncooled):
             return True
         if bound.lower_bound > self._highest:
@@ -317,6 +320,18 @@ class OrderRefining:
         if not more and bound.lower_bound < self._enough:
             self._highest = min(self._highest, bound.lower_bound)
         return more or at.draft is not None or at.division is not None
+
+    def _grow(self, bound: CandidateBound, at: Standing, start: Division) -> bool:
+        """Begin the tree of layers that differ, which takes megabytes; returns whether there is one."""
+        given = self._chunked(bound.candidate)
+        if not (cases := linear_paths(given)):
+            return False
+        at.uncooled, at.branching = None, LayerTree(given, cases, self._enough * ABOVE, [start])
+        at.branching.branch()
+        self._raise_unstated(bound, at.branching)
+        if self._tell_racks_apart(bound, at, at.branching):
+            at.branching = None
+        return True
 
     def _raise_unstated(self, bound: CandidateBound, branching: Branching) -> None:
         """Take the bound of a tree that may still grow where it is larger."""
