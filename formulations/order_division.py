@@ -26,6 +26,7 @@ The problem is a relaxation of the candidate: no placement prices a division low
 fits. A lower bound on (1) therefore bounds the candidate (``taut.solver.order_priced.bound``).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -176,11 +177,12 @@ class ChunkProblem:
         seconds[most if self.waits_for_all else 0] += self.optimizer
         return seconds
 
-    def seconds(self, ends: Floats, loads: Floats) -> float:
-        """Seconds (1) or (1'), of ends and loads of the devices, each (devices,)."""
+    def seconds(self, ends: Floats, loads: Floats) -> Floats:
+        """Seconds (1) or (1') of n divisions (n,), of ends and loads of the devices, each (n, devices)."""
         if not self.waits_for_all:
-            return float(ends.max() + (self.ring + self.optimizer) * loads[0]) + self.constant
-        return float((ends + self.rings * loads).max() + self.optimizer * loads.max()) + self.constant
+            return np.asarray(ends.max(axis=1) + (self.ring + self.optimizer) * loads[:, 0] + self.constant)
+        last = (ends + self.rings * loads).max(axis=1) + self.optimizer * loads.max(axis=1)
+        return np.asarray(last + self.constant)
 
     @property
     def recomputes(self) -> Ints:
@@ -214,10 +216,7 @@ def chunk_bytes(problem: PlanningProblem, candidate: Candidate, device: Ints, *,
     """Bytes of (2) of a candidate with chunks on devices (C,), the memory margin kept free or not."""
     memory = problem.memory_of(candidate)
     held, of_expert = problem.alike(candidate, "held", lambda: bytes_per_parameter(memory, candidate))
-    allowed = [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
-    key = "least passing", memory_key(candidate), *candidate.order_key[:3]
-    # The tables are made where the least is not known: few of the candidates that are asked for need them otherwise.
-    passing = problem.shared(candidate, key, lambda: least_passing(problem.tables(candidate), memory, allowed, device))
+    (passing,) = passing_of_alike(problem, [candidate], device)
     return ChunkBytes(
         held=held,
         # Fewer devices share what is held of an expert's parameter than of others.
@@ -228,6 +227,19 @@ def chunk_bytes(problem: PlanningProblem, candidate: Candidate, device: Ints, *,
         passing=passing,
         budget=float(budgets(memory, problem.capacity_kib, margin=margin).max() // KIB * KIB),
     )
+
+
+def passing_of_alike(problem: PlanningProblem, candidates: Sequence[Candidate], device: Ints) -> list[float]:
+    """Bytes that pass at least on every device, of candidates of one order and recompute, with chunks on devices."""
+    known, key = problem.kept("least passing"), candidates[0].order_key[:3]
+    keys = [(key, memory_key(candidate), problem.shared_key(candidate)) for candidate in candidates]
+    # Tables are made where the least is not known: few of the candidates that are asked for need them otherwise.
+    new = {each: candidate for each, candidate in zip(keys, candidates, strict=True) if each not in known}
+    if new:
+        allowed = [RECOMPUTE.index(name) for name in problem.recompute_of(candidates[0])]
+        every = [problem.tables(candidate) for candidate in new.values()]
+        known.update(zip(new, least_passing(every, problem.memory_of(candidates[0]), allowed, device), strict=True))
+    return [known[each] for each in keys]
 
 
 def chunk_problem(

@@ -134,7 +134,7 @@ def _with_space(problem: PlanningProblem, **changed: object) -> PlanningProblem:
 
 def wider(candidate: Candidate, whole: Container[Candidate]) -> Candidate:
     """The candidate of the whole space that has all plans of a candidate of a restriction, (6)."""
-    return candidate if candidate in whole else replace(candidate, empty_ends=True)
+    return candidate if candidate in whole else candidate.changed(empty_ends=True)
 
 
 def widened(strategy: Strategy, whole: Container[Candidate]) -> Strategy:

@@ -19,7 +19,7 @@ from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable, Recompute
 from taut.data.device import core_inverse
-from taut.data.memory import MemoryModel
+from taut.data.memory import MemoryModel, ParameterBytes
 from taut.data.model import ModelSpec
 from taut.formulations.candidates import candidates
 from taut.formulations.divisions import families
@@ -355,7 +355,15 @@ class PlanningProblem:
 
     def shared(self, candidate: Candidate, name: Hashable, make: Callable[[], Value]) -> Value:
         """A figure of layers, of their recompute and of the traffic within blocks, which many candidates share."""
-        return self._own.get((name, self.recompute_of(candidate), *self._stages_key(candidate)), make)
+        return self._own.get((name, self.shared_key(candidate)), make)
+
+    def shared_key(self, candidate: Candidate) -> object:
+        """One object for all candidates that have a key of stages and recompute in common."""
+        found = self.kept("keys").get(candidate)
+        if found is None:
+            key = self.recompute_of(candidate), *self._stages_key(candidate)
+            found = self.kept("keys")[candidate] = self.kept("objects").setdefault(key, object())
+        return found
 
     def alike(self, candidate: Candidate, name: str, make: Callable[[], Value]) -> Value:
         """A figure that candidates share which differ in chunks, order and recompute alone."""
@@ -417,6 +425,13 @@ class PlanningProblem:
 
     def recompute_of(self, candidate: Candidate) -> tuple[Recompute, ...]:
         """Recompute that a stage of a candidate may choose."""
+        known = self.kept("recompute")
+        found = known.get(candidate)
+        if found is None:
+            found = known[candidate] = self._recompute_of(candidate)
+        return cast("tuple[Recompute, ...]", found)
+
+    def _recompute_of(self, candidate: Candidate) -> tuple[Recompute, ...]:
         every = recompute_of(self.space, candidate.schedule)
         every = recompute_beside_overlap(self.space, self.model, candidate, every)
         every = recompute_beside_hosts(self.space, candidate, every)
@@ -467,11 +482,15 @@ class PlanningProblem:
         """Collectives of weights and gradients that a step of a candidate waits for; the first is of all holders."""
 
         def make() -> tuple[Term, ...]:
-            each, in_passes = self.memory.parameter_bytes, self.latency.gathers_in_passes
+            each, in_passes = self._parameter_bytes, self.latency.gathers_in_passes
             found = shard_terms(candidate, each, self.coefficient, in_passes=in_passes)
             return found + padding_terms(candidate, found[0].bytes) if self.has_muon else found
 
-        return self._keep(candidate, ("terms",), make)
+        return self._keep(candidate, ("terms",), lambda: self.alike(candidate, "terms", make))
+
+    @cached_property
+    def _parameter_bytes(self) -> ParameterBytes:
+        return self.memory.parameter_bytes
 
     def transfer_weight(self, candidate: Candidate) -> float:
         """

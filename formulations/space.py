@@ -154,8 +154,15 @@ ORDER = Field(
 )
 
 
+class _Hashed:
+    """The place of a hash that is computed once, since candidates are keys of many tables."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
 @dataclass(frozen=True, slots=True, order=True)
-class Candidate:
+class Candidate(_Hashed):
     """
     A candidate: degrees, micro-batch, schedule and ZeRO stage. Division, recompute and placement are decided inside it.
 
@@ -184,6 +191,17 @@ class Candidate:
     uneven_batch: Annotated[bool, UNEVEN_BATCH] = False
     activation_offload: Annotated[float, ACTIVATIONS_ON_HOSTS] = 0.0
     recompute_layers: Annotated[int, FIRST_LAYERS] = 0
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            object.__setattr__(self, "_hash", hash(_VALUES(self)))
+            return self._hash
+
+    def changed(self, **values: Any) -> "Candidate":
+        """The candidate with other values of some fields, in a third of the time of ``dataclasses.replace``."""
+        return Candidate(**(dict(zip(DEFAULTS, _VALUES(self), strict=True)) | values))
 
     def as_dict(self) -> dict[str, Any]:
         """Fields as plain values, without the seldom ones that have their default."""
@@ -302,13 +320,15 @@ _block_shape = cache(BlockShape)
 def _table() -> dict[str, Field]:
     """The record of every field, from what ``Candidate`` attaches to its types."""
     hints = get_type_hints(Candidate, include_extras=True)
-    return {name: next(each for each in hints[name].__metadata__ if isinstance(each, Field)) for name in hints}
+    names = [each.name for each in fields(Candidate)]
+    return {name: next(each for each in hints[name].__metadata__ if isinstance(each, Field)) for name in names}
 
 
 FIELDS = _table()
 """Records of a candidate's fields by name."""
 DEFAULTS = {each.name: each.default for each in fields(Candidate)}
 """Defaults of a candidate's fields, dataclasses' mark where there is none."""
+_VALUES = attrgetter(*DEFAULTS)
 _OF_CHUNKS = {"vpp", "order", "uniform_recompute", "recompute_layers"}
 beside_chunks: Callable[[Candidate], tuple[Any, ...]] = attrgetter(
     *(name for name in DEFAULTS if name not in _OF_CHUNKS)

@@ -29,7 +29,6 @@ Bounds that rely on the opposite take the least of a range and of all that hold 
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from taut.data.costs import MODULES, RECOMPUTE, Recompute
@@ -96,11 +95,11 @@ def with_recompute(workload: "Workload", candidate: "Candidate") -> Iterator["Ca
         yield candidate
         return
     for name in recompute_of(workload.space, candidate.schedule):
-        shared = replace(candidate, uniform_recompute=name)
+        shared = candidate.changed(uniform_recompute=name)
         yield shared
         if name == "full":
             for layers in range(1, fewer_layers(workload, candidate)):
-                yield replace(shared, recompute_layers=layers)
+                yield shared.changed(recompute_layers=layers)
 
 
 def fewer_layers(workload: "Workload", candidate: "Candidate") -> int:

@@ -5,7 +5,6 @@ It needs tp > 1, and that tp cp divides every sequence. The space states whether
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from taut.formulations.fields import Columns, Compared, Field, Fix, Sentence, Words, true_or_false
@@ -27,4 +26,4 @@ def with_sequence_parallel(workload: "Workload", candidate: "Candidate") -> Iter
     """The candidate with and without sequence parallelism, as the space has it."""
     shared = candidate.tp > 1 and all(length % (candidate.tp * candidate.cp) == 0 for length in workload.lengths)
     for each in workload.space.sequence_parallel if shared else (False,):
-        yield replace(candidate, sequence_parallel=True) if each else candidate
+        yield candidate.changed(sequence_parallel=True) if each else candidate

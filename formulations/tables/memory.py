@@ -58,6 +58,7 @@ partitions alone: with L layers on pp stages a stage has :math:`\lfloor L / pp \
 (14) a plan fits by (5) with the network's own margin. A stage that recomputes is predicted as if all stages did.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -262,20 +263,20 @@ def _one_more(counts: Ints) -> Ints:
     return np.unique((counts[:, None] + more).reshape(-1, counts.shape[1]), axis=0)
 
 
-def least_passing(tables: StageTables, memory: MemoryModel, allowed: list[int], device: Ints) -> float:
+def least_passing(every: Sequence[StageTables], memory: MemoryModel, allowed: list[int], device: Ints) -> list[float]:
     """Bytes of workspace, buffers and stand-ins of every device at least, (10) and (12), of chunks on devices (C,)."""
-    figures = tables.workspace[allowed].min(axis=0), tables.buffers, tables.cached.sum(axis=0)
-    parts = np.stack([np.diagonal(figure, 1) for figure in figures])
+    figures = ((each.workspace[allowed].min(axis=0), each.buffers, each.cached.sum(axis=0)) for each in every)
+    parts = np.array([[np.diagonal(figure, 1) for figure in each] for each in figures])
     # A chunk has at least one of so many parts, from its number on; their least is found by doubling.
-    chunks, window, width = len(device), parts.shape[1] - len(device) + 1, 1
+    chunks, window, width = len(device), parts.shape[2] - len(device) + 1, 1
     while 2 * width <= window:
-        parts, width = np.minimum(parts[:, :-width], parts[:, width:]), 2 * width
-    least = np.minimum(parts[:, :chunks], parts[:, window - width : window - width + chunks])
-    most = np.zeros((3, int(device.max()) + 1))
-    np.maximum.at(most.T, device, least.T)
-    workspace, buffers, cached = most.min(axis=1).tolist()
-    stand_ins = memory.coefficient("gradients") * memory.held_parameter_bytes.weight * cached
-    return float(memory.coefficient("workspace") * workspace + memory.coefficient("buffers") * buffers + stand_ins)
+        parts, width = np.minimum(parts[..., :-width], parts[..., width:]), 2 * width
+    least = np.minimum(parts[..., :chunks], parts[..., window - width : window - width + chunks])
+    most = np.zeros((int(device.max()) + 1, len(every), 3))
+    np.maximum.at(most, device, np.moveaxis(least, -1, 0))
+    stand_in = memory.coefficient("gradients") * memory.held_parameter_bytes.weight
+    each = np.array([memory.coefficient("workspace"), memory.coefficient("buffers"), stand_in])
+    return [float(found) for found in (most.min(axis=0) * each).sum(axis=1)]
 
 
 def bytes_per_parameter(memory: MemoryModel, candidate: Candidate) -> tuple[float, float]:

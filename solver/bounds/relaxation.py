@@ -23,6 +23,7 @@ Where a schedule is priced by its order, the step takes at least
 Reductions and optimizer after the last pass come on top.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -95,7 +96,8 @@ def relaxation_of_order(
     problem: PlanningProblem, candidate: Candidate, comm: Communication, gather: GatherRates, layers: LayerSeconds
 ) -> float:
     """Bound ``relaxation`` of an order, (3), with communication; ``gather`` as in ``relaxation_bound``."""
-    computing = _busiest(layers.least, candidate) + candidate.vpp * _least_waits(problem, candidate, gather)
+    alone = _busiest(layers.least.tobytes(), candidate.pp, candidate.schedule in ON_V)
+    computing = alone + candidate.vpp * _least_waits(problem, candidate, gather)
     busiest = max(_balanced(problem, candidate, gather, layers)[1], computing)
     passes = max(candidate.num_micro_batches * busiest, _trip(problem, candidate, layers.seconds))
     return float((passes + comm.tail[1:].min()) * (1 - ORDER_ROUNDING))
@@ -168,17 +170,19 @@ def _least_waits(problem: PlanningProblem, candidate: Candidate, gather: GatherR
     return float(alone[layers, layers + 1].min())
 
 
-def _busiest(least: Floats, candidate: Candidate) -> float:
+@lru_cache(maxsize=1024)
+def _busiest(figures: bytes, pp: int, on_v: bool) -> float:
     """
-    Least seconds for a micro-batch of the busiest device, over whole layers in any groups.
+    Least seconds for a micro-batch of the busiest of pp devices, from those of layers, over whole layers in any groups.
 
     First and last layer, with embedding and head, lie on one device under a V and on two elsewhere. With k of the
     other n layers beside them, some other device has at least the mean of the rest, rounded up.
     """
+    least = np.frombuffer(figures)
     inner = np.concatenate([[0.0], np.cumsum(np.sort(least[1:-1]))])
-    n, others = len(inner) - 1, candidate.pp - (1 if candidate.schedule in ON_V else 2)
+    n, others = len(inner) - 1, pp - (1 if on_v else 2)
     first = np.arange(n + 1)[:, None]
-    if candidate.schedule in ON_V:
+    if on_v:
         rest, edges = n - first, least[0] + least[-1] + inner[first]
     else:
         last = np.arange(n + 1)[None, :]

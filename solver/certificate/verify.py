@@ -53,6 +53,7 @@ from taut.solver.bounds.simulated import least_simulated, simulated_seconds
 from taut.solver.certificate.document import (
     BOTH,
     NAME,
+    BoundSection,
     CandidateSection,
     DocumentFrame,
     MeshDocument,
@@ -89,9 +90,9 @@ from taut.solver.certificate.reference.space import (
     whole,
 )
 from taut.solver.certificate.sampling import Sample, sample
-from taut.solver.ladder.checks import Proof, derived_bound, derived_margin_free
+from taut.solver.ladder.checks import Proof, derived_bound, derived_margin_free, prepare
 from taut.solver.ladder.ladder import Ladder
-from taut.solver.result import Source, relative_gap
+from taut.solver.result import relative_gap
 
 PLAINER = "plainer"
 
@@ -107,12 +108,13 @@ def _restricted(problem: PlanningProblem, name: str) -> PlanningProblem:
     return replace(problem, space=problem.space.model_copy(update={"divisions": left, "recompute": kinds}))
 
 
-def _key(strategy: Mapping[str, Any]) -> tuple[tuple[str, str, Any], ...]:
+Key = tuple[tuple[str, type, Any], ...]
+
+
+def _key(strategy: Mapping[str, Any]) -> Key:
     """Fields in order, each with its type: true is not 1."""
-    return tuple(
-        (name, type(value).__name__, tuple(value) if isinstance(value, list) else value)
-        for name, value in sorted(strategy.items())
-    )
+    every = ((name, strategy[name]) for name in sorted(strategy))
+    return tuple((name, type(value), tuple(value) if type(value) is list else value) for name, value in every)
 
 
 SIMULATED = "provenance.method.simulated"
@@ -317,6 +319,15 @@ class _Check:
     def _candidates(self) -> list[Choice]:
         return candidates(self.plan.case)
 
+    @cached_property
+    def _keys(self) -> dict[Key, Choice]:
+        return {_key(choice.as_dict()): choice for choice in self._candidates}
+
+    @cached_property
+    def _read(self) -> list[Candidate]:
+        """The candidates as bounds are derived of them."""
+        return [Candidate.of(choice) for choice in self._candidates]
+
     def derived(self) -> list[str]:
         """Faults of all figures; plainer plans are looked at where the certificate holds."""
         faults = [*self._prediction(), *self._certificate(), *self._beyond(), *self._simulated()]
@@ -368,7 +379,7 @@ class _Check:
             Proof(candidate=each.candidate, source=each.source, witness=each.witness)
             for each in stated.no_margin_proofs
         ]
-        seconds = derived_margin_free(self.ladder, proofs)
+        seconds = derived_margin_free(self.ladder, self._read, proofs)
         self.lower_bound = max(self.lower_bound, seconds)
         return {"lower_bound_no_margin_s": seconds}
 
@@ -431,9 +442,14 @@ class _Check:
         if seconds < self.objective * (1 - TOLERANCE):
             yield f"its plan of {seconds} s is faster than the plan of {self.objective} s"
         bounds = {choice: self.bounds.get(whole(choice, self.bounds), -math.inf) for choice in wanted}
-        listed = {_key(choice.as_dict()): choice for choice in wanted}
+        keys = self._keys if given is self.problem else {_key(choice.as_dict()): choice for choice in wanted}
+        listed, named = {choice: choice for choice in wanted}, list[tuple[Choice | None, BoundSection]]()
         for entry in section.bounds:
-            choice = listed.pop(_key(entry.strategy), None)
+            one = keys.get(_key(entry.strategy))
+            named.append((None if one is None else listed.pop(one, None), entry))
+        known = ((Candidate.of(one), entry.source, entry.witness) for one, entry in named if one is not None)
+        prepare(ladder, known)
+        for choice, entry in named:
             if choice is None:
                 yield f"a bound is of no candidate of the restriction, or of one that has another: {entry.strategy}"
                 continue
@@ -470,14 +486,13 @@ class _Check:
         """Faults of the candidates' entries; sets the derived bounds."""
         wanted = self._candidates
         entries = self.document.certificate.candidates
-        if [_key(entry.strategy) for entry in entries] != [_key(candidate.as_dict()) for candidate in wanted]:
+        if [_key(entry.strategy) for entry in entries] != [*self._keys]:
             return [f"the {len(entries)} candidates are not the {len(wanted)} of the stated space"]
         faults: list[str] = []
         least = self.objective
-        read = [Candidate.of(choice) for choice in wanted]
-        relaxed = str(Source.RELAXATION)
-        self.ladder.relax([one for one, entry in zip(read, entries, strict=True) if entry.source == relaxed])
-        for choice, candidate, entry in zip(wanted, read, entries, strict=True):
+        claims = zip(self._read, entries, strict=True)
+        prepare(self.ladder, ((candidate, entry.source, entry.witness) for candidate, entry in claims))
+        for choice, candidate, entry in zip(wanted, self._read, entries, strict=True):
             derived = self.bounds[choice] = derived_bound(self.ladder, candidate, entry.source, entry.witness)
             faults += self._entry_faults(candidate, entry, derived)
             if choice == self.plan.choice and derived > self.objective * (1 + TOLERANCE):
@@ -487,7 +502,7 @@ class _Check:
             self.within_rounding += entry.state in ("pruned", "solved") and derived <= self.objective * (1 + TOLERANCE)
         self.lower_bound = least
         if not faults:
-            derived_entries = zip(read, self.bounds.values(), entries, strict=True)
+            derived_entries = zip(self._read, self.bounds.values(), entries, strict=True)
             stated = (Entry(one, seconds, entry.source, entry.witness) for one, seconds, entry in derived_entries)
             self.exactness = exactness(self.ladder, stated, least)
         return faults

@@ -179,7 +179,7 @@ def plan_document(
         "verified_gap": gap,
         "lower_bound_no_margin_s": None if free is None else finite(free.seconds),
         "candidates": [candidate_values(bound) for bound in result.bounds],
-        "no_margin_proofs": [] if free is None else [asdict(proof) for proof in free.proofs],
+        "no_margin_proofs": [] if free is None else [_proof_values(proof) for proof in free.proofs],
     }
     devices = by_replica(incumbent.strategy.candidate, incumbent.devices).tolist()
     return document | {
@@ -191,6 +191,10 @@ def plan_document(
         | {"history": list(result.history)}
         | ({} if method is None else {"method": method}),
     }
+
+
+def _proof_values(proof: Proof) -> dict[str, Any]:
+    return {"candidate": proof.candidate, "source": proof.source, "witness": proof.witness}
 
 
 def predicted(problem: PlanningProblem, strategy: Strategy, incumbent: Incumbent, time: StepTime) -> dict[str, Any]:

@@ -19,7 +19,7 @@ which ignores memory and takes no witness, and is not computed where ``balance``
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +30,7 @@ from taut.solver.bounds.candidate_bounds import chunked, partition_bound
 from taut.solver.bounds.pipelines_by_type import bound_by_type
 from taut.solver.ladder.chunk_racks import chunk_racks, rederived_by_racks
 from taut.solver.ladder.dominance import dominates_in_division, dominates_under_an_order, partition_data, stated
-from taut.solver.ladder.ladder import RUNGS, Ladder
+from taut.solver.ladder.ladder import RUNGS, Ladder, Rung
 from taut.solver.order_priced.witness import missing_bytes, rederived
 from taut.solver.placement.exact.enumerate import solve_by_enumeration
 from taut.solver.placement.exact.joint import solve_joint
@@ -52,18 +52,19 @@ class Proof:
     witness: Witness = field(default_factory=dict)
 
 
-def derived_margin_free(ladder: Ladder, proofs: Iterable[Proof]) -> float:
+def derived_margin_free(ladder: Ladder, candidates: Sequence[Candidate], proofs: Iterable[Proof]) -> float:
     """
     The global bound without a memory margin, (2), that proofs show.
 
-    ``ladder``: the problem, with or without its margin; ``proofs``: in any order; other candidates have the bound
-    ``relaxation``, where it may be the least. Returns seconds; minus infinity where a proof does not hold or is one of
-    no candidate.
+    ``ladder``: the problem, with or without its margin; ``candidates``: those of its space, ascending; ``proofs``: in
+    any order; other candidates have the bound ``relaxation``, where it may be the least. Returns seconds; minus
+    infinity where a proof does not hold or is one of no candidate.
     """
-    free, candidates = ladder.without_margin(), ladder.problem.candidates
+    free = ladder.without_margin()
     known = {proof.candidate: proof for proof in proofs}
     if not known.keys() <= set(range(len(candidates))):
         return -math.inf
+    prepare(free, ((candidates[index], proof.source, proof.witness) for index, proof in known.items()))
     least = math.inf
     for index, proof in known.items():
         least = min(least, derived_bound(free, candidates[index], proof.source, proof.witness))
@@ -74,6 +75,14 @@ def derived_margin_free(ladder: Ladder, proofs: Iterable[Proof]) -> float:
     return least
 
 
+def prepare(ladder: Ladder, claims: Iterable[tuple[Candidate, str, Witness]]) -> None:
+    """Derive what many bounds, by candidate, source and witness, need of alike candidates together."""
+    every = list(claims)
+    ladder.relax([candidate for candidate, source, _ in every if source == Source.RELAXATION])
+    lacking = (each for each in every if each[1] == Source.ORDER_MEMORY and isinstance(each[2].get("missing"), int))
+    ladder.find_missing(candidate for candidate, _, _ in lacking)
+
+
 def derived_bound(ladder: Ladder, candidate: Candidate, source: str, witness: Witness) -> float:
     """
     The bound (1) of a candidate.
@@ -82,7 +91,7 @@ def derived_bound(ladder: Ladder, candidate: Candidate, source: str, witness: Wi
     ``witness``: what the bound is said to rest on, as in a certificate. Returns seconds; infinite where the candidate
     is proven infeasible, minus infinity where nothing is shown.
     """
-    rung = next((rung for rung in RUNGS if rung.source == source), None)
+    rung = _RUNGS.get(source)
     if rung is None or not rung.applies(ladder, candidate):
         return -math.inf
     seconds = _CHECKS[rung.source](ladder, candidate, witness)
@@ -192,6 +201,7 @@ def _cover(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
     return cover_bound(ladder.problem, candidate, ladder.links, covered, margin=ladder.margin)[0]
 
 
+_RUNGS: dict[str, Rung] = {rung.source: rung for rung in RUNGS}
 _CHECKS: dict[Source, Check] = {
     Source.BALANCE: _balance,
     Source.RELAXATION: _relaxation,

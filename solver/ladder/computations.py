@@ -118,10 +118,11 @@ def _without_memory(excess: int, stage: int) -> Evaluation:
 
 def order(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Evaluation:
     """Bound ``order``, or ``memory`` or ``order-memory`` where no division fits."""
-    if (lacking := ladder.missing_of_chunks(candidate)) > 0:
+    if (lacking := ladder.missing_of_chunks(candidate, limit)) > 0:
         witness: dict[str, Any] = {"missing": lacking, "missing_kib": -(-lacking // KIB)}
         return Evaluation(seconds=np.inf, source=Source.ORDER_MEMORY, witness=witness)
-    if (missing := ladder.missing(candidate))[0] > 0:
+    # Where divisions are listed their memory is known exactly.
+    if not ladder.lists(candidate) and (missing := ladder.missing(candidate))[0] > 0:
         return _without_memory(*missing)
     found = order_bound(chunked(ladder.problem, candidate, ladder.links, margin=ladder.margin), limit)
     if math.isinf(found.seconds):

@@ -18,7 +18,6 @@ A witness names the other candidate and holds what proves its bound: ``{"of": {.
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -126,10 +125,12 @@ def _waits(later: LaterStages) -> list[Any]:
 def likely_dominating(candidate: Candidate, known: Collection[Candidate]) -> Iterator[Candidate]:
     """Candidates among the known ones that may dominate another, the likeliest to do so closely first."""
     if candidate.zero <= 1:
-        for zero, sequence_parallel in ((candidate.zero, True), (1, candidate.sequence_parallel), (1, True)):
-            other = replace(candidate, zero=zero, sequence_parallel=sequence_parallel)
-            if other != candidate and other in known:
-                yield other
+        own = candidate.zero, candidate.sequence_parallel
+        for others in ((candidate.zero, True), (1, candidate.sequence_parallel), (1, True)):
+            if others != own:
+                other = candidate.changed(zero=others[0], sequence_parallel=others[1])
+                if other in known:
+                    yield other
 
 
 def inherited(other: Candidate, witness: dict[str, Any]) -> dict[str, Any]:
@@ -145,4 +146,4 @@ def stated(candidate: Candidate, witness: dict[str, Any]) -> tuple[Candidate, di
     zero, sequence_parallel = of["zero"], of["sequence_parallel"]
     if type(zero) is not int or zero not in (0, 1) or type(sequence_parallel) is not bool or candidate.zero > 1:
         return None
-    return replace(candidate, zero=zero, sequence_parallel=sequence_parallel), by
+    return candidate.changed(zero=zero, sequence_parallel=sequence_parallel), by

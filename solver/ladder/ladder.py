@@ -35,10 +35,12 @@ step has beside its computation is left out, so that the bound is never above ``
 the same prices.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -46,9 +48,10 @@ import numpy as np
 from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.formulations.mechanisms.recompute import in_part
 from taut.formulations.order_division import ROUNDING as ORDER_ROUNDING
+from taut.formulations.partition import stated_divisions
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import NO_GATHERS, GatherRates
-from taut.formulations.space import Candidate, LayersKey, beside_chunks
+from taut.formulations.space import Candidate, LayersKey, OrderKey, beside_chunks
 from taut.formulations.tables.memory import budgets
 from taut.solver.bounds.communication import Communication, communication, communication_of_order
 from taut.solver.bounds.least_rings import least_gather
@@ -61,7 +64,7 @@ from taut.solver.bounds.relaxation import (
     relaxation_of_order,
 )
 from taut.solver.layer_division.memory_excess import Need, division_need
-from taut.solver.order_priced.chunk_memory import memory_of_chunks
+from taut.solver.order_priced.chunk_memory import memory_of_chunks, missing_of_alike
 from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration
 from taut.solver.placement.exact.joint import SubsetCache, has_joint
 from taut.solver.placement.exact.node_sets import has_node_sets
@@ -132,7 +135,9 @@ class Ladder:
         self.links = BestLinks(problem.links, problem.rings)
         self.subsets, self.placements, self.slots = SubsetCache(), EnumerationCache(), SlotCache()
         self.relaxations = {} if relaxations is None else relaxations
+        # Of the candidate that was asked for last, as alike ones come in a row.
         self._latest: tuple[tuple[Hashable, ...], Communication] | None = None
+        self._gathers: tuple[tuple[Hashable, ...], GatherRates] | None = None
         # Ladders of one problem, one after the other, share what none of them may change.
         self._whole_devices: dict[tuple[Hashable, ...], float] = problem.kept("relaxations")
         self._computations: dict[LayersKey, Computation] = problem.kept("computations")
@@ -164,6 +169,11 @@ class Ladder:
         room = budgets(self.problem.memory, self.problem.capacity_kib, margin=self.margin)
         return int(room.min() if candidate.pipelines_by_type else room.max())
 
+    def lists(self, candidate: Candidate) -> bool:
+        """Whether the divisions of an order are stated, and chunks share one recompute: all of them are priced."""
+        known = stated_divisions(self.problem, candidate)
+        return known is not None and len(self.problem.recompute_of(candidate)) == 1
+
     def note_missing(self, candidate: Candidate, missing: int, stage: int | None = None) -> None:
         """Keep a proof that devices lack so many bytes, in a stage or with all their chunks, for other margins too."""
         need = self._room(candidate) + missing
@@ -172,22 +182,45 @@ class Ladder:
         else:
             self._needs.setdefault(candidate, Need(need, stage))
 
-    def missing_of_chunks(self, candidate: Candidate) -> int:
-        """Bytes that devices lack with all their chunks, in closed form or by a proof that is kept; else at most 0."""
+    def missing_of_chunks(self, candidate: Candidate, limit: float = math.inf) -> int:
+        """
+        Bytes that devices lack with all their chunks, in closed form or by a proof that is kept; else at most 0.
+
+        With it those of candidates with the same order are found whose bound ``relaxation`` is below a limit.
+        """
         if candidate not in self._lacking:
-            found = memory_of_chunks(self.problem, candidate, margin=self.margin)
-            missing = 0 if found is None else found.missing()
-            self._lacking[candidate] = self._room(candidate) + missing if missing else 0
+            alike = self._of_order.get(candidate.order_key, ())
+            self.find_missing([candidate, *(each for each in alike if self.relaxations.get(each, limit) < limit)])
         return self._lacking[candidate] - self._room(candidate)
+
+    def find_missing(self, candidates: Iterable[Candidate]) -> None:
+        """Find what devices lack with all their chunks, of many candidates together."""
+        asked = dict[OrderKey, dict[Candidate, None]]()
+        for candidate in candidates:
+            if candidate not in self._lacking:
+                asked.setdefault(candidate.order_key, {})[candidate] = None
+        for alike in map(list, asked.values()):
+            for candidate, missing in zip(
+                alike, missing_of_alike(self.problem, alike, margin=self.margin), strict=True
+            ):
+                self._lacking[candidate] = self._room(candidate) + missing if missing else 0
+
+    @cached_property
+    def _of_order(self) -> dict[OrderKey, list[Candidate]]:
+        """The candidates of every order."""
+        found = dict[OrderKey, list[Candidate]]()
+        for candidate in self.problem.candidates:
+            if candidate.is_order_priced:
+                found.setdefault(candidate.order_key, []).append(candidate)
+        return found
 
     def lacks(self, candidate: Candidate, missing: int) -> bool:
         """Whether devices lack so many bytes with all their chunks, as far as is kept or the closed form shows."""
-        if candidate not in self._lacking:
-            found = memory_of_chunks(self.problem, candidate, margin=self.margin)
-            if found is None or not found.lacks(missing):
-                return False
-            self.note_missing(candidate, missing)
-        return missing <= self._lacking[candidate] - self._room(candidate)
+        self.find_missing([candidate])
+        if missing <= self._lacking[candidate] - self._room(candidate):
+            return True
+        found = memory_of_chunks(self.problem, candidate, margin=self.margin)
+        return found is not None and found.lacks(missing)
 
     def turns(self, candidates: Sequence[Candidate]) -> Iterator[int]:
         """Places of candidates, those with common tables in a row, and the rows by their least bound ``balance``."""
@@ -222,9 +255,12 @@ class Ladder:
 
     def _relaxed(self, candidate: Candidate) -> float:
         """Bound ``relaxation``, in which chunks count where passes wait for gathers alone."""
-        gather = least_gather(self.problem, candidate, self.links)
+        beside = beside_chunks(candidate)
+        if self._gathers is None or self._gathers[0] != beside:
+            self._gathers = beside, least_gather(self.problem, candidate, self.links)
+        gather = self._gathers[1]
         recompute, chunks = candidate.uniform_recompute, candidate.vpp if gather != NO_GATHERS else 0
-        alike = *beside_chunks(candidate), self.problem.least_constant(candidate), recompute, in_part(candidate), chunks
+        alike = *beside, self.problem.least_constant(candidate), recompute, in_part(candidate), chunks
         if alike not in self._whole_devices:
             comm, layers = self.communication(candidate), self._layer_seconds(candidate)
             relaxation = _closed(candidate).relaxation

@@ -76,14 +76,26 @@ def _need(held: Ints, activation: Ints, update: Ints | None, in_flight: Ints, fa
 
 def _least_need(held: Ints, activation: Ints, update: Ints, in_flight: Ints, sizes: Ints) -> tuple[int, int]:
     """Least worst need (1) in bytes, and the stage that has it."""
-    size = held.shape[1]
+    size, needs = held.shape[1], dict[tuple[int, ...], tuple[Ints, Ints]]()
     rows, worst, at = np.arange(size), np.where(np.arange(size) == size - 1, 0, NEVER), np.full(size, -1)
-    length = rows - rows[:, None]
     for x in range(len(in_flight) - 1, -1, -1):
-        least = np.maximum((held + in_flight[x] * activation).min(axis=0), update)
-        within = (length >= sizes[x, 0]) & (length <= sizes[x, 1]) & (rows[:, None] < size - 1)
-        value = np.where(within, np.maximum(least, worst), NEVER)
-        end = value.argmin(axis=1)
-        at = np.where(least[rows, end] >= worst[end], x, at[end])
-        worst = value[rows, end]
+        # Many stages hold as many micro-batches and may have the same numbers of layers.
+        key = int(in_flight[x]), *sizes[x].tolist()
+        if key not in needs:
+            needs[key] = _needs(held, activation, update, *key)
+        ends, need = needs[key]
+        value = np.maximum(need, worst[ends])
+        least = value.argmin(axis=1)
+        end = ends[rows, least]
+        at = np.where(need[rows, least] >= worst[end], x, at[end])
+        worst = value[rows, least]
     return int(worst[0]), int(at[0])
+
+
+def _needs(held: Ints, activation: Ints, update: Ints, in_flight: int, low: int, high: int) -> tuple[Ints, Ints]:
+    """Ends of ranges of ``low`` to ``high`` layers from each layer on, (L+1, n), and the need of each range."""
+    last = held.shape[1] - 1
+    first, ends = np.arange(last + 1)[:, None], np.arange(last + 1)[:, None] + np.arange(low, min(high, last) + 1)
+    exists, ends = (ends <= last) & (first < last), np.minimum(ends, last)
+    least = (held[:, first, ends] + in_flight * activation[:, first, ends]).min(axis=0)
+    return ends, np.where(exists, np.maximum(least, update[first, ends]), NEVER)

@@ -17,16 +17,17 @@ It needs no prices, and it can only refute. Parameters count at slightly fewer b
 (``taut.formulations.tables.memory`` (11)), which is more than sums in floating point may be off.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Floats, Ints
+from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import MOST_BYTES
 from taut.formulations.mechanisms.expert_ranks import hides_exchange
-from taut.formulations.order_division import chunk_bytes
+from taut.formulations.order_division import chunk_bytes, passing_of_alike
 from taut.formulations.partition import stated_divisions
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V, device_of_chunk
@@ -58,7 +59,11 @@ class CountRows(NamedTuple):
 
 
 class MemoryOfChunks(NamedTuple):
-    """What the rows of all cases ask of devices, (1): bytes and ``further`` ones, and least layers, (cases, rows)."""
+    """
+    What the rows of all cases ask of the devices of n candidates, (1).
+
+    ``asked`` (n, cases, rows) bytes, ``further`` ones (n, rows), and the ``least`` layers (n, cases, rows).
+    """
 
     rows: CountRows
     asked: Floats
@@ -66,70 +71,108 @@ class MemoryOfChunks(NamedTuple):
     least: Floats
     layers: int
 
-    def refutes(self, more: Floats) -> list[bool]:
-        """Whether no division fits with so many more bytes on every device (n,), (2)."""
-        room = more[:, None, None] - self.asked
-        further = np.minimum(np.maximum(room, 0.0) / self.further * (1 + 1e-9) + 1e-9, self.layers).astype(np.int64)
+    def refutes(self, more: Floats) -> Flags:
+        """Whether no division fits with so many more bytes on every device, (n, amounts), (2)."""
+        room = more[..., None, None] - self.asked[:, None]
+        each = np.maximum(room, 0.0) / self.further[:, None, None]
+        further = np.minimum(each * (1 + 1e-9) + 1e-9, self.layers).astype(np.int64)
         # Without the least layers of each chunk there is no division.
-        taken = np.where(room < 0, 0, self.least + further)
-        most = np.minimum(np.minimum.reduceat(taken, self.rows.first, axis=2), self.layers).sum(axis=2)
-        return [bool(each) for each in (most < self.layers).all(axis=1)]
+        taken = np.where(room < 0, 0, self.least[:, None] + further)
+        most = np.minimum(np.minimum.reduceat(taken, self.rows.first, axis=-1), self.layers).sum(axis=-1)
+        return np.asarray((most < self.layers).all(axis=-1))
 
     def lacks(self, missing: int) -> bool:
-        """Whether some device lacks so many bytes in every division."""
-        return self.refutes(np.array([float(missing - 1)]))[0]
+        """Whether some device of the first candidate lacks so many bytes in every division."""
+        return bool(self.refutes(np.full((len(self.asked), 1), missing - 1.0))[0, 0])
 
-    def missing(self) -> int:
+    def missing(self) -> Ints:
         """Bytes that some device lacks in every division, within a part of ``STEPS`` of the most proven; 0 for none."""
-        if not self.refutes(np.zeros(1))[0]:
-            return 0
-        passed = sum(self.refutes(SCALE))
-        low, high = SCALE[passed - 1] if passed else 0.0, SCALE[min(passed, STEPS - 1)]
-        between = (low + (high - low) / STEPS * np.arange(STEPS)).round()
-        return int(between[sum(self.refutes(between)) - 1]) + 1
+        found = np.zeros(len(self.asked), dtype=np.int64)
+        lacking = np.flatnonzero(self.refutes(np.zeros((len(found), 1)))[:, 0])
+        if not len(lacking):
+            return found
+        given = self._replace(asked=self.asked[lacking], further=self.further[lacking], least=self.least[lacking])
+        passed = given.refutes(np.tile(SCALE, (len(lacking), 1))).sum(axis=1)
+        low, high = np.where(passed, SCALE[passed - 1], 0.0), SCALE[np.minimum(passed, STEPS - 1)]
+        between = (low[:, None] + ((high - low) / STEPS)[:, None] * np.arange(STEPS)).round()
+        found[lacking] = between[np.arange(len(lacking)), given.refutes(between).sum(axis=1) - 1] + 1
+        return found
+
+
+MOST_AT_ONCE = 64
+"""Candidates whose rows are computed together, which takes some mebibytes."""
+
+
+def missing_of_alike(problem: PlanningProblem, candidates: Sequence[Candidate], *, margin: bool) -> list[int]:
+    """What each of some candidates of one order lacks (``MemoryOfChunks.missing``); 0 where that is not known."""
+    missing, parts = [0] * len(candidates), dict[tuple[object, ...], list[int]]()
+    for index, candidate in enumerate(candidates):
+        if (layers := _layers(problem, candidate)) is not None:
+            ahead = hides_exchange(problem.space, problem.model, candidate)
+            parts.setdefault((ahead, layers[1], layers[0].shape, problem.recompute_of(candidate)), []).append(index)
+    for part in parts.values():
+        for some in (part[k : k + MOST_AT_ONCE] for k in range(0, len(part), MOST_AT_ONCE)):
+            found = _of_alike(problem, [candidates[index] for index in some], margin).missing()
+            for index, lacks in zip(some, found.tolist(), strict=True):
+                missing[index] = lacks
+    return missing
 
 
 def memory_of_chunks(problem: PlanningProblem, candidate: Candidate, *, margin: bool) -> MemoryOfChunks | None:
     """What devices are asked for; None where bytes are not linear in the layers of chunks, or divisions are stated."""
-    kinds = [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
-    device = device_of_chunk(*candidate.order_key[:3])
+    return None if _layers(problem, candidate) is None else _of_alike(problem, [candidate], margin)
+
+
+def _of_alike(problem: PlanningProblem, candidates: Sequence[Candidate], margin: bool) -> MemoryOfChunks:
+    """What devices are asked for by candidates of one order, recompute and case of layers that differ."""
+    first = candidates[0]
+    rows = _rows(first.order_key, hides_exchange(problem.space, problem.model, first))
+    known = {problem.shared_key(candidate): _layers(problem, candidate) for candidate in candidates}
+    layers = [each for each in known.values() if each is not None]
+    asked = _asked(np.stack([figures for figures, _ in layers]), layers[0][1], rows)
+    places = {key: place for place, key in enumerate(known)}
+    of = [places[problem.shared_key(candidate)] for candidate in candidates]
+    device, recompute = device_of_chunk(*first.order_key[:3]), RECOMPUTE.index(problem.recompute_of(first)[0])
+    passing_of_alike(problem, candidates, device)
+    every = [chunk_bytes(problem, candidate, device, margin=margin) for candidate in candidates]
+    weights = np.array([(each.held, each.of_experts, each.logits, each.kept[recompute]) for each in every])
+    room = np.array([each.budget - each.always for each in every])
+    return MemoryOfChunks(
+        rows,
+        np.einsum("nf,nfcr->ncr", weights, asked.bytes_of[of]) - room[:, None, None],
+        np.maximum(np.einsum("nf,nfr->nr", weights, asked.further[of]), 1e-300),
+        np.broadcast_to(asked.least, (len(of), *asked.least.shape)),
+        layers[0][0].shape[1],
+    )
+
+
+def _layers(problem: PlanningProblem, candidate: Candidate) -> tuple[Floats, int] | None:
+    """
+    Parameters, experts' ones, bytes of logits and of a micro-batch of layers (4, L), and the last that differs.
+
+    None where those of ranges are not their sums, many layers behind the first one differ, or divisions are stated.
+    """
+    kinds = problem.recompute_of(candidate)
     if len(kinds) != 1 or candidate.schedule in ON_V or not problem.memory.is_sum_of_terms:
         return None
     if stated_divisions(problem, candidate) is not None:
         return None
-    layers = problem.shared(candidate, "bytes of layers", lambda: _layers(problem, candidate, kinds[0]))
-    if layers is None or layers[0].shape[1] < max(len(device), 3):
-        return None
-    rows = _rows(candidate.order_key, hides_exchange(problem.space, problem.model, candidate))
-    asked = problem.shared(candidate, ("bytes of rows", candidate.order_key), lambda: _asked(*layers, rows))
-    each = chunk_bytes(problem, candidate, device, margin=margin)
-    weights = np.array([each.held, each.of_experts, each.logits, each.kept[kinds[0]]])
-    return MemoryOfChunks(
-        rows,
-        np.tensordot(weights, asked.bytes_of, 1) - (each.budget - each.always),
-        np.maximum(weights @ asked.further, 1e-300),
-        asked.least,
-        layers[0].shape[1],
-    )
 
+    def make() -> tuple[Floats, int] | None:
+        tables, kept = problem.tables(candidate), RECOMPUTE.index(kinds[0])
+        every = np.stack((tables.parameters, tables.experts, tables.logits, tables.activation[kept]))
+        return linear_layers(every.astype(float))
 
-def _layers(problem: PlanningProblem, candidate: Candidate, recompute: int) -> tuple[Floats, int] | None:
-    """
-    Parameters, experts' ones, bytes of logits and of a micro-batch of layers (4, L), and the last that differs.
-
-    None where those of ranges are not their sums, or many layers behind the first one differ.
-    """
-    tables = problem.tables(candidate)
-    every = np.stack((tables.parameters, tables.experts, tables.logits, tables.activation[recompute]))
-    return linear_layers(every.astype(float))
+    found = problem.shared(candidate, "bytes of layers", make)
+    return None if found is None or found[0].shape[1] < max(candidate.pp * candidate.vpp, 3) else found
 
 
 class _Asked(NamedTuple):
     """
-    What rows ask for, by figure of layers, which a candidate's bytes of each figure weigh.
+    What rows ask for, by figure of layers, which a candidate's bytes of each figure weigh, of n sets of figures.
 
-    ``bytes_of`` (4, cases, rows) with the least layers of their devices, ``further`` (4, rows) with each further layer,
-    and ``least`` (cases, rows), these layers.
+    ``bytes_of`` (n, 4, cases, rows) with the least layers of their devices, ``further`` (n, 4, rows) with each further
+    layer, and ``least`` (cases, rows), these layers.
     """
 
     bytes_of: Floats
@@ -138,19 +181,19 @@ class _Asked(NamedTuple):
 
 
 def _asked(figures: Floats, differing: int, rows: CountRows) -> _Asked:
-    """The figures of rows in every case: those that a device holds once, and that of each micro-batch in flight."""
-    one, chunks = figures[:, -2], rows.hosts.shape[1]
+    """The figures (n, 4, L) of rows in every case: those that a device holds once, and that of each micro-batch."""
+    one, chunks = figures[..., -2], rows.hosts.shape[1]
     cases = [_case(figures, case, chunks) for case in cases_of(differing, chunks)]
-    every, least = np.stack([each for each, _ in cases], axis=1), np.stack([layers for _, layers in cases])
-    bytes_of = np.concatenate((every[:-1] @ rows.hosts.T, every[-1:] @ rows.counts.T))
-    further = np.concatenate((np.repeat(one[:-1, None], len(rows.fewest), axis=1), one[-1:, None] * rows.fewest))
+    every, least = np.stack([each for each, _ in cases], axis=2), np.stack([layers for _, layers in cases])
+    bytes_of = np.concatenate((every[:, :-1] @ rows.hosts.T, every[:, -1:] @ rows.counts.T), axis=1)
+    further = one[..., None] * np.where(np.arange(4)[:, None] < 3, 1.0, rows.fewest)
     return _Asked(bytes_of, further, least @ rows.hosts.T)
 
 
 def _case(figures: Floats, case: tuple[int, ...], chunks: int) -> tuple[Floats, Ints]:
-    """Figures of chunks (4, C) with the least layers that a case leaves them, and these layers (C,)."""
+    """Figures of chunks (n, 4, C) with the least layers that a case leaves them, and these layers (C,)."""
     beyond, least = beyond_one(figures, case, chunks)
-    return beyond + figures[:, -2:-1] * least, least
+    return beyond + figures[..., -2:-1] * least, least
 
 
 @lru_cache(maxsize=1024)

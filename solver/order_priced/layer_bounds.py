@@ -174,14 +174,15 @@ def _unlike(given: ChunkProblem, until: Floats, cut: float) -> Lines:
 
 
 def beyond_one(single: Any, case: tuple[int, ...], chunks: int) -> tuple[Any, Ints]:
-    """What figures of chunks are beyond those of like layers (n, C), and the least layers that a case leaves them."""
-    none, lower, one = np.zeros((len(single), chunks), single.dtype), np.ones(chunks, np.int64), single[:, -2]
+    """What figures of chunks are beyond those of like layers (..., C), and the least layers that a case leaves them."""
+    none = np.zeros((*single.shape[:-1], chunks), single.dtype)
+    lower, one = np.ones(chunks, np.int64), single[..., -2]
     # The last layer is that of the head, which the last chunk has beside its others.
-    none[:, 0], none[:, -1] = single[:, 0] - one, single[:, -1] - one
+    none[..., 0], none[..., -1] = single[..., 0] - one, single[..., -1] - one
     start = 1
     for chunk, layers in enumerate(case):
         lower[chunk] = max(layers + (chunk == 0), 1)
-        none[:, chunk] += (single[:, start : start + layers] - one[:, None]).sum(axis=1)
+        none[..., chunk] += (single[..., start : start + layers] - one[..., None]).sum(axis=-1)
         start += layers
     return none, lower
 
@@ -495,7 +496,7 @@ class LayerPaths:
         of_devices = np.bincount(given.order.device, loads).astype(float)
         row = self.rows.critical_row(np.concatenate((passes, cuts, of_devices)))
         ends = pipeline_ends(given.order, passes[None], cuts[None], given.micro_batches)
-        return given.seconds(ends[0], of_devices), row
+        return float(given.seconds(ends, of_devices[None])[0]), row
 
 
 def linear_paths(given: ChunkProblem) -> list[LayerPaths]:

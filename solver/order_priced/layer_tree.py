@@ -430,7 +430,7 @@ class _Case:
         weights_of[list(self._used)] = shares / total
         self._used |= {k: self._branches for k in np.flatnonzero(weights_of).tolist()}
         weights: Any = (ends / total).tolist()
-        return Leaf(
+        return Leaf.model_construct(
             ends=weights,
             rounds_in=rounds[0].tolist() if rounds else [],
             rounds_out=rounds[1].tolist() if rounds else [],

@@ -10,8 +10,9 @@ Of the candidates with the least bounds the first ``MOST_TRIED`` whose layers ma
 that fit are priced: ``MOST_PRICED``, and of large clusters fewer.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, takewhile
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from taut.formulations.mechanisms.recompute import in_part
 from taut.formulations.mechanisms.shards import shard_memory
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V
-from taut.formulations.space import Candidate
+from taut.formulations.space import Candidate, beside_chunks
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.memory import weigh_kept
 from taut.formulations.terms import bytes_of_moment
@@ -37,9 +38,16 @@ MOST_DEVICES = 20_000
 LEAST_HELD = 3
 """On the V an order holds at least one part in so many of what 1F1B holds (v-min)."""
 
-
+Value = TypeVar("Value")
 Plan = tuple[CandidateBound, Strategy, Ints]
 """A candidate's bound, its strategy, and the device of every worker."""
+
+
+def kept(known: dict[Any, Value], key: Any, make: Callable[..., Value], *of: Any) -> Value:
+    """What is kept by a key, made where it is not: a search asks several times, and several searches ask alike."""
+    if key not in known:
+        known[key] = make(*of)
+    return known[key]
 
 
 def first_plans(
@@ -65,32 +73,41 @@ def simplest_plans(
         bounds, key=lambda bound: (in_part(bound.candidate), bound.source is Source.BALANCE, bound.lower_bound)
     )
     considered = takewhile(lambda bound: not stopping(), ordered)
+    # A search asks several times, and searches of one problem ask for the same plans.
+    plans = problem.kept("simple plans")
     tried = islice((bound for bound in considered if _may_fit(problem, bound.candidate)), MOST_TRIED)
     most = min(most, max(MOST_DEVICES // problem.cluster.num_devices, 1))
-    return islice((plan for bound in tried if (plan := _plan(problem, bound)) is not None), most)
+    found = ((bound, kept(plans, bound.candidate, _plan, problem, bound.candidate)) for bound in tried)
+    return islice(((bound, *plan) for bound, plan in found if plan is not None), most)
 
 
 def _may_fit(problem: PlanningProblem, candidate: Candidate) -> bool:
     """Whether an even share of the layers, with about what the first stage keeps of them, fits some device."""
     if not problem.memory.is_sum_of_terms:
         return True
+    # The number of chunks does not count.
+    key = *beside_chunks(candidate), candidate.uniform_recompute, candidate.recompute_layers
+    return bool(kept(problem.kept("simple ones fit"), key, _share_may_fit, problem, candidate))
+
+
+def _share_may_fit(problem: PlanningProblem, candidate: Candidate) -> bool:
     tables, memory = problem.tables(candidate), problem.memory_of(candidate)
     share = tables.parameters[0, -1] // candidate.pp
     needed = bytes_of_moment(shard_memory(share, np.array(0), 0, memory, candidate), "always")
     layers = len(problem.model.blocks) // candidate.pp
     allowed = np.array([RECOMPUTE.index(name) for name in problem.recompute_of(candidate)])
     # Without the embedding.
-    kept = weigh_kept(memory, allowed, tables.activation[allowed, 1, layers])
+    each = weigh_kept(memory, allowed, tables.activation[allowed, 1, layers])
     at_once = min(candidate.pp, candidate.num_micro_batches) / (LEAST_HELD if candidate.schedule in ON_V else 1)
-    return bool(needed + at_once * max(int(kept.min()), 0) <= problem.budget.max())
+    return bool(needed + at_once * max(int(each.min()), 0) <= problem.budget.max())
 
 
-def _plan(problem: PlanningProblem, bound: CandidateBound) -> Plan | None:
+def _plan(problem: PlanningProblem, candidate: Candidate) -> tuple[Strategy, Ints] | None:
     """The simple plan with the quickest recompute that fits every device."""
-    for name in problem.recompute_of(bound.candidate):
-        strategy = even_strategy(problem, bound.candidate, name)
+    for name in problem.recompute_of(candidate):
+        strategy = even_strategy(problem, candidate, name)
         # Memory first: the rules of placement take long to check on many devices.
         if max(memory_bytes(problem, strategy)) <= problem.budget.min():
-            devices = rank_order(bound.candidate)
-            return None if violations(problem, strategy, devices) else (bound, strategy, devices)
+            devices = rank_order(candidate)
+            return None if violations(problem, strategy, devices) else (strategy, devices)
     return None

@@ -83,10 +83,12 @@ class Refining:
 
     def standing(self, candidate: Candidate) -> Standing:
         """Where a candidate stands."""
-        if candidate not in self._standing:
+        found = self._standing.get(candidate)
+        if found is None:
             by_order = candidate.is_order_priced
-            self._standing[candidate] = Standing(self._by_order.divide if by_order else self._partition, by_order)
-        return self._standing[candidate]
+            found = Standing(self._by_order.divide if by_order else self._partition, by_order)
+            self._standing[candidate] = found
+        return found
 
     def awaits_partition(self, bound: CandidateBound) -> bool:
         """Whether a closed form is not divided yet."""

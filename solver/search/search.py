@@ -25,9 +25,8 @@ Every candidate c has a lower bound LB(c) over all its divisions, recomputes and
 import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from taut.data.units import KIB
 from taut.formulations.problem import PlanningProblem
@@ -198,11 +197,12 @@ class _Search:
 
     def _renew(self, index: int, change: Callable[[CandidateBound], Result]) -> Result:
         """What a change of a bound returns; where the change is cut short, the bound is what it was."""
-        bound = replace(self._bounds.each[index])
+        bound = self._bounds.each[index]
+        before = bound.lower_bound, bound.source, bound.state, bound.witness
         try:
-            return change(self._bounds.each[index])
+            return change(bound)
         except BaseException:
-            self._bounds.each[index] = bound
+            bound.lower_bound, bound.source, bound.state, bound.witness = before
             raise
         finally:
             self._bounds.note(index)
@@ -211,7 +211,9 @@ class _Search:
         """A candidate with the bound that is known of it, (8), or with its first one."""
         if (bound := self._known.get(candidate)) is None:
             return self._refining.first(candidate)
-        return replace(bound, state=State.INFEASIBLE if math.isinf(bound.lower_bound) else State.OPEN)
+        state = State.INFEASIBLE if math.isinf(bound.lower_bound) else State.OPEN
+        known: dict[str, Any] = {"lower_bound": bound.lower_bound, "source": bound.source, "witness": bound.witness}
+        return CandidateBound(candidate=candidate, state=state, **known)
 
     def _begun(self) -> list[int]:
         """Take first plans, divide the candidates of the best ones; returns the candidates that are left."""

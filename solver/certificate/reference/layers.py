@@ -362,13 +362,12 @@ def _with_ends(figures: Any, choice: Choice) -> Any:
 
 def rows_of_layers(choice: Choice, stages: Stages, recompute: tuple[str, ...]) -> Ints:
     """Recompute r of every part of some chunks, of which the first layers alone may be recomputed, (11)."""
-    rows = []
-    for (first, end), kind in zip(stages, recompute, strict=True):
-        for part in range(first, end):
-            before = part - max(first, int(choice.empty_ends))
-            kept = choice.recompute_layers and before >= choice.recompute_layers
-            rows.append(RECOMPUTE.index("none" if kept else kind))
-    return np.array(rows)
+    first, end = np.array(stages).T
+    rows = np.repeat([RECOMPUTE.index(kind) for kind in recompute], end - first)
+    if choice.recompute_layers:
+        before = np.arange(len(rows)) - np.repeat(np.maximum(first, int(choice.empty_ends)), end - first)
+        rows[before >= choice.recompute_layers] = RECOMPUTE.index("none")
+    return rows
 
 
 def layers_with_ends(case: Case, choice: Choice) -> list[LayerSpec]:

@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from taut.data.arrays import Ints
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
@@ -37,7 +38,7 @@ from taut.formulations.strategy import Division
 from taut.formulations.tables.memory import DeviceMemory
 from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.divisions.annealing import DivisionAnnealing
-from taut.solver.order_priced.master_rows import least_makespan
+from taut.solver.order_priced.master_rows import least_makespan, least_makespans
 from taut.solver.order_priced.stated import by_busiest
 
 EFFORTS = (3_000, np.inf, 2e-2), (15_000, 0.02, 1e-3), (25_000, 0.01, 5e-3), (25_000, 0.01, 1e-3)
@@ -169,12 +170,13 @@ MOST_BAND_PASSES = 2_000_000
 """Passes that are priced at most for each recompute, of all (1) together: a tenth of a second."""
 
 
-def bands(given: ChunkProblem, recompute: int) -> Iterator[Division]:
-    """Divisions (1) with one recompute, evenly thinned where there are many."""
+def bands(given: ChunkProblem) -> Ints:
+    """Ends of divisions (1), (n, C), evenly thinned where there are many."""
     every = list(dict.fromkeys(_bands(given)))
     most = max(MOST_BAND_PASSES // len(given.order.passes), 1)
-    for layers in every[:: -(-len(every) // most)]:
-        yield Division.of_ends(given.ends_of(np.array(layers)), np.full(len(layers), recompute, dtype=np.int64))
+    layers = np.array(every[:: -(-len(every) // most)]).reshape(-1, given.num_chunks)
+    layers[:, [0, -1]] += given.ends
+    return np.asarray(layers.cumsum(axis=1))
 
 
 def _bands(given: ChunkProblem) -> Iterator[tuple[int, ...]]:
@@ -199,10 +201,12 @@ def quickest_bands(given: ChunkProblem, excess: Callable[[Division], int], limit
     ``excess``: bytes that a division lacks on the worst device; ``limit``: seconds beyond which a division is of no
     use.
     """
+    ends = bands(given)
     for recompute in given.recomputes.tolist():
-        found = list(bands(given, recompute))
-        seconds = [least_makespan(given, division) for division in found]
-        useful = (found[k] for k in np.argsort(seconds, kind="stable").tolist() if seconds[k] < limit)
+        seconds, kinds = least_makespans(given, ends, recompute), np.full(given.num_chunks, recompute)
+        useful = (
+            Division.of_ends(ends[k], kinds) for k in np.argsort(seconds, kind="stable").tolist() if seconds[k] < limit
+        )
         fitting = next((division for division in useful if excess(division) == 0), None)
         if fitting is not None:
             yield fitting

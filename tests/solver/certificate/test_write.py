@@ -148,7 +148,7 @@ def test_proofs_derive_the_bound_again(kind: str) -> None:
         for most in (0, 1, np.inf):
             found = margin_free_bound(Ladder(given), after(most))
             proofs = [Proof(**entry) for entry in json.loads(json.dumps([asdict(proof) for proof in found.proofs]))]
-            derived = derived_margin_free(Ladder(given), proofs)
+            derived = derived_margin_free(Ladder(given), given.candidates, proofs)
             assert derived == pytest.approx(found.seconds, rel=1e-12), (seed, most)
             assert sum(proof.source != "balance" for proof in found.proofs) <= most
 
@@ -170,4 +170,4 @@ def test_a_proof_of_no_candidate_shows_nothing() -> None:
     """A place beyond the last candidate, or an unknown source, proves no bound."""
     given = random_problem(3)
     for proof in (Proof(candidate=len(given.candidates), source="partition"), Proof(candidate=0, source="best")):
-        assert derived_margin_free(Ladder(given), [proof]) == -np.inf
+        assert derived_margin_free(Ladder(given), given.candidates, [proof]) == -np.inf

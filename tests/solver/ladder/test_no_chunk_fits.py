@@ -21,8 +21,9 @@ def test_no_bytes_are_named_where_no_chunk_fits(monkeypatch: pytest.MonkeyPatch)
             problem=None,
             links=None,
             margin=0,
-            missing_of_chunks=lambda _: 0,
+            missing_of_chunks=lambda *_: 0,
             missing=lambda _: (0, 0),
+            lists=lambda _: False,
             lacks=lambda *_: False,
         ),
     )

@@ -175,7 +175,7 @@ def test_the_longest_path_of_a_mixture_joins(kind: str) -> None:
     passes, transfers = 0.25 * f_one + 0.75 * f_other, 0.25 * hops + 0.75 * more
     loads = weights @ [division.device_loads(one), division.device_loads(other)]
     ends = pipeline_ends(division.order, passes.reshape(1, -1), transfers[None], division.micro_batches)
-    longest = division.seconds(ends[0], loads) - division.constant
+    longest = float(division.seconds(ends, loads[None])[0]) - division.constant
     added = rows.separate([one, other], weights, known * TOLERANCE)
     assert added == (longest > known * (1 + 1e-6))
     assert (rows.path_seconds([one, other]) @ weights).max() == pytest.approx(longest, rel=1e-5)

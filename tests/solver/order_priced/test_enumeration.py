@@ -112,7 +112,7 @@ def _bounds(ladder: Ladder, candidate: Candidate, plans: Plans, rng: np.random.G
     found = order(ladder, candidate, limit)
     note("order", found.seconds)
     lacking = int((plans.need.max(axis=1)).min()) - int(ladder.problem.budget.max())
-    if (closed := memory_of_chunks(ladder.problem, candidate, margin=True)) and closed.missing() > max(lacking, 0):
+    if (closed := memory_of_chunks(ladder.problem, candidate, margin=True)) and closed.missing()[0] > max(lacking, 0):
         faults.append(f"{candidate}: devices are said to lack {closed.missing()} bytes, the best lacks {lacking}")
     if found.order is not None:
         given = chunked(ladder.problem, candidate, ladder.links)

@@ -282,7 +282,7 @@ def slowed(given: ChunkProblem, division: Division, after: tuple[int, ...]) -> f
     passes, transfers = durations(given, division)
     transfers = transfers + np.where(np.isin(given.order.device[:-1], after), given.slow.seconds, 0.0)
     ends = pipeline_ends(given.order, passes.reshape(1, -1), transfers[None], given.micro_batches)
-    return given.seconds(ends[0], given.device_loads(division))
+    return float(given.seconds(ends, given.device_loads(division)[None])[0])
 
 
 @pytest.mark.proof
