@@ -176,8 +176,12 @@ def _finds_divisions(branching: Branching | None) -> bool:
 class OrderRefining:
     """The candidates of one search that are priced by their order, and what is known of them beyond their bounds."""
 
-    def __init__(self, problem: PlanningProblem, limits: Limits, best: Best, ladder: Ladder) -> None:
+    def __init__(
+        self, problem: PlanningProblem, limits: Limits, best: Best, ladder: Ladder, *, apart: bool = True
+    ) -> None:
         self._problem, self._best, self._ladder, self._gap = problem, best, ladder, min(limits.gap, MOST_GAP)
+        # Whether cases of stages that span racks are told apart.
+        self._apart = apart
         self._proven: dict[Candidate, tuple[float, dict[str, Any]]] = {}
         self._divided: dict[Candidate, float] = {}
         self._cooling: dict[Candidate, DivisionAnnealing] = {}
@@ -231,7 +235,7 @@ class OrderRefining:
 
     def _tell_racks_apart(self, bound: CandidateBound, at: Standing, tree: LayerTree) -> bool:
         """Take the trees by the first stage that spans racks or nodes; returns whether their bound is enough."""
-        racks = chunk_racks(self._problem, bound.candidate, self._ladder.links)
+        racks = chunk_racks(self._problem, bound.candidate, self._ladder.links) if self._apart else None
         if trees := rack_trees(racks, self._enough * ABOVE, tree.divisions):
             trees.branch_early()
             self._raise(bound, trees)

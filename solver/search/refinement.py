@@ -63,12 +63,14 @@ class Refining:
         best: Best,
         stopping: Stopping,
         relaxations: dict[Candidate, float] | None = None,
+        *,
+        apart: bool = True,
     ) -> None:
         self._problem, self._limits, self._best, self._stopping = problem, limits, best, stopping
         self.ladder, self._covers = Ladder(problem, relaxations=relaxations), CoverCache()
         self._standing: dict[Candidate, Standing] = {}
         self._divided: dict[Candidate, tuple[float, dict[str, Any]]] = {}
-        self._by_order = OrderRefining(problem, limits, best, self.ladder)
+        self._by_order = OrderRefining(problem, limits, best, self.ladder, apart=apart)
         self.orders, self.state_witnesses = self._by_order.orders, self._by_order.state_witnesses
 
     def first(self, candidate: Candidate) -> CandidateBound:

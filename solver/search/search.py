@@ -130,7 +130,8 @@ def search(
     known
         Bounds that are known already, by candidate, (8).
     adapts
-        Whether orders are adapted to their times, (4), so that candidates join.
+        Whether orders are adapted to their times, (4), so that candidates join, and cases of racks are told apart:
+        neither is worth its time where some tenths of a per cent do not count.
     first
         Simple plans that are priced first at most, (3).
 
@@ -164,7 +165,7 @@ class _Search:
         self._loop = BestFirst(self, limits, progress, self._bounds.each)
         self._best = Best(problem, incumbent)
         relaxed = {c: bound.lower_bound for c, bound in known.items() if bound.source is Source.RELAXATION}
-        self._refining = Refining(problem, limits, self._best, self._loop.is_stopping, relaxed)
+        self._refining = Refining(problem, limits, self._best, self._loop.is_stopping, relaxed, apart=adapts)
         self._heap: list[tuple[Priority, float, bool, int]] = []
         self._orders, self._waiting = list[GivenOrder](), list[int]()
 
