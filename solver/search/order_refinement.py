@@ -236,7 +236,7 @@ class OrderRefining:
     def _tell_racks_apart(self, bound: CandidateBound, at: Standing, tree: LayerTree) -> bool:
         """Take the trees by the first stage that spans racks or nodes; returns whether their bound is enough."""
         racks = chunk_racks(self._problem, bound.candidate, self._ladder.links) if self._apart else None
-        if trees := rack_trees(racks, self._enough * ABOVE, tree.divisions):
+        if trees := rack_trees(racks, self._enough * ABOVE, tree.divisions, tree.seconds):
             trees.branch_early()
             self._raise(bound, trees)
             at.branching = trees

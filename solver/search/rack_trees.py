@@ -13,43 +13,26 @@ from typing import Any
 
 import numpy as np
 
+from taut.formulations.order_division import ChunkProblem
 from taut.formulations.strategy import Division
 from taut.solver.ladder.chunk_racks import ChunkRacks
 from taut.solver.order_priced.layer_bounds import linear_paths
 from taut.solver.order_priced.layer_tree import EARLY, LayerTree
 from taut.solver.order_priced.master_rows import least_makespan
 
+LITTLE = 1e-6
+"""Relative difference of bounds that is not worth the trees of all cases: a gap of 0.1 % is a thousand times more."""
+
 
 class RackTrees:
     """
     The trees of all cases of one candidate.
 
-    ``racks``: the cases, with linear figures; ``limit``: seconds beyond which a bound is of no use, infinite where no
-    plan is known; ``divisions``: ones that are known, at least one.
+    ``given``: the problem of all of them; ``trees``: of the cases 0 to J - 1 and of case J, begun.
     """
 
-    def __init__(self, racks: ChunkRacks, limit: float, divisions: Sequence[Division]) -> None:
-        self.given = racks.given
-        if limit == np.inf:
-            # Programs need a unit of seconds.
-            limit = 2 * min(least_makespan(racks.given, division) for division in divisions)
-
-        def tree(confined: int, *, spans: bool) -> LayerTree:
-            given = racks.case(confined, spans=spans)
-            found = LayerTree(given, linear_paths(given), limit, divisions)
-            found.branch()
-            return found
-
-        rest = tree(racks.most, spans=False)
-        low, high = -1, racks.most
-        while high - low > 1:
-            middle = (low + high) // 2
-            found = tree(middle, spans=False)
-            if found.seconds < rest.seconds:
-                low = middle
-            else:
-                high, rest = middle, found
-        self._trees = [*(tree(confined, spans=True) for confined in range(high)), rest]
+    def __init__(self, given: ChunkProblem, trees: Sequence[LayerTree]) -> None:
+        self.given, self._trees = given, trees
 
     @property
     def _least(self) -> LayerTree:
@@ -95,8 +78,8 @@ class RackTrees:
         return self._least.branch()
 
     def branch_early(self) -> None:
-        """Branch a few times for each case, until the bound reaches the limit."""
-        for _ in range(EARLY * len(self._trees)):
+        """Branch a few times, until the bound reaches the limit."""
+        for _ in range(EARLY):
             if not self.branch():
                 return
 
@@ -111,8 +94,40 @@ class RackTrees:
         return {"racks": spanning, "rest": rest}
 
 
-def rack_trees(racks: ChunkRacks | None, limit: float, divisions: Sequence[Division]) -> RackTrees | None:
-    """The trees of a candidate's cases; None where the cases say no more than the candidate's own tree."""
+def rack_trees(
+    racks: ChunkRacks | None, limit: float, divisions: Sequence[Division], beyond: float = 0.0
+) -> RackTrees | None:
+    """
+    The trees of a candidate's cases; None where they say no more than seconds ``beyond`` which are known.
+
+    No case is less than the bound of all. So where one of them says nothing new the others are not asked: each takes a
+    tree, and there may be one a stage.
+    """
     if racks is None or not racks.crossings.any() or not linear_paths(racks.given):
         return None
-    return RackTrees(racks, limit, divisions)
+    if limit == np.inf:
+        # Programs need a unit of seconds.
+        limit = 2 * min(least_makespan(racks.given, division) for division in divisions)
+
+    def tree(confined: int, *, spans: bool) -> LayerTree | None:
+        given = racks.case(confined, spans=spans)
+        found = LayerTree(given, linear_paths(given), limit, divisions)
+        found.branch()
+        return found if found.seconds > beyond * (1 + LITTLE) else None
+
+    if (rest := tree(racks.most, spans=False)) is None:
+        return None
+    low, high = -1, racks.most
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = tree(middle, spans=False)
+        if found is None or found.seconds < rest.seconds:
+            low = middle
+        else:
+            high, rest = middle, found
+    trees = list[LayerTree]()
+    for confined in range(high):
+        if (found := tree(confined, spans=True)) is None:
+            return None
+        trees.append(found)
+    return RackTrees(racks.given, [*trees, rest])
