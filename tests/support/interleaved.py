@@ -356,6 +356,9 @@ class Drawn:
 
     def tighten(self, plans: Sequence[Plans]) -> None:
         """Draw the memory of devices: near what some plan needs, too little for any, or enough for all."""
+        if not plans:
+            # No candidate has a plan, whatever the memory.
+            return
         most = np.concatenate([each.need.max(axis=1) for each in plans])
         share = float(self.rng.choice([-0.05, 0.05, 0.1, 0.3, 0.6, 1.2], p=[0.05, 0.2, 0.2, 0.2, 0.15, 0.2]))
         need = most.min() + share * (most.max() - most.min()) + (4096 if share > 0 else -4096)

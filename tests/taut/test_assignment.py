@@ -34,7 +34,7 @@ def measured() -> taut.ClusterSpec:
 @pytest.fixture(scope="module")
 def plan() -> taut.Plan:
     """A plan of eight blocks."""
-    return taut.plan("gpt-8.1b", measured(), global_batch=32, fix=FIX)
+    return taut.plan("gpt-8.1b", measured(), global_batch=32, fix=FIX, time_limit=10.0)
 
 
 def test_placement_of_a_plan_reports_both_objectives(plan: taut.Plan) -> None:
