@@ -86,6 +86,6 @@ def test_candidates_wait_for_a_better_plan(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_division_that_trees_find_early_is_placed() -> None:
     """Two nodes have cases of their own, whose trees find the division of the best plan before the first refinement."""
-    fixed = {"pp": 2, "tp": 1, "vpp": 8, "micro_batch": 1, "zero": 1, "recompute": "none"}
+    fixed: dict[str, int | str] = {"pp": 2, "tp": 1, "vpp": 8, "micro_batch": 1, "zero": 1, "recompute": "none"}
     plan = taut.plan("llama3-8b", "dgx-h100:2", global_batch=64, fix=fixed, work_limit=1_000, time_limit=None)
     assert plan.gap is not None and plan.gap < 1e-3
