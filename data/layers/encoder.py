@@ -22,9 +22,9 @@ whole, and encode all images (Megatron-LM, ``examples/multimodal``).
     each row of positions, and of projectors :math:`c \sum_i K_i N_i`, the first and the last product shared by ranks.
 (4) With t > 1 a layer sums its outputs twice, :math:`e b \bar n P h` bytes each, forward, backward, and again if it is
     recomputed. A projector sums :math:`e b \bar n P N / g` bytes of its last product forward, and the K of its first
-    backward.
-(5) A trained layer keeps :math:`e (4 h + (4 h_a + (u + 1) f) / t)` bytes a patch, with heads that are :math:`h_a` wide
-    together; a recomputed one :math:`e h`, and in its turn the former once more. A frozen layer keeps nothing, and has
+    backward. A frozen layer, and a projector behind frozen layers, sum nothing backward.
+(5) A trained layer keeps :math:`e (4 h + (4 h + (u + 1) f) / t)` bytes a patch, as its heads are h wide together; a
+    recomputed one :math:`e h`, and in its turn the former once more. A frozen layer keeps nothing, and has
     the former for a moment. A trained encoder keeps q numbers a patch. Trained projectors keep their inputs and what
     their functions take, :math:`e c (P / g) (\sum_i K_i + \sum_{i < k} N_i)` an image.
 (6) A frozen part has weights, but neither gradients nor optimizer states. ZeRO leaves these weights whole. ZeRO-3

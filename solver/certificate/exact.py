@@ -18,8 +18,8 @@ B in exact arithmetic. It names the source of each candidate whose bound is of f
     2 T. The absolute errors of a sum and of its subtracted terms add up to at most :math:`4 \gamma_n T`.
 (3) With L layers, X stages or chunks and N nodes, a price passes at most 128 + 4 L operations: kinds of layers are
     counted in whole numbers, and a ring or a hop is a formula. A chain over the stages adds at most 8 a stage, a tree
-    of links at most one a node, and weights of R stated paths one a path: n = 128 + 4 L + 8 X + N + R. The events of a
-    path through an order of m micro-batches add 3 m X.
+    of links at most one a node, and weights of R stated paths and of the 2 pp ways in and out one a path:
+    n = 128 + 4 L + 8 X + N + R + 2 pp. The events of a path through an order of m micro-batches add 3 m X.
 (4) Closed forms are lowered by 1e-12, orders by 1e-10 (``ROUNDING``). If :math:`4 \gamma_n` is no more, the stated
     bound is at most the exact one. This settles all sources but ``order``: dual prices of ``cover`` are whole numbers,
     and hops are rounded down to whole quanta, so that its check adds no rounding. It settles listed divisions.
@@ -34,7 +34,7 @@ B in exact arithmetic. It names the source of each candidate whose bound is of f
     :math:`4 \gamma_n M`.
 
 **Rationals.** Bounds of orders that decide are derived again where figures are linear in the layers of chunks
-(``taut.solver.order_priced.layer_bounds``); (4) is for the others.
+(``taut.solver.order_priced.layer_bounds``); (4) is for the others, and for cases of racks or nodes.
 
 (7) A table of ranges is rounded down to whole multiples of a power of two, 60 bits for the longest range. Alike layers
     have the least of their figures. Let :math:`\delta` be the most by which a range has less than the sum of its
@@ -332,7 +332,7 @@ class RationalCase:
     @cached_property
     def _memory(self) -> list[tuple[int, _Line]]:
         """Device of every memory row, and bytes beyond its budget."""
-        room = (Fraction(self.given.budget) - Fraction(self.given.always)) * (1 + PRICES)
+        room = Fraction(self.given.budget) * (1 + PRICES) - Fraction(self.given.always)
         found = []
         for device, counts in self.paths.rows.memory_rows:
             slope, still = [Fraction(0)] * self.given.num_chunks, -room

@@ -4,8 +4,9 @@ Trees of the cases of racks of an order-priced candidate.
 The cases are those of ``taut.solver.ladder.chunk_racks``. Each case has its own tree
 (``taut.solver.order_priced.layer_tree``). In case j < J stage j is the first that spans racks, and the j stages before
 it are confined. In case J the first J stages are confined, whatever the others do. A larger J makes more cases, and
-case J bounds no less. Bisection finds the least J whose case J bounds no less than the case in which as many stages are
-confined as can be. The candidate's bound is the least of its trees, of which the least is branched on.
+case J bounds no less. Bisection looks for the least J whose case J bounds no less than the case in which as many stages
+are confined as can be. It compares bounds after one branch, so J may be larger; any J is valid. The
+candidate's bound is the least of its trees, of which the least is branched on.
 """
 
 from collections.abc import Sequence
@@ -100,8 +101,9 @@ def rack_trees(
     """
     The trees of a candidate's cases; None where they say no more than seconds ``beyond`` which are known.
 
-    No case is less than the bound of all. So where one of them says nothing new the others are not asked: each takes a
-    tree, and there may be one a stage.
+    The candidate's bound is the least of its cases. If the case of most confined stages, or any in which a stage spans
+    racks, does not exceed ``beyond`` after one branch, the others are not asked: each takes a tree, and there may be
+    one a stage. A trial of the bisection that does not only raises J.
     """
     if racks is None or not racks.crossings.any() or not linear_paths(racks.given):
         return None
