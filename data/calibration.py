@@ -122,12 +122,7 @@ FEATURES = (
 
 
 def features_of(stated: Iterable[str], *, overlapped: bool, full: bool) -> list[str]:
-    """
-    What a plan has of the features that its calibration's runs had.
-
-    Communication of tensor ranks hides beside products only with sequence parallelism (``overlapped``), and no CUDA
-    graph of Megatron-LM's records layers that are recomputed whole (``full``).
-    """
+    """What a plan has of the features of its calibration's runs; no CUDA graph records layers recomputed whole."""
     return [one for one in stated if (overlapped or one != OVERLAPPED) and not (full and one.endswith("graphs"))]
 
 
@@ -341,11 +336,7 @@ class Calibration(Spec):
     def band(
         self, seconds: float, shares: Mapping[str, float] = MappingProxyType({}), beyond: float = 0.0
     ) -> tuple[float, float]:
-        """
-        Seconds between which 80 % of measurements are expected: predictions over 1 + q for error quantiles q.
-
-        Both ends are the prediction without residuals, and a posterior's depend on ``shares`` and ``beyond``.
-        """
+        """Seconds between which 80 % of measurements are expected: predictions over 1 + q for error quantiles q."""
         if self.covariance:
             factor = math.exp(BAND_WIDTH * self.deviation(shares, beyond))
             return seconds / factor, seconds * factor

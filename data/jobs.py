@@ -113,9 +113,7 @@ LISTS = ("device_types", "gpu_counts")
 
 def load_jobs(source: Name | Mapping[str, Any] | JobTrace) -> JobTrace:
     """
-    Jobs from a YAML or CSV file, or from plain values.
-
-    Raises ``DataError`` if there is no such file, or it is wrong: file, field or row, value, what was expected.
+    Jobs from a YAML or CSV file, or from plain values; ``DataError`` if something is missing or wrong.
 
     Examples
     --------

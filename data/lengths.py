@@ -126,12 +126,7 @@ PUBLISHED = {
 
 def load_lengths(given: str | PathLike[str]) -> Lengths:
     """
-    A distribution of lengths by the name of a published data set, or from a file.
-
-    Raises
-    ------
-    DataError
-        If there is neither a data set nor a file of this name, or a line is wrong.
+    A distribution of lengths by the name of a published data set, or from a file; ``DataError`` if a line is wrong.
 
     Examples
     --------

@@ -316,12 +316,7 @@ def _contents(container: Any) -> Iterable[object]:
 
 
 def rows_of(text: str, path: Path, expected: str) -> tuple[list[str], list[dict[str, str]]]:
-    """
-    Header and rows of a CSV file, cells by column, without remarks (lines that begin with ``#``).
-
-    A row with fewer cells than the header lacks the last columns; one with more has them under ``MORE``. ``DataError``
-    if the text is no CSV, has no header, or a column stands twice in it.
-    """
+    """Header and rows of a CSV file without remarks (``#``); a row's cells beyond the header are under ``MORE``."""
     check_count(text, path, expected, MOST_CELLS)
     columns, rows = table_of(text, path, expected)
     return columns, list(rows)

@@ -185,11 +185,7 @@ def calibration_for(
     experts: bool = False,
     fused_attention: bool | None = None,
 ) -> Calibration | None:
-    """
-    The first calibration of a stack fitted on the cluster, or the losses of the nearest device, (1), without a band.
-
-    None if nothing is known. On several types it has what the nearest calibrations found for computation.
-    """
+    """The first calibration of a stack fitted on the cluster, or the nearest device's losses, (1), without a band."""
     nodes, types = "many" if many_nodes else "one", {device.name: device for device in devices}
     alike: tuple[Precision, ...] = HALF if precision in HALF else (precision,)
     known = list(known)

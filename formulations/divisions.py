@@ -39,11 +39,7 @@ MOST_STATED = 10_000
 
 def families(forms: Iterable[Form], layers: int, schedule: str, pp: int, vpp: int = 1) -> Ints | None:
     """
-    Families (6) of the divisions that some forms state.
-
-    ``layers``: layers L of the model; ``schedule``, ``pp``, ``vpp``: what lays the chunks out, stages, and chunks of
-    each. Returns least and most layers of every chunk, (families, X, 2), none of which is twice there; None where any
-    division can be stated.
+    Families (6) of the divisions that some forms state: least and most layers of every chunk, (families, X, 2).
 
     Examples
     --------

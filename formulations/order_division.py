@@ -253,12 +253,7 @@ def chunk_problem(
     tied: float = 0.0,
     margin: bool = True,
 ) -> ChunkProblem:
-    """
-    Data (1), (2) of a candidate at the least seconds of its communication.
-
-    ``edge`` (L+1,) is a hop there and back by cut, ``ring`` and ``gather`` are per byte, ``tied`` is an exchange, and a
-    byte of experts counts as ``weight`` bytes.
-    """
+    """Data (1), (2) of a candidate at the least seconds of its communication; a byte of experts is ``weight`` bytes."""
     tables, device = problem.tables(candidate), device_of_chunk(*candidate.order_key[:3])
     order, each = candidate_order(candidate), chunk_bytes(problem, candidate, device, margin=margin)
     hosted = len(device) // candidate.pp

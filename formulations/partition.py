@@ -251,12 +251,7 @@ def partition_problem(
     cautious: bool = False,
     gather: GatherRates = NO_GATHERS,
 ) -> PartitionProblem:
-    """
-    The partition problem (1) to (4) of a candidate, at least seconds per byte of gathers, with the margin kept or not.
-
-    With ``cautious`` every stage is priced on the slowest type and must fit the smallest: its divisions fit any
-    placement, and its optimum is no bound.
-    """
+    """The partition problem (1) to (4) of a candidate; a ``cautious`` one fits any placement, and is no bound."""
     memory = problem.stage_memory(candidate, margin=margin)
     sharded = gather != NO_GATHERS and bool(gathers_of(problem.terms(candidate)))
     seconds, forward = _seconds(problem, candidate, gather, sharded=sharded)

@@ -62,9 +62,7 @@ def at_most_chunks(most: int) -> str:
 
 def restriction_of(name: str, calibration: Calibration | None = None) -> Restriction | None:
     """
-    The restriction with a name, (1) to (5); None if there is none.
-
-    ``calibration``: the one whose runs (5) asks for.
+    The restriction with a name, (1) to (5), of the ``calibration``'s runs in (5); None if there is none.
 
     Examples
     --------

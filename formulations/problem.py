@@ -493,12 +493,7 @@ class PlanningProblem:
         return self.memory.parameter_bytes
 
     def transfer_weight(self, candidate: Candidate) -> float:
-        """
-        How often a step pays the trip through the pipeline, the factor on T_PP.
-
-        GPipe pays one trip, and 1F1B what the latency model says; a calibration multiplies it. Of an order-priced
-        candidate this is a guide to placements alone.
-        """
+        """How often a step pays the trip through the pipeline, the factor on T_PP; of orders it is a mere guide."""
         return self.coefficient("pipeline") * self._trips(candidate)
 
     def _trips(self, candidate: Candidate) -> float:

@@ -91,9 +91,7 @@ def _values(strategy: Strategy) -> Iterator[tuple[Runs, Any]]:
 
 def beyond_words(given: Sequence[Beyond], *, experts: bool) -> str:
     """
-    Fields beyond all runs in words, the job's last.
-
-    ``experts``: whether the runs were of models with experts.
+    Fields beyond all runs in words, the job's last; ``experts``: whether the runs were of models with experts.
 
     Examples
     --------

@@ -121,12 +121,7 @@ def exposed_by_range(
     within: BlockSeconds,
     types: Ints | None = None,
 ) -> tuple[Floats, Floats]:
-    """
-    Seconds that gathers and scatters add to both passes, (n, recompute, L+1, L+1) each, beside traffic ``within``, (2).
-
-    They grow with the rates, and a pass together with them with its computation; but a longer range may take less,
-    since its first gather and last scatter may be smaller. ``types`` (n,) are the blocks', by default every type once.
-    """
+    """Seconds that gathers and scatters add to both passes beside ``within``, (n, recompute, L+1, L+1) each, (2)."""
     passes, sent, slow = problem.passes(candidate), pass_seconds(problem, candidate, gather), gather_slowdown(problem)
     of = np.arange(len(problem.device_types)) if types is None else types
     forward = passes.forward[of]

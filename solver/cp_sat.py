@@ -22,11 +22,7 @@ def running(
     told: cp_model.CpSolverSolutionCallback | None = None,
     seconds_between: float = SECONDS_BETWEEN,
 ) -> "Generator[None, None, cp_model.CpSolverStatus]":
-    """
-    Solve a model, and yield when it is the caller's turn, at the latest after so many seconds.
-
-    Where it leaves, the run ends. Better solutions are ``told`` in a thread of the solver. Returns how the run ended.
-    """
+    """Solve a model, yielding every so many seconds; solutions are ``told`` in a thread; leaving ends the run."""
     solver.parameters.catch_sigint_signal = False
     # OR-Tools issue 5293: in 9.15 this step adds coefficients in 32 bits, and so loses choices whose rows sum to more.
     solver.parameters.presolve_inclusion_work_limit = 0

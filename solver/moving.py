@@ -192,12 +192,7 @@ def price_move(
     inner_rate: Floats,
     least: float | None,
 ) -> Moved:
-    """
-    What moves, (6) to (8).
-
-    By the ``size`` of units (4, U), what workers want, had ``own`` and others have ``present``, the nodes of both, and
-    bytes per second of a node's cards and of an inner link; ``least`` is (4), if known.
-    """
+    """What moves, (6) to (8), by the ``size`` of units (4, U): wanted, ``own``, ``present``; ``least`` is (4)."""
     nodes = len(card_rate)
     total, lost = np.zeros(4), 0.0
     inside, incoming, outgoing, only = (np.zeros(nodes) for _ in range(4))

@@ -167,12 +167,7 @@ def rates_of(
     summed: int = 0,
     layer_factors: Sequence[LayerFactor] = (),
 ) -> Rates:
-    """
-    Rates of a device: by its ``operators``, else by its stated efficiencies.
-
-    ``launch`` are seconds of the host for a pass; ``summed`` bytes of expert outputs where ranks gather all tokens and
-    sum, else 0; the other options are those of ``Rates``.
-    """
+    """Rates of a device by its ``operators`` or its stated efficiencies; ``launch``: seconds of the host for a pass."""
     stated = stated_operators(device, precision)
     chosen, head = stated if operators is None else operators, None
     if precision in QUANTIZED and precision != "fp8" and "bf16" in device.peak_tflops:

@@ -131,12 +131,7 @@ def passes_of(
     has_core: bool = True,
     cores: float = 1.0,
 ) -> Passes:
-    """
-    Terms of the passes of a layer of other products, (1) to (4).
-
-    ``moved`` bytes forward and again in the input gradient, ``more`` once and twice, and those of ``casts`` in each;
-    attention has so many ``cores``.
-    """
+    """Terms of the passes of a layer of other products, (1) to (4): ``more`` bytes once and twice, ``casts`` each."""
     forward, input_grad, weight_grad = _products(products, rates.operators)
     core = cores * attention_core(shape, rates) if has_core else np.float64(0.0)
     core_backward = cores * attention_core(shape, rates, backward=True) if has_core else np.float64(0.0)
@@ -148,12 +143,7 @@ def passes_of(
 
 
 def selective_shares(shape: LayerShape, rates: Rates) -> Floats:
-    """
-    Shares (..., 4) of the forward terms that selective recompute repeats.
-
-    The core's, or, as in torchtitan, those of the second, fourth and sixth of the products for queries, keys, values,
-    output, gate, up and down, with norms and activation function.
-    """
+    """Shares (..., 4) of the forward terms that selective recompute repeats: the core's, or torchtitan's products."""
     if not rates.selective_products:
         return np.array([0.0, 1.0, 0.0, 0.0])
     query, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim

@@ -91,11 +91,7 @@ def with_micro_batches(
     operators: Mapping[str, OperatorModel] | None = None,
     calibration: Calibration | None = None,
 ) -> CostTable:
-    """
-    The table with rows at larger micro-batches where micro-batch 1 alone was measured, (1) to (3).
-
-    Itself where the table has several, prices the model at no tensor degree, or a device has no stated rate.
-    """
+    """The table with rows at larger micro-batches where micro-batch 1 alone was measured, (1) to (3); else itself."""
     specs, wanted = list(devices), sorted({batch for batch in micro_batches if batch > 1})
     degrees = _whole(table, model, specs)
     if not wanted or not degrees or any(spec.peak_flops(precision) is None for spec in specs):

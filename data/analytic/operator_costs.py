@@ -235,12 +235,7 @@ def costs_from_operators(
     precision: Precision = "bf16",
     attention: AttentionTable | OperatorModel | None = None,
 ) -> CostTable:
-    """
-    Cost table of a model on the device whose operators were measured, by layer kind, degree, micro-batch and recompute.
-
-    Without ``attention`` the device's stated efficiency counts. ``DataError`` if no degree divides a layer, or a
-    precision or a size is too far from what was measured.
-    """
+    """Cost table of a model from a device's measured operators; without ``attention`` the stated efficiency counts."""
     if precision not in ("bf16", "fp16"):
         raise DataError(f"precision is {precision}, expected bf16 or fp16, which operator tables hold")
     degrees = sorted(set(tensor_degrees))

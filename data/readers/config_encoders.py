@@ -38,29 +38,7 @@ PIXELS = 3
 def read_multimodal(
     path: Path, images: str, *, most: int | None = None, size: str | None = None, seq: int | None = None, **facts: Any
 ) -> ModelSpec:
-    """
-    Language model and encoder of a ``config.json``, for samples of so many images.
-
-    Parameters
-    ----------
-    path
-        The file.
-    images
-        The mean number of images of a sample, or shares of samples by number, such as ``1:0.5,4:0.5``.
-    most
-        The most images of a sample; the mean rounded up, or the largest number with a share, unless stated.
-    size
-        Height and width of an image in pixels, such as ``1008x1008``, for types whose encoders take any size.
-    seq
-        Tokens of a sequence, as ``taut.data.readers.huggingface.read_config``.
-    **facts
-        Further fields of ``taut.data.layers.encoder.EncoderSpec``: ``trained``, ``recompute``, ``tensor_parallel``.
-
-    Raises
-    ------
-    DataError
-        If the file is no multimodal model of a known type, or a value is wrong.
-    """
+    """Language model and encoder of a ``config.json``; ``images``: a sample's mean, or shares as ``1:0.5,4:0.5``."""
     values = read_json(path, "a Hugging Face config.json", ("time_step_limit",))
     kind, vision = str(values.get("model_type")), values.get("vision_config")
     if kind not in FAMILIES:

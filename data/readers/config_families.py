@@ -127,12 +127,7 @@ _CLASSES = {
 
 
 def named_by_class(values: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    The values, with the type that ``architectures`` names, where ``model_type`` says less.
-
-    Files of a new family at times keep the ``model_type`` of an older one (MiniMax-M2's was ``minimax``), or have one
-    of their own. As in vLLM and SGLang the class counts then, if taut knows it.
-    """
+    """The values with the type that ``architectures`` names, if taut knows it: new families keep older types."""
     stated, found = str(values.get("model_type")), dict(values)
     known = {re.sub(r"[_-]", "", family).lower(): family for family in (*known_families(), *PARTS, *_BEYOND)} | _CLASSES
     strange = values.get("model_type") is None or not is_known(values)

@@ -448,12 +448,7 @@ def _streams(hidden: int, number: int, columns: int, last: bool) -> list[Layer]:
 
 
 def _deepseek_v4(values: Values, where: str, tokens: int) -> list[Layer]:
-    """
-    DeepSeek-V4: attention to a window and to compressed tokens, and an output of low rank by groups of heads.
-
-    All heads share one key, which is its value as well. Heavily compressed layers attend to every compressed token,
-    sparse ones to those that an indexer chooses.
-    """
+    """DeepSeek-V4: attention to a window and to compressed tokens, keys that are values, and an output of low rank."""
     hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
     heads, each = whole_number(values, where, "num_attention_heads"), whole_number(values, where, "head_dim")
     rank, low = whole_number(values, where, "q_lora_rank"), whole_number(values, where, "o_lora_rank")

@@ -78,11 +78,7 @@ USUAL_SEQ = 8192
 
 
 def read_config(path: Path, *, seq: int | None = None, alone: bool = True) -> ModelSpec:
-    """
-    Model of a ``config.json``, by default at its longest sequence up to ``USUAL_SEQ``; ``DataError`` if refused.
-
-    ``alone``: whether a file with an encoder of images says that its language model alone is priced.
-    """
+    """Model of a ``config.json``, at most at ``USUAL_SEQ``; ``alone``: whether to say that its encoder is left out."""
     values, where = _language_model(read_json(path, "a Hugging Face config.json", ("time_step_limit",)), str(path))
     if not alone:
         values.pop("vision_config", None)
@@ -287,12 +283,7 @@ def _whole(values: Mapping[str, Any], layers: int) -> list[bool]:
 
 
 def experts(values: Mapping[str, Any], layers: Any, where: str) -> dict[str, Any]:
-    """
-    Fields of a model with experts.
-
-    ``layers``: layers of the model; ``where``: the file, for messages. Returns fields of ``ModelSpec``, none of a dense
-    model. Raises ``DataError`` if a size is missing, or no rule says which layers have experts.
-    """
+    """Fields of a model with experts among its ``layers``, none of a dense one; ``where``: the file, for messages."""
     if isinstance(apart := values.get("ffn_config"), dict):
         values = {**values, **apart}
     count = first(values, "experts")

@@ -67,12 +67,7 @@ def cluster_from_ibstat(
     latency_us: float = 5.0,
     **node: Any,
 ) -> ClusterSpec:
-    """
-    Cluster of nodes with these cards, and the fields of a ``node`` that they do not say.
-
-    ``link_layer``: ``InfiniBand`` or ``Ethernet``, by default the first of both that is up. Raises ``DataError`` if no
-    port of the layer is up or a figure is out of range.
-    """
+    """Cluster of nodes with these cards; ``link_layer``: InfiniBand or Ethernet, by default the first that is up."""
     if link_layer and link_layer not in LAYERS:
         raise DataError(f"link layer {link_layer!r}: expected one of {', '.join(LAYERS)}")
     layers = [layer for layer in LAYERS if any(port.is_up and port.layer == layer for port in ports)]

@@ -76,12 +76,7 @@ class NcclRun:
 
 
 def read_nccltests(path: Path, collective: str = "") -> NcclRun:
-    """
-    Collective, hosts by rank and rows out of place of what a run printed, or of the file of its option ``-J``.
-
-    ``collective`` is for text of older versions, which does not name it. ``DataError`` if ranks, collective or rows are
-    missing, do not agree, or a row found wrong elements.
-    """
+    """Collective, hosts by rank, and rows out of place of what a run printed, or of its JSON."""
     text = read_text(path, EXPECTED)
     if text.lstrip().startswith("{"):
         report = read_json(path, EXPECTED)
@@ -297,11 +292,7 @@ def cluster_from_nccltests(
     latency_us: float | None = None,
     nic_bandwidth_gbps: float | None = None,
 ) -> ClusterSpec:
-    """
-    Cluster of equal nodes with the figures that the run measures, eqs. (1) and (2), unless stated.
-
-    One node's run leaves the network open, another one the inside. ``DataError`` if a figure is missing or wrong.
-    """
+    """Cluster of equal nodes with the figures that the run measures, eqs. (1) and (2), unless stated."""
     measured, latency = _bandwidth_gbps(run, name), _latency_us(run, name)
     if run.inside is not None and nodes != 1:
         own = run.inside

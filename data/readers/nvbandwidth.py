@@ -43,12 +43,7 @@ class DeviceBandwidth:
 
 
 def read_nvbandwidth(path: Path, test: str = "") -> DeviceBandwidth:
-    """
-    GB/s from row to column of one test, by default the first of ``PREFERRED`` that passed.
-
-    ``DataError`` if the test is not there or did not pass, or its matrix is not one of GB/s > 0 between devices, one
-    way.
-    """
+    """GB/s from row to column of one test, by default the first of ``PREFERRED`` that passed."""
     text = read_text(path, EXPECTED)
     is_json = text.lstrip().startswith("{")
     cases = _cases(path) if is_json else _cases_text(plain_lines(text))

@@ -206,11 +206,7 @@ def cluster_from_topology(
     nvlink_gbps: float | None = None,
     intra_latency_us: float = 3.0,
 ) -> ClusterSpec:
-    """
-    Cluster of one node with a device-by-device matrix, eq. (1), at ``nvlink_gbps`` Gb/s a link and direction.
-
-    That rate is the device's by default. ``DataError`` for fewer than two devices or a figure out of range.
-    """
+    """Cluster of one node with a device-by-device matrix, eq. (1), by default at the device's rate of a link."""
     nvlink_gbps = link_gbps(device) if nvlink_gbps is None else nvlink_gbps
     pcie = pcie_rates(device)
     rows = [[_rate(kind, nvlink_gbps, pcie) for kind in row] for row in topology.kinds]

@@ -245,11 +245,7 @@ def read_sailor(
     precision: Precision = "fp32",
     estimate_head: bool = False,
 ) -> CostTable:
-    """
-    Cost table of a profile by micro-batch and tensor degree, and the optimizer's seconds a parameter.
-
-    ``info`` has bytes of some degrees; (4) estimates a missing head. ``DataError`` if it fits no model or device.
-    """
+    """Cost table of a profile, and the optimizer's seconds a parameter; ``info`` has bytes, (4) estimates a head."""
     profiled = Profiled(model=model, device=device, precision=precision, fused_attention=False)
     runs = read_sailor_runs(path, model)
     kept = {} if info is None else read_sailor_info(info, profiled.block, len(model.blocks), info_model)

@@ -96,12 +96,7 @@ def memory_terms(
     kept: tuple[float, float] = (1.0, 1.0),
     model: MemoryModel | None = None,
 ) -> Floats:
-    """
-    Terms of stages (rows,) at coefficient 1, (rows, terms) as ``MEMORY_TERMS``, at bytes ``per_parameter``.
-
-    ``kept`` multiplies what stays of a micro-batch, without and with full recompute; ``model`` says how the loss keeps
-    logits, the analytic one by default.
-    """
+    """Terms of stages at coefficient 1, (rows, terms) as ``MEMORY_TERMS``; ``kept``: without and with recompute."""
     last = stage == np.where(FOLDED[c.schedule], 0, c.pp - 1)
     model = model or MemoryModel()
     full, plain = c.recompute == 2, _activation(c, rates, np.zeros_like(c.recompute), model)

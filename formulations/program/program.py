@@ -379,11 +379,7 @@ MOST_SECONDS = 1e6
 
 
 def strategy_program(options: Sequence[Option]) -> StrategyProgram:
-    """
-    The integer program over options, in integers; infinite ``low`` limits the gradients of a stage.
-
-    ``FormulationError`` for wrong options: no linear step time, or seconds or budgets out of range.
-    """
+    """The integer program over options, in integers; infinite ``low`` limits the gradients of a stage."""
     if not options:
         raise FormulationError("strategy program: there is no option, expected at least one")
     for option in options:

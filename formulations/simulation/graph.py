@@ -136,11 +136,7 @@ def operator_graph(
     recompute_communication: bool = True,
     share_links: bool = False,
 ) -> OperatorGraph:
-    """
-    The graph of a step on ``devices`` (pp, dp, tp cp), (1) to (3); with ``share_links`` tasks take what (6) says.
-
-    ``FormulationError`` under another latency model than ``step``, or for expert ranks that are not simulated.
-    """
+    """The graph of a step on ``devices`` (pp, dp, tp cp), (1) to (3); with ``share_links`` tasks take what (6) says."""
     _refuse(problem, strategy, share_links=share_links)
     candidate, order = strategy.candidate, passes_of(*strategy.candidate.order_key)
     prices = Prices(problem, candidate, recompute_communication=recompute_communication)

@@ -272,12 +272,7 @@ class Traffic(NamedTuple):
         return np.asarray(np.maximum(self.ring_bytes * inverse - self.ring_hidden, 0.0))
 
     def by_place(self, links: Links, block: BlockShape) -> tuple[Floats, Floats, Floats]:
-        """
-        Seconds wherever the block is, and bytes and steps over its slowest link.
-
-        In blocks of several nodes, and where some exchanges are hidden, tensor groups and exchanges are on the best
-        links.
-        """
+        """Seconds wherever the block is, and bytes and steps over its slowest link."""
         if self.expert_hidden.any():
             nothing, best = np.zeros_like(self.expert_hidden), best_block(links, np.ones(links.num_nodes, bool), block)
             none = {"near_bytes": nothing, "far_bytes": nothing, "expert_steps": nothing, "expert_hidden": nothing}

@@ -119,13 +119,7 @@ def stage_tables(
     memory: MemoryModel = ANALYTIC,
     fused_loss: LossKind = "none",
 ) -> StageTables:
-    """
-    Figures of every range of layers, each (..., L+1, L+1), and messages (L+1,).
-
-    A ``single_stage`` sends no messages. A tied head adds no parameters with ``shared_head``, by default in a single
-    stage. ``traffic`` of both passes and of the forward pass may be known already; ``fused_loss``: how the loss is
-    computed. Raises ``MissingProfileError`` if a cost is neither in the table nor between two entries.
-    """
+    """Figures of every range of layers, (..., L+1, L+1), and messages (L+1,); a ``single_stage`` sends no messages."""
     model, tp, kinds, count, ranges = priced.model, priced.tp, priced.kinds, priced.count, priced.sums
     output = [float(priced.output_bytes(layer)) for layer in kinds]
     both, forward = traffic or traffic_tables(priced)

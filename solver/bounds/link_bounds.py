@@ -183,12 +183,7 @@ class BestLinks:
     def hops_before(
         self, tp: int, message: float, weight: float, coefficient: float, *, single: bool
     ) -> tuple[float, float]:
-        """
-        Least seconds of a weighted hop without its way back, inside a node (infinite if there is none) and between.
-
-        With ``single`` one tensor rank makes the hop; of several, one may be the slowest there and back and another one
-        on the way back, so the slowest way back is taken off.
-        """
+        """Least seconds of a weighted hop without its way back, inside a node (infinite if there is none), between."""
         key = (tp, message, weight, coefficient, single)
         if key not in self._before:
             seconds = self.seconds_before(*key)

@@ -77,12 +77,7 @@ def lengths_through(path: Floats, members: Ints, pp: int) -> Floats:
 def least_cover(
     path: Floats, row: Ints32, counts: Ints, starts: Ints, pp: int, cutoff: float
 ) -> tuple[float, Ints, int]:
-    """
-    Cover all slots by paths from given starts, the longest below a cutoff, (3).
-
-    Its seconds, infinite without a cover, the number (1) of each path's multiset (dp,), and how many multisets and
-    pairs were looked at.
-    """
+    """Seconds (infinite: none) of a cover by paths from starts, multisets (dp,), numbers of multisets, pairs, (3)."""
     dp, free, steps = len(starts), counts - np.bincount(starts, minlength=len(counts)), steps_of(counts)
     word, size, number, guard = _parts(free, steps)
     everything, looked = len(word) - 1, dp * len(word)

@@ -54,11 +54,7 @@ def least_walks(weights: Floats, copies: Ints) -> Floats:
 
 
 def tree_edges(weights: Floats, copies: Ints) -> Floats:
-    """
-    Ascending edges (nodes - 1,) of a minimum spanning tree by Kruskal.
-
-    All nodes of a block but one join at the block's least weight.
-    """
+    """Ascending edges (nodes - 1,) of a minimum spanning tree by Kruskal: a block's nodes but one join at its least."""
     # Beside one, weights that differ by rounding alone are the same.
     raised = np.minimum(weights, weights.T) + 1.0
     further = np.repeat(raised.min(axis=1), copies - 1)

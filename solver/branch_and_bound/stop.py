@@ -116,11 +116,7 @@ def heard_at_compilation(act: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def interrupt_requested() -> Iterator[Callable[[], bool]]:
-    """
-    Inside the block, the yielded function tells whether one of the signals came.
-
-    A block within one that was asked to end is asked from the beginning.
-    """
+    """Inside the block, the yielded function tells whether a signal came to the block or to one around it."""
     asked = threading.Event()
     if was_interrupted():
         asked.set()
@@ -152,11 +148,7 @@ def run_in_threads(
     work: Callable[[Item, Flags], Result], items: Iterable[Item], *, workers: int, stopping: Stopping = never
 ) -> list[Result]:
     """
-    Call a function on every item, several at a time.
-
-    ``work``: called with an item and the flag; it ends soon after the flag is raised; ``workers``: threads; at least
-    one is used; ``stopping``: asked again and again while threads run; once it is true the flag stays raised. Returns
-    results in the order of the items.
+    Results of a function on every item and a flag, in order, by ``workers`` threads; ``stopping`` raises the flag.
 
     Examples
     --------

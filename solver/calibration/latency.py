@@ -90,12 +90,7 @@ class LayerShapes(NamedTuple):
 
 
 def relative_factors(layers: LayerShapes, coefficients: Floats, predicted: Floats, seconds: Floats) -> Floats:
-    """
-    What the factors of all shapes are above 1, (shapes,), (8).
-
-    ``layers``: shapes of the runs' layers; ``coefficients``: those fitted to the runs, (terms,); ``predicted``,
-    ``seconds``: seconds under these coefficients, and measured ones, (samples,).
-    """
+    """What the factors of all shapes are above 1, (shapes,), (8), from seconds predicted and measured, (samples,)."""
     share, left = layers.terms(coefficients) @ coefficients / seconds, 1 - predicted / seconds
     count = len(layers.shapes)
     above = np.bincount(layers.which, left * share, count)
@@ -172,12 +167,7 @@ STACKS = [Stack(launch, fused) for fused in (True, False) for launch in LAUNCHES
 
 
 def fit_coefficients(samples: Samples, stated: Floats) -> Floats:
-    """
-    Coefficients by (1) and (2).
-
-    ``stated``: coefficients that the device states, (terms,). Returns coefficients, none below its floor, (terms,).
-    Raises ``FormulationError`` if there are no samples, or a figure is not finite or not positive.
-    """
+    """Coefficients (terms,) by (1) and (2), none below its floor; ``stated``: the device's own, (terms,)."""
     scale = np.where(stated > 0, stated, SMALLEST_STATED)
     _check(samples)
     fits = [_descent(samples, scale, start) for start in _starts(stated, samples.floors)]
@@ -243,13 +233,7 @@ def _least_squares(samples: Samples, relative: Floats, weights: Floats, scale: F
 def cross_validate(
     samples: Samples, stated: Floats, *, folds: int = 10, seed: int = 0, factors: bool = False
 ) -> Floats:
-    """
-    Relative error of every sample under a fit that has not seen it, (3).
-
-    ``samples``, ``stated``: as in ``fit_coefficients``; ``folds``, ``seed``: number of folds, and the seed of their
-    random choice; ``factors``: whether factors of layer shapes are found with the coefficients, (7). Returns prediction
-    / measurement - 1, (samples,).
-    """
+    """Prediction / measurement - 1 (samples,) of fits that have not seen the sample, (3); ``factors``: with (7)."""
     seconds = samples.seconds
     order, errors = np.random.default_rng(seed).permutation(len(seconds)), np.empty(len(seconds))
     for fold in range(min(folds, len(seconds))):
@@ -316,14 +300,7 @@ def fit_calibration(
     terms: Sequence[str] = TERMS,
     like: Calibration | None = None,
 ) -> Calibration:
-    """
-    Calibration from samples, with the error band of ten-fold cross-validation.
-
-    ``samples``: the runs by the stack's properties, (4); ``device``: what the samples ran on; what it states decides
-    where the samples do not; ``about``: what the calibration says of itself: fields of ``Calibration`` such as its name
-    and stack; ``terms``: names of the terms; ``like``: what another fit of the stack says of these runs, (6). Returns
-    coefficients, band and error. Raises ``FormulationError`` if there are fewer than four samples.
-    """
+    """Calibration with the band of ten-fold cross-validation; ``about``: its fields, ``like``: another fit's (6)."""
     count = len(next(iter(samples.values())).seconds)
     if count < FEWEST:
         raise FormulationError(f"{count} samples, expected at least {FEWEST} for a fit with an error band")

@@ -51,12 +51,7 @@ LEAST, MOST = 1e-3, 1e6
 
 
 def pooled_margin(excesses: Floats, others: Sequence[Floats], level: float) -> tuple[float, float]:
-    """
-    Margin (7), or the own quantile where there is no other stack.
-
-    ``excesses``: measurement less prediction of unseen runs of the stack, (n,); ``others``: the same of other stacks,
-    in the same unit. Returns the margin, in the unit of the excesses, and the level that it is for.
-    """
+    """Margin (7) and the level that it is for, of excesses (n,), or the own quantile where there is no other stack."""
     if not others:
         return conformal_margin(excesses, level)
     stacks = [excesses, *others]
@@ -67,12 +62,7 @@ def pooled_margin(excesses: Floats, others: Sequence[Floats], level: float) -> t
 
 
 def conformal_margin(excesses: Floats, level: float) -> tuple[float, float]:
-    """
-    Own quantile (5).
-
-    ``excesses``: measurement less prediction on samples that the fit has not seen, (n,). Returns the margin, at least
-    0, in the unit of the excesses, and the level that it guarantees.
-    """
+    """Own quantile (5), at least 0, of ``excesses`` (n,) on samples that the fit has not seen, and its level."""
     ordered, count = np.sort(excesses), len(excesses)
     rank = math.ceil((count + 1) * (1 - level))
     if rank > count:
@@ -170,12 +160,7 @@ def predicted(terms: Floats, coefficients: Floats) -> Floats:
 
 
 def memory_coefficients(terms: Floats, measured: Floats, strength: float) -> Floats:
-    """
-    Coefficients by (1) and (2).
-
-    ``terms``, ``measured``: as in ``fit_memory``; ``strength``: lambda of (1). Returns coefficients, none negative,
-    with a group's GiB and the overhead's bytes last, (terms + 2,).
-    """
+    """Coefficients (terms + 2,) by (1) and (2), none negative, a group's GiB and the overhead's bytes last."""
     coefficients, weights = PRIOR, np.ones(len(measured))
     rows, strengths = np.arange(len(measured)), np.full(len(PRIOR), strength)
     for _ in range(REWEIGHTINGS):

@@ -315,11 +315,7 @@ AnyDocument = PlanDocument | MeshDocument
 
 
 def parse_plan(values: object, source: str) -> AnyDocument:
-    """
-    Plan document of either format from plain values.
-
-    Raises ``DataError``: source, field, what was expected, in one line.
-    """
+    """Plan document of either format from plain values; ``DataError`` names source and field."""
     meshed = isinstance(values, dict) and values.get("format") == MESHES
     try:
         return MeshDocument.model_validate(values) if meshed else PlanDocument.model_validate(values)
@@ -440,11 +436,7 @@ def check_stages(section: StrategySection, source: str) -> None:
 
 
 def mesh_plan_of(document: MeshDocument, problem: PlanningProblem, source: str) -> MeshPlan:
-    """
-    The plan of meshes that a document states.
-
-    Raises ``DataError`` if a mesh is on no device of the cluster, or the plan breaks a rule.
-    """
+    """The plan of meshes that a document states; ``DataError`` if it breaks a rule."""
     stated, types = document.strategy, problem.device_types
     if unknown := [mesh.device for mesh in stated.meshes if mesh.device not in types]:
         raise DataError(f"{source}: strategy.meshes: {unknown[0]} is no device of the cluster")

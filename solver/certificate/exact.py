@@ -149,11 +149,7 @@ class Exactness:
 
 
 def exactness(ladder: Ladder, entries: Iterable[Entry], least: float) -> Exactness:
-    """
-    Show that no candidate takes less than ``least`` seconds in exact arithmetic.
-
-    ``ladder``: the problem, with the relaxations that are known; ``entries``: its candidates.
-    """
+    """Show that no candidate of ``entries`` takes less than ``least`` seconds in exact arithmetic."""
     found, proofs = Counter[str](), _Proofs(ladder, least)
     alone = Counter[str]()
     for entry in entries:

@@ -97,11 +97,7 @@ class OverNodes:
 def check_node_counts(
     values: object, document: PlanDocument, problem: PlanningProblem, lower_bound: float
 ) -> OverNodes | None:
-    """
-    Derive the bound over numbers of nodes again, (2); None where the document states none.
-
-    ``values``: the document's plain values; ``lower_bound``: on the checked plan's step time, derived.
-    """
+    """Derive the bound over numbers of nodes again, (2), with the checked plan's; None where none is stated."""
     if not isinstance(values, Mapping) or NAME not in values:
         return None
     try:

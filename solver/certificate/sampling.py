@@ -211,12 +211,7 @@ class Sample:
 def sample(
     case: Case, bounds: Sequence[tuple[Choice, float]], known: Examined, sha256: str, least: float = -math.inf
 ) -> Sample:
-    """
-    Price sampled plans of every candidate against its bound, in seconds, infinite where none is said to be feasible.
-
-    ``known``: the plan under examination; ``sha256``: of the problem, which the sample is drawn with; ``least``:
-    seconds that no plan of any candidate undercuts.
-    """
+    """Price sampled plans, drawn with ``sha256``, against bounds in seconds, and all against ``least``."""
     bounds = [(choice, max(bound, least)) for choice, bound in bounds]
     return _Sampler(case, known, np.random.default_rng(int(sha256[:16], 16))).run(bounds)
 

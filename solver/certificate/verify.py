@@ -221,12 +221,7 @@ class Verification:
 
 
 def verify_plan(values: dict[str, Any], source: str = "plan") -> Verification:
-    """
-    Check a document of either space, with the other space's where it holds one (``taut.solver.certificate.document``).
-
-    ``values``: what the JSON file holds; ``source``: file name for messages. Raises ``DataError`` if this is no plan
-    document: a section is missing or a field has the wrong type.
-    """
+    """Check a plain document of either space, with the other space's where it holds one; ``source``: for messages."""
     own, other = verify_document(values, source), other_space(values, source)
     if other is None:
         return own if values.get(BOTH) is None else replace(own, faults=(*own.faults, f"{BOTH} has no {NAME}"))

@@ -161,11 +161,7 @@ MOST_EXAMINED = 20
 def plan_document(
     problem: PlanningProblem, result: SearchResult, limits: Limits, method: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """
-    The plan as plain JSON values, with what is said of another ``method`` than the search that made it.
-
-    Raises ``SolverError`` if the search has no incumbent.
-    """
+    """The plan as plain JSON values, with what is said of another ``method`` than the search that made it."""
     if result.incumbent is None:
         raise SolverError("the search found no plan to write down")
     incumbent, problem = result.incumbent, problem.with_orders(result.orders)
@@ -377,11 +373,7 @@ class Searched:
 def node_counts_section(
     asked: Mapping[str, Any], document: Mapping[str, Any], chosen: int, searched: Sequence[Searched]
 ) -> dict[str, Any]:
-    """
-    The section of a plan document on ``chosen`` nodes, of every number of nodes searched, ascending.
-
-    ``asked`` has ``objective``, ``steps``, ``price`` and ``deadline_days``.
-    """
+    """The section of a plan document on ``chosen`` nodes, of every number of nodes searched, ascending."""
     own = document["certificate"]["lower_bound_s"] or 0.0
     inputs: dict[str, Any] = {}
     counts = [_count(each, inputs, own if each.nodes == chosen else None) for each in searched]

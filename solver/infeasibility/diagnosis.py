@@ -148,11 +148,7 @@ def diagnose(
     pricing: Callable[[int], CostTable] | None = None,
     seconds: float | None = None,
 ) -> Infeasibility:
-    """
-    Which devices lack memory, how much, and what would make a plan fit.
-
-    ``pricing`` adds tensor degrees; ways out are tried for so many ``seconds`` at most.
-    """
+    """Which devices lack memory, how much, and what would make a plan fit, tried for so many ``seconds`` at most."""
     began = perf_counter()
     refused = [bound for bound in result.bounds if bound.state is State.INFEASIBLE]
     # Of order-priced candidates the least missing bytes are known less closely.

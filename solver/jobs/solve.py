@@ -80,11 +80,7 @@ def solve_jobs(
     stop: Callable[[], bool] = bool,
     told: Told | None = None,
 ) -> Found:
-    """
-    The schedule of a policy of ``NAMES``, within ``rounds`` of annealing or ``time_limit`` seconds.
-
-    Nothing better than ``target`` is looked for. ``failures`` of nodes are for the policies of papers.
-    """
+    """The schedule of a policy of ``NAMES``, within ``rounds`` or ``time_limit`` seconds, or until ``target``."""
     solving = _Solving(problem, objective, seed, workers, rounds, told)
     return solving.run(
         policy, inf if time_limit is None else time_limit, failures, target, lambda: stop() or solving.value <= target

@@ -53,13 +53,7 @@ class Proof:
 
 
 def derived_margin_free(ladder: Ladder, candidates: Sequence[Candidate], proofs: Iterable[Proof]) -> float:
-    """
-    The global bound without a memory margin, (2), that proofs show.
-
-    ``ladder``: the problem, with or without its margin; ``candidates``: those of its space, ascending; ``proofs``: in
-    any order; other candidates have the bound ``relaxation``, where it may be the least. Returns seconds; minus
-    infinity where a proof does not hold or is one of no candidate.
-    """
+    """The global bound (2) in seconds that proofs show, in any order; minus infinity where one does not hold."""
     free = ladder.without_margin()
     known = {proof.candidate: proof for proof in proofs}
     if not known.keys() <= set(range(len(candidates))):
@@ -84,13 +78,7 @@ def prepare(ladder: Ladder, claims: Iterable[tuple[Candidate, str, Witness]]) ->
 
 
 def derived_bound(ladder: Ladder, candidate: Candidate, source: str, witness: Witness) -> float:
-    """
-    The bound (1) of a candidate.
-
-    ``ladder``: the problem, with or without its memory margin; ``candidate``: one of its candidates; ``source``,
-    ``witness``: what the bound is said to rest on, as in a certificate. Returns seconds; infinite where the candidate
-    is proven infeasible, minus infinity where nothing is shown.
-    """
+    """The bound (1) of a candidate from source and witness; infinite if infeasible, minus infinity if unshown."""
     rung = _RUNGS.get(source)
     if rung is None or not rung.applies(ladder, candidate):
         return -math.inf

@@ -57,11 +57,7 @@ Compute = Callable[[Ladder, Candidate, float], Evaluation]
 def strongest(
     ladder: Ladder, candidate: Candidate, limit: float = np.inf, through: Level = Level.PLACEMENT
 ) -> Evaluation:
-    """
-    The largest bound on a candidate of the rungs up to a level, from the weakest on until one reaches the limit.
-
-    ``limit``: seconds beyond which a bound is of no use; ``through``: the last level that is computed.
-    """
+    """The largest bound of the rungs ``through`` a level, from the weakest on until one reaches the limit."""
     best = relaxation(ladder, candidate)
     for rung in ladder.rungs(candidate, through):
         if rung.source in COMPUTATIONS and best.seconds < limit:

@@ -183,11 +183,7 @@ class Ladder:
             self._needs.setdefault(candidate, Need(need, stage))
 
     def missing_of_chunks(self, candidate: Candidate, limit: float = math.inf) -> int:
-        """
-        Bytes that devices lack with all their chunks, in closed form or by a proof that is kept; else at most 0.
-
-        With it those of candidates with the same order are found whose bound ``relaxation`` is below a limit.
-        """
+        """Bytes that devices lack with all their chunks, in closed form or by a proof that is kept; else at most 0."""
         if candidate not in self._lacking:
             alike = self._of_order.get(candidate.order_key, ())
             self.find_missing([candidate, *(each for each in alike if self.relaxations.get(each, limit) < limit)])

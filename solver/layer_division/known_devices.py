@@ -21,12 +21,7 @@ from taut.data.arrays import Floats, Ints
 
 
 def divide(seconds: Floats, transfers: Floats, micro_batches: int, added: Floats | None = None) -> Ints | None:
-    """
-    Ends of the stages of least (1), (pp,); None where every division has a stage of infinite seconds.
-
-    ``seconds``: t by stage and range, (pp, L+1, L+1), of which j > i counts; ``transfers``: e by stage and cut, (pp -
-    1, L+1); ``added``: what the sum has in place of t; the slowest stage is by t in any case.
-    """
+    """Ends (pp,) of stages of least (1), or None; t is ``seconds`` (pp, L+1, L+1), e ``transfers`` (pp - 1, L+1)."""
     first, end = np.triu_indices(seconds.shape[1], 1)
     tolerances = np.unique(seconds[:, first, end])
     tolerances = tolerances[tolerances >= bottleneck(seconds)]

@@ -149,12 +149,7 @@ class Within(NamedTuple):
 def least_division(
     ranges: Ranges, graph: StateGraph, m: int, thresholds: Floats, limit: float, known: float = -np.inf
 ) -> tuple[float, Ints | None]:
-    """
-    The optimum (2) by (3), or the limit if that is less; and end, recompute, kind of the stages of a division.
-
-    ``thresholds``: values that the slowest stage may take, ascending; ``known``: seconds that are needed in any case: a
-    division that takes no more ends the search. Infinity and None where no division keeps to the largest threshold.
-    """
+    """The optimum (2) by (3), or the limit, with a division: end, recompute, kind; seconds ``known`` suffice."""
     labels = _room(ranges, graph)
     widest = _within(ranges, graph, thresholds[-1], labels) if len(thresholds) else None
     if widest is None or not np.isfinite(widest.total):

@@ -41,12 +41,7 @@ class Need(NamedTuple):
 
 
 def least_excess(problem: PartitionProblem) -> tuple[int, int]:
-    """
-    Bytes by which the best division still exceeds memory, and the stage where it does; (0, -1) if one fits.
-
-    The best division is the one whose worst stage exceeds its budget least; recompute is free to choose. With two
-    classes of device every stage may take the larger budget, so the figure is a lower bound.
-    """
+    """Least bytes by which a division's worst stage exceeds memory, at least, and that stage; (0, -1) if one fits."""
     allowed = np.isfinite(problem.low.min(axis=0))
     held = np.where(allowed, problem.held, FORBIDDEN)
     need = _need(held, problem.activation, problem.update, problem.in_flight, problem.families)

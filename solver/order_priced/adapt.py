@@ -45,14 +45,7 @@ def adapted_order(
     seed: int = 0,
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[str, ...]:
-    """
-    An order with a smaller makespan for a division than the candidate's, (1).
-
-    ``given``, ``candidate``: the division problem, with the candidate's order; ``division``: the layers of every chunk;
-    ``gain``: seconds by which the makespan must fall; ``seed``, ``stop``: seed of the search, and what it asks between
-    trials whether to stop. Returns a word for each device (``taut.formulations.schedules.orders``); empty where
-    the gain was not reached.
-    """
+    """An order, a word for each device, that gains so many seconds for a division of chunks, (1); empty if none."""
     pipeline, known = _pipeline(given, division), as_schedule(candidate.schedule, given.order)
     own = as_schedule(candidate.schedule, order_of(*candidate.order_key[:4]))
     target = timetable(pipeline, known).makespan - gain

@@ -71,12 +71,7 @@ class OrderBound:
 
 
 def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
-    """
-    Bound by (1) to (3), or by (4) or (5), or proof that nothing fits.
-
-    ``limit``: seconds beyond which a bound is of no use, such as those of an incumbent. Returns the bound with its
-    witness.
-    """
+    """Bound with its witness by (1) to (3), (4) or (5), or proof that nothing fits; of no use beyond ``limit``."""
     if is_listed(given):
         return _by_listing(given)
     every = linear_paths(given)
@@ -201,12 +196,7 @@ def _simple(given: ChunkProblem) -> Iterator[Division]:
 
 
 def _alike(given: ChunkProblem) -> Iterator[Ints]:
-    """
-    Ends of divisions that give every device the same layers of each round of chunks, as far as there are so many.
-
-    Passes of a round then take the same time everywhere and do not wait for each other. What is lacking is taken from
-    the devices of the model's last and first chunk, where embedding and head are, and then from the last devices on.
-    """
+    """Ends of divisions that give all devices the same layers of each round, first and last chunks fewer if needed."""
     devices, device = len(given.counts), given.order.device
     rounds = given.num_chunks // devices
     layers = given.num_layers - 2 * given.ends

@@ -147,11 +147,7 @@ def _of_alike(problem: PlanningProblem, candidates: Sequence[Candidate], margin:
 
 
 def _layers(problem: PlanningProblem, candidate: Candidate) -> tuple[Floats, int] | None:
-    """
-    Parameters, experts' ones, bytes of logits and of a micro-batch of layers (4, L), and the last that differs.
-
-    None where those of ranges are not their sums, many layers behind the first one differ, or divisions are stated.
-    """
+    """Figures of layers (4, L) and the last that differs; None where many differ, or ranges are not sums of layers."""
     kinds = problem.recompute_of(candidate)
     if len(kinds) != 1 or candidate.schedule in ON_V or not problem.memory.is_sum_of_terms:
         return None

@@ -40,11 +40,7 @@ class Path(NamedTuple):
 
 
 def device_path(order: Order, device: int, *, ends_there: bool = False) -> Path:
-    """
-    Path (1) of a device.
-
-    ``device``: number of the device; ``ends_there``: whether the path ends with the device's last pass.
-    """
+    """Path (1) of a device; ``ends_there``: whether it ends with the device's last pass."""
     rows = order.passes[order.first[device] : order.first[device + 1]]
     chunks = len(order.device)
     passes, transfers = np.zeros((chunks, 3), np.int64), np.zeros(chunks - 1, np.int64)
@@ -85,13 +81,7 @@ def device_paths(order: Order) -> list[Path]:
 def critical_path(
     order: Order, seconds: Floats, transfer: Floats, num_micro_batches: int, after: Floats | None = None
 ) -> Path:
-    """
-    A longest path for given seconds, (2).
-
-    ``seconds``: seconds of F, I and W of every chunk (3, C); ``transfer``: seconds from a chunk to the next (C - 1,);
-    ``num_micro_batches``: micro-batches m; ``after``: seconds that follow the last pass of every device (devices,);
-    none without them.
-    """
+    """A longest path (2) for seconds of passes (3, C), transfers (C - 1,), and ``after`` last passes (devices,)."""
     every = np.concatenate([seconds, (seconds[1] + seconds[2])[None]])
     follow = np.zeros(len(order.first) - 1) if after is None else after
     given = order.passes, order.first, order.device, every, transfer, num_micro_batches, follow

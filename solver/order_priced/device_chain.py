@@ -134,11 +134,7 @@ class DeviceChain:
 
     @cached_property
     def options(self) -> list[DeviceOptions]:
-        """
-        Options of every device.
-
-        Raises ``FormulationError`` if they are too many.
-        """
+        """Options of every device; ``FormulationError`` if they are too many."""
         if self._enumerated is None:
             raise FormulationError("a device has too many options, expected devices that are enumerable")
         return self._enumerated
@@ -198,13 +194,7 @@ class DeviceChain:
         return float(self.given.edge[1:-1].min(initial=np.inf))
 
     def least_division(self, costs: ChunkCosts) -> tuple[float, Division | None]:
-        """
-        Optimum of (1).
-
-        ``costs``: costs of the figures of every chunk; those of memory do not count. Returns the least cost in seconds
-        and a division of the options that attain it, of that cost where layers are uniform; infinite and None where no
-        options have all layers.
-        """
+        """Least cost (1) and a division that attains it; infinite and None where no options have all layers."""
         layers, last = self.given.num_layers, self.minima.last_start
         value = np.full((last + 1, layers + 1), np.inf)
         value[0, 0], chosen = 0.0, []

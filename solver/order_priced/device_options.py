@@ -267,11 +267,7 @@ class RangeMinima:
         return 0 if chunk == 0 else self.kinds if last else min(chunk, self.kinds - 1)
 
     def seconds(self, chunks: Sequence[int] | Ints, weights: Floats, start: int | None = None) -> Floats:
-        """
-        Least weighted seconds of v chunks, weights (v, 3) of passes, by recompute and layers (v, recompute, n).
-
-        The first of the chunks begins with a start, where that is given.
-        """
+        """Least weighted seconds of v chunks by recompute and layers (v, recompute, n), the first after a start."""
         passes = self._of_chunks(self._passes, self._passes_at, chunks, start)
         return np.array([_weighted(each, w) for each, w in zip(passes, weights, strict=True)])
 

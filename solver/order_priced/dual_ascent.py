@@ -138,13 +138,7 @@ def _convex(program: LinearProgram) -> LinearProgram:
 
 
 def least_excess(rows: MasterRows, found: Sequence[Division]) -> tuple[float, Floats]:
-    """
-    Solve (6).
-
-    ``found``: divisions, at least one. Returns the least worst excess of a convex combination of the divisions, as a
-    share of the budget, and the prices (memory rows,) that prove it, which sum to one. Raises ``SolverError`` if the
-    solver finds no optimum.
-    """
+    """Least worst excess (6) of a mixture of divisions, a share of the budget, and prices (memory rows,) of sum one."""
     excess = _excess(rows, found)
     counts, size = excess.shape
     program = linear_program("highs")

@@ -61,12 +61,7 @@ def bounded_pricing(given: ChunkProblem, limit: float) -> PricingOracle:
 
 
 def memory_dual(rows: MasterRows, memory_prices: Floats) -> tuple[float, Division | None]:
-    r"""
-    Bytes that some device lacks in every division, by (2).
-
-    ``memory_prices``: multipliers :math:`\mu`, of any positive sum. Returns bytes, negative where the prices prove
-    nothing, and the division that attains the minimum; infinite and None where no chunk fits its device.
-    """
+    """Bytes that some device lacks in every division, by (2) at prices mu, and the minimising division, if any."""
     memory_prices = memory_prices / max(memory_prices.sum(), 1e-300)
     value, division = least_division(rows.given, rows.chunk_costs(np.zeros(0), memory_prices))
     return (value - memory_prices.sum() * room(rows.given) if division else np.inf), division

@@ -105,12 +105,7 @@ def linear_tables(given: ChunkProblem) -> Floats | None:
 
 
 def linear_layers(tables: Floats) -> tuple[Floats, int] | None:
-    """
-    Figures of single layers (n, L) of those of ranges (n, L+1, L+1), and the last layer behind the first that differs.
-
-    None where figures of ranges are not the sums of their layers', or many layers between the first and the last
-    differ.
-    """
+    """Figures of single layers (n, L), the last that differs; None where ranges are not sums, or many differ."""
     if (until := _sums(tables)) is None:
         return None
     single, within = np.diagonal(tables, 1, 1, 2), ALIKE * until[:, -1:]
@@ -205,11 +200,7 @@ class Branch:
 
 
 def least_value(slope: Floats | Ints, constant: float, branch: Branch, device: Ints, layers: int) -> float:
-    """
-    Least of a linear function of the layers of chunks over a branch, (2); infinite where it has no division.
-
-    Of whole numbers it is a whole number, without rounding.
-    """
+    """Least of a linear function of the layers of chunks over a branch, (2); infinite where it has no division."""
     spare = branch.upper - branch.lower
     if (spare < 0).any():
         return np.inf
@@ -309,12 +300,7 @@ class LayerPaths:
 
     @cached_property
     def _asked(self) -> tuple[Ints, Floats, Floats, Ints]:
-        """
-        What the devices' own paths and memory rows ask of devices (n,).
-
-        Their devices, what the least layers of all chunks ask, at least what a further layer of the device does, and
-        the least layers of the device.
-        """
+        """What own paths and memory rows ask of devices (n,): in all, for a further layer, and the least layers."""
         given, lower, devices = self.given, self.lines.lower, len(self.given.counts)
         lines = np.vstack((self.paths()[:devices], self.memory))
         lines[:devices, -1] -= self._uneven(np.array([path.transfers for path in self.rows.paths[:devices]]))
@@ -341,11 +327,7 @@ class LayerPaths:
         return self._paths
 
     def _lines(self, passes: Floats | Ints, transfers: Floats | Ints, after: Floats, constant: Floats) -> Floats:
-        """
-        Seconds of n paths by layers of chunks and of no layer, (n, C + 1).
-
-        Of passes (n, C, 3), transfers (n, C - 1), seconds for a parameter of devices (n, p), and constants (n,).
-        """
+        """Seconds of n paths by layers of chunks and of no layer, (n, C + 1)."""
         none, one, after = self.lines.none, self.lines.one, after[:, self.given.order.device]
         slope = passes @ one[:3] + after * one[LOADS]
         still = np.einsum("nck,kc->n", passes, none[:3]) + after @ none[LOADS]
@@ -527,11 +509,7 @@ def least_missing(cases: Sequence[LayerPaths]) -> int:
 def least_of_leaves(
     given: ChunkProblem, limit: float, add: Callable[[MasterRows], bool], tree: Split | Leaf | Cases
 ) -> float:
-    """
-    The least bound of the leaves of stated trees, in seconds, valid up to the limit; minus infinity for no proof.
-
-    ``add`` adds the critical paths that come with the trees to the rows, and says whether they are ones of its order.
-    """
+    """The least bound of stated trees' leaves in seconds, minus infinity for no proof; ``add`` brings their paths."""
     cases, trees = linear_paths(given), tree.cases if isinstance(tree, Cases) else [tree]
     if not cases or len(cases) != len(trees) or not add(cases[0].rows):
         return -np.inf

@@ -151,12 +151,7 @@ class MasterRows:
         return critical_path(given.order, passes, transfers, given.micro_batches, after)
 
     def separate(self, divisions: Sequence[Division], weights: Floats, beyond: float) -> bool:
-        """
-        Add the path of (4) as a row if its mean seconds are beyond some seconds; returns whether it was added.
-
-        ``divisions``, ``weights``: the mixture of divisions, weights that sum to one; ``beyond``: seconds that the mean
-        is compared with.
-        """
+        """Add the path of (4) as a row, if its mean seconds are ``beyond`` the stated ones; whether it was added."""
         used = np.flatnonzero(weights > 0)
         mean = weights[used] @ np.array([self._figures(divisions[i]) for i in used.tolist()])
         figures = self._rounded(mean)
@@ -186,12 +181,7 @@ class MasterRows:
         return MeanFigures(whole[0].reshape(3, chunks), whole[1], whole[2], int(loads.argmax()))
 
     def chunk_costs(self, path_weights: Floats, memory_prices: Floats) -> ChunkCosts:
-        """
-        Costs (3) of the pricing problem.
-
-        ``path_weights``: weights of the first paths, at most as many as there are; ``memory_prices``: seconds for a
-        byte of every row (2).
-        """
+        """Costs (3) of the pricing problem at weights of the first paths, and seconds for a byte of every row (2)."""
         given, chunks = self.given, self.given.num_chunks
         passes = np.zeros((chunks, 3))
         edge = np.zeros(chunks)

@@ -50,12 +50,7 @@ def best_of(problem: PlacementProblem, placed: Iterable[Ints]) -> FoundPlacement
 
 
 def improved(problem: PlacementProblem, start: FoundPlacement, *, seed: int) -> FoundPlacement:
-    """
-    Improve a placement by exchanges, (2).
-
-    ``problem``: the strategy to place; ``start``: where to begin, with the evaluator's seconds; ``seed``: of the
-    exchanges that are tried. Returns never worse than the start.
-    """
+    """A placement that is no worse than ``start``, which has the evaluator's seconds, by exchanges, (2)."""
     rng, best, idle = np.random.default_rng(seed), start, 0
     passes = len(candidate_order(problem.candidate).passes)
     # An exchange touches two replicas, each priced with hops, without, and without all-reduces.

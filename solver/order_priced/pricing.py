@@ -79,13 +79,7 @@ def room(given: ChunkProblem) -> float:
 
 
 def least_division(given: ChunkProblem, costs: ChunkCosts, longest: float = np.inf) -> tuple[float, Division | None]:
-    """
-    Optimum of the pricing problem (1) to (3).
-
-    ``given``: tables of the candidate; ``costs``: costs of the figures of every chunk; ``longest``: seconds that a
-    chunk may take for a micro-batch, (3). Returns the least cost in seconds and a division that attains it; infinite
-    and None where none satisfies (2) and (3).
-    """
+    """Least cost (1) and a division that attains it, chunks within ``longest`` seconds (3); infinite and None else."""
     most = np.zeros(given.num_chunks)
     for d, counts in enumerate(given.counts):
         most[given.hosted(d)] = counts.max(axis=0)

@@ -109,13 +109,7 @@ class Mixture(NamedTuple):
 
 
 def mix(known: Ends, weights: Floats, rounds_in: Floats, rounds_out: Floats, *, whole: bool = False) -> Mixture:
-    """
-    Mean numbers of a mixture of paths, (4).
-
-    ``weights``: of the ends (p, 2, 3); ``rounds_in``, ``rounds_out``: share of the paths through a chunk that came by a
-    whole round, (C,), of which those of the first p chunks do not count; ``whole``: whether weights are whole numbers
-    of paths, of which a whole number comes by a round.
-    """
+    """Mean numbers (4) of a mixture of paths: weights of ends (p, 2, 3), shares by whole rounds (C,), ``whole``."""
     devices, chunks = len(weights), known.forward.shape[-1]
     forward, backward, transfers = (np.tensordot(weights, each, 3) for each in known[:3])
     last = slice(chunks - devices, chunks)

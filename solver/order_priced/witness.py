@@ -154,11 +154,7 @@ class _Witness(RootModel[ByCapacity | _ByBranches | ByLayers | _ByListing | _ByP
 
 
 def rederived(given: ChunkProblem, witness: dict[str, Any]) -> float:
-    """
-    Check a witness of seconds.
-
-    ``witness``: plain values, of any source. Returns seconds that it proves; minus infinity where it proves nothing.
-    """
+    """Seconds that a witness of plain values proves; minus infinity where it proves nothing."""
     parsed = parse_witness(witness)
     if parsed is None:
         return -np.inf
@@ -247,12 +243,7 @@ def _are_weights(path_weights: list[float], paths: int) -> bool:
 
 
 def missing_bytes(given: ChunkProblem, witness: dict[str, Any]) -> float:
-    """
-    Check a witness of missing memory.
-
-    ``witness``: plain values, of any source. Returns bytes that some device lacks in every division, infinity where no
-    division has chunks that fit their devices alone, and minus infinity where it proves nothing.
-    """
+    """Bytes that a witness proves to lack in every division, infinite if no chunk fits; minus infinity for no proof."""
     try:
         parsed = _Missing.model_validate(witness).root
     except ValidationError:

@@ -108,12 +108,7 @@ def pack_by(
     room: int,
     samples: int = 1,
 ) -> tuple[Ints, bool]:
-    """
-    Place of every sequence's micro-batch in a step, replica after replica (n,), and whether the rule had room.
-
-    ``work``: of every sequence (n,); ``micro_batches``: of a replica; ``budget``: tokens of a micro-batch, and ``room``
-    those under the last two rules; ``samples``: rows of a micro-batch.
-    """
+    """Micro-batch of every sequence, replica after replica (n,), for ``work`` (n,), and whether the rule had room."""
     count = replicas * micro_batches
     dealt = (np.arange(count) % replicas) * micro_batches + np.arange(count) // replicas
     order = np.argsort(-drawn.tokens, kind="stable")

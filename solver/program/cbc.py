@@ -45,12 +45,7 @@ OWN_SHARE = 0.9
 
 
 def run_cbc(problem: pulp.LpProblem, options: list[str], left: Callable[[], float]) -> tuple[bool, str]:
-    """
-    Solve a problem, whose columns then hold CBC's values: whether CBC came to its end in time, and its log.
-
-    ``options``: of CBC's command line, each without its dash; ``left``: seconds that are left, infinite without a
-    limit. Raises ``SolverError`` if CBC fails.
-    """
+    """Solve a problem, whose columns then hold CBC's values: whether CBC came to its end in time, and its log."""
     solver = pulp.PULP_CBC_CMD(msg=False)
     with tempfile.TemporaryDirectory() as folder:
         stated, solution, log = (Path(folder) / name for name in ("program.mps", "solution", "log"))
@@ -106,11 +101,7 @@ def solve_cbc(
     seed: int = 0,
     progress: Listener | None = None,
 ) -> ProgramResult:
-    """
-    Best choice within ``time_limit`` seconds, and CBC's bound; several workers are not deterministic.
-
-    ``SolverError`` if a number has too many digits, CBC fails, or its answer does not survive the check.
-    """
+    """Best choice within ``time_limit`` seconds, and CBC's bound; several workers are not deterministic."""
     started = time.perf_counter()
     with quiet():
         problem, columns = _model(program)

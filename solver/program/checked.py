@@ -39,11 +39,7 @@ def checked_result(
     solver: str,
     tolerance_ns: float = 0.0,
 ) -> ProgramResult:
-    """
-    A backend's answer; ``SolverError`` if the choice of ``values`` (n,), its cost or the bound does not hold.
-
-    The claim may miss the cost by the tolerance; short of an optimum a makespan may be larger than it need be.
-    """
+    """A backend's answer; ``SolverError`` if the choice of ``values`` (n,), its cost or the bound does not hold."""
     choice, cost = (None, None) if values is None else _priced(program, values, solver)
     if cost is not None and claimed_ns is not None:
         excess = cost - claimed_ns

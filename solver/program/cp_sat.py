@@ -42,11 +42,7 @@ def solve_cpsat(
     seed: int = 0,
     progress: Listener | None = None,
 ) -> ProgramResult:
-    """
-    Best choice within ``time_limit`` seconds, and CP-SAT's bound; several workers are not deterministic.
-
-    ``SolverError`` if CP-SAT refuses the program, or its answer does not survive the check.
-    """
+    """Best choice within ``time_limit`` seconds, and CP-SAT's bound; several workers are not deterministic."""
     started = time.perf_counter()
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = workers

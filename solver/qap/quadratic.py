@@ -411,11 +411,7 @@ def _seconds(time_limit: float) -> float:
 
 
 def convex_bounds(problem: QuadraticAssignment, steps: int = 1000) -> Iterator[float]:
-    """
-    Bounds by (10) in the unit of flow times distance, the best after each step of :math:`O(n^3)`.
-
-    Rounding is taken off. There are none if neither matrix is symmetric; the bound is weak where one is mostly zeros.
-    """
+    """Bounds by (10) in the unit of flow times distance, the best so far after each step of :math:`O(n^3)`."""
     parts = _parts(problem)
     if parts is None:
         return

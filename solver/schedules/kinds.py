@@ -106,11 +106,7 @@ def multi_start(
     seed: int = 0,
     stop: Callable[[], bool] = lambda: False,
 ) -> Schedule:
-    """
-    Order the passes for times and memory limits, (1) to (3); no longer than any of ``known`` that fits.
-
-    A known schedule is returned where nothing is shorter. ``work`` is a second's by default.
-    """
+    """Order the passes for times and memory limits, (1) to (3); no longer than any of ``known`` that fits."""
     require_memory(problem)
     work = work or effort(problem)
     scheduler = ListScheduler(problem)
@@ -221,12 +217,7 @@ def build(
     seed: int = 0,
     stop: Callable[[], bool] = lambda: False,
 ) -> Schedule:
-    """
-    Build a feasible schedule of one of ``KINDS``; the others are as in ``multi_start``.
-
-    Raises ``FormulationError`` if there is no such kind, or it is not defined for this pipeline, and
-    ``InfeasibleError`` if it needs more memory than there is.
-    """
+    """Build a feasible schedule of one of ``KINDS``; ``InfeasibleError`` if it needs more memory than there is."""
     if kind not in KINDS:
         raise FormulationError(f"kind: {kind!r}, expected one of {', '.join(KINDS)}")
     if kind in _FORMULAS:

@@ -208,11 +208,7 @@ def lower_bound(
     work_limit: int = WORK_LIMIT,
     stop: Callable[[], bool] = lambda: False,
 ) -> ScheduleBound:
-    """
-    The largest bound within ``work_limit`` values of labels, with the makespan of the ``incumbent`` as first target.
-
-    Infinite if no schedule fits.
-    """
+    """The largest bound within ``work_limit`` values of labels; the ``incumbent``'s makespan is the first target."""
     first, given = closed_form_bound(problem), relaxed(problem)
     if math.isinf(first.lower_bound):
         return first

@@ -359,11 +359,7 @@ def refute_by_propagation(
     most: int = 1 << 62,
     stop: Callable[[], bool] = lambda: False,
 ) -> Propagated:
-    """
-    Try to show that no schedule ends by the time unit ``target``, from heads and tails (3, C, m) of all, (11) and (12).
-
-    At most ``visits`` devices are visited and ``most`` values of labels extended; ``stop`` is asked between sweeps.
-    """
+    """Try to show that no schedule ends by the time unit ``target``, from heads and tails (3, C, m), (11), (12)."""
     work, visit, devices = 0, 0, np.arange(len(rounded.limit))[::-1]
     while True:
         before = head.sum() + tail.sum()

@@ -210,13 +210,7 @@ def optimize(
     workers: int = 1,
     progress: Listener | None = None,
 ) -> ScheduleResult:
-    """
-    Find a schedule of small makespan, from ``start`` or the best of ``kinds``, and bound all.
-
-    Limits are seconds from when compiled loops are loaded, a minute by default, and rounds of improvement: without
-    seconds, rounds and ``seed`` decide the result. ``known`` is the makespan of a schedule known elsewhere, (6).
-    ``InfeasibleError`` if none fits.
-    """
+    """Find a schedule of small makespan, from ``start`` or the best of ``kinds``, and bound all; ``known``: (6)."""
     require_memory(problem)
     load(progress)
     with interrupt_requested() as asked:

@@ -119,11 +119,7 @@ class ListRule(NamedTuple):
 
 @jit
 def list_schedule(problem: ListProblem, rule: ListRule, passes: Ints, first: Ints) -> float:
-    """
-    Fill ``passes``, rows (kind, chunk, micro-batch) from each device's ``first`` on, by a priority rule: the makespan.
-
-    It is infinite if the pipeline does not fit at all, and the orders then mean nothing.
-    """
+    """Fill ``passes``, each device's from ``first`` on, by a priority rule: the makespan, infinite if nothing fits."""
     # Arrays taken out of a tuple, or rows out of a table, inside the loop would each be counted as another reference.
     hosted, device, seconds, transfer, activation, kept, allowed, m = problem
     slots, period, cap, patience = rule

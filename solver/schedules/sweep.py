@@ -220,12 +220,7 @@ def meets(label: Ints, least: Ints, target: int, queue: Ints, streams: Ints) -> 
 def admit(
     label: Ints, state: int, labels: Ints, table: Ints, filled: int, width: int, queue: Ints, streams: Ints
 ) -> int:
-    """
-    Add a label to its state unless it is dominated, or merge it, (6): the rows in use afterwards.
-
-    ``labels`` are those of the layer, ``table`` (states, 2) the first label and number of labels of each state, at most
-    ``width``.
-    """
+    """Add a label to its state unless dominated, or merge it, (6), at most ``width`` a state: the rows then in use."""
     nearest, difference, before, other = -1, np.iinfo(np.int64).max, -1, table[state, 0]
     last = len(label) - 1
     while other >= 0:

@@ -30,13 +30,7 @@ def concluded(
     stopped: StoppedBy | None,
     **more: Any,
 ) -> SearchResult:
-    """
-    The result of a search that has ended.
-
-    ``bounds``: of all candidates; those that the incumbent refutes become pruned; ``incumbent``, ``lower_bound``: the
-    best plan, and the global bound; ``stopped``: why it stopped, None where nothing was left; ``**more``: further
-    fields of the result.
-    """
+    """The result of a search that has ended, ``stopped`` for a reason or None; bounds above the plan are pruned."""
     seconds = math.inf if incumbent is None else incumbent.seconds
     for bound in bounds:
         if bound.state is State.OPEN and bound.lower_bound >= seconds:

@@ -63,12 +63,7 @@ def first_plans(
 def simplest_plans(
     problem: PlanningProblem, bounds: Iterable[CandidateBound], stopping: Stopping = never, *, most: int = MOST_PRICED
 ) -> Iterator[Plan]:
-    """
-    At most so many simple plans that break no rule, by ascending bound.
-
-    Candidates with ``balance`` alone come after the others, and at last those that recompute some layers of a chunk,
-    of which there are many with one bound and tables of their own.
-    """
+    """At most so many simple plans that break no rule, by ascending bound, candidates with ``balance`` alone later."""
     ordered = sorted(
         bounds, key=lambda bound: (in_part(bound.candidate), bound.source is Source.BALANCE, bound.lower_bound)
     )

@@ -120,11 +120,7 @@ class OrderAdaptation:
         return pending.seconds >= self._searched.get(_order_of(pending.candidate), np.inf) * (1 - REPEAT_GAIN)
 
     def adapt_next(self, stop: Callable[[], bool]) -> GivenOrder | None:
-        """
-        Search an order for the first division in the queue, (6).
-
-        ``stop``: asked between trials whether to stop. Returns None if none was found that gains enough.
-        """
+        """Search an order for the first division in the queue, (6); None if none was found that gains enough."""
         pending = heapq.heappop(self._queue)
         choice = pending.candidate
         self._searched[_order_of(choice)] = pending.seconds

@@ -55,13 +55,7 @@ Known = Mapping[Candidate, CandidateBound]
 def near_ties(
     problem: PlanningProblem, result: SearchResult, limits: Limits, progress: Listener | None = None
 ) -> tuple[SearchResult, list[NearTie]]:
-    """
-    Search plainer plans than the best one.
-
-    ``problem``, ``result``, ``limits``: what was planned, what is known of it, and when its search stopped;
-    ``progress``: called before every search. Returns the result, with a better plan where one was found, (4), and the
-    near-ties, the fastest first.
-    """
+    """The result, with a better plan if one was found, (4), and the best plainer plans, the fastest first."""
     if result.incumbent is None or result.stopped_by is StoppedBy.INTERRUPT:
         return result, []
     problem, known = problem.with_orders(result.orders), {bound.candidate: bound for bound in result.bounds}

@@ -48,12 +48,7 @@ MOST_RESORTED = 200
 
 
 def decide_by_memory(bounds: Bounds, refining: Refining, best: Best, loop: BestFirst) -> StoppedBy | None:
-    """
-    Find a plan of an open candidate, or the proof that none has any, (6).
-
-    ``bounds``, ``refining``, ``best``: the candidates, what is known of them, and the best plan, of which there is
-    none; ``loop``: asked before every candidate whether to stop, and told after it. Returns why to stop.
-    """
+    """Find a plan of an open candidate, or the proof that none has any, (6); returns why to stop."""
     lacking: dict[int, int] = {}
     left = bounds.left
     for index in sorted(left, key=lambda i: bounds.each[i].lower_bound):

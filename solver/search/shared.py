@@ -47,12 +47,7 @@ _known: dict[bytes, PlanningProblem] = {}
 def search_on(
     executor: Executor, processes: int, problem: PlanningProblem, limits: Limits, progress: Listener | None = None
 ) -> SearchResult:
-    """
-    Best plan of a problem, with a bound on every candidate.
-
-    ``processes``: how many of them at a time; ``limits``: when to stop; a work limit is one of each group, and work is
-    then not deterministic; ``progress``: called after every task.
-    """
+    """Best plan, with a bound on every candidate, by ``processes``; a work limit is one of each group of candidates."""
     # Compiled here once, loaded there.
     load_loops(problem)
     return _Shared(executor, processes, problem, limits, progress).run()

@@ -141,12 +141,7 @@ def placing(problem: PlanningProblem, candidate: Candidate, found: Partition) ->
 
 
 def turn(bound: CandidateBound, at: Standing) -> tuple[Priority, float]:
-    """
-    Class of a candidate, and its key in there.
-
-    ``bound``: its bound; as long as that is the first one the candidate comes with the closed forms; ``at``: where it
-    stands; those that are divided come by the seconds of their division.
-    """
+    """Class of a candidate with a bound, and its key in there; divided ones come by the seconds of their division."""
     if bound.source is Source.BALANCE or not at.by_order:
         return Priority.CLOSED_FORM, bound.lower_bound
     priority = _OF_STAGE.get(at.stage, Priority.DIVIDED)

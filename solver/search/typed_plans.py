@@ -131,12 +131,7 @@ ROUNDS = 3
 def typed_plans(
     problem: PlanningProblem, candidate: Candidate, limits: Limits, stopping: Stopping = never
 ) -> Iterator[Incumbent]:
-    """
-    Plans of a candidate by (1) to (3), the best of each step.
-
-    ``problem``, ``candidate``: what is planned, on several types of device; ``limits``: seed and threads of the
-    annealing; ``stopping``: ends the annealing early once it is true.
-    """
+    """Plans of a candidate on several types by (1) to (3), the best of each step."""
     divided = _Divisions(problem, candidate)
     laid_out = (divided.plan(devices) for devices in layouts(problem, candidate))
     best = min((plan for plan in laid_out if plan is not None), key=lambda plan: plan.seconds, default=None)

@@ -45,12 +45,7 @@ from taut.solver.simple_plans import priced
 
 
 def divide_batch(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Strategy:
-    """
-    The strategy with the micro-batches of every replica that make its step the shortest, (5).
-
-    ``problem``, ``strategy``: what is planned: a candidate whose batch is divided unevenly, and its division of the
-    layers; ``devices``: device of every worker (pp, dp, width).
-    """
+    """The strategy with the replicas' micro-batches that make its step shortest, (5), on devices (pp, dp, width)."""
     candidate = strategy.candidate
     at = {m: _seconds(problem, strategy, devices, m) for m in (1, candidate.pp, candidate.pp + 1)}
     first, knee, beyond = (at[m] for m in (1, candidate.pp, candidate.pp + 1))
@@ -88,12 +83,7 @@ MOST_EXCHANGES, WORKERS = 128, 16_384
 def uneven_plans(
     problem: PlanningProblem, candidate: Candidate, divided: Iterable[Division], seed: int = 0
 ) -> Iterator[Incumbent]:
-    """
-    Plans of a candidate by (1) to (3), each better than the one before.
-
-    ``problem``, ``candidate``: what is planned: a candidate whose batch is divided unevenly; ``divided``: divisions of
-    the layers within the memory of every type; ``seed``: draws the exchanges where there are many.
-    """
+    """Plans of an uneven batch by (1) to (3), each better than the one before, from divisions that fit every type."""
     rng, placed = np.random.default_rng(seed), list(_layouts(problem, candidate))
     tried = [(division, devices) for division in dict.fromkeys(divided) for devices in placed]
     best = _best(problem, candidate, tried)

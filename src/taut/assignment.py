@@ -268,12 +268,7 @@ class SpanPlacement:
 def place_by_leaves(
     plan: Plan | str | PathLike[str] | Mapping[str, Any], weight: float, *, time_limit: float = 10.0, seed: int = 0
 ) -> SpanPlacement:
-    """
-    Place a plan by the leaf switches that its groups span (Arnold, 2025).
-
-    Leaf switches are the racks of the plan's cluster. ``weight``, from 0 to 1, is that of the leaves of a stage's
-    replicas; the rest is that of the stages of a pipeline.
-    """
+    """Place a plan by the leaf switches (racks) of its groups (Arnold, 2025); ``weight``: that of replicas, 0 to 1."""
     check_search(time_limit=time_limit, seed=seed)
     if not 0 <= weight <= 1:
         raise FieldError("spans", f"{weight:g}", "expected a weight from 0 to 1")

@@ -118,12 +118,7 @@ def read_galvatron(
     precision: Precision = "bf16",
     fused_attention: bool = True,
 ) -> CostTable:
-    """
-    Read a ``computation_profiling_*.json``, and the memory profile beside it, as rows at tensor degree 1.
-
-    Number format and attention kernel are for what is not measured. ``DataError`` if a file is not Galvatron's, has
-    nothing at this sequence length, does not fit model and device, or more layers took no more time.
-    """
+    """Rows at tensor degree 1 of a ``computation_profiling_*.json``, and the memory profile beside it."""
     profiled = Profiled(model=model, device=device, precision=precision, fused_attention=fused_attention)
     times = _times(path, profiled.block.seq)
     used = {batch: by_layers for batch, by_layers in times.items() if len(by_layers) > 1}

@@ -93,12 +93,7 @@ def copies(case: Case, choice: Choice, node: int) -> Floats:
 
 
 def both_ways(case: Case, choice: Choice) -> tuple[Floats, Floats]:
-    """
-    How often half of a layer's all-reduces and one exchange are sent, forward and backward (6, L), (8) and (9).
-
-    Figures are bytes and numbers of all-reduces, bytes of those of experts, bytes of exchanges within nodes and to
-    others, and their number.
-    """
+    """How often half of a layer's all-reduces and one exchange are sent, forward and backward (6, L), (8) and (9)."""
     dispatch, blocks = case.dispatch, layers_with_ends(case, choice)
     there, back = np.full((2, 6, len(blocks)), 2.0)
     there[3:5] = 1 + dispatch.dispatched

@@ -116,12 +116,7 @@ def check(choice: Choice, order: Order) -> None:
 
 
 def device_ends(order: Order, seconds: Floats, transfer: Floats) -> Floats:
-    """
-    Seconds until the last pass of every device has run, (devices, n), for n cases at once, (11).
-
-    ``seconds``: of F, I and W by chunk (3, C, n); ``transfer``: from every chunk to the next, and back (C - 1, n).
-    Raises ``DataError`` if devices wait for each other for ever.
-    """
+    """Seconds (devices, n) to every device's last pass, (11), of ``seconds`` (3, C, n), ``transfer`` (C - 1, n)."""
     duration = {"F": seconds[0], "I": seconds[1], "W": seconds[2], "B": seconds[1] + seconds[2]}
     done: dict[Pass, Floats] = {}
     clock, position = [np.zeros(seconds.shape[-1])] * len(order), [0] * len(order)

@@ -64,13 +64,7 @@ def improved_division(
     *,
     turns: range = range(len(EFFORTS)),
 ) -> Partition | None:
-    """
-    A division that fits the largest device.
-
-    ``divisions``: divisions to begin with, at least one; ``limit``: seconds beyond which a division is of no use;
-    ``turns``: which of ``EFFORTS`` are made. Returns the division with its makespan at the best links in seconds; None
-    where no division was found that fits.
-    """
+    """A division that fits the largest device, with its makespan at the best links, or None, by ``turns``."""
     if given.stated is not None:
         return _best_stated(problem, candidate, given)
     trial = _Trial(given, problem.device_memory(candidate))
@@ -195,12 +189,7 @@ def _bands(given: ChunkProblem) -> Iterator[tuple[int, ...]]:
 
 
 def quickest_bands(given: ChunkProblem, excess: Callable[[Division], int], limit: float = np.inf) -> Iterator[Division]:
-    """
-    The quickest division (1) of each recompute that fits.
-
-    ``excess``: bytes that a division lacks on the worst device; ``limit``: seconds beyond which a division is of no
-    use.
-    """
+    """The quickest division (1) of each recompute that fits, below ``limit`` seconds; ``excess``: bytes lacking."""
     ends = bands(given)
     for recompute in given.recomputes.tolist():
         seconds, kinds = least_makespans(given, ends, recompute), np.full(given.num_chunks, recompute)

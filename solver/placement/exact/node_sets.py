@@ -177,11 +177,7 @@ def first_labels(sets: NodeSets, allowed: Floats, least: Floats) -> Labels:
 def next_labels(
     sets: NodeSets, labels: Labels, hops: Floats, net: Floats, allowed: Floats, least: Floats, most: int
 ) -> tuple[Labels, bool]:
-    """
-    Labels of the next stage that leave enough, (6), dominated ones among them, ``most`` at most; whether these are all.
-
-    ``net`` (nodes, nodes) are hops without their way back, and ``least`` (nodes,) those of all later stages at least.
-    """
+    """At most ``most`` labels of the next stage that leave enough, (6), not yet dominated; whether these are all."""
     size, orders = sets.members.shape[1], len(sets.orders)
     room = min(most, 1024)
     used, last = np.empty(room, np.int64), np.empty(room, np.int64)
@@ -328,11 +324,7 @@ def _attained(problem: PlanningProblem, candidate: Candidate, known: Joint) -> b
 def least_placement(
     placements: Placements, waiting: Waiting, bound: float, limit: float = np.inf
 ) -> tuple[float, Ints | None]:
-    """
-    The least seconds of a division over all placements, (2), and the nodes (dp, pp) of one that takes no more, if any.
-
-    No placement is below ``bound``, and nothing above ``limit`` is of use.
-    """
+    """Least seconds of a division over all placements, (2), at least ``bound``, and its nodes (dp, pp), if any."""
     refuted, rise, retries = bound, limit - bound if np.isfinite(limit) else 0.0, RETRIES
     while refuted < limit and retries:
         least = min(refuted + rise, limit)

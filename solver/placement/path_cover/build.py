@@ -247,12 +247,7 @@ class CaseSearch:
         return min(map(self._value, self._cases), default=np.inf)
 
     def refine(self, *, rounds: int = 20) -> bool:
-        """
-        Refine the weakest case once: divide its box where start sets become smaller.
-
-        Else raise thresholds, each by at most so many ``rounds`` of column generation, up to the least ceiling of a
-        branch, and divide its box or the branch. Returns whether anything is left.
-        """
+        """Refine the weakest case once: divide its box, raise thresholds, divide a branch; whether any is left."""
         index = min(range(len(self._cases)), key=lambda i: self._value(self._cases[i]))
         case = self._cases[index]
         if self._value(case) >= self.target * (1 - 1e-9):

@@ -225,9 +225,7 @@ MOST_LETTERS = 100_000
 
 def layout_of(layers: tuple[int, ...], further: int = 0) -> str:
     """
-    The layout of chunks with some layers each, embedding first and loss last.
-
-    ``layers``: layers of every chunk; ``further``: further tokens that are predicted beside the loss.
+    The layout of chunks with some layers each, embedding first, loss last, and ``further`` predicted tokens.
 
     Examples
     --------
@@ -254,9 +252,7 @@ def _letters(size: int, letter: str = "t") -> str:
 
 def layers_of(layout: str) -> tuple[int, ...]:
     """
-    Layers of every chunk of a layout.
-
-    Raises ``DataError`` if the text is no layout.
+    Layers of every chunk of a layout; ``DataError`` if the text is none.
 
     Examples
     --------
@@ -283,10 +279,7 @@ EMBEDDING, LOSS = "--account-for-embedding-in-pipeline-split", "--account-for-lo
 
 def division_flags(layers: tuple[int, ...], pp: int, forms: Sequence[str] = ("layout",), further: int = 0) -> Flags:
     """
-    The flags of a division.
-
-    ``layers``: layers of every chunk; ``forms``: forms of division that the plan's stack states (``taut.data.stack``);
-    ``further``: further tokens that are predicted on the last stage.
+    The flags of a division of layers by chunk, in the ``forms`` that the stack states, with ``further`` tokens.
 
     Examples
     --------

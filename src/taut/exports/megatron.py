@@ -31,9 +31,7 @@ LAYER_TOLERANCE = 1e-3
 
 def megatron_flags(job: Job) -> Flags:
     """
-    All flags of a plan: model, degrees, division, batch, precision, recompute and sharding.
-
-    Raises ``ExportError`` if Megatron-LM cannot run the plan; the message names the nearest one that it can.
+    All flags of a plan; ``ExportError`` names the nearest plan that Megatron-LM can run.
 
     Examples
     --------

@@ -272,11 +272,7 @@ def axolotl_launch(fields: Mapping[str, Any], run: Run) -> Launch:
 
 
 def trainer_launch(fields: Mapping[str, Any], run: Run) -> Launch:
-    """
-    What settings of Hugging Face's trainer say, as LLaMA-Factory and TRL state them.
-
-    Raises ``DataError`` if a value is no number, weights lie on hosts, or less than all weights is trained.
-    """
+    """What settings of Hugging Face's trainer say, as LLaMA-Factory and TRL state them."""
     kind = fields.get("finetuning_type", "lora" if _is_on(fields, "use_peft") else "full")
     if kind != "full":
         raise DataError(f"finetuning_type {kind}: training of a part of the weights is not priced, expected full")

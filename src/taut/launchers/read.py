@@ -79,12 +79,7 @@ def _named_by(path: Path, read: Callable[[], Launch]) -> Launch:
 
 
 def launch_of_text(text: str, run: Run | None = None, folder: Path | None = None) -> Launch:
-    """
-    What a command line or a start script says.
-
-    ``folder``: where the script lies, whose other files it may read. Raises ``DataError`` if it holds no settings of a
-    known launcher.
-    """
+    """What a command line or a start script says, which may read other files of its ``folder``."""
     words = command_words(text, folder)
     found = _launch_of_words(words, run or Run())
     unknown = unknown_words(words)

@@ -63,11 +63,7 @@ class Statement(NamedTuple):
 
 
 def command_words(text: str, folder: Path | None = None) -> list[str]:
-    """
-    The words of a script's command, (1) to (5).
-
-    ``folder``: where the script lies. Raises ``DataError`` if quotes are not closed, or it holds too many words.
-    """
+    """The words of a script's command, (1) to (5); ``folder``: where the script lies."""
     return _Script(folder).command(text, 0)
 
 

@@ -216,12 +216,7 @@ def reproduce_amp_searches(
     *,
     within: float | None = None,
 ) -> Table:
-    """
-    Search AMP's strategies by every method.
-
-    Without a ``setting`` all are searched, and table 2 and figure 3 are made. ``limits`` are those of each method, by
-    default a minute, and all share ``within`` seconds. Costs are analytic without AMP's ``profile``.
-    """
+    """Search AMP's strategies, of a ``setting`` or all, by every method, within ``limits`` each, ``within`` in all."""
     if setting is not None and setting not in SETTINGS:
         raise FieldError("setting", setting, f"expected {one_of(setting, SETTINGS)}")
     names, methods = [setting] if setting else [*SETTINGS], len(BASELINES) + 2

@@ -171,9 +171,7 @@ def is_cut_off(found: SearchResult) -> bool:
 
 def places_with(only: str, names: list[str]) -> list[int]:
     """
-    Places of the names that contain a text.
-
-    ``only``: the text; every name contains an empty one. Raises ``FieldError`` if no name contains it.
+    Places of the names that contain the text ``only``; ``FieldError`` if none does.
 
     Examples
     --------

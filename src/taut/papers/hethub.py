@@ -263,12 +263,7 @@ def reproduce_hethub(
     within: float | None = None,
     told: Callable[[str], None] | None = None,
 ) -> Table:
-    """
-    Price every setting.
-
-    ``limits`` are those of each search, by default a minute, and all share ``within`` seconds. ``only`` is a part of
-    the names of the settings that are priced.
-    """
+    """Price every setting whose name contains ``only``, within ``limits`` of each search, ``within`` seconds in all."""
     chosen = [SETTINGS[place] for place in places_with(only, [setting.name for setting in SETTINGS])]
     shared = SharedTime(limits=limits or Limits(time_limit=60.0), within=within, searches=2 * len(chosen))
     rows = rows_until_interrupted(chosen, lambda setting: _row(setting, shared.of_next(2)), told)
@@ -445,12 +440,7 @@ def reproduce_hethub_table(
     within: float | None = None,
     told: Callable[[str], None] | None = None,
 ) -> SizeTable:
-    """
-    Plan every model on every cluster.
-
-    ``limits`` are those of each search, by default a minute, and all share ``within`` seconds. ``only`` is a part of
-    the names, "cluster model", of what is planned.
-    """
+    """Plan every "cluster model" with ``only`` in it, within ``limits`` of each search, ``within`` seconds in all."""
     every = [(cluster, model) for cluster in CLUSTERS for model in STAGES]
     chosen = [every[place] for place in places_with(only, [" ".join(pair) for pair in every])]
     shared = SharedTime(limits=limits or Limits(time_limit=60.0), within=within, searches=2 * len(chosen))

@@ -233,12 +233,7 @@ def reproduce_pipette(
     within: float | None = None,
     told: Callable[[str], None] | None = None,
 ) -> Table:
-    """
-    Plan every setting by every method.
-
-    ``limits`` are those of each method, by default a minute, and all share ``within`` seconds; ``seed`` draws the
-    links, and ``only`` is a part of the names of the settings that are planned.
-    """
+    """Plan every setting with ``only`` in it by every method, within ``limits`` each and ``within`` seconds in all."""
     chosen = [SETTINGS[place] for place in places_with(only, [_name(setting) for setting in SETTINGS])]
     shared = SharedTime(limits=limits or Limits(time_limit=60.0), within=within, searches=METHODS * len(chosen))
 

@@ -54,11 +54,7 @@ NAMES = FIXES | OF_ALL_STAGES
 
 
 def check_fixed(fixed: Mapping[str, object], global_batch: int, cluster: ClusterSpec) -> None:
-    """
-    Refuse fixed values that no candidate can have, whatever else is chosen.
-
-    Raises ``FieldError``: of the field ``fix``: the name, its value, what was expected.
-    """
+    """Refuse fixed values that no candidate can have, whatever else is chosen; ``FieldError`` names the value."""
     for name, value in fixed.items():
         if name not in NAMES:
             raise FieldError("fix", _shown(name, value), f"unknown name, expected {one_of(name, NAMES)}")

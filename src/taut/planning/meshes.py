@@ -41,12 +41,7 @@ def on_flagscale(request: PlanRequest) -> PlanRequest:
 
 
 def plan_meshes(problem: PlanningProblem, request: PlanRequest, *, progress: Listener | None = None) -> Plan:
-    """
-    The best plan of meshes of a problem, within the limits of a request.
-
-    Raises ``FieldError`` if no choice of meshes exists, ``InfeasibleError`` if none fits the devices' memory, and
-    ``NothingFoundError`` if a limit or an interrupt came before the first plan.
-    """
+    """The best plan of meshes of a problem, within the limits of a request."""
     result = search_meshes(problem, request.limits, progress)
     if result.status is Status.INFEASIBLE:
         if result.choices == 0:
@@ -64,11 +59,7 @@ def _cluster(request: PlanRequest) -> ClusterSpec:
 
 
 def mesh_problem(request: PlanRequest) -> PlanningProblem:
-    """
-    The problem of a request, with costs for every tensor degree that suits some type's nodes.
-
-    Raises ``FieldError`` if the request asks for what meshes do not have.
-    """
+    """The problem of a request, with costs for every tensor degree that suits some type's nodes."""
     model = load_model(request.model, seq=request.seq) if isinstance(request.model, str) else request.model
     cluster = _cluster(request)
     if len(cluster.devices) < 2:

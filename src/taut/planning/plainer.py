@@ -33,11 +33,7 @@ if TYPE_CHECKING:
 
 
 def plainer_document(plan: "Plan", name: str) -> dict[str, Any]:
-    """
-    The document of a plainer plan that a plan lists, by the name of its restriction.
-
-    Raises ``DataError`` if the plan lists none of that name.
-    """
+    """The document of a plainer plan that a plan lists, by the name of its restriction."""
     listed = {tie.restriction: tie for tie in plan.plainer}
     if name not in listed:
         expected = one_of(name, [*listed]) if listed else "none, as the plan lists no plainer ones"

@@ -121,26 +121,12 @@ class Plan:
 
     @property
     def typed(self) -> PlanDocument:
-        """
-        The sections of a plan of one degree for all stages.
-
-        Raises
-        ------
-        DataError
-            If its stages have degrees by type of device.
-        """
+        """The sections of a plan of one degree for all stages; ``DataError`` if degrees are by type of device."""
         return of_one_degree(self.sections, self.source)
 
     @property
     def meshed(self) -> MeshDocument:
-        """
-        The sections of a plan of meshes.
-
-        Raises
-        ------
-        DataError
-            If all its stages have one degree.
-        """
+        """The sections of a plan of meshes; ``DataError`` if all its stages have one degree."""
         if not isinstance(self.sections, MeshDocument):
             raise DataError(f"{self.source}: has one degree for all stages, expected a plan of meshes")
         return self.sections
@@ -201,14 +187,7 @@ class Plan:
         return [] if isinstance(self.sections, MeshDocument) else self.sections.beyond
 
     def plainer_plan(self, name: str) -> "Plan":
-        """
-        One of ``plainer`` as a plan of its own, by the name of its restriction.
-
-        Raises
-        ------
-        DataError
-            If the plan lists none of that name.
-        """
+        """One of ``plainer`` as a plan of its own, by the name of its restriction."""
         from taut.planning.plainer import plainer_document
 
         return Plan(plainer_document(self, name), f"{self.source}: {name}")

@@ -276,11 +276,7 @@ PlanRequest.__doc__ = f"{inspect.cleandoc(PlanRequest.__doc__ or '')}\n\nOptions
 def request_of(
     model: ModelInput | PlanRequest, cluster: ClusterInput | None, options: Mapping[str, Any]
 ) -> PlanRequest:
-    """
-    The request itself, or a request made from model, cluster and options.
-
-    Raises ``FieldError`` if a field is wrong or missing, or stands beside a whole request.
-    """
+    """The request itself, or one made from model, cluster and options; both together raise ``FieldError``."""
     if not isinstance(model, PlanRequest):
         if cluster is None:
             raise FieldError("cluster", None, "missing, expected a catalog name, a file or a ClusterSpec")
@@ -291,19 +287,7 @@ def request_of(
 
 
 def check_search(**given: Any) -> None:
-    """
-    Refuse limits of a search that are out of range, by the rules of ``PlanRequest``.
-
-    Parameters
-    ----------
-    **given
-        Some of ``time_limit``, ``work_limit``, ``gap``, ``seed``, ``workers``.
-
-    Raises
-    ------
-    FieldError
-        For the first that is wrong.
-    """
+    """Refuse limits of a search (time, work, gap, seed, workers) out of range, by the rules of ``PlanRequest``."""
     PlanRequest("", "", global_batch=1, **given)
 
 

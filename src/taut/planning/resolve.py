@@ -75,12 +75,7 @@ def planning_problem(request: PlanRequest) -> PlanningProblem:
 
 
 def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> PlanningProblem:
-    """
-    The problem that a request states, whether or not it has candidates.
-
-    ``tensor``: tensor degrees that analytic costs are computed for, if not those that fit all nodes. Raises
-    ``DataError`` if a name or a file is wrong, or a value suits no candidate.
-    """
+    """The problem that a request states, whether or not it has candidates; ``tensor``: degrees that costs are for."""
     request.refuse_simulation()
     model, cluster, stack = _model(request), _cluster(request.cluster), stack_of(request)
     overlap = overlaps(request, stack)

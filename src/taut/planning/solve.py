@@ -232,12 +232,7 @@ def plan_one_degree(
     progress: Listener | None = None,
     starts: Sequence[Stated] = (),
 ) -> Plan:
-    """
-    Plan with one degree for all stages; other arguments and errors are those of ``plan``.
-
-    ``starts``: configurations that the branch and bound of one process knows from the beginning, where they fit and lie
-    in the space.
-    """
+    """Plan with one degree for all stages; ``starts``: configurations that the search knows from the beginning."""
     if method not in NAMES:
         raise FieldError("method", method, f"expected {one_of(method, NAMES)}")
     problem, limits = planning_problem(request), request.limits
@@ -263,11 +258,7 @@ def plan_one_degree(
 
 
 def _ranked_by_simulation(request: PlanRequest, method: str) -> tuple[PlanRequest, str]:
-    """
-    The request and method that stand for latency model ``simulated``; any other request as it is.
-
-    Raises ``FieldError`` if another method is asked for as well.
-    """
+    """The request and method for latency model ``simulated``; any other request as it is."""
     if not request.is_simulated:
         return request, method
     if method not in (SEARCH, SIMULATED):

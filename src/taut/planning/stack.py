@@ -41,11 +41,7 @@ def stack_of(request: PlanRequest) -> Stack:
 def calibration_of(
     request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack: Stack, precision: Precision
 ) -> Calibration | None:
-    """
-    The calibration asked for, or the stack's for the cluster.
-
-    Raises ``FieldError`` if the one asked for was fitted on none of the cluster's devices.
-    """
+    """The calibration asked for, which must have been fitted on one of the devices, or the stack's for the cluster."""
     given = request.calibration
     if given is None:
         if request.profile is not None:
@@ -67,12 +63,7 @@ def calibration_of(
 
 
 def overlaps(request: PlanRequest, stack: Stack) -> bool:
-    """
-    Whether gradients are reduced during the last backward pass: as asked for, or as the stack does in ``step``.
-
-    Raises ``FieldError`` if it is asked for under another latency model, or where the stack's pipelines reduce after
-    the passes.
-    """
+    """Whether gradients are reduced during the last backward pass: as asked for, or as the stack does in ``step``."""
     if request.overlap_grad_reduce and not request.latency.prices_mechanisms:
         raise FieldError("overlap_grad_reduce", "true", request.latency.refusal)
     if request.overlap_grad_reduce and not stack.overlap_in_pipelines and request.fix.get("pp") != 1:
@@ -183,11 +174,7 @@ def refuse_unlike_kept(memory: MemoryModel, calibration: Calibration | None) -> 
 def space_of(
     request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack: Stack, memory: MemoryModel
 ) -> StrategySpace:
-    """
-    The space of a request: what its stack runs, but for what the request takes away, and what fixed values ask for.
-
-    Raises ``FieldError`` if it asks for a schedule, recompute or format of gradients that the stack does not have.
-    """
+    """The space of a request: what its stack runs, less what the request takes away, and what fixed values ask for."""
     if request.grad_precision not in (None, *stack.grad_precision):
         reason = f"not in {stack.name}, expected {' or '.join(stack.grad_precision)}, or stack any"
         raise FieldError("grad_precision", request.grad_precision, reason)
@@ -249,12 +236,7 @@ def at_risk(
 
 
 def within_runs(request: PlanRequest, space: StrategySpace, calibration: Calibration | None) -> StrategySpace:
-    """
-    The space without what lies beyond all runs of the calibration, where that is asked for.
-
-    Raises ``FieldError`` if no calibration of the devices says what its runs have been, or they had no recompute that
-    the space has.
-    """
+    """The space without what lies beyond all runs of the calibration, where that is asked for."""
     if not request.seen:
         return space
     if calibration is None or (seen := calibration.seen) is None:
@@ -268,11 +250,7 @@ def within_runs(request: PlanRequest, space: StrategySpace, calibration: Calibra
 
 
 def _recomputes_in_part(request: PlanRequest, model: ModelSpec, stack: Stack, recompute: list[Recompute]) -> bool:
-    """
-    Whether candidates may recompute some layers of every chunk, as asked for.
-
-    Raises ``FieldError`` if none of the request may.
-    """
+    """Whether candidates may recompute some layers of every chunk; ``FieldError`` if it is asked for and none may."""
     fixed = request.fix.get("recompute_layers")
     if not (request.block_recompute or fixed):
         return False
@@ -311,12 +289,7 @@ def _modules(request: PlanRequest, stack: Stack, usual: list[Module]) -> list[Mo
 
 
 def _dispatch(request: PlanRequest, model: ModelSpec, stack: Stack) -> DispatchSpec:
-    """
-    How expert ranks exchange tokens: as asked for, or as the stack does.
-
-    Raises ``FieldError`` if it is asked for where no expert ranks are, the stack has no such dispatcher, or overlap is
-    where layers with experts differ or all tokens are gathered.
-    """
+    """How expert ranks exchange tokens: as asked for, where stack and overlap allow it, or as the stack does."""
     own = stack.dispatch
     asked = {
         "overlap_moe_expert_parallel_comm": ("overlap", request.overlap_moe_expert_parallel_comm or None),

@@ -52,12 +52,7 @@ class StackPrice:
 
 
 def stack_price(request: PlanRequest, plan: Plan, *, progress: Listener | None = None) -> StackPrice:
-    """
-    Bound the whole space at the prices of a plan's stack.
-
-    ``request``: what the plan was made for; its limits hold for this search as well; ``progress``: called as by
-    ``taut.plan``. Raises ``NothingFoundError`` if the search was stopped before its first bound.
-    """
+    """Bound the whole space at the prices of a plan's stack, within the limits of the plan's request."""
     request = request.at_own_prices()
     priced = planning_problem(request)
     wider = request.model_copy(

@@ -43,11 +43,7 @@ class Stated(NamedTuple):
 
 
 def stated_configuration(request: PlanRequest) -> Stated:
-    """
-    The strategy that a request's fixed values state, in the order of the devices.
-
-    Raises ``DataError`` if no candidate holds the values, or too many do.
-    """
+    """The strategy that fixed values state, in the order of the devices; ``DataError`` if none or several hold them."""
     if request.schedules is None:
         # A framework runs a closed form unless it is told otherwise.
         request = request.model_copy(update={"schedules": tuple(closed_forms(request, stack_of(request)))})

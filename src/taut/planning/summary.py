@@ -36,12 +36,7 @@ MESH_PARTS = {
 
 
 def summary(plan: "AnyDocument", *, width: int = 110, details: str = "", spaces: Sequence[str] = ()) -> str:
-    """
-    Text of a plan.
-
-    ``details``: what is to stand before the proof; ``spaces``: lines of the status of several spaces, where the plan's
-    own is one of them.
-    """
+    """Text of a plan; ``details``: what stands before the proof; ``spaces``: lines of the status of several spaces."""
     tables = _time_table(plan), _stage_table(plan)
     proven = _wrapped(proof(plan, spaces), width)
     return report(_wrapped(_head(plan), width), *tables, *([details] if details else []), proven, width=width)

@@ -16,20 +16,12 @@ from taut.solver.certificate.document import AnyDocument, DocumentFrame, MeshDoc
 
 
 def described_cluster(document: DocumentFrame) -> ClusterSpec:
-    """
-    Read the cluster that a plan document describes.
-
-    Raises ``DataError`` if the description is no cluster.
-    """
+    """Read the cluster that a plan document describes."""
     return ClusterSpec.parse(document.inputs["cluster"].spec, "inputs.cluster")
 
 
 def described_model(document: DocumentFrame) -> ModelSpec:
-    """
-    Read the model that a plan document describes.
-
-    Raises ``DataError`` if the description is no model.
-    """
+    """Read the model that a plan document describes."""
     return ModelSpec.parse(document.inputs["model"].spec, "inputs.model")
 
 
@@ -43,11 +35,7 @@ def nodes_of_expert_groups(document: PlanDocument) -> int:
 
 
 def stage_records(document: AnyDocument) -> list[dict[str, Any]]:
-    """
-    List the stages: layers, recompute, kind of device, bytes predicted, kept free and there; degrees where they differ.
-
-    Returns one record a stage; memory in bytes of the fullest device. Selective recompute of named modules says which.
-    """
+    """List the stages: layers, recompute, kind of device, bytes predicted, kept free and there, unlike degrees."""
     return _of_meshes(document) if isinstance(document, MeshDocument) else _of_one_degree(document)
 
 
@@ -110,11 +98,7 @@ def _layers(stage: list[int], *, at_first: bool) -> str:
 
 
 def worker_records(document: PlanDocument) -> list[dict[str, Any]]:
-    """
-    List the workers: stage, replica, context and tensor rank, device, and the device's node and place in it.
-
-    Returns one record a worker, tensor ranks fastest, then context ranks, then replicas.
-    """
+    """List the workers, tensor ranks fastest, then context ranks and replicas: ranks, device, node, place in it."""
     sizes = [node.gpus_per_node for node in described_cluster(document).node_list]
     seats = [(node, local) for node, size in enumerate(sizes) for local in range(size)]
     return [

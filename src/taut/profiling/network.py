@@ -388,15 +388,7 @@ def _announcer(quiet: bool) -> Callable[[int, int, int], None]:
 def profile_network(
     *, out: Path, device: str, gpu: str, processes: int, gpus_per_node: int | None, name: str, quiet: bool
 ) -> None:
-    """
-    Measure every link and write a cluster file.
-
-    Every process that a launcher started calls this, and process 0 writes the file. Without a launcher, processes are
-    started here for as long as it takes.
-
-    A launcher's number of processes wins. ``gpus_per_node`` are devices in the order of the processes, by default those
-    of a host. A ``DataError`` says that nodes are unequal, or that a process died or did not answer in time.
-    """
+    """Measure every link and write a cluster file, in all processes of a launcher, or in ones that are started here."""
     if gpu not in catalog_section("devices"):
         raise FieldError("gpu", gpu, f"expected {one_of(gpu, catalog_section('devices'))}")
     spec = catalog_device(gpu)

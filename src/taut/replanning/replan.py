@@ -483,11 +483,7 @@ class _Replanning:
         return [self._sites[k] for k in taken], order, number[column[incumbent.devices]]
 
     def _closer(self, strategy: Strategy, order: Ints) -> Ints | None:
-        """
-        Devices of every block, (pp, pipelines, width), by the least-cost assignment of blocks to slots of a node.
-
-        A slot is as many devices of a node in a row. None where a block is wider than a node or devices are too many.
-        """
+        """Devices of every block, (pp, pipelines, width), by the least-cost assignment to slots; None if too many."""
         chosen = strategy.candidate
         sizes = {len(np.flatnonzero(self._site == k)) for k in np.unique(self._site[order])}
         if any(size % chosen.width for size in sizes) or len(self._site) > MOST_ASSIGNED:

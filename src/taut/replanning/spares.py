@@ -114,11 +114,7 @@ class Spares:
 def expected_speeds(
     speeds: Sequence[float], nodes: int, spares: int, down: float, stop: float, *, rigid: bool = False
 ) -> tuple[float, float]:
-    r"""
-    E(s) of (4) and the chance that all replicas run.
-
-    ``speeds`` are X(0) to X(dp), ``down`` is p of (1), and ``stop`` :math:`\lambda r` of (3).
-    """
+    """E(s) of (4), of speeds X(0) to X(dp), p of (1) ``down``, ``stop`` of (3), and the chance that all run."""
     whole, found, complete = nodes + spares, 0.0, 0.0
     for j in range(whole + 1):
         chance = math.exp(

@@ -129,12 +129,7 @@ def least_recomputation(
     copies: int,
     known: float,
 ) -> tuple[float, int, int, int, int, int]:
-    """
-    Minimum of (2) over a cluster's runs, or ``known``.
-
-    With it the options of first and last piece (-1: none), units that layers save, and whether the last piece and the
-    first layer open with a recomputed operator.
-    """
+    """Minimum of (2) over a cluster's runs, or ``known`` with options, units saved, and whether ends are recomputed."""
     begins, layers, ends = parts
     best, found = known, (-1, -1, 0, 0, 0)
     most = offsets[layers + 1] - offsets[layers] - 1

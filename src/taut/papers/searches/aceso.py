@@ -357,12 +357,7 @@ def has_profiles(folder: Path) -> bool:
 def reproduce_aceso(
     folder: Path, *, time_limit: float = 60.0, only: str = "", told: Callable[[str], None] | None = None
 ) -> AcesoTable:
-    """
-    Search every setting of a folder's table of plans.
-
-    ``time_limit`` is that of each search, without its tables. ``only`` is a part of the name of a search, such as
-    ``Aceso on l4, gpt-13b``.
-    """
+    """Search every setting, ``only`` in its name, of a folder's table of plans, each for ``time_limit`` seconds."""
     table = table_of_plans(folder)
     if table is None:
         raise DataError(f"{folder}: no file {PLANS}")

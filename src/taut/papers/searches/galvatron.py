@@ -141,12 +141,7 @@ def galvatron_plans(folder: Path) -> list[Path]:
 def reproduce_galvatron(
     folder: Path, *, time_limit: float = 60.0, only: str = "", told: Callable[[str], None] | None = None
 ) -> GalvatronTable:
-    """
-    Price all plans of a folder.
-
-    ``time_limit`` is that of each of two searches at taut's prices. ``only`` is a part of the name of a plan, such as
-    ``Galvatron llama2-7b``.
-    """
+    """Price all plans of a folder with ``only`` in their names; ``time_limit``: of both searches at taut's prices."""
     rows = []
     for path in galvatron_plans(folder):
         given = read_galvatron_plan(path)

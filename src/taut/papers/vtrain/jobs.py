@@ -227,12 +227,7 @@ def reproduce_vtrain_jobs(
     within: float = WITHIN,
     told: Told | None = None,
 ) -> Table:
-    """
-    The comparisons of figures 12 to 14.
-
-    ``only`` is ``deadlines``, ``completion`` or ``makespan``, ``traces`` how many each study has at most, and
-    ``within`` the seconds after which no further trace begins.
-    """
+    """The comparisons of figures 12 to 14, or ``only`` one, on at most so many ``traces``, begun ``within`` seconds."""
     names = sorted({study.objective for study in STUDIES})
     if only is not None and only not in names:
         raise FieldError("only", only, f"expected {one_of(only, names)}")

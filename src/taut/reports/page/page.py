@@ -214,12 +214,7 @@ TITLE = 20.0
 
 
 def pair_page(one: "Plan", other: "Plan", names: tuple[str, str], rows: list[tuple[str, str, str]]) -> str:
-    """
-    HTML of two plans: timelines on one axis, the difference by part, memory against capacity, and all figures.
-
-    ``names``: what the plans are called; ``rows``: their figures side by side (``taut.compare_plans``). A ``DataError``
-    refuses a plan that lacks or contradicts a figure.
-    """
+    """HTML of two plans by name, with the ``rows`` of their figures; ``DataError`` if a figure lacks or contradicts."""
     plans = one, other
     with complete(f"{one.source} and {other.source}"):
         sections = {
