@@ -5,6 +5,7 @@ Stage x of a schedule with several chunks a device is device x of the pipeline a
 """
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 from taut.data.cluster import ClusterSpec
@@ -13,6 +14,9 @@ from taut.data.model import ModelSpec
 from taut.data.units import KIB
 from taut.formulations.schedules.plan_orders import device_of_chunk
 from taut.solver.certificate.document import AnyDocument, DocumentFrame, MeshDocument, PlanDocument, StrategySection
+
+#: Ranges of devices equally far apart that are written out: a table of 80 columns has room for four.
+MOST_LIKE_RANGES = 4
 
 
 def described_cluster(document: DocumentFrame) -> ClusterSpec:
@@ -119,12 +123,14 @@ def worker_records(document: PlanDocument) -> list[dict[str, Any]]:
 
 def device_ranges(devices: Iterable[int]) -> str:
     """
-    Name devices in a few characters.
+    Name devices in a few characters: of more than four like ranges equally far apart the first two and the last.
 
     Examples
     --------
     >>> device_ranges([0, 1, 2, 3, 64, 65, 9])
     '0-3,9,64-65'
+    >>> device_ranges(64 * k + i for k in range(16) for i in range(8))
+    '0-7,64-71,...,960-967'
     """
     runs: list[list[int]] = []
     for device in sorted(devices):
@@ -132,7 +138,11 @@ def device_ranges(devices: Iterable[int]) -> str:
             runs[-1][1] = device
         else:
             runs.append([device, device])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    words = [str(first) if first == last else f"{first}-{last}" for first, last in runs]
+    steps = {(first - before, last - end) for (before, end), (first, last) in pairwise(runs)}
+    if len(runs) > MOST_LIKE_RANGES and len(steps) == 1:
+        words[2:-1] = ["..."]
+    return ",".join(words)
 
 
 def batch_words(strategy: StrategySection, each: str = "a pipeline and step") -> str:
