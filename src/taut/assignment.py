@@ -29,6 +29,7 @@ from taut.planning.plan import Plan, load_plan
 from taut.planning.request import PlanRequest, check_search
 from taut.planning.resolve import planning_problem
 from taut.solver.branch_and_bound.progress import Listener
+from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.certificate.document import by_replica, devices_of, problem_of, strategy_of
 from taut.solver.ladder.computations import strongest
 from taut.solver.ladder.ladder import Ladder
@@ -228,7 +229,9 @@ def place_strategy(
         raise DataError("the replicas of the plan divide the batch unevenly, expected an even batch to place")
     given = placement_problem(problem, strategy)
     starts = [] if known is None else [found_placement(given, known)]
-    found = place_quadratic(given, patterns, limits, math.inf if time_limit is None else time_limit, starts)
+    seconds = math.inf if time_limit is None else time_limit
+    with interrupt_requested() as asked:
+        found = place_quadratic(given, patterns, limits, seconds, starts, asked)
     if found is None:
         count = f"{len(given.slots)} blocks of {strategy.candidate}"
         raise DataError(f"{count}, expected 2 to {MOST_POSITIONS} to place as a quadratic assignment")

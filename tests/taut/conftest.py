@@ -38,6 +38,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     def call(*words: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["taut", *map(str, words)])
         monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+        # How long a command is silent depends on the machine.
+        monkeypatch.setattr(cli, "SILENT_S", 3600.0)
         capsys.readouterr()
         with pytest.raises(SystemExit) as stop:
             cli.main()

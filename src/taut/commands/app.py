@@ -8,10 +8,12 @@ import os
 import shutil
 import sys
 import threading
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
-from typing import Annotated, NoReturn, TextIO
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -36,6 +38,8 @@ _signalled = threading.Event()
 """Whether a signal asked the command to end."""
 INTERRUPTED = 130
 """What Typer makes of Ctrl-C."""
+SILENT_S = 5.0
+"""Seconds without a line on stderr after which a command says that it goes on."""
 NARROW = 80
 """Columns below which Rich cuts the names of options; the plain help wraps instead."""
 ARGUMENTS = {"model": "MODEL", "cluster": "CLUSTER"}
@@ -94,7 +98,7 @@ def _run() -> int:
 
     _signalled.clear()
     try:
-        with interruptible_command():
+        with interruptible_command(), _heartbeat(quiet=not {"-q", "--quiet", "mcp"}.isdisjoint(sys.argv)):
             try:
                 code = app(standalone_mode=False)
             finally:
@@ -123,6 +127,51 @@ def _run() -> int:
         dropped = "interrupted again before the result was written: it is dropped; one or two signals keep it"
         _stop(dropped if _signalled.is_set() else "interrupted before there was a result", 4)
     return code or 0
+
+
+class _Heard:
+    """A stream that knows when it was written to."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self.last = stream, time.monotonic()
+
+    def write(self, text: str) -> int:
+        """Write, and note the time."""
+        self.last = time.monotonic()
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def _heartbeat(*, quiet: bool) -> Iterator[None]:
+    """Say on stderr, after every ``SILENT_S`` without a line, that work goes on; not if ``quiet``, as a server is."""
+    stream, ended, began = sys.stderr, threading.Event(), time.monotonic()
+    if quiet or stream is None:
+        yield
+        return
+    heard: Any = _Heard(stream)
+
+    def beat() -> None:
+        wait = SILENT_S
+        while not ended.wait(wait):
+            silent = time.monotonic() - heard.last
+            if silent >= SILENT_S:
+                fresh = "\r\x1b[2K" if stream.isatty() else ""
+                print(f"{fresh}{time.monotonic() - began:7.1f}s  at work", file=heard, flush=True)
+                silent = 0.0
+            wait = SILENT_S - silent
+
+    sys.stderr = heard
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        sys.stderr = stream
 
 
 def _leave(code: int) -> NoReturn:

@@ -40,9 +40,7 @@ def jobs_command(
     restart: Annotated[
         float | None, typer.Option(help="Seconds of every start or resizing; default: the file's.")
     ] = None,
-    time_limit: Annotated[
-        float | None, seconds_option("Seconds of plans and search, which has a tenth at least.")
-    ] = 60.0,
+    time_limit: Annotated[float | None, seconds_option("Seconds of plans and search, which has half at least.")] = 60.0,
     rounds: Annotated[
         int | None, typer.Option(help="Rounds of annealing; the schedule then depends on the seed alone.", min=1)
     ] = None,

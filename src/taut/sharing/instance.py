@@ -18,10 +18,13 @@ only what is missing. A plan is kept by
 (3) key = SHA-256(version of taut, fields of the request, digest of the planning problem),
 
 where the problem holds what prices the plan: model, cluster, cost table, calibration, memory model and space. So a
-calibration, a memory model or a stack that has changed, in a file or in the catalog, is planned anew.
+calibration, a memory model or a stack that has changed, in a file or in the catalog, is planned anew. Plans that are
+missing share the seconds that are left for them; a plan that such a limit ends is not kept.
 """
 
+import math
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -37,7 +40,7 @@ from taut.data.load import load_model
 from taut.data.model import ModelSpec
 from taut.data.spec import Spec, digest
 from taut.data.suggest import one_of
-from taut.errors import DataError
+from taut.errors import DataError, NothingFoundError
 from taut.files import made_folder
 from taut.formulations.jobs.problem import JobsProblem, Pool
 from taut.planning.request import PlanRequest
@@ -52,6 +55,8 @@ Plans = Literal["best", "data-parallel"]
 PLANS: tuple[Plans, ...] = ("best", "data-parallel")
 GAP, SECONDS = 0.01, 60.0
 """A plan is good enough at a gap of 1 %, and searched for a minute at most."""
+LEAST_SECONDS = 1.0
+"""Of the search for a plan, however many share a limit."""
 NO_CANDIDATE = "fix:"
 """How the error of fixed degrees begins that suit no candidate."""
 Told = Callable[[str], None]
@@ -113,11 +118,12 @@ def columns(
     pricing: Mapping[str, Any] | None = None,
     processes: int | None = None,
     told: Told | None = None,
+    time_limit: float | None = None,
 ) -> dict[Kind, list[Column]]:
     """The best plans of kinds of jobs at numbers of GPUs, (1) or (2), priced by options of ``taut.plan``."""
     priced = _loaded(pricing or {})
     with ExitStack() as stack:
-        cache = _Cache(stack, processes or cores(), told)
+        cache = _Cache(stack, processes or cores(), told, time_limit)
         if plans == "best":
             points = {(kind, gpus): _point(kind, gpus, priced) for kind, counts in wanted.items() for gpus in counts}
         else:
@@ -139,8 +145,9 @@ def columns(
 class _Cache:
     """Results of points, a journal for each kind of job."""
 
-    def __init__(self, stack: ExitStack, processes: int, told: Told | None) -> None:
+    def __init__(self, stack: ExitStack, processes: int, told: Told | None, time_limit: float | None) -> None:
         self.rows: dict[str, Row] = {}
+        self._until = math.inf if time_limit is None else time.monotonic() + time_limit
         self._stack, self._processes, self._told = stack, processes, told
         self._journals: dict[str, Journal] = {}
 
@@ -150,16 +157,36 @@ class _Cache:
         homes = {key: self._journal(kind) for key, (kind, _) in points.items()}
         self.rows |= {key: home.done[key] for key, home in homes.items() if key in home.done}
         left = [point for key, (_, point) in points.items() if key not in self.rows]
+        jobs, seconds = min(self._processes, len(left)), self._seconds(len(left))
+        limited = [replace(point, fields=point.fields | {"time_limit": seconds}) for point in left]
+        whole = dict(zip((point.key for point in limited), (point.key for point in left), strict=True))
+
+        def planned() -> str:
+            return f"planned {sum(key in self.rows for key in points)} of {len(points)} columns"
+
+        def tell() -> None:
+            if self._told is not None:
+                self._told(f"{planned()}, each within {seconds:.3g} s")
 
         def finished(point: Point, row: Row) -> None:
-            if row["status"] != LOST:
-                homes[point.key].add(point.key, row)
-            self.rows[point.key] = row
-            if self._told is not None:
-                self._told(f"planned {sum(key in self.rows for key in points)} of {len(points)} columns")
+            key = whole[point.key]
+            ended = (row["status"] == "feasible" and row["gap"] > GAP) or row["status"] == "unknown"
+            if row["status"] != LOST and (seconds >= SECONDS or not ended):
+                homes[key].add(key, row)
+            self.rows[key] = row
+            tell()
 
         if left:
-            run_here(left, finished, min(self._processes, len(left)))
+            tell()
+            try:
+                run_here(limited, finished, jobs)
+            except KeyboardInterrupt:
+                raise NothingFoundError(f"interrupted: {planned()}; the same command goes on from there") from None
+
+    def _seconds(self, number: int) -> float:
+        """Seconds of each of so many plans: its share of what is left."""
+        share = (self._until - time.monotonic()) * self._processes / max(number, 1)
+        return max(min(share, SECONDS), LEAST_SECONDS)
 
     def _journal(self, kind: Kind) -> Journal:
         name = kind.key[:32]
@@ -276,6 +303,7 @@ def instance(
     pricing: Mapping[str, Any] | None = None,
     processes: int | None = None,
     told: Told | None = None,
+    time_limit: float | None = None,
 ) -> Instance:
     """State the problem of a trace on a cluster, at dollars of a GPU hour by device; plans what is not planned yet."""
     if cluster.bandwidth_matrix is not None or cluster.latency_matrix is not None:
@@ -291,7 +319,7 @@ def instance(
         for each in groups
     )
     wanted = _wanted(trace, cluster)
-    found = columns(wanted, plans=plans, pricing=pricing, processes=processes, told=told)
+    found = columns(wanted, plans=plans, pricing=pricing, processes=processes, told=told, time_limit=time_limit)
     rows: list[tuple[int, int, int, float, float, str]] = []
     for number, job in enumerate(trace.jobs):
         for index, group in enumerate(groups):

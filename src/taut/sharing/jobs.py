@@ -315,6 +315,7 @@ def jobs(
         pricing={"stack": stack, "calibration": calibration, "memory_model": memory_model},
         processes=processes,
         told=told,
+        time_limit=None if time_limit is None else (1 - LEAST_SHARE) * time_limit,
     )
     _check_feasible(stated, kind)
     began = time.perf_counter()

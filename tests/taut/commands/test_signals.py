@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 import taut
+from taut.commands import app
 from taut.errors import NothingFoundError
 from taut.papers.compared import SharedTime, rows_until_interrupted
 from taut.solver import signals
@@ -49,6 +51,21 @@ def test_one_signal_asks_this_search_and_all_later_ones(number: int) -> None:
     assert not was_interrupted()
     with interrupt_requested() as later:
         assert not later()
+
+
+@pytest.mark.parametrize(("quiet", "said"), [(False, True), (True, False)])
+def test_silent_work_says_that_it_goes_on(
+    quiet: bool, said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After some seconds without a line, unless it is to be quiet; a line in between starts them anew."""
+    monkeypatch.setattr(app, "SILENT_S", 0.3)
+    with app._heartbeat(quiet=quiet):
+        for _ in range(3):
+            print("a line", file=sys.stderr)
+            time.sleep(0.05)
+        assert "at work" not in capsys.readouterr().err
+        time.sleep(0.8)
+    assert ("at work" in capsys.readouterr().err) is said
 
 
 def test_rows_that_are_done_are_kept() -> None:

@@ -1,6 +1,7 @@
 """``taut jobs`` from files to pictures, and what it refuses."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from taut.commands.app import app
 from taut.data.calibration import Calibration
 from taut.data.cluster import NetworkSpec
 from taut.data.load import load_calibration, load_cluster, load_model
-from taut.errors import DataError, FieldError, InfeasibleError
+from taut.errors import DataError, FieldError, InfeasibleError, NothingFoundError
 from taut.planning import stack as planning_stack
 from taut.plots.jobs import jobs_page, plot_jobs
 from taut.sharing import instance as sharing_columns
@@ -118,15 +119,49 @@ def test_columns_are_plans_and_are_kept(tmp_path: Path, monkeypatch: pytest.Monk
     found = taut.jobs(
         {"jobs": [job]}, "dgx-a100", policy="first-come", objective="makespan", processes=1, told=told.append
     )
-    assert len(told) == 2
+    assert len(told) == 3
     rates = dict(zip(found.instance.problem.gpus.tolist(), found.instance.problem.rate.tolist(), strict=True))
     assert rates[8] == pytest.approx(1 / taut.plan("gpt2-345m", "dgx-a100", global_batch=32, gap=0.01).step_time_s)
     again = taut.jobs({"jobs": [job]}, "dgx-a100", policy="first-come", objective="makespan", told=told.append)
-    assert len(told) == 2
+    assert len(told) == 3
     assert again.value == found.value
     plain = taut.jobs({"jobs": [job]}, "dgx-a100", policy="first-come", objective="makespan", plans="data-parallel")
     assert plain.value >= found.value * (1 - 0.01)
     assert all("tp=1 pp=1" in plan for plan in plain.instance.plans)
+
+
+def test_missing_plans_share_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the limit, among plans and processes; what it ends is not kept, and an interrupt names what is."""
+    monkeypatch.setenv("TAUT_CACHE", str(tmp_path))
+    job = {"name": "a", "model": "gpt2-345m", "global_batch": 32, "steps": 100, "gpu_counts": [4, 8]}
+    given: list[float] = []
+    gap = 0.2
+
+    def run(points: list[Any], finished: Callable[[Any, dict[str, Any]], None], jobs: int) -> None:
+        assert jobs == 1
+        given.extend(point.fields["time_limit"] for point in points)
+        row = dict.fromkeys(("tp", "pp", "dp", "micro_batch", "zero"), 1) | {"status": "feasible", "error": ""}
+        for point in points:
+            finished(point, row | {"step_time_s": 1.0, "lower_bound_s": 1.0 - gap, "gap": gap})
+
+    def plan() -> int:
+        given.clear()
+        options: dict[str, Any] = {"policy": "first-come", "objective": "makespan", "processes": 1, "time_limit": 20.0}
+        taut.jobs({"jobs": [job]}, "dgx-a100", **options)
+        return len(given)
+
+    monkeypatch.setattr(sharing_columns, "run_here", run)
+    assert plan() == 2 and given == pytest.approx([5.0, 5.0], abs=2.0)
+    gap = 0.005
+    assert [plan(), plan()] == [2, 0]
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    job["global_batch"] = 16
+    monkeypatch.setattr(sharing_columns, "run_here", stop)
+    with pytest.raises(NothingFoundError, match="interrupted: planned 0 of 2 columns; the same command goes on"):
+        plan()
 
 
 def point_key(**pricing: Any) -> str:
@@ -176,5 +211,5 @@ def test_a_changed_calibration_is_planned_anew(tmp_path: Path, monkeypatch: pyte
         return float(found.instance.problem.rate[0])
 
     rates = [rate(known), rate(known), rate(slower(known)), rate(known)]
-    assert len(told) == 2
+    assert len(told) == 4
     assert rates[0] == rates[1] == rates[3] > 1.2 * rates[2]
