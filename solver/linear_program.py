@@ -36,18 +36,7 @@ if TYPE_CHECKING:
 
 
 class LinearSolution(NamedTuple):
-    """
-    An optimum.
-
-    Parameters
-    ----------
-    value
-        The least cost.
-    primal
-        Values of the columns (n,).
-    duals
-        Duals (2) of the rows (m,).
-    """
+    """An optimum: its least cost, values of the columns (n,), and duals (2) of the rows (m,)."""
 
     value: float
     primal: Floats

@@ -44,22 +44,11 @@ SLACK = 1.02
 @dataclass(frozen=True, kw_only=True)
 class OrderBound:
     """
-    The bound on a candidate's divisions.
+    The bound on a candidate's divisions in seconds, infinite where nothing fits, and the ``witness`` that proves it.
 
-    Parameters
-    ----------
-    seconds
-        Lower bound in seconds; infinite where nothing fits.
-    witness
-        What proves it (``taut.solver.order_priced.witness``).
-    missing
-        Bytes that some device lacks at least where nothing fits.
-    divisions
-        Divisions found on the way, from which a search for a good one begins.
-    branching
-        The tree that can raise the bound, (2).
-    too_many
-        Whether devices have too many options for (2) within the limit. Within a lower one they have fewer.
+    ``missing`` bytes lack at least where nothing fits; ``divisions`` found on the way are where a search begins;
+    ``branching`` is the tree that can raise the bound, (2), and ``too_many`` says that devices have too many options
+    for it within the limit; within a lower one they have fewer.
     """
 
     seconds: float

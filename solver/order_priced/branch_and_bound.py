@@ -65,21 +65,10 @@ class _Node:
 
 class BranchAndBound:
     """
-    The tree of branches of one candidate.
+    The tree of branches of one candidate: its ``devices``, whose limit is that of the bound, and ``divisions`` so far.
 
-    Parameters
-    ----------
-    devices
-        The devices, all of whose divisions are bounded; their limit is that of the bound.
-    divisions
-        Columns to begin with.
-
-    Attributes
-    ----------
-    limit
-        That limit in seconds.
-    incumbent
-        Least makespan in seconds of the divisions found, and its division; it fits memory by the least figures alone.
+    ``incumbent`` has the least makespan in seconds of the divisions found, and its division; it fits memory by least
+    figures alone.
     """
 
     def __init__(self, devices: DeviceChain, divisions: Sequence[Division]) -> None:

@@ -48,14 +48,7 @@ PRECISION = 1e-6
 
 
 class LayerCapacity:
-    """
-    The layers that devices can take within any T up to their limit.
-
-    Parameters
-    ----------
-    devices
-        Devices whose options are enumerable.
-    """
+    """The layers that ``devices`` with enumerable options can take within any T up to their limit."""
 
     def __init__(self, devices: DeviceChain) -> None:
         given = devices.given

@@ -46,19 +46,9 @@ from taut.solver.order_priced.pricing import ChunkCosts, room
 
 class DeviceChain:
     """
-    The devices of a candidate with their options, within branches of the numbers of layers.
+    The devices of a division problem with their options of makespans up to ``limit`` seconds.
 
-    Parameters
-    ----------
-    given
-        The division problem.
-    limit
-        Largest makespan T of interest, in seconds.
-
-    Attributes
-    ----------
-    lower, upper
-        Bounds of a branch on the layers of every chunk (C,).
+    ``lower`` and ``upper`` (C,) are a branch's bounds on the layers of every chunk.
     """
 
     def __init__(self, given: ChunkProblem, limit: float = np.inf) -> None:

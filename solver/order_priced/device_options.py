@@ -55,20 +55,7 @@ HUGE = 1e300
 
 @dataclass(frozen=True)
 class DeviceOptions:
-    """
-    The O options of a device.
-
-    Parameters
-    ----------
-    layers
-        Layers n of its v chunks (O, v).
-    recompute
-        Index of the recompute r of its chunks (O, v).
-    seconds
-        Seconds (2) of its own passes (O,).
-    start
-        Start s, at most ``last_start`` of ``taut.solver.order_priced.device_options`` (O,).
-    """
+    """The O options of a device: layers n, recompute r of its v chunks (O, v), ``seconds`` (2), ``start`` s (O,)."""
 
     layers: Ints
     recompute: Ints
@@ -214,17 +201,10 @@ MOST_KINDS = 8
 
 class RangeMinima:
     """
-    Least figures (4) of n consecutive layers of a chunk, n = 0..most, infinite where there are not so many.
+    Least figures (4) of n consecutive layers of a chunk, n = 0..``most``, infinite where there are not so many.
 
     Kinds of chunks are the model's first one, its last, and others by the first layer that they may have, up to the one
     from which on all layers are alike.
-
-    Parameters
-    ----------
-    given
-        Tables of ranges.
-    most
-        Layers of a chunk at most.
     """
 
     def __init__(self, given: ChunkProblem, most: int) -> None:

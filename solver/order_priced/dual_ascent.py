@@ -61,16 +61,9 @@ EXCESS_PENALTY = 20.0
 
 class MasterSolution(NamedTuple):
     """
-    An optimum of (5).
+    An optimum of (5): its ``value``, at least the dual function over the known divisions, and weights xi of these.
 
-    Parameters
-    ----------
-    value
-        Its value in seconds, an upper bound on the dual function over the known divisions.
-    path_weights, memory_prices
-        Duals of the paths, scaled to sum one, and of the memory rows in seconds for a byte.
-    column_weights
-        Weights xi of the divisions.
+    Its duals are of the paths, scaled to sum one, and of the memory rows in seconds for a byte.
     """
 
     value: float
@@ -177,18 +170,10 @@ CONVERGED = 1e-7
 @dataclass(frozen=True)
 class DualSolution:
     """
-    The best multipliers found.
+    The best multipliers found, and the bound ``value`` in seconds without the constant; infinite without divisions.
 
-    Parameters
-    ----------
-    value
-        Lower bound in seconds, without the constant; infinite where no division is allowed.
-    path_weights, memory_prices
-        The multipliers that prove it: weights of the first paths of the rows, and prices of the memory rows.
-    divisions
-        Divisions found, the given ones first.
-    column_weights
-        Weights of the first divisions in the last solution of the master problem; empty where it was not solved.
+    ``path_weights`` are of the first paths of the rows, ``divisions`` those found, the given ones first, and
+    ``column_weights`` theirs in the last master problem; empty where it was not solved.
     """
 
     value: float

@@ -120,21 +120,9 @@ class _Node:
 
 class LayerTree:
     """
-    The trees of branches of one candidate, one for each case.
+    The trees of branches of one candidate, one for the ``paths`` of each of its ``cases``.
 
-    Parameters
-    ----------
-    given, cases
-        The division problem, and the paths of its cases.
-    limit
-        Seconds beyond which a bound is of no use.
-    divisions
-        Divisions that are known, at least one.
-
-    Attributes
-    ----------
-    incumbent
-        Least makespan in seconds of the divisions found, and its division; it may not fit memory.
+    ``incumbent`` has the least makespan in seconds of the divisions found, and its division; it may not fit memory.
     """
 
     def __init__(

@@ -41,16 +41,9 @@ RESOLUTION = 1e6
 
 class MeanFigures(NamedTuple):
     """
-    What a path is critical for, in whole numbers of one unit.
+    Figures that a path is critical for, in whole numbers: passes (3, C), ``transfers`` (C - 1,), ``after`` (devices,).
 
-    Parameters
-    ----------
-    passes, transfers
-        F, I, W of every chunk (3, C), and transfers (C - 1,).
-    after
-        Reductions of every device (devices,).
-    most
-        The device whose optimizer is waited for.
+    ``most`` is the device whose optimizer is waited for.
     """
 
     passes: Ints
@@ -66,23 +59,11 @@ class MeanFigures(NamedTuple):
 
 @dataclass
 class MasterRows:
-    r"""
-    Rows (1), which grow with the figures whose critical path is added, and rows (2).
+    """
+    Rows (1), which grow with the figures whose critical path is added, and, ``with_memory``, rows (2).
 
-    Parameters
-    ----------
-    given
-        The division problem.
-    with_memory
-        Whether rows (2) are stated; without them memory has no price.
-
-    Attributes
-    ----------
-    paths, tails
-        Paths k and :math:`\rho`, by device; those of the devices come first, to the step's end and, where every device
-        is waited for, to their own.
-    critical_for
-        The figures that each path is critical for; None for the paths of devices.
+    ``paths`` and ``tails`` are k and rho by device: first the devices' own, to the step's end and, if every device is
+    waited for, to their own. ``critical_for`` are the figures of each path, None for the devices' own.
     """
 
     given: ChunkProblem

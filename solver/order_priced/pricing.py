@@ -33,20 +33,7 @@ from taut.formulations.strategy import Division
 
 @dataclass(frozen=True)
 class ChunkCosts:
-    """
-    Costs of (1) for a unit of each figure of a chunk.
-
-    Parameters
-    ----------
-    passes
-        For a second of F, I and W (C, 3).
-    edge
-        For a second of the cut after a chunk (C,).
-    loads
-        For a unit of load (C,).
-    activation, beside
-        For a byte (C,).
-    """
+    """Costs of (1) for a second of ``passes`` F, I, W (C, 3) and ``edge`` (C,), ``loads`` (C,), a byte (C,)."""
 
     passes: Floats
     edge: Floats

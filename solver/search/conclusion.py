@@ -60,14 +60,7 @@ def with_incumbent(result: SearchResult, incumbent: Incumbent) -> SearchResult:
 
 
 class Bounds:
-    """
-    The bounds so far, by place of the candidate.
-
-    Parameters
-    ----------
-    count
-        Candidates that the search begins with; others may join.
-    """
+    """The bounds so far, by place of the candidate, for ``count`` of them at first; others may join."""
 
     def __init__(self, count: int) -> None:
         self.each: list[CandidateBound] = []

@@ -76,18 +76,7 @@ class _Pending:
 
 
 class OrderAdaptation:
-    """
-    Divisions that await an order, and divisions that orders were adapted to.
-
-    Parameters
-    ----------
-    problem, links
-        What is planned, and its best links.
-    best
-        The best plan so far.
-    seed
-        Seed of the searches for orders.
-    """
+    """Divisions that await an order, and divisions that orders were adapted to, with the ``best`` plan so far."""
 
     def __init__(self, problem: PlanningProblem, links: BestLinks, best: Best, seed: int) -> None:
         self._problem, self._links, self._best, self._seed = problem, links, best, seed

@@ -68,18 +68,9 @@ class Figures(NamedTuple):
 
 class DivisionAnnealing:
     """
-    An annealing run in parts, each of which goes on from where the last one ended.
+    An annealing run in ``parts`` of so many ``moves``, each of which goes on from where the last one ended.
 
-    Parameters
-    ----------
-    problem, candidate, given
-        What is divided.
-    start
-        Where it begins; it need not fit.
-    moves, parts
-        Moves of each part, and how many parts there are.
-    hot, seed
-        First temperature as a share of the ideal step, and the seed.
+    It begins at ``start``, which need not fit, ``hot`` a share of the ideal step.
     """
 
     def __init__(
