@@ -15,7 +15,8 @@ nvfp4          fitted, (2): one scale for 16, on Blackwell                 1/2 +
 =============  ==========================================================  ====================================
 
 In half precision products and attention are those of kernels of training where any were measured, and attention is so
-in every recipe.
+in every recipe. Grouped products of training are left out (``routed``) for calibrations of runs with experts: these
+runs' own kernels were newer and faster than those that were measured, and their coefficients stand beside inference.
 
 (1) Coefficients of FLOP are multiplied by :math:`P_{16} / P`, and those of traffic by the width of a number. They are
     those of inference. Nothing was fitted, but three calibrations of training in fp8 on H100 find 1.1 to 1.5 times
@@ -47,6 +48,7 @@ from taut.data.analytic.kernel_floors import BestRate, CoreSizes, best_bandwidth
 from taut.data.analytic.operator_times import ELEMENT, OperatorModel
 from taut.data.arrays import Floats
 from taut.data.device import HALF, QUANTIZED, DeviceSpec, Precision
+from taut.data.layers.experts import FUSED_MOVES
 from taut.data.layers.layer_factor import LayerFactor
 from taut.data.loss import SINGLE_BYTES, LossKind
 
@@ -117,6 +119,7 @@ class Rates:
     activation of experts are part of their products' kernels, ``fused_loss`` how the loss is computed
     (``taut.data.loss``), ``imbalance`` the load of the fullest rank's experts over the mean, ``summed`` the bytes of a
     number of the experts' outputs where expert ranks gather all of their tokens and sum these, 0 where they do not.
+    ``row_moves`` are rows that a pass moves for each row of an expert (``taut.data.analytic.routed_layers`` (3)).
     ``layer_factors`` are those of layers of some shapes (``taut.data.layers.layer_factor``). ``fastest`` are the rates
     of the fastest kernels that were measured (``taut.data.analytic.kernel_floors``), None where operators were.
     ``recorded`` says that CUDA graphs launch the passes of ranks that wait for each other.
@@ -137,6 +140,7 @@ class Rates:
     fused_loss: LossKind = "none"
     imbalance: float = 1.0
     summed: int = 0
+    row_moves: float = FUSED_MOVES
     layer_factors: tuple[LayerFactor, ...] = ()
     fastest: "Rates | None" = None
     recorded: bool = False
@@ -165,16 +169,18 @@ def rates_of(
     fused_loss: LossKind = "none",
     imbalance: float = 1.0,
     summed: int = 0,
+    row_moves: float = FUSED_MOVES,
+    routed: bool = False,
     layer_factors: Sequence[LayerFactor] = (),
 ) -> Rates:
-    """Rates of a device by its ``operators`` or its stated efficiencies; ``launch``: seconds of the host for a pass."""
+    """Rates of a device; ``launch``: seconds of the host for a pass, ``routed``: fitted to runs with experts."""
     stated = stated_operators(device, precision)
     chosen, head = stated if operators is None else operators, None
     if precision in QUANTIZED and precision != "fp8" and "bf16" in device.peak_tflops:
         head = stated_operators(device, "bf16") if operators is None else operators
         head = in_precision(head, device, "bf16") if isinstance(head, OperatorModel) else head
     if isinstance(chosen, OperatorModel):
-        chosen = in_precision(chosen, device, precision)
+        chosen = in_precision(chosen, device, precision, routed=routed)
     rated = chosen if isinstance(chosen, OperatorModel) else stated
     as_cast = precision == "fp8" and fp8_inputs
     rates = Rates(
@@ -193,6 +199,7 @@ def rates_of(
         fused_loss=fused_loss,
         imbalance=imbalance,
         summed=summed,
+        row_moves=row_moves,
         layer_factors=tuple(layer_factors),
     )
     if operators is None:
@@ -229,7 +236,9 @@ def stated_operators(device: DeviceSpec, precision: Precision) -> OperatorModel:
     )
 
 
-def in_precision(model: OperatorModel, device: DeviceSpec, precision: Precision) -> OperatorModel:
+def in_precision(
+    model: OperatorModel, device: DeviceSpec, precision: Precision, *, routed: bool = False
+) -> OperatorModel:
     """The model with its products fitted to training or the recipe, or at another peak and width, (1) and (2)."""
     faster = (device.peak_flops(precision) or model.peak) / model.peak
     core = (device.attention_flops(precision) or model.peak) / model.peak
@@ -239,8 +248,9 @@ def in_precision(model: OperatorModel, device: DeviceSpec, precision: Precision)
     trained = model.training
     products = (trained if precision in HALF else None) or model.recipes.get(precision) or model
     cores = trained if trained is not None and trained.attention else model
-    narrow = model.recipes.get(precision) or model
-    grouped = (model.recipes.get("fp8-blockwise") or model) if precision == "fp8" else narrow
+    blocks = "fp8-blockwise" if precision == "fp8" else precision
+    half = trained if trained is not None and trained.grouped and precision in HALF and not routed else None
+    grouped = half or model.recipes.get(blocks) or model
     return model.model_copy(
         update={
             "gemm": {term: value * gemm[term] for term, value in products.gemm.items()},

@@ -212,6 +212,8 @@ def _priced(
         launch=chosen.launch,
         fused_experts=chosen.fused_experts,
         imbalance=dispatch.imbalance,
+        row_moves=dispatch.row_moves,
+        routed=chosen.experts,
         summed=dispatch.score_bytes(ELEMENT_BYTES[precision]) if dispatch.gathers else 0,
         layer_factors=chosen.layer_factors,
         **(given if calibration is None else chosen.kept),

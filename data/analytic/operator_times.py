@@ -104,13 +104,15 @@ class TrainingKernels(Spec):
     """
     Coefficients of (1) to (3) for kernels of training in half precision.
 
-    Attention is that of inference where none is stated; ``assumed`` says what was not measured.
+    Attention and grouped products are those of inference where none are stated; ``assumed`` says what was not measured.
     """
 
     gemm: dict[str, NotNegative]
+    grouped: dict[str, NotNegative] = {}
     attention: dict[str, NotNegative] = {}
     attention_backward: dict[str, NotNegative] = {}
     gemm_error: FitError | None = None
+    grouped_error: FitError | None = None
     attention_error: FitError | None = None
     attention_backward_error: FitError | None = None
     source: str = ""
@@ -119,6 +121,8 @@ class TrainingKernels(Spec):
     @model_validator(mode="after")
     def _complete(self) -> "TrainingKernels":
         _check_terms("gemm", self.gemm, GEMM_TERMS)
+        if self.grouped:
+            _check_terms("grouped", self.grouped, GEMM_TERMS)
         for name in ("attention", "attention_backward"):
             if self.attention or self.attention_backward:
                 _check_terms(name, getattr(self, name), ATTENTION_TERMS)

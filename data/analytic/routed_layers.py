@@ -15,8 +15,11 @@ A micro-batch has n tokens of hidden size h. Sizes of experts and latent attenti
     that repeat a product repeat it for all tokens, as without sequence parallelism.
 (3) Beside norms, sums and functions, :math:`e n (10 h + 4 (k f_e + f_s) / t)` bytes, routing moves
     :math:`4 e n k h`: rows are read and written in the order of experts before them, and back behind them; the router
-    12 n E bytes of scores in single precision. Latent attention moves :math:`e n (4 (r_q + r_{kv} + d_r) + 2 a (d_n +
-    d_r) / t)` to norm what is compressed and put keys together. Counted, not fitted.
+    12 n E bytes of scores in single precision. The 4 is what fused kernels move (``row_moves``). torchtitan's
+    (``models/common/token_dispatcher.py``) move 7 forward: 2 to put rows in order, 2 to weigh outputs by scores, 3 to
+    add them into rows that are read again; and 8 backward: 2, 3 with the gradients of scores, and 3. A pass has 7.5.
+    Latent attention moves :math:`e n (4 (r_q + r_{kv} + d_r) + 2 a (d_n + d_r) / t)` to norm what is compressed and put
+    keys together. Counted, not fitted.
     Biased experts (``taut.data.layers.experts`` (5)) whose biases and activation are no part of their products' kernels
     take a kernel of PyTorch for every step, as in Megatron-LM (megatron/core/transformer/moe/experts.py). For each of
     their k n rows these move :math:`e (30 f_e + 14 h)` bytes forward: 8 f to add the first bias and join the rows,
@@ -42,13 +45,13 @@ dispatcher), so that tensor ranks exchange what they do for a dense one. With e 
 (``ep`` and ``etp``) ranks exchange tokens all to all instead, and each has its own 1/t of the n tokens before that:
 
 (5) the router has n / t rows; a rank has E / e experts of width :math:`f_e / x`, which take k n x / t rows in all;
-    putting rows in order moves :math:`4 e n k h (1 + x) / t` bytes, before and after either exchange; and of the
-    experts' inputs a rank keeps x / t. What else is kept does not change: ranks trade tokens for tokens. Where all
-    tokens of the ranks are gathered they are in order before, and outputs are added into rows for all of them that
-    begin as 0: :math:`x (4 k + r) / t` rows of e h bytes a token with r ranks (the buffers are counted with messages,
-    ``taut.formulations.tables.stage_tables`` (4)). Where outputs are summed in another format, numbers of s bytes
-    (``taut.data.layers.experts``), each of the r x rows is cast to it before, and the sum back behind, which moves
-    :math:`(e + s) h` bytes a row.
+    putting rows in order moves :math:`4 e n k h (1 + x) / t` bytes, before and after either exchange, of which the
+    first 4 is ``row_moves``; and of the experts' inputs a rank keeps x / t. What else is kept does not change: ranks
+    trade tokens for tokens. Where all tokens of the ranks are gathered they are in order before, and outputs are added
+    into rows for all of them that begin as 0: :math:`x (4 k + r) / t` rows of e h bytes a token with r ranks (the
+    buffers are counted with messages, ``taut.formulations.tables.stage_tables`` (4)). Where outputs are summed in
+    another format, numbers of s bytes (``taut.data.layers.experts``), each of the r x rows is cast to it before, and
+    the sum back behind, which moves :math:`(e + s) h` bytes a row.
 """
 
 import math
@@ -135,7 +138,7 @@ def routing_bytes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ra
         return 0.0
     row, chosen = rates.element * layer.row, layer.experts.experts_per_token
     if ranks.ep == 1:
-        own, rows = 1.0, 4.0 * chosen
+        own, rows = 1.0, rates.row_moves * chosen
     else:
         own, rows = 1.0 / tp, _rows_in_order(chosen, rates, ranks)
     return np.asarray(shape.batch * shape.seq * own * (rows * row + SCORE_BYTES * layer.experts.num_experts))
@@ -144,9 +147,9 @@ def routing_bytes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ra
 def _rows_in_order(chosen: int, rates: Rates, ranks: ExpertRanks) -> float:
     """Rows of a token that putting rows in order moves on several expert ranks, (5)."""
     if not rates.summed:
-        return 4.0 * chosen * (1 + ranks.etp)
+        return (rates.row_moves + 4.0 * ranks.etp) * chosen
     cast = (ranks.etp * ranks.ep + 1) * (1 + rates.summed / rates.element) * (rates.summed != rates.element)
-    return ranks.etp * (4.0 * chosen + ranks.ep) + cast
+    return ranks.etp * (rates.row_moves * chosen + ranks.ep) + cast
 
 
 def biased_bytes(layer: LayerSpec, tokens: Floats, tp: int, rates: Rates, ranks: ExpertRanks) -> Floats | float:

@@ -47,6 +47,7 @@ def step_shares(
         operators,
         launch=calibration.launch,
         fused_experts=calibration.fused_experts,
+        routed=calibration.experts,
         layer_factors=calibration.layer_factors,
         **calibration.kept,
     )

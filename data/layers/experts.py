@@ -156,14 +156,28 @@ NARROW = 132 / 256
 """Bytes of a row in fp8 with a scale of 4 bytes for 128 numbers, of those in bf16."""
 
 
+FUSED_MOVES = 4.0
+"""Rows that fused kernels read and write: in order before experts, and back behind them."""
+
+
 class DispatchSpec(Spec):
-    """How expert ranks exchange tokens: dispatcher, format, imbalance, overlap, format of the scores."""
+    """
+    How expert ranks exchange tokens: dispatcher, format, imbalance, overlap, format of the scores.
+
+    ``row_moves`` are rows that a pass reads and writes for each row of an expert, with expert ranks or without, to put
+    rows in the order of experts and to weigh and sum their outputs (``taut.data.analytic.routed_layers`` (3)).
+    """
 
     dispatcher: Dispatcher = "flex"
     fp8: bool = False
     imbalance: Annotated[float, Field(ge=1, le=1000)] = 1.0
     overlap: bool = False
     router_dtype: RouterFormat | None = None
+    row_moves: Annotated[float, Field(ge=0, le=100)] = FUSED_MOVES
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return self.dumped(handler(self), "row_moves")
 
     @model_validator(mode="after")
     def _goes_together(self) -> Self:
@@ -190,8 +204,8 @@ class DispatchSpec(Spec):
         return NARROW if self.fp8 else 1.0
 
     def of_layers(self) -> "DispatchSpec":
-        """The same as far as the costs of layers depend on it: the imbalance, and what is gathered."""
-        return self if self.gathers else DispatchSpec(imbalance=self.imbalance)
+        """The same as far as the costs of layers depend on it: imbalance, kernels of rows, and what is gathered."""
+        return self if self.gathers else DispatchSpec(imbalance=self.imbalance, row_moves=self.row_moves)
 
     def score_bytes(self, element: int) -> int:
         """Bytes of a router's score, where an activation's number has so many."""

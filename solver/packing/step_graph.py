@@ -544,6 +544,7 @@ def _rates(problem: PlanningProblem, name: str) -> Rates:
         catalog_operators().get(name),
         launch=chosen.launch,
         fused_experts=chosen.fused_experts,
+        routed=chosen.experts,
         layer_factors=chosen.layer_factors,
         **({} if problem.calibration is None else chosen.kept),
     )

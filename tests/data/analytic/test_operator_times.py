@@ -130,6 +130,21 @@ def test_kernels_of_training_stand_for_inference_in_half_precision() -> None:
     assert half.attention_seconds(sizes, backward=True) == pytest.approx(2.5 * core / 0.729, rel=0.2)
 
 
+def test_experts_have_kernels_of_training_but_beside_runs_with_experts() -> None:
+    """On B200 grouped products in bf16 are those of training, unless coefficients were fitted to runs with experts."""
+    model, device = catalog_operators()["b200-180gb"], catalog_device("b200-180gb")
+    assert model.training is not None
+    trained = in_precision(model, device, "bf16")
+    assert trained.grouped == model.training.grouped
+    assert in_precision(model, device, "bf16", routed=True).grouped == model.grouped
+    assert in_precision(model, device, "fp8").grouped == in_precision(model, device, "fp8", routed=True).grouped
+    # SimuMax states 0.457, 0.435 and 0.289 of 2,250 TFLOP/s for the passes of these 32 products of 1,024 rows.
+    passes = ((1024, 4096, 7168), (1024, 7168, 4096), (4096, 7168, 1024))
+    seconds = sum(trained.gemm_seconds(*each, 32) for each in passes)
+    flop = 2 * 32 * 1024 * 4096 * 7168 / 2.25e15
+    assert seconds == pytest.approx(flop / 0.457 + flop / 0.435 + flop / 0.289, rel=0.15)
+
+
 def test_a_device_without_kernels_of_training_has_those_of_inference() -> None:
     """H100's model is unchanged in bf16; a GB200 has what training adds on B200, and its own attention."""
     h100, gb200 = catalog_operators()["h100-80gb"], catalog_operators()["gb200-186gb"]

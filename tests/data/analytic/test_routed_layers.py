@@ -9,7 +9,7 @@ from taut.data.analytic.device_rates import rates_of
 from taut.data.analytic.layer_costs import analytic_costs, kept_bytes, layer_shape
 from taut.data.analytic.layer_work import block_passes
 from taut.data.analytic.operator_times import OperatorModel
-from taut.data.analytic.routed_layers import ExpertRanks, Kept, routed_kept, routed_passes, routing_bytes
+from taut.data.analytic.routed_layers import TOGETHER, ExpertRanks, Kept, routed_kept, routed_passes, routing_bytes
 from taut.data.costs import Key
 from taut.data.device import DeviceSpec, Precision
 from taut.data.layers.layer import LayerSpec
@@ -109,6 +109,16 @@ def test_rows_of_experts_are_put_in_order_once_where_all_tokens_are_gathered() -
     row, scores = 64 * 2, 12 * 8
     assert gathered == 96 * ((4 * 2 + 4) * row + scores)
     assert traded == 96 * (2 * 4 * 2 * row + scores)
+
+
+def test_kernels_that_are_not_fused_move_rows_more_often() -> None:
+    """Of 96 tokens with 2 rows of 64 in 2 bytes: 7.5 times in the place of 4, and 4 more with ranks as before."""
+    given, shape = layer(experts=EXPERTS), layer_shape(layer(experts=EXPERTS), 1, 3)
+    rates = rates_of(DEVICE, "bf16", None, row_moves=7.5)
+    alone, traded = (routing_bytes(given, shape, 1, rates, ranks) for ranks in (TOGETHER, RANKS))
+    row, scores = 64 * 2, 12 * 8
+    assert alone == 96 * (7.5 * 2 * row + scores)
+    assert traded == 96 * ((7.5 + 4) * 2 * row + scores)
 
 
 def test_outputs_that_are_summed_in_a_wider_format_are_cast() -> None:

@@ -201,6 +201,7 @@ OF_STACKS: dict[str, Change] = {
 OF_DISPATCH: dict[str, Change] = {
     "dispatcher": ("own", "allgather", ROUTES), "fp8": ("own", True, ROUTES), "imbalance": ("own", 2.0, ROUTES),
     "overlap": ("own", True, ROUTES), "router_dtype": ("own", "fp64", ROUTES | {"moe_token_dispatcher": "allgather"}),
+    "row_moves": ("own", 7.5, ROUTES),
 }  # fmt: skip
 PLACES: dict[type[Spec], tuple[str, tuple[Any, ...], dict[str, Change]]] = {
     taut.ModelSpec: ("model", (), OF_MODELS),
