@@ -1,14 +1,14 @@
 """``taut import``: cluster, model files and cost tables from what other tools print, one command a tool."""
 
 import warnings
-from collections.abc import Callable
-from functools import partial, wraps
+from importlib import import_module
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taut.commands.options import whole_numbers
+from taut.commands.options import KEYWORD, whole_numbers
 from taut.errors import DataError
 
 if TYPE_CHECKING:
@@ -19,166 +19,111 @@ if TYPE_CHECKING:
 
 importer = typer.Typer(help="Build a cluster, model or cost file from another tool's output.", no_args_is_help=True)
 
-DeviceOption = Annotated[str, typer.Option(help="Device type of every node: of the catalog, or a YAML file of one.")]
-GpusOption = Annotated[int, typer.Option(help="Devices of every node.")]
-InsideOption = Annotated[float, typer.Option(help="Gb/s of one device to another of its node, one way.")]
-NearOption = Annotated[float, typer.Option(help="Latency inside a node (assumed).")]
-FarOption = Annotated[float, typer.Option(help="Latency between nodes (assumed).")]
-OutOption = Annotated[Path, typer.Option(help="Cluster file to write.")]
-NameOption = Annotated[str, typer.Option(help="Name of the cluster; default: the file's.")]
-READ = "path", "out", "test", "collective"
-"""Options of the reader, and the file to write; the others are figures of the cluster."""
-Build = Callable[..., Any]
+MUST = Parameter.empty
+Options = dict[str, tuple[Any, str, Any]]
+"""Type, help and default of an option by name."""
+OPTIONS: Options = {
+    "device": (str, "Device type of every node: of the catalog, or a YAML file of one.", MUST),
+    "gpus_per_node": (int, "Devices of every node.", MUST),
+    "intra_bandwidth_gbps": (float, "Gb/s (1e9 bits) of one device to another of its node, one way.", MUST),
+    "bandwidth_gbps": (float, "Gb/s of one pair of devices between racks, one way.", MUST),
+    "out": (Path, "Cluster file to write.", MUST),
+    "nodes": (int, "Nodes with such cards.", 1),
+    "test": (str, "Test to read; default: device_to_device_memcpy_read_ce or its like.", ""),
+    "nvlink_gbps": (float | None, "Gb/s of one link, one way; default: NVLink 200, Blackwell's 400, AMD's 512.", None),
+    "link_layer": (str, "InfiniBand or Ethernet; default: the first that is up.", ""),
+    "rack_bandwidth_gbps": (float | None, "The same behind a leaf switch, in one block; default: between racks.", None),
+    "nic_bandwidth_gbps": (float | None, "Gb/s of all network cards of a node.", None),
+    "intra_latency_us": (float, "Latency inside a node (assumed).", 3.0),
+    "latency_us": (float, "Latency between nodes (assumed).", 5.0),
+    "name": (str, "Name of the cluster; default: the file's.", ""),
+}
+OF_A_RUN: Options = {
+    "nodes": (int | None, "Nodes of the cluster; default: the run's hosts. 1: all in one NVLink domain.", None),
+    "gpus_per_node": (int | None, "Devices of every node; default: a host's ranks.", None),
+    "intra_bandwidth_gbps": (float | None, "Gb/s of one device to another of its node, if not the run's.", None),
+    "intra_latency_us": (float | None, "Latency inside a node, if not the run's; 3 where not measured.", None),
+    "bandwidth_gbps": (float | None, "Gb/s of one pair of devices between nodes, one way, if not the run's.", None),
+    "latency_us": (float | None, "Latency between nodes, if not the run's; 5 where not measured.", None),
+    "nic_bandwidth_gbps": (float | None, "Gb/s of all network cards of a node, one way, if not the run's.", None),
+    "collective": (str, "Such as all_reduce, where an old version does not say.", ""),
+}
+"""What a run of nccl-tests says itself unless it is given."""
+READ = "test", "collective"
+"""Options of the reader; the others but ``out`` are figures of the cluster."""
 
 
-def _cluster_command(read: Callable[..., Build]) -> Callable[..., None]:
-    """A command that writes the cluster that is built from what was read, the device, a name, and all other options."""
+def _add(home: str, what: str, says: str, options: str, known: Options, tool: str = "") -> None:
+    """Add a command that ``says`` what it does, and reads ``what`` by a module's ``read``, then ``cluster_from``."""
+    module, read, build = home.split()
 
-    @wraps(read)
-    def run(**given: Any) -> None:
+    def run(path: Path, **given: Any) -> None:
         from taut.data.load import load_device
 
-        build = read(**given)
-        figures = {name: value for name, value in given.items() if name not in READ}
-        figures["name"] = given["name"] or given["path"].stem
-        _write_cluster(build(**figures | {"device": load_device(given["device"], "--device")}), given["out"])
+        readers, out = import_module(f"taut.data.readers.{module}"), given.pop("out")
+        measured = getattr(readers, read)(path, *(given.pop(name) for name in READ if name in given))
+        if hasattr(readers, "latency_assumed") and (words := readers.latency_assumed(measured)):
+            warnings.warn(f"{path}: {words}", UserWarning, stacklevel=2)
+        given |= {"name": given["name"] or path.stem, "device": load_device(given["device"], "--device")}
+        _write_cluster(getattr(readers, build)(measured, **given), out)
 
-    return run
-
-
-@importer.command()
-@_cluster_command
-def mpigraph(
-    path: Annotated[Path, typer.Argument(help="mpiGraph's text, or a CSV matrix in MB/s (row sends to column).")],
-    device: DeviceOption,
-    gpus_per_node: GpusOption,
-    intra_bandwidth_gbps: Annotated[float, typer.Option(help="Gb/s (1e9 bits) of one device to another, one way.")],
-    out: OutOption,
-    intra_latency_us: NearOption = 3.0,
-    latency_us: FarOption = 5.0,
-    name: NameOption = "",
-) -> Build:
-    """Build a cluster from mpiGraph output."""
-    from taut.data.readers.mpigraph import cluster_from_mpigraph, read_mpigraph
-
-    return partial(cluster_from_mpigraph, read_mpigraph(path))
+    parameters = [Parameter("path", KEYWORD, annotation=Annotated[Path, typer.Argument(help=what)])]
+    for name in options.split():
+        kind, meaning, default = known[name]
+        stated = Annotated[kind, typer.Option(help=meaning)]
+        parameters.append(Parameter(name, KEYWORD, annotation=stated, default=default))
+    run.__doc__ = says
+    run.__dict__["__signature__"] = Signature(parameters)
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    importer.command(tool or module)(run)
 
 
-@importer.command(name="nccl-tests")
-@_cluster_command
-def nccl_tests(
-    path: Annotated[Path, typer.Argument(help="What an nccl-tests program printed, or its JSON (-J).")],
-    device: DeviceOption,
-    out: OutOption,
-    nodes: Annotated[
-        int | None, typer.Option(help="Nodes of the cluster; default: the run's hosts. 1: all in one NVLink domain.")
-    ] = None,
-    gpus_per_node: Annotated[int | None, typer.Option(help="Devices of every node; default: a host's ranks.")] = None,
-    intra_bandwidth_gbps: Annotated[
-        float | None, typer.Option(help="Gb/s of one device to another of its node, one way, if not the run's.")
-    ] = None,
-    intra_latency_us: Annotated[
-        float | None, typer.Option(help="Latency inside a node, if not the run's; 3 where not measured.")
-    ] = None,
-    bandwidth_gbps: Annotated[
-        float | None, typer.Option(help="Gb/s of one pair of devices between nodes, one way, if not the run's.")
-    ] = None,
-    latency_us: Annotated[
-        float | None, typer.Option(help="Latency between nodes, if not the run's; 5 where not measured.")
-    ] = None,
-    nic_bandwidth_gbps: Annotated[
-        float | None, typer.Option(help="Gb/s of all network cards of a node, one way, if not the run's.")
-    ] = None,
-    collective: Annotated[str, typer.Option(help="Such as all_reduce, where an old version does not say.")] = "",
-    name: NameOption = "",
-) -> Build:
-    """Build a cluster from an all_reduce, all_gather, reduce_scatter or sendrecv run of nccl-tests."""
-    from taut.data.readers.nccl_tests import cluster_from_nccltests, latency_assumed, read_nccltests
-
-    run = read_nccltests(path, collective)
-    if words := latency_assumed(run):
-        warnings.warn(f"{path}: {words}", UserWarning, stacklevel=2)
-    return partial(cluster_from_nccltests, run)
-
-
-@importer.command()
-@_cluster_command
-def nvbandwidth(
-    path: Annotated[Path, typer.Argument(help="What nvbandwidth printed on one node, as text or JSON (-j).")],
-    device: DeviceOption,
-    out: OutOption,
-    test: Annotated[str, typer.Option(help="Test to read; default: device_to_device_memcpy_read_ce or its like.")] = "",
-    intra_latency_us: Annotated[float, typer.Option(help="Latency inside the node (assumed).")] = 3.0,
-    name: NameOption = "",
-) -> Build:
-    """Build a cluster of one node from nvbandwidth's matrix between its devices."""
-    from taut.data.readers.nvbandwidth import cluster_from_nvbandwidth, read_nvbandwidth
-
-    return partial(cluster_from_nvbandwidth, read_nvbandwidth(path, test))
-
-
-@importer.command()
-@_cluster_command
-def topo(
-    path: Annotated[
-        Path,
-        typer.Argument(help="What nvidia-smi topo -m, rocm-smi --showtopo or amd-smi topology printed, or NCCL's XML."),
-    ],
-    device: DeviceOption,
-    out: OutOption,
-    nvlink_gbps: Annotated[
-        float | None, typer.Option(help="Gb/s of one link, one way; default: NVLink 200, Blackwell's 400, AMD's 512.")
-    ] = None,
-    intra_latency_us: Annotated[float, typer.Option(help="Latency inside the node (assumed).")] = 3.0,
-    name: NameOption = "",
-) -> Build:
-    """Build a cluster of one node from its link kinds, at stated rates."""
-    from taut.data.readers.nvidia_topo import cluster_from_topology, read_topology
-
-    return partial(cluster_from_topology, read_topology(path))
-
-
-@importer.command()
-@_cluster_command
-def ibstat(
-    path: Annotated[Path, typer.Argument(help="What ibstat printed on one node.")],
-    device: DeviceOption,
-    gpus_per_node: GpusOption,
-    intra_bandwidth_gbps: InsideOption,
-    out: OutOption,
-    nodes: Annotated[int, typer.Option(help="Nodes with such cards.")] = 1,
-    link_layer: Annotated[str, typer.Option(help="InfiniBand or Ethernet; default: the first that is up.")] = "",
-    intra_latency_us: NearOption = 3.0,
-    latency_us: FarOption = 5.0,
-    name: NameOption = "",
-) -> Build:
-    """Build a cluster from the network cards that ibstat lists on one of its nodes."""
-    from taut.data.readers.ibstat import cluster_from_ibstat, read_ibstat
-
-    return partial(cluster_from_ibstat, read_ibstat(path))
-
-
-@importer.command()
-@_cluster_command
-def slurm(
-    path: Annotated[Path, typer.Argument(help="Slurm's topology.conf or topology.yaml, a tree or blocks.")],
-    device: DeviceOption,
-    gpus_per_node: GpusOption,
-    intra_bandwidth_gbps: InsideOption,
-    bandwidth_gbps: Annotated[float, typer.Option(help="Gb/s of one pair of devices between racks, one way.")],
-    out: OutOption,
-    rack_bandwidth_gbps: Annotated[
-        float | None, typer.Option(help="The same behind one leaf switch or in one block; default: as between racks.")
-    ] = None,
-    nic_bandwidth_gbps: Annotated[float | None, typer.Option(help="Gb/s of all network cards of a node.")] = None,
-    intra_latency_us: NearOption = 3.0,
-    latency_us: FarOption = 5.0,
-    name: NameOption = "",
-) -> Build:
-    """Build a cluster of racks from Slurm's topology, at stated rates."""
-    from taut.data.readers.slurm_topology import cluster_from_slurm, read_slurm_topology
-
-    return partial(cluster_from_slurm, read_slurm_topology(path))
+_add(
+    "mpigraph read_mpigraph cluster_from_mpigraph",
+    "mpiGraph's text, or a CSV matrix in MB/s (row sends to column).",
+    "Build a cluster from mpiGraph output.",
+    "device gpus_per_node intra_bandwidth_gbps out intra_latency_us latency_us name",
+    OPTIONS,
+)
+_add(
+    "nccl_tests read_nccltests cluster_from_nccltests",
+    "What an nccl-tests program printed, or its JSON (-J).",
+    "Build a cluster from an all_reduce, all_gather, reduce_scatter or sendrecv run of nccl-tests.",
+    f"device out {' '.join(OF_A_RUN)} name",
+    OPTIONS | OF_A_RUN,
+    "nccl-tests",
+)
+_add(
+    "nvbandwidth read_nvbandwidth cluster_from_nvbandwidth",
+    "What nvbandwidth printed on one node, as text or JSON (-j).",
+    "Build a cluster of one node from nvbandwidth's matrix between its devices.",
+    "device out test intra_latency_us name",
+    OPTIONS,
+)
+_add(
+    "nvidia_topo read_topology cluster_from_topology",
+    "What nvidia-smi topo -m, rocm-smi --showtopo or amd-smi topology printed, or NCCL's XML.",
+    "Build a cluster of one node from its link kinds, at stated rates.",
+    "device out nvlink_gbps intra_latency_us name",
+    OPTIONS,
+    "topo",
+)
+_add(
+    "ibstat read_ibstat cluster_from_ibstat",
+    "What ibstat printed on one node.",
+    "Build a cluster from the network cards that ibstat lists on one of its nodes.",
+    "device gpus_per_node intra_bandwidth_gbps out nodes link_layer intra_latency_us latency_us name",
+    OPTIONS,
+)
+_add(
+    "slurm_topology read_slurm_topology cluster_from_slurm",
+    "Slurm's topology.conf or topology.yaml, a tree or blocks.",
+    "Build a cluster of racks from Slurm's topology, at stated rates.",
+    "device gpus_per_node intra_bandwidth_gbps bandwidth_gbps out rack_bandwidth_gbps nic_bandwidth_gbps "
+    "intra_latency_us latency_us name",
+    OPTIONS,
+    "slurm",
+)
 
 
 @importer.command()
