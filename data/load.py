@@ -35,7 +35,6 @@ from taut.data.known_hardware import warn_of_units
 from taut.data.memory import MemoryModel, read_memory_network
 from taut.data.model import ModelSpec
 from taut.data.read import read_matrix, read_yaml
-from taut.data.readers.huggingface import read_config
 from taut.data.spec import name_of_file, shorten, with_names
 from taut.data.stack import Stack
 from taut.data.suggest import nearest
@@ -147,6 +146,8 @@ def load_model(name: Name | Mapping[str, Any], *, seq: int | None = None) -> Mod
     elif name.endswith((".yaml", ".yml")):
         model = with_names(ModelSpec.parse(values_of_file("model", name, catalog_section("models")), name), name)
     elif name.endswith(".json") or os.path.isdir(name):
+        from taut.data.readers.huggingface import read_config
+
         return with_names(read_config(_config(Path(name)), seq=seq), name)
     else:
         raise DataError(_unknown_model(name))

@@ -8,122 +8,37 @@ transformers. A type that neither knows is read by its fields' names, and a line
 
 import re
 from collections.abc import Mapping
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
-from taut.data.readers.config_fields import NAMES
+from taut.data.catalog.devices import catalog_section
+from taut.data.readers.config_fields import NAMES, TABLES
 from taut.data.readers.config_mixers import FIELDS, INDEX_FIELDS, MIXERS
 from taut.data.readers.config_parts import PARTS
 from taut.data.spec import shorten
 from taut.errors import DataError
 
-REFUSED: dict[str, tuple[str, ...]] = {
-    "an encoder": (
-        *("bert", "roberta", "xlm-roberta", "distilbert", "albert", "electra", "deberta", "deberta-v2", "modernbert"),
-        *("camembert", "mpnet", "nomic_bert", "roformer", "xlm", "xlnet", "longformer", "big_bird", "esm"),
-        *("bert-generation", "data2vec-text", "ernie", "megatron-bert", "rembert", "roberta-prelayernorm", "roc_bert"),
-        *("xlm-roberta-xl", "xmod", "reformer"),
-    ),
-    "an encoder-decoder": (
-        *("t5", "mt5", "umt5", "longt5", "switch_transformers", "bart", "mbart", "pegasus", "marian", "whisper"),
-        *("m2m_100", "blenderbot", "led", "prophetnet", "nllb-moe", "speech_to_text", "t5gemma"),
-        *("bigbird_pegasus", "blenderbot-small", "mvp", "plbart", "trocr", "musicgen", "musicgen_melody"),
-    ),
-    "a state-space model": ("mamba_ssm",),
-    "a model with convolutions": ("stripedhyena",),
-    "a model that runs its layers several times": ("inkling2_loop_text",),
-    "a model with attention of its own": ("inkling2_text",),
-    "a model that transformers itself does not build": ("cohere_compass_text",),
-    "a model of bytes": ("blt",),
-    "a recurrent model": ("rwkv5", "rwkv6", "rwkv7", "retnet"),
-    "a model that describes images": ("git",),
-    "a vision model": (
-        *("vit", "deit", "beit", "swin", "swinv2", "convnext", "dinov2", "resnet", "sam", "detr", "clip", "siglip"),
-    ),
-}
+REFUSED: dict[str, list[str]] = {words: types.split() for words, types in TABLES["refused"].items()}
 """What families are that taut does not price, by type."""
 EXPECTED = "expected a decoder-only transformer"
 _ATTENTION = ("full_attention", "sliding_attention", "chunked_attention", "attention")
 _MIXED = ("linear_attention", "mamba", "conv")
 _INDEXED, _INDEXES = ("deepseek_v32", "glm_moe_dsa"), ("indexed_attention", "deepseek_sparse_attention")
-_GATES = {
-    **dict.fromkeys(
-        ("afmoe", "beam", "muse_glimmer_text", "kimi_linear", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"),
-        "channels",
-    ),
-    **dict.fromkeys(("laguna", "bailing_hybrid", "lfm3"), "heads"),
-}
+_GATES = {family: each for each, families in TABLES["gates"].items() for family in families.split()}
 """Types whose attention has a gate of its output, for each channel or for each head."""
-_UNUSUAL = {
-    "ssm_cfg": "a state-space model",
-    "cross_attention_layers": "layers that attend to images",
-    "block_configs": "a shape for every layer",
-}
-"""Fields that only files of other architectures have, where their ``model_type`` is another or none."""
+_UNUSUAL: dict[str, str] = TABLES["unusual"]
 _GATED_ACTIVATIONS = ("silu", "swish", "swiglu", "geglu", "silu_glu")
 _PLAIN_ACTIVATIONS = ("gelu", "relu")
-_GATED = ("grok-1", "chatglm", "qwen")
-"""Types beside those of transformers whose feed-forward part is gated, whatever their activation is called."""
-_PLAIN = (
-    *("apertus", "apertus1p5_text", "arcee", "biogpt", "bloom", "codegen", "ctrl", "falcon", "gpt-sw3", "gpt2"),
-    *("gpt_bigcode", "gpt_neo", "gpt_neox", "gpt_neox_japanese", "gptj", "jais2", "mpt", "nanochat", "nemotron"),
-    *("openai-gpt", "opt", "persimmon", "phi", "starcoder2", "xglm"),
-)
-"""Types of transformers whose feed-forward part has two matrices; it is gated in all others."""
-_NORMED = (
-    *("qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text", "gemma3_text", "olmo2", "olmoe", "olmo3"),
-    *("apertus", "apertus1p5_text", "dots1", "exaone4", "exaone_moe", "flex_olmo", "hunyuan_v1_dense"),
-    *("hunyuan_v1_moe", "hy_v3", "minimax_m2", "kolibri1", "flint", "mellum"),
-)
-"""Types that norm queries and keys; OLMo norms all heads together."""
-_POSITIONS = {
-    "gpt2": 0,
-    "gpt-sw3": 0,
-    "openai-gpt": 0,
-    "gpt_bigcode": 0,
-    "gpt_neo": 0,
-    "opt": 2,
-    "biogpt": 2,
-}
-"""Types with an embedding of positions, and how many rows it has more than the longest sequence."""
-_OTHER_NAMES = {"RefinedWeb": "falcon", "RefinedWebModel": "falcon", "kimi_k2": "deepseek_v3"}
-"""Types of files that stand outside transformers, and the type there whose class they follow, if any."""
-_BEYOND = (
-    *("grok-1", "hunyuan", "pangu_ultra_moe", "internlm2", "internlm", "baichuan", "deepseek", "xverse", "aquila"),
-    *("minicpm", "yi", "orion", "emu3_text_model", "kimi_k25", "step3_text", "bailing_moe", "bailing_moe_v2", "mimo"),
-    *("bailing_moe_linear", "telechat", "telechat3", "Klear", "youtu_llm", "qwen3_omni_moe_text", "Dream"),
-    *(
-        "minimax_text_01",
-        "minimax_m1",
-        "chatglm",
-        "qwen",
-        "qwen2_vl",
-        "qwen2_vl_text",
-        "qwen2_5_vl",
-        "qwen2_5_vl_text",
-        "qwen3_vl_text",
-    ),
-    *("qwen3_vl_moe_text", "glm4v_text", "glm4v_moe_text", "ernie4_5_moe_vl", "ernie4_5_vl_moe_text"),
-)
-"""Types of files that stand outside transformers and whose fields say all that matters."""
+_GATED, _PLAIN, _NORMED, _BEYOND = (TABLES[name].split() for name in ("gated", "plain", "normed", "beyond"))
+_POSITIONS: dict[str, int] = TABLES["positions"]
+_OTHER_NAMES: dict[str, str] = TABLES["other_names"]
 
 
-@cache
 def known_families() -> dict[str, dict[str, Any]]:
     """By type, what files of transformers' decoders leave out."""
-    text = files("taut.data.catalog").joinpath("families.yaml").read_text(encoding="utf-8")
-    found: dict[str, dict[str, Any]] = yaml.safe_load(text)
-    return found
+    return catalog_section("families")
 
 
-_CLASSES = {
-    **{"grok1": "grok-1", "minimaxm3": "minimax_m3_vl_text", "minimaxm3sparse": "minimax_m3_vl_text"},
-    **{"hunyuanmoev1": "hunyuan_v1_moe", "hunyuandensev1": "hunyuan_v1_dense"},
-}
-"""Types whose files state the type of another model, by their classes."""
+_CLASSES: dict[str, str] = TABLES["classes"]
 
 
 def named_by_class(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any
 from taut.data.layers.layer import LayerSpec
 from taut.data.layers.mixer import MixerSpec
 from taut.data.model import ModelSpec
-from taut.data.readers.config_fields import first
+from taut.data.readers.config_fields import TABLES, first
 from taut.data.spec import shorten
 from taut.errors import DataError
 
@@ -128,36 +128,8 @@ MIXERS: dict[str, tuple[str, Sizes]] = {
     **dict.fromkeys(("lfm2", "lfm2_moe", "lfm3"), ("conv", _convolution)),
 }
 """By type, the name of its layers without attention, and their sizes."""
-FIELDS = frozenset(
-    (
-        *("linear_num_value_heads", "linear_num_key_heads", "linear_key_head_dim", "linear_value_head_dim"),
-        *("linear_conv_kernel_dim", "linear_num_heads", "linear_head_dim", "short_conv_kernel_size", "block_size"),
-        *(
-            "group_norm_size",
-            "linear_silu",
-            "linear_use_gate",
-            "linear_attn_config",
-            "full_attention_interval",
-            "layer_group_size",
-            "attn_layer_indices",
-            "kda_safe_gate",
-        ),
-        *("linear_a_log_max", "linear_allow_neg_eigval", "linear_dt_min", "linear_dt_max", "linear_a_log_min"),
-        *("mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state", "mamba_d_conv", "mamba_expand"),
-        *("mamba_chunk_size", "attn_output_gate", "conv_L_cache", "block_multiple_of", "block_ffn_dim_multiplier"),
-        *("block_auto_adjust_ff_dim", "block_dim", "block_ff_dim", "block_mlp_init_scale", "conv_dim", "conv_dim_out"),
-        *("block_use_swiglu", "block_use_xavier_init", "use_attention_gate", "time_step_limit", "mamba_conv_bias"),
-        "output_gate_type",
-        *("time_step_min", "time_step_max", "time_step_floor", "linear_dt_init_floor", "mamba_ssm_dtype"),
-        *("mamba_proj_bias", "num_attention_heads_per_layer", "gating", "routed_expert_hidden_size"),
-        *("attn_res_block_size", "mla_use_output_gate", "latent_moe_use_norm"),
-    )
-)
-"""Fields that the files of these types have beside others'."""
-INDEX_FIELDS = frozenset(
-    ("index_n_heads", "index_head_dim", "indexer_types", "index_topk_pattern", "index_topk_freq")
-) | {"index_skip_topk_offset", "index_share_for_mtp_iteration", "indexer_rope_interleave"}
-"""Fields of indexers, which choose the tokens that attention goes to."""
+FIELDS, INDEX_FIELDS = frozenset(TABLES["mixers"].split()), frozenset(TABLES["indexers"].split())
+"""Fields that the files of these types have beside others', and fields of indexers."""
 _NAMES = ("linear_attention", "mamba", "conv", "linear", "lightning_attention", "recurrent")
 _INTERVAL = dict.fromkeys(
     ("qwen3_next", "qwen3_5", "qwen3_5_moe", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid"), 4
