@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
+from taut.data.catalog.devices import catalog_section
 from taut.data.read import check_count, read_text
 from taut.data.suggest import one_of
 from taut.errors import DataError
@@ -91,36 +92,9 @@ class Published:
         return _of(name, self.source, tokens.ravel(), np.repeat(np.array(self.counts) / PARTS, PARTS))
 
 
-_CHAT = Published(
-    (32, 357, 1058, 2104.55, 8192, 8192),
-    (0.5, 0.4, 0.05, 0.05 - 410 / 24690, 410 / 24690),
-    "token_stats.csv of huggingface.co/datasets/Efe2898/last: 24,690 conversations, mean 687.7, quantiles 50, 90 and "
-    "95 %, 410 cut at 8,192; the least length, 32, is chosen to have this mean",
-)
-_LONG = Published(
-    (8192, 65536),
-    (1.0,),
-    "card of huggingface.co/datasets/THUDM/LongAlign-10k: 10,000 instructions of 8k to 64k tokens; the range alone is "
-    "published",
-)
 PUBLISHED = {
-    "chat-sft": _CHAT,
-    "recipe-sft": Published(
-        (164, 192, 209, 228, 249, 274, 302, 337, 386, 467, 3285),
-        (0.1,) * 10,
-        "card of huggingface.co/datasets/AdamCodd/recipe-nlg-alpaca: deciles by the tokenizer of Llama 3",
-    ),
-    "longalign-10k": _LONG,
-    "long-mix": Published(
-        (*_CHAT.edges, *_LONG.edges),
-        (*(0.9 * count for count in _CHAT.counts), 0.0, 0.1),
-        "nine of ten sequences of chat-sft and one of longalign-10k; the share is ours",
-    ),
-    "wikipedia": Published(
-        (64, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 128000),
-        (5320881, 693911, 300935, 106221, 30611, 4812, 1253, 46),
-        "card of huggingface.co/datasets/seonglae/wikipedia_token: articles by tokens; the least length, 64, is ours",
-    ),
+    name: Published(tuple(known["edges"]), tuple(known["counts"]), known["source"])
+    for name, known in catalog_section("lengths").items()
 }
 
 
