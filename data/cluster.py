@@ -51,8 +51,7 @@ class NodeSpec(Spec):
     device: DeviceSpec
     gpus_per_node: Annotated[int, Field(gt=0, le=1024, strict=True)]
     gpus_per_machine: Annotated[
-        int | None,
-        Field(gt=0, le=1024, strict=True, description="GPUs of one machine of a node that spans several"),
+        int | None, Field(gt=0, le=1024, strict=True, description="GPUs of one machine of a node that spans several")
     ] = None
     intra_bandwidth_gbps: Annotated[
         Positive,
@@ -64,13 +63,11 @@ class NodeSpec(Spec):
         Field(description="Gb/s in one direction of all network cards of a node together, not of one card"),
     ] = None
     host_memory_gbytes: Annotated[
-        Positive | None,
-        Field(description="GB/s (1e9 bytes) of the memory of all processors of a node together"),
+        Positive | None, Field(description="GB/s (1e9 bytes) of the memory of all processors of a node together")
     ] = None
     host_memory_efficiency: Fraction = 0.24
     host_memory_gib: Annotated[
-        Positive | None,
-        Field(description="GiB of the memory of all processors of a node together"),
+        Positive | None, Field(description="GiB of the memory of all processors of a node together")
     ] = None
 
     @model_serializer(mode="wrap")

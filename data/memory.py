@@ -54,18 +54,7 @@ from taut.data.spec import NotNegative, Positive, Spec, as_tuple, shorten
 from taut.data.units import GIB, KIB, MOST_BYTES, MOST_GIB
 from taut.errors import DataError
 
-FEATURES = (
-    "n_gpus",
-    "layers",
-    "hidden",
-    "heads",
-    "tp",
-    "pp",
-    "dp",
-    "micro_batch",
-    "mini_batch",
-    "global_batch",
-)
+FEATURES = ("n_gpus", "layers", "hidden", "heads", "tp", "pp", "dp", "micro_batch", "mini_batch", "global_batch")
 """Pipette's, in the order of its equation 7; ``mini_batch`` is a replica's share of the global batch (Algorithm 1)."""
 MORE_FEATURES = ("kv_heads", "ffn_hidden", "seq", "vocab", "cp", "vpp", "gpipe", "selective", "full", "zero")
 """What else memory depends on; ``gpipe``, ``selective`` and ``full`` (recompute) are 0 or 1."""
@@ -221,16 +210,7 @@ def network_json(network: MemoryNetwork) -> str:
     return json.dumps(network.model_dump(mode="json"), allow_nan=False) + "\n"
 
 
-MEMORY_TERMS = (
-    "weights",
-    "gradients",
-    "states",
-    "activations",
-    "checkpoints",
-    "workspace",
-    "logits",
-    "buffers",
-)
+MEMORY_TERMS = ("weights", "gradients", "states", "activations", "checkpoints", "workspace", "logits", "buffers")
 GradPrecision = Literal["bf16", "fp16", "fp32"]
 """Number formats in which gradients are kept and summed."""
 GRADIENT_BYTES: dict[GradPrecision, int] = {"bf16": 2, "fp16": 2, "fp32": 4}

@@ -111,10 +111,7 @@ class QuadraticAssignment:
             return (f"the permutation holds {places.dtype}, expected integers",)
         times = Counter(places.tolist())
         outside = [f"location {k} does not exist" for k in times if not 0 <= k < self.size]
-        return (
-            *outside,
-            *(f"location {k} is taken {count} times" for k, count in times.items() if count > 1),
-        )
+        return (*outside, *(f"location {k} is taken {count} times" for k, count in times.items() if count > 1))
 
 
 def _square(matrix: npt.ArrayLike, what: str) -> Floats:

@@ -36,11 +36,7 @@ Degrees = tuple[int, int, int, int]
 
 
 def candidates(
-    space: StrategySpace,
-    model: ModelSpec,
-    cluster: ClusterSpec,
-    costs: CostTable,
-    kinds: ContextKinds | None = None,
+    space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, costs: CostTable, kinds: ContextKinds | None = None
 ) -> list[Candidate]:
     """Every candidate of the space, in a fixed order, (1) to (18); ``kinds`` of context ranks may know the links."""
     workload = Workload(space, model, cluster)

@@ -115,11 +115,7 @@ def exposed(alone: Floats, beside: Floats, seconds: Floats, slowdown: float) -> 
 
 
 def exposed_by_range(
-    problem: PlanningProblem,
-    candidate: Candidate,
-    gather: GatherRates,
-    within: BlockSeconds,
-    types: Ints | None = None,
+    problem: PlanningProblem, candidate: Candidate, gather: GatherRates, within: BlockSeconds, types: Ints | None = None
 ) -> tuple[Floats, Floats]:
     """Seconds that gathers and scatters add to both passes beside ``within``, (n, recompute, L+1, L+1) each, (2)."""
     passes, sent, slow = problem.passes(candidate), pass_seconds(problem, candidate, gather), gather_slowdown(problem)

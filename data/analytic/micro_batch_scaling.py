@@ -97,12 +97,7 @@ def with_micro_batches(
     if not wanted or not degrees or any(spec.peak_flops(precision) is None for spec in specs):
         return table
     added = sequence_seconds(
-        model,
-        specs,
-        precision=precision,
-        tensor_degrees=degrees,
-        operators=operators,
-        calibration=calibration,
+        model, specs, precision=precision, tensor_degrees=degrees, operators=operators, calibration=calibration
     )
     alone = [row for row in table.rows if row.key in added and _alone(table, row.key)]
     if not alone:

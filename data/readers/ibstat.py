@@ -59,13 +59,7 @@ def _field(text: str, name: str) -> str:
 
 
 def cluster_from_ibstat(
-    ports: list[Port],
-    *,
-    name: str,
-    nodes: int,
-    link_layer: str = "",
-    latency_us: float = 5.0,
-    **node: Any,
+    ports: list[Port], *, name: str, nodes: int, link_layer: str = "", latency_us: float = 5.0, **node: Any
 ) -> ClusterSpec:
     """Cluster of nodes with these cards; ``link_layer``: InfiniBand or Ethernet, by default the first that is up."""
     if link_layer and link_layer not in LAYERS:

@@ -83,13 +83,7 @@ def _number(cell: str, row: int, column: int, path: Path) -> float:
     return value if math.isfinite(value) else 0.0
 
 
-def cluster_from_mpigraph(
-    graph: MpiGraph,
-    *,
-    name: str,
-    latency_us: float = 5.0,
-    **node: Any,
-) -> ClusterSpec:
+def cluster_from_mpigraph(graph: MpiGraph, *, name: str, latency_us: float = 5.0, **node: Any) -> ClusterSpec:
     """Cluster of the measured hosts in their order, each a ``node`` of stated fields; ``DataError`` if one is twice."""
     hosts = [host.partition(":")[0] for host in graph.hosts]
     for host in hosts:

@@ -52,12 +52,7 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.units import KIB
-from taut.formulations.gradient_reductions import (
-    after_overlap,
-    hierarchical_ring,
-    overlaps,
-    tied_seconds,
-)
+from taut.formulations.gradient_reductions import after_overlap, hierarchical_ring, overlaps, tied_seconds
 from taut.formulations.links import Links, PairTable
 from taut.formulations.mechanisms.shards import optimized_parameters, optimizer_shards
 from taut.formulations.meshes.choice import MeshChoice

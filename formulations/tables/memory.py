@@ -326,12 +326,7 @@ def in_flight(candidate: Candidate) -> Ints:
 
 
 def network_stage_memory(
-    network: MemoryNetwork,
-    model: ModelSpec,
-    candidate: Candidate,
-    capacity_kib: list[int],
-    *,
-    margin: bool = True,
+    network: MemoryNetwork, model: ModelSpec, candidate: Candidate, capacity_kib: list[int], *, margin: bool = True
 ) -> StageMemory:
     """Memory of every range as a network predicts it, (13) and (14), of a model with dense layers of one kind."""
     layers = len(model.blocks)

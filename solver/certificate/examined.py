@@ -32,15 +32,7 @@ from taut.solver.certificate.reference.figures import Figures
 from taut.solver.certificate.reference.layers import RECOMPUTE, rows_of_layers
 from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes, violations
 from taut.solver.certificate.reference.prices import Price, check, order_of, price
-from taut.solver.certificate.reference.space import (
-    CLOSED_FORM,
-    Case,
-    Choice,
-    Order,
-    Stages,
-    added_seconds,
-    of_parts,
-)
+from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice, Order, Stages, added_seconds, of_parts
 
 
 def order_for(case: Case, choice: Choice) -> Order | None:

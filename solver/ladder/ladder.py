@@ -56,13 +56,7 @@ from taut.formulations.tables.memory import budgets
 from taut.solver.bounds.communication import Communication, communication, communication_of_order
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.bounds.relaxation import (
-    ROUNDING,
-    LayerSeconds,
-    layer_seconds,
-    relaxation_bound,
-    relaxation_of_order,
-)
+from taut.solver.bounds.relaxation import ROUNDING, LayerSeconds, layer_seconds, relaxation_bound, relaxation_of_order
 from taut.solver.layer_division.memory_excess import Need, division_need
 from taut.solver.order_priced.chunk_memory import memory_of_chunks, missing_of_alike
 from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration

@@ -139,9 +139,7 @@ def of_pipeline(ranges: Ranges) -> Ranges:
         seconds=Seconds(seconds, seconds, ranges.seconds.forward[passed]),
         bytes=ranges.bytes._replace(budget=ranges.bytes.budget[pattern]),
         waits=ranges.waits._replace(
-            ring=ranges.waits.ring.take(pattern, axis=1),
-            each=ranges.waits.each.take(pattern, axis=1),
-            overlap=False,
+            ring=ranges.waits.ring.take(pattern, axis=1), each=ranges.waits.each.take(pattern, axis=1), overlap=False
         ),
         kinds=np.arange(len(pattern)),
     )

@@ -39,14 +39,7 @@ from taut.data.arrays import Ints
 from taut.data.units import NANOSECONDS_PER_SECOND
 from taut.formulations.divisions import is_stated
 from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem
-from taut.formulations.program.program import (
-    MIXED,
-    SLOW,
-    Option,
-    kibibytes,
-    option_cost,
-    strategy_program,
-)
+from taut.formulations.program.program import MIXED, SLOW, Option, kibibytes, option_cost, strategy_program
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.solver.bounds.communication import Communication

@@ -90,13 +90,7 @@ def critical_path(
 
 @jit
 def _critical(
-    passes: Ints,
-    first: Ints,
-    device: Ints,
-    seconds: Floats,
-    transfer: Floats,
-    num_micro_batches: int,
-    after: Floats,
+    passes: Ints, first: Ints, device: Ints, seconds: Floats, transfer: Floats, num_micro_batches: int, after: Floats
 ) -> tuple[Ints, Ints, int]:
     chunks = len(device)
     start, end = np.zeros(len(passes)), np.zeros(len(passes))

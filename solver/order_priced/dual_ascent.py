@@ -184,11 +184,7 @@ class DualSolution:
 
 
 def maximise_dual(
-    rows: MasterRows,
-    divisions: Sequence[Division],
-    oracle: PricingOracle,
-    limit: float,
-    start: Floats | None = None,
+    rows: MasterRows, divisions: Sequence[Division], oracle: PricingOracle, limit: float, start: Floats | None = None
 ) -> DualSolution:
     """
     Maximise the dual function by (1) to (4).

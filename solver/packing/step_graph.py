@@ -395,13 +395,7 @@ def graph_of(
 
 
 def _graph(
-    order: Order,
-    micro_batches: int,
-    fixed: Floats,
-    slope: Floats,
-    ring: Floats,
-    cover: Floats,
-    transfer: Floats | None,
+    order: Order, micro_batches: int, fixed: Floats, slope: Floats, ring: Floats, cover: Floats, transfer: Floats | None
 ) -> StepGraph:
     """The graph of kinds of pass by chunk; without transfers passes hand on forward alone."""
     replicas, kinds, chunks = fixed.shape

@@ -51,13 +51,7 @@ def checked_result(
         and not (lower_bound_ns == cost or (lower_bound_ns < cost and status is Status.FEASIBLE))
     ):
         raise SolverError(f"{solver}: claims a bound of {lower_bound_ns} ns, but a choice costs {cost} ns")
-    return ProgramResult(
-        status=status,
-        objective_ns=cost,
-        lower_bound_ns=lower_bound_ns,
-        choice=choice,
-        solver=solver,
-    )
+    return ProgramResult(status=status, objective_ns=cost, lower_bound_ns=lower_bound_ns, choice=choice, solver=solver)
 
 
 def _priced(program: StrategyProgram, values: Sequence[float], solver: str) -> tuple[StrategyChoice, int]:

@@ -67,11 +67,7 @@ class Model:
         rounded = [np.round(times * self.scale) for times in _times(problem)]
         forward, input_gradient, weight_gradient, transfer = rounded
         self.problem = problem = replace(
-            problem,
-            forward=forward,
-            input_gradient=input_gradient,
-            weight_gradient=weight_gradient,
-            transfer=transfer,
+            problem, forward=forward, input_gradient=input_gradient, weight_gradient=weight_gradient, transfer=transfer
         )
         self.begin = begin = canonical_starts(problem, known)
         self.free = np.ones(begin.shape, dtype=bool) if free is None else free

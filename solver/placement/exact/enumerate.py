@@ -264,12 +264,7 @@ def _different_groups(problem: PlanningProblem, tp: int) -> bool:
 
 
 def solve_by_enumeration(
-    problem: PlanningProblem,
-    candidate: Candidate,
-    best: BestLinks,
-    cache: EnumerationCache,
-    *,
-    margin: bool = True,
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, cache: EnumerationCache, *, margin: bool = True
 ) -> Joint:
     """Bound (2) with what attains it; infinite and without partition if nothing fits."""
     listed = cache.listed(problem, candidate)

@@ -79,13 +79,7 @@ from taut.formulations.space import Candidate
 from taut.solver.bounds.communication import communication, fixed_seconds
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.bounds.multisets import (
-    least_cover,
-    lengths_through,
-    path_lengths,
-    shortest_path,
-    small_multisets,
-)
+from taut.solver.bounds.multisets import least_cover, lengths_through, path_lengths, shortest_path, small_multisets
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_division.divide import Partition, solve_partition
 
@@ -382,12 +376,7 @@ def has_joint(problem: PlanningProblem, candidate: Candidate, cache: SubsetCache
 
 
 def solve_joint(
-    problem: PlanningProblem,
-    candidate: Candidate,
-    best: BestLinks,
-    cache: SubsetCache,
-    *,
-    margin: bool = True,
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, cache: SubsetCache, *, margin: bool = True
 ) -> Joint:
     """Bound (1); infinite with an empty partition where nothing fits memory."""
     tables, weight = problem.tables(candidate), problem.transfer_weight(candidate)

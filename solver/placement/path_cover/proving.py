@@ -225,12 +225,7 @@ class CoverSearch:
     """Annealing and bounding of one candidate: ``lower_bound`` so far, and the ``partition`` that attains it."""
 
     def __init__(
-        self,
-        problem: PlanningProblem,
-        candidate: Candidate,
-        partition: Partition,
-        best: BestLinks,
-        cache: CoverCache,
+        self, problem: PlanningProblem, candidate: Candidate, partition: Partition, best: BestLinks, cache: CoverCache
     ) -> None:
         self.partition, self.lower_bound = partition, -np.inf
         self._problem, self._candidate, self._best, self._cache = problem, candidate, best, cache

@@ -54,9 +54,7 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-) -> None:
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     if version:
         typer.echo(f"taut {__version__}")
         raise typer.Exit

@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taut.commands.options import (
-    PAGES,
-    JsonFlag,
-    QuietFlag,
-    check_file,
-    check_plot,
-    flag,
-    refuse_idle,
-    write_picture,
-)
+from taut.commands.options import PAGES, JsonFlag, QuietFlag, check_file, check_plot, flag, refuse_idle, write_picture
 from taut.errors import DataError
 
 if TYPE_CHECKING:

@@ -140,8 +140,7 @@ def catalog_command(
 
 
 def verify_command(
-    path: Annotated[Path, typer.Argument(help="A plan or schedule written by taut.")],
-    as_json: JsonFlag = False,
+    path: Annotated[Path, typer.Argument(help="A plan or schedule written by taut.")], as_json: JsonFlag = False
 ) -> None:
     """Check a certificate without trusting the search. Exit code 0 if it holds, 1 if not."""
     from taut.verification import checked

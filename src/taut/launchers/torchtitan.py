@@ -100,11 +100,7 @@ def torchtitan_values(fields: Mapping[str, Any], run: Run) -> dict[str, Any]:
     layers = _layers(fields, values["pp"], chunks, run)
     if values["schedule"] == "interleaved-1f1b":
         values["vpp"] = max(len(layers) // values["pp"], 1) if layers else 2
-    values |= {
-        "zero": _zero(fields),
-        "sequence_parallel": values["tp"] > 1,
-        "recompute": _recompute(fields),
-    }
+    values |= {"zero": _zero(fields), "sequence_parallel": values["tp"] > 1, "recompute": _recompute(fields)}
     if len(layers) > 1:
         values["layers"] = "|".join(map(str, layers))
     if values["cp"] > 1:

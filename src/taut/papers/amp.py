@@ -166,12 +166,7 @@ def amp_costs(
         raise DataError(f"{path}: has no tensor degree of {name} on all of {', '.join(specs)}, expected one")
     added = sequence_seconds(model, specs.values(), precision=PRECISION, tensor_degrees=degrees, fused_attention=False)
     kept = analytic_costs(
-        model,
-        specs.values(),
-        precision=PRECISION,
-        tensor_degrees=degrees,
-        micro_batches=batches,
-        fused_attention=False,
+        model, specs.values(), precision=PRECISION, tensor_degrees=degrees, micro_batches=batches, fused_attention=False
     )
     rows = []
     for row in kept.rows:

@@ -110,8 +110,7 @@ class PlanOptions(TypedDict, total=False):
         ),
     ]
     fp8_dispatch: Annotated[
-        bool,
-        Option("Dispatch tokens to experts in fp8, forward.", default=False, verbs=("compare",), is_current=True),
+        bool, Option("Dispatch tokens to experts in fp8, forward.", default=False, verbs=("compare",), is_current=True)
     ]
     moe_router_dtype: Annotated[
         str | None,

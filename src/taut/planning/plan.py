@@ -247,10 +247,7 @@ class Plan:
             least = "" if stated.lower_bound_s is None else f", none below {stated.lower_bound_s:.6g} s"
             found = f"the best plan takes {stated.objective_s:.6g} s{least}"
         both = "unknown" if bound is None else f"{bound:.6g} s, gap {percent(self.gap)}"
-        return [
-            f"status      {self.status}: lower bound of both spaces {both}",
-            f"            with {others} {found}",
-        ]
+        return [f"status      {self.status}: lower bound of both spaces {both}", f"            with {others} {found}"]
 
     def to_networkx(self) -> "DiGraph[int]":
         """The traffic of a step between devices, in bytes."""

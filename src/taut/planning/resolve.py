@@ -198,13 +198,7 @@ def _costs(
         ends = (EMBEDDING, HEAD, *([ENCODER] if model.encoder else []))
         check_kinds(measured, (*model.kinds, *ends), model.name)
         return with_micro_batches(
-            measured,
-            model,
-            devices,
-            memory.precision,
-            micro_batches,
-            operators=operators,
-            calibration=calibration,
+            measured, model, devices, memory.precision, micro_batches, operators=operators, calibration=calibration
         )
     return _recent_costs(
         model,

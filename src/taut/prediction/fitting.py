@@ -234,11 +234,7 @@ def fit_network_samples(
 
 
 def memory_model(
-    rows: list[ConfigurationRow],
-    about: dict[str, Any],
-    *,
-    level: float = 0.05,
-    others: Sequence[Floats] | None = None,
+    rows: list[ConfigurationRow], about: dict[str, Any], *, level: float = 0.05, others: Sequence[Floats] | None = None
 ) -> MemoryModel:
     """Memory model from runs of one device, stack and precision; its margin is pooled with other stacks' excesses."""
     if others is None:

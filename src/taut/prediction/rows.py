@@ -42,14 +42,7 @@ from taut.formulations.batch.step_time import step_form
 from taut.formulations.runs import EXPERTS
 from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
 from taut.prediction.experts import division_of, priced_alone
-from taut.prediction.settings import (
-    Given,
-    Setting,
-    lacks_on_hosts,
-    recorded_with_waits,
-    setting_of,
-    within_domain,
-)
+from taut.prediction.settings import Given, Setting, lacks_on_hosts, recorded_with_waits, setting_of, within_domain
 
 
 def network_features(rows: Sequence[ConfigurationRow], names: Sequence[str] = FEATURES) -> Floats:
@@ -213,10 +206,7 @@ def _warn_outside(rows: list[ConfigurationRow], memory: MemoryModel) -> None:
 def _priced(rows: list[ConfigurationRow], setting: Setting) -> list[Prediction]:
     _warn_outside(rows, setting.memory)
     columns = columns_of(
-        rows,
-        sequence_parallel=setting.memory.sequence_parallel,
-        overlap=setting.overlap,
-        cp_comm=setting.cp_comm,
+        rows, sequence_parallel=setting.memory.sequence_parallel, overlap=setting.overlap, cp_comm=setting.cp_comm
     )
     seconds, needed = price(columns, setting)
     if (network := setting.memory.network) is not None:

@@ -35,14 +35,7 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import jit, jit_inside
 from taut.papers.aceso.formula import BYTES_OF_WEIGHTS, stage_bytes
 from taut.papers.aceso.operators import NEVER_CHOSEN, Operators
-from taut.papers.aceso.option_lists import (
-    OptionLists,
-    end_piece,
-    layer_offsets,
-    option_lists,
-    rest_piece,
-    whole_layers,
-)
+from taut.papers.aceso.option_lists import OptionLists, end_piece, layer_offsets, option_lists, rest_piece, whole_layers
 
 
 class Local(NamedTuple):
