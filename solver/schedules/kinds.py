@@ -24,6 +24,8 @@ name                    chunks                                       order
 (3) *Improvement by successive halving* [2]_. All are improved along their critical paths
     (``taut.solver.schedules.disjunctive_graph``), the best quarter of them again, and so on, each round with the same
     number of trials in all.
+(4) *Bound.* A schedule as short as a destructive bound (``taut.solver.schedules.lower_bound``) ends all three: nothing
+    is shorter. It is computed once, for a search of the usual effort, with the best known order as its first target.
 
 Work is counted and the random bits come from the seed: the same problem and seed give the same schedule, unless the
 search is asked to stop.
@@ -58,12 +60,16 @@ from taut.formulations.schedules.orders import (
     zb_v,
 )
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, sequential, timetable, v_shape, violations
+from taut.solver.result import SOLVED
 from taut.solver.schedules.building_blocks import assembled_schedules
 from taut.solver.schedules.disjunctive_graph import flat_order, improve, schedule_of
+from taut.solver.schedules.lower_bound import lower_bound
 from taut.solver.schedules.priority_rules import ListScheduler, PriorityRule
 
 _STEADY = 4
 """Micro-batches beyond warm-up and cool-down on which rules are sampled: a few periods show the repeating part."""
+_BOUND_WORK = 2_000_000
+"""Values of labels that (4) extends at most: a twentieth of a second, where all else takes one."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +114,22 @@ def multi_start(
 ) -> Schedule:
     """Order the passes for times and memory limits, (1) to (3); no longer than any of ``known`` that fits."""
     require_memory(problem)
-    work = work or effort(problem)
     scheduler = ListScheduler(problem)
-    found = list(_feasible(problem, known))
-    if not (found and stop()):
+    found = sorted(_feasible(problem, known), key=_length)
+    least = float(problem.busy.max())
+    if work is None:
+        start = found[0].length if found else math.inf
+        least = max(least, lower_bound(problem, incumbent=start, work_limit=_BOUND_WORK, stop=stop).lower_bound)
+        work = effort(problem)
+    least *= 1 + SOLVED
+    if not (found and (stop() or found[0].length <= least)):
         found += _list_schedules(scheduler, work, np.random.default_rng(seed), stop)
-    best = _improved(scheduler, found, work, seed, stop)
+    best = _improved(scheduler, found, work, seed, least, stop)
     return best.known or schedule_of(problem, best.order, kind)
+
+
+def _length(one: _Solution) -> float:
+    return one.length
 
 
 def _feasible(problem: ScheduleProblem, known: Sequence[Schedule]) -> Iterator[_Solution]:
@@ -147,7 +162,7 @@ def _list_schedules(
     found: list[_Solution] = []
     for times in range(scheduler.sizes[-1]):
         distinct = {one.length: one for one, seen in every if seen == times}
-        found += sorted(distinct.values(), key=lambda one: one.length)[: work.kept]
+        found += sorted(distinct.values(), key=_length)[: work.kept]
     return found
 
 
@@ -176,16 +191,19 @@ def _ranked(
 
 
 def _improved(
-    scheduler: ListScheduler, found: list[_Solution], work: Effort, seed: int, stop: Callable[[], bool]
+    scheduler: ListScheduler, found: list[_Solution], work: Effort, seed: int, least: float, stop: Callable[[], bool]
 ) -> _Solution:
-    """The best after improvement of all, then of the best quarter, and so on, (3)."""
-    least = float(scheduler.problem.busy.max())
-    found = sorted(found, key=lambda one: one.length)
+    """The best after improvement of all, then of the best quarter, and so on, (3), or the first as short as (4)."""
+    found = sorted(found, key=_length)
     rounds = 1 + math.ceil(math.log(len(found), 4))
     for turn in range(rounds):
         trials = work.trials // (rounds * len(found))
-        found = [one if stop() else _better(scheduler, one, trials, seed + turn, least) for one in found]
-        found = sorted(found, key=lambda one: one.length)[: max(1, len(found) // 4)]
+        better: list[_Solution] = []
+        for one in found:
+            better.append(one if stop() else _better(scheduler, one, trials, seed + turn, least))
+            if better[-1].length <= least:
+                return better[-1]
+        found = sorted(better, key=_length)[: max(1, len(found) // 4)]
     return found[0]
 
 

@@ -10,6 +10,7 @@ import pytest
 from taut.solver.branch_and_bound.progress import Progress
 from taut.solver.schedules.kinds import KINDS
 from taut.solver.schedules.optimize import LargeNeighbourhood
+from tests.support.pages import run_command
 from tests.taut.conftest import Outcome, Run, refused
 
 pytestmark = pytest.mark.proof
@@ -137,6 +138,13 @@ def test_the_schedule_of_a_plan_is_priced_and_written(schedule: str, run: Run, t
     assert len(rows) == 4 and rows[3].startswith("3F0")
 
 
+@pytest.fixture(scope="module")
+def planned() -> str:
+    """A plan of four stages as JSON."""
+    words = "plan gpt2-345m amp-homogeneous --global-batch 32 --fix pp=4,tp=4 --gap 0.1 -q --json"
+    return run_command(["taut", *words.split()])
+
+
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
@@ -146,10 +154,11 @@ def test_the_schedule_of_a_plan_is_priced_and_written(schedule: str, run: Run, t
         ("order", ["0F"], "expected a candidate of certificate.space"),
     ],
 )
-def test_a_plan_that_is_none_has_no_schedule(field: str, value: object, said: str, run: Run, tmp_path: Path) -> None:
+def test_a_plan_that_is_none_has_no_schedule(
+    planned: str, field: str, value: object, said: str, run: Run, tmp_path: Path
+) -> None:
     """Stages that leave layers out, and strategies that the plan's own space does not have, are named in one line."""
-    words = ("plan", "gpt2-345m", "amp-homogeneous", "--global-batch", "32", "--fix", "pp=4,tp=4", "--gap", "0.1", "-q")
-    plan = document(run(*words, "--json"))
+    plan = json.loads(planned)
     plan["strategy"][field] = value
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(plan))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.pages import run_command
 from tests.taut.conftest import Run, refused
 
 pytestmark = pytest.mark.proof
@@ -13,11 +14,19 @@ pytestmark = pytest.mark.proof
 WORDS = ("schedule", "--stages", "4", "--micro-batches", "8", "--backward", "1.2", "--weight", ".8", "--comm", ".05")
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """V-Half at unequal times, with its bound, as the command writes it."""
+    path = tmp_path_factory.mktemp("v-half") / "s.json"
+    run_command(["taut", *WORDS, "--forward", "1", "--kind", "v-half", "--quiet", "--out", str(path)])
+    return path.read_text(encoding="utf-8")
+
+
 @pytest.fixture
-def made(run: Run, tmp_path: Path) -> Path:
-    """V-Half at unequal times, with its bound."""
+def made(written: str, tmp_path: Path) -> Path:
+    """A file of its own of that schedule, to change."""
     path = tmp_path / "s.json"
-    assert run(*WORDS, "--forward", "1", "--kind", "v-half", "--quiet", "--out", path).code == 0
+    path.write_text(written, encoding="utf-8")
     return path
 
 
