@@ -137,15 +137,18 @@ def _compiled(function: FunctionType, options: dict[str, Any]) -> Callable[..., 
 def _kept() -> Any:
     """Compiled code on disk, made anew where it names a module or type that has moved, which numba does not see."""
     from numba.core.caching import FunctionCache
+    from numba.core.runtime.nrt import rtsys
 
     class Kept(FunctionCache):
-        def load_overload(self, sig: Any, target_context: Any) -> Any:
-            kept = cast("Any", super())
+        def load_overload(self: Any, sig: Any, target_context: Any) -> Any:
+            # numba loads its whole library of types first, a third of a second, which machine code does not need.
+            rtsys.initialize(target_context)
             try:
-                return kept.load_overload(sig, target_context)
+                with self._guard_against_spurious_io_errors():
+                    return self._load_overload(sig, target_context)
             except (ImportError, AttributeError):
-                cast("Any", self).flush()
-                return None
+                self.flush()
+            return None
 
     return Kept
 

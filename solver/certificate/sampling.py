@@ -162,6 +162,8 @@ def balanced(case: Case, choice: Choice) -> Stages:
 def fitted(case: Case, choice: Choice, stages: Stages, budget: float) -> Recompute:
     """For every rank the first recompute within a budget of bytes, or the one that holds least."""
     kinds, order = case.recomputes(choice), order_for(case, choice)
+    if len(kinds) == 1:
+        return (kinds[0],) * len(stages)
     need = [memory_bytes(case, choice, stages, (kind,) * len(stages), order) for kind in kinds]
     chosen = []
     for rank in range(choice.pp):

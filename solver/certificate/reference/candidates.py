@@ -93,9 +93,11 @@ def expert_ranks(case: Case, choice: Choice) -> Iterator[tuple[int, int]]:
     """Expert ranks and their tensor ranks, (11), which are 0 for those of the replica."""
     yield 1, 0
     numbers = [layer.experts.num_experts for layer in case.model.blocks if layer.experts]
+    if not numbers:
+        return
     tp, replica, sizes = choice.tp, choice.tp * choice.cp, [node.gpus_per_node for node in case.cluster.nodes]
     priced = case.knows_groups and _beside_experts(case, choice)
-    if not numbers or not priced or choice.sequence_parallel != (tp > 1) or any(size % tp for size in sizes):
+    if not priced or choice.sequence_parallel != (tp > 1) or any(size % tp for size in sizes):
         return
     shared = {1, tp} if case.space.get("expert_tensor", True) else {1}
     divisors = [ep for ep in range(2, case.space.get("max_ep", 1) + 1) if not any(count % ep for count in numbers)]
@@ -149,7 +151,8 @@ def candidates(case: Case) -> list[Choice]:
         for choice in own
         if all(_field(choice, k) == v for k, v in order.items() if k != "words")
     ]
-    return sorted(in_space({*own, *given}, case.space))
+    # In the order of the fields; thousands of comparisons would each make two tuples.
+    return sorted(in_space({*own, *given}, case.space), key=lambda choice: tuple(vars(choice).values()))
 
 
 def _is(case: Case, choice: Choice, name: str, value: Any) -> bool:
@@ -189,17 +192,11 @@ def _degrees(case: Case) -> Iterator[Choice]:
                         for sharded in case.space["sequence_parallel"] if _shards(case, tp, cp) else [False]:
                             for copy in _copies(case, tp, dp, zero) if cp == 1 else [0]:
                                 for shared, some in _shared_recompute(case, schedule, pp * vpp):
-                                    choice = Choice(*head, zero, sharded, (), copy, shared, cp, recompute_layers=some)
+                                    own = *head, zero, sharded, (), copy, shared, cp
+                                    choice = Choice(*own, recompute_layers=some)
                                     ranks = [*expert_ranks(case, choice)]
-                                    for kind, (ep, etp), away in product(kinds, ranks, _states_away(case, choice)):
-                                        found = replace(
-                                            choice,
-                                            ep=ep,
-                                            etp=etp,
-                                            cp_comm=kind,
-                                            empty_ends=apart,
-                                            optimizer_offload=away,
-                                        )
+                                    for kind, rank, away in product(kinds, ranks, _states_away(case, choice)):
+                                        found = Choice(*own, *rank, kind, apart, away, recompute_layers=some)
                                         uneven = [replace(found, uneven_batch=True)] if _uneven(case, found) else []
                                         for each in [found, *uneven]:
                                             yield from _activations_away(case, each)

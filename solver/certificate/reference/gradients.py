@@ -43,6 +43,8 @@ from taut.solver.certificate.reference.space import ON_V, Case, Choice
 
 LEAST_BUCKET, BUCKET_A_REPLICA = 40e6, 1e6
 """Parameters that Megatron-LM reduces at once by default: the larger of the first and the second times dp cp."""
+MOST_KEPT = 1024
+"""Rings whose seconds a network keeps, since candidates place theirs alike."""
 
 
 def all_reduced(plan: Figures, ends: Floats) -> Floats:
@@ -195,7 +197,13 @@ def _hierarchical(network: Network, members: Ints, *, by_members: bool) -> Float
         # The rings of all tensor ranks have their members at the same places.
         ends = ends[..., :1, :]
     groups, where = np.unique(ends.reshape(-1, ends.shape[-1]), axis=0, return_inverse=True)
-    return np.array([_ring(network, group, by_members) for group in groups])[where.ravel()].reshape(ends.shape[:-1])
+    keys = [(by_members, group.tobytes()) for group in groups]
+    if len(network.kept) + len(keys) > MOST_KEPT:
+        network.kept.clear()
+    for key, group in zip(keys, groups, strict=True):
+        if key not in network.kept:
+            network.kept[key] = _ring(network, group, by_members)
+    return np.array([network.kept[key] for key in keys])[where.ravel()].reshape(ends.shape[:-1])
 
 
 def _ring(network: Network, ends: Ints, by_members: bool) -> float:

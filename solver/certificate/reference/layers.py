@@ -392,8 +392,7 @@ def number_bytes_of(case: Case, choice: Choice, layer: LayerSpec) -> int:
 
 def alone(layer: LayerSpec) -> list[LayerSpec]:
     """A layer and the layers beside it, each by itself, (8)."""
-    own = [layer.model_copy(update={"beside": None})]
-    return own if layer.beside is None else own + alone(layer.beside)
+    return [layer] if layer.beside is None else [layer.model_copy(update={"beside": None}), *alone(layer.beside)]
 
 
 def attentions(layer: LayerSpec) -> list[LayerSpec]:

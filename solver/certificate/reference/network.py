@@ -39,6 +39,8 @@ class Network:
             if not isinstance(matrix, _Levels):
                 np.fill_diagonal(matrix, inside if len(matrix) == len(nodes) else none)
         group = np.repeat(np.arange(len(cluster.nodes)), [each.count for each in cluster.nodes])
+        #: Seconds per byte of rings that were asked for, by their form and members.
+        self.kept = dict[tuple[bool, bytes], float]()
         if isinstance(self._rate, _Levels) and isinstance(self._latency, _Levels):
             keys = np.stack([self._rate.rack, self._latency.rack, group], axis=1)
             self._kind = np.unique(keys, axis=0, return_inverse=True)[1].ravel()

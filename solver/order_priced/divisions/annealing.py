@@ -27,7 +27,7 @@ from taut.data.spec import LEAST
 from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.recurrence import execute
+from taut.formulations.schedules.recurrence import WEIGHT_GRADIENT, execute
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 
@@ -38,6 +38,8 @@ PENALTY = 1.0
 """Penalty in ideal steps for lacking a whole budget: recompute that frees a tenth of it costs less than a tenth."""
 EXACT = 1 << 14
 """Bytes kept free for the rounding of the exact memory, which rounds every term up."""
+ROUNDED = 1 - 1e-12
+"""Share of a sum that is left of it in another order of its terms."""
 LIMITS_OF_KINDS = 0.25, 0.6, 0.2
 """Chance of a change of recompute alone, of that or a move between neighbours, and of a recompute with a move."""
 
@@ -168,12 +170,22 @@ def _run(
         temperature *= cooling
         if move > 0 and not _move(figures, ends, recompute):
             continue
-        over, value = _excess(figures, ends, recompute), _seconds(figures, ends, recompute)
+        over, least = _excess(figures, ends, recompute), _least_seconds(figures, ends, recompute)
+        chance, least_value = -1.0, least + figures.penalty * over
+        if least_value > current and (over > 0.0 or least >= best):
+            # Drawn as it would be behind the order's run, which most divisions that are refused need not make.
+            chance = np.random.random()
+            if chance >= np.exp((current - least_value) / temperature):
+                _copy(kept_ends, kept, ends, recompute)
+                continue
+        value = _seconds(figures, ends, recompute)
         if over == 0.0 and value < best:
             best = value
             _copy(ends, recompute, best_ends, best_recompute)
         value += figures.penalty * over
-        if value <= current or np.random.random() < np.exp((current - value) / temperature):
+        if value > current and chance < 0.0:
+            chance = np.random.random()
+        if value <= current or chance < np.exp((current - value) / temperature):
             current = value
             _copy(ends, recompute, kept_ends, kept)
         else:
@@ -234,8 +246,8 @@ def _excess(figures: Figures, ends: Ints, recompute: Ints) -> float:
 
 
 @jit_inside
-def _seconds(figures: Figures, ends: Ints, recompute: Ints) -> float:
-    """Objective without the constant and the penalty."""
+def _durations(figures: Figures, ends: Ints, recompute: Ints) -> tuple[Floats, Floats, Floats]:
+    """Seconds of passes by kind and chunk (4, C) and of transfers (C - 1,), and loads of devices."""
     chunks, devices = len(ends), len(figures.first) - 1
     passes, edge, away, table = figures.passes, figures.edge, figures.away, figures.loads
     seconds, hops, loads = np.zeros((4, chunks)), np.zeros(chunks - 1), np.zeros(devices)
@@ -247,6 +259,38 @@ def _seconds(figures: Figures, ends: Ints, recompute: Ints) -> float:
         loads[figures.device[c]] += table[i, j]
         if c < chunks - 1 and away[c]:
             hops[c] = edge[j]
+    return seconds, hops, loads
+
+
+@jit_inside
+def _least_seconds(figures: Figures, ends: Ints, recompute: Ints) -> float:
+    """The least that the objective may be: each device's passes in a row, behind its first input, up to rounding."""
+    seconds, hops, loads = _durations(figures, ends, recompute)
+    chunks, devices = len(ends), len(figures.first) - 1
+    busy, before, after = np.zeros(devices), np.zeros(chunks), np.zeros(chunks)
+    for c in range(chunks):
+        busy[figures.device[c]] += seconds[0, c] + seconds[3, c]
+        if c < chunks - 1:
+            before[c + 1] = before[c] + seconds[0, c] + hops[c]
+            after[c + 1] = after[c] + seconds[1, c] + hops[c]
+    last, reduced, most = 0.0, 0.0, 0.0
+    for d in range(devices):
+        first, final = figures.rows[figures.first[d]], figures.rows[figures.first[d + 1] - 1]
+        ended = figures.micro_batches * busy[d] + before[first[1]]
+        through = ended + (after[final[1]] if final[0] != WEIGHT_GRADIENT else 0.0)
+        last = max(last, through)
+        reduced = max(reduced, ended + figures.ring * loads[d], through + figures.ring * loads[figures.device[0]])
+        most = max(most, loads[d])
+    if not figures.waits_for_all:
+        return float(last + (figures.ring + figures.optimizer) * loads[0]) * ROUNDED
+    return float(reduced + figures.optimizer * most) * ROUNDED
+
+
+@jit_inside
+def _seconds(figures: Figures, ends: Ints, recompute: Ints) -> float:
+    """Objective without the constant and the penalty."""
+    seconds, hops, loads = _durations(figures, ends, recompute)
+    devices = len(loads)
     start, end = np.zeros(len(figures.rows)), np.zeros(len(figures.rows))
     execute(figures.rows, figures.first, seconds, hops, figures.micro_batches, start, end)
     last, reduced, most = 0.0, 0.0, 0.0

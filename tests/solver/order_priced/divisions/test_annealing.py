@@ -6,15 +6,18 @@ import numpy as np
 import pytest
 
 from taut.data.stack import SCHEDULES
+from taut.formulations.compiled import in_python
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.order_priced.divisions import annealing
 from taut.solver.order_priced.divisions.annealing import DivisionAnnealing
 from taut.solver.order_priced.master_rows import least_makespan
 from tests.solver.order_priced.test_bound import enumerable, random_orders
 from tests.solver.order_priced.test_capacity import divisions
 
 pytestmark = pytest.mark.proof
+LOOP = annealing._run
 
 
 def test_the_optimum_of_small_instances_is_found() -> None:
@@ -66,3 +69,21 @@ def test_parts_never_lose_what_an_earlier_one_found() -> None:
     while run.advance():
         seconds.append(np.inf if run.division is None else least_makespan(division, run.division))
     assert all(later <= earlier * (1 + 1e-12) for earlier, later in pairwise(seconds))
+
+
+def test_divisions_refuted_without_a_run_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in Python end alike whether the least seconds of a division refute it, are nothing, or have a bug."""
+    ended = dict[float, list[list[int]]]()
+    for share in (annealing.ROUNDED, 0.0, 2.0):
+        monkeypatch.setattr(annealing, "ROUNDED", share)
+        monkeypatch.setattr(annealing, "_run", in_python(LOOP))
+        for seed in range(4):
+            given = random_orders(3100 + seed, list(SCHEDULES[2:]))
+            for choice in enumerable(given)[:1]:
+                division = chunked(given, choice, BestLinks(given.links, given.rings))
+                run = DivisionAnnealing(given, choice, division, next(iter(divisions(division))), moves=40, seed=seed)
+                run.advance()
+                found = [] if run.division is None else [*run.division.ends, *run.division.recompute_index]
+                ended.setdefault(share, []).append(found)
+    sound, without, wrong = ended.values()
+    assert sound == without != wrong
