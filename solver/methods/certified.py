@@ -88,7 +88,8 @@ def certified(
     problem: PlanningProblem, outcome: Outcome, limits: Limits, progress: Listener | None = None
 ) -> Certified:
     """What a method found, held against the bounds of a search."""
-    found = search(problem, limits, progress, incumbent=outcome.incumbent)
+    known = {bound.candidate: bound for bound in outcome.bounds}
+    found = search(problem, limits, progress, incumbent=outcome.incumbent, known=known)
     best_s = math.inf if found.incumbent is None else found.incumbent.seconds
     if outcome.incumbent is None:
         return Certified(outcome=outcome, result=replace(found, incumbent=None), best_s=best_s)

@@ -18,8 +18,7 @@ Let :math:`b_c` be the best bound known of candidate c, and J the step time of t
 (4) c is left out with its :math:`b_c`, and (1) repeated until no candidate has :math:`b_c < J`, less the gap asked for.
 
 All candidates take at least :math:`\min(J, \min_c b_c)`: what the method itself proves, by the word of the backend
-where (1) is larger than (2). Candidates that are priced by their order have no place in the program: the method says
-nothing of them.
+where (1) is larger than (2).
 
 (5) Each solve of (1) has ``PROGRAM_SHARE`` of the time that is left before it. Candidates that a solve left undecided
     have programs of their own after all others, and have a cut (2) at once where these do not decide either, as all
@@ -56,6 +55,7 @@ from taut.solver.methods.strategy_choice import (
 )
 from taut.solver.placement.annealing.anneal import best_start
 from taut.solver.result import CandidateBound, Limits, Source
+from taut.solver.search.search import search
 from taut.solver.search.standing import Best, placing
 from taut.solver.search.typed_plans import typed_plans
 from taut.solver.signals import cut_short
@@ -68,6 +68,8 @@ PLACING_SHARE = 0.2
 """Of the time left, for the placement of one candidate beyond its constructed start."""
 ASSIGNMENT_SHARE, MOST_ASSIGNING = 0.1, 5.0
 """Share of the time left, and most seconds, for the quadratic assignment of one candidate."""
+ORDER_SHARE = 0.5
+"""Share of the time left for the candidates of (6)."""
 LAST_PLACING = 1.0
 """Most seconds for the assignment of the best plan, where nothing is left to be found but its bound."""
 
@@ -89,6 +91,7 @@ class _Rounds:
         self._stop, self._best = self._loop.stop, Best(problem)
         self._solver, self._pool = "", StrategyPool(Ladder(problem), [])
         self._undecided = set[Candidate]()
+        self._by_order: list[CandidateBound] = []
         self._is_late: Stopping = never
         self._assignment: SolvedAssignment | None = None
 
@@ -97,11 +100,11 @@ class _Rounds:
         with self._stop:
             self._ladder, self._is_late = Ladder(self._problem), self._stop.share(PROGRAMS_END)
             self._pool = StrategyPool(self._ladder, self._problem.closed_forms)
-            count = len(self._pool.bounds)
             with cut_short():
                 self._begin()
+                self._search_orders()
                 self._loop.run()
-            return self._outcome(name, count)
+            return self._outcome(name)
 
     @property
     def incumbent_value(self) -> float:
@@ -111,7 +114,7 @@ class _Rounds:
     @property
     def lower_bound(self) -> float:
         """What the choices so far prove."""
-        return min(self._pool.lower_bound, self._best.seconds)
+        return min([self._pool.lower_bound, self._best.seconds, *(bound.lower_bound for bound in self._by_order)])
 
     @property
     def is_open(self) -> bool:
@@ -132,6 +135,16 @@ class _Rounds:
             plan = quickest(arranged(self._problem, candidate)) if candidate in known else None
             if plan is not None and plan.seconds < self._best.seconds:
                 self._best.incumbent = plan
+
+    def _search_orders(self) -> None:
+        """Search the candidates that are priced by their order, (6)."""
+        orders = [each for each in self._problem.candidates if each.is_order_priced]
+        if not orders or self._stop():
+            return
+        left = self._stop.left
+        limits = replace(self._limits, time_limit=ORDER_SHARE * left if math.isfinite(left) else None)
+        found = search(self._problem, limits, only=orders, incumbent=self._best.incumbent, adapts=False)
+        self._best.incumbent, self._by_order = found.incumbent, found.bounds
 
     def refine(self) -> str | None:
         """A round of (1) to (4)."""
@@ -191,8 +204,10 @@ class _Rounds:
             self._assignment = found.assignment
         return bound.lower_bound
 
-    def _outcome(self, name: str, candidates: int) -> Outcome:
+    def _outcome(self, name: str) -> Outcome:
         """What was found, with (4)."""
+        candidates = len(self._pool.bounds) + len(self._pool.left_out) + len(self._by_order)
+        enough = self._best.seconds * (1 - self._limits.gap)
         return Outcome(
             method=name,
             incumbent=self._best.incumbent,
@@ -200,7 +215,9 @@ class _Rounds:
             candidates=candidates,
             solver=self._solver,
             wall_s=self._stop.seconds,
+            is_cut_off=self.lower_bound < enough,
             figures=self._figures(),
+            bounds=tuple(self._by_order),
         )
 
     def _figures(self) -> dict[str, Any]:

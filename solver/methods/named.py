@@ -9,7 +9,7 @@ from typing import Any
 
 from taut.formulations.problem import PlanningProblem
 from taut.solver.branch_and_bound.progress import Listener
-from taut.solver.result import Incumbent, Limits
+from taut.solver.result import CandidateBound, Incumbent, Limits
 
 SEARCH = "branch-and-bound"
 """The default, which is no method of this folder (``taut.solver.search``)."""
@@ -40,7 +40,7 @@ class Outcome:
     method itself claims no plan of ``candidates`` beats; -inf where it claims nothing; ``candidates``: how many
     candidates it looked at; ``solver``: who computed it, with the version, where that is not this program; ``wall_s``:
     seconds that it took; ``is_cut_off``: whether a limit or an interrupt ended it; ``figures``: what else a document
-    says of it.
+    says of it; ``bounds``: of candidates that it searched as the search does.
     """
 
     method: str
@@ -51,6 +51,7 @@ class Outcome:
     wall_s: float
     is_cut_off: bool = False
     figures: dict[str, Any] = field(default_factory=dict)
+    bounds: tuple[CandidateBound, ...] = ()
 
 
 Method = Callable[[PlanningProblem, Limits, Listener | None], Outcome]

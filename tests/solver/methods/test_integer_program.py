@@ -21,6 +21,7 @@ from taut.solver.program.checked import ProgramResult
 from taut.solver.result import Limits, SearchResult, Status
 from taut.solver.search.search import search
 from tests.support.blocks import blocks
+from tests.support.chunked import chunked
 from tests.support.instances import random_problem
 
 pytestmark = pytest.mark.proof
@@ -130,6 +131,31 @@ def test_the_program_is_never_behind_hethub(name: str) -> None:
         simple = hethub(given, Limits()).incumbent
         found = method_of(name)(given, Limits(time_limit=2.0), None).incumbent
         assert simple is None or (found is not None and found.seconds <= simple.seconds)
+
+
+def test_the_program_covers_schedules_that_are_priced_by_their_order() -> None:
+    """
+    On small problems with chunks it has the best plan of all candidates, interleaved or not, and a bound on all.
+
+    A certificate with the bounds that the method found holds.
+    """
+    interleaved = 0
+    for seed in range(3):
+        given, limits = chunked(seed), Limits(seed=seed)
+        least = search(given, limits)
+        assert least.incumbent is not None
+        found = certified(given, method_of("cp-sat")(given, limits, None), limits)
+        plan = found.outcome.incumbent
+        assert plan is not None
+        assert found.outcome.candidates == len(given.candidates) > len(given.closed_forms)
+        assert plan.seconds == pytest.approx(least.incumbent.seconds, rel=1e-6), seed
+        assert found.outcome.lower_bound <= least.incumbent.seconds * (1 + 1e-9)
+        assert found.outcome.lower_bound >= least.lower_bound * (1 - 1e-6)
+        assert not found.outcome.is_cut_off or least.lower_bound < least.incumbent.seconds
+        interleaved += plan.strategy.candidate.is_order_priced
+        document = json.loads(json.dumps(plan_document(given, found.result, limits, found.figures)))
+        assert verify_document(document).faults == (), seed
+    assert interleaved > 0
 
 
 @pytest.mark.parametrize(("taken", "rest"), [(5.0, 15.0), (15.0, 5.0), (30.0, 5.0)])
