@@ -12,7 +12,7 @@ from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput
 from taut.planning.solve import plan
 from taut.solver.methods.named import Outcome
-from taut.solver.result import Limits, SearchResult, StoppedBy, relative_gap
+from taut.solver.result import OPTIMALITY_GAP, Limits, SearchResult, StoppedBy, relative_gap
 from taut.solver.search.search import search
 from taut.solver.signals import cut_short, was_interrupted
 from taut.words import percent
@@ -135,6 +135,13 @@ def times(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}x"
 
 
+def gap_cell(seconds: float | None, lower_bound: float | None, is_cut_off: bool | None = None) -> str:
+    """The gap of a plan in a table's words, marked where a limit ended its search; by default any gap says so."""
+    gap = None if seconds is None or lower_bound is None else relative_gap(seconds, lower_bound)
+    marked = gap is not None and gap > OPTIMALITY_GAP if is_cut_off is None else is_cut_off
+    return percent(gap, places=2) + (CUT_OFF if marked else "")
+
+
 def legend(marked: Iterable[object]) -> list[str]:
     """What the mark of a table says, where one of its rows has it; ``marked``: of each row, empty or not."""
     return [f"{CUT_OFF} a limit ended this search"] if any(marked) else []
@@ -164,9 +171,10 @@ def plan_or_none(model: ModelInput, cluster: ClusterInput, **options: Any) -> Pl
         return None
 
 
-def is_cut_off(found: SearchResult) -> bool:
-    """Whether a limit or an interrupt ended a search."""
-    return found.stopped_by in (StoppedBy.TIME, StoppedBy.WORK, StoppedBy.INTERRUPT)
+def is_cut_off(found: SearchResult | Plan) -> bool:
+    """Whether a limit or an interrupt ended a search, or that of a plan."""
+    named = found.sections.provenance.get("stopped_by") if isinstance(found, Plan) else found.stopped_by
+    return named in (StoppedBy.TIME, StoppedBy.WORK, StoppedBy.INTERRUPT)
 
 
 def places_with(only: str, names: list[str]) -> list[int]:

@@ -47,10 +47,10 @@ from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.schedules.portfolio import build_kind
 from taut.solver.certificate.write import predicted
-from taut.solver.result import Incumbent, Limits
+from taut.solver.result import Incumbent, Limits, relative_gap
 from taut.solver.schedules.lower_bound import lower_bound
 from taut.solver.search.search import search
-from taut.words import text_table
+from taut.words import percent, text_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,6 +80,12 @@ class Point:
     memory: float
     bubble: float
     least: float
+
+    @property
+    def gap(self) -> float:
+        """Gap of the makespan, whose 2 p micro-batches take 2 p / (p - 1) in units of (1)."""
+        work = 2 * self.stages / (self.stages - 1)
+        return (self.bubble - self.least) / (self.bubble + work)
 
     @property
     def passes(self) -> str:
@@ -123,10 +129,10 @@ def at_two_thirds(points: Sequence[Point]) -> Point | None:
 
 def frontier_table(points: Sequence[Point]) -> str:
     """The points as text, one a line."""
-    lines: list[tuple[str, ...]] = [("F:B:W", "stages", "schedule", "memory", "bubble", "at least")]
+    lines: list[tuple[str, ...]] = [("F:B:W", "stages", "schedule", "memory", "bubble", "at least", "gap")]
     for each in points:
         shares = (f"{share:.4f}" for share in (each.memory, each.bubble, each.least))
-        lines.append((each.passes, f"{each.stages}", each.name, *shares))
+        lines.append((each.passes, f"{each.stages}", each.name, *shares, percent(each.gap, places=2)))
     return "\n".join(["memory and bubble relative to 1F1B's", text_table(lines)])
 
 
@@ -254,19 +260,22 @@ class Table:
 
     def _grid(self) -> list[str]:
         """The grid search."""
-        head = f"{MODEL['name']} at sequence {MODEL['seq']}, {CLUSTER}, global batch {GLOBAL_BATCH}: utilisation"
-        lines: list[tuple[str, ...]] = [("method", "published", "even stages", "", "free stages", "", "at most")]
+        title = f"{MODEL['name']} at sequence {MODEL['seq']}, {CLUSTER}, global batch {GLOBAL_BATCH}: utilisation"
+        head = ("method", "published", "even stages", "", "free stages", "", "at most", "gap")
+        lines: list[tuple[str, ...]] = [head]
         lines += [_cells(row) for row in self.rows]
         plain, names = self.as_dict(), ("published", "even", "free")
         orders = [f"fastest first, {name}: {' > '.join(plain['order_' + name])}" for name in names]
         same = "the same" if self.same_methods_fit else "not the same"
-        return [head, "", text_table(lines), "", f"with even stages {same} methods fit as published", *orders]
+        return [title, "", text_table(lines), "", f"with even stages {same} methods fit as published", *orders]
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     published = "out of memory" if row.method.mfu is None else f"{row.method.mfu:.2%} {row.method.degrees}"
-    most = "" if row.mfu_at_most is None else f"{row.mfu_at_most:.2%}"
-    return row.method.name, published, *_said(row.even), *_said(row.free), most
+    if row.free is None or row.mfu_at_most is None:
+        return row.method.name, published, *_said(row.even), *_said(row.free), "", ""
+    gap = percent(relative_gap(row.mfu_at_most, row.free.mfu), places=2)
+    return row.method.name, published, *_said(row.even), *_said(row.free), f"{row.mfu_at_most:.2%}", gap
 
 
 def _said(best: Best | None) -> tuple[str, str]:

@@ -49,10 +49,10 @@ from taut.papers.aceso.operators import (
 )
 from taut.papers.aceso.search import best_plan
 from taut.papers.aceso.stage_table import recomputed_by_rule
-from taut.papers.compared import plan_or_none
+from taut.papers.compared import gap_cell, is_cut_off, legend, plan_or_none
 from taut.papers.searches.published_plans import places_of
 from taut.planning.plan import Plan
-from taut.solver.result import OPTIMALITY_GAP
+from taut.solver.result import OPTIMALITY_GAP, relative_gap
 from taut.words import percent, text_table
 
 
@@ -167,11 +167,16 @@ VOCABULARY = 51200
 
 @dataclass(frozen=True, slots=True)
 class OurPrices:
-    """Seconds of the published degrees and of the best plan, None where none fits, and the lower bound."""
+    """
+    Seconds of the published degrees and of the best plan, None where none fits, and the lower bound.
+
+    ``is_cut_off``: whether a limit ended one of the searches.
+    """
 
     theirs_s: float | None
     best_s: float | None
     lower_bound_s: float | None
+    is_cut_off: bool = False
 
     @property
     def distance(self) -> float | None:
@@ -193,6 +198,7 @@ def at_our_prices(profiles: Path, problem: AcesoProblem, given: OperatorPlan, ti
         None if theirs is None else theirs.step_time_s,
         None if best is None else best.step_time_s,
         None if best is None else best.lower_bound_s,
+        any(each is not None and is_cut_off(each) for each in (theirs, best)),
     )
 
 
@@ -298,6 +304,12 @@ class AcesoRow:
         return self.predicted_s / self.lower_bound_s - 1
 
     @property
+    def is_cut_off(self) -> bool:
+        """Whether a limit ended the search by the formula, which is exact, or one at taut's prices."""
+        gap = relative_gap(self.best_s, self.lower_bound_s) or 0.0
+        return gap > OPTIMALITY_GAP or (self.ours is not None and self.ours.is_cut_off)
+
+    @property
     def command(self) -> str:
         """What prints the row alone."""
         return shlex.join(
@@ -318,24 +330,25 @@ class AcesoTable:
     def __str__(self) -> str:
         """One line for each search."""
         job = ("Aceso on", "model", "GPUs", "batch", "measured", "its plan", "its formula", "found in")
-        head = (*job, "best plan", "its formula", "bound", "found in", "distance", "taut's prices", "bound", "distance")
-        lines = [head, *(_cells(row) for row in self.rows)]
-        return text_table(lines)
+        head = (*job, "best plan", "its formula", "bound", "gap", "found in", "distance")
+        lines = [(*head, "taut's prices", "bound", "gap", "distance"), *(_cells(row) for row in self.rows)]
+        return "\n\n".join([text_table(lines), *legend(row.is_cut_off for row in self.rows)])
 
 
 def _cells(row: AcesoRow) -> tuple[str, ...]:
     measured = "-" if row.measured_s is None else f"{row.measured_s:.2f} s"
     job = row.gpu, row.model, str(row.gpus), str(row.global_batch), measured
     theirs = row.choice, f"{row.predicted_s:.2f} s", f"{row.search_s:.0f} s"
-    ours = row.best, f"{row.best_s:.2f} s", f"{row.lower_bound_s:.2f} s", f"{row.wall_s:.0f} s"
+    gap = gap_cell(row.best_s, row.lower_bound_s)
+    ours = row.best, f"{row.best_s:.2f} s", f"{row.lower_bound_s:.2f} s", gap, f"{row.wall_s:.0f} s"
     return *job, *theirs, *ours, percent(row.distance, places=2), *_our_cells(row.ours)
 
 
-def _our_cells(ours: OurPrices | None) -> tuple[str, str, str]:
+def _our_cells(ours: OurPrices | None) -> tuple[str, str, str, str]:
     if ours is None:
-        return "not priced", "-", "-"
+        return "not priced", "-", "-", "-"
     theirs, bound = ("-" if value is None else f"{value:.2f} s" for value in (ours.theirs_s, ours.lower_bound_s))
-    return theirs, bound, percent(ours.distance, places=2)
+    return theirs, bound, gap_cell(ours.best_s, ours.lower_bound_s, ours.is_cut_off), percent(ours.distance, places=2)
 
 
 def name_of(gpu: str, model: str) -> str:

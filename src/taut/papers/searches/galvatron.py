@@ -31,7 +31,7 @@ from taut.data.readers.galvatron.profile import (
 )
 from taut.data.units import GIGABIT
 from taut.errors import DataError
-from taut.papers.compared import plan_or_none
+from taut.papers.compared import gap_cell, is_cut_off, legend, plan_or_none
 from taut.papers.galvatron.search import best_galvatron_plan
 from taut.papers.galvatron.step import RESERVED, GalvatronProblem, Setting, price
 from taut.papers.searches.published_plans import places_of
@@ -52,7 +52,8 @@ class GalvatronRow:
 
     ``alike_bound_s`` is the bound of plans whose layers are all spread over the same ways.
 
-    Seconds at taut's prices are None where nothing fits, or where layers have different degrees.
+    Seconds at taut's prices are None where nothing fits, or where layers have different degrees; ``is_cut_off`` says
+    whether a limit ended a search at these.
     """
 
     model: str
@@ -67,6 +68,8 @@ class GalvatronRow:
     wall_s: float
     ours_s: float | None = None
     our_bound_s: float | None = None
+    our_best_s: float | None = None
+    is_cut_off: bool = False
 
     @property
     def distance(self) -> float:
@@ -110,18 +113,19 @@ class GalvatronTable:
 
     def __str__(self) -> str:
         """One line for each plan."""
-        head = ("Galvatron's", "GPUs", "batch", "its plan", "its formula", "best plan", "its formula", "bound")
+        head = ("Galvatron's", "GPUs", "batch", "its plan", "its formula", "best plan", "its formula", "bound", "gap")
         lines = [
-            (*head, "found in", "distance", "layers alike", "taut's prices", "bound", "distance"),
+            (*head, "found in", "distance", "layers alike", "taut's prices", "bound", "gap", "distance"),
             *map(_cells, self.rows),
         ]
-        return text_table(lines)
+        return "\n\n".join([text_table(lines), *legend(row.is_cut_off for row in self.rows)])
 
 
 def _cells(row: GalvatronRow) -> tuple[str, ...]:
     ours, bound = ("-" if value is None else f"{value:.4f} s" for value in (row.ours_s, row.our_bound_s))
     theirs = row.model, str(row.gpus), str(row.global_batch), row.choice, f"{row.predicted_s:.4f} s"
-    best = row.best, f"{row.best_s:.4f} s", f"{row.lower_bound_s:.4f} s", f"{row.wall_s:.0f} s"
+    gap = gap_cell(row.best_s, row.lower_bound_s, is_cut_off=False)
+    best = row.best, f"{row.best_s:.4f} s", f"{row.lower_bound_s:.4f} s", gap, f"{row.wall_s:.0f} s"
     return (
         *theirs,
         *best,
@@ -129,6 +133,7 @@ def _cells(row: GalvatronRow) -> tuple[str, ...]:
         percent(row.alike_distance, places=2),
         ours,
         bound,
+        gap_cell(row.our_best_s, row.our_bound_s, row.is_cut_off),
         percent(row.our_distance, places=2),
     )
 
@@ -173,6 +178,8 @@ def _row(path: Path, given: GalvatronPlan, time_limit: float) -> GalvatronRow:
         wall_s=wall,
         ours_s=None if ours is None else ours.step_time_s,
         our_bound_s=None if best is None else best.lower_bound_s,
+        our_best_s=None if best is None else best.step_time_s,
+        is_cut_off=any(each is not None and is_cut_off(each) for each in (ours, best)),
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any, TypedDict
 
 from taut.data.cluster import ClusterSpec
 from taut.errors import DataError
-from taut.papers.compared import SharedTime, plan_or_none
+from taut.papers.compared import CUT_OFF, SharedTime, gap_cell, is_cut_off, legend, plan_or_none
 from taut.papers.searches.aceso import PLANS as ACESO
 from taut.papers.searches.aceso import PROFILES, AcesoTable, has_profiles, reproduce_aceso, table_of_plans
 from taut.papers.searches.galvatron import PLANS as GALVATRON
@@ -59,7 +59,11 @@ class _Options(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A published plan with its predicted seconds (None where it fits no memory here), the best plan and the bound."""
+    """
+    A published plan with its predicted seconds (None where it fits no memory here), the best plan and the bound.
+
+    ``cut_off``: whether limits ended the searches for the published degrees and for the best plan.
+    """
 
     published: PublishedPlan
     predicted_s: float | None
@@ -67,6 +71,7 @@ class Row:
     best_s: float | None
     lower_bound_s: float | None
     differs: str
+    cut_off: tuple[bool, bool] = (False, False)
 
     @property
     def distance(self) -> float | None:
@@ -114,16 +119,18 @@ class Table:
 
     def _plans(self) -> str:
         head = ("plan of", "model", "GPUs", "batch", "measured", "its degrees", "predicted", "best plan", "predicted")
-        lines = [(*head, "bound", "distance", "differs most in"), *(_cells(row) for row in self.rows)]
-        return text_table(lines)
+        lines = [(*head, "bound", "gap", "distance", "differs most in"), *(_cells(row) for row in self.rows)]
+        return "\n\n".join([text_table(lines), *legend(any(row.cut_off) for row in self.rows)])
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     given = row.published
     distance = "-" if row.distance is None else f"{100 * row.distance:.1f} %"
     job = given.who, given.model, str(given.gpus), str(given.global_batch), _seconds(given.measured_s)
-    plans = given.degrees, _seconds(row.predicted_s), row.best, _seconds(row.best_s)
-    return *job, *plans, _seconds(row.lower_bound_s), distance, row.differs
+    theirs, best = row.cut_off
+    plans = given.degrees, _seconds(row.predicted_s) + CUT_OFF * theirs, row.best, _seconds(row.best_s)
+    bound = _seconds(row.lower_bound_s), gap_cell(row.best_s, row.lower_bound_s, best)
+    return *job, *plans, *bound, distance, row.differs
 
 
 def _seconds(value: float | None) -> str:
@@ -185,6 +192,7 @@ def _row(given: PublishedPlan, time_limit: float | None) -> Row:
     theirs = _plan(given, time_limit, fix=given.fixed, **given.options(also_without=False))
     best = _plan(given, time_limit, **given.options(also_without=True))
     bound = None if best is None else best.lower_bound_s
+    cut_off = tuple(each is not None and is_cut_off(each) for each in (theirs, best))
     if theirs is not None and best is not None and theirs.step_time_s < best.step_time_s:
         best = theirs
     return Row(
@@ -194,6 +202,7 @@ def _row(given: PublishedPlan, time_limit: float | None) -> Row:
         best_s=None if best is None else best.step_time_s,
         lower_bound_s=bound,
         differs="-" if theirs is None or best is None else _difference(theirs, best),
+        cut_off=(cut_off[0], cut_off[1]),
     )
 
 

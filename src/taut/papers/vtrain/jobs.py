@@ -38,9 +38,11 @@ from taut.data.load import load_cluster
 from taut.data.suggest import one_of
 from taut.errors import DataError, FieldError
 from taut.formulations.jobs.problem import Objective
+from taut.papers.compared import gap_cell, legend
 from taut.sharing.instance import Instance, instance
 from taut.solver.jobs.bounds import lower_bound
 from taut.solver.jobs.solve import solve_jobs
+from taut.solver.result import OPTIMALITY_GAP, relative_gap
 from taut.words import percent, text_table
 
 MODELS = {"gpt-18.4b": 1024, "gpt-39.1b": 1536, "gpt-81.2b": 1792}
@@ -159,6 +161,16 @@ class Row:
         """Ratio (1); infinite where the baseline is 0 and the value is not."""
         return value / self.baseline if self.baseline else float("inf") if value else 1.0
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Our figure and the bound, the larger first: annealing ends at its limit unless both are equal."""
+        return max(self.ours, self.bound), min(self.ours, self.bound)
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the limit ended the search for our schedule."""
+        return (relative_gap(*self.ends) or 0.0) > OPTIMALITY_GAP
+
     def share(self, value: float) -> float | None:
         """Share (2), None where nothing could be gained."""
         possible = self.bound - self.baseline
@@ -209,7 +221,8 @@ class Table:
 
     def __str__(self) -> str:
         """A table for each study with its means beside the paper's, and whether it is cut off."""
-        return "\n\n".join(_shown(study, rows) + self._left(study) for study in STUDIES if (rows := self.of(study)))
+        parts = [_shown(study, rows) + self._left(study) for study in STUDIES if (rows := self.of(study))]
+        return "\n\n".join([*parts, *legend(row.is_cut_off for row in self.rows)])
 
     def _left(self, study: Study) -> str:
         """How many traces a study that is cut off has, in words."""
@@ -317,12 +330,12 @@ def _shown(study: Study, rows: Sequence[Row]) -> str:
     met = study.objective == "deadlines"
     unit = "deadlines met" if met else "hours"
     head = ("trace", "jobs", "baseline", "ElasticFlow", "ours", "at most" if met else "at least")
-    heads = (*head, "ratio", "ours", "bound", "of the gain", "ours")
+    heads = (*head, "gap", "ratio", "ours", "bound", "of the gain", "ours")
     lines = [_cells(row, met) for row in rows]
     means = _means(rows)
     ratios = (f"{means[f'ratio_{name}']:.3f}" for name in ("elasticflow", "ours", "bound"))
     shares = (percent(means[f"share_{name}"], places=2) for name in ("elasticflow", "ours"))
-    lines.append(("mean", "", "", "", "", "", *ratios, *shares))
+    lines.append(("mean", "", "", "", "", "", "", *ratios, *shares))
     elastic = means["ratio_elasticflow"] or 0.0
     least = means["least_ratio_elasticflow"] or 0.0
     said = f"{elastic:.2f} times as many met" if met else f"{100 * (1 - elastic):.2f} % shorter"
@@ -335,4 +348,4 @@ def _cells(row: Row, met: bool) -> tuple[str, ...]:
     shown = (f"{100 * value:.1f} %" if met else f"{value:.2f}" for value in figures)
     ratios = (f"{row.ratio(value):.3f}" for value in figures[1:])
     shares = (percent(row.share(value), places=2) for value in figures[1:3])
-    return (str(row.number), str(row.jobs), *shown, *ratios, *shares)
+    return (str(row.number), str(row.jobs), *shown, gap_cell(*row.ends), *ratios, *shares)

@@ -363,6 +363,9 @@ def _draw_proven(ax: "Axes", found: Space) -> None:
     if proven:
         xs, ys = zip(*proven, strict=True)
         ax.fill_between(xs, 1e-3, ys, color=PROVEN, lw=0, label="proven: no plan", zorder=1)
+    stopped = [(each.gpus, each.lower_bound_s) for each in found.best if each.lower_bound_s and each.is_cut_off]
+    if stopped:
+        ax.plot(*zip(*stopped, strict=True), "k*", ms=8, label="bound of a search that a limit ended", zorder=4)
 
 
 def _mark(ax: "Axes", of: Any, found: Space) -> None:

@@ -1,6 +1,7 @@
 """Aceso's searches: their plans by its own formula, the rows of the table, and one line for what is wrong."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,7 +110,7 @@ def test_the_command_prints_searches_beside_other_plans(folder: Path) -> None:
 
 
 def test_a_row_without_a_better_plan_says_the_same() -> None:
-    """A search whose plan is the best has distance 0."""
+    """A search whose plan is the best has distance 0; one with a gap was ended by its limit, and is marked."""
     row = AcesoRow(
         gpu="l4",
         model="gpt-1.3b",
@@ -124,7 +125,10 @@ def test_a_row_without_a_better_plan_says_the_same() -> None:
         lower_bound_s=2.0,
         wall_s=1.0,
     )
-    assert row.distance == 0 and str(AcesoTable((row,))).splitlines()[1].endswith("not priced     -      -")
+    assert row.distance == 0 and str(AcesoTable((row,))).splitlines()[1].endswith("not priced     -      -    -")
+    assert not row.is_cut_off and "0.00 %  1 s" in str(AcesoTable((row,)))
+    words = str(AcesoTable((replace(row, lower_bound_s=1.5),)))
+    assert "25.00 %*" in words and words.endswith("* a limit ended this search")
 
 
 @pytest.mark.parametrize(

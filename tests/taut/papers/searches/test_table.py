@@ -1,6 +1,7 @@
 """Published plans in small tables: what is read of them, and their distance from the bound."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ from taut.commands.app import app
 from taut.errors import DataError
 from taut.papers.searches import table
 from taut.papers.searches.published_plans import BRIDGE, MLPERF, NVIDIA, RECIPES, published_plans
-from taut.papers.searches.table import Row, reproduce_searches
+from taut.papers.searches.table import Row, Table, reproduce_searches
 
 NVIDIA_ROWS = """# a comment
 model,precision,n_gpus,tp,pp,cp,vp,mbs,gbs,layers_override,step_s
@@ -131,6 +132,17 @@ def test_the_command_names_every_degree(folder: Path) -> None:
     assert row.distance == pytest.approx(0.04)
     assert row.command.startswith("taut plan llama3-8b dgx-h100 --global-batch 128 --seq 8192 --precision bf16")
     assert "tp=1,pp=1,cp=2,micro_batch=1,recompute=none,sequence_parallel=false,schedule=1f1b,zero=1" in row.command
+
+
+def test_searches_that_a_limit_ended_are_marked(folder: Path) -> None:
+    """The price of the published degrees and the gap of the best plan have a mark each, which a line explains."""
+    given = next(published_plans(folder))
+    whole = Row(published=given, predicted_s=13.0, best="pp 2", best_s=12.5, lower_bound_s=12.0, differs="-")
+    words = str(Table((whole,)))
+    assert " 13.00 s    pp 2" in words and "12.00 s  4.00 %  8.3 %" in words and "*" not in words
+    words = str(Table((replace(whole, cut_off=(True, True)),)))
+    assert " 13.00 s*   pp 2" in words and "12.00 s  4.00 %*  8.3 %" in words
+    assert words.endswith("* a limit ended this search")
 
 
 @pytest.mark.proof

@@ -73,7 +73,11 @@ def test_another_comparison_is_refused() -> None:
 
 
 def test_a_table_that_is_cut_off_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With no time there is one trace, progress names it and its step, and the study says that nine are left."""
+    """
+    With no time there is one trace, progress names it and its step, and the study says that nine are left.
+
+    Of 80 deadlines met where 100 are possible the gap is 20 %, of a search that its limit ended.
+    """
     study, said = STUDIES[0], list[str]()
 
     def one(study: Study, number: int, rates: object, points: object, limit: float, say: Told) -> Row:
@@ -85,7 +89,9 @@ def test_a_table_that_is_cut_off_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     table = reproduce_vtrain_jobs(only="deadlines", within=0.0, told=said.append)
     assert said == [f"{study.name}, trace 0: 0 of 20 done in 0 s, bound"]
     assert table.cut_off(study) and table.as_dict()["studies"][0]["cut_off"]
-    assert str(table).endswith("here: 1.50 times as many met; cut off after 1 of 10 traces")
+    said_of_it = str(table).partition("\n\n* a limit ended this search")
+    assert said_of_it[0].endswith("here: 1.50 times as many met; cut off after 1 of 10 traces") and said_of_it[1]
+    assert "100.0 %  20.00 %*  1.500" in said_of_it[0]
     whole = reproduce_vtrain_jobs(only="deadlines")
     assert len(whole.rows) == 20 and not whole.cut_off(study) and "cut off" not in str(whole)
 
