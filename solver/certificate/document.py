@@ -131,7 +131,7 @@ class FiguresSection(Section):
 
 
 class MeshFiguresSection(FiguresSection):
-    """What a plan of meshes is predicted to take; files of earlier versions lack the fields here."""
+    """What a plan of meshes is predicted to take; a file without the fields here does not hold."""
 
     margin_bytes: list[Whole] | None = None
     mfu: float | None = None

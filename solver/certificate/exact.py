@@ -159,9 +159,14 @@ def exactness(ladder: Ladder, entries: Iterable[Entry], least: float) -> Exactne
     return Exactness(rational=found["rational"], whole=found["whole"], rounding=found["rounding"], alone=dict(+alone))
 
 
-def rounded(operations: int) -> Fraction:
+def operations(layers: int, stages: int, nodes: int) -> int:
+    """Operations of a price and of a chain over the stages or chunks, (3), without paths and events."""
+    return 128 + 4 * layers + 8 * stages + nodes
+
+
+def rounded(number: int) -> Fraction:
     """Relative error of so many operations in a row, four times, (2)."""
-    each = operations * UNIT_ROUNDOFF
+    each = number * UNIT_ROUNDOFF
     return 4 * each / (1 - each)
 
 
@@ -195,7 +200,7 @@ class _Proofs:
         chunks = candidate.pp * candidate.vpp
         events = 3 * candidate.num_micro_batches * chunks if "stated" in witness.get("by", witness) else 0
         paths = len(witness.get("by", witness).get("critical", ())) + 2 * candidate.pp
-        return 128 + 4 * self._layers + 8 * chunks + self.ladder.problem.links.num_nodes + paths + events
+        return operations(self._layers, chunks, self.ladder.problem.links.num_nodes) + paths + events
 
     def _priced(self, witness: dict[str, Any]) -> float:
         """K of (4)."""

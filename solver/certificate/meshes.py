@@ -4,18 +4,21 @@ Checking a plan of meshes without trusting the search that made it; ``taut.solve
 (1) Its choice is one of the space's, which are enumerated by the reference evaluator's own rules
     (``taut.solver.certificate.reference.meshes``); its stages, devices and memory break no rule.
 (2) Step time, memory, gap and status follow from the inputs, priced by the reference evaluator.
-(3) No choice has a bound below the stated one: bounds of all choices are derived again, the exact one where that of two
-    dynamic programs does not reach (``taut.solver.meshes.bound`` (4) and (5)).
+(3) No choice has a bound below the stated one. Bounds of all choices are derived again, the exact one where that of two
+    dynamic programs does not reach (``taut.solver.meshes.bound`` (4) and (5)). They are sums, minima and maxima that
+    are lowered by ``ROUNDING`` or more, and missing bytes are whole numbers, so
+    ``taut.solver.certificate.exact`` (1) to (4) and (6) show them in exact arithmetic.
 (4) Those bounds share their prices with the search, so plans of the choices with the least bounds, and of random ones,
     are priced by the reference evaluator, in both orders of ranks and with tensor groups in random places, and from the
     best of a choice those that a steepest descent over moved boundaries and changed recomputes finds. No plan that
     breaks no rule may undercut the stated bound or its choice's own.
 (5) Bounds add up terms (``taut.solver.meshes.bound`` (1)). In plans with every mesh that some choice has, and in
-    those of (4), reduction and optimizer of each mesh's first stage take no less by the reference evaluator than in
-    the bound, and the step takes no less than the bound's sum at the plan's own division.
+    those of (4), reduction and optimizer of each stage take no less by the reference evaluator than in the bound, and
+    the step takes no less than the bound's sum at the plan's own division.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,8 +30,10 @@ from taut.data.arrays import Ints
 from taut.data.units import KIB
 from taut.errors import DataError
 from taut.formulations.meshes.choice import Mesh, MeshChoice
+from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.certificate.document import MeshDocument, problem_of, status_of
-from taut.solver.certificate.examined import TOLERANCE, case_of, is_close, is_close_or_small, utilisation
+from taut.solver.certificate.exact import Exactness, operations, rounded
+from taut.solver.certificate.examined import TOLERANCE, case_of, differences, is_close, is_close_or_small, utilisation
 from taut.solver.certificate.reference.memory import margin_kib
 from taut.solver.certificate.reference.meshes import Meshes, MeshFigures, every_choice
 from taut.solver.certificate.sampling import Sample
@@ -48,7 +53,7 @@ class MeshCheck:
 
     claimed: tuple[str, ...] = ()
     within_rounding: int | None = None
-    exactness: None = None
+    exactness: Exactness | None = None
 
     def __init__(self, document: MeshDocument, source: str) -> None:
         self.document, self.problem = document, problem_of(document, source)
@@ -105,17 +110,16 @@ class MeshCheck:
         for name, seconds in predicted.breakdown_s.items():
             if not is_close_or_small(breakdown.get(name), seconds, total):
                 yield f"predicted.breakdown_s.{name} is {seconds!r}, recomputed {breakdown.get(name)!r}"
-        if predicted.memory_bytes != self._plan.memory():
-            yield f"predicted.memory_bytes is {predicted.memory_bytes}, recomputed {self._plan.memory()}"
-        kinds = [self._meshes.degrees[k][0] for k in self._plan.mesh_of]
-        if predicted.capacity_bytes != [KIB * self.problem.capacity_kib[kind] for kind in kinds]:
-            yield "predicted.capacity_bytes is not that of the devices"
-        margins = [KIB * margin_kib(self._case, kib) for kib in (self.problem.capacity_kib[kind] for kind in kinds)]
-        if predicted.margin_bytes not in (None, margins):
-            yield f"predicted.margin_bytes is {predicted.margin_bytes}, recomputed {margins}"
-        mfu = utilisation(self._case, total)
-        if predicted.mfu is not None and (mfu is None or not is_close(predicted.mfu, mfu)):
-            yield f"predicted.mfu is {predicted.mfu!r}, recomputed {mfu!r}"
+        capacity = [self.problem.capacity_kib[self._meshes.degrees[k][0]] for k in self._plan.mesh_of]
+        held = {
+            "memory_bytes": self._plan.memory(),
+            "capacity_bytes": [KIB * kib for kib in capacity],
+            "margin_bytes": [KIB * margin_kib(self._case, kib) for kib in capacity],
+        }
+        for name, derived in held.items():
+            if getattr(predicted, name) != derived:
+                yield f"predicted.{name} is {getattr(predicted, name)}, recomputed {derived}"
+        yield from differences("predicted.mfu", utilisation(self._case, total), predicted.mfu)
         tokens = self.problem.space.global_batch * self.problem.model.tokens / total if total else None
         if not is_close_or_small(tokens, predicted.tokens_per_s, total):
             yield f"predicted.tokens_per_s is {predicted.tokens_per_s!r}, recomputed {tokens!r}"
@@ -132,14 +136,27 @@ class MeshCheck:
             return []
         if stated > objective * (1 + TOLERANCE):
             return [f"certificate.lower_bound_s is {stated!r}, above the objective"]
-        least = stated * (1 - TOLERANCE)
+        least, ways, alone = stated, Counter[str](), Counter[str]()
         for choice in map(_choice, self._choices):
-            if self._bounds.floor(choice) < least and self._bounds.quick(choice) < least:
-                derived = self._bounds.exact(choice)[0]
-                if derived < min(stated, objective) * (1 - TOLERANCE):
-                    return [f"certificate.lower_bound_s is {stated!r}, derived {derived!r} of a choice"]
-        self.lower_bound = stated
+            derived = self._derived(choice, stated)
+            if derived < min(stated, objective) * (1 - TOLERANCE):
+                return [f"certificate.lower_bound_s is {stated!r}, derived {derived!r} of a choice"]
+            n = operations(len(self.problem.model.blocks) + 2, choice.pp, self.problem.links.num_nodes)
+            if math.isinf(derived) or rounded(n) <= ROUNDING:
+                ways["whole" if math.isinf(derived) else "rounding"] += 1
+            else:
+                alone["meshes"] += 1
+            least = min(least, derived)
+        self.lower_bound = least
+        self.exactness = Exactness(whole=ways["whole"], rounding=ways["rounding"], alone=dict(alone))
         return []
+
+    def _derived(self, choice: MeshChoice, stated: float) -> float:
+        """The cheapest bound of a choice that is no less than the stated one, or the exact one."""
+        for bound in (self._bounds.floor, self._bounds.quick):
+            if (derived := bound(choice)) >= stated:
+                return derived
+        return self._bounds.exact(choice, stated * (1 + TOLERANCE))[0]
 
     def sampled(self) -> Sample:
         """Plans of some choices, priced, (4) and (5)."""
@@ -160,8 +177,9 @@ class MeshCheck:
                 found.append((seconds / bound if 0 < bound < math.inf else 0.0, k, bound, plan))
             if tried.priced * self._case.cluster.num_devices > MOST_PRICED / 2:
                 break
-        for _, _, bound, plan in sorted(found, key=lambda entry: entry[:2]):
+        for _, k, bound, plan in sorted(found, key=lambda entry: entry[:2]):
             seconds = tried.descended(plan, self._case.space["recompute"])
+            bound = max(bound, self._bounds.exact(_choice(self._choices[k]))[0])
             if seconds < bound * (1 - TOLERANCE):
                 faults.append(f"a sampled plan takes {seconds!r} s, below the bound {bound!r}")
                 break
@@ -181,9 +199,9 @@ class MeshCheck:
     def _terms(self, plan: MeshFigures) -> Iterator[str]:
         """Terms of the bounds that are above what a plan takes, (5)."""
         choice, starts = _choice(plan.meshes), [first for first, _ in plan.stages]
-        for k, x in enumerate(choice.first_stages):
-            first, end = plan.stages[x]
-            bound, seconds = float(self._bounds.after(choice, k)[first, end]), plan.after(x)
+        for x, k in enumerate(choice.mesh_of_stage):
+            bound = sum(float(each[plan.stages[x]]) for each in self._bounds.after(choice, k))
+            seconds = plan.after(x)
             if bound > seconds * (1 + TOLERANCE):
                 yield f"reduction and optimizer of stage {x} take {seconds!r} s in a plan, bounded by {bound!r}"
         if not any(plan.faults()):

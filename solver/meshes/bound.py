@@ -5,8 +5,8 @@ With :math:`t[x, i, j]` the seconds of stage x on layers [i, j) with the cheapes
 tensor group that nodes of its type offer, :math:`f[x, i, j]` those of its forward pass, and h the weight of a trip,
 step time (5) of ``taut.formulations.meshes.step_time`` is at least its term of any stage s:
 
-(1) :math:`\sum_{x < s} f + \sum_{x \ge s} t + (m - 1) \max_x t + R_s + O_s + \sum_x c[x, j_x] + constant`, with the
-    reduction R of stage s over its least ring, or what no backward pass hides of it, and the stage's optimizer O.
+(1) :math:`\sum_{x < s} f + \sum_{x \ge s} t + (m - 1) \max_x t + R_s + \max_x O + \sum_x c[x, j_x] + constant`, with
+    the reduction R of stage s over its least ring, or what no backward pass hides of it, and the stages' optimizer O.
 (2) The cut behind stage x, before layer :math:`j_x`, takes h times the least hop there and back; of cuts before stage s
     the longest way back is taken off, since the stage's gradients are ready before it is gone.
 (3) A hop inside a mesh is at least the least one between two devices of the type, or of one node, and at most the
@@ -14,9 +14,11 @@ step time (5) of ``taut.formulations.meshes.step_time`` is at least its term of 
     together take no less than all of its bytes on its best link:
     :math:`\sum_j (\lambda_j + f_j M / B_j) \ge \min_j (\lambda_j + M / B_j)` for shares f that add up to 1; nor more
     than as many latencies as it has pieces and all of its bytes on its worst one.
-(4) The least of (1) over all divisions is found exactly (``taut.solver.layer_division.known_devices``). It is at least
-    :math:`\min \sum + (m - 1) \min \max`, two dynamic programs without a search over tolerances. Stages s are the first
-    of every mesh: later ones of a mesh end earlier and have like rings.
+(4) The least over all divisions of the largest of (1) over all stages s is found exactly
+    (``taut.solver.layer_division.known_devices`` (2) to (5)). It is at least the largest over s of the least of (1),
+    which may be of different divisions. That is at least :math:`\min \sum + (m - 1) \min \max`, two dynamic programs
+    without a search over tolerances. These two take the first stage s of every mesh with its own O: later ones of a
+    mesh end earlier and have like rings. Bounds are lowered by what rounding may have added.
 (5) With :math:`c_k(l)` the least seconds of layer l on mesh k with any recompute, :math:`a = c_0`,
     :math:`r_k = \min_l c_k(l) / a(l)` and :math:`W = \sum_l a(l)`, layers of W in all are on the meshes: the sum of
     stages is at least :math:`W \min_k r_k`, and the slowest at least :math:`W / \sum_k (pp_k / r_k)`. This bound is
@@ -46,7 +48,8 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.least_rings import ring_per_byte
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.layer_division.known_devices import bottleneck, divide, least_sum
+from taut.solver.bounds.relaxation import ROUNDING
+from taut.solver.layer_division.known_devices import Waits, bottleneck, divide, divide_waited, least_sum
 from taut.solver.result import SOLVED
 
 
@@ -90,6 +93,17 @@ def _extreme(wait: Floats, each: Floats, message: Floats, chosen: Flags) -> tupl
     return np.asarray(seconds.min(axis=1)), np.asarray(seconds.max(axis=1))
 
 
+def _ratio(layers: Floats, reference: Floats) -> float:
+    """Least ratio (5) of the layers that take any time; infinite where none does."""
+    timed = reference > 0
+    return float((layers[timed] / reference[timed]).min(initial=np.inf))
+
+
+def _stages(mesh: Mesh, ratio: float) -> float:
+    """Stages of a mesh in units of the reference, pp / r of (5)."""
+    return mesh.pp / ratio if ratio else math.inf
+
+
 def _sites(problem: PlanningProblem, kind: int) -> Ints:
     """Sites on nodes of a type."""
     return np.flatnonzero(problem.type_of_node[problem.links.node_of_site] == kind)
@@ -101,6 +115,13 @@ class Stage(NamedTuple):
     seconds: Floats
     forward: Floats
     recompute: Ints
+
+
+class After(NamedTuple):
+    """Least seconds of a stage's reduction, and of its optimizer, by range (L+1, L+1)."""
+
+    reduction: Floats
+    optimizer: Floats
 
 
 @dataclass(eq=False)
@@ -121,20 +142,21 @@ class MeshBounds:
             return math.inf
         layers = [[self._layer(mesh.candidate(2, 1), mesh.kind) for mesh in meshes] for meshes in every]
         reference = layers[0][0]
-        ratios = [[float((each / reference).min()) for each in of_type] for of_type in layers]
-        stages = [max(mesh.pp / r for mesh, r in zip(*both, strict=True)) for both in zip(every, ratios, strict=True)]
+        ratios = [[_ratio(each, reference) for each in of_type] for of_type in layers]
+        stages = [max(map(_stages, *both)) for both in zip(every, ratios, strict=True)]
         return self._of_work(float(reference.sum()), min(map(min, ratios)), sum(stages), m)
 
     def floor(self, choice: MeshChoice) -> float:
         """The bound (5), whether or not anything fits."""
         each = [self._layer(choice.candidate(k), mesh.kind) for k, mesh in enumerate(choice.meshes)]
-        ratios = np.array([float((layers / each[0]).min()) for layers in each])
-        stages = float((np.array([mesh.pp for mesh in choice.meshes]) / ratios).sum())
-        return self._of_work(float(each[0].sum()), float(ratios.min()), stages, choice.num_micro_batches)
+        ratios = [_ratio(layers, each[0]) for layers in each]
+        stages = sum(map(_stages, choice.meshes, ratios))
+        return self._of_work(float(each[0].sum()), min(ratios), stages, choice.num_micro_batches)
 
     def _of_work(self, work: float, ratio: float, stages: float, m: int) -> float:
         """Seconds of W on stages in all, (5); taken down by what rounding may have added."""
-        return (work * ratio + (m - 1) * work / stages) * (1 - SOLVED) + self.problem.constant_seconds
+        least = work * ratio + (m - 1) * work / stages if work else 0.0
+        return least * (1 - SOLVED) + self.problem.constant_seconds
 
     def _layer(self, candidate: Candidate, kind: int) -> Floats:
         """Least seconds of every layer on a mesh, (L,)."""
@@ -152,32 +174,25 @@ class MeshBounds:
         slowest = bottleneck(seconds)
         if not math.isfinite(slowest):
             return math.inf
-        least = max(least_sum(seconds, cuts, added) for added, cuts in self._terms(choice))
-        return least + (choice.num_micro_batches - 1) * slowest + self.problem.constant_seconds
+        terms = map(self._waits(choice).term, choice.first_stages)
+        least = max(least_sum(seconds, cuts, added) for added, cuts in terms)
+        least += (choice.num_micro_batches - 1) * slowest + self.problem.constant_seconds
+        return least * (1 - ROUNDING)
 
-    def exact(self, choice: MeshChoice) -> tuple[float, list[Ints]]:
-        """The largest of (1) at its least, with the ends of the stages for each s; infinite where nothing fits."""
-        seconds, m = np.stack([stage.seconds for stage in self.stages(choice)]), choice.num_micro_batches
-        bound, found = -math.inf, list[Ints]()
-        for added, cuts in self._terms(choice):
-            ends = divide(seconds, cuts, m, added)
-            if ends is None:
-                return math.inf, []
-            bound = max(bound, self._summed(seconds, added, cuts, m, ends))
-            found.append(ends)
-        return bound, found
+    def exact(self, choice: MeshChoice, limit: float = math.inf) -> tuple[float, list[Ints]]:
+        """The bound (4) up to a limit, and ends of divisions that are near it; infinite where nothing fits."""
+        waits, m, constant = self._waits(choice), choice.num_micro_batches, self.problem.constant_seconds
+        terms = [waits.term(s) for s in choice.first_stages]
+        found = [ends for added, cuts in terms if (ends := divide(waits.seconds, cuts, m, added)) is not None]
+        if not found:
+            return math.inf, []
+        known = min(found, key=lambda ends: waits.longest(m, ends))
+        bound, best = divide_waited(waits, m, known, limit - constant)
+        return (bound + constant) * (1 - ROUNDING), [best, *found]
 
     def of_division(self, choice: MeshChoice, ends: Ints) -> float:
         """The largest of (1) of one division by the ends of its stages (P,); infinite where it does not fit."""
-        seconds, m = np.stack([stage.seconds for stage in self.stages(choice)]), choice.num_micro_batches
-        return max(self._summed(seconds, added, cuts, m, ends) for added, cuts in self._terms(choice))
-
-    def _summed(self, seconds: Floats, added: Floats, cuts: Floats, m: int, ends: Ints) -> float:
-        """The value of (1) of a division."""
-        every = np.arange(len(ends))
-        at = every, np.concatenate([[0], ends[:-1]]), ends
-        total = added[at].sum() + (m - 1) * seconds[at].max() + cuts[every[:-1], ends[:-1]].sum()
-        return float(total) + self.problem.constant_seconds
+        return self._waits(choice).longest(choice.num_micro_batches, ends) + self.problem.constant_seconds
 
     def stages(self, choice: MeshChoice) -> list[Stage]:
         """Figures of every stage."""
@@ -199,27 +214,28 @@ class MeshBounds:
             self._stages[key] = Stage(both.min(axis=0), ahead.min(axis=0), both.argmin(axis=0))
         return self._stages[key]
 
-    def _terms(self, choice: MeshChoice) -> list[tuple[Floats, Floats]]:
-        """What (1) adds up of every stage (P, L+1, L+1) and cut (P - 1, L+1), for the first stage of each mesh."""
+    def _waits(self, choice: MeshChoice) -> Waits:
+        """What (1) adds up."""
         stages, candidate = self.stages(choice), choice.candidate(0)
         weight, once = self.problem.transfer_weight(candidate), self.problem.coefficient("pipeline")
         ranges = [self._hop(choice, k, n) for k, n in pairwise(choice.mesh_of_stage)]
-        whole, back = np.stack([each.least for each in ranges]), np.stack([each.most_back for each in ranges])
-        found = []
-        for k, s in enumerate(choice.first_stages):
-            added = np.stack([stage.forward if x < s else stage.seconds for x, stage in enumerate(stages)])
-            added[s] = added[s] + self.after(choice, k)
-            cuts = weight * whole
-            cuts[:s] -= once * back[:s]
-            found.append((added, cuts))
-        return found
+        whole = weight * np.stack([each.least for each in ranges])
+        after = [self.after(choice, k) for k in range(len(choice.meshes))]
+        return Waits(
+            seconds=np.stack([stage.seconds for stage in stages]),
+            forward=np.stack([stage.forward for stage in stages]),
+            after=np.stack([after[k].reduction for k in choice.mesh_of_stage]),
+            together=np.stack([after[k].optimizer for k in choice.mesh_of_stage]),
+            cuts=whole,
+            before=whole - once * np.stack([each.most_back for each in ranges]),
+        )
 
-    def after(self, choice: MeshChoice, k: int) -> Floats:
-        """R and O of the first stage of a mesh by range (L+1, L+1), (1)."""
+    def after(self, choice: MeshChoice, k: int) -> After:
+        """R and O of a stage of a mesh, (1)."""
         problem, candidate, kind = self.problem, choice.candidate(k), choice.meshes[k].kind
         update = optimized_parameters(problem.tables(candidate), candidate) / optimizer_shards(candidate)
         reduced = self._ring(choice.meshes[k]) * least_bytes(problem, candidate)
-        return np.asarray(reduced + problem.optimizer_seconds(candidate)[kind] * update)
+        return After(np.asarray(reduced), np.asarray(problem.optimizer_seconds(candidate)[kind] * update))
 
     def _ring(self, mesh: Mesh) -> float:
         """Seconds per byte of a stage's ring at least, on as few of its type's nodes as hold it, up to all of them."""

@@ -200,7 +200,7 @@ class _Run:
         if math.isinf(bound) or (level == FLOOR and self._incumbent is not None):
             self._wait(bound, QUICK, choice)
             return ""
-        exact, ends = self._bounds.exact(choice)
+        exact, ends = self._bounds.exact(choice, self.incumbent_value)
         exact = max(bound, exact)
         if level == QUICK and self._incumbent is not None and self._waiting and exact > self._waiting.least:
             self._wait(exact, EXACT, choice)

@@ -20,6 +20,7 @@ from taut.solver.bounds.least_rings import ring_per_byte
 from taut.solver.certificate.reference.meshes import Meshes, MeshFigures, every_choice
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import mesh_document
+from taut.solver.layer_division.known_devices import Waits
 from taut.solver.meshes import bound
 from taut.solver.meshes.bound import HopRange, hop_range
 from taut.solver.meshes.search import search_meshes
@@ -103,8 +104,10 @@ TAMPERED = {
         lambda parts: {**dict.fromkeys(parts, 0.0), "passes": sum(parts.values())}, "predicted", "breakdown_s"
     ),
     "part less": _set(lambda parts: {k: v for k, v in parts.items() if k != "constant"}, "predicted", "breakdown_s"),
-    "margin": _set(lambda margins: [0 for _ in margins], "predicted", "margin_bytes"),
+    "margin": _set(lambda margins: [each + 1 for each in margins], "predicted", "margin_bytes"),
+    "no margin": _set(None, "predicted", "margin_bytes"),
     "utilisation": _set(0.99, "predicted", "mfu"),
+    "no utilisation": _set(None, "predicted", "mfu"),
     "tokens": _set(lambda s: s * 2, "predicted", "tokens_per_s"),
     "choices": _set(lambda n: n + 1, "certificate", "choices"),
     "digest": _set("0" * 64, "certificate", "problem_sha256"),
@@ -157,6 +160,7 @@ SOUND: list[tuple[Any, str, Any]] = [
     (bound, "ring_per_byte", ring_per_byte),
     (bound, "hop_range", hop_range),
     (bound, "seconds_of_best", seconds_of_best),
+    (bound, "Waits", Waits),
 ]
 """What the bugs below replace."""
 BUGS: dict[str, tuple[Any, str, Any]] = {
@@ -165,7 +169,13 @@ BUGS: dict[str, tuple[Any, str, Any]] = {
     "rings of bounds forty-fold": (bound, "ring_per_byte", lambda *given: 40 * ring_per_byte(*given)),
     "hops of bounds thirty-fold": (bound, "hop_range", lambda *given: _longer(hop_range(*given))),
     "traffic of bounds ten-fold": (bound, "seconds_of_best", lambda *given: _slower(seconds_of_best(*given))),
+    "reductions of bounds follow all passes": (bound, "Waits", lambda **given: _following(Waits(**given))),
 }
+
+
+def _following(given: Waits) -> Waits:
+    """Every stage waits for the passes of all."""
+    return given._replace(forward=given.seconds, before=given.cuts)
 
 
 def _longer(found: HopRange) -> HopRange:
