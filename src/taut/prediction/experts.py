@@ -25,6 +25,7 @@ from taut.data.calibration import EXPERT_TERMS, Calibration
 from taut.data.catalog.builtin import catalog_models, catalog_operators
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, CostTable
+from taut.data.layers.experts import USUAL_DISPATCH
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.samples import APART, ConfigurationRow
@@ -188,6 +189,7 @@ def _refuse_network(row: ConfigurationRow, memory: MemoryModel) -> None:
 def _space(row: ConfigurationRow, setting: Setting) -> StrategySpace:
     """The space of the row's degrees and choices alone."""
     kind = row.cp_comm or setting.cp_comm
+    usual = setting.stack.dispatch if setting.stack and row.num_experts else USUAL_DISPATCH
     return StrategySpace(
         global_batch=row.global_batch,
         max_tp=row.tp,
@@ -203,7 +205,7 @@ def _space(row: ConfigurationRow, setting: Setting) -> StrategySpace:
         recompute_by_stage=not row.recompute_layers,
         block_recompute=bool(row.recompute_layers),
         offload_modules=row.offload_modules,
-        dispatch=row.dispatch(),
+        dispatch=row.dispatch(usual),
         hybrid_sharding=False,
         empty_ends=row.has_empty_ends,
         fixed=_fixed(row, setting, kind),

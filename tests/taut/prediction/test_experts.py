@@ -38,6 +38,19 @@ def test_a_row_is_priced_as_the_plan(degrees: dict[str, int]) -> None:
     assert said["fits"]
 
 
+def test_a_row_exchanges_rows_as_its_stack() -> None:
+    """Rows of torchtitan have its plain all-to-all and its kernels, which a row need not name."""
+    degrees = {"tp": 1, "pp": 1, "dp": 16, "zero": 3, "ep": 4}
+    shape: dict[str, Any] = {"name": "row", "gated_mlp": True, "dense_layers": 1, "experts": EXPERTS, **SHAPE}
+    fixed: dict[str, Any] = {"micro_batch": 1, "recompute": "none", "schedule": "1f1b", **degrees}
+    model = taut.ModelSpec.parse(shape, "row")
+    found = taut.plan(model, "dgx-h100:2", global_batch=32, fix=fixed, stack="torchtitan", max_cp=1)
+    usual = {**ROW, **degrees, "dense_layers": 1, "stack": "torchtitan"}
+    said, flex = taut.predict([usual, {**usual, "moe_token_dispatcher": "flex"}])
+    assert said["step_time_s"] == pytest.approx(found.step_time_s, rel=1e-9)
+    assert flex["step_time_s"] < said["step_time_s"]
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
