@@ -1,6 +1,8 @@
 """HETHUB's clusters with models of every size: even stages, its rule, the best plan and the bound."""
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -29,6 +31,21 @@ def test_layers_by_speed_beat_even_stages(table: SizeTable) -> None:
         assert row.best_s is not None and row.rule_s is not None and row.even_s is not None and row.gap is not None
         assert row.lower_bound_s <= row.best_s <= row.rule_s * (1 + 1e-9) <= row.even_s * (1 + 2e-9)
         assert row.gap < 0.005
+
+
+def test_the_search_begins_with_the_better_simple_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So no best plan is slower than the rule beside it, however early a limit ends the search."""
+    every: list[Any] = [SimpleNamespace(seconds=seconds) for seconds in (2.0, 1.0)]
+    monkeypatch.setattr(hethub, "search", lambda problem, limits, incumbent: incumbent)
+    problem: Any = None
+    for even, rule in (every, every[::-1], (None, every[0])):
+        monkeypatch.setattr(hethub, "quickest_even", lambda problem, even=even: even)
+        monkeypatch.setattr(hethub, "hethub", lambda problem, limits, rule=rule: SimpleNamespace(incumbent=rule))
+        known = min(plan.seconds for plan in (even, rule) if plan is not None)
+        found: Any = hethub.searched(problem, Limits())[2]
+        assert found.seconds == known
+    monkeypatch.setattr(hethub, "hethub", lambda problem, limits: SimpleNamespace(incumbent=None))
+    assert hethub.searched(problem, Limits())[2] is None
 
 
 def test_unknown_names_are_refused() -> None:
