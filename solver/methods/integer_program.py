@@ -70,6 +70,8 @@ ASSIGNMENT_SHARE, MOST_ASSIGNING = 0.1, 5.0
 """Share of the time left, and most seconds, for the quadratic assignment of one candidate."""
 ORDER_SHARE = 0.5
 """Share of the time left for the candidates of (6)."""
+BY_ORDER = "branch and bound over orders, with glop of OR-Tools"
+"""Who found a strategy that is priced by its order."""
 LAST_PLACING = 1.0
 """Most seconds for the assignment of the best plan, where nothing is left to be found but its bound."""
 
@@ -221,9 +223,11 @@ class _Rounds:
         )
 
     def _figures(self) -> dict[str, Any]:
-        """The quadratic assignment of the best plan, posed now where its placement was met without one."""
+        """Who found the best plan, and its quadratic assignment, posed now where it was met without one."""
         plan, found = self._best.incumbent, self._assignment
+        by_order = plan is not None and plan.strategy.candidate.is_order_priced
         if plan is not None and found is None:
             given = placement_problem(self._problem, plan.strategy)
             found = assign(given, self._limits, min(ASSIGNMENT_SHARE * max(self._stop.left, 0.0), LAST_PLACING))
-        return {} if found is None else {"assignment": found.figures}
+        figures = {} if found is None else {"assignment": found.figures}
+        return figures | ({"strategy_by": BY_ORDER} if by_order else {})

@@ -277,7 +277,7 @@ def _method(plan: "PlanDocument") -> list[str]:
     method = plan.provenance.get("method")
     if not isinstance(method, dict) or "name" not in method:
         return []
-    by, own, best = method.get("solver"), *(_figure(method.get(name)) for name in ("lower_bound_s", "best_s"))
+    solver, own, best = method.get("solver"), *(_figure(method.get(name)) for name in ("lower_bound_s", "best_s"))
     claimed = "it proves no bound by itself"
     if own is not None:
         known, distance = plan.certificate.lower_bound_s, ""
@@ -287,7 +287,8 @@ def _method(plan: "PlanDocument") -> list[str]:
         known_to_it = "no plan" if count == every else f"none of the {count} candidates that it knows"
         claimed = f"by itself it claims that {known_to_it} is faster than {_seconds(own)}{distance}"
     lines = [
-        f"method      {method['name']}{f' ({by})' if by else ''}; {claimed}",
+        f"method      {method['name']}{f' ({solver})' if solver else ''}; {claimed}",
+        *([f"            strategy by {by}"] if isinstance(by := method.get("strategy_by"), str) else []),
         *_simulated(method),
         *_assignment(method),
     ]

@@ -153,6 +153,7 @@ def test_the_program_covers_schedules_that_are_priced_by_their_order() -> None:
         assert found.outcome.lower_bound >= least.lower_bound * (1 - 1e-6)
         assert not found.outcome.is_cut_off or least.lower_bound < least.incumbent.seconds
         interleaved += plan.strategy.candidate.is_order_priced
+        assert ("strategy_by" in found.figures) == plan.strategy.candidate.is_order_priced
         document = json.loads(json.dumps(plan_document(given, found.result, limits, found.figures)))
         assert verify_document(document).faults == (), seed
     assert interleaved > 0
