@@ -165,6 +165,7 @@ def test_a_published_plan_that_is_the_best_known_says_the_same(folder: Path, mon
         for s in (14.0, 13.0)
     )
     monkeypatch.setattr(table, "_plan", lambda given, limit, **options: fast if "fix" in options else slow)
+    monkeypatch.setattr(table, "is_cut_off", lambda plan: plan is slow)
     row = reproduce_searches(folder, only="llama3-8b").rows[0]
-    assert (row.best, row.best_s, row.lower_bound_s) == ("the same", 13.0, 12.0)
+    assert (row.best, row.best_s, row.lower_bound_s, row.cut_off) == ("the same", 13.0, 12.0, (False, True))
     assert row.distance == pytest.approx(1 / 12)
