@@ -233,7 +233,7 @@ def matrix_tables(
         amount = np.array(copies, dtype=np.int64).reshape(len(listed), len(kinds)) @ numbers
         order, size = (np.array([getattr(one, name) for one in listed], np.int64) for name in ("order", "size"))
         seconds = np.array([rates.seconds(one) for one in listed], dtype=float)
-        loads = np.array([assign(order, size, seconds, each, ranks) for each in amount.T])
+        loads = np.array([assign(order, size, seconds, each, ranks) for each in np.ascontiguousarray(amount.T)])
         found.append((size @ amount, loads[:, 1].astype(np.int64), loads[:, 0]))
     (held, fullest, own), (of_experts, fullest_experts, more) = found
     widest = np.array([max(matrix.held_bytes for matrix in own) for own in of_kinds], dtype=np.int64)

@@ -289,8 +289,8 @@ class RangeMinima:
         given, hosted, kept = self._given, self._given.hosted(device), slice(layers + 1)
         chunks, recompute, seconds, complete = enumerate_options(
             np.ascontiguousarray(self.seconds(hosted, path.passes[hosted].astype(float), start)[..., kept]),
-            np.array(self._of_chunks(self._fixed, self._fixed_at, hosted, start))[..., kept],
-            np.array(self._of_chunks(self._activation, self._activation_at, hosted, start))[..., kept],
+            np.array(self._of_chunks(self._fixed, self._fixed_at, hosted, start))[..., kept].copy(),
+            np.array(self._of_chunks(self._activation, self._activation_at, hosted, start))[..., kept].copy(),
             _largest(given.counts[device]).astype(np.float64),
             room,
             min(longest, HUGE / 10),

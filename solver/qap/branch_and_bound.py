@@ -312,7 +312,7 @@ class AutomorphismGroup:
         size = len(matrix)
         self._kind = twins(np.hstack((matrix, matrix.T)), matrix.diagonal().copy())
         turn = np.array([int(np.sum(self._kind[:i] == self._kind[i])) for i in range(size)])
-        listed = _list_automorphisms(np.ascontiguousarray(matrix), self._kind, turn, _MOST_LISTED, _MOST_TRIED)
+        listed = _list_automorphisms(np.array(matrix, order="C"), self._kind, turn, _MOST_LISTED, _MOST_TRIED)
         # A part of a group is no group; without the list, exchanges of twins remain.
         self._listed = listed if len(listed) else np.arange(size)[None, :]
         self._rigid = len(self._listed) == 1 and not turn.any()

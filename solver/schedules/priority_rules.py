@@ -372,6 +372,7 @@ class ListScheduler:
         )
         mean = np.full_like(problem.seconds, problem.seconds[:3].mean())
         none = np.zeros_like(problem.transfer)
+        none.setflags(write=False)  # As the pipeline's own: what may be written is another type to numba.
         times = [(problem.seconds, problem.transfer), (mean, none), (problem.seconds, none), (mean, problem.transfer)]
         return [given._replace(seconds=seconds, transfer=transfer) for seconds, transfer in times]
 

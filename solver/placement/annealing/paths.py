@@ -188,7 +188,7 @@ class PathAnnealing:
         self._moves, self._done = -(-moves // self._chunks), 0
         self._hot = hot
         self._scale = max(float(hops[apart].std()), 1e-12 * float(hops[apart].max()), 1e-300)
-        self.best, self.seconds = paths.copy(), seconds_of(self._instance, paths)
+        self.best, self.seconds = paths.copy(), seconds_of(self._instance, self._paths)
 
     @property
     def finished(self) -> bool:

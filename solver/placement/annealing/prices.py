@@ -177,7 +177,8 @@ def prices_of(problem: PlacementProblem) -> Prices:
         # A site holds one device of a group: no link of the group lies inside it.
         inverse = PairTable(inverse.blocks, inverse.apart, 0.0 * latency.own)
         latency = PairTable(latency.blocks, latency.apart, 0.0 * latency.own)
-    seconds = problem.stage_seconds[:, planning.type_of_node[links.node_of_site]]
+    # In order: another layout would compile every loop once more.
+    seconds = np.ascontiguousarray(problem.stage_seconds[:, planning.type_of_node[links.node_of_site]])
     ring_bytes = problem.ring_bytes
     if problem.ranks == 1:
         seconds = seconds + np.outer(ring_bytes, inverse.by_site()) + np.outer(problem.ring_steps, latency.by_site())
@@ -213,7 +214,8 @@ def _ends_of(problem: PlacementProblem, inverse: PairTable, latency: PairTable) 
     """Arrays of ``step``; empty ones in the papers' models."""
     links, planning, ends, none = problem.links, problem.problem, problem.ends, np.zeros((1, 1))
     weight, back = planning.coefficient("pipeline"), 1.0 / links.pipeline_rate(problem.candidate.width)
-    seconds = none if ends is None else ends.backward_seconds[:, planning.type_of_node[links.node_of_site]]
+    types = planning.type_of_node[links.node_of_site]
+    seconds = none if ends is None else np.ascontiguousarray(ends.backward_seconds[:, types])
     ring_bytes = none[0] if ends is None else ends.ring_bytes
     if ends is not None and problem.ranks == 1:
         seconds = seconds + np.outer(ring_bytes, inverse.by_site()) + np.outer(ends.ring_steps, latency.by_site())
