@@ -87,23 +87,6 @@ def dispatch_flags(job: Job) -> Iterator[tuple[str, str | None]]:
         yield OVERLAP, None
 
 
-def dispatch_settings(job: Job) -> dict[str, Any]:
-    """The same as settings of Megatron-Bridge, which has shared experts beside exchanges by default."""
-    kind, backend = dispatcher_of(job)
-    found: dict[str, Any] = {"model.moe_token_dispatcher_type": kind}
-    if kind != "alltoall":
-        found["model.moe_shared_expert_overlap"] = False
-    if backend:
-        found["model.moe_flex_dispatcher_backend"] = backend
-    if backend == "ncclep":
-        found |= {"model.moe_dispatch_fwd_dtype": NARROW, "model.use_transformer_engine_op_fuser": True}
-    if job.dispatch.router_dtype:
-        found["model.moe_router_dtype"] = job.dispatch.router_dtype
-    if job.hides_exchange:
-        found |= {"model.moe_shared_expert_overlap": False, "comm_overlap.overlap_moe_expert_parallel_comm": True}
-    return found
-
-
 def stated_dispatch(flags: Mapping[str, str | None]) -> dict[str, Any]:
     """What a command line says of exchanges, as options of ``taut.plan``."""
     kind = flags.get(TYPE, UNSAID)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from taut.data.analytic.offload_modules import conflict
-from taut.exports.architecture import Flags, architecture_flags, dispatch_settings, division_flags, layout_of
+from taut.exports.architecture import TYPE, Flags, architecture_flags, dispatch_flags, division_flags, layout_of
 from taut.exports.job import Job
 from taut.files import template
 from taut.quoting import hydra_value, plain_word, python_literal
@@ -21,7 +21,8 @@ from taut.quoting import hydra_value, plain_word, python_literal
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 RECIPES = {"fp8": "tensorwise", "fp8-blockwise": "blockwise", "mxfp8": "mxfp8"}
 """Names of the recipes of narrow products in ``--fp8-recipe``."""
-HIERARCHICAL, FUSED, IMPLEMENTATION = "a2a+p2p", "fused_group_mlp", "--cross-entropy-fusion-impl"
+HIERARCHICAL, FUSED = "a2a+p2p", "fused_group_mlp"
+SIZES, LAYERS_ON_HOSTS = "--hierarchical-context-parallel-sizes", "--cpu-offloading-num-layers"
 SINGLE = 4
 """Bytes of a gradient in single precision."""
 STACK = "plan with --stack megatron-core"
@@ -42,25 +43,45 @@ def megatron_flags(job: Job) -> Flags:
     ('2', '32')
     """
     check_schedule(job)
+    muon = {"--optimizer": "muon", "--muon-tp-mode": "duplicated"} if job.memory.optimizer == "muon" else {}
+    division = division_flags(job.layers, job.strategy.pp, job.forms, job.model.mtp_layers)
+    return architecture_flags(job) | dict(_degrees(job)) | division | dict(_precision(job)) | dict(_methods(job)) | muon
+
+
+def _degrees(job: Job) -> Iterator[tuple[str, str | None]]:
     chosen = job.strategy
-    return architecture_flags(job) | {
-        "--tensor-model-parallel-size": str(chosen.tp),
-        "--pipeline-model-parallel-size": str(chosen.pp),
-        "--context-parallel-size": str(chosen.cp),
-        **dict(_contexts(job)),
-        "--micro-batch-size": str(chosen.micro_batch),
-        "--global-batch-size": str(job.global_batch),
-        **({"--sequence-parallel": None} if chosen.sequence_parallel else {}),
-        **division_flags(job.layers, job.strategy.pp, job.forms, job.model.mtp_layers),
-        **dict(_precision(job)),
-        **({"--cross-entropy-loss-fusion": None, IMPLEMENTATION: job.fused_loss} if job.fused_loss != "none" else {}),
-        **dict(_recompute(job)),
-        **dict(_sharding(job)),
-        **({"--optimizer": "muon", "--muon-tp-mode": "duplicated"} if job.memory.optimizer == "muon" else {}),
-        **dict(_offload(job)),
-        **({"--cpu-offloading-num-layers": str(count)} if (count := layers_on_hosts(job)) else {}),
-        **dict(_modules_on_hosts(job)),
-    }
+    yield "--tensor-model-parallel-size", str(chosen.tp)
+    yield "--pipeline-model-parallel-size", str(chosen.pp)
+    yield "--context-parallel-size", str(chosen.cp)
+    if chosen.cp > 1:
+        yield "--cp-comm-type", chosen.cp_comm
+        if chosen.cp_comm == HIERARCHICAL:
+            yield SIZES, " ".join(map(str, job.context_sizes))
+    yield "--micro-batch-size", str(chosen.micro_batch)
+    yield "--global-batch-size", str(job.global_batch)
+    if chosen.sequence_parallel:
+        yield "--sequence-parallel", None
+
+
+def _methods(job: Job) -> Iterator[tuple[str, str | None]]:
+    if job.fused_loss != "none":
+        yield "--cross-entropy-loss-fusion", None
+        yield "--cross-entropy-fusion-impl", job.fused_loss
+    yield from _recompute(job)
+    yield from _sharding(job)
+    if fraction := offloaded(job):
+        yield "--use-distributed-optimizer", None
+        yield "--optimizer-cpu-offload", None
+        yield "--optimizer-offload-fraction", f"{fraction:g}"
+    if layers := layers_on_hosts(job):
+        yield LAYERS_ON_HOSTS, str(layers)
+    if modules := modules_on_hosts(job):
+        yield "--fine-grained-activation-offloading", None
+        yield "--offload-modules", " ".join(modules)
+        if job.activations_on_hosts < 1:
+            yield "--activation-offload-fraction", f"{job.activations_on_hosts:g}"
+        if FUSED in modules:
+            yield "--use-transformer-engine-op-fuser", None
 
 
 def check_schedule(job: Job) -> None:
@@ -68,13 +89,6 @@ def check_schedule(job: Job) -> None:
     words = f"schedule {job.strategy.schedule}, expected 1f1b or interleaved-1f1b for Megatron-LM; {STACK}"
     unknown = job.strategy.schedule not in ("1f1b", "interleaved-1f1b")
     job.refuse({f"{words}, or export to torchtitan or torch-csv": unknown})
-
-
-def _contexts(job: Job) -> Iterator[tuple[str, str | None]]:
-    if job.strategy.cp > 1:
-        yield "--cp-comm-type", job.strategy.cp_comm
-        if job.strategy.cp_comm == HIERARCHICAL:
-            yield "--hierarchical-context-parallel-sizes", " ".join(map(str, job.context_sizes))
 
 
 def _precision(job: Job) -> Iterator[tuple[str, str | None]]:
@@ -136,23 +150,6 @@ def _sharding(job: Job) -> Iterator[tuple[str, str | None]]:
         yield "--overlap-grad-reduce", None
     if chosen.zero >= 2:
         yield "--overlap-param-gather", None
-
-
-def _offload(job: Job) -> Iterator[tuple[str, str | None]]:
-    if fraction := offloaded(job):
-        yield "--use-distributed-optimizer", None
-        yield "--optimizer-cpu-offload", None
-        yield "--optimizer-offload-fraction", f"{fraction:g}"
-
-
-def _modules_on_hosts(job: Job) -> Iterator[tuple[str, str | None]]:
-    if modules := modules_on_hosts(job):
-        yield "--fine-grained-activation-offloading", None
-        yield "--offload-modules", " ".join(modules)
-        if job.activations_on_hosts < 1:
-            yield "--activation-offload-fraction", f"{job.activations_on_hosts:g}"
-        if FUSED in modules:
-            yield "--use-transformer-engine-op-fuser", None
 
 
 def modules_on_hosts(job: Job) -> list[str]:
@@ -225,37 +222,70 @@ FEATURES: dict[str, dict[str, Any]] = {
 """Settings of what made releases faster, by the name that a calibration states."""
 
 
+PARTS = {
+    "train.": ("micro_batch_size", "global_batch_size"),
+    "ddp.": (
+        *("use_distributed_optimizer", "overlap_grad_reduce", "use_megatron_fsdp", "data_parallel_sharding_strategy"),
+        "num_distributed_optimizer_instances",
+    ),
+    "optimizer.": ("optimizer_cpu_offload", "optimizer_offload_fraction"),
+    "comm_overlap.": ("overlap_moe_expert_parallel_comm",),
+}
+"""Flags by the part of Megatron-Bridge's configuration that has them; the model has the others."""
+WITHOUT = {"--ckpt-format", "--overlap-param-gather"}
+"""Flags that Megatron-Bridge decides itself."""
+LISTS = {"--recompute-modules", "--offload-modules", SIZES}
+
+
+def _setting(flag: str, value: str | None) -> tuple[str, Any]:
+    """Path and value that a flag of Megatron-LM has in Megatron-Bridge's configuration."""
+    name = flag[2:].replace("-", "_")
+    path = next((part for part, names in PARTS.items() if name in names), "model.") + name
+    values = [int(word) if word.isdecimal() else word for word in (value or "").split(" ")]
+    return path, True if value is None else values if flag in LISTS else values[0]
+
+
 def bridge_settings(job: Job) -> dict[str, Any]:
-    """Values by path, such as ``model.tensor_model_parallel_size``."""
+    """Values by path, such as ``model.tensor_model_parallel_size``; recipes' own are overridden where they differ."""
     check_schedule(job)
     job.plain_layers("Megatron-Bridge")
-    chosen, kind, (method, layers) = job.strategy, job.recompute("Megatron-Bridge"), recomputed_layers(job)
+    chosen, kind, exchanges = job.strategy, job.recompute("Megatron-Bridge"), job.model.has_experts
     uneven = chosen.pp * chosen.vpp > 1 and not job.is_even
-    return {
-        "model.tensor_model_parallel_size": chosen.tp,
-        "model.pipeline_model_parallel_size": chosen.pp,
+    dispatch = dict(dispatch_flags(job)) if exchanges else {}
+    flags = dict(_degrees(job)) | dispatch | dict(_methods(job))
+    found = {
         "model.virtual_pipeline_model_parallel_size": chosen.vpp if chosen.vpp > 1 and not uneven else None,
         "model.pipeline_model_parallel_layout": layout_of(job.layers, job.model.mtp_layers) if uneven else None,
         **({"model.mtp_num_layers": job.model.mtp_layers} if job.model.mtp_layers else {}),
-        "model.context_parallel_size": chosen.cp,
-        **_context_settings(job),
         "model.expert_model_parallel_size": chosen.ep,
-        **({"model.expert_tensor_parallel_size": chosen.etp or chosen.tp} if job.model.has_experts else {}),
+        **({"model.expert_tensor_parallel_size": chosen.etp or chosen.tp} if exchanges else {}),
         **({path: value for one in job.features for path, value in FEATURES.get(one, {}).items()}),
-        **(dispatch_settings(job) if job.model.has_experts else {}),
-        "model.sequence_parallel": chosen.sequence_parallel,
+        "model.sequence_parallel": False,
         "model.seq_length": job.sequence,
         "dataset.seq_length": job.sequence,
-        "model.recompute_granularity": None if kind == "none" else kind,
+        "model.recompute_granularity": None,
         **({"model.recompute_modules": job.recompute_modules} if kind == "selective" else {}),
-        "model.recompute_method": method if kind == "full" else None,
-        "model.recompute_num_layers": layers if kind == "full" else None,
-        "train.micro_batch_size": chosen.micro_batch,
-        "train.global_batch_size": job.global_batch,
-        **_sharding_settings(job),
-        **_formats(job),
+        "model.recompute_method": None,
+        "model.recompute_num_layers": None,
+        "model.cross_entropy_loss_fusion": False,
+        "ddp.use_distributed_optimizer": False,
+        "ddp.overlap_grad_reduce": False,
+        "ddp.grad_reduce_in_fp32": job.memory.parameter_bytes.gradient == SINGLE,
+        "ddp.use_megatron_fsdp": False,
+        **dict(_setting(flag, value) for flag, value in flags.items() if flag not in WITHOUT),
         **_images(job, kind),
     }
+    if exchanges and (dispatch[TYPE] != "alltoall" or job.hides_exchange):
+        found["model.moe_shared_expert_overlap"] = False
+    if job.memory.weight_remainders or job.memory.half_moments or job.states_on_hosts:
+        found["optimizer.use_precision_aware_optimizer"] = True
+    if job.states_on_hosts:
+        found["optimizer.optimizer_offload_fraction"] = job.states_on_hosts
+    if LAYERS_ON_HOSTS in flags:
+        found["model.cpu_offloading"] = True
+    if job.offload_modules:
+        found["model.activation_offload_fraction"] = job.activations_on_hosts
+    return found
 
 
 def _images(job: Job, recompute: str) -> dict[str, Any]:
@@ -271,49 +301,6 @@ def _images(job: Job, recompute: str) -> dict[str, Any]:
         "model.freeze_vision_model": encoder.trained != "all",
         "model.freeze_vision_projection": encoder.trained == "none",
     }
-
-
-def _formats(job: Job) -> dict[str, Any]:
-    """The loss's kernel, and formats of optimizer states where they are not the default."""
-    found: dict[str, Any] = {"model.cross_entropy_loss_fusion": job.fused_loss != "none"}
-    if job.fused_loss != "none":
-        found["model.cross_entropy_fusion_impl"] = job.fused_loss
-    if job.memory.weight_remainders or job.memory.half_moments:
-        found["optimizer.use_precision_aware_optimizer"] = True
-    if fraction := offloaded(job):
-        found["optimizer.use_precision_aware_optimizer"] = True
-        found["optimizer.optimizer_cpu_offload"] = True
-        found["optimizer.optimizer_offload_fraction"] = fraction
-    if count := layers_on_hosts(job):
-        found |= {"model.cpu_offloading": True, "model.cpu_offloading_num_layers": count}
-    if modules := modules_on_hosts(job):
-        found |= {"model.fine_grained_activation_offloading": True, "model.offload_modules": modules}
-        found |= {"model.activation_offload_fraction": job.activations_on_hosts}
-        found |= {"model.use_transformer_engine_op_fuser": True} if FUSED in modules else {}
-    return found
-
-
-def _context_settings(job: Job) -> dict[str, Any]:
-    if job.strategy.cp == 1:
-        return {}
-    kind = {"model.cp_comm_type": job.strategy.cp_comm}
-    several = job.strategy.cp_comm == HIERARCHICAL
-    return kind | ({"model.hierarchical_context_parallel_sizes": list(job.context_sizes)} if several else {})
-
-
-def _sharding_settings(job: Job) -> dict[str, Any]:
-    chosen = job.strategy
-    found: dict[str, Any] = {
-        "ddp.use_distributed_optimizer": chosen.zero > 0 or offloaded(job) > 0,
-        "ddp.overlap_grad_reduce": job.plan.certificate.overlap_grad_reduce or chosen.zero >= 2,
-        "ddp.grad_reduce_in_fp32": job.memory.parameter_bytes.gradient == SINGLE,
-        "ddp.use_megatron_fsdp": chosen.zero >= 2,
-    }
-    if chosen.zero >= 2:
-        found["ddp.data_parallel_sharding_strategy"] = SHARDING[chosen.zero]
-    if job.copies > 1:
-        found["ddp.num_distributed_optimizer_instances"] = job.copies
-    return found
 
 
 def bridge_files(job: Job) -> dict[str, str]:
