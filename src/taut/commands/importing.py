@@ -70,8 +70,8 @@ def _add(home: str, what: str, says: str, options: str, known: Options, tool: st
     parameters = [Parameter("path", KEYWORD, annotation=Annotated[Path, typer.Argument(help=what)])]
     for name in options.split():
         kind, meaning, default = known[name]
-        stated = Annotated[kind, typer.Option(help=meaning)]
-        parameters.append(Parameter(name, KEYWORD, annotation=stated, default=default))
+        option = typer.Option(help=meaning)
+        parameters.append(Parameter(name, KEYWORD, annotation=Annotated[kind, option], default=default))
     run.__doc__ = says
     run.__dict__["__signature__"] = Signature(parameters)
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
