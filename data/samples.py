@@ -34,11 +34,7 @@ DEFAULT_VOCABULARY = 51200
 
 
 class Apart(NamedTuple):
-    """
-    Marks a column that the closed form of dense rows does not price, so that a row with it is priced as a plan.
-
-    ``usual`` is the value that rows have to which coefficients are fitted, empty where fits take any.
-    """
+    """Marks a column that dense rows do not price; ``usual``: the value in rows that coefficients are fitted to."""
 
     usual: str = ""
 

@@ -49,11 +49,7 @@ from taut.formulations.terms import gathers_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
-    """
-    Step time and its parts in seconds of the slowest replica, arrays where many placements are priced at once.
-
-    ``data_parallel`` is what reductions add after the pipeline and, in it, ``sharding``: gathers that nothing hides.
-    """
+    """Step time and its parts in seconds of the slowest replica; ``sharding``: the gathers that nothing hides."""
 
     total: Floats
     compute: Floats

@@ -292,11 +292,7 @@ def slot_distance(given: PlacementProblem) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundPlacement:
-    """
-    A placement of one strategy, by whatever algorithm: exact, annealed or constructed.
-
-    ``seconds`` are those of a step without the optimizer; ``positions`` (pp * dp, R) are the sites of every position.
-    """
+    """A placement: ``seconds`` of a step without the optimizer, and sites ``positions`` (pp * dp, R)."""
 
     seconds: float
     positions: Ints

@@ -123,11 +123,7 @@ MOMENTS: Mapping[str, Moment] = MappingProxyType(
 
 
 class MemoryTerm(NamedTuple):
-    """
-    Bytes on a device, (3): their name, their moment, and a whole number of any shape, coefficient included.
-
-    The name is that of a coefficient of the memory model, or ``overhead``.
-    """
+    """Bytes on a device, (3): their coefficient's name or ``overhead``, their moment, a whole number of any shape."""
 
     name: str
     moment: Moment

@@ -112,11 +112,7 @@ class Incumbent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearTie:
-    """
-    The best plan under a restriction (``taut.formulations.plainer``), its bound, and why the search for it ended.
-
-    ``bounds`` are those of candidates whose bound is larger than the one of the whole space.
-    """
+    """The best plan under a restriction (``taut.formulations.plainer``), its larger bounds, why its search ended."""
 
     restriction: str
     incumbent: Incumbent

@@ -100,12 +100,7 @@ COMPUTING = ("product", "grouped", "attention", "attention_backward")
 
 
 class CoreSizes(NamedTuple):
-    """
-    Sizes of attention cores, numbers or arrays that broadcast.
-
-    Samples, tokens, heads of the queries and of the keys, channels of a head, and tokens that one token attends to (all
-    unless stated).
-    """
+    """Samples, tokens, heads of queries and keys, channels of a head, tokens attended to (all unless stated)."""
 
     batch: ArrayLike
     seq: ArrayLike
@@ -152,11 +147,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class FastestKernels:
-    """
-    Seconds of the fastest kernels that were measured, (1) to (3), with the methods of an operator model.
-
-    ``attention`` and ``backward`` hold rates by the most channels of a head, in growing order.
-    """
+    """Seconds of the fastest measured kernels, (1) to (3); attention's rates by channels of a head, ascending."""
 
     product: Curve
     grouped: Curve

@@ -53,11 +53,7 @@ ATTENTION_BACKWARD = 2.5
 
 
 class FitError(Spec):
-    """
-    Relative errors of a fit on shapes that it had not seen, in shares of the measured seconds.
-
-    ``large_mean`` and ``large_median`` are those of the operators above 20 GFLOP, of which there are ``large_samples``.
-    """
+    """Relative errors of a fit on unseen shapes; ``large_``: of the ``large_samples`` operators above 20 GFLOP."""
 
     samples: Annotated[int, Field(gt=0)]
     mean: NotNegative
@@ -78,11 +74,7 @@ def _check_terms(name: str, given: Mapping[str, float], terms: tuple[str, ...]) 
 
 
 class RecipeProducts(Spec):
-    """
-    Coefficients of (1) for products in a narrower format, with the peak rate of that format in the place of P.
-
-    ``grouped`` are those of several products in one kernel, those of one without a measurement.
-    """
+    """Coefficients of (1) for products in a narrower format at its peak; ``grouped``: of several in one kernel."""
 
     gemm: dict[str, NotNegative]
     gemm_error: FitError | None = None
@@ -101,11 +93,7 @@ class RecipeProducts(Spec):
 
 
 class TrainingKernels(Spec):
-    """
-    Coefficients of (1) to (3) for kernels of training in half precision.
-
-    Attention and grouped products are those of inference where none are stated; ``assumed`` says what was not measured.
-    """
+    """Coefficients of (1) to (3) for training in half precision, attention's of inference unless stated."""
 
     gemm: dict[str, NotNegative]
     grouped: dict[str, NotNegative] = {}

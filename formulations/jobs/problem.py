@@ -77,11 +77,7 @@ Schedule = tuple[Segment, ...]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class JobsProblem:
-    """
-    Pools, jobs (J,) and configurations (C,) ordered by job, in seconds, steps and devices.
-
-    ``deadline`` may be infinite, ``weight`` is above 0, and ``restart_s`` are the seconds of every start.
-    """
+    """Pools, jobs (J,) and configurations (C,) by job, in seconds, steps, devices; ``deadline`` may be infinite."""
 
     pools: tuple[Pool, ...]
     arrival: Floats
@@ -161,11 +157,7 @@ SECONDS, SHARE = 1e-6, 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
-    """
-    Completions (J,), infinite where a job is not complete, and the objectives that a schedule achieves.
-
-    ``deadline_ratio`` is the share of jobs with a deadline that meet it, None where no job has one.
-    """
+    """Completions (J,), infinite where a job is not complete, and objectives; no ratio without deadlines."""
 
     completion: Floats
     deadline_ratio: float | None

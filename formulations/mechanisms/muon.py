@@ -174,11 +174,7 @@ def rates_of(cluster: ClusterSpec, parameter: float, coefficient: float) -> Rate
 
 
 class Matrices(NamedTuple):
-    """
-    Figures of ranges, stages or devices: parameters of matrices, M and M', of the fullest rank, S and S', and (8).
-
-    ``seconds`` is T_opt of (4).
-    """
+    """Figures of ranges, stages or devices: parameters, M and M', S and S', (8), and T_opt of (4) as ``seconds``."""
 
     held: Ints
     of_experts: Ints

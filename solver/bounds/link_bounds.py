@@ -38,11 +38,7 @@ class Walks(NamedTuple):
 
 @dataclass
 class BestLinks:
-    """
-    The best links that any placement could give to a group. Each answer is computed once.
-
-    ``inside_inverse`` is the least seconds per byte between two devices of a node, infinite where nodes have one.
-    """
+    """The best links that any placement could give to a group, each found once; infinite on nodes of one device."""
 
     links: Links
     rings: RingRates

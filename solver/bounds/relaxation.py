@@ -45,11 +45,7 @@ ROUNDING = 1e-12
 
 
 class LayerSeconds(NamedTuple):
-    """
-    Seconds of both passes of single layers: by type and recompute (types, recompute, L), and the least (L,).
-
-    ``by_type`` (types, L) are the least of each type, ``shortest`` (L,) the seconds of the 1, 2, ... shortest layers.
-    """
+    """Seconds of both passes of layers, (types, recompute, L), and the least: ``by_type``, of all, and the shortest."""
 
     seconds: Floats
     least: Floats

@@ -42,11 +42,7 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """
-    A stage that does not fit: its first device in node order, its bytes, the device's, and the bytes that lack.
-
-    ``devices`` devices hold the stage alike. What a device has beside its margin is ``needed_bytes - missing_bytes``.
-    """
+    """A stage that does not fit, alike on ``devices`` of them: the first device in node order, and bytes."""
 
     stage: int
     device: int

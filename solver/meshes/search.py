@@ -120,11 +120,7 @@ class MeshIncumbent:
 
 @dataclass(frozen=True, eq=False)
 class MeshSearch:
-    """
-    Outcome: incumbent and global bound, how many choices there are, None if unknown, and why it ended.
-
-    ``examined`` are the choices with plans, in the order of their bounds: choice, bound, seconds of its best plan.
-    """
+    """Outcome: incumbent, bound, number of choices (None: unknown), why it ended, and choices ``examined`` by bound."""
 
     status: Status
     stopped_by: StoppedBy

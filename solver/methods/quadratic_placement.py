@@ -298,12 +298,7 @@ CONTENTS = "contents of nodes, with glop of OR-Tools"
 
 @dataclass(frozen=True, slots=True)
 class SolvedAssignment:
-    """
-    The quadratic assignment of a strategy by (1) and (2).
-
-    ``slots`` is the slot of every position in the best permutation; ``cost`` and ``lower_bound`` are of the quadratic
-    objective; ``permutation_by`` says who found the permutation, ``bound_by`` who proved the bound.
-    """
+    """The quadratic assignment of a strategy by (1), (2): slots, cost, bound, and who found and proved them."""
 
     problem: QuadraticAssignment
     slots: Ints
@@ -332,12 +327,7 @@ class SolvedAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuadraticPlacement:
-    """
-    A placement by (1) to (3), with its quadratic assignment.
-
-    ``seconds`` is the step time of the assignment's permutation, infinite where it breaks a rule; ``placed`` is the
-    best placement by the step time.
-    """
+    """A placement by (1) to (3): ``seconds`` of the assignment, infinite if it breaks a rule; ``placed``: the best."""
 
     assignment: SolvedAssignment
     seconds: float

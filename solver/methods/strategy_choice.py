@@ -184,11 +184,7 @@ Backend = Callable[..., ProgramResult]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """
-    A strategy and its seconds in the program, None and infinite where no division is below the limit.
-
-    ``lower_bound`` seconds hold for all candidates that were not left out; ``patterns`` are those of the stages.
-    """
+    """A strategy and its seconds in the program, None and infinite if none, the bound, and the stages' patterns."""
 
     strategy: Strategy | None
     patterns: tuple[int, ...]

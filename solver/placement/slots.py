@@ -95,11 +95,7 @@ def _slowest(inverse: Floats, nodes: Ints) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """
-    Numbers of touched nodes, ``min_touched`` to ``max_touched``, and slowest inverse rates in [``low``, ``high``).
-
-    Rates are seconds per byte.
-    """
+    """Numbers of touched nodes, and slowest inverse rates in seconds per byte, [``low``, ``high``)."""
 
     min_touched: int
     max_touched: int

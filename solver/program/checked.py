@@ -15,12 +15,7 @@ from taut.solver.result import Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramResult:
-    """
-    A backend's answer: the choice and its cost where one was found, and the bound that the solver claims.
-
-    ``objective_ns`` is ``StrategyProgram.cost`` of the choice, ``lower_bound_ns`` is rounded down, and ``solver`` names
-    the solver and its version.
-    """
+    """A backend's answer: the choice with its cost, if any, the bound rounded down, and the solver's version."""
 
     status: Status
     objective_ns: int | None

@@ -52,12 +52,7 @@ Key = tuple[int, int, int]
 
 
 class Model:
-    """
-    Variables and constraints (3) to (7).
-
-    ``known`` is a feasible schedule, the hint, of ``makespan`` seconds; passes that are not ``free`` (3, C, m) stay as
-    in it; no schedule is shorter than ``bound`` seconds.
-    """
+    """Variables and constraints (3) to (7); passes that are not ``free`` (3, C, m) stay as in ``known``, the hint."""
 
     def __init__(
         self, problem: ScheduleProblem, known: Schedule, makespan: float, free: Flags | None, bound: float

@@ -82,11 +82,7 @@ from taut.solver.schedules.sweep import OneMachine
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleBound:
-    """
-    A lower bound on every makespan in seconds, infinite if no schedule exists, and the witness that derives it again.
-
-    ``work`` counts the values of labels that were extended for it.
-    """
+    """A lower bound in seconds, infinite if no schedule exists, its witness, and the labels that it took."""
 
     lower_bound: float
     source: str

@@ -26,11 +26,7 @@ LITTLE = 1e-6
 
 
 class RackTrees:
-    """
-    The trees of all cases of one candidate.
-
-    ``given``: the problem of all of them; ``trees``: of the cases 0 to J - 1 and of case J, begun.
-    """
+    """The ``trees`` of all cases of one candidate, 0 to J - 1 and case J, begun, with the problem of all of them."""
 
     def __init__(self, given: ChunkProblem, trees: Sequence[LayerTree]) -> None:
         self.given, self._trees = given, trees

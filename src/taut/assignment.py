@@ -240,12 +240,7 @@ def place_strategy(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanPlacement:
-    """
-    A strategy's blocks by the spans of its groups over leaf switches, devices of workers, and step times.
-
-    ``known_s`` and ``known``: of the plan's own placement the step time, and the largest spans of a stage's replicas
-    and of a pipeline's stages.
-    """
+    """A strategy's blocks by the spans of its groups over leaf switches; ``known``: of the plan's own placement."""
 
     spans: Spans
     devices: Ints

@@ -200,12 +200,7 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
 
 @dataclass(frozen=True)
 class Images:
-    """
-    What an encoder adds to the embedding at a candidate's degrees, (12).
-
-    ``trained`` and ``frozen`` are parameters of a rank, ``working`` and ``passing`` bytes. ``summed`` are bytes and
-    numbers of sums of outputs forward, and backward.
-    """
+    """What an encoder adds to the embedding, (12): parameters, bytes, and sums of outputs forward and backward."""
 
     trained: int = 0
     frozen: int = 0

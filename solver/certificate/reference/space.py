@@ -71,11 +71,7 @@ Order = Sequence[Sequence[Pass]]
 
 @dataclass(frozen=True)
 class Case:
-    """
-    A planning problem with its space as plain values; ``kept`` caches figures.
-
-    ``overlap_grad_reduce`` says whether ``step`` reduces gradients during the last micro-batch's backward pass.
-    """
+    """A planning problem with its space as plain values, and the figures that are ``kept``."""
 
     model: ModelSpec
     cluster: ClusterSpec

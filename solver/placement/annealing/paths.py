@@ -163,12 +163,7 @@ CHUNK = 400_000
 
 
 class PathAnnealing:
-    """
-    One run of annealing over a fixed number of moves, chunk by chunk.
-
-    ``seconds`` and ``best`` are the least of longest path plus wait for ``reductions``, and its paths (dp, pp).
-    ``hot`` is the first temperature in standard deviations of hops.
-    """
+    """One run of annealing, chunk by chunk: least seconds so far and its paths (dp, pp), at first as ``hot``."""
 
     def __init__(
         self, graph: SlotGraph, reductions: Reductions, paths: Ints, *, moves: int, seed: int, hot: float = HOT

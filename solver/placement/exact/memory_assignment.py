@@ -41,13 +41,7 @@ Counts = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment:
-    """
-    The division of a candidate that lacks least, assigned to tensor groups.
-
-    ``strategy``: the candidate with its division; ``positions``: sites by position and rank, (pp dp, R), as in
-    ``taut.formulations.placement``; ``needed``, ``room``: bytes that every stage needs, and the budget of the smallest
-    group that it has; ``device_types``: type of that group, by stage.
-    """
+    """The division of a candidate that lacks least, with tensor groups, bytes needed, budgets and device types."""
 
     strategy: Strategy
     positions: Ints

@@ -383,11 +383,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reproduction:
-    """
-    Trials with our seconds, None where a stage has no block, which our layers cannot say.
-
-    Both agreements are over the ``compared`` trials: those that finished and that both sides predict.
-    """
+    """Trials with our seconds (None: cannot be said), agreements over those that finished and both sides predict."""
 
     setting: str
     trials: list[Trial]

@@ -70,11 +70,7 @@ CUT_OFF = "*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """
-    Seconds a step and seconds of the search of every method, None where nothing fits, and the lower bound.
-
-    ``cut_off``: the methods whose search a limit or an interrupt ended.
-    """
+    """Seconds a step and of the search of every method, None where nothing fits, the bound, and who was ``cut_off``."""
 
     step_s: dict[str, float | None]
     wall_s: dict[str, float]

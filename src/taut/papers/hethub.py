@@ -81,11 +81,7 @@ class DeviceType:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """
-    A mixed cluster with the published shares (1) of stages that are not uniform, and of uniform ones if stated.
-
-    ``layers``: of every stage that is not uniform, empty where they are not published.
-    """
+    """A mixed cluster with the published shares (1), of uniform stages if stated, and layers where published."""
 
     name: str
     types: tuple[DeviceType, DeviceType]
@@ -159,11 +155,7 @@ PARTS = {"Nvidia and A": "a", "AMD and B": "b", "AMD and C": "c"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """
-    Shares (1): even stages and HETHUB's rule (None where nothing fits), the best plan and the bound.
-
-    ``layers``: of every stage of these three plans.
-    """
+    """Shares (1) of even stages and HETHUB's rule (None: nothing fits), the best plan and the bound, with layers."""
 
     setting: Setting
     even: float | None

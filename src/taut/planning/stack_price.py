@@ -25,11 +25,7 @@ from taut.solver.search.search import search
 
 @dataclass(frozen=True, slots=True)
 class StackPrice:
-    """
-    Step time of a stack's plan, a bound on the whole space, and the share (1), all at the stack's prices.
-
-    ``left_out`` are schedules that the stack runs and the plan's search did not consider.
-    """
+    """Step of a stack's plan, a bound on the whole space, the share (1), and schedules that its search ``left_out``."""
 
     stack: str
     step_time_s: float

@@ -135,12 +135,7 @@ def new_axes(width: float, height: float) -> "Axes":
 
 @dataclass(frozen=True)
 class Grid:
-    """
-    Sites in drawing order, by number in ``site``, on the nodes ``node``.
-
-    ``rate`` is Gb/s with NaN from a device to itself, ``shared`` the same in data-parallel rings, and ``at`` the
-    place in the order of every worker (pp, dp, tp cp); ``tp`` tensor ranks.
-    """
+    """Sites in drawing order with their nodes, rates in Gb/s (NaN to itself), and places of workers (pp, dp, tp cp)."""
 
     site: Ints
     node: Ints

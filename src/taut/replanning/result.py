@@ -12,12 +12,7 @@ from taut.words import percent, text_table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """
-    A plan on what is left.
-
-    ``nodes`` are the names of its cluster's nodes in order; ``rate`` and ``rate_bound`` seconds a sequence;
-    ``moved`` is what moving to it costs, None above ``MOST_ASSIGNED`` devices.
-    """
+    """A plan on what is left, its nodes, seconds a sequence and their bound, and what moving costs, if computed."""
 
     plan: Plan
     nodes: tuple[str, ...]

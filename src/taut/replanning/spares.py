@@ -48,12 +48,7 @@ SHOWN_BEYOND = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpareCount:
-    """
-    One number of spare nodes.
-
-    ``all_up`` is the chance that no replica is missing, ``speed`` (4) in sequences a second, ``share`` of the plan's
-    own speed, and ``per_node`` its share of the plan's speed a node.
-    """
+    """One number of spare nodes: chance that all run, (4) in sequences a second, as a share, and that a node."""
 
     spares: int
     all_up: float

@@ -158,11 +158,7 @@ FILES = (".yaml", ".yml", ".json", ".csv")
 
 @dataclass(frozen=True)
 class Point:
-    """
-    A point: kind, fields as they were written, and what they stand for; ``error`` where they stand for nothing.
-
-    ``problem`` is the digest of the planning problem that the fields state, empty where the fields name it well enough.
-    """
+    """A point: kind, fields as written and what they stand for, an ``error``, and the problem's digest where needed."""
 
     kind: Kind
     given: Fields

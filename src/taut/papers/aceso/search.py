@@ -240,12 +240,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcesoResult:
-    """
-    Least step found and a lower bound on every plan.
-
-    Micro-batch, stages and the operators that each recomputes; without stages, no plan is known to be faster than the
-    one that the search began from.
-    """
+    """Least step found and a lower bound on every plan; without stages none is known to beat the one begun from."""
 
     seconds: float
     lower_bound: float

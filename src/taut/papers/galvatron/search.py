@@ -241,11 +241,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GalvatronResult:
-    """
-    Least step found and a lower bound on every plan.
-
-    Without layers no plan is known to be faster than the one that the search began from.
-    """
+    """Least step found and a lower bound on every plan; without layers none is known to beat the one begun from."""
 
     seconds: float
     lower_bound: float

@@ -278,11 +278,7 @@ SLACK = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcesoRow:
-    """
-    A search: its choice in words with seconds of the formula, of a run and of the search; the optimum and its bound.
-
-    ``ours`` has the choice at taut's prices, None where it does not map or has no costs.
-    """
+    """A search in words with seconds; the optimum and its bound; ``ours``: at taut's prices, None without."""
 
     gpu: str
     model: str
