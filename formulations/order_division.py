@@ -68,7 +68,7 @@ class SlowLinks(NamedTuple):
 
     Of the transfers between a device and the next those of at least ``hops`` devices take ``seconds`` more, one way, in
     every round, and with ``back`` those from the last device to the first. The reduction of the device ``spanning``
-    takes ``ring`` seconds for a unit of load.
+    takes ``ring`` seconds for a unit of load, and that of the first device at least ``exchange`` seconds, if any.
     """
 
     hops: int = 0
@@ -76,9 +76,23 @@ class SlowLinks(NamedTuple):
     spanning: int = 0
     ring: float = 0.0
     back: bool = False
+    exchange: float = 0.0
 
 
 NO_SLOW_LINKS = SlowLinks()
+
+
+class SlowDevices(NamedTuple):
+    """
+    The devices of a pipeline that are of the slow class, in one case (``taut.solver.ladder.chunk_types``).
+
+    ``devices``: whether each is, (devices,); ``passes`` (3, recompute, L+1, L+1): seconds of F, I, W on them, no less
+    than elsewhere; ``ring``: seconds of their reductions for a unit of load at least.
+    """
+
+    devices: Flags
+    passes: Floats
+    ring: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -100,7 +114,7 @@ class ChunkProblem:
     the largest one, in whole KiB. ``stated``: layers of every chunk of the divisions that may be chosen (n, C), None
     where any may be, or too many. ``ends`` is 1 where embedding and head are divided beside the layers, of which the
     first and the last chunk may have none. ``slow``: what placements have beyond the best links; linear bounds alone
-    count it.
+    count it. ``slower``: devices of the slow class, whose seconds makespans and linear bounds count.
     """
 
     order: Order
@@ -121,13 +135,37 @@ class ChunkProblem:
     stated: Ints | None = None
     ends: int = 0
     slow: SlowLinks = NO_SLOW_LINKS
+    slower: SlowDevices | None = None
 
     @cached_property
     def rings(self) -> Floats:
         """Seconds of the reduction for a unit of every device's load, (devices,)."""
         rings = np.full(len(self.counts), self.ring)
-        rings[self.slow.spanning] = max(self.ring, self.slow.ring)
+        if self.slower is not None:
+            rings[self.slower.devices] = max(self.ring, self.slower.ring)
+        rings[self.slow.spanning] = max(rings[self.slow.spanning], self.slow.ring)
+        if self.slow.exchange > 0:
+            rings[0] = 0.0
         return rings
+
+    @cached_property
+    def waits(self) -> Floats:
+        """Seconds that follow the last pass of every device whatever its load, (devices,)."""
+        return np.append(self.slow.exchange, np.zeros(len(self.counts) - 1))
+
+    def passes_of(self, recompute: Ints | int, starts: Ints, ends: Ints) -> Floats:
+        """Seconds of F, I, W of the chunks of divisions (..., C), each on its device's class, (3, ..., C)."""
+        seconds = self.passes[:, recompute, starts, ends]
+        if self.slower is None:
+            return seconds
+        slow = self.slower.devices[self.order.device]
+        return np.where(slow, self.slower.passes[:, recompute, starts, ends], seconds)
+
+    @property
+    def patterns(self) -> tuple[int, ...]:
+        """Class of every device, 1 for the slow one, (devices,)."""
+        devices = len(self.counts)
+        return (0,) * devices if self.slower is None else tuple(self.slower.devices.astype(int).tolist())
 
     @property
     def num_layers(self) -> int:
@@ -181,7 +219,7 @@ class ChunkProblem:
         """Seconds (1) or (1') of n divisions (n,), of ends and loads of the devices, each (n, devices)."""
         if not self.waits_for_all:
             return np.asarray(ends.max(axis=1) + (self.ring + self.optimizer) * loads[:, 0] + self.constant)
-        last = (ends + self.rings * loads).max(axis=1) + self.optimizer * loads.max(axis=1)
+        last = (ends + self.rings * loads + self.waits).max(axis=1) + self.optimizer * loads.max(axis=1)
         return np.asarray(last + self.constant)
 
     @property
@@ -288,6 +326,11 @@ def _least_passes(problem: PlanningProblem, candidate: Candidate, gather: Gather
 
 
 def _passes_beside(problem: PlanningProblem, candidate: Candidate, gather: GatherRates) -> Floats:
+    return passes_by_type(problem, candidate, gather).min(axis=1)
+
+
+def passes_by_type(problem: PlanningProblem, candidate: Candidate, gather: GatherRates) -> Floats:
+    """Seconds of F, I, W of every range by device type on its best block, (3, types, recompute, L+1, L+1)."""
     ranges, tables = problem.passes(candidate), problem.tables(candidate)
     passes = np.stack((ranges.forward, ranges.input_gradient, ranges.weight_gradient))
     within = seconds_of_best(problem, candidate)
@@ -301,7 +344,7 @@ def _passes_beside(problem: PlanningProblem, candidate: Candidate, gather: Gathe
             passes[k] = _of_longer_ranges(np.where(rising, passes[k] + waits, np.inf))
     if in_part(candidate):
         passes[1] = _of_longer_ranges(np.where(rising, passes[1], np.inf))
-    return np.where(allowed[:, None, None] & rising, passes.min(axis=1), np.inf)
+    return np.where(allowed[:, None, None] & rising, passes, np.inf)
 
 
 def _of_longer_ranges(seconds: Floats) -> Floats:

@@ -222,10 +222,10 @@ def classes_of(
     low = high if candidate.pp == 1 else np.stack([fast, slow, np.minimum(fast, slow)])
     most = budget[others].max()
     budgets = np.array([most, budget[slowest], min(most, budget[slowest])])
-    return low, high, budgets, _slow_blocks(problem, candidate.width, slowest)
+    return low, high, budgets, slow_blocks(problem, candidate.width, slowest)
 
 
-def _slow_blocks(problem: PlanningProblem, width: int, slowest: int) -> tuple[int, int]:
+def slow_blocks(problem: PlanningProblem, width: int, slowest: int) -> tuple[int, int]:
     """Fewest and most blocks of so many devices that hold a device of the slowest type."""
     sizes = problem.links.gpus_per_node[problem.type_of_node == slowest]
     if width <= problem.links.gpus_per_node.max():

@@ -38,13 +38,19 @@ from taut.solver.layer_division.divide import Beside, Partition, Passed, pipelin
 from taut.solver.layer_division.pairs import solve_pair
 
 
-def chunked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True) -> ChunkProblem:
-    """The division into chunks of a candidate whose schedule is priced by its order, at the best links."""
+def chunked(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True, exchange: bool = True
+) -> ChunkProblem:
+    """
+    The division into chunks of a candidate whose schedule is priced by its order, at the best links.
+
+    ``exchange``: whether the reduction may stand for the exchange of a tied embedding.
+    """
     edge, _ = least_edges(problem, candidate, best)
     reduction, gather = least_reduction_of_copies(problem, candidate, best), least_gather(problem, candidate, best)
     ring, weight = least_weighted_ring(problem, candidate, best, reduction)
-    exchange = tied_exchange(problem, candidate, best)
-    tied = min(exchange.inside, exchange.apart)
+    least = tied_exchange(problem, candidate, best)
+    tied = min(least.inside, least.apart) if exchange else 0.0
     return chunk_problem(problem, candidate, edge, ring, weight=weight, gather=gather, tied=tied, margin=margin)
 
 

@@ -109,7 +109,7 @@ def rack_cases(problem: PlanningProblem, candidate: Candidate, best: BestLinks) 
     if not waits_for_later_stages(problem, candidate):
         return None
     constant = problem.least_constant(candidate)
-    if candidate.ep > 1 and share_nodes(problem, candidate):
+    if candidate.ep > 1 and len(problem.device_types) == 1 and share_nodes(problem, candidate):
         tails = _tails_on_nodes(problem, candidate, best)
         hop = _hop(problem, candidate, best, None)
         each = crossings_of_nodes(problem, candidate)
@@ -151,7 +151,6 @@ def share_nodes(problem: PlanningProblem, candidate: Candidate) -> bool:
     return (
         candidate.pp > 1
         and in_one_ring(problem.terms(candidate))
-        and len(problem.device_types) == 1
         and problem.links.num_nodes > 1
         and bool((sizes == sizes[0]).all())
         and sizes[0] >= 2 * width

@@ -10,7 +10,9 @@ The stages are the devices of its pipelines.
     unless a confined stage 0 fills its nodes.
 (2) If stage p spans racks, its reduction takes a link between racks, for each of its parameters. It begins after the
     last pass of the device in any pipeline, in that of (1) too.
-(3) Each case is a division into chunks with a bound of its own, and the least bound of the cases bounds the candidate
+(3) A tied embedding is exchanged after the last pass of device 0, with which interleaved 1F1B ends: between nodes where
+    a confined stage 0 fills its nodes. The exchange stands for the reduction of device 0 where that takes less.
+(4) Each case is a division into chunks with a bound of its own, and the least bound of the cases bounds the candidate
     (``taut.solver.search.rack_trees`` grows the trees that prove them).
 """
 
@@ -27,7 +29,7 @@ from taut.formulations.space import Candidate
 from taut.formulations.terms import gradient_bytes, reductions_of
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.least_hops import least_edges
-from taut.solver.bounds.least_rings import ring_per_byte
+from taut.solver.bounds.least_rings import ring_per_byte, tied_exchange
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.rack_cases import (
     crossings,
@@ -47,7 +49,8 @@ class ChunkRacks:
 
     ``crossings`` are hops between racks of some path at least, by confined stages (most + 1,), ``hop`` the seconds that
     such a hop takes more, one way, and ``ring`` those for a parameter of stage p where it spans racks, (pp,).
-    ``fills`` is whether a confined stage leaves its nodes no room.
+    ``fills`` is whether a confined stage leaves its nodes no room. ``exchange``: seconds of the exchange of a tied
+    embedding at least, on any link and between nodes.
     """
 
     given: ChunkProblem
@@ -55,6 +58,7 @@ class ChunkRacks:
     hop: float
     ring: Floats
     fills: bool = False
+    exchange: tuple[float, float] = (0.0, 0.0)
 
     @property
     def most(self) -> int:
@@ -64,7 +68,10 @@ class ChunkRacks:
     def case(self, confined: int, *, spans: bool) -> ChunkProblem:
         """The division of a case: so many confined stages, whether the next one spans racks or may lie anywhere."""
         back = self.fills and confined > 0
-        links = SlowLinks(hops=int(self.crossings[confined]), seconds=self.hop, back=back)
+        hops, exchange = int(self.crossings[confined]), self.exchange[back]
+        if exchange <= self.given.rings[0] * self.given.loads[0, -1] / len(self.given.counts):
+            exchange = 0.0
+        links = SlowLinks(hops=hops, seconds=self.hop, back=back, exchange=exchange)
         return replace(
             self.given, slow=links._replace(spanning=confined, ring=float(self.ring[confined])) if spans else links
         )
@@ -77,19 +84,30 @@ def chunk_racks(
     if not problem.latency.waits_for_every_stage or candidate.pp == 1:
         return None
     if share_nodes(problem, candidate):
-        given = chunked(problem, candidate, best, margin=margin)
+        given = chunked(problem, candidate, best, margin=margin, exchange=False)
         bytes_ = gradient_bytes(problem.terms(candidate)) * np.diagonal(given.loads, 1)
         rates = rings_across_nodes(problem, candidate, best, bytes_)
         hop = _hop(problem, candidate, best, None)
         each = crossings_of_nodes(problem, candidate)
-        rings = np.array([_of_load(problem, candidate, rate, given) for rate in rates.tolist()])
-        return ChunkRacks(given, each, hop, rings, fills_nodes(problem, candidate))
+        rings = np.array([of_load(problem, candidate, rate, given) for rate in rates.tolist()])
+        exchange = least_exchange(problem, candidate, best, given)
+        return ChunkRacks(given, each, hop, rings, fills_nodes(problem, candidate), exchange)
     rack = best.racks
     if rack is None or not rack.any() or not fill_nodes(problem, candidate):
         return None
     given = chunked(problem, candidate, best, margin=margin)
     hop, ring = _hop(problem, candidate, best, rack), _ring(problem, candidate, best, rack, given)
     return ChunkRacks(given, crossings(problem, candidate, rack), hop, np.full(candidate.pp, ring))
+
+
+def least_exchange(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, given: ChunkProblem
+) -> tuple[float, float]:
+    """Seconds of a tied embedding's exchange after the first device ends, beside what all devices wait for, (3)."""
+    if candidate.schedule != "interleaved-1f1b":
+        return 0.0, 0.0
+    tied, waited = tied_exchange(problem, candidate, best), given.constant - problem.least_constant(candidate)
+    return max(min(tied.inside, tied.apart) - waited, 0.0), max(tied.apart - waited, 0.0)
 
 
 def _hop(problem: PlanningProblem, candidate: Candidate, best: BestLinks, rack: Ints | None) -> float:
@@ -107,19 +125,19 @@ def _ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks, rack:
     nodes, slowest = problem.links.num_nodes // candidate.pp, best.least_between(problem.rings.inverse, rack)
     term = reductions_of(problem.terms(candidate))[0]
     rate = term.rate(lambda group: ring_per_byte(group.members, nodes, best, slowest))
-    return _of_load(problem, candidate, rate, given)
+    return of_load(problem, candidate, rate, given)
 
 
-def _of_load(problem: PlanningProblem, candidate: Candidate, rate: float, given: ChunkProblem) -> float:
+def of_load(problem: PlanningProblem, candidate: Candidate, rate: float, given: ChunkProblem) -> float:
     """Seconds for a unit of load, of seconds for a byte, beside what all devices wait for."""
     hosted = given.num_chunks // len(given.counts)
     reduced = least_reduction(problem, candidate, rate * gradient_bytes(problem.terms(candidate)), 0.0, hosted)
     return reduced.slope if reduced.constant >= given.constant - problem.least_constant(candidate) else 0.0
 
 
-def rederived_by_racks(racks: ChunkRacks | None, witness: dict[str, Any]) -> float:
+def rederived_by_racks(racks: ChunkRacks, witness: dict[str, Any]) -> float:
     """Seconds that a witness of cases proves; minus infinity where it proves nothing."""
-    if racks is None or set(witness) != {"racks", "rest"} or not isinstance(witness["racks"], list):
+    if set(witness) != {"racks", "rest"} or not isinstance(witness["racks"], list):
         return -np.inf
     spanning, rest = witness["racks"], witness["rest"]
     if len(spanning) > racks.most or not all(isinstance(each, dict) for each in (*spanning, rest)):

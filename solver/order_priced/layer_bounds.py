@@ -33,6 +33,9 @@ Variables: layers :math:`x_c` that sum to L.
 
     over the cuts k that leave every chunk a layer. A mixture that weighs neighbouring chunks alike loses little.
 
+(8) Where some devices are of a slow class (``taut.formulations.order_division.SlowDevices``), a chunk has the line of
+    its device's class.
+
 The optimizer counts with the mean of the devices' loads, which is a constant.
 
 References
@@ -49,7 +52,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from taut.data.arrays import Flags, Floats, Ints
-from taut.formulations.order_division import ChunkProblem
+from taut.formulations.order_division import ChunkProblem, SlowDevices
 from taut.formulations.order_times import pipeline_ends
 from taut.solver.order_priced.master_rows import MasterRows
 from taut.solver.order_priced.staircases import WAYS_IN, WAYS_OUT, ends_of_paths, is_interleaved, mix
@@ -68,7 +71,7 @@ class Lines(NamedTuple):
     """
     Figures of chunks that are linear in their layers, in one of the cases (5).
 
-    ``none`` (6, C) for no layer and ``one`` (6,) for each; ``cut``, the seconds of a transfer; ``lower`` and ``upper``
+    ``none`` (6, C) for no layer and ``one`` (6, C) for each; ``cut``, seconds of a transfer; ``lower`` and ``upper``
     (C,), bounds on the layers of chunks; ``beyond`` (6, L+1), figures of the layers up to a cut beside a line, (7).
     """
 
@@ -82,14 +85,30 @@ class Lines(NamedTuple):
 
 def linear_figures(given: ChunkProblem) -> list[Lines]:
     """The figures of a division problem as lines, by case (5); empty where they are none."""
-    tables = linear_tables(given)
+    tables, cut = linear_tables(given), float(given.edge[1:-1].min(initial=np.inf))
     if tables is None or (until := _sums(tables)) is None:
         return []
-    cut = float(given.edge[1:-1].min())
+    if given.slower is not None:
+        return _by_class(given, tables, given.slower, cut)
     if (found := linear_layers(tables)) is None:
         return [_unlike(given, until, cut)]
     single, last = found
     return [lines_of(given, single, case, cut) for case in cases_of(last, given.num_chunks)]
+
+
+def _by_class(given: ChunkProblem, tables: Floats, slower: SlowDevices, cut: float) -> list[Lines]:
+    """The lines of chunks on devices of two classes (8), each those of its class; none where many layers differ."""
+    slow = np.stack((*slower.passes[:, int(given.recomputes[0])], *tables[LOADS:]))
+    found = [linear_layers(each) for each in (tables, slow)]
+    if found[0] is None or found[1] is None:
+        return []
+    on_slow, last = slower.devices[given.order.device], max(found[0][1], found[1][1])
+    every = list[Lines]()
+    for case in cases_of(last, given.num_chunks):
+        fast, other = (lines_of(given, each[0], case, cut) for each in found if each is not None)
+        none, one = (np.where(on_slow, b, a) for a, b in ((fast.none, other.none), (fast.one, other.one)))
+        every.append(fast._replace(none=none, one=one))
+    return every
 
 
 def linear_tables(given: ChunkProblem) -> Floats | None:
@@ -154,7 +173,7 @@ def lines_of(given: ChunkProblem, single: Floats, case: tuple[int, ...], cut: fl
     none, lower = beyond_one(single, case, given.num_chunks)
     upper = np.full(given.num_chunks, given.num_layers)
     upper[: len(case) - 1] = lower[: len(case) - 1]
-    return Lines(none, single[:, -2], cut, lower, upper)
+    return Lines(none, np.repeat(single[:, -2:-1], given.num_chunks, axis=1), cut, lower, upper)
 
 
 def _unlike(given: ChunkProblem, until: Floats, cut: float) -> Lines:
@@ -165,7 +184,8 @@ def _unlike(given: ChunkProblem, until: Floats, cut: float) -> Lines:
     none[:, 0] = until[:, 1] - one
     none[:, -1] += until[:, -1] - until[:, -2] - one
     beyond[:, 1:-1] = until[:, 1:-1] - none[:, :1] - one[:, None] * np.arange(1, size)
-    return Lines(none, one, cut, np.ones(chunks, np.int64), np.full(chunks, size), beyond)
+    each = np.repeat(one[:, None], chunks, axis=1)
+    return Lines(none, each, cut, np.ones(chunks, np.int64), np.full(chunks, size), beyond)
 
 
 def beyond_one(single: Any, case: tuple[int, ...], chunks: int) -> tuple[Any, Ints]:
@@ -278,7 +298,7 @@ class LayerPaths:
         self.rows = MasterRows(given) if rows is None else rows
         known = is_interleaved(given.order, given.micro_batches)
         self.ends = ends_of_paths(len(given.counts), given.num_chunks, given.micro_batches) if known else None
-        every = float(lines.none[LOADS].sum()) + lines.one[LOADS] * given.num_layers
+        every = float(lines.none[LOADS].sum()) + lines.one[LOADS, 0] * given.num_layers
         self._constant = given.constant + given.optimizer * every / len(given.counts)
         self._paths = np.zeros((0, given.num_chunks + 1))
 
@@ -322,14 +342,15 @@ class LayerPaths:
         if new:
             paths, tails = [self.rows.paths[k] for k in new], np.array([self.rows.tails[k] for k in new])
             passes, transfers = np.array([each.passes for each in paths]), np.array([each.transfers for each in paths])
-            lines = self._lines(passes, transfers, tails, np.full(len(new), self.given.constant))
+            constant = self.given.constant + self.given.waits[[each.last for each in paths]]
+            lines = self._lines(passes, transfers, tails, constant)
             self._paths = np.vstack((self._paths, lines))
         return self._paths
 
     def _lines(self, passes: Floats | Ints, transfers: Floats | Ints, after: Floats, constant: Floats) -> Floats:
         """Seconds of n paths by layers of chunks and of no layer, (n, C + 1)."""
         none, one, after = self.lines.none, self.lines.one, after[:, self.given.order.device]
-        slope = passes @ one[:3] + after * one[LOADS]
+        slope = np.einsum("nck,kc->nc", passes, one[:3]) + after * one[LOADS]
         still = np.einsum("nck,kc->n", passes, none[:3]) + after @ none[LOADS]
         still = still + transfers[:, self.given.away].sum(axis=1) * self.lines.cut + constant
         if self.given.slow.hops:
@@ -407,7 +428,9 @@ class LayerPaths:
 
     def _staircases(self, forward: Any, backward: Any, transfers: Any, after: Floats, weight: Floats) -> Floats:
         passes = np.stack((forward, backward, backward), axis=-1)
-        return self._lines(passes, transfers, self.given.rings * after, weight * self._constant)
+        return self._lines(
+            passes, transfers, self.given.rings * after, weight * self._constant + after @ self.given.waits
+        )
 
     @cached_property
     def memory(self) -> Floats:
@@ -416,7 +439,7 @@ class LayerPaths:
         found = np.zeros((len(self.rows.memory_rows), given.num_chunks + 1))
         for row, (d, counts) in zip(found, self.rows.memory_rows, strict=True):
             hosted = given.hosted(d)
-            row[hosted] = counts * one[ACTIVATION] + one[BESIDE]
+            row[hosted] = counts * one[ACTIVATION, hosted] + one[BESIDE, hosted]
             still = none[BESIDE]
             row[-1] = float((still[hosted] + counts * none[ACTIVATION, hosted]).sum()) - (given.budget - given.always)
         return found
@@ -469,7 +492,7 @@ class LayerPaths:
     def separate(self, layers: Floats) -> tuple[float, int]:
         """The makespan of layers of chunks (C,), whole or not, in seconds, and the number of their critical path."""
         given = self.given
-        figures: Floats = self.lines.none + self.lines.one[:, None] * layers
+        figures: Floats = self.lines.none + self.lines.one * layers
         if self.lines.beyond is not None:
             until, every = np.append(0.0, layers.cumsum()), np.arange(given.num_layers + 1)
             figures = figures + np.diff(np.array([np.interp(until, every, each) for each in self.lines.beyond]), axis=1)

@@ -366,15 +366,15 @@ class _Case:
         given, lines, chunks = paths.given, paths.lines, paths.given.num_chunks
         devices = len(given.counts)
         cuts = paths.transfer
-        passes = np.append(lines.none[:3], lines.one[:3, None], axis=1)
+        passes = np.stack((lines.none[:3], lines.one[:3]))
         rows, right = list[Floats](), list[float]()
-        for start, seconds in ((chunks, passes[0]), (2 * chunks, passes[1:].sum(axis=0))):
+        for start, (still, each) in ((chunks, passes[:, 0]), (2 * chunks, passes[:, 1:].sum(axis=1))):
             for step, times in ((1, 1), (devices, devices)):
                 for c in range(step, chunks):
                     row = np.zeros(self._columns)
-                    row[c - step], row[start + c - step], row[start + c] = times * seconds[-1] / limit, 1, -1
+                    row[c - step], row[start + c - step], row[start + c] = times * each[c - step] / limit, 1, -1
                     rows.append(row)
-                    right.append(-(times * seconds[c - step] + (cuts[c - 1] if step == 1 else 0.0)) / limit)
+                    right.append(-(times * still[c - step] + (cuts[c - 1] if step == 1 else 0.0)) / limit)
         for at, line in zip(np.ndindex(paths.ends.after.shape), paths.ends_seconds, strict=True):
             row, last = np.zeros(self._columns), chunks - devices + at[0]
             row[:chunks], row[-1] = line[:-1] / limit, -1

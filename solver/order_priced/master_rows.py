@@ -157,7 +157,8 @@ class MasterRows:
         chunks = self.given.num_chunks
         passes, transfers, loads = np.split(mean, [3 * chunks, 4 * chunks - 1])
         unit = max(float(mean[: 4 * chunks - 1].max()), 1e-300) / RESOLUTION
-        after = np.minimum(self.given.rings * loads / unit, 1e9 * (self.given.rings > 0))
+        after = self.given.rings * loads + self.given.waits
+        after = np.minimum(after / unit, 1e9 * (after > 0))
         whole = [np.rint(each).astype(np.int64) for each in (passes / unit, transfers / unit, after)]
         return MeanFigures(whole[0].reshape(3, chunks), whole[1], whole[2], int(loads.argmax()))
 
@@ -240,7 +241,7 @@ def starts_of(ends: Ints) -> Ints:
 def division_figures(given: ChunkProblem, ends: Ints) -> Floats:
     """Figures of divisions (n, C) with the one recompute, as a path numbers them, (n, figures)."""
     i, j, count = starts_of(ends), ends, len(ends)
-    passes = given.passes[:, int(given.recomputes[0]), i, j].transpose(1, 0, 2).reshape(count, -1)
+    passes = given.passes_of(int(given.recomputes[0]), i, j).transpose(1, 0, 2).reshape(count, -1)
     transfers = np.where(given.away, given.edge[ends[:, :-1]], 0.0)
     devices = (given.order.device[:, None] == np.arange(len(given.counts))).astype(float)
     return np.concatenate((passes, transfers, given.loads[i, j] @ devices), axis=1)
@@ -249,7 +250,7 @@ def division_figures(given: ChunkProblem, ends: Ints) -> Floats:
 def durations(given: ChunkProblem, division: Division) -> tuple[Floats, Floats]:
     """Seconds of F, I, W (3, C), and of transfers (C - 1,), of a division at the best links and device types."""
     i, j = division.starts, division.ends
-    return given.passes[:, division.recompute_index, i, j], np.where(given.away, given.edge[j[:-1]], 0.0)
+    return given.passes_of(division.recompute_index, i, j), np.where(given.away, given.edge[j[:-1]], 0.0)
 
 
 def least_makespan(given: ChunkProblem, division: Division) -> float:
@@ -260,7 +261,7 @@ def least_makespan(given: ChunkProblem, division: Division) -> float:
 def least_makespans(given: ChunkProblem, every: Ints, recompute: Ints | int) -> Floats:
     """The same of divisions with ends (n, C) under the recompute of chunks, (n,)."""
     i, j, count, devices = starts_of(every), every, len(every), len(given.counts)
-    passes = given.passes[:, recompute, i, j].swapaxes(0, 1).reshape(count, -1)
+    passes = given.passes_of(recompute, i, j).swapaxes(0, 1).reshape(count, -1)
     transfers = np.where(given.away, given.edge[j[:, :-1]], 0.0)
     of_device = (given.order.device + devices * np.arange(count)[:, None]).ravel()
     loads = np.bincount(of_device, given.loads[i, j].ravel(), minlength=count * devices).astype(float)

@@ -41,7 +41,7 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.ladder.chunk_racks import chunk_racks
+from taut.solver.ladder.chunk_types import chunk_cases
 from taut.solver.ladder.computations import Evaluation, order
 from taut.solver.ladder.dominance import dominates_under_an_order, inherited, likely_dominating
 from taut.solver.ladder.ladder import Ladder
@@ -55,7 +55,7 @@ from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.placing import constructed
 from taut.solver.order_priced.stated import number_of, stated_missing, stated_seconds
 from taut.solver.result import CandidateBound, Limits, Source
-from taut.solver.search.rack_trees import RackTrees, rack_trees
+from taut.solver.search.rack_trees import RackTrees, case_trees
 from taut.solver.search.standing import ABOVE, Best, Branching, Standing, infeasible, placing
 
 WITHIN = 0.04
@@ -193,12 +193,13 @@ class OrderRefining:
         if isinstance(at.branching, LayerTree):
             at.branching.branch()
             self._raise(bound, at.branching)
-            beaten = bound.lower_bound >= self._enough or self._tell_racks_apart(bound, at, at.branching)
+            beaten = bound.lower_bound >= self._enough
+        beaten = beaten or self._tell_apart(bound, at, found.divisions)
         if not beaten or self.orders.is_within_reach(bound.candidate, bound.lower_bound):
             given, known = self._chunked(bound.candidate), [*found.divisions, *self.orders.divisions(bound.candidate)]
             # Trees of cases have branched before.
             if isinstance(at.branching, RackTrees) and (division := at.branching.incumbent[1]) is not None:
-                known.append(division)
+                given, known = at.branching.given, [*known, division]
             self._draft(bound, at, given, known)
         if beaten:
             # The programs of a tree take a megabyte each.
@@ -218,10 +219,14 @@ class OrderRefining:
         at.unbranched = self._enough if found.too_many and not beaten else None
         return beaten
 
-    def _tell_racks_apart(self, bound: CandidateBound, at: Standing, tree: LayerTree) -> bool:
-        """Take the trees by the first stage that spans racks or nodes; returns whether their bound is enough."""
-        racks = chunk_racks(self._problem, bound.candidate, self._ladder.links) if self._apart else None
-        if trees := rack_trees(racks, self._enough * ABOVE, tree.divisions, tree.seconds):
+    def _tell_apart(self, bound: CandidateBound, at: Standing, divisions: Sequence[Division]) -> bool:
+        """Take the trees by classes of stages and the first that spans racks; returns whether their bound is enough."""
+        tree = at.branching if isinstance(at.branching, LayerTree) else None
+        if not self._apart or (tree is None and len(self._problem.device_types) == 1):
+            return False
+        cases = chunk_cases(self._problem, bound.candidate, self._ladder.links)
+        known, beyond = (divisions, bound.lower_bound) if tree is None else (tree.divisions, tree.seconds)
+        if trees := case_trees(cases, self._enough * ABOVE, known, beyond):
             trees.branch_early()
             self._raise(bound, trees)
             at.branching = trees
@@ -318,7 +323,7 @@ class OrderRefining:
         at.uncooled, at.branching = None, LayerTree(given, cases, self._enough * ABOVE, [start])
         at.branching.branch()
         self._raise_unstated(bound, at.branching)
-        if self._tell_racks_apart(bound, at, at.branching):
+        if self._tell_apart(bound, at, at.branching.divisions):
             at.branching = None
         return True
 

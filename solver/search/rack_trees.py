@@ -7,14 +7,18 @@ it are confined. In case J the first J stages are confined, whatever the others 
 case J bounds no less. Bisection looks for the least J whose case J bounds no less than the case in which as many stages
 are confined as can be. It compares bounds after one branch, so J may be larger; any J is valid. The
 candidate's bound is the least of its trees, of which the least is branched on.
+
+Where stages are of two classes of device, each case of ``taut.solver.ladder.chunk_types`` begins with one tree. Its
+racks are told apart once it has the least bound and has been branched on.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from taut.formulations.order_division import ChunkProblem
+from taut.formulations.order_division import NO_SLOW_LINKS, ChunkProblem
 from taut.formulations.strategy import Division
 from taut.solver.ladder.chunk_racks import ChunkRacks
 from taut.solver.order_priced.layer_bounds import linear_paths
@@ -26,10 +30,28 @@ LITTLE = 1e-6
 
 
 class RackTrees:
-    """The ``trees`` of all cases of one candidate, 0 to J - 1 and case J, begun, with the problem of all of them."""
+    """
+    The trees of all cases of one candidate.
 
-    def __init__(self, given: ChunkProblem, trees: Sequence[LayerTree]) -> None:
-        self.given, self._trees = given, trees
+    ``rows``: of every case of classes the trees of the cases 0 to J - 1 of racks and of case J, begun; ``untold``: the
+    racks of rows with one tree that are not told apart yet, by row.
+    """
+
+    def __init__(self, rows: list[list[LayerTree]], untold: dict[int, ChunkRacks] | None = None) -> None:
+        self.rows, self._untold = rows, {} if untold is None else untold
+
+    @property
+    def _trees(self) -> list[LayerTree]:
+        return [tree for row in self.rows for tree in row]
+
+    @property
+    def given(self) -> ChunkProblem:
+        """The problem of the case in which the best division was found, with its classes, at the best links."""
+        return replace(self._best.given, slow=NO_SLOW_LINKS)
+
+    @property
+    def _best(self) -> LayerTree:
+        return min(self._trees, key=lambda tree: tree.incumbent[0])
 
     @property
     def _least(self) -> LayerTree:
@@ -63,7 +85,7 @@ class RackTrees:
     @property
     def incumbent(self) -> tuple[float, Division | None]:
         """Least makespan in seconds of the divisions found in a case, and its division; it may not fit memory."""
-        return min((tree.incumbent for tree in self._trees), key=lambda one: one[0])
+        return self._best.incumbent
 
     def learn(self, division: Division) -> None:
         """Take a division that was found elsewhere."""
@@ -71,8 +93,14 @@ class RackTrees:
             tree.learn(division)
 
     def branch(self) -> bool:
-        """Branch on the tree with the least bound; returns whether that was possible."""
-        return self._least.branch()
+        """Branch on the tree with the least bound, or tell its racks apart; returns whether that was possible."""
+        tree = self._least
+        row = next(k for k, row in enumerate(self.rows) if tree in row)
+        racks = self._untold.pop(row, None) if tree.is_branched else None
+        if found := rack_trees(racks, tree.limit, tree.divisions, tree.seconds):
+            (self.rows[row],) = found.rows
+            return True
+        return tree.branch()
 
     def branch_early(self) -> None:
         """Branch a few times, until the bound reaches the limit."""
@@ -87,8 +115,26 @@ class RackTrees:
 
     def witness(self) -> dict[str, Any]:
         """The witnesses of all trees."""
-        *spanning, rest = (tree.witness() for tree in self._trees)
-        return {"racks": spanning, "rest": rest}
+        each = [[tree.witness() for tree in row] for row in self.rows]
+        found = [{"racks": spanning, "rest": rest} for *spanning, rest in each]
+        return found[0] if len(found) == 1 else {"classes": found}
+
+
+def case_trees(
+    cases: Sequence[ChunkRacks], limit: float, divisions: Sequence[Division], beyond: float
+) -> RackTrees | None:
+    """The trees of a candidate's cases; None where those of racks say no more than seconds ``beyond``."""
+    if not cases or cases[0].given.slower is None:
+        return rack_trees(cases[0], limit, divisions, beyond) if cases else None
+    if limit == np.inf:
+        limit = 2 * min(least_makespan(racks.given, division) for racks in cases for division in divisions)
+    rows = list[list[LayerTree]]()
+    for racks in cases:
+        given = racks.case(0, spans=False)
+        if not (paths := linear_paths(given)):
+            return None
+        rows.append([LayerTree(given, paths, limit, divisions)])
+    return RackTrees(rows, dict(enumerate(cases)))
 
 
 def rack_trees(
@@ -128,4 +174,4 @@ def rack_trees(
         if (found := tree(confined, spans=True)) is None:
             return None
         trees.append(found)
-    return RackTrees(racks.given, [*trees, rest])
+    return RackTrees([[*trees, rest]])

@@ -30,6 +30,8 @@ SHAPES = [(2, 1, 1), (2, 1, 2), (2, 1, 2), (2, 1, 3), (2, 2, 2), (3, 1, 1), (3, 
 """Stages, replicas, and most chunks of a device; with one chunk the order is that of ZB-H1."""
 RACKED = [(2, 2, 1), (2, 2, 2), (2, 2, 2), (2, 2, 3), (3, 2, 1), (3, 2, 2)]
 """The same of problems on racks: a node for each worker, and stages of two nodes."""
+MIXED = [(2, 2, 2), (2, 2, 2), (3, 2, 2), (4, 1, 2), (4, 1, 2), (3, 1, 2), (2, 2, 1), (3, 2, 1)]
+"""The same of problems on nodes of two types."""
 MOST_PLANS = 20_000
 """Plans of a candidate at most: fewer layers where there are more."""
 KIB, GIB = 1024, 2**30
@@ -77,13 +79,14 @@ class Plans:
 class Drawn:
     """The figures of one problem, drawn at random, and its plans."""
 
-    def __init__(self, seed: int, *, racked: bool = False) -> None:
+    def __init__(self, seed: int, *, racked: bool = False, mixed: bool = False) -> None:
         self.rng = rng = np.random.default_rng((seed, 43))
-        shapes = RACKED if racked else SHAPES
+        shapes = RACKED if racked else MIXED if mixed else SHAPES
         self.p, self.dp, most = shapes[int(rng.integers(len(shapes)))]
         self.count = self.p * self.dp
         # ZB-H1 has no full recompute.
         self.recompute = [*([[0]] * 5), [0, 1], [0, 2], [2] if most > 1 else [1]][int(rng.integers(8))]
+        self.recompute = self.recompute[:1] if mixed else self.recompute
         self.vocab = int(rng.choice([0, 128, 128]))
         self.tied = bool(self.vocab and rng.random() < 0.5)
         self.ends = bool(self.vocab and most > 1 and rng.random() < 0.25)
@@ -94,7 +97,7 @@ class Drawn:
         self.layers = max(self.size, 3)
         self.schedules = ["zb-h1"] if most == 1 else ["interleaved-1f1b", *["zb-h1"] * int(rng.integers(2))]
         self.most, self.rounds = most, int(rng.integers(1, 4))
-        self.types = 1 + int(rng.random() < 0.2)
+        self.types = 1 + int(rng.random() < 0.2 or mixed)
         # Layers alike, with some dense ones before the others, or of any kinds.
         self.differing = int(rng.choice([0, 0, 1, 2, 3]))
         kinds = ["a"] * self.layers
@@ -111,17 +114,29 @@ class Drawn:
         self.kept = {kind: int(rng.integers(20_000, 400_000)) for kind in ("a", "b", "c", EMBEDDING, HEAD)}
         self.optimizer = rng.choice([0.0, 1e-6]) * rng.uniform(0.5, 2, self.types)
         self.per_node = int(rng.choice([each for each in (1, self.dp, self.count) if self.count % each == 0]))
+        if mixed:
+            self._mix()
         nodes = self.count // self.per_node
-        slow = float(rng.choice([1e-5, 1e-4, 1e-3, 1e-2]))
+        slow = float(rng.choice([1e-6, 3e-6, 1e-5, 1e-4] if mixed else [1e-5, 1e-4, 1e-3, 1e-2]))
         # GB/s between nodes, either way its own in three of ten problems, and within them.
         self.rates = slow * (rng.uniform(0.5, 2, (nodes, nodes)) if rng.random() < 0.3 else np.ones((nodes, nodes)))
-        self.within, self.waits = 10 * slow, float(rng.choice([0.0, 5e4]))
+        self.within, self.waits = 10 * slow, float(rng.choice([0.0, 1e6 if mixed else 5e4]))
         self.type_of_node = np.sort(np.arange(nodes) * self.types // nodes)
+        if mixed:
+            self.type_of_node = (np.arange(nodes) < rng.integers(1, nodes)).astype(np.int64)[::-1]
         self.racks = np.zeros(0, np.int64)
         if racked:
             self._put_in_racks(slow)
         self.budgets = [GIB] * self.types
         self.margin = float(rng.choice([0.0, 0.1]))
+
+    def _mix(self) -> None:
+        """Layers that are alike for linear figures, on two or more nodes of two types, the second one slower."""
+        rng, slower = self.rng, float(self.rng.choice([1.0, 1.5, 3.0]))
+        self.kinds = ["b"] * min(self.differing, self.layers - 1) + ["a"] * self.layers
+        self.kinds = self.kinds[: self.layers]
+        self.seconds = {(t, kind): slower**t * figures for (t, kind), figures in self.seconds.items()}
+        self.per_node = int(rng.choice([each for each in (2, 2, 3, 1) if self.count % each == 0 and each < self.count]))
 
     def _put_in_racks(self, slow: float) -> None:
         """Nodes of one device and type in two or three racks, with links between these that are slower."""
@@ -373,9 +388,11 @@ def strategy(candidate: Candidate, plans: Plans, k: int) -> Strategy:
     return Strategy(candidate=candidate, division=division)
 
 
-def drawn(seed: int, *, racked: bool = False) -> tuple[PlanningProblem, list[tuple[Candidate, Plans]]]:
+def drawn(
+    seed: int, *, racked: bool = False, mixed: bool = False
+) -> tuple[PlanningProblem, list[tuple[Candidate, Plans]]]:
     """A problem, and the plans of every candidate."""
-    figures = Drawn(seed, racked=racked)
+    figures = Drawn(seed, racked=racked, mixed=mixed)
     roomy = figures.problem()
     every = [(candidate, figures.plans(candidate)) for candidate in roomy.candidates]
     figures.tighten([plans for _, plans in every])

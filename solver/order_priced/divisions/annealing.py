@@ -45,13 +45,18 @@ LIMITS_OF_KINDS = 0.25, 0.6, 0.2
 
 
 class Figures(NamedTuple):
-    """Arrays of ``ChunkProblem``, bytes of the workspace and buffers, and what the objective is made of."""
+    """
+    Arrays of ``ChunkProblem``, bytes of the workspace and buffers, and what the objective is made of.
+
+    ``kind`` is the class of every chunk's device (C,), of which ``passes`` has the seconds.
+    """
 
     rows: Ints
     first: Ints
     device: Ints
     away: Flags
     micro_batches: int
+    kind: Ints
     passes: Floats
     edge: Floats
     loads: Floats
@@ -132,7 +137,8 @@ def _figures(problem: PlanningProblem, candidate: Candidate, given: ChunkProblem
         device=order.device,
         away=given.away,
         micro_batches=given.micro_batches,
-        passes=given.passes,
+        kind=np.array(given.patterns)[order.device],
+        passes=given.passes[None] if given.slower is None else np.stack((given.passes, given.slower.passes)),
         edge=given.edge,
         loads=given.loads,
         held=given.beside,
@@ -254,7 +260,7 @@ def _durations(figures: Figures, ends: Ints, recompute: Ints) -> tuple[Floats, F
     for c in range(chunks):
         i, j, r = ends[c - 1] if c > 0 else 0, ends[c], recompute[c]
         for k in range(3):
-            seconds[k, c] = passes[k, r, i, j]
+            seconds[k, c] = passes[figures.kind[c], k, r, i, j]
         seconds[3, c] = seconds[1, c] + seconds[2, c]
         loads[figures.device[c]] += table[i, j]
         if c < chunks - 1 and away[c]:

@@ -82,7 +82,7 @@ def improved_division(
     best = _descended(trial, best, limit)
     if best.excess > 0:
         return None
-    return Partition(seconds=best.seconds, division=best.division, patterns=(0,) * candidate.pp)
+    return Partition(seconds=best.seconds, division=best.division, patterns=given.patterns)
 
 
 class _Tried(NamedTuple):
@@ -141,7 +141,7 @@ def _best_stated(problem: PlanningProblem, candidate: Candidate, given: ChunkPro
             left -= len(given.order.passes)
             value = least_makespan(given, division)
             best, seconds = (division, value) if value < seconds else (best, seconds)
-    return None if best is None else Partition(seconds=seconds, division=best, patterns=(0,) * candidate.pp)
+    return None if best is None else Partition(seconds=seconds, division=best, patterns=given.patterns)
 
 
 def _neighbours(given: ChunkProblem, division: Division) -> Iterator[Division]:

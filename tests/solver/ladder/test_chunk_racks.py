@@ -18,6 +18,7 @@ from taut.formulations.strategy import Division
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.ladder.chunk_racks import ChunkRacks, chunk_racks, rederived_by_racks
+from taut.solver.ladder.chunk_types import rederived_by_cases
 from taut.solver.order_priced.bound import order_bound
 from taut.solver.order_priced.layer_bounds import linear_paths
 from taut.solver.order_priced.layer_tree import LayerTree
@@ -179,7 +180,7 @@ def test_a_certificate_by_racks_holds(plan: Document, monkeypatch: pytest.Monkey
     assert outcome.faults == ()
     assert "racks" in entry(plan)["witness"]
     assert outcome.lower_bound == pytest.approx(plan["certificate"]["lower_bound_s"], rel=1e-12)
-    monkeypatch.setattr(order_refinement, "chunk_racks", lambda *_: None)
+    monkeypatch.setattr(order_refinement, "chunk_cases", lambda *_: [])
     assert entry(made())["lower_bound_s"] < entry(plan)["lower_bound_s"] * (1 - 1e-3)
 
 
@@ -210,7 +211,8 @@ def test_a_witness_of_cases_proves_nothing_without_racks() -> None:
     assert racks is not None
     rest = {"limit_s": 1e-9}
     assert rederived_by_racks(racks, {"racks": [], "rest": rest}) > 0
-    assert rederived_by_racks(None, {"racks": [], "rest": rest}) == -np.inf
+    assert rederived_by_cases([], {"racks": [], "rest": rest}) == -np.inf
+    assert rederived_by_cases([racks, racks], {"classes": [{"racks": [], "rest": rest}]}) == -np.inf
     assert rederived_by_racks(racks, {"racks": [rest] * (racks.most + 1), "rest": rest}) == -np.inf
     assert rederived_by_racks(racks, {"racks": [], "rest": rest, "more": 0}) == -np.inf
     assert rederived_by_racks(racks, {"racks": []}) == -np.inf

@@ -4,6 +4,7 @@ import copy
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import margin_free_bound, plan_document
-from taut.solver.ladder.chunk_racks import chunk_racks, rederived_by_racks
+from taut.solver.ladder import chunk_types
+from taut.solver.ladder.chunk_racks import least_exchange
+from taut.solver.ladder.chunk_types import chunk_cases, rederived_by_cases
 from taut.solver.ladder.computations import order
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.order_priced import layer_bounds
@@ -26,7 +29,7 @@ from taut.solver.order_priced.staircases import Ends, ends_of_paths
 from taut.solver.order_priced.stated import number_of, stated_seconds
 from taut.solver.order_priced.witness import rederived
 from taut.solver.result import Limits, State, Status
-from taut.solver.search.rack_trees import rack_trees
+from taut.solver.search.rack_trees import case_trees
 from taut.solver.search.search import search
 from tests.solver.order_priced.test_staircases import longest
 from tests.support.blocks import blocks
@@ -52,9 +55,9 @@ class Found:
     faults: list[str]
 
 
-def examined(seed: int, *, racked: bool = False) -> Found:
+def examined(seed: int, *, racked: bool = False, mixed: bool = False) -> Found:
     """The bounds of one problem, each compared with the optimum of the plans that it is for."""
-    given, every = drawn(seed, racked=racked)
+    given, every = drawn(seed, racked=racked, mixed=mixed)
     rng, faults, shares = np.random.default_rng(seed), list[str](), list[float]()
     ladder = Ladder(given)
     for candidate, plans in every:
@@ -128,11 +131,12 @@ def _bounds(ladder: Ladder, candidate: Candidate, plans: Plans, rng: np.random.G
             named = {"stated": number_of(given), **({"limit_s": limit} if np.isfinite(limit) else {})}
             if (again := rederived(given, named)) != listed and np.isfinite(listed):
                 faults.append(f"{candidate}: a list of divisions says {listed}, and {again} again")
-        racks = chunk_racks(ladder.problem, candidate, ladder.links)
-        if trees := rack_trees(racks, limit, found.order.divisions):
-            trees.branch_early()
-            note("racks", trees.seconds * (1 - ROUNDING))
-            note("witness of racks", rederived_by_racks(racks, json.loads(json.dumps(trees.witness()))))
+        classes = chunk_cases(ladder.problem, candidate, ladder.links)
+        if trees := case_trees(classes, limit, found.order.divisions, 0.0):
+            for _ in range(len(classes) * BRANCHINGS):
+                trees.branch()
+                note("cases", trees.seconds * (1 - ROUNDING))
+            note("witness of cases", rederived_by_cases(classes, json.loads(json.dumps(trees.witness()))))
         if cases := linear_paths(given):
             faults += _by_cases(cases, plans, rng)
     return best / optimum if np.isfinite(optimum) else 1.0
@@ -209,11 +213,11 @@ def _leaf(paths: LayerPaths, rng: np.random.Generator) -> Leaf:
     )
 
 
-def _checked(seeds: range, *, racked: bool = False) -> None:
+def _checked(seeds: range, *, racked: bool = False, mixed: bool = False) -> None:
     """Every problem of some seeds without faults, under small buckets of gradients."""
     with pytest.MonkeyPatch.context() as patch:
         small_buckets(patch)
-        found = {seed: examined(seed, racked=racked).faults for seed in seeds}
+        found = {seed: examined(seed, racked=racked, mixed=mixed).faults for seed in seeds}
     assert not {seed: faults for seed, faults in found.items() if faults}
 
 
@@ -233,6 +237,12 @@ def test_no_bound_is_above_the_optimum(block: int) -> None:
 def test_no_bound_in_racks_is_above_the_optimum(block: int) -> None:
     """The same of 200 problems on racks of nodes, of which stages take two."""
     _checked(range(10 * block, 10 * block + 10), racked=True)
+
+
+@pytest.mark.parametrize("block", blocks(40, proof=True))
+def test_no_bound_on_two_classes_of_device_is_above_the_optimum(block: int) -> None:
+    """The same of 200 problems on nodes of two types, one stage's devices of one or of both."""
+    _checked(range(5 * block, 5 * block + 5), mixed=True)
 
 
 def executed(p: int, v: int, m: int, passes: Floats, hops: Floats) -> Floats:
@@ -344,6 +354,33 @@ def test_a_planted_bug_is_noticed(bug: str, monkeypatch: pytest.MonkeyPatch) -> 
         if examined(seed).faults:
             return
     pytest.fail(f"{bug}: not noticed")
+
+
+stages, hops, ring, exchange = (
+    chunk_types._slow_stages,
+    chunk_types._crossings,
+    chunk_types._ring,
+    least_exchange,
+)
+MIXED = {
+    "a slow stage too many": (4, "_slow_stages", lambda *given: min(stages(*given) + 1, given[1].pp)),
+    "a hop too many": (11, "_crossings", lambda *given, **kind: hops(*given, **kind) + 1),
+    "the ring of slow stages doubled": (16, "_ring", lambda *given: 2 * ring(*given)),
+    "an exchange tripled": (45, "least_exchange", lambda *given: tuple(3 * each for each in exchange(*given))),
+    "a pattern left out": (10, "combinations", lambda *given: [*combinations(*given)][1:]),
+}
+"""Problems on two classes of device by which a bug in the named function shows."""
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("bug", MIXED)
+def test_a_planted_bug_of_classes_is_noticed(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug of the bounds on two classes of device bounds some problem above its optimum."""
+    seed, name, other = MIXED[bug]
+    small_buckets(monkeypatch)
+    assert not examined(seed, mixed=True).faults
+    monkeypatch.setattr(chunk_types, name, other)
+    assert any("cases" in fault for fault in examined(seed, mixed=True).faults)
 
 
 FALSE = {

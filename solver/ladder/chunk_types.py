@@ -1,0 +1,139 @@
+r"""
+Bound ``order`` by the stages of a pipeline that are on slow devices.
+
+Sets: the slow class holds the blocks with a device of the slowest type, the fast class all others
+(``taut.formulations.partition``). The stages are the devices of pipelines that are priced by their order.
+Data: N slow blocks, dp pipelines of pp blocks each.
+
+(1) Some pipeline has at least :math:`n = \lceil N / dp \rceil` slow blocks. Which of its stages are n of them makes
+    :math:`\binom{pp}{n}` cases. In each case the chunks of these stages take the seconds of the slow class, and their
+    rings have a slow member. All else is at its best.
+(2) Each case is divided by the first stage that spans nodes (``taut.solver.ladder.chunk_racks``). A stage that is
+    confined to one node has one class. So if all stages are confined, the n stages are the only slow ones: N = n dp.
+(3) A confined stage takes dp of the c blocks of its node, or whole nodes. Hence f stages are confined to a node, and a
+    pipeline with p confined stages stops at :math:`\lceil p / f \rceil` nodes with these. On the last of them at most c
+    - dp further stages have room, and c on every further node. If all are confined, it leaves its node where the class
+    changes, and every f stages between: :math:`\sum_r \lceil r / f \rceil - 1` hops, r stages of one class in a row.
+    Every pipeline makes so many hops, unlike those of ``taut.solver.bounds.rack_cases`` (6).
+(4) If 2 dp blocks fit a node, a tied embedding makes two cases of each case. Either some replica exchanges it between
+    nodes, or first and last stage share nodes in every replica. In the latter case both are of one class in the
+    pipeline of (1), so that its n slow stages may be chosen with both or with neither; if n = 1, both are slow or
+    neither is. The pipeline returns to its first node, with :math:`\lceil pp / c \rceil` hops if no node holds it. If 2
+    dp = c and stage 0 is confined, its node is full, and (3) holds for the stages between.
+
+The bound is the least of the cases.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations, groupby
+from math import comb
+from typing import Any
+
+import numpy as np
+
+from taut.data.arrays import Flags, Ints
+from taut.formulations.order_division import ChunkProblem, SlowDevices, passes_by_type
+from taut.formulations.partition import slow_blocks, slowest_type
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.formulations.terms import in_one_ring
+from taut.solver.bounds.candidate_bounds import chunked
+from taut.solver.bounds.least_rings import groups_of_node, least_gather, least_rings_by_class
+from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.ladder.chunk_racks import ChunkRacks, chunk_racks, least_exchange, of_load, rederived_by_racks
+
+MOST_CASES = 70
+"""Cases of (1) that are told apart at most: those of four slow stages of eight."""
+
+
+def chunk_cases(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True
+) -> list[ChunkRacks]:
+    """The cases of an order-priced candidate by the classes of its stages, each with its racks; one without classes."""
+    racks = chunk_racks(problem, candidate, best, margin=margin)
+    stages = _slow_stages(problem, candidate)
+    if stages == 0:
+        return [] if racks is None else [racks]
+    if comb(candidate.pp, stages) > MOST_CASES:
+        return []
+    if racks is None:
+        given = chunked(problem, candidate, best, margin=margin, exchange=False)
+        exchange = least_exchange(problem, candidate, best, given)
+        racks = ChunkRacks(given, np.zeros(1, np.int64), 0.0, np.zeros(candidate.pp), exchange=exchange)
+    return list(_cases(problem, candidate, best, racks, stages))
+
+
+def _slow_stages(problem: PlanningProblem, candidate: Candidate) -> int:
+    """Slow stages of some pipeline at least, (1); 0 where classes are not told apart."""
+    links = problem.links
+    several = len(problem.device_types) > 1 and problem.latency.waits_for_every_stage and candidate.pp > 1
+    if not several or candidate.pipelines_by_type or candidate.width > links.gpus_per_node.max():
+        return 0
+    fewest, _ = slow_blocks(problem, candidate.width, slowest_type(problem, candidate))
+    return -(-fewest // candidate.pipelines)
+
+
+def _cases(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, racks: ChunkRacks, stages: int
+) -> Iterator[ChunkRacks]:
+    """The cases (1)."""
+    slowest, given = slowest_type(problem, candidate), racks.given
+    passes = passes_by_type(problem, candidate, least_gather(problem, candidate, best))[:, slowest]
+    passes, ring = np.maximum(passes, given.passes), _ring(problem, candidate, best, given)
+    whole = slow_blocks(problem, candidate.width, slowest)[0] == stages * candidate.pipelines
+    inside, apart = racks.exchange
+    held, last = groups_of_node(problem, candidate.width), candidate.pp - 1
+    returns = inside < apart and 2 * candidate.pipelines <= held
+    patterns = list(combinations(range(candidate.pp), stages))
+    shared = [some for some in patterns if (0 in some) == (last in some)] + ([(0, last)] if stages == 1 else [])
+    exchange = (apart, apart) if returns else (inside, apart)
+    for some, back in [*((some, False) for some in patterns), *((some, True) for some in (shared if returns else []))]:
+        slow = np.isin(np.arange(candidate.pp), some)
+        case = replace(given, slower=SlowDevices(slow, passes, ring))
+        crossings = racks.crossings
+        if racks.hop > 0:
+            crossings = _crossings(problem, candidate, slow, len(crossings) - 1, whole=whole, back=back)
+        each = (inside, inside) if back else exchange
+        yield replace(racks, given=case, crossings=crossings, exchange=each)
+
+
+def _ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks, given: ChunkProblem) -> float:
+    """Seconds for a unit of load of a ring with a slow member at least, beside what all devices wait for."""
+    if not in_one_ring(problem.terms(candidate)) or problem.tables(candidate).experts.any():
+        return 0.0
+    return of_load(problem, candidate, float(least_rings_by_class(problem, candidate, best)[1:].min()), given)
+
+
+def _crossings(
+    problem: PlanningProblem, candidate: Candidate, slow: Flags, most: int, *, whole: bool, back: bool
+) -> Ints:
+    """Hops between nodes that every pipeline makes by confined stages, (3), or (4) with ``back``, (most + 1,)."""
+    held, blocks, pp = groups_of_node(problem, candidate.width), candidate.pipelines, candidate.pp
+    alone = -(-pp // held) + (back and pp > held)
+    if (blocks > held and blocks % held) or (back and 2 * blocks < held):
+        return np.full(most + 1, alone - 1)
+    together, room = max(held // blocks, 1), max(held - blocks, 0)
+    # Stages 0 and pp - 1 have a node for themselves where the pipeline returns.
+    between = slow[1:-1] if back else slow
+    stops, own = [alone], back * min(pp - 1, 2)
+    for p in range(1, pp + 1):
+        confined = min(p - back, len(between))
+        left = len(between) - confined - (room if confined else 0)
+        stops.append(own - (-confined // together) - (-max(left, 0) // held))
+    if whole:
+        stops[pp] = own + sum(-(-len(list(row)) // together) for _, row in groupby(between.tolist()))
+    found = np.maximum.accumulate(np.array(stops)) - 1
+    return np.asarray(found[: most + 1] if most else found[-1:])
+
+
+def rederived_by_cases(cases: list[ChunkRacks], witness: dict[str, Any]) -> float:
+    """Seconds that a witness of all cases proves; minus infinity where it proves nothing."""
+    if len(cases) == 1 and "racks" in witness:
+        return rederived_by_racks(cases[0], witness)
+    each = witness.get("classes")
+    if set(witness) != {"classes"} or not isinstance(each, list) or len(each) != len(cases) or not cases:
+        return -np.inf
+    if not all(isinstance(one, dict) for one in each):
+        return -np.inf
+    return min(rederived_by_racks(case, one) for case, one in zip(cases, each, strict=True))
