@@ -19,23 +19,23 @@ import yaml
 from benchmarks.campaigns import campaigns, checks
 from benchmarks.runs import Campaign
 from taut.data.arrays import Floats
-from taut.data.calibration import HIGH, LOW, Calibration
-from taut.data.device import QUANTIZED
+from taut.data.calibration import HIGH, LOW, Calibration, uncalibrated
+from taut.data.device import HALF, QUANTIZED, DeviceSpec
 from taut.data.samples import ConfigurationRow
+from taut.data.seen import Seen
 from taut.prediction.fitting import calibrate, samples_of, seen_of
 from taut.prediction.rows import predict_rows
 from taut.prediction.settings import Given, find_device, setting_of, within_domain
 from taut.solver.calibration.latency import (
     ALIKE,
+    ENOUGH,
     FEWEST,
     Samples,
     cross_validate,
     drawn_to,
     factors_above,
     fit_coefficients,
-    on_many_nodes,
     predicted_seconds,
-    speaks_for,
     stack_of,
 )
 
@@ -62,6 +62,31 @@ def pulled_to(campaign: Campaign, known: Iterable[Calibration]) -> Calibration |
         device = find_device(campaign.rows[0].gpu)
         return next((on_many_nodes(one, device) for one in fits if one.nodes == "one"), None)
     return None
+
+
+def speaks_for(calibration: Calibration) -> bool:
+    """Whether a stack's calibration in half precision has enough runs for other fits of the stack, (6)."""
+    return calibration.samples >= ENOUGH and calibration.precision in HALF
+
+
+def on_many_nodes(calibration: Calibration, device: DeviceSpec) -> Calibration:
+    """What runs on many nodes are pulled to, of a stack's calibration on one node of the device, (6)."""
+    own = {"gemm": calibration["gemm"], "attention": calibration["attention"], "launch": 1.0}
+    launch_us = calibration["launch"] * stack_of(calibration).launch_us
+    known = {"nodes": "many", "launch_us": launch_us, "coefficients": {**uncalibrated(device).coefficients, **own}}
+    return calibration.model_copy(update=known)
+
+
+def joined(one: Seen, other: Seen) -> Seen:
+    """What the runs of both have been."""
+    found: dict[str, object] = {}
+    for name in Seen.model_fields:
+        first, second = getattr(one, name), getattr(other, name)
+        if isinstance(first, tuple):
+            found[name] = min(first[0], second[0]), max(first[1], second[1])
+        else:
+            found[name] = [*first, *(kind for kind in second if kind not in first)]
+    return one.model_copy(update=found)
 
 
 def study(campaign: Campaign, like: Calibration | None) -> tuple[Calibration, dict[str, Any]]:
@@ -126,7 +151,7 @@ def with_checked(found: Calibration, every: Iterable[Campaign]) -> Calibration:
         rows = [row.model_copy(update={"stack": campaign.stack}) for row in campaign.rows]
         mine = [row for row in rows if setting_of(within_domain(row), Given()).calibration.name == found.name]
         if mine and found.seen is not None and find_device(mine[0].gpu).name == found.device:
-            found = found.model_copy(update={"seen": found.seen.joined(seen_of(mine))})
+            found = found.model_copy(update={"seen": joined(found.seen, seen_of(mine))})
     return found
 
 

@@ -30,7 +30,7 @@ published run went.
   Qwen3 30B), 0.7 of it at the least.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -43,10 +43,14 @@ from benchmarks.posterior import CampaignRuns, Posterior, Prior, TermsAt, fit_po
 from taut.data.arrays import Flags, Floats
 from taut.data.calibration import EXPERT_TERMS, KEPT, Calibration, uncalibrated
 from taut.data.samples import ConfigurationRow
-from taut.prediction.experts import seconds_at
+from taut.formulations.latency import step_time
+from taut.formulations.problem import PlanningProblem
+from taut.planning.stack import not_hidden_twice
+from taut.prediction.experts import _costs, _problem, _strategy, division_of
 from taut.prediction.fitting import gather_slowdown_of, seen_of
 from taut.prediction.settings import Given, Setting, find_device, setting_of
 from taut.solver.calibration.latency import QUANTILES, outer_quantile
+from taut.solver.simple_plans import rank_order
 
 STEP = 1e-6
 """Relative difference of a coefficient by which slopes are taken."""
@@ -181,6 +185,33 @@ def _priced(row: ConfigurationRow, campaign: ExpertCampaign) -> tuple[Configurat
     kept = {name: campaign.about[name] for name in (*KEPT, "fused_experts") if name in campaign.about}
     said = {**kept, "launch_us": campaign.launch_us, "experts": True}
     return row, setting_of(row, Given(calibration=uncalibrated(find_device(row.gpu)).model_copy(update=said)))
+
+
+def seconds_at(row: ConfigurationRow, setting: Setting) -> Callable[[Floats], float]:
+    """Seconds of a step as a function of a calibration's coefficients, in the order of ``EXPERT_TERMS``."""
+    problem = _problem(row, setting)
+    strategy = _strategy(row, problem, division_of(row))
+    devices = rank_order(strategy.candidate)
+
+    def seconds(coefficients: Floats) -> float:
+        known = {**setting.calibration.model_dump(), "coefficients": dict(zip(EXPERT_TERMS, coefficients, strict=True))}
+        calibration = Calibration.model_validate(known)
+        if problem.overlap_grad_reduce:
+            calibration = not_hidden_twice(calibration)
+        costs = _costs(row, setting, problem.model, problem.space, calibration)
+        priced = PlanningProblem(
+            problem.model,
+            problem.cluster,
+            costs,
+            problem.memory,
+            problem.space,
+            "step",
+            calibration,
+            problem.overlap_grad_reduce,
+        )
+        return float(step_time(priced, strategy, devices).total)
+
+    return seconds
 
 
 def _terms_at(priced: list[tuple[ConfigurationRow, Setting]]) -> TermsAt:

@@ -123,17 +123,6 @@ class Seen(Spec):
         )
         return found + [name for name, holds in kinds if not holds]
 
-    def joined(self, other: "Seen") -> Self:
-        """What the runs of both have been."""
-        found: dict[str, object] = {}
-        for name in type(self).model_fields:
-            one, two = getattr(self, name), getattr(other, name)
-            if isinstance(one, tuple):
-                found[name] = min(one[0], two[0]), max(one[1], two[1])
-            else:
-                found[name] = [*one, *(kind for kind in two if kind not in one)]
-        return self.model_copy(update=found)
-
 
 NUMBERS = {name for name, field in Seen.model_fields.items() if get_origin(field.annotation) is tuple}
 """Fields of which a record holds the least and the most."""

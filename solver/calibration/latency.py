@@ -60,7 +60,7 @@ from scipy.optimize import nnls
 
 from taut.data.arrays import Floats, Ints
 from taut.data.calibration import HIGH, LOW, OPTIONAL, TERMS, Calibration, uncalibrated
-from taut.data.device import HALF, DeviceSpec
+from taut.data.device import DeviceSpec
 from taut.data.layers.layer_factor import LayerFactor
 from taut.errors import FormulationError
 
@@ -270,22 +270,9 @@ def stack_of(calibration: Calibration) -> Stack:
     return Stack(calibration.launch_us or 0.0, calibration.fused_attention)
 
 
-def speaks_for(calibration: Calibration) -> bool:
-    """Whether a stack's calibration in half precision has enough runs for other fits of the stack, (6)."""
-    return calibration.samples >= ENOUGH and calibration.precision in HALF
-
-
 def drawn_to(device: DeviceSpec, like: Calibration | None, terms: Sequence[str] = TERMS) -> Floats:
     """Coefficients that a fit is pulled to: those that the device states, or those of another fit of the stack, (6)."""
     return stated_coefficients(device, terms) if like is None else np.array([like[term] for term in terms])
-
-
-def on_many_nodes(calibration: Calibration, device: DeviceSpec) -> Calibration:
-    """What runs on many nodes are pulled to, of a stack's calibration on one node of the device, (6)."""
-    own = {"gemm": calibration["gemm"], "attention": calibration["attention"], "launch": 1.0}
-    launch_us = calibration["launch"] * stack_of(calibration).launch_us
-    known = {"nodes": "many", "launch_us": launch_us, "coefficients": {**uncalibrated(device).coefficients, **own}}
-    return calibration.model_copy(update=known)
 
 
 NEARLY_LEAST = 1.02

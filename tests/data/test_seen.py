@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks.accuracy import joined
 from taut.data.calibration import Calibration
 from taut.data.catalog.builtin import catalog_calibrations
 from taut.data.samples import ConfigurationRow
@@ -44,8 +45,8 @@ def test_tensor_ranks_of_experts_count_beside_expert_ranks_alone() -> None:
 def test_runs_of_two_campaigns_join() -> None:
     """Ranges widen, and kinds of the second follow those of the first."""
     one, two = Seen.of(RUNS[:1], "bf16"), Seen.of(RUNS[1:2], "fp16")
-    assert one.joined(two).tp == (2, 8) and two.joined(one).recompute == ["full", "none"]
-    assert one.joined(one) == one
+    assert joined(one, two).tp == (2, 8) and joined(two, one).recompute == ["full", "none"]
+    assert joined(one, one) == one
 
 
 def test_a_record_is_written_and_read_back() -> None:
@@ -77,7 +78,9 @@ def test_fields_beyond_are_those_that_no_run_had() -> None:
         assert found.fields_beyond(row, "bf16") == []
         for other in RUNS:
             theirs = Seen.of([other], "bf16")
-            differ = [name for name in Seen.model_fields if getattr(found.joined(theirs), name) != getattr(found, name)]
+            differ = [
+                name for name in Seen.model_fields if getattr(joined(found, theirs), name) != getattr(found, name)
+            ]
             assert set(found.fields_beyond(other, "bf16")) == set(differ)
 
 

@@ -11,7 +11,6 @@ states for its router hold. Where ``ep`` is above 1 and
 ``etp`` is left out an expert lies on one GPU whole, and tensor ranks have sequence parallelism.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
 
@@ -20,8 +19,7 @@ import numpy as np
 from taut.data.analytic.layer_costs import analytic_costs
 from taut.data.analytic.operator_times import OperatorModel
 from taut.data.analytic.step_shares import step_shares
-from taut.data.arrays import Floats
-from taut.data.calibration import EXPERT_TERMS, Calibration
+from taut.data.calibration import Calibration
 from taut.data.catalog.builtin import catalog_models, catalog_operators
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, CostTable
@@ -75,33 +73,6 @@ def _shares(row: ConfigurationRow, setting: Setting, problem: PlanningProblem, t
         zero=row.zero,
         recompute=[row.recompute],
     )
-
-
-def seconds_at(row: ConfigurationRow, setting: Setting) -> Callable[[Floats], float]:
-    """Seconds of a step as a function of a calibration's coefficients, in the order of ``EXPERT_TERMS``."""
-    problem = _problem(row, setting)
-    strategy = _strategy(row, problem, division_of(row))
-    devices = rank_order(strategy.candidate)
-
-    def seconds(coefficients: Floats) -> float:
-        known = {**setting.calibration.model_dump(), "coefficients": dict(zip(EXPERT_TERMS, coefficients, strict=True))}
-        calibration = Calibration.model_validate(known)
-        if problem.overlap_grad_reduce:
-            calibration = not_hidden_twice(calibration)
-        costs = _costs(row, setting, problem.model, problem.space, calibration)
-        priced = PlanningProblem(
-            problem.model,
-            problem.cluster,
-            costs,
-            problem.memory,
-            problem.space,
-            "step",
-            calibration,
-            problem.overlap_grad_reduce,
-        )
-        return float(step_time(priced, strategy, devices).total)
-
-    return seconds
 
 
 def _strategy(row: ConfigurationRow, problem: PlanningProblem, division: list[int]) -> Strategy:

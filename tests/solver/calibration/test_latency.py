@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from benchmarks.accuracy import on_many_nodes, speaks_for
 from taut.data.calibration import TERMS, Calibration, uncalibrated
 from taut.data.catalog.devices import catalog_devices
 from taut.errors import FormulationError
@@ -13,8 +14,6 @@ from taut.solver.calibration.latency import (
     cross_validate,
     fit_calibration,
     fit_coefficients,
-    on_many_nodes,
-    speaks_for,
 )
 
 DEVICE = catalog_devices()["a100-80gb"]
