@@ -110,16 +110,7 @@ def fit_memory(
     seed: int = 0,
     others: Sequence[Floats] = (),
 ) -> MemoryModel:
-    """
-    Memory model from samples, with the margin of (4).
-
-    ``terms``: terms at coefficient 1, (samples, stages, terms + 1): those of ``MEMORY_TERMS``, and a GiB for every
-    group; ``measured``: bytes, (samples,); ``about``: what the model says of itself: fields of ``MemoryModel`` such as
-    its name, stack and precision; ``level``: probability alpha that a new sample exceeds prediction and margin;
-    ``seed``: seed of the random folds; ``others``: excesses of other stacks in GiB, with which the margin is pooled.
-    Returns coefficients, margin, level and error. Raises ``FormulationError`` if there are fewer than four samples, or
-    a figure is not finite or not positive.
-    """
+    """Memory model of ``terms`` (samples, stages, terms + 1), margin (4) with ``others``; ``about``: its own fields."""
     if len(measured) < FEWEST or not (
         np.isfinite(terms).all() and np.isfinite(measured).all() and (measured > 0).all()
     ):

@@ -68,18 +68,7 @@ def fit_network(
     steps: int = STEPS,
     progress: Report | None = None,
 ) -> MemoryNetwork:
-    """
-    A network that predicts memory, trained on samples, with the margin of (3). Ctrl-C keeps the best so far.
-
-    ``features``: features of evenly divided configurations, (samples, names); see ``taut.prediction.rows``;
-    ``measured``: bytes of the fullest device, (samples,); ``about``: what the network says of itself: fields of
-    ``MemoryNetwork`` such as its name, stack and precision; ``names``: names of the features; ``level``: chance that a
-    new sample like these exceeds prediction and margin; ``seed``: of the division, the first weights and the order of
-    samples; ``hidden``: widths of the hidden layers; ``steps``: most steps of Adam; ``progress``: called from time to
-    time with the steps done and the least mean error of (2) so far. Raises ``DataError`` if PyTorch is not installed.
-    Raises ``FormulationError`` if there are fewer than 10 samples, or a figure is wrong. Raises ``SolverError`` if
-    training diverges.
-    """
+    """A network that predicts memory, with margin (3) at ``level``; Ctrl-C keeps the best; ``about``: its fields."""
     _check(features, measured, names, hidden)
     if not 0 < level < 1 or steps < 1:
         raise FormulationError(

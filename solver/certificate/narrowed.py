@@ -102,12 +102,7 @@ def held(space: Mapping[str, Any], *, mechanisms: bool = True) -> str:
 def narrowed(
     space: Mapping[str, Any], model: ModelSpec, cluster: ClusterSpec, *, mechanisms: bool = True, meshes: bool = False
 ) -> Iterator[str]:
-    """
-    Name what was taken away from the space, (2), each in a line.
-
-    A space of ``meshes`` is compared in its choices except ``cp_comm``, ``max_tp``, ``max_ep`` of 1, divisions, runs
-    seen and fixed values; it has no ``mechanisms`` in the latency model of a paper.
-    """
+    """Name what was taken away from the space, (2), each in a line; meshes are compared in the choices they have."""
     given = _read(space)
     usual, fixed = given, given.fixed
     if _is_known(space):

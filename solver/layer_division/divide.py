@@ -188,15 +188,7 @@ def solve_partition(
     limit: float = np.inf,
     known: float = -np.inf,
 ) -> Partition:
-    """
-    The division of least seconds, at most the limit; if none is below that, a division that fits.
-
-    ``edge``, ``tail``: seconds of a cut before layer j, and of stage 0 ending at layer j, (L+1,); ``later``: what
-    stages after the first wait for; ``crossing``: what a hop between classes of device adds; ``passed``: the one
-    pipeline of two classes that is divided for; ``gradient_cap``: bytes of gradients that no stage may exceed, without
-    ``later``; ``known``: seconds that every placement takes in any case: any division that takes no more, or any at all
-    where they reach the limit, is then as good as the optimum.
-    """
+    """The division of least seconds up to the limit, or one that fits; any that takes at most ``known`` is as good."""
     if not np.isfinite(problem.high).any():
         return Partition(seconds=np.inf)
     costs, best = Costs(edge, tail, later, crossing, passed, known), Partition(seconds=np.inf)

@@ -133,14 +133,7 @@ def flags_of(words: list[str]) -> Flags:
 
 
 def megatron_launch(flags: Mapping[str, str | None], run: Run, stated: Collection[str] | None = None) -> Launch:
-    """
-    What flags say of a run.
-
-    ``flags``: flags and their values; ``run``: what they are compared with; ``stated``: flags that the words mention,
-    on or off, where a recipe decides the others. Sharding and recompute then stay open unless they are mentioned.
-    Without ``stated`` a flag that is not written has Megatron-LM's default. Raises ``DataError`` if a value is no
-    number or no layout, a rule of Megatron-LM is broken, or weights leave the devices.
-    """
+    """What flags say of a run; ``stated``: what the words mention, on or off, where a recipe decides the rest."""
     _check_weights(flags)
     if count(flags, ULYSSES) > 1:
         words = "sequence ranks of DeepSpeed are none of Megatron-LM, expected 1, or --context-parallel-size"

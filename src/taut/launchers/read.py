@@ -48,14 +48,7 @@ SWIFT = {"--use-distributed-optimizer": None, "--recompute-granularity": "select
 
 
 def launch_of_file(path: Path, run: Run | None = None, beside: Mapping[str, Any] | None = None) -> Launch:
-    """
-    What a launcher's file says.
-
-    ``path``: JSON of DeepSpeed, TOML of torchtitan, Python of torchtitan or Megatron-Bridge, YAML, or a script in a
-    file of any other name; ``run``: what it is compared with; ``beside``: values that the user states beside the file
-    (degrees, which DeepSpeed's JSON lacks). Raises ``DataError`` if the file cannot be read, or says nothing of a
-    strategy.
-    """
+    """What a launcher's file says, told apart by its name; ``beside``: degrees stated beside it, as for DeepSpeed's."""
     run, beside = run or Run(), beside or {}
     if path.suffix == ".json":
         return deepspeed_launch(read_json(path, "DeepSpeed's configuration"), str(path), run, beside)

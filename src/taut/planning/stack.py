@@ -73,12 +73,7 @@ def overlaps(request: PlanRequest, stack: Stack) -> bool:
 
 
 def overlaps_beside_muon(request: PlanRequest, stack: Stack) -> bool:
-    """
-    Whether gradients are reduced during the last backward pass under Muon: never, since its buckets are one a chunk.
-
-    Raises ``FieldError`` for what is not priced with it: other stacks, latency models and ZeRO stages, and shares on
-    hosts.
-    """
+    """Whether gradients are reduced in the last backward pass under Muon: never; refuses what is not priced with it."""
     if "muon" not in stack.optimizers:
         raise FieldError("optimizer", "muon", f"not in {stack.name}, expected {' or '.join(stack.optimizers)}")
     if not request.latency.prices_mechanisms:
@@ -134,12 +129,7 @@ def with_loss(
 
 
 def refuse_idle_logits(given: MemoryModel | None, calibration: Calibration | None) -> None:
-    """
-    Refuse bytes of a loss that overwrites the logits beside another one.
-
-    ``given``: the memory model as it was given; ``calibration``: as it was found, with the loss that counts. Raises
-    ``FieldError`` if the bytes have no effect.
-    """
+    """Refuse bytes of a loss that overwrites the logits, in the memory model as given, beside another loss."""
     if given is None or not given.fused_logit_bytes or given == catalog_memory_models().get(given.name):
         return
     if calibration is not None and calibration.fused_loss != "te":
@@ -149,12 +139,7 @@ def refuse_idle_logits(given: MemoryModel | None, calibration: Calibration | Non
 
 
 def refuse_unlike_kept(memory: MemoryModel, calibration: Calibration | None) -> None:
-    """
-    Refuse a memory model that keeps other activations than the calibration, by whose values costs are made.
-
-    ``memory``: as it was given, before defaults were filled in; what the catalog's models say of their runs is no wish.
-    Raises ``FieldError`` that names the calibration.
-    """
+    """Refuse a memory model, as given, that keeps other activations than the calibration that costs are made by."""
     if calibration is None or memory == catalog_memory_models().get(memory.name):
         return
     # A model that was written out in full states nothing by fields that have their defaults.

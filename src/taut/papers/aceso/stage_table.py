@@ -229,12 +229,7 @@ def recomputed_at_best(operators: Operators, layers: int, where: tuple[int, int,
 
 
 def kind_of_stage(layer: int, layers: int, first: int, end: int) -> tuple[int, int, int, int]:
-    """
-    How the stage [first, end) begins, its whole layers, and the piece [x, y) that ends it.
-
-    It begins with 0 at the start of a layer, with x inside one, and with the number of operators in a layer at the
-    head; y is 0 for the head alone.
-    """
+    """How the stage [first, end) begins (0, x, or operators of a layer at the head), whole layers, and end [x, y)."""
     if end == 1:
         return layer, 0, 0, 0
     last_layer = min((end - 2) // layer, layers - 1)

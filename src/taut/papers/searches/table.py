@@ -145,16 +145,7 @@ def reproduce_searches(
     within: float | None = None,
     told: Callable[[str], None] | None = None,
 ) -> Table:
-    """
-    Price the published plans of a folder.
-
-    ``folder``: holds some of the files that the modules of ``taut.papers.searches`` name, or folders up to two
-    levels below it do; ``time_limit``: seconds of each of the two searches of a plan; ``within``: seconds that all
-    share, after which no table of another tool begins; ``only``: part of the name of a plan, such as ``NVIDIA llama3-8b
-    on 8 GPUs``; ``told``: called with the job of a plan before it is priced, and with
-    what is left out since its prices are missing. Raises ``DataError`` if the folder has none of the files, or one of
-    them is wrong; or if the prices of plans are missing that are asked for by name, or stand alone.
-    """
+    """Price the published plans of a folder, ``only`` by name; each search within ``time_limit``, all ``within``."""
     if not (has_plans(folder) or has_runs(folder) or table_of_plans(folder) or galvatron_plans(folder)):
         raise DataError(f"{folder}: no file that is known, expected {', '.join([*TABLES][:-1])} or {TABLES[-1]}")
     priced, rows = _priced_sources(folder, only, told), []

@@ -191,15 +191,7 @@ def reproduce_vtrain(
     jobs: int | None = None,
     progress: Told | None = None,
 ) -> Study:
-    """
-    Price vTrain's studies.
-
-    ``price``: dollars an hour of a GPU; ``only``: one of the parts; all without it; ``data``: folder of vTrain's
-    measured runs, without which figure 9 is left out; ``work_limit``: refinements
-    of each search for a best plan; by default 60 for figure 10 and 40 for table III; ``jobs``: processes that search;
-    by default one a core; ``progress``: called as by ``taut.sweep`` while the best plans are searched. Raises
-    ``FieldError`` if there is no such part, or no folder for figure 9.
-    """
+    """Price vTrain's studies, or ``only`` one; figure 9 needs the ``data`` of measured runs, ``jobs`` processes."""
     if only is not None and only not in PARTS:
         raise FieldError("only", only, f"expected {one_of(only, PARTS)}")
     if only == "figure-9" and data is None:
