@@ -18,7 +18,7 @@ A run may be made in parts (``DivisionAnnealing``), so that a search can stop be
 Reference: Kirkpatrick, Gelatt and Vecchi (1983), Optimization by simulated annealing.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.recurrence import WEIGHT_GRADIENT, execute
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
+from taut.solver.order_priced.staircases import ends_of_paths, is_interleaved
 
 HOT, COLD = 2e-2, 2e-5
 """First and last temperature as shares of the ideal step: about half a layer of one device at 24 layers each, and less
@@ -48,7 +49,8 @@ class Figures(NamedTuple):
     """
     Arrays of ``ChunkProblem``, bytes of the workspace and buffers, and what the objective is made of.
 
-    ``kind`` is the class of every chunk's device (C,), of which ``passes`` has the seconds.
+    ``kind`` is the class of every chunk's device (C,), of which ``passes`` has the seconds. The last five are the ends
+    of staircases (``taut.solver.order_priced.staircases``), none under other orders.
     """
 
     rows: Ints
@@ -71,6 +73,11 @@ class Figures(NamedTuple):
     optimizer: float
     waits_for_all: bool
     penalty: float
+    forward: Floats
+    backward: Floats
+    transfers: Floats
+    after: Ints
+    leaves: Flags
 
 
 class DivisionAnnealing:
@@ -152,7 +159,19 @@ def _figures(problem: PlanningProblem, candidate: Candidate, given: ChunkProblem
         optimizer=given.optimizer,
         waits_for_all=given.waits_for_all,
         penalty=PENALTY * _ideal(given) / given.budget,
+        **_staircases(given),
     )
+
+
+def _staircases(given: ChunkProblem) -> dict[str, Any]:
+    """What paths (n,) do outside the rounds of staircases: numbers by chunk, the device that ends, whether Z counts."""
+    chunks, devices = given.num_chunks, len(given.counts)
+    if not is_interleaved(given.order, given.micro_batches):
+        numbers = {name: np.zeros((0, chunks)) for name in ("forward", "backward", "transfers")}
+        return numbers | {"after": np.zeros(0, np.int64), "leaves": np.zeros(0, np.bool_)}
+    ends = ends_of_paths(devices, chunks, given.micro_batches)
+    numbers = {name: getattr(ends, name).reshape(ends.after.size, -1).astype(float) for name in ends._fields[:3]}
+    return numbers | {"after": ends.after.ravel(), "leaves": np.broadcast_to(ends.leaves, ends.after.shape).ravel()}
 
 
 @jit
@@ -270,7 +289,7 @@ def _durations(figures: Figures, ends: Ints, recompute: Ints) -> tuple[Floats, F
 
 @jit_inside
 def _least_seconds(figures: Figures, ends: Ints, recompute: Ints) -> float:
-    """The least that the objective may be: each device's passes in a row, behind its first input, up to rounding."""
+    """The least that the objective may be, up to rounding: each device's passes in a row, and every staircase."""
     seconds, hops, loads = _durations(figures, ends, recompute)
     chunks, devices = len(ends), len(figures.first) - 1
     busy, before, after = np.zeros(devices), np.zeros(chunks), np.zeros(chunks)
@@ -287,6 +306,24 @@ def _least_seconds(figures: Figures, ends: Ints, recompute: Ints) -> float:
         last = max(last, through)
         reduced = max(reduced, ended + figures.ring * loads[d], through + figures.ring * loads[figures.device[0]])
         most = max(most, loads[d])
+    if len(figures.after):
+        enter, leave = np.zeros(chunks), np.zeros(chunks)
+        for c in range(1, chunks):
+            enter[c] = enter[c - 1] + seconds[0, c - 1] + hops[c - 1]
+            leave[c] = leave[c - 1] + seconds[3, c - 1] + hops[c - 1]
+            if c >= devices:
+                enter[c] = max(enter[c], enter[c - devices] + devices * seconds[0, c - devices])
+                leave[c] = max(leave[c], leave[c - devices] + devices * seconds[3, c - devices])
+        each = len(figures.after) // devices
+        for path in range(len(figures.after)):
+            at = chunks - devices + path // each
+            through = enter[at] + (leave[at] if figures.leaves[path] else 0.0)
+            for c in range(chunks):
+                through += figures.forward[path, c] * seconds[0, c] + figures.backward[path, c] * seconds[3, c]
+                if c < chunks - 1:
+                    through += figures.transfers[path, c] * hops[c]
+            last = max(last, through)
+            reduced = max(reduced, through + figures.ring * loads[figures.after[path]])
     if not figures.waits_for_all:
         return float(last + (figures.ring + figures.optimizer) * loads[0]) * ROUNDED
     return float(reduced + figures.optimizer * most) * ROUNDED
