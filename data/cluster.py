@@ -113,7 +113,11 @@ class NodeSpec(Spec):
 
 
 class RackSpec(Spec):
-    """Nodes that share a switch, a list or a range such as ``0-7``, and the rate between any two where it differs."""
+    """
+    Nodes that share a switch, and the rate between any two of them where it differs.
+
+    ``nodes`` is a list of numbers, or a range such as ``0-7``.
+    """
 
     nodes: list[Annotated[int, Field(ge=0, strict=True)]]
     bandwidth_gbps: Positive | None = None

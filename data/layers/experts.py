@@ -56,7 +56,11 @@ from taut.data.spec import Count, Spec
 
 
 class ExpertsSpec(Spec):
-    """Experts, of which ``experts_per_token`` take a token, within ``router_group_topk`` groups, (5); shared: all."""
+    """
+    Experts of a layer, of which ``experts_per_token`` take a token; shared experts take every token.
+
+    The router keeps a token within ``router_group_topk`` of ``router_num_groups`` groups, (5).
+    """
 
     num_experts: Count
     experts_per_token: Count

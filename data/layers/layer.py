@@ -79,7 +79,11 @@ from taut.data.spec import Count, LayerCount, Spec
 
 
 class LatentSpec(Spec):
-    """Sizes of latent attention, (5) to (8), as Hugging Face names them; without ``q_lora_rank`` plain queries."""
+    """
+    Sizes of latent attention, (5) to (8), under the names of Hugging Face.
+
+    ``q_lora_rank``: None if queries are made from the layer's input; ``index_heads``, ``index_dim``: 0 without indexer.
+    """
 
     q_lora_rank: Count | None = None
     kv_lora_rank: Count

@@ -138,7 +138,12 @@ class MeshFiguresSection(FiguresSection):
 
 
 class PredictedSection(FiguresSection):
-    """Predictions for a plan of one degree; ``hfu`` counts recompute, and files of earlier versions lack it."""
+    """
+    What a plan of one degree for all stages is predicted to take.
+
+    ``mfu`` is model FLOP utilisation of the step, ``hfu`` hardware FLOP utilisation while devices compute, recompute
+    counted; files of earlier versions lack it.
+    """
 
     margin_bytes: list[Whole]
     mfu: float | None
@@ -235,7 +240,12 @@ class ExaminedSection(Section):
 
 
 class MeshCertificate(StatedSection):
-    """Objective, and a bound over all ``choices`` of meshes (null: not enumerated), of which some were ``examined``."""
+    """
+    Objective, and a bound over all choices of meshes.
+
+    ``choices`` is their number, null where a limit came before they were enumerated; the search found plans of those
+    ``examined``. A check enumerates and bounds all choices again.
+    """
 
     latency_model: Literal["step"]
     choices: Whole | None
