@@ -117,11 +117,7 @@ class CoreSizes(NamedTuple):
 
 @dataclass(frozen=True)
 class Curve:
-    """
-    Rates at the logarithms of sizes; one rate for all sizes if there is one.
-
-    Beyond the last size they rise on as between the last two, up to ``ceiling``; the last one holds where it is 0.
-    """
+    """Rates at logarithms of sizes, beyond the last rising on as the last two do, up to ``ceiling`` (0: no further)."""
 
     log_sizes: Floats
     rates: Floats

@@ -64,11 +64,7 @@ _SWITCH = "0x0680"
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """
-    The devices' names, the matrix of link kinds between them, whose diagonal is X, and all network cards together.
-
-    ``nic_gbps``: Gb/s in one direction, None where they are not stated; ``tool``: what stated the links.
-    """
+    """Names of devices, the matrix of link kinds (diagonal X), ``nic_gbps`` one way (None: unstated), and the tool."""
 
     devices: tuple[str, ...]
     kinds: tuple[tuple[str, ...], ...]

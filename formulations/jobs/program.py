@@ -44,11 +44,7 @@ MOST_WORK = 100 * WHOLE
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GridProgram:
-    """
-    Minimise objective x over 0-1 columns, where ``values`` at (``row``, ``column``) sum to ``least`` or more.
-
-    The first columns are :math:`z_{ct}`, with ``configuration`` and ``interval``. Of the objective, 1 is ``unit``.
-    """
+    """Minimise objective x over 0-1 columns, z_ct first, where ``values`` sum to ``least`` by row; 1 is ``unit``."""
 
     problem: JobsProblem
     grid: Floats

@@ -294,11 +294,7 @@ def mesh_violations(problem: PlanningProblem, plan: MeshPlan) -> list[Violation]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeshTimeline:
-    """
-    When every pass runs, (8): every pipeline with its timetable in seconds and bytes, and the one order of all.
-
-    ``ended`` (P,) are the seconds at which stages end their passes, (9), ``after`` what follows, ``total`` the step's.
-    """
+    """When every pass runs, (8): pipelines in seconds and bytes, orders, ends (P,) of stages, (9), and after."""
 
     pipelines: tuple[ScheduleProblem, ...]
     times: tuple[Timetable, ...]

@@ -66,12 +66,7 @@ def has_members(problem: PlanningProblem, candidate: Candidate) -> bool:
 
 
 class MemberBound:
-    """
-    The bound of one candidate.
-
-    ``problem``, ``candidate``, ``best``: what is bounded, and the best links; ``stages``: its partition problem;
-    ``comm``: its least communication.
-    """
+    """The bound of one candidate: its problem, best links, partition problem and least communication."""
 
     def __init__(
         self,

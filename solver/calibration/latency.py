@@ -73,11 +73,7 @@ LEAST_FACTOR, MOST_FACTOR = 0.25, 4.0
 
 
 class LayerShapes(NamedTuple):
-    """
-    Shapes of the runs' layers: the shapes, which is each run's (samples,), and seconds of layers in terms.
-
-    ``terms`` are those of passes of layers alone at coefficients, (samples, terms).
-    """
+    """Shapes of the runs' layers, each run's (samples,), and seconds of layers in terms at coefficients."""
 
     shapes: tuple[LayerFactor, ...]
     which: Ints

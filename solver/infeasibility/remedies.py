@@ -62,12 +62,7 @@ Change = Callable[[PlanningProblem, Pricing], PlanningProblem | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """
-    A change that makes a plan fit, to what, the problem after it, and a candidate that fits there.
-
-    ``lower_bound`` are seconds that no plan of it beats, None where that was not computed; ``hardware`` says that it
-    takes more of it.
-    """
+    """A change that makes a plan fit: the problem after it, a candidate there, and a bound (None: not computed)."""
 
     change: str
     detail: str

@@ -115,12 +115,7 @@ class Level(IntEnum):
 
 
 class Ladder:
-    """
-    A problem whose candidates are bounded, with the figures that sources share between candidates.
-
-    ``problem``: what is planned; ``margin``: whether the memory margin is kept free; ``relaxations``: bounds
-    ``relaxation`` that are known already, in seconds; further ones are added.
-    """
+    """A problem whose candidates are bounded, with its margin or without, and the figures that sources share."""
 
     def __init__(
         self, problem: PlanningProblem, *, margin: bool = True, relaxations: dict[Candidate, float] | None = None

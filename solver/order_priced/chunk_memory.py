@@ -59,11 +59,7 @@ class CountRows(NamedTuple):
 
 
 class MemoryOfChunks(NamedTuple):
-    """
-    What the rows of all cases ask of the devices of n candidates, (1).
-
-    ``asked`` (n, cases, rows) bytes, ``further`` ones (n, rows), and the ``least`` layers (n, cases, rows).
-    """
+    """What the rows of all cases ask of n candidates, (1): bytes (n, cases, rows), ``further``, ``least`` layers."""
 
     rows: CountRows
     asked: Floats

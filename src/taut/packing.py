@@ -61,12 +61,7 @@ STANDS_IN = {"sorted": "first fit", "balanced": "first fit", "two-level": "balan
 
 @dataclass(frozen=True)
 class RuleOutcome:
-    """
-    Means over the drawn steps under a rule, (1), (3) and (4).
-
-    ``step_s``, ``error_s``: seconds of a step and the standard error; ``gap``: distance from the bound;
-    ``without_room``: steps that another rule had to pack; ``unlike_micro_batches``, ``unlike_replicas``: imbalances.
-    """
+    """Means over the drawn steps under a rule, (1), (3), (4): seconds, error, gap, imbalances, steps without room."""
 
     rule: str
     step_s: float
@@ -80,12 +75,7 @@ class RuleOutcome:
 
 @dataclass(frozen=True)
 class BestPlan:
-    """
-    The best plan found for the lengths, (6).
-
-    ``strategy`` in words; ``step_s`` under its best ``rule``; ``bound_s`` on the mean step of every plan of the space,
-    0 where nothing is known; ``is_given``: whether it is the plan that was given; ``document``: the plan at mean work.
-    """
+    """The best plan found for the lengths, (6), under its ``rule``, the bound of all (0: none), and its document."""
 
     strategy: str
     rule: str

@@ -106,12 +106,7 @@ ON_DEVICE = _attribute("is_cpu_op", BOOL, 0)
 
 @dataclass(slots=True)
 class Node:
-    """
-    A node of all ranks of a block: kind, name, microseconds, nodes that it waits for, kind and size of a collective.
-
-    ``groups`` (ranks,) has the communicator group of every rank, and ``peers`` (ranks,) the device at the other end;
-    ``tag`` is that of a message.
-    """
+    """A node of all ranks of a block: kind, name, microseconds, waits, collective, groups and peers (ranks,), tag."""
 
     kind: int
     name: str

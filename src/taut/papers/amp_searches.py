@@ -76,12 +76,7 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row(Compared):
-    """
-    A setting, how many strategies are searched there, and what every method finds.
-
-    ``uniform_s``, ``balanced_s``: seconds of AMP's plan with even layers and with even parameters, None where it does
-    not fit; ``annealed_s``: of AMP's annealing alone; ``five_best``: strategies that AMP's method tries.
-    """
+    """A setting, its number of strategies, and what every method finds; None where AMP's plan does not fit."""
 
     setting: str
     strategies: int

@@ -70,12 +70,7 @@ class Division:
 
 
 class StageTables:
-    """
-    Tables of recomputation by micro-batch of a device and tensor degree, each made when it is first asked for.
-
-    ``problem``: what is planned; ``layers``: the most whole layers of a stage before its last piece; longer stages are
-    not priced; ``cautious``: what ``stage_table`` is told.
-    """
+    """Tables of recomputation by micro-batch of a device and tensor degree, made when asked for, up to ``layers``."""
 
     def __init__(self, problem: AcesoProblem, layers: int, *, cautious: bool) -> None:
         self.problem, self.layers, self.cautious = problem, layers, cautious
