@@ -42,7 +42,7 @@ from taut.solver.certificate.examined import case_of, order_for
 from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes
 from taut.solver.certificate.reference.prices import price
-from taut.solver.certificate.reference.space import SPLIT, Case, Choice
+from taut.solver.certificate.reference.space import SPLIT, Case, Choice, of_parts
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.layer_division import divide, pairs
@@ -273,30 +273,42 @@ BUGS: dict[str, Patch] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """What became of one bug: certificates written, false ones, and those of them that the check refused."""
+    """
+    What became of one bug.
+
+    ``written``: certificates; ``changed``: instances that come out another way with the bug, among them those on which
+    the search fails; ``false``, ``refused``: false certificates, and those of them that the check refused; ``beyond``,
+    ``stopped``: the same of certificates that are true as a whole, in which the bound of another candidate is false.
+    """
 
     bug: str
-    written: int
-    false: int
-    refused: int
+    written: int = 0
+    changed: int = 0
+    false: int = 0
+    refused: int = 0
+    beyond: int = 0
+    stopped: int = 0
 
 
 @contextmanager
-def planted(bug: str = "") -> Iterator[None]:
-    """Plant a bug for a while, none if its name is empty, where models have several buckets of gradients."""
+def planted(bug: str = "", *patches: Patch) -> Iterator[None]:
+    """Plant a bug for a while, none if its name is empty, and others; models have several buckets of gradients."""
     with pytest.MonkeyPatch.context() as patch:
         small_buckets(patch)
-        if bug:
-            BUGS[bug](patch)
+        for each in (*patches, *([BUGS[bug]] if bug else [])):
+            each(patch)
         yield
 
 
 class Instance:
     """A small problem with its truth."""
 
-    def __init__(self, problem: PlanningProblem) -> None:
+    def __init__(self, problem: PlanningProblem, truth: dict[str, float] | None = None) -> None:
         self.problem = problem
+        if truth is not None:
+            self.truth = truth
         self.case = case_of(problem)
+        self._plain: list[Any] | None = None
 
     @cached_property
     def truth(self) -> dict[str, float]:
@@ -318,15 +330,29 @@ class Instance:
             given.overlap_grad_reduce,
         )
 
+    def plain(self, beside: Patch, work_limit: int) -> list[Any]:
+        """What the certificate without a bug says of the plan and of every candidate."""
+        if self._plain is None:
+            with planted("", beside):
+                self._plain = said(written(self.fresh, work_limit))
+        return self._plain
+
+    def is_beyond(self, document: dict[str, Any]) -> bool:
+        """Whether the bound of some candidate exceeds its optimum."""
+        entries = document["certificate"]["candidates"]
+        known = {key_of(each["strategy"]): each["lower_bound_s"] or 0.0 for each in entries}
+        return any(known.get(name, 0.0) > least * (1 + SLACK) for name, least in self.truth.items())
+
     def is_false(self, document: dict[str, Any]) -> bool:
         """Whether a certificate says what is not so."""
         strategy, certificate = document["strategy"], document["certificate"]
         named = {**strategy, "order": tuple(strategy.get("order", ()))}
         choice = Choice(**{name: named[name] for name in Choice.__dataclass_fields__ if name in named})
         devices = np.array(document["placement"]["devices"]).reshape(1, choice.pp, choice.blocks, choice.block)
-        stages, recompute = tuple(map(tuple, strategy["stages"])), tuple(strategy["recompute"])
+        stages, recompute = of_parts(choice, tuple(map(tuple, strategy["stages"]))), tuple(strategy["recompute"])
         order = order_for(self.case, choice)
-        seconds = float(price(self.case, choice, stages, recompute, devices, order).total[0])
+        batches = strategy.get("micro_batches", ())
+        seconds = float(price(self.case, choice, stages, recompute, devices, order, batches).total[0])
         wrong = not np.isclose(certificate["objective_s"], seconds, rtol=SLACK)
         wrong |= not _fits(self.case, memory_bytes(self.case, choice, stages, recompute, order), devices).all()
         above = (certificate["lower_bound_s"] or 0.0) > min(self.truth.values()) * (1 + SLACK)
@@ -370,35 +396,47 @@ def _slow_cards(given: PlanningProblem) -> PlanningProblem:
     return replace(given, cluster=cluster, space=given.space.model_copy(update={"fixed": {"pp": 1}}))
 
 
-def tally(bug: str, given: list[Instance], *, work_limit: int = 40) -> Tally:
-    """Plan and verify every instance under a bug, and count."""
-    written = false = refused = 0
+def written(given: PlanningProblem, work_limit: int) -> dict[str, Any] | None:
+    """The certificate of a search, None without a plan."""
+    limits = Limits(work_limit=work_limit, workers=1)
+    result = search(given, limits)
+    return json.loads(json.dumps(plan_document(given, result, limits))) if result.incumbent else None
+
+
+def said(document: dict[str, Any] | None) -> list[Any]:
+    """What a certificate says of the plan, and of every candidate."""
+    if document is None:
+        return []
+    entries = document["certificate"]["candidates"]
+    told = ([each[name] for name in ("strategy", "state", "lower_bound_s")] for each in entries)
+    return [document["predicted"], *told]
+
+
+def tally(
+    bug: str, given: list[Instance], *patches: Patch, beside: Patch = lambda _: None, work_limit: int = 40
+) -> Tally:
+    """Plan and verify every instance under a bug, or under ``patches``, with others ``beside``, and count."""
+    counts = dict.fromkeys(("written", "changed", "false", "refused", "beyond", "stopped"), 0)
     for instance in given:
-        with planted(bug):
-            limits = Limits(work_limit=work_limit, workers=1)
+        before = instance.plain(beside, work_limit)
+        with planted(bug, beside, *patches):
             try:
-                result = search(instance.fresh, limits)
-                if result.incumbent is None:
-                    continue
-                document = json.loads(json.dumps(plan_document(instance.fresh, result, limits)))
+                document = written(instance.fresh, work_limit)
             except (ArithmeticError, AssertionError, LookupError, TautError, ValueError):
                 # The bug shows in the search itself, which then writes no certificate.
+                counts["changed"] += 1
                 continue
-            holds = _holds(document)
-        written += 1
+            holds = document is None or _holds(document)
+        counts["changed"] += said(document) != before or not holds
+        if document is None:
+            continue
         with planted():
             is_false = instance.is_false(document)
-        false += is_false
-        refused += is_false and not holds
-    return Tally(bug=bug, written=written, false=false, refused=refused)
-
-
-def table(found: list[Tally]) -> str:
-    """The tallies in columns, with their sum."""
-    rows = [f"{'planted bug':42}{'certificates':>14}{'false':>8}{'refused':>9}"]
-    rows += [f"{each.bug:42}{each.written:14}{each.false:8}{each.refused:9}" for each in found]
-    sums = [sum(getattr(each, name) for each in found) for name in ("written", "false", "refused")]
-    return "\n".join([*rows, f"{'all':42}{sums[0]:14}{sums[1]:8}{sums[2]:9}"])
+            is_beyond = not is_false and instance.is_beyond(document)
+        more = (1, is_false, is_false and not holds, is_beyond, is_beyond and not holds)
+        for name, count in zip(("written", "false", "refused", "beyond", "stopped"), more, strict=True):
+            counts[name] += count
+    return Tally(bug=bug, **counts)
 
 
 def _holds(document: dict[str, Any]) -> bool:

@@ -1,6 +1,5 @@
 """Bounds, evaluator, certificate and checker under Muon."""
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +7,6 @@ import numpy as np
 import pytest
 
 from taut.formulations.latency import memory_bytes, step_time
-from taut.formulations.mechanisms import muon
 from taut.formulations.problem import PlanningProblem
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.simulated import simulated_bound, simulated_seconds
@@ -18,7 +16,6 @@ from taut.solver.certificate.reference.memory import memory_bytes as reference_b
 from taut.solver.certificate.reference.prices import price
 from taut.solver.ladder.computations import order, partition
 from taut.solver.ladder.ladder import Ladder, balance_bound, computation
-from tests.support import planted_bugs
 from tests.support.blocks import blocks
 from tests.support.muon import muon_problem
 from tests.support.oracle import enumerate_candidate
@@ -105,37 +102,3 @@ def test_a_search_is_right_as_a_whole(seed: int) -> None:
     space = given.space.model_copy(update={"schedules": ["1f1b"], "recompute": ["none"], "max_cp": 1})
     found, best = check_search(replace(given, space=space), seed)
     assert np.isfinite(best) and found.incumbent is not None
-
-
-BUGS: dict[str, planted_bugs.Patch] = {
-    "matrices in equal parts": planted_bugs._changed(
-        muon, "assign", lambda found, order, size, seconds, amount, ranks: (float(seconds @ amount) / ranks, found[1])
-    ),
-    "experts orthogonalised for nothing": planted_bugs._changed(
-        muon, "matrices_of", lambda found, *_: [one for one in found if not one.apart]
-    ),
-    "buffers without padding": planted_bugs._method(
-        muon.Matrices, "padding", lambda found, *_: tuple(0 * each for each in found)
-    ),
-    "matrices without states": planted_bugs._changed(
-        muon, "matrix_memory", lambda found, *_: [term for term in found if term.name != "states"]
-    ),
-    "least optimizer tenfold": planted_bugs._scaled(muon, "least_update", 10.0),
-    "ZeRO-1 forgotten": planted_bugs._changed(muon, "suits_muon", lambda found, each, *_: found and each.zero == 0),
-}
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize("bug", BUGS)
-def test_planted_bugs_are_refused(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every false certificate of a bug in what search and check share is refused."""
-    monkeypatch.setitem(planted_bugs.BUGS, bug, BUGS[bug])
-    given = []
-    for seed in (4, 10, 22, 26, 32, 34):
-        problem = muon_problem(seed)
-        if problem is not None and problem.cluster.num_devices <= 4:
-            space = problem.space.model_copy(update={"schedules": ["1f1b"], "recompute": ["none"], "max_cp": 1})
-            given.append(planted_bugs.Instance(replace(problem, space=space)))
-    found = planted_bugs.tally(bug, given, work_limit=10)
-    print(json.dumps([bug, found.written, found.false, found.refused]))
-    assert found.written and found.false == found.refused
