@@ -9,6 +9,8 @@ Ints = NDArray[np.int64]
 """Integers, such as indices and counts."""
 Ints32 = NDArray[np.int32]
 """Integers in large tables of small numbers."""
+Ints16 = NDArray[np.int16]
+"""Integers in tables of millions of rows, such as layers of chunks."""
 Flags = NDArray[np.bool_]
 """Truth values."""
 Bits = NDArray[np.uint64]

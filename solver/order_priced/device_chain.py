@@ -25,7 +25,7 @@ from functools import cached_property
 
 import numpy as np
 
-from taut.data.arrays import Flags, Floats, Ints
+from taut.data.arrays import Flags, Floats, Ints, Ints16
 from taut.errors import FormulationError
 from taut.formulations.compiled import jit
 from taut.formulations.order_division import ROUNDING, ChunkProblem
@@ -229,7 +229,7 @@ class DeviceChain:
 
 @jit
 def _least_costs(
-    table: Floats, layers: Ints, recompute: Ints, chosen: Ints, start: int, least: Floats, option: Ints
+    table: Floats, layers: Ints16, recompute: Ints16, chosen: Ints, start: int, least: Floats, option: Ints
 ) -> None:
     """Least cost of chosen options (O, v) by next start and layers (s, most + 1), and the first of it, in place."""
     chunks, last = layers.shape[1], len(least) - 1

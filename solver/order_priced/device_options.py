@@ -37,7 +37,7 @@ from math import comb
 
 import numpy as np
 
-from taut.data.arrays import Flags, Floats, Ints
+from taut.data.arrays import Flags, Floats, Ints, Ints16, Ints32
 from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.order_division import ChunkProblem
 from taut.solver.order_priced.critical_paths import Path
@@ -55,17 +55,21 @@ HUGE = 1e300
 
 @dataclass(frozen=True)
 class DeviceOptions:
-    """The O options of a device: layers n, recompute r of its v chunks (O, v), ``seconds`` (2), ``start`` s (O,)."""
+    """
+    The O options of a device: layers n, recompute r of its v chunks (O, v), ``seconds`` (2), ``start`` s (O,).
 
-    layers: Ints
-    recompute: Ints
+    Eight devices may have sixteen million, so that layers and recompute are small integers.
+    """
+
+    layers: Ints16
+    recompute: Ints16
     seconds: Floats
-    start: Ints
+    start: Ints16
 
     @cached_property
-    def whole(self) -> Ints:
+    def whole(self) -> Ints32:
         """Layers of all chunks together (O,)."""
-        return np.asarray(self.layers.sum(axis=1))
+        return np.asarray(self.layers.sum(axis=1, dtype=np.int32))
 
     def has(self, layers: Ints, recompute: Ints, start: int) -> bool:
         """Whether layers and recompute of the chunks are an option with a start."""
@@ -79,12 +83,14 @@ class DeviceOptions:
     @staticmethod
     def joined(parts: "Sequence[DeviceOptions]") -> "DeviceOptions":
         """The options of all parts, in their order."""
+        if len(parts) == 1:
+            return parts[0]
         each = ([getattr(part, name) for part in parts] for name in ("layers", "recompute", "seconds", "start"))
         return DeviceOptions(*(np.concatenate(figures) for figures in each))
 
 
 @jit
-def _has(options: Ints, kinds: Ints, layers: Ints, recompute: Ints) -> bool:
+def _has(options: Ints16, kinds: Ints16, layers: Ints, recompute: Ints) -> bool:
     """Whether layers and recompute (v,) are those of one of the options, layers and recompute (O, v)."""
     for o in range(len(options)):
         alike = True
@@ -112,10 +118,10 @@ def enumerate_options(
     longest: float,
     dominates: Flags,
     limit: int,
-) -> tuple[Ints, Ints, Floats, bool]:
+) -> tuple[Ints16, Ints16, Floats, bool]:
     """All options, depth first, recompute before layers while any fits; and whether they are within the limit."""
     chunks, kinds, most = seconds.shape[0], seconds.shape[1], seconds.shape[2] - 1
-    layers, recompute, times = np.empty((64, chunks), np.int64), np.empty((64, chunks), np.int64), np.empty(64)
+    layers, recompute, times = np.empty((64, chunks), np.int16), np.empty((64, chunks), np.int16), np.empty(64)
     n, r, fits = np.ones(chunks, np.int64), np.full(chunks, -1), np.zeros(chunks, np.bool_)
     taken, took = np.zeros(chunks + 1, np.int64), np.zeros(chunks + 1)
     held = np.zeros((chunks + 1, len(counts)))
@@ -297,7 +303,7 @@ class RangeMinima:
             self._dominates,
             most,
         )
-        return DeviceOptions(chunks, recompute, seconds, np.full(len(seconds), start)) if complete else None
+        return DeviceOptions(chunks, recompute, seconds, np.full(len(seconds), start, np.int16)) if complete else None
 
     @cached_property
     def _dominates(self) -> Flags:
