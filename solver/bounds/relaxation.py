@@ -10,8 +10,13 @@ Bound ``relaxation``: closed forms on a candidate, whatever its division, placem
     :math:`\lceil N / (dp\,b) \rceil` stages have one of the N slowest devices. With the slowest device first, the i-th
     slowest stage is therefore no faster than device i dp b. Within :math:`\theta` seconds it takes at most as many
     layers as the shortest layers whose least seconds add up to :math:`\theta / \rho_{i\,dp\,b}`. The slowest stage
-    takes at least the least :math:`\theta` in which all stages take L layers, and at least W over
-    :math:`\sum_i 1 / \rho_{i\,dp\,b}`.
+    takes at least the least :math:`\theta` in which all stages take L layers.
+
+(2') Layers may be slower by unlike ratios, as an embedding that is bound by memory. Let :math:`\sigma_t` be the seconds
+    of type t for all layers, by W, and :math:`s_{lt}` the least of layer l on type t and all types of no less
+    :math:`\sigma`. For the types of (2), in the order of :math:`\sigma`, the slowest stage takes at least
+    :math:`\sum_l \min_i (s_{l t_i} / \sigma_{t_i}) \; / \; \sum_i 1 / \sigma_{t_i}`, since every stage i takes at least
+    its layers' :math:`s_{l t_i}`.
 
     Where replicas divide the batch unevenly, one of them has m micro-batches or more, maybe on the quickest type alone,
     so that (1) holds and (2) does not.
@@ -104,7 +109,9 @@ def _balanced(
 ) -> tuple[float, float]:
     """Least seconds of a micro-batch's passes over all layers, and of the slowest stage, (1) and (2)."""
     whole = max(layers.whole, _whole_gathers(problem, candidate, gather))
-    slowest = _slowest_stage(layers, _paces(problem, candidate, layers.by_type))
+    slowest = max(
+        _slowest_stage(layers, _paces(problem, candidate, layers.by_type)), _mean_stage(problem, candidate, layers)
+    )
     return whole, max(whole / candidate.pp, slowest, layers.longest)
 
 
@@ -117,6 +124,19 @@ def _paces(problem: PlanningProblem, candidate: Candidate, by_type: Floats) -> F
     of_device = np.repeat(ratio[problem.type_of_node], problem.links.gpus_per_node)
     slowest_first = np.sort(of_device)[::-1]
     return np.asarray(slowest_first[:: candidate.pipelines * candidate.width])
+
+
+def _mean_stage(problem: PlanningProblem, candidate: Candidate, layers: LayerSeconds) -> float:
+    """Least seconds of the slowest stage by the types' seconds for all layers, (2')."""
+    if len(layers.by_type) == 1 or candidate.pipelines_by_type or layers.whole == 0.0:
+        return 0.0
+    pace = layers.by_type.sum(axis=1) / layers.whole
+    order = np.argsort(-pace, kind="stable")
+    at_least = np.empty_like(layers.by_type)
+    at_least[order] = np.minimum.accumulate(layers.by_type[order], axis=0)
+    of_device = np.repeat(np.argsort(order)[problem.type_of_node], problem.links.gpus_per_node)
+    types = order[np.sort(of_device)[:: candidate.pipelines * candidate.width]]
+    return float((at_least[types] / pace[types, None]).min(axis=0).sum() / (1.0 / pace[types]).sum())
 
 
 def _slowest_stage(layers: LayerSeconds, paces: Floats) -> float:

@@ -28,7 +28,7 @@ from taut.formulations.partition import partition_problem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked, partition_bound
 from taut.solver.bounds.pipelines_by_type import bound_by_type
-from taut.solver.ladder.chunk_types import chunk_cases, rederived_by_cases
+from taut.solver.ladder.chunk_types import chunk_cases, most_within, rederived_by_cases, rederived_by_count
 from taut.solver.ladder.dominance import dominates_in_division, dominates_under_an_order, partition_data, stated
 from taut.solver.ladder.ladder import RUNGS, Ladder, Rung
 from taut.solver.order_priced.witness import missing_bytes, rederived
@@ -138,6 +138,8 @@ def _order(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
     """What the witness proves, for the candidate or for one that dominates it."""
     if "racks" in witness or "classes" in witness:
         return rederived_by_cases(chunk_cases(ladder.problem, candidate, ladder.links, margin=ladder.margin), witness)
+    if "counted_s" in witness:
+        return rederived_by_count(most_within(ladder.problem, candidate, ladder.links, margin=ladder.margin), witness)
     given = chunked(ladder.problem, candidate, ladder.links, margin=ladder.margin)
     if "of" not in witness:
         return rederived(given, witness)

@@ -21,19 +21,23 @@ Data: N slow blocks, dp pipelines of pp blocks each.
     neither is. The pipeline returns to its first node, with :math:`\lceil pp / c \rceil` hops if no node holds it. If 2
     dp = c and stage 0 is confined, its node is full, and (3) holds for the stages between.
 
-The bound is the least of the cases.
+The bound is the least of the cases. Where there are more than ``MOST_CASES``, layers are counted alone:
+
+(5) Within T seconds device d takes at most :math:`A_d` layers, and :math:`B_d \le A_d` if it is slow and all others are
+    fast (``taut.solver.order_priced.layer_bounds`` (3)). If :math:`\sum_d A_d` less the n least :math:`A_d - B_d` is
+    less than L, no division is within T, and T is a lower bound.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import combinations, groupby
+from itertools import combinations, groupby, islice
 from math import comb
 from typing import Any
 
 import numpy as np
 
 from taut.data.arrays import Flags, Ints
-from taut.formulations.order_division import ChunkProblem, SlowDevices, passes_by_type
+from taut.formulations.order_division import ROUNDING, ChunkProblem, SlowDevices, passes_by_type
 from taut.formulations.partition import slow_blocks, slowest_type
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
@@ -42,6 +46,7 @@ from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.least_rings import groups_of_node, least_gather, least_rings_by_class
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.ladder.chunk_racks import ChunkRacks, chunk_racks, least_exchange, of_load, rederived_by_racks
+from taut.solver.order_priced.layer_bounds import linear_paths
 
 MOST_CASES = 70
 """Cases of (1) that are told apart at most: those of four slow stages of eight."""
@@ -57,11 +62,40 @@ def chunk_cases(
         return [] if racks is None else [racks]
     if comb(candidate.pp, stages) > MOST_CASES:
         return []
-    if racks is None:
-        given = chunked(problem, candidate, best, margin=margin, exchange=False)
-        exchange = least_exchange(problem, candidate, best, given)
-        racks = ChunkRacks(given, np.zeros(1, np.int64), 0.0, np.zeros(candidate.pp), exchange=exchange)
+    racks = _without_racks(problem, candidate, best, margin=margin) if racks is None else racks
     return list(_cases(problem, candidate, best, racks, stages))
+
+
+def _without_racks(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool) -> ChunkRacks:
+    """A case with nothing of racks but the exchange of a tied embedding."""
+    given = chunked(problem, candidate, best, margin=margin, exchange=False)
+    exchange = least_exchange(problem, candidate, best, given)
+    return ChunkRacks(given, np.zeros(1, np.int64), 0.0, np.zeros(candidate.pp), exchange=exchange)
+
+
+def most_within(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True
+) -> Callable[[float], bool] | None:
+    """Whether (5) refutes some seconds, for a candidate with too many cases; None for other candidates."""
+    stages = _slow_stages(problem, candidate)
+    if stages == 0 or comb(candidate.pp, stages) <= MOST_CASES:
+        return None
+    racks = _without_racks(problem, candidate, best, margin=margin)
+    racks = replace(racks, exchange=racks.exchange[:1] * 2)
+    alone = [case.case(0, spans=False) for case in islice(_cases(problem, candidate, best, racks, 1), candidate.pp)]
+    fast, slow = linear_paths(racks.case(0, spans=False)), [linear_paths(given) for given in alone]
+    if not fast or any(len(paths) != len(fast) for paths in slow):
+        return None
+
+    def refutes(seconds: float) -> bool:
+        for paths, *others in zip(fast, *slow, strict=True):
+            most = paths.root(seconds).most
+            fewer = most - [other.root(seconds).most[d] for d, other in enumerate(others)]
+            if most.sum() - np.sort(fewer)[:stages].sum() >= paths.given.num_layers:
+                return False
+        return True
+
+    return refutes
 
 
 def _slow_stages(problem: PlanningProblem, candidate: Candidate) -> int:
@@ -125,6 +159,14 @@ def _crossings(
         stops[pp] = own + sum(-(-len(list(row)) // together) for _, row in groupby(between.tolist()))
     found = np.maximum.accumulate(np.array(stops)) - 1
     return np.asarray(found[: most + 1] if most else found[-1:])
+
+
+def rederived_by_count(refutes: Callable[[float], bool] | None, witness: dict[str, Any]) -> float:
+    """Seconds that a witness of (5) proves; minus infinity where it proves nothing."""
+    seconds = witness.get("counted_s")
+    if refutes is None or set(witness) != {"counted_s"} or not (isinstance(seconds, float) and seconds > 0):
+        return -np.inf
+    return seconds * (1 - ROUNDING) if refutes(seconds) else -np.inf
 
 
 def rederived_by_cases(cases: list[ChunkRacks], witness: dict[str, Any]) -> float:

@@ -41,13 +41,14 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.ladder.chunk_types import chunk_cases
+from taut.solver.ladder.chunk_types import chunk_cases, most_within
 from taut.solver.ladder.computations import Evaluation, order
 from taut.solver.ladder.dominance import dominates_under_an_order, inherited, likely_dominating
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.adapt import adapted_order
 from taut.solver.order_priced.bound import OrderBound
+from taut.solver.order_priced.capacity import most_refuted
 from taut.solver.order_priced.divisions.annealing import DivisionAnnealing
 from taut.solver.order_priced.divisions.local_search import LONG, REACH, SHORT, improved_division
 from taut.solver.order_priced.layer_bounds import linear_paths
@@ -230,6 +231,11 @@ class OrderRefining:
             trees.branch_early()
             self._raise(bound, trees)
             at.branching = trees
+        elif refutes := most_within(self._problem, bound.candidate, self._ladder.links):
+            counted = most_refuted(refutes, self._enough * ABOVE) if self._enough < math.inf else 0.0
+            if counted * (1 - ROUNDING) > bound.lower_bound:
+                bound.lower_bound, bound.source = counted * (1 - ROUNDING), Source.ORDER
+                bound.witness = {"counted_s": counted}
         return bound.lower_bound >= self._enough
 
     def _inherit(self, bound: CandidateBound) -> bool:

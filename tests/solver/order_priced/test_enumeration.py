@@ -18,10 +18,11 @@ from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import margin_free_bound, plan_document
 from taut.solver.ladder import chunk_types
 from taut.solver.ladder.chunk_racks import least_exchange
-from taut.solver.ladder.chunk_types import chunk_cases, rederived_by_cases
+from taut.solver.ladder.chunk_types import chunk_cases, most_within, rederived_by_cases
 from taut.solver.ladder.computations import order
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.order_priced import layer_bounds
+from taut.solver.order_priced.capacity import most_refuted
 from taut.solver.order_priced.chunk_memory import MemoryOfChunks, memory_of_chunks
 from taut.solver.order_priced.layer_bounds import LayerPaths, Leaf, linear_paths
 from taut.solver.order_priced.layer_tree import LayerTree
@@ -137,9 +138,18 @@ def _bounds(ladder: Ladder, candidate: Candidate, plans: Plans, rng: np.random.G
                 trees.branch()
                 note("cases", trees.seconds * (1 - ROUNDING))
             note("witness of cases", rederived_by_cases(classes, json.loads(json.dumps(trees.witness()))))
+        if np.isfinite(limit) and (refutes := _counted(ladder, candidate)):
+            note("layers counted by class", most_refuted(refutes, limit))
         if cases := linear_paths(given):
             faults += _by_cases(cases, plans, rng)
     return best / optimum if np.isfinite(optimum) else 1.0
+
+
+def _counted(ladder: Ladder, candidate: Candidate) -> Callable[[float], bool] | None:
+    """What refutes seconds by counting layers, as where cases of classes are too many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunk_types, "MOST_CASES", 0)
+        return most_within(ladder.problem, candidate, ladder.links)
 
 
 def _by_cases(cases: list[LayerPaths], plans: Plans, rng: np.random.Generator) -> list[str]:
