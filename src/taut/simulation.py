@@ -124,7 +124,7 @@ class Simulation:
     @property
     def bubble(self) -> float:
         """Share of the step in which the average device neither computes nor waits for communication under way."""
-        return self.breakdown_s["bubble"] / self.step_time_s if self.step_time_s > 0 else 0.0
+        return _share(self.breakdown_s["bubble"], self.step_time_s)
 
     @cached_property
     def utilisation(self) -> dict[str, list[float]]:
@@ -311,7 +311,7 @@ class MeshSimulation:
             "closed_form_s": self.closed_form_s,
             "tasks": self.tasks,
             "wall_s": self.wall_s,
-            "bubble": self.breakdown_s["waiting"] / self.step_time_s,
+            "bubble": _share(self.breakdown_s["waiting"], self.step_time_s),
             "breakdown_s": self.breakdown_s,
             "passes_end_s": self.timeline.ended.tolist(),
             "memory_bytes": self.plan.sections.predicted.memory_bytes,
@@ -364,6 +364,13 @@ WORDS = {
     "constant": "constant",
 }
 """Parts of a step in words; communication counts where nothing hides it."""
+
+
+def _share(part: float, whole: float) -> float:
+    """Seconds as a share; 0 of a step that takes no time."""
+    return part / whole if whole > 0 else 0.0
+
+
 MOST_ROWS = 16
 """Devices that are listed one by one."""
 
@@ -376,6 +383,7 @@ def summary(found: "Simulation | MeshSimulation", *, width: int = 110) -> str:
 
 def _lines(found: "Simulation | MeshSimulation") -> list[str]:
     problem, step = found.problem, found.step_time_s
+    longer = _share(step - found.closed_form_s, found.closed_form_s)
     parts = ", ".join(f"{WORDS[name]} {part / step:.1%}" for name, part in found.breakdown_s.items() if part > 0)
     if isinstance(found, MeshSimulation):
         words, counted = found.chosen.choice.words(problem.device_types), _passes(found)
@@ -383,7 +391,7 @@ def _lines(found: "Simulation | MeshSimulation") -> list[str]:
         words, counted = str(found.strategy.candidate), _graph(found)
     return [
         f"{problem.model.name} on {problem.cluster.name}: {words}",
-        f"step        {step:.6g} s; closed form {found.closed_form_s:.6g} s ({step / found.closed_form_s - 1:+.2%})",
+        f"step        {step:.6g} s; closed form {found.closed_form_s:.6g} s ({longer:+.2%})",
         f"time        {parts}",
         *counted,
     ]
@@ -424,7 +432,7 @@ def _table(found: "Simulation") -> "Table":
     ranks = found.graph.ranks
     for rank in range(min(ranks, MOST_ROWS)):
         busy = [f"{found.utilisation[name][rank]:.1%}" for name in shown]
-        bubble = f"{found.activity_s[rank, -1] / found.step_time_s:.1%}"
+        bubble = f"{_share(found.activity_s[rank, -1], found.step_time_s):.1%}"
         memory = (f"{figure[rank] / GIB:.1f}" for figure in (found.memory_bytes, found.capacity_bytes))
         table.add_row(f"stage {rank}", *busy, bubble, *memory)
     if ranks > MOST_ROWS:

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 import taut
 from taut.commands.app import app
 from taut.errors import DataError, FieldError
+from taut.simulation import summary
 
 runner = CliRunner()
 RATED = "jobs: [{name: a, steps: 100, rates: {8: 1.0}}]\n"
@@ -174,7 +175,7 @@ def zero_profile(path: Path) -> Path:
 
 @pytest.mark.proof
 def test_a_profile_of_zero_seconds_plans_and_verifies(tmp_path: Path) -> None:
-    """With every schedule, over links that take time."""
+    """With every schedule, over links that take time; on one device, where the step takes none, it is simulated."""
     model = {"layers": 4, "hidden": 64, "heads": 4, "seq": 128, "vocab": 512}
     node = {"count": 2, "device": "a100-80gb", "gpus_per_node": 1, "intra_bandwidth_gbps": 2400}
     cluster = {"nodes": [node], "network": {"bandwidth_gbps": 100}}
@@ -183,6 +184,9 @@ def test_a_profile_of_zero_seconds_plans_and_verifies(tmp_path: Path) -> None:
         fix = {"pp": 2, "schedule": schedule}
         plan = taut.plan(model, cluster, global_batch=4, profile=profile, stack="any", fix=fix)
         assert plan.step_time_s > 0 and plan.verify().holds
+    alone = taut.plan(model, {"nodes": [node | {"count": 1}]}, global_batch=4, profile=profile)
+    assert alone.step_time_s == 0 and alone.verify().holds
+    assert "closed form 0 s (+0.00%)" in summary(taut.simulate(alone))
 
 
 def test_arithmetic_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
