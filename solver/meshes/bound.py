@@ -13,7 +13,8 @@ step time (5) of ``taut.formulations.meshes.step_time`` is at least its term of 
     longest one. Between meshes, ranks of one side hold M / n bytes each and of the other M / n'. A rank's pieces
     together take no less than all of its bytes on its best link:
     :math:`\sum_j (\lambda_j + f_j M / B_j) \ge \min_j (\lambda_j + M / B_j)` for shares f that add up to 1; nor more
-    than as many latencies as it has pieces and all of its bytes on its worst one.
+    than as many latencies as it has pieces and all of its bytes on its worst one. Stage 0 also waits for the exchange
+    of a tied embedding with the last stage, on nodes of another type, over the best link between both types.
 (4) The least over all divisions of the largest of (1) over all stages s is found exactly
     (``taut.solver.layer_division.known_devices`` (2) to (5)). It is at least the largest over s of the least of (1),
     which may be of different divisions. That is at least :math:`\min \sum + (m - 1) \min \max`, two dynamic programs
@@ -39,7 +40,7 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
-from taut.formulations.gradient_reductions import least_bytes, seconds_of_best
+from taut.formulations.gradient_reductions import least_bytes, seconds_of_best, tied_bytes
 from taut.formulations.links import PairTable
 from taut.formulations.mechanisms.shards import optimized_parameters, optimizer_shards
 from taut.formulations.meshes.choice import Mesh, MeshChoice, meshes_of_type
@@ -132,6 +133,7 @@ class MeshBounds:
     _layers: dict[tuple[Candidate, int], Floats] = field(default_factory=dict)
     _stages: dict[tuple[Candidate, int, int], Stage] = field(default_factory=dict)
     _rings: dict[tuple[int, int, int, bool], float] = field(default_factory=dict)
+    _exchanges: dict[tuple[int, int], float] = field(default_factory=dict)
     _hops: dict[tuple[tuple[Mesh, ...], int, int], HopRange] = field(default_factory=dict)
 
     def of_all(self, together: int) -> float:
@@ -221,10 +223,12 @@ class MeshBounds:
         ranges = [self._hop(choice, k, n) for k, n in pairwise(choice.mesh_of_stage)]
         whole = weight * np.stack([each.least for each in ranges])
         after = [self.after(choice, k) for k in range(len(choice.meshes))]
+        reductions = np.stack([after[k].reduction for k in choice.mesh_of_stage])
+        reductions[0] = np.maximum(reductions[0], self._tied(choice))
         return Waits(
             seconds=np.stack([stage.seconds for stage in stages]),
             forward=np.stack([stage.forward for stage in stages]),
-            after=np.stack([after[k].reduction for k in choice.mesh_of_stage]),
+            after=reductions,
             together=np.stack([after[k].optimizer for k in choice.mesh_of_stage]),
             cuts=whole,
             before=whole - once * np.stack([each.most_back for each in ranges]),
@@ -236,6 +240,15 @@ class MeshBounds:
         update = optimized_parameters(problem.tables(candidate), candidate) / optimizer_shards(candidate)
         reduced = self._ring(choice.meshes[k]) * least_bytes(problem, candidate)
         return After(np.asarray(reduced), np.asarray(problem.optimizer_seconds(candidate)[kind] * update))
+
+    def _tied(self, choice: MeshChoice) -> float:
+        """Least seconds of the exchange of a tied embedding, (3)."""
+        kinds, rings = (choice.meshes[0].kind, choice.meshes[-1].kind), self.problem.rings
+        if kinds not in self._exchanges:
+            i, j = _sites(self.problem, kinds[0])[:, None], _sites(self.problem, kinds[1])[None, :]
+            cards = (rings.card[self.problem.links.node_of_site[sites]] for sites in (i, j))
+            self._exchanges[kinds] = float(np.maximum(rings.inverse[i, j], np.maximum(*cards)).min())
+        return self._exchanges[kinds] * tied_bytes(self.problem, choice.candidate(0))
 
     def _ring(self, mesh: Mesh) -> float:
         """Seconds per byte of a stage's ring at least, on as few of its type's nodes as hold it, up to all of them."""

@@ -18,11 +18,12 @@ def test_bounds_undercut_every_plan_and_infinite_ones_have_none(block: int, monk
     """
     500 choices of 150 problems: no division, recompute or placement tried is below the bounds.
 
-    Each cheaper bound is below the next one, that of all choices together below each of them. A choice has an infinite
-    bound exactly where nothing fits; two in five do.
+    Each cheaper bound is below the next one, that of all choices together below each of them. Bounds are lowered by
+    more than rounding, so no tolerance is left. A choice has an infinite bound exactly where nothing fits; two in five
+    do. Over a quarter of the others have a bound above the two dynamic programs, and some that of their best plan.
     """
     small_buckets(monkeypatch)
-    infeasible = compared = 0
+    infeasible = compared = above = attained = 0
     for seed in range(150 * block, 150 * (block + 1)):
         problem, rng = mesh_problem(seed), np.random.default_rng(seed)
         choices, bounds = mesh_choices(problem), MeshBounds(problem)
@@ -31,16 +32,16 @@ def test_bounds_undercut_every_plan_and_infinite_ones_have_none(block: int, monk
             quick, (exact, _) = bounds.quick(small[k]), bounds.exact(small[k])
             least, together = least_seconds(problem, small[k]), problem.space.global_batch // small[k].num_micro_batches
             assert bounds.of_all(together) <= quick * (1 + 1e-12), (seed, small[k])
-            assert bounds.floor(small[k]) <= quick <= exact * (1 + 1e-12) and exact <= least * (1 + 1e-12), (
-                seed,
-                small[k],
-            )
+            assert bounds.floor(small[k]) <= quick <= exact * (1 + 1e-12) and exact <= least, (seed, small[k])
+            above += np.isfinite(exact) and exact > quick * (1 + 1e-6)
+            attained += np.isfinite(exact) and exact > least * (1 - 1e-9)
             assert np.isinf(least) == np.isinf(exact) == np.isinf(quick), (seed, small[k])
             for plan in (random_plan(rng, problem, small[k]) for _ in range(4)):
                 if not mesh_violations(problem, plan):
-                    assert mesh_step(problem, plan).total >= exact * (1 - 1e-12), (seed, small[k])
+                    assert mesh_step(problem, plan).total >= exact, (seed, small[k])
             infeasible, compared = infeasible + bool(np.isinf(least)), compared + 1
     assert compared > 400 and infeasible > 100, (compared, infeasible)
+    assert above > (compared - infeasible) / 4 and attained > 10, (above, attained)
 
 
 @pytest.mark.parametrize("seed", [3, 24, *(pytest.param(s, marks=pytest.mark.proof) for s in range(30, 60))])
