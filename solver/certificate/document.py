@@ -101,16 +101,21 @@ class MeshSection(Section):
     micro_batch: Positive
 
 
-class MeshesSection(Section):
+class MeshesOfChoice(Section):
     """Meshes in the order of the stages; ``all_recompute`` is one recompute for all stages, or empty."""
 
     meshes: Annotated[list[MeshSection], Field(min_length=1)]
     num_micro_batches: Positive
     zero: int
     all_recompute: str = ""
+
+
+class MeshesSection(MeshesOfChoice):
+    """The meshes of a plan with its division."""
+
     stages: list[Annotated[list[Whole], Field(min_length=2, max_length=2)]]
     recompute: list[str]
-    rank_order: str
+    rank_order: Literal["tp-cp-ep-dp-pp", "tp-pp-dp"]
 
 
 class PlacementSection(Section):
@@ -234,7 +239,7 @@ class CertificateSection(StatedSection):
 class ExaminedSection(Section):
     """A choice of meshes with its bound and the step time of its best plan."""
 
-    strategy: dict[str, Any]
+    strategy: MeshesOfChoice
     lower_bound_s: float
     step_time_s: float
 

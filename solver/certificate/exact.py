@@ -124,6 +124,12 @@ class Exactness:
     rounding: int = 0
     alone: dict[str, int] = field(default_factory=dict)
 
+    def __add__(self, other: "Exactness") -> "Exactness":
+        """Both together."""
+        alone = dict(Counter(self.alone) + Counter(other.alone))
+        whole, rounding = self.whole + other.whole, self.rounding + other.rounding
+        return Exactness(rational=self.rational + other.rational, whole=whole, rounding=rounding, alone=alone)
+
     @property
     def exact(self) -> bool:
         """Whether the global bound holds in exact arithmetic."""
@@ -148,9 +154,13 @@ class Exactness:
         )
 
 
-def exactness(ladder: Ladder, entries: Iterable[Entry], least: float) -> Exactness:
+Shown = dict[tuple[Candidate, str], bool | None]
+"""Whether a candidate's bound, with its witness in words, is shown in rationals."""
+
+
+def exactness(ladder: Ladder, entries: Iterable[Entry], least: float, shown: Shown | None = None) -> Exactness:
     """Show that no candidate of ``entries`` takes less than ``least`` seconds in exact arithmetic."""
-    found, proofs = Counter[str](), _Proofs(ladder, least)
+    found, proofs = Counter[str](), _Proofs(ladder, least, {} if shown is None else shown)
     alone = Counter[str]()
     for entry in entries:
         way = proofs.way(entry)
@@ -173,10 +183,9 @@ def rounded(number: int) -> Fraction:
 class _Proofs:
     """Ways to show a bound B in exact arithmetic."""
 
-    def __init__(self, ladder: Ladder, least: float) -> None:
-        self.ladder, self.least = ladder, least
+    def __init__(self, ladder: Ladder, least: float, shown: Shown) -> None:
+        self.ladder, self.least, self._shown = ladder, least, shown
         self._layers = len(ladder.problem.model.blocks) + 2
-        self._shown = dict[tuple[Candidate, str], bool | None]()
 
     def way(self, entry: Entry) -> str:
         """How an entry is shown: in rationals, in whole numbers, by proven rounding, or alone by floats."""

@@ -3,7 +3,8 @@ Checking a plan of meshes without trusting the search that made it; ``taut.solve
 
 (1) Its choice is one of the space's, which are enumerated by the reference evaluator's own rules
     (``taut.solver.certificate.reference.meshes``); its stages, devices and memory break no rule.
-(2) Step time, memory, gap and status follow from the inputs, priced by the reference evaluator.
+(2) Step time, memory, gap and status follow from the inputs, priced by the reference evaluator. The bounds of examined
+    choices are derived, and their plans are no better than the plan.
 (3) No choice has a bound below the stated one. Bounds of all choices are derived again, the exact one where that of two
     dynamic programs does not reach (``taut.solver.meshes.bound`` (4) and (5)). They are sums, minima and maxima that
     are lowered by ``ROUNDING`` or more, and missing bytes are whole numbers, so
@@ -23,6 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, pairwise, product, zip_longest
+from typing import ClassVar
 
 import numpy as np
 
@@ -31,7 +33,7 @@ from taut.data.units import KIB
 from taut.errors import DataError
 from taut.formulations.meshes.choice import Mesh, MeshChoice
 from taut.solver.bounds.relaxation import ROUNDING
-from taut.solver.certificate.document import MeshDocument, problem_of, status_of
+from taut.solver.certificate.document import MeshDocument, MeshesOfChoice, problem_of, status_of
 from taut.solver.certificate.exact import Exactness, operations, rounded
 from taut.solver.certificate.examined import TOLERANCE, case_of, differences, is_close, is_close_or_small, utilisation
 from taut.solver.certificate.reference.memory import margin_kib
@@ -54,20 +56,14 @@ class MeshCheck:
     claimed: tuple[str, ...] = ()
     within_rounding: int | None = None
     exactness: Exactness | None = None
+    plainer: ClassVar[dict[str, Exactness]] = {}
 
     def __init__(self, document: MeshDocument, source: str) -> None:
         self.document, self.problem = document, problem_of(document, source)
         problem, strategy, devices = self.problem, document.strategy, document.mesh_devices(source)
         self.lower_bound = -math.inf
         self._case, self._bounds = case_of(problem), MeshBounds(problem)
-        unknown = [mesh.device for mesh in strategy.meshes if mesh.device not in problem.device_types]
-        if unknown:
-            raise DataError(f"strategy.meshes: {unknown[0]} is no device of the cluster")
-        degrees = tuple(
-            (problem.device_types.index(mesh.device), mesh.tp, mesh.dp, mesh.pp, mesh.micro_batch)
-            for mesh in strategy.meshes
-        )
-        self._meshes = Meshes(degrees, strategy.num_micro_batches, strategy.zero, strategy.all_recompute)
+        self._meshes = self._read(strategy)
         stages = tuple((first, end) for first, end in strategy.stages)
         self._plan = MeshFigures(self._case, self._meshes, stages, tuple(strategy.recompute), devices)
 
@@ -95,7 +91,28 @@ class MeshCheck:
 
     def derived(self) -> list[str]:
         """Faults of all figures, (2) and (3)."""
-        return [*self._prediction(), *self._certificate()]
+        return [*self._prediction(), *self._certificate(), *self._examined()]
+
+    def _examined(self) -> Iterator[str]:
+        """Choices with plans whose bounds are not derived, or whose best plan is better than the plan or the bound."""
+        choices = set(self._choices)
+        for number, each in enumerate(self.document.certificate.examined):
+            path, meshes = f"certificate.examined.{number}", self._read(each.strategy)
+            if meshes not in choices:
+                yield f"{path} is none of the space's choices"
+            elif each.lower_bound_s > (derived := self._bounds.exact(_choice(meshes))[0]) * (1 + TOLERANCE):
+                yield f"{path}.lower_bound_s is {each.lower_bound_s!r}, derived {derived!r}"
+            elif each.step_time_s < max(each.lower_bound_s, self.objective) * (1 - TOLERANCE):
+                yield f"{path}.step_time_s is {each.step_time_s!r}, below its bound or the objective"
+
+    def _read(self, strategy: MeshesOfChoice) -> Meshes:
+        """Degrees of a stated choice; a ``DataError`` where a device is unknown."""
+        types = self.problem.device_types
+        unknown = [mesh.device for mesh in strategy.meshes if mesh.device not in types]
+        if unknown:
+            raise DataError(f"strategy.meshes: {unknown[0]} is no device of the cluster")
+        each = ((types.index(mesh.device), mesh.tp, mesh.dp, mesh.pp, mesh.micro_batch) for mesh in strategy.meshes)
+        return Meshes(tuple(each), strategy.num_micro_batches, strategy.zero, strategy.all_recompute)
 
     def _prediction(self) -> Iterator[str]:
         """Figures that do not follow, (2)."""

@@ -37,7 +37,7 @@ if the bound of the plan's own candidate does not exceed J'.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -74,7 +74,7 @@ from taut.solver.certificate.document import (
     strategy_of,
     workload_of,
 )
-from taut.solver.certificate.exact import Entry, Exactness, exactness
+from taut.solver.certificate.exact import Entry, Exactness, Shown, exactness
 from taut.solver.certificate.examined import TOLERANCE, Examined, case_of, differences, is_close, is_close_or_small
 from taut.solver.certificate.meshes import MeshCheck
 from taut.solver.certificate.narrowed import space_in_words
@@ -191,7 +191,8 @@ class Verification:
     names what was taken away from it, and ``unsearched`` what no plan considers. ``renamed`` names inputs that have a
     name of the catalog and differ from it. ``over_nodes`` is the bound over all numbers of nodes. ``within_rounding``
     counts the pruned and solved candidates whose state follows up to rounding, (2), but not from a bound above J (1 +
-    1e-9). ``exactness`` says of how many candidates the bound holds in exact arithmetic. Both are None for meshes.
+    1e-9); it is None for meshes. ``exactness`` says of how many candidates the bound holds in exact arithmetic, and
+    ``plainer`` says it of the bounds of plainer plans.
     """
 
     faults: tuple[str, ...]
@@ -208,6 +209,7 @@ class Verification:
     over_nodes: OverNodes | None = None
     within_rounding: int | None = None
     exactness: Exactness | None = None
+    plainer: dict[str, Exactness] = field(default_factory=dict)
 
     @property
     def holds(self) -> bool:
@@ -274,6 +276,7 @@ def verify_document(values: object, source: str = "plan") -> Verification:
         over_nodes=over,
         within_rounding=check.within_rounding,
         exactness=check.exactness,
+        plainer=check.plainer,
         sampled=sampled.plans,
         feasible_samples=sampled.feasible,
         space=words.held,
@@ -293,6 +296,7 @@ class _Check:
         self.ladder, self.bounds = Ladder(self.problem), dict[Choice, float]()
         self.lower_bound, self.claimed, self.within_rounding = -math.inf, tuple[str, ...](), 0
         self.exactness: Exactness | None = None
+        self.plainer, self._shown, self._stated = dict[str, Exactness](), Shown(), dict[Choice, Entry]()
 
     @property
     def objective(self) -> float:
@@ -375,6 +379,9 @@ class _Check:
             for each in stated.no_margin_proofs
         ]
         seconds = derived_margin_free(self.ladder, self._read, proofs)
+        if seconds > self.lower_bound and self.exactness is not None:
+            # This bound is derived of another problem, in floats alone.
+            self.exactness += Exactness(alone={"the bound without a margin": 1})
         self.lower_bound = max(self.lower_bound, seconds)
         return {"lower_bound_no_margin_s": seconds}
 
@@ -437,6 +444,7 @@ class _Check:
         if seconds < self.objective * (1 - TOLERANCE):
             yield f"its plan of {seconds} s is faster than the plan of {self.objective} s"
         bounds = {choice: self.bounds.get(whole(choice, self.bounds), -math.inf) for choice in wanted}
+        deciding = dict[Choice, Entry]()
         keys = self._keys if given is self.problem else {_key(choice.as_dict()): choice for choice in wanted}
         listed, named = {choice: choice for choice in wanted}, list[tuple[Choice | None, BoundSection]]()
         for entry in section.bounds:
@@ -451,12 +459,20 @@ class _Check:
             found = derived_bound(ladder, Candidate.of(choice), entry.source, entry.witness)
             if not is_close(found, entry.seconds):
                 yield f"candidate {choice}: {entry.source} bound is {entry.lower_bound_s}, derived {found}"
-            bounds[choice] = max(bounds[choice], found)
+            if found > bounds[choice]:
+                bounds[choice] = found
+                deciding[choice] = Entry(Candidate.of(choice), found, entry.source, entry.witness)
         if bounds[plan.choice] > seconds * (1 + TOLERANCE):
             yield f"the bound {bounds[plan.choice]} of its plan's candidate exceeds its {seconds} s"
         least = min(seconds, *bounds.values())
         if not is_close(least, section.lower_bound_s):
             yield f"lower_bound_s is {section.lower_bound_s}, derived {least}"
+        shown = self._shown if ladder is self.ladder else None
+        others = {whole(choice, self.bounds): None for choice in wanted if choice not in deciding}
+        inherited = (self._stated[choice] for choice in others if choice in self._stated)
+        self.plainer[section.restriction] = exactness(ladder, deciding.values(), least, shown) + exactness(
+            self.ladder, inherited, least, self._shown
+        )
 
     def _beyond(self) -> Iterator[str]:
         """What lies beyond the calibration's runs and is not stated so, or is stated and does not."""
@@ -497,9 +513,9 @@ class _Check:
             self.within_rounding += entry.state in ("pruned", "solved") and derived <= self.objective * (1 + TOLERANCE)
         self.lower_bound = least
         if not faults:
-            derived_entries = zip(self._read, self.bounds.values(), entries, strict=True)
-            stated = (Entry(one, seconds, entry.source, entry.witness) for one, seconds, entry in derived_entries)
-            self.exactness = exactness(self.ladder, stated, least)
+            for (choice, seconds), one, entry in zip(self.bounds.items(), self._read, entries, strict=True):
+                self._stated[choice] = Entry(one, seconds, entry.source, entry.witness)
+            self.exactness = exactness(self.ladder, self._stated.values(), least, self._shown)
         return faults
 
     def _entry_faults(self, candidate: Candidate, entry: CandidateSection, derived: float) -> Iterator[str]:

@@ -45,6 +45,9 @@ A certificate claims, and a check without any solver derives again, that
 
 A larger bound that only CP-SAT states is ``claimed_bound`` and enters nothing else (13).
 
+A float is a rational number. Data are rounded to whole numbers without a further error, and all bounds of schedules
+that exist are derived in whole numbers of less than 62 bits, so (11) holds in exact arithmetic (14).
+
 References
 ----------
 .. [1] Baptiste, P., Le Pape, C. and Nuijten, W. (2001). Constraint-based scheduling. Kluwer.

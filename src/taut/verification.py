@@ -8,6 +8,7 @@ from taut.data.read import read_json
 from taut.data.schedule import FORMAT as SCHEDULE
 from taut.schedules.found import ScheduleVerification, verify_schedule
 from taut.solver.certificate.document import MESHES, NAME
+from taut.solver.certificate.exact import Exactness
 from taut.solver.certificate.verify import Verification, verify_plan
 from taut.words import percent
 
@@ -66,7 +67,8 @@ def _plan_checked(values: dict[str, Any], path: Path) -> Checked:
     if values.get(NAME) is not None and f"{NAME}.status" not in outcome.claimed:
         words += ", bound of both spaces"
     if ties := values.get("plainer"):
-        words += f"; {len(ties)} plainer plan{'s' if len(ties) > 1 else ''}, bounds included"
+        proven = "exact bounds" if all(each.exact for each in outcome.plainer.values()) else "bounds"
+        words += f"; {len(ties)} plainer plan{'s' if len(ties) > 1 else ''}, {proven} included"
     words += f"; {outcome.sampled} sampled plans, {outcome.feasible_samples} of them feasible, undercut no bound"
     over = outcome.over_nodes
     if over is not None:
@@ -76,6 +78,7 @@ def _plan_checked(values: dict[str, Any], path: Path) -> Checked:
         words += f", verified gap {percent(over.gap)}"
         words += f"; some numbers of nodes have other inputs: {', '.join(over.differing)}" if over.differing else ""
     exact = [] if outcome.exactness is None else [outcome.exactness.words]
+    exact += [f"plainer plan {name} {each.words}" for name, each in outcome.plainer.items() if not each.exact]
     narrow = [*exact, outcome.space, *(f"its bound is on a narrowed space, {each}" for each in outcome.narrowed)]
     narrow += [f"taut does not search {each}" for each in outcome.unsearched]
     narrow += outcome.renamed
@@ -89,6 +92,7 @@ def _plan_checked(values: dict[str, Any], path: Path) -> Checked:
         "renamed": [*outcome.renamed],
         "within_rounding": outcome.within_rounding,
         "exact": None if outcome.exactness is None else outcome.exactness.report,
+        "exact_plainer": {name: each.report for name, each in outcome.plainer.items()},
     }
     if over is not None:
         more["over_nodes"] = {"value": over.value, "lower_bound": over.lower_bound, "gap": over.gap}
@@ -100,7 +104,8 @@ def _schedule_checked(path: Path) -> Checked:
     outcome = verify_schedule(path)
     words = [
         f"holds; makespan {outcome.makespan:.6g}, derived lower bound {outcome.lower_bound:.6g}, "
-        f"verified gap {percent(outcome.gap)}, of every order on the placement {outcome.placement}"
+        f"verified gap {percent(outcome.gap)}, of every order on the placement {outcome.placement}",
+        "exact: the derived lower bound holds in exact arithmetic, in whole units of time",
     ]
     if outcome.unwitnessed:
         others = ", ".join(outcome.unwitnessed)
@@ -110,7 +115,7 @@ def _schedule_checked(path: Path) -> Checked:
             f"its bound {outcome.claimed_bound:.6g} is CP-SAT's claim and was not derived here, "
             f"{outcome.lower_bound:.6g} was"
         )
-    more = {"claimed_bound": outcome.claimed_bound, "placement": outcome.placement}
+    more = {"claimed_bound": outcome.claimed_bound, "placement": outcome.placement, "exact": Exactness(whole=1).report}
     return outcome, words, _report(outcome, {**more, "unwitnessed": [*outcome.unwitnessed]})
 
 

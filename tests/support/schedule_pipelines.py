@@ -52,7 +52,11 @@ def one_by_one(problem: ScheduleProblem) -> Schedule:
 
 
 def least_makespan(problem: ScheduleProblem) -> float:
-    """The optimum over all orders of F, I, W and of fused B, micro-batches in any order; infinite if none fits."""
+    """
+    The optimum over all orders of F, I, W and of fused B, micro-batches in any order; infinite if none fits.
+
+    It is that of rationals where the problem's figures are.
+    """
     chunks, m = problem.num_chunks, problem.num_micro_batches
     best, seen = math.inf, set()
 
@@ -85,15 +89,15 @@ def least_makespan(problem: ScheduleProblem) -> float:
         if (place, c, i) in ends or any(need not in ends for need in needs):
             return
         d = problem.device[c]
-        memory = held[d] + (problem.activation[c] if kind == 0 else 0.0)
+        memory = held[d] + (problem.activation[c] if kind == 0 else 0)
         if memory > problem.allowed[d]:
             return
-        ready = [ends[need] + (problem.transfer[min(need[1], c)] if need[1] != c else 0.0) for need in needs]
+        ready = [ends[need] + (problem.transfer[min(need[1], c)] if need[1] != c else 0) for need in needs]
         end = max([clock[d], *ready]) + problem.seconds[kind, c]
         after = {**ends, (place, c, i): end} | ({(2, c, i): end} if kind == 3 else {})
-        gone = [0.0, problem.activation[c] - problem.kept_for_weight[c], problem.kept_for_weight[c]]
+        gone = [0, problem.activation[c] - problem.kept_for_weight[c], problem.kept_for_weight[c]]
         memory -= problem.activation[c] if kind == 3 else gone[kind]
         visit(after, (*clock[:d], end, *clock[d + 1 :]), (*held[:d], memory, *held[d + 1 :]))
 
-    visit({}, (0.0,) * problem.num_devices, (0.0,) * problem.num_devices)
+    visit({}, (0,) * problem.num_devices, (0,) * problem.num_devices)
     return best

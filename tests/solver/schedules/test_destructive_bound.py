@@ -2,14 +2,19 @@
 
 import math
 from dataclasses import replace
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from benchmarks.schedules import even
-from taut.formulations.schedules.schedule import ScheduleProblem, sequential, v_shape, violations
+from taut.data.arrays import Floats
+from taut.formulations.schedules.schedule import ScheduleProblem, sequential, timetable, v_shape, violations
 from taut.solver.schedules.exact import solve
-from taut.solver.schedules.lower_bound import closed_form_bound, is_feasible, lower_bound
+from taut.solver.schedules.lower_bound import closed_form_bound, is_feasible, lower_bound, rederived
 from taut.solver.schedules.one_machine import (
     WIDTHS,
     heads,
@@ -46,6 +51,39 @@ def test_no_bound_exceeds_the_enumerated_optimum(seed: int) -> None:
     assert is_feasible(problem) == math.isfinite(optimum)
     for bound in (closed_form_bound(problem), lower_bound(problem), lower_bound(problem, incumbent=optimum)):
         assert bound.lower_bound <= optimum
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_bounds_hold_in_exact_arithmetic(seed: int) -> None:
+    """Seconds that are no binary fractions: no bound exceeds the optimum in rationals, whose sums do not round."""
+    draw = np.random.default_rng((seed, 7))
+    device = [sequential(1), sequential(2), v_shape(1), np.array((1, 0))][seed % 4]
+    drawn = unlike(draw, device, 2 if seed % 3 else 1, 4)
+    shares = draw.uniform(0.1, 0.9, 2)
+    problem = replace(
+        drawn,
+        forward=drawn.forward * shares[0],
+        weight_gradient=drawn.weight_gradient * shares[1],
+        transfer=drawn.transfer * 0.1,
+        activation=drawn.activation * shares[0],
+        kept_for_weight=drawn.kept_for_weight * shares[0],
+    )
+    figures = "seconds", "transfer", "activation", "kept_for_weight", "allowed"
+    exact = {name: _rationals(getattr(problem, name)) for name in figures}
+    exact["seconds"][3] = exact["seconds"][1] + exact["seconds"][2]
+    sizes = {name: getattr(problem, name) for name in ("num_chunks", "num_micro_batches", "num_devices", "device")}
+    optimum = least_makespan(cast("ScheduleProblem", SimpleNamespace(**exact, **sizes)))
+    known = timetable(problem, one_by_one(problem)).makespan
+    for bound in (closed_form_bound(problem), lower_bound(problem), lower_bound(problem, incumbent=known)):
+        assert Fraction(bound.lower_bound) <= optimum
+        assert Fraction(rederived(problem, bound.witness)) == Fraction(bound.lower_bound)
+        assert bound.lower_bound > 0.5 * float(optimum)
+
+
+def _rationals(figures: Floats) -> NDArray[Any]:
+    """Figures as the rationals that they are; infinite ones as they stand."""
+    each = [Fraction(x) if math.isfinite(x) else x for x in figures.ravel().tolist()]
+    return np.array(each, dtype=object).reshape(figures.shape)
 
 
 def test_no_bound_exceeds_the_optimum_and_most_equal_it() -> None:

@@ -36,7 +36,8 @@ def test_what_was_written_holds(made: Path, run: Run) -> None:
     document = json.loads(made.read_text(encoding="utf-8"))
     assert outcome.code == 0
     assert json.loads(outcome.out)["verified_gap"] == pytest.approx(document["gap"], abs=1e-9)
-    assert "holds; makespan" in run("verify", made).out
+    words = run("verify", made).out
+    assert "holds; makespan" in words and "exact: the derived lower bound holds in exact arithmetic" in words
 
 
 @pytest.mark.parametrize(
@@ -111,8 +112,9 @@ def test_bounds_of_other_placements_are_named_and_left_out(made: Path, run: Run)
     document["bounds"]["sequential"] = document["lower_bound"] = document["certificate"]["lower_bound"] / 2
     document["gap"], document["status"] = 1 - document["lower_bound"] / document["makespan"], "feasible"
     made.write_text(json.dumps(document), encoding="utf-8")
-    first, second = run("verify", made).out.splitlines()
+    first, exact, second = run("verify", made).out.splitlines()
     assert first.endswith("of every order on the placement v")
+    assert exact.endswith("in whole units of time")
     assert second.endswith("its bounds of other placements (sequential) have no witness and were not derived here")
     outcome = json.loads(run("verify", made, "--json").out)
     assert outcome["unwitnessed"] == ["sequential"]
@@ -137,7 +139,7 @@ def test_a_bound_on_a_solvers_word_is_said_to_be_one(made: Path, run: Run) -> No
     document["gap"] = 1 - claimed / document["makespan"]
     document["status"] = "optimal" if document["gap"] <= 1e-6 else "feasible"
     made.write_text(json.dumps(document), encoding="utf-8")
-    first, second = run("verify", made).out.splitlines()
+    first, _, second = run("verify", made).out.splitlines()
     assert f"derived lower bound {derived:.6g}" in first
     assert second.endswith(f"its bound {claimed:.6g} is CP-SAT's claim and was not derived here, {derived:.6g} was")
     outcome = json.loads(run("verify", made, "--json").out)
@@ -146,6 +148,6 @@ def test_a_bound_on_a_solvers_word_is_said_to_be_one(made: Path, run: Run) -> No
 
 
 def test_what_is_derived_in_full_names_no_claim(made: Path, run: Run) -> None:
-    """Without a claimed bound one line says it all."""
-    assert len(run("verify", made).out.splitlines()) == 1
+    """Without a claimed bound no line names one."""
+    assert len(run("verify", made).out.splitlines()) == 2
     assert json.loads(run("verify", made, "--json").out)["claimed_bound"] is None
