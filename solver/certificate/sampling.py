@@ -13,7 +13,7 @@ and a candidate that is said to be infeasible by any plan that breaks no rule. F
 - placements in the order of the nodes, stage by stage or replica by replica, that of the plan under examination in
   both orders, and random ones (3);
 - from the best of these, in the order of T / b, steepest descent over moved boundaries, changed recomputes and
-  exchanged tensor groups (4);
+  exchanged tensor groups, and where it ends over further strategies on exchanged groups (4);
 - where replicas divide the batch unevenly, placements of replicas on one type of device each, with micro-batches that
   let all end together, (6), and some near, (7).
 
@@ -33,7 +33,7 @@ import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, islice, pairwise, permutations, product
+from itertools import chain, combinations, islice, pairwise, permutations, product
 
 import numpy as np
 
@@ -362,6 +362,16 @@ class _Sampler:
                 if self._calls <= max(until, 0) or best.refutes:
                     break
                 moved |= self._try(best, stages, recompute, best.devices[None])
+            moved = moved or self._leap(best, max(until, 0))
+
+    def _leap(self, best: Best, until: float) -> bool:
+        """Whether a neighbour or a sampled strategy is better on other placements, all of them where they are few."""
+        for stages, recompute in chain(self._neighbours(best), self._strategies(best.choice)):
+            if self._calls <= until or best.refutes:
+                return False
+            if self._try(best, stages, recompute, self._exchanged(best)):
+                return True
+        return False
 
     def _exchanged(self, best: Best) -> Ints:
         """The placement with two blocks exchanged, or all orders of its groups where they are few."""
