@@ -32,7 +32,7 @@ from taut.solver.certificate.reference.figures import Figures
 from taut.solver.certificate.reference.layers import RECOMPUTE, rows_of_layers
 from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes, violations
 from taut.solver.certificate.reference.prices import Price, check, order_of, price
-from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice, Order, Stages, added_seconds, of_parts
+from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice, Order, Stages, constant_seconds, of_parts
 
 
 def order_for(case: Case, choice: Choice) -> Order | None:
@@ -120,7 +120,7 @@ class Examined:
             **{name: float(part[nearest]) for name, part in zip(PARTS, parts, strict=True)},
             "data_parallel": float(self.price.data_parallel[0] + waiting[nearest]),
             "optimizer": float(self.price.optimizer[0]),
-            "constant": self.case.coefficient("constant") + added_seconds(self.case, self.choice),
+            "constant": constant_seconds(self.case, self.choice),
         }
 
     def predicted(self, stated: dict[str, float]) -> dict[str, Any]:

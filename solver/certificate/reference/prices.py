@@ -61,7 +61,7 @@ from taut.solver.certificate.reference.gradients import (
     rings_of_experts,
 )
 from taut.solver.certificate.reference.memory import parameter_bytes
-from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice, Order, Pass, Stages, added_seconds
+from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice, Order, Pass, Stages, constant_seconds
 
 PARTS = {"F": "F", "I": "I", "W": "W", "B": "IW"}
 
@@ -193,8 +193,7 @@ def price(
     slowest = ends.max(axis=(1, 2))
     reduced = all_reduced(plan, ends) if case.waits_for_all else slowest + in_papers(plan)
     last = optimizer(plan)
-    constant = case.coefficient("constant") + added_seconds(case, choice)
-    return Price(reduced + last + constant, parts, reduced - slowest, last)
+    return Price(reduced + last + constant_seconds(case, choice), parts, reduced - slowest, last)
 
 
 def pipelines(

@@ -44,7 +44,7 @@ at no higher price: itself, or the one that divides embedding and head as parts 
 
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -192,16 +192,12 @@ class Choice:
     recompute_layers: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Fields as plain values; the order, copy, shared recompute and context ranks only where given."""
-        given = {"order": list(self.order), "dp_shard": self.dp_shard, "uniform_recompute": self.uniform_recompute}
-        given |= {"etp": self.etp, "empty_ends": self.empty_ends, "optimizer_offload": self.optimizer_offload}
-        given |= {"uneven_batch": self.uneven_batch, "activation_offload": self.activation_offload}
-        given |= {"recompute_layers": self.recompute_layers}
-        values = {name: value for name, value in vars(self).items() if name not in given}
+        """Fields as plain values; context and expert ranks where there are several, empty defaults where changed."""
+        values = {name: value for name, value in vars(self).items() if value or name not in EMPTY}
         values = {name: value for name, value in values.items() if name not in ("cp", "ep") or value > 1}
         if self.cp == 1:
             del values["cp_comm"]
-        return values | {name: value for name, value in given.items() if value}
+        return values | ({"order": list(self.order)} if self.order else {})
 
     @property
     def moved_share(self) -> float:
@@ -263,6 +259,8 @@ class Choice:
         return down + down[::-1] if self.schedule in ON_V else down * self.vpp
 
 
+EMPTY = {each.name for each in fields(Choice) if each.default is not MISSING and not each.default}
+"""Fields of a candidate whose default is no, zero or nothing, which documents leave out then."""
 ANY = "layout"
 Layers = tuple[int, ...]
 Stages = tuple[tuple[int, int], ...]
@@ -384,6 +382,11 @@ def added_seconds(case: Case, choice: Choice) -> float:
     outside = {name for name, value in of_choice(choice) if not was_seen(calibration.seen, name, value)}
     squares = {KINDS.get(name, name): DEVIATIONS[KINDS.get(name, "any other")] ** 2 for name in outside}
     return calibration.beyond_s * math.sqrt(sum(squares.values()))
+
+
+def constant_seconds(case: Case, choice: Choice) -> float:
+    """Seconds of a step that neither passes, nor rings, nor the optimizer take."""
+    return case.coefficient("constant") + added_seconds(case, choice)
 
 
 def in_space(every: Iterable[Choice], space: Mapping[str, Any]) -> list[Choice]:
