@@ -120,5 +120,5 @@ def test_the_command_lists_plainer_plans_unless_told_otherwise(run: Run, tmp_pat
     assert "plainer     the best with even stages: +" in run(*asked, "--out", out).out
     assert [tie["restriction"] for tie in json.loads(out.read_text())["plainer"]] == ["even-stages"]
     assert "plainer     the best with even stages: +" in run("show", out).out
-    assert "1 plainer plan, bounds included" in run("verify", out).out
+    assert "1 plainer plan, exact bounds included" in run("verify", out).out
     assert "plainer" not in run(*asked, "--no-plainer").out
