@@ -248,6 +248,8 @@ def verify_plan(values: dict[str, Any], source: str = "plan") -> Verification:
         narrowed=tuple(dict.fromkeys((*own.narrowed, *second.narrowed))),
         unsearched=tuple(dict.fromkeys((*own.unsearched, *second.unsearched))),
         claimed=(*own.claimed, *(f"{NAME}.{name}" for name in second.claimed)),
+        exactness=own.exactness + second.exactness if own.exactness and second.exactness else None,
+        plainer=own.plainer | second.plainer,
     )
 
 
