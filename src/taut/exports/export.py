@@ -52,6 +52,13 @@ from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.certificate.verify import input_faults
 from taut.words import percent
 
+#: Fields of a candidate that launchers are told, by a setting of theirs or by a line that refuses the plan. Any other
+#: field of a plan stops the export, as its launch files would run another plan.
+STATED = {
+    *("pp", "tp", "dp", "vpp", "micro_batch", "num_micro_batches", "schedule", "order", "zero", "dp_shard"),
+    *("sequence_parallel", "uniform_recompute", "recompute_layers", "cp", "cp_comm", "ep", "etp", "empty_ends"),
+    *("optimizer_offload", "activation_offload", "uneven_batch"),
+}
 STARTS = {
     "torchrun": "on every node: `bash torchrun.sh {script}` (`NODE=` names the node where the host's name does not)",
     "slurm": "once: `sbatch slurm.sh {script}`",
@@ -262,6 +269,9 @@ def launch_files(job: Job, targets: list[str]) -> Files:
     if len(frameworks) > 1 or not targets:
         raise DataError(f"--to {','.join(targets)}: expected one framework at most, and at least one target")
     framework = frameworks[0] if frameworks else ""
+    values = job.strategy.candidate.as_dict()
+    if unknown := [f"{name}={value}" for name, value in values.items() if name not in STATED]:
+        raise ExportError(f"{job.plan.source}: {', '.join(unknown)}, which no launcher here can be told")
     starters = [name for name in targets if name in STARTERS] or ["torchrun"]
     if framework and job.strategy.uneven_batch:
         reason = "its replicas divide the batch unevenly, which no launcher here does"

@@ -7,8 +7,10 @@ from typer.testing import CliRunner
 
 import taut
 from taut.commands.app import app
-from taut.exports.export import TARGETS
-from taut.exports.job import Job
+from taut.exports import export
+from taut.exports.export import STATED, TARGETS
+from taut.exports.job import ExportError, Job
+from taut.formulations.space import DEFAULTS
 from tests.support.launches import launched
 
 runner = CliRunner()
@@ -71,6 +73,17 @@ def test_wrong_input_is_one_line_and_no_file(options: list[str], words: str, pla
     given = [str(tmp_path / "hosts") if word == "HOSTS" else word for word in options]
     done = runner.invoke(app, ["export", str(plan), "--out", str(tmp_path / "out"), *given])
     assert done.exit_code != 0 and words in str(done.exception)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_field_that_no_launcher_is_told_stops_the_export(
+    plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Launchers know every field of a candidate; a plan with one that they do not know is refused by its name."""
+    assert set(DEFAULTS) == STATED
+    monkeypatch.setattr(export, "STATED", STATED - {"sequence_parallel"})
+    with pytest.raises(ExportError, match="sequence_parallel=True, which no launcher here can be told"):
+        taut.export(plan, "megatron", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
