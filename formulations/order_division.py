@@ -326,7 +326,7 @@ def _least_passes(problem: PlanningProblem, candidate: Candidate, gather: Gather
 
 
 def _passes_beside(problem: PlanningProblem, candidate: Candidate, gather: GatherRates) -> Floats:
-    return passes_by_type(problem, candidate, gather).min(axis=1)
+    return np.asarray(passes_by_type(problem, candidate, gather).min(axis=1))
 
 
 def passes_by_type(problem: PlanningProblem, candidate: Candidate, gather: GatherRates) -> Floats:
