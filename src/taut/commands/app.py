@@ -144,7 +144,7 @@ class _Heard:
 
 @contextmanager
 def _heartbeat(*, quiet: bool) -> Iterator[None]:
-    """Say on stderr, after every ``SILENT_S`` without a line, that work goes on; not if ``quiet``, as a server is."""
+    """Say on stderr that work goes on, after 1, 2, 4... ``SILENT_S`` without a line; not if ``quiet``."""
     stream, ended, began = sys.stderr, threading.Event(), time.monotonic()
     if quiet or stream is None:
         yield
@@ -152,14 +152,14 @@ def _heartbeat(*, quiet: bool) -> Iterator[None]:
     heard: Any = _Heard(stream)
 
     def beat() -> None:
-        wait = SILENT_S
-        while not ended.wait(wait):
-            silent = time.monotonic() - heard.last
-            if silent >= SILENT_S:
+        silence, last = SILENT_S, heard.last
+        while not ended.wait(max(heard.last + silence - time.monotonic(), 0.0)):
+            if heard.last != last:
+                silence, last = SILENT_S, heard.last
+            if time.monotonic() - last >= silence:
                 fresh = "\r\x1b[2K" if stream.isatty() else ""
-                print(f"{fresh}{time.monotonic() - began:7.1f}s  at work", file=heard, flush=True)
-                silent = 0.0
-            wait = SILENT_S - silent
+                print(f"{fresh}{time.monotonic() - began:7.1f}s  at work", file=stream, flush=True)
+                silence *= 2.0
 
     sys.stderr = heard
     thread = threading.Thread(target=beat, daemon=True)

@@ -68,6 +68,16 @@ def test_silent_work_says_that_it_goes_on(
     assert ("at work" in capsys.readouterr().err) is said
 
 
+def test_long_silence_is_broken_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lines come after 0.1, 0.2, 0.4 and 0.8 s without another, so that a log is not full of them."""
+    monkeypatch.setattr(app, "SILENT_S", 0.1)
+    with app._heartbeat(quiet=False):
+        time.sleep(1.0)
+    assert 1 <= capsys.readouterr().err.count("at work") <= 5
+
+
 def test_rows_that_are_done_are_kept() -> None:
     """The row in which the signal came ends by itself, and none follows."""
 
