@@ -271,7 +271,8 @@ class OrderRefining:
         self.orders.add(bound.candidate, found)
         if at.branching is not None:
             at.branching.learn(found.division)
-        # No placement of a division is faster than its least makespan.
+        # No placement is faster than a division's least makespan, unless it was found in one case of classes of device:
+        # then a placement of another case may be missed, which costs a plan, never a bound.
         if found.seconds < self._best.seconds:
             at.division = found
             problem = placing(self._problem, bound.candidate, found)
