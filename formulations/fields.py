@@ -113,11 +113,13 @@ class Field:
     A ``seldom`` field is written only where it differs from its default, one ``beside`` a degree only where that is
     above 1. A ``grouped`` field that differs from its default is priced by the latency model ``step`` alone, where
     memory is a sum of terms. ``rule`` says, of a space that fixes the field, what candidates with the value keep.
-    ``columns`` and ``compared`` are its places in tables and in comparisons with what runs, ``runs`` its place
-    beside the runs of a calibration.
+    A ``launched`` field is told to launchers, or a line of theirs refuses the plan; any other stops an export, as the
+    launch files would run another plan. ``columns`` and ``compared`` are its places in tables and in comparisons with
+    what runs, ``runs`` its place beside the runs of a calibration.
     """
 
     meaning: str
+    launched: bool = False
     seldom: bool = False
     beside: str = ""
     grouped: bool = False

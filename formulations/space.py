@@ -87,6 +87,7 @@ OrderKey = tuple[str, int, int, int, tuple[str, ...]]
 OTHER_DEGREES = "dp", "cp_comm", "etp"
 """What follows from the degrees of pipelines, tensor and context ranks."""
 STAGES = Field(
+    launched=True,
     meaning="Pipeline stages.",
     fix=Fix(1, int, divides_devices),
     words=Words(0, named("pp"), short=0),
@@ -96,6 +97,7 @@ STAGES = Field(
     runs=Runs("pp", 8, lambda value: f"pipeline {value}"),
 )
 TENSOR_RANKS = Field(
+    launched=True,
     meaning="Tensor ranks, which split every layer.",
     fix=Fix(2, int, divides_devices),
     words=Words(1, named("tp"), short=1),
@@ -105,6 +107,7 @@ TENSOR_RANKS = Field(
     runs=Runs("tp", 4, lambda value: f"tensor {value}"),
 )
 REPLICAS = Field(
+    launched=True,
     meaning="Replicas, which have different sequences.",
     fix=Fix(4, int, divides_both),
     words=Words(6, named("dp"), short=3),
@@ -113,6 +116,7 @@ REPLICAS = Field(
     compared=Compared(3),
 )
 CHUNKS = Field(
+    launched=True,
     meaning="Chunks of layers on every device of a pipeline.",
     fix=Fix(7, int, chunk_count),
     words=Words(9, lambda candidate: f"vpp={candidate.vpp}" if candidate.schedule == "interleaved-1f1b" else ""),
@@ -121,6 +125,7 @@ CHUNKS = Field(
     runs=Runs("vpp", 9, lambda value: f"{value} chunk{'s' * (value > 1)} a device"),
 )
 MICRO_BATCH = Field(
+    launched=True,
     meaning="Sequences of a micro-batch.",
     fix=Fix(8, int, divides_batch),
     words=Words(7, named("micro_batch"), short=5),
@@ -128,7 +133,7 @@ MICRO_BATCH = Field(
     compared=Compared(5, change=6),
     runs=Runs("micro_batch", 0, lambda value: f"micro-batch {value}"),
 )
-MICRO_BATCHES = Field(meaning="Micro-batches of a replica in a step.", columns=Columns(sweep=9))
+MICRO_BATCHES = Field(launched=True, meaning="Micro-batches of a replica in a step.", columns=Columns(sweep=9))
 
 
 def _schedule_words(strategy: Any, space: Mapping[str, Any]) -> str:
@@ -139,6 +144,7 @@ def _schedule_words(strategy: Any, space: Mapping[str, Any]) -> str:
 
 
 SCHEDULE = Field(
+    launched=True,
     meaning="The order of forward and backward passes.",
     fix=Fix(9, str, one_of_names(SCHEDULES)),
     words=Words(8, lambda candidate: str(candidate.schedule), short=6),
@@ -148,6 +154,7 @@ SCHEDULE = Field(
     runs=Runs("schedule", 10, lambda value: f"schedule {value}"),
 )
 ORDER = Field(
+    launched=True,
     meaning="Passes of every device in words, where they are not in the schedule's own order.",
     seldom=True,
     words=Words(10, lambda candidate: "adapted" if candidate.order else ""),

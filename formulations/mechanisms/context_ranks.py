@@ -62,6 +62,7 @@ KIND_WORDS = {
     "a2a+p2p": "all-to-all of heads in nodes, a ring of keys between them",
 }
 CONTEXT_RANKS = Field(
+    launched=True,
     meaning="Context ranks, which have different tokens of every sequence.",
     seldom=True,
     grouped=True,
@@ -78,6 +79,7 @@ CONTEXT_RANKS = Field(
     ),
 )
 ATTENTION = Field(
+    launched=True,
     meaning="How context ranks share attention: a ring (p2p), a gather, an all-to-all, or one within nodes.",
     beside="cp",
     fix=Fix(13, str, one_of_names(CONTEXT_KINDS)),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from taut.formulations.space import Candidate, Workload
 
 END_CHUNKS = Field(
+    launched=True,
     meaning="Whether the first chunk may have the embedding alone, and the last the head.",
     seldom=True,
     fix=Fix(14, bool, true_or_false),

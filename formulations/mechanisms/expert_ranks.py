@@ -44,6 +44,7 @@ def _expert_words(strategy: Any, space: Mapping[str, Any]) -> str:
 
 
 EXPERT_RANKS = Field(
+    launched=True,
     meaning="Expert ranks, over which the experts of a layer are divided.",
     seldom=True,
     grouped=True,
@@ -55,6 +56,7 @@ EXPERT_RANKS = Field(
     rule=lambda space: RULE,
 )
 EXPERT_TENSOR_RANKS = Field(
+    launched=True,
     meaning="Tensor ranks that share an expert; 0 where ``ep`` is 1, which stands for ``tp``.",
     seldom=True,
     fix=Fix(6, int, divides_devices, lambda candidate, fixed: candidate.block.etp),

@@ -161,6 +161,7 @@ def _activation_words(strategy: Any, space: Mapping[str, Any]) -> str:
 
 
 STATES_ON_HOSTS = Field(
+    launched=True,
     meaning="Share of the optimizer states in the host's memory, where the space has several shares.",
     seldom=True,
     words=Words(15, lambda each: f"offload={each.optimizer_offload:g}" if each.optimizer_offload else "", short=9),
@@ -169,6 +170,7 @@ STATES_ON_HOSTS = Field(
     runs=Runs("optimizer_offload", 12, lambda value: states_on_hosts(value) or "no states on the host"),
 )
 ACTIVATIONS_ON_HOSTS = Field(
+    launched=True,
     meaning="Share of the activations in the host's memory.",
     seldom=True,
     grouped=True,

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from taut.formulations.space import Candidate, StrategySpace, Workload
 
 SHARED_RECOMPUTE = Field(
+    launched=True,
     meaning="The recompute of every stage; empty where each stage has its own.",
     seldom=True,
     words=Words(17, lambda each: f"recompute={each.uniform_recompute}" if each.uniform_recompute else ""),
@@ -74,6 +75,7 @@ def _layer_count(value: object, batch: int, devices: int) -> str | None:
 
 
 FIRST_LAYERS = Field(
+    launched=True,
     meaning="Layers from the first on that every chunk recomputes; 0 where it is all of them, or none.",
     seldom=True,
     fix=Fix(16, int, _layer_count),

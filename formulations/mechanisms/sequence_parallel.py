@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from taut.formulations.space import Candidate, Workload
 
 SEQUENCE_PARALLEL = Field(
+    launched=True,
     meaning="Whether tensor ranks share what lies between their parts of a layer.",
     fix=Fix(11, bool, true_or_false),
     words=Words(13, lambda candidate: "sp" if candidate.sequence_parallel else ""),

@@ -86,6 +86,7 @@ def _sharing_words(strategy: Any, space: Mapping[str, Any]) -> str:
 
 
 ZERO_STAGE = Field(
+    launched=True,
     meaning="What replicas shard: 0 nothing, 1 optimizer states, 2 gradients too, 3 weights too.",
     fix=Fix(10, int, zero_stage),
     words=Words(11, named("zero", 0), short=7),
@@ -95,6 +96,7 @@ ZERO_STAGE = Field(
     runs=Runs("zero", 2, lambda value: f"ZeRO-{value}", lambda each: each.zero if each.dp_cp > 1 else None),
 )
 REPLICAS_OF_A_COPY = Field(
+    launched=True,
     meaning="Replicas that share one copy of what ZeRO shards; 0 stands for all of them.",
     seldom=True,
     grouped=True,

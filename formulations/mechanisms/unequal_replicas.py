@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from taut.formulations.space import Candidate, Workload
 
 UNEVEN_BATCH = Field(
+    launched=True,
     meaning="Whether replicas run different numbers of micro-batches, ``num_micro_batches`` in the mean.",
     seldom=True,
     grouped=True,

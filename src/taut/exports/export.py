@@ -36,6 +36,7 @@ from taut.exports.megatron import RECIPES, bridge_files, flags_text, megatron_fl
 from taut.exports.torchtitan import schedule_csv, torchtitan_files
 from taut.files import write_atomically
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import FIELDS
 from taut.planning.plan import Plan
 from taut.planning.tables import batch_words
 from taut.quoting import json_text, markdown_text, shell_word
@@ -52,13 +53,6 @@ from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.certificate.verify import input_faults
 from taut.words import percent
 
-#: Fields of a candidate that launchers are told, by a setting of theirs or by a line that refuses the plan. Any other
-#: field of a plan stops the export, as its launch files would run another plan.
-STATED = {
-    *("pp", "tp", "dp", "vpp", "micro_batch", "num_micro_batches", "schedule", "order", "zero", "dp_shard"),
-    *("sequence_parallel", "uniform_recompute", "recompute_layers", "cp", "cp_comm", "ep", "etp", "empty_ends"),
-    *("optimizer_offload", "activation_offload", "uneven_batch"),
-}
 STARTS = {
     "torchrun": "on every node: `bash torchrun.sh {script}` (`NODE=` names the node where the host's name does not)",
     "slurm": "once: `sbatch slurm.sh {script}`",
@@ -270,7 +264,7 @@ def launch_files(job: Job, targets: list[str]) -> Files:
         raise DataError(f"--to {','.join(targets)}: expected one framework at most, and at least one target")
     framework = frameworks[0] if frameworks else ""
     values = job.strategy.candidate.as_dict()
-    if unknown := [f"{name}={value}" for name, value in values.items() if name not in STATED]:
+    if unknown := [f"{name}={value}" for name, value in values.items() if not FIELDS[name].launched]:
         raise ExportError(f"{job.plan.source}: {', '.join(unknown)}, which no launcher here can be told")
     starters = [name for name in targets if name in STARTERS] or ["torchrun"]
     if framework and job.strategy.uneven_batch:

@@ -1,5 +1,6 @@
 """``taut export`` and ``taut.export``: what is written, and what is refused before anything is."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,10 +8,9 @@ from typer.testing import CliRunner
 
 import taut
 from taut.commands.app import app
-from taut.exports import export
-from taut.exports.export import STATED, TARGETS
+from taut.exports.export import TARGETS
 from taut.exports.job import ExportError, Job
-from taut.formulations.space import DEFAULTS
+from taut.formulations.space import FIELDS
 from tests.support.launches import launched
 
 runner = CliRunner()
@@ -80,8 +80,8 @@ def test_a_field_that_no_launcher_is_told_stops_the_export(
     plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Launchers know every field of a candidate; a plan with one that they do not know is refused by its name."""
-    assert set(DEFAULTS) == STATED
-    monkeypatch.setattr(export, "STATED", STATED - {"sequence_parallel"})
+    assert all(field.launched for field in FIELDS.values())
+    monkeypatch.setitem(FIELDS, "sequence_parallel", replace(FIELDS["sequence_parallel"], launched=False))
     with pytest.raises(ExportError, match="sequence_parallel=True, which no launcher here can be told"):
         taut.export(plan, "megatron", tmp_path / "out")
     assert not (tmp_path / "out").exists()
