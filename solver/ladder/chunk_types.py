@@ -10,18 +10,19 @@ Data: N slow blocks, dp pipelines of pp blocks each.
     rings have a slow member. All else is at its best.
 (2) Each case is divided by the first stage that spans nodes (``taut.solver.ladder.chunk_racks``). A stage that is
     confined to one node has one class. So if all stages are confined, the n stages are the only slow ones: N = n dp.
-(3) A confined stage takes dp of the c blocks of its node, or whole nodes. Hence f stages are confined to a node, and a
-    pipeline with p confined stages stops at :math:`\lceil p / f \rceil` nodes with these. On the last of them at most c
-    - dp further stages have room, and c on every further node. If all are confined, it leaves its node where the class
-    changes, and every f stages between: :math:`\sum_r \lceil r / f \rceil - 1` hops, r stages of one class in a row.
-    Every pipeline makes so many hops, unlike those of ``taut.solver.bounds.rack_cases`` (6).
+(3) A node holds c blocks. A confined stage takes dp of them, or dp / c whole nodes. Hence at most :math:`f =
+    \max(\lfloor c / dp \rfloor, 1)` confined stages share a node, and a pipeline with p confined stages stops at
+    :math:`\lceil p / f \rceil` nodes with these. On the last of them at most c - dp further stages have room, and c on
+    every further node. If all are confined, it leaves its node where the class changes, and every f stages between:
+    :math:`\sum_r \lceil r / f \rceil - 1` hops, r stages of one class in a row. Every pipeline makes so many hops,
+    unlike those of ``taut.solver.bounds.rack_cases`` (6).
 (4) If 2 dp blocks fit a node, a tied embedding makes two cases of each case. Either some replica exchanges it between
     nodes, or first and last stage share nodes in every replica. In the latter case both are of one class in the
     pipeline of (1), so that its n slow stages may be chosen with both or with neither; if n = 1, both are slow or
     neither is. The pipeline returns to its first node, with :math:`\lceil pp / c \rceil` hops if no node holds it. If 2
     dp = c and stage 0 is confined, its node is full, and (3) holds for the stages between.
 
-The bound is the least of the cases. Where there are more than ``MOST_CASES``, layers are counted alone:
+The bound is the least of the cases. Where there are more than ``MOST_CASES``, only layers are counted:
 
 (5) Within T seconds device d takes at most :math:`A_d` layers, and :math:`B_d \le A_d` if it is slow and all others are
     fast (``taut.solver.order_priced.layer_bounds`` (3)). If :math:`\sum_d A_d` less the n least :math:`A_d - B_d` is
@@ -55,7 +56,11 @@ MOST_CASES = 70
 def chunk_cases(
     problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True
 ) -> list[ChunkRacks]:
-    """The cases of an order-priced candidate by the classes of its stages, each with its racks; one without classes."""
+    """
+    List the cases of an order-priced candidate by the classes of its stages, each with its racks.
+
+    One case where classes are not told apart; none where racks say nothing either, or where (5) counts layers instead.
+    """
     racks = chunk_racks(problem, candidate, best, margin=margin)
     stages = _slow_stages(problem, candidate)
     if stages == 0:

@@ -1,9 +1,10 @@
 r"""
 What no plan of a choice of meshes takes less than, wherever its devices are.
 
-With :math:`t[x, i, j]` the seconds of stage x on layers [i, j) with the cheapest recompute that fits, over the best
-tensor group that nodes of its type offer, :math:`f[x, i, j]` those of its forward pass, and h the weight of a trip,
-step time (5) of ``taut.formulations.meshes.step_time`` is at least its term of any stage s:
+With :math:`t[x, i, j]` the least seconds of both passes of stage x on layers [i, j) over every recompute that fits and
+the best tensor group that nodes of its type offer, :math:`f[x, i, j]` the least of its forward pass, each by itself, so
+that they may be of two recomputes, and h the weight of a trip, step time (5) of ``taut.formulations.meshes.step_time``
+is at least its term of any stage s:
 
 (1) :math:`\sum_{x < s} f + \sum_{x \ge s} t + (m - 1) \max_x t + R_s + \max_x O + \sum_x c[x, j_x] + constant`, with
     the reduction R of stage s over its least ring, or what no backward pass hides of it, and the stages' optimizer O.
@@ -15,11 +16,11 @@ step time (5) of ``taut.formulations.meshes.step_time`` is at least its term of 
     :math:`\sum_j (\lambda_j + f_j M / B_j) \ge \min_j (\lambda_j + M / B_j)` for shares f that add up to 1; nor more
     than as many latencies as it has pieces and all of its bytes on its worst one. Stage 0 also waits for the exchange
     of a tied embedding with the last stage, on nodes of another type, over the best link between both types.
-(4) The least over all divisions of the largest of (1) over all stages s is found exactly
-    (``taut.solver.layer_division.known_devices`` (2) to (5)). It is at least the largest over s of the least of (1),
-    which may be of different divisions. That is at least :math:`\min \sum + (m - 1) \min \max`, two dynamic programs
-    without a search over tolerances. These two take the first stage s of every mesh with its own O: later ones of a
-    mesh end earlier and have like rings. Bounds are lowered by what rounding may have added.
+(4) The least over all divisions of the largest of (1) over all stages s is bounded from below, to a unit of rounding
+    and up to the limit (``taut.solver.layer_division.known_devices`` (2) to (5)). It is at least the largest over s of
+    the least of (1), which may be of different divisions. That is at least :math:`\min \sum + (m - 1) \min \max`, two
+    dynamic programs without a search over tolerances. These two take the first stage s of every mesh with its own O:
+    later ones of a mesh end earlier and have like rings. Bounds are lowered by what rounding may have added.
 (5) With :math:`c_k(l)` the least seconds of layer l on mesh k with any recompute, :math:`a = c_0`,
     :math:`r_k = \min_l c_k(l) / a(l)` and :math:`W = \sum_l a(l)`, layers of W in all are on the meshes: the sum of
     stages is at least :math:`W \min_k r_k`, and the slowest at least :math:`W / \sum_k (pp_k / r_k)`. This bound is

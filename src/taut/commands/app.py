@@ -153,7 +153,8 @@ def _heartbeat(*, quiet: bool) -> Iterator[None]:
 
     def beat() -> None:
         silence, last = SILENT_S, heard.last
-        while not ended.wait(max(heard.last + silence - time.monotonic(), 0.0)):
+        # A line in between starts the silence anew, so no wait is longer than the shortest silence.
+        while not ended.wait(min(SILENT_S, max(heard.last + silence - time.monotonic(), 0.0))):
             if heard.last != last:
                 silence, last = SILENT_S, heard.last
             if time.monotonic() - last >= silence:

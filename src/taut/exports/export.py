@@ -255,7 +255,7 @@ def _files(plan: Plan | str | Path, targets: list[str], hosts: tuple[str, ...]) 
 
 
 def launch_files(job: Job, targets: list[str]) -> Files:
-    """Texts by file name."""
+    """Texts of all files by name; refuses targets that do not go together or cannot be told the plan's fields."""
     for name in targets:
         if name not in TARGETS:
             raise DataError(f"--to {name}: expected {one_of(name, (*TARGETS, CHAKRA))}")

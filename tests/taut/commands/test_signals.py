@@ -78,6 +78,19 @@ def test_long_silence_is_broken_less_and_less_often(
     assert 1 <= capsys.readouterr().err.count("at work") <= 5
 
 
+def test_a_line_after_a_long_silence_starts_it_anew(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such a line is followed by the first beat a short silence later, and not by the beats that were missed."""
+    monkeypatch.setattr(app, "SILENT_S", 0.2)
+    with app._heartbeat(quiet=False):
+        time.sleep(1.0)
+        print("a line", file=sys.stderr)
+        time.sleep(0.3)
+    after = capsys.readouterr().err.split("a line")[1]
+    assert 1 <= after.count("at work") <= 2
+
+
 def test_rows_that_are_done_are_kept() -> None:
     """The row in which the signal came ends by itself, and none follows."""
 
