@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.mlperf import even_stages
 from benchmarks.runs import Line, accepted, lines_of
+from taut.data.calibration import BETWEEN_REPLICAS
 from taut.data.catalog.builtin import catalog_model
 from taut.data.samples import ConfigurationRow
 
@@ -213,9 +214,9 @@ class ExpertCampaign(NamedTuple):
         """What the recipes of the newest release switch on."""
         fused = ("fused-router", "fused-permutation", "grouped-products")
         if "eager" in self.about["name"]:
-            return fused
+            return (*fused, BETWEEN_REPLICAS)
         graphs = ("whole-step-graphs", "fused-activation") if self.launch_us == 0 else ("part-graphs",)
-        return (*graphs, *fused, "hybrid-ep")
+        return (*graphs, *fused, "hybrid-ep", BETWEEN_REPLICAS)
 
 
 def campaigns(runs: list[ExpertRun]) -> list[ExpertCampaign]:

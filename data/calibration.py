@@ -108,6 +108,8 @@ BAND_WIDTH = 1.2816
 """Standard deviations on either side that hold 80 % of a normal distribution."""
 OVERLAPPED = "tp-comm-overlap"
 """The feature that communication of tensor ranks runs beside products."""
+BETWEEN_REPLICAS = "dp-comm-overlap"
+"""The feature that replicas reduce gradients during backward passes and gather weights during forward ones."""
 FEATURES = (
     "whole-step-graphs",
     "part-graphs",
@@ -117,13 +119,19 @@ FEATURES = (
     "grouped-products",
     "hybrid-ep",
     OVERLAPPED,
+    BETWEEN_REPLICAS,
 )
 """Features of a software stack that made its releases faster."""
 
 
-def features_of(stated: Iterable[str], *, overlapped: bool, full: bool) -> list[str]:
-    """What a plan has of the features of its calibration's runs; no CUDA graph records layers recomputed whole."""
-    return [one for one in stated if (overlapped or one != OVERLAPPED) and not (full and one.endswith("graphs"))]
+def features_of(stated: Iterable[str], chosen: Any) -> list[str]:
+    """What a strategy has of the features of its calibration's runs; no CUDA graph records layers recomputed whole."""
+    absent = {
+        OVERLAPPED: chosen.tp == 1 or not chosen.sequence_parallel,
+        BETWEEN_REPLICAS: chosen.dp * chosen.cp == 1,
+        **dict.fromkeys((one for one in FEATURES if one.endswith("graphs")), "full" in chosen.recompute),
+    }
+    return [one for one in stated if not absent.get(one)]
 
 
 class Computation(Spec):

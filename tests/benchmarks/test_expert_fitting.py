@@ -131,7 +131,7 @@ def test_runs_whose_hosts_wait_are_a_campaign_of_their_own() -> None:
     assert (others.runs, [*others.beside]) == ([quick], [slow])
     assert waiting.launch_us > others.launch_us
     assert "hybrid-ep" in others.features and "part-graphs" in others.features
-    assert waiting.features == ("fused-router", "fused-permutation", "grouped-products")
+    assert waiting.features == ("fused-router", "fused-permutation", "grouped-products", "dp-comm-overlap")
     said, taken = predict_rows([slow.row, quick.row])
     assert said.error == "" and (said.step_time_s or 0) > (taken.step_time_s or 0)
 

@@ -1,7 +1,8 @@
 """
 A model's shape and the division of its layers in Megatron-LM's flags.
 
-What a plan does not know is left to the user: tokenizer, position embedding, normalization's constants, dropout.
+What a plan does not know is left to the user: tokenizer, position embedding, normalization's constants, the rates of
+dropout. A plan that counts no dropout masks switches dropout off, which Megatron-LM has on.
 
 Expert ranks exchange tokens by a dispatcher. A plan's ``flex`` dispatcher is Megatron-LM's with
 the backend that the plan's nodes ask for: DeepEP in nodes of up to eight GPUs, HybridEP in NVLink domains of more,
@@ -147,6 +148,8 @@ def architecture_flags(job: Job) -> Flags:
         flags |= FEATURES.get(feature, {})
     if layer.gated_mlp:
         flags |= {"--swiglu": None, "--disable-bias-linear": None, "--normalization": "RMSNorm"}
+    if not layer.masks:
+        flags |= {"--attention-dropout": "0.0", "--hidden-dropout": "0.0"}
     if not model.tied_embedding:
         flags["--untie-embeddings-and-output-weights"] = None
     if model.mtp_layers:

@@ -59,7 +59,7 @@ STARTS = {
     "rankfile": "once: `bash mpirun.sh {script}`",
 }
 SCRIPTS = {
-    "megatron": "pretrain_gpt.py $(cat megatron.args) YOUR-DATA-AND-TOKENIZER-FLAGS",
+    "megatron": "pretrain_gpt.py $(cat megatron.args) YOUR-FLAGS",
     "megatron-bridge": "YOUR-SCRIPT.py, which passes its recipe through `taut_plan.taut_plan(cfg)`; or run_recipe.py "
     "with `$(cat overrides.txt)`",
     "torchtitan": "-m torchtitan.train --module taut_plan --config taut_plan, with this folder in PYTHONPATH and "
@@ -112,6 +112,7 @@ def _checks(job: Job, framework: str) -> list[str]:
     hosts = "as given" if job.hosts else "placeholders: write them by hand or give --hosts"
     return [
         *([CHECKS[framework]] if framework in CHECKS else []),
+        *([OWN_FLAGS] if framework == "megatron" else []),
         *([COPIED_WEIGHTS] if _copies_weights(job, framework) else []),
         *([REFUSED_LOSS] if framework == "megatron" and job.fused_loss == "te" else []),
         f"hosts are {hosts}; ranks.csv says which process is on which GPU, and env.sh what is exported",
@@ -137,6 +138,10 @@ def _each(job: Job) -> str:
     return "node" if len(job.machines) == job.cluster.num_nodes else "machine"
 
 
+OWN_FLAGS = (
+    "YOUR-FLAGS are data, tokenizer and learning rate, and what of the model no price depends on: "
+    "--position-embedding-type (Megatron-LM's default is learned positions), --rotary-base, --norm-epsilon"
+)
 COPIED_WEIGHTS = (
     "products in fp8 or fp4 keep copies of their weights beside those in bf16, which are not priced: up to 2 bytes a "
     "parameter (`--fp8-param-gather` avoids them beside a sharded optimizer on the device)"

@@ -236,10 +236,8 @@ class Job:
     @property
     def features(self) -> list[str]:
         """What the runs behind the prices had switched on, as far as the plan can have it."""
-        section, chosen = self.plan.typed.inputs.get("calibration"), self.strategy
-        found: list[str] = section.spec.get("features", []) if section else []
-        overlapped = chosen.tp > 1 and chosen.sequence_parallel
-        return features_of(found, overlapped=overlapped, full="full" in chosen.recompute)
+        section = self.plan.typed.inputs.get("calibration")
+        return features_of(section.spec.get("features", []) if section else [], self.strategy)
 
     @property
     def fused_loss(self) -> LossKind:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from taut.data.analytic.offload_modules import conflict
+from taut.data.calibration import BETWEEN_REPLICAS
 from taut.exports.architecture import TYPE, Flags, architecture_flags, dispatch_flags, division_flags, layout_of
 from taut.exports.job import Job
 from taut.files import template
@@ -146,9 +147,10 @@ def _sharding(job: Job) -> Iterator[tuple[str, str | None]]:
         yield "--ckpt-format", "fsdp_dtensor"
     if job.copies > 1:
         yield "--num-distributed-optimizer-instances", str(job.copies)
-    if job.plan.certificate.overlap_grad_reduce or chosen.zero >= 2:
+    beside = BETWEEN_REPLICAS in job.features
+    if job.plan.certificate.overlap_grad_reduce or beside or chosen.zero >= 2:
         yield "--overlap-grad-reduce", None
-    if chosen.zero >= 2:
+    if (beside and chosen.zero) or chosen.zero >= 2:
         yield "--overlap-param-gather", None
 
 
@@ -225,14 +227,14 @@ FEATURES: dict[str, dict[str, Any]] = {
 PARTS = {
     "train.": ("micro_batch_size", "global_batch_size"),
     "ddp.": (
-        *("use_distributed_optimizer", "overlap_grad_reduce", "use_megatron_fsdp", "data_parallel_sharding_strategy"),
-        "num_distributed_optimizer_instances",
+        *("use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "use_megatron_fsdp"),
+        *("data_parallel_sharding_strategy", "num_distributed_optimizer_instances"),
     ),
     "optimizer.": ("optimizer_cpu_offload", "optimizer_offload_fraction"),
     "comm_overlap.": ("overlap_moe_expert_parallel_comm",),
 }
 """Flags by the part of Megatron-Bridge's configuration that has them; the model has the others."""
-WITHOUT = {"--ckpt-format", "--overlap-param-gather"}
+WITHOUT = {"--ckpt-format"}
 """Flags that Megatron-Bridge decides itself."""
 LISTS = {"--recompute-modules", "--offload-modules", SIZES}
 
@@ -270,6 +272,7 @@ def bridge_settings(job: Job) -> dict[str, Any]:
         "model.cross_entropy_loss_fusion": False,
         "ddp.use_distributed_optimizer": False,
         "ddp.overlap_grad_reduce": False,
+        "ddp.overlap_param_gather": False,
         "ddp.grad_reduce_in_fp32": job.memory.parameter_bytes.gradient == SINGLE,
         "ddp.use_megatron_fsdp": False,
         **dict(_setting(flag, value) for flag, value in flags.items() if flag not in WITHOUT),

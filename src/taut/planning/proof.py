@@ -230,9 +230,7 @@ def _release(plan: "AnyDocument") -> list[str]:
     given = plan.inputs["calibration"].spec if "calibration" in plan.inputs else {}
     release, features = given.get("release", ""), given.get("features", ())
     if plan.format != "taut-meshes/1":
-        chosen = plan.strategy
-        overlapped = chosen.tp > 1 and chosen.sequence_parallel
-        features = features_of(features, overlapped=overlapped, full="full" in chosen.recompute)
+        features = features_of(features, plan.strategy)
     if not release:
         return [f"            its runs had {', '.join(features)}, which exports switch on"] if features else []
     return [f"            at the speed of {release} with {', '.join(features) or 'its defaults'}"]

@@ -239,10 +239,36 @@ def test_communication_of_tensor_ranks_beside_products_is_switched_on_where_pric
     job, assumed = in_order(Job(plan)), tensor > 1
     assert ("--tp-comm-overlap" in megatron_flags(job)) == assumed
     assert bridge_settings(job).get("comm_overlap.tp_comm_overlap", False) == assumed
-    assert ("its runs had tp-comm-overlap" in "\n".join(proof(plan.typed))) == assumed
+    said = "tp-comm-overlap, dp-comm-overlap" if assumed else "dp-comm-overlap"
+    assert f"its runs had {said}, which exports switch on" in "\n".join(proof(plan.typed))
     again = launch_of_text(flags_text(megatron_flags(job))).values
     assert (again["tp"], again["sequence_parallel"]) == (tensor, tensor > 1)
     assert "--tp-comm-overlap" not in megatron_flags(planned(fix={"tp": 2, "etp": 1}))
+
+
+@pytest.mark.parametrize(("pipeline", "zero"), [(1, 0), (1, 1), (4, 0)])
+def test_communication_of_replicas_is_hidden_where_prices_assume_it(pipeline: int, zero: int) -> None:
+    """Reductions of several replicas and gathers of sharded weights, by flag and setting; none with one replica."""
+    known = load_calibration("nemo-h100-bf16").model_copy(update={"device": ""})
+    dense = MODEL.model_copy(update={"experts": None})
+    fix: dict[str, Any] = {"pp": pipeline, "tp": 2 if pipeline > 1 else 1, "cp": 1, "micro_batch": 1, "zero": zero}
+    plan = taut.plan(dense, small_cluster(), global_batch=16, fix=fix, work_limit=4, calibration=known)
+    job = in_order(Job(plan))
+    flags, settings, several = megatron_flags(job), bridge_settings(job), pipeline == 1
+    assert ("--overlap-grad-reduce" in flags) == settings["ddp.overlap_grad_reduce"] == several
+    assert ("--overlap-param-gather" in flags) == settings["ddp.overlap_param_gather"] == (several and zero == 1)
+    assert ("dp-comm-overlap" in "\n".join(proof(plan.typed))) == several
+    assert launch_of_text(flags_text(flags)).values["zero"] == zero
+    assert "--overlap-grad-reduce" not in megatron_flags(planned())
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_dropout_is_off_where_the_plan_counts_no_masks(gated: bool) -> None:
+    """A gated model keeps no masks, and Megatron-LM would drop a tenth of its elements unless told not to."""
+    dense = MODEL.model_copy(update={"gated_mlp": gated, "experts": None})
+    plan = taut.plan(dense, small_cluster(), global_batch=16, work_limit=4)
+    flags = megatron_flags(in_order(Job(plan)))
+    assert [flags.get(name) for name in ("--attention-dropout", "--hidden-dropout")] == ["0.0" if gated else None] * 2
 
 
 def test_a_recipe_switches_it_on_in_a_configuration_without_overlap() -> None:
