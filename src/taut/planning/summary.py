@@ -135,7 +135,8 @@ def _computing(plan: "AnyDocument") -> list[str]:
     """Utilisation while devices compute, which files of earlier versions lack."""
     if isinstance(plan, MeshDocument) or plan.predicted.hfu is None:
         return []
-    return [f"            hardware FLOP utilisation {plan.predicted.hfu:.1%} while devices compute, recompute counted"]
+    counted = "while devices compute, recompute counted, masked attention not"
+    return [f"            hardware FLOP utilisation {plan.predicted.hfu:.1%} {counted}"]
 
 
 def parts_of(plan: "AnyDocument") -> dict[str, float]:
