@@ -159,6 +159,9 @@ def architecture_flags(job: Job) -> Flags:
 
 
 def _attention(job: Job, layer: LayerSpec) -> Iterator[tuple[str, str | None]]:
+    if layer.qk_norm or layer.latent:
+        # Of heads, or of what latent attention is projected down to.
+        yield "--qk-layernorm", None
     if latent := layer.latent:
         yield "--multi-latent-attention", None
         if latent.q_lora_rank:

@@ -140,7 +140,8 @@ def _each(job: Job) -> str:
 
 OWN_FLAGS = (
     "YOUR-FLAGS are data, tokenizer and learning rate, and what of the model no price depends on: "
-    "--position-embedding-type (Megatron-LM's default is learned positions), --rotary-base, --norm-epsilon"
+    "--position-embedding-type (Megatron-LM's default is learned positions), --rotary-base, --norm-epsilon, "
+    "and a router's scores and losses"
 )
 COPIED_WEIGHTS = (
     "products in fp8 or fp4 keep copies of their weights beside those in bf16, which are not priced: up to 2 bytes a "

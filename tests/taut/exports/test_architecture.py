@@ -10,8 +10,9 @@ import taut
 from taut.comparison.compare import compare, current_of, priced_as_is
 from taut.data.cluster import ClusterSpec
 from taut.data.layers.experts import DispatchSpec
-from taut.data.load import load_calibration
+from taut.data.load import load_calibration, load_model
 from taut.errors import DataError, FieldError
+from taut.exports.architecture import _attention
 from taut.exports.export import environment, launch_notes
 from taut.exports.flagscale import flagscale_config
 from taut.exports.job import ExportError, Job
@@ -260,6 +261,13 @@ def test_communication_of_replicas_is_hidden_where_prices_assume_it(pipeline: in
     assert ("dp-comm-overlap" in "\n".join(proof(plan.typed))) == several
     assert launch_of_text(flags_text(flags)).values["zero"] == zero
     assert "--overlap-grad-reduce" not in megatron_flags(planned())
+
+
+@pytest.mark.parametrize(("name", "normed"), [("llama3-8b", False), ("qwen3-30b-a3b", True), ("deepseek-v3", True)])
+def test_norms_of_queries_and_keys_are_switched_on(name: str, normed: bool) -> None:
+    """Of heads and of latent attention, whose parameters the plan counts."""
+    model, given = load_model(name), in_order(Job(taut.plan("llama3-8b", "dgx-h100", global_batch=8, work_limit=1)))
+    assert ("--qk-layernorm" in dict(_attention(given, model.blocks[-1]))) == normed
 
 
 @pytest.mark.parametrize("gated", [False, True])
