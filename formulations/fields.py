@@ -9,10 +9,11 @@ A mechanism refuses what a request asks of it (``Asked``) where the latency mode
 does not know it, or the stack has no part of it. A refusal is a ``FieldError`` with the option that asks.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from taut.data.cluster import ClusterSpec
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.stack import Stack
@@ -21,6 +22,7 @@ from taut.errors import FieldError
 
 if TYPE_CHECKING:
     from taut.formulations.mechanisms.latency_models import LatencyModel
+    from taut.formulations.space import StrategySpace
 
 Fixed = Mapping[str, int | str | bool]
 """Values that fields are fixed to, by name."""
@@ -198,13 +200,14 @@ def _divides(value: object, number: object) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Fixed values, the largest degrees and the schedules that are asked for; and what prices and runs them."""
+    """Fixed values and the largest degrees that are asked for, the space that follows, and what prices and runs it."""
 
     fix: Mapping[str, Any]
     max_cp: int | None
     max_ep: int | None
-    schedules: Sequence[str]
+    space: "StrategySpace"
     model: ModelSpec
+    cluster: ClusterSpec
     stack: Stack
     latency: "LatencyModel"
     memory: MemoryModel

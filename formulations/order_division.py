@@ -49,13 +49,15 @@ from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.formulations.tables.memory import (
+    SUMMED,
     budgets,
-    bytes_per_parameter,
+    bytes_of_each,
     held_counts,
     kept_coefficients,
     least_passing,
     overhead,
 )
+from taut.formulations.tables.stage_tables import StageTables
 from taut.formulations.terms import gradient_bytes
 
 ROUNDING = 1e-10
@@ -236,30 +238,29 @@ class ChunkBytes(NamedTuple):
     """
     Bytes of (2) for figures of ranges.
 
-    ``held`` for a parameter, and ``of_experts`` more for one of experts; ``logits`` and ``kept`` (recompute,), factors
-    of logits and of what stays of a micro-batch; ``always`` on every device, of which ``passing`` for a moment; and
-    ``budget`` of the largest device, in whole KiB.
+    ``held`` for one of each figure of ``summed_figures`` (figures,); ``kept`` (recompute,), factors of what stays of a
+    micro-batch; ``always`` on every device, of which ``passing`` for a moment; and ``budget`` of the largest device, in
+    whole KiB.
     """
 
-    held: float
-    of_experts: float
-    logits: float
+    held: Floats
     kept: Floats
     always: float
     passing: float
     budget: float
 
 
+def summed_figures(tables: StageTables) -> Ints:
+    """Figures of ranges that a device has of all its chunks together, (figures, L+1, L+1)."""
+    return np.stack([getattr(tables, name) for name in SUMMED])
+
+
 def chunk_bytes(problem: PlanningProblem, candidate: Candidate, device: Ints, *, margin: bool) -> ChunkBytes:
     """Bytes of (2) of a candidate with chunks on devices (C,), the memory margin kept free or not."""
     memory = problem.memory_of(candidate)
-    held, of_expert = problem.alike(candidate, "held", lambda: bytes_per_parameter(memory, candidate))
     (passing,) = passing_of_alike(problem, [candidate], device)
     return ChunkBytes(
-        held=held,
-        # Fewer devices share what is held of an expert's parameter than of others.
-        of_experts=max(of_expert - held, 0.0),
-        logits=memory.coefficient("logits"),
+        held=problem.alike(candidate, "held", lambda: bytes_of_each(memory, candidate)),
         kept=kept_coefficients(memory),
         always=overhead(memory, candidate) + passing,
         passing=passing,
@@ -308,7 +309,7 @@ def chunk_problem(
         constant=problem.least_constant(candidate) + reduced.constant,
         loads=tables.parameters + (weight - 1.0) * tables.experts,
         activation=each.kept[:, None, None] * tables.activation,
-        beside=each.held * tables.parameters + each.logits * tables.logits + each.of_experts * tables.experts,
+        beside=np.tensordot(each.held, summed_figures(tables), 1),
         always=each.always,
         passing=each.passing,
         budget=each.budget,

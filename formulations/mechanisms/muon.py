@@ -52,7 +52,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.cluster import ClusterSpec
 from taut.data.layers.layer import LayerSpec
-from taut.data.memory import MemoryModel, ParameterBytes
+from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.units import GIGABIT, TERA
 from taut.errors import FieldError
@@ -183,23 +183,14 @@ class Matrices(NamedTuple):
     passing: Ints
     seconds: Floats
 
-    def of_chunks(self, first: Ints, end: Ints) -> "Matrices":
-        """Figures of devices (pp,) from the ranges of their chunks (pp, chunks): sums, and the largest of (8)."""
-        chosen = self.of_ranges(first, end)
-        held, of_experts, fullest, fullest_experts, _, seconds = (figure.sum(axis=1) for figure in chosen)
-        return Matrices(held, of_experts, fullest, fullest_experts, chosen.passing.max(axis=1), seconds)
+    def of_devices(self) -> "Matrices":
+        """Figures of devices from those of their chunks (..., chunks): sums, and the largest of (8)."""
+        summed = Matrices(*(figure.sum(axis=-1) for figure in self))
+        return summed._replace(passing=self.passing.max(axis=-1))
 
-    def of_ranges(self, first: Ints, end: Ints) -> "Matrices":
+    def of_ranges(self, first: Ints | slice, end: Ints | slice) -> "Matrices":
         """Figures of some ranges."""
-        at = first, end
-        return Matrices(
-            self.held[at],
-            self.of_experts[at],
-            self.fullest[at],
-            self.fullest_experts[at],
-            self.passing[at],
-            self.seconds[at],
-        )
+        return Matrices(*(figure[first, end] for figure in self))
 
     def padding(self, candidate: "Candidate") -> tuple[Ints, Ints]:
         """Parameters that buffers of a candidate have more, of all but experts and of experts, (6)."""
@@ -327,10 +318,13 @@ def matrix_memory(parameters: Ints, matrices: Matrices, model: MemoryModel, cand
     ]
 
 
-def least_bytes_each(model: MemoryModel) -> ParameterBytes:
-    """Least bytes that any parameter takes, a matrix's or another's."""
-    each = model.held_parameter_bytes
-    return each._replace(state=each.state - MOMENTUM_BYTES) if model.optimizer == "muon" else each
+def least_matrices(parameters: Ints, experts: Ints, model: MemoryModel, candidate: "Candidate") -> Matrices | None:
+    """The matrices under Muon that take the fewest bytes: all parameters are in some, evenly on ranks without (8)."""
+    if model.optimizer != "muon":
+        return None
+    ranks, expert_ranks = ranks_of(candidate)
+    fullest, none = ((parameters - experts) // ranks, experts // expert_ranks), 0 * parameters
+    return Matrices(parameters - experts, experts, *fullest, none, none.astype(float))
 
 
 def suits_muon(candidate: "Candidate", node_size: int) -> bool:

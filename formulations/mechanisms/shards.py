@@ -268,15 +268,10 @@ def _shared(parameters: Ints | int, count: int, devices: int) -> Ints | int:
 
 
 def shard_memory(
-    parameters: Ints,
-    largest: Ints,
-    experts: Ints | int,
-    model: MemoryModel,
-    candidate: "Candidate",
-    each: ParameterBytes | None = None,
+    parameters: Ints, largest: Ints, experts: Ints | int, model: MemoryModel, candidate: "Candidate"
 ) -> list[MemoryTerm]:
-    """Memory terms (1) to (3) of the shape and arguments of ``held_bytes``, at the model's bytes or others."""
-    each = each or model.held_parameter_bytes
+    """Memory terms (1) to (3) of the shape and arguments of ``held_bytes``."""
+    each = model.held_parameter_bytes
     held = held_bytes(parameters, largest, each, candidate, experts)
     found = [MemoryTerm(name, MOMENTS[name], model.weigh(name, of)) for name, of in zip(HELD, held, strict=True)]
     unsummed = unsummed_bytes(largest, each, candidate)

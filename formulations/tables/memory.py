@@ -43,7 +43,9 @@ Lower bounds for devices with several chunks, as sums over their chunks (``taut.
 (10) of L parts, chunk c of C has at least one of the parts c to L - C + c. A range has the workspace and buffers of its
      largest part, and a device those of its largest chunk. Take the least figure of a chunk's parts, the largest over
      the chunks of a device, and the least over devices: no device has less;
-(11) each parameter takes the bytes of ``taut.formulations.mechanisms.shards``, less than rounding adds.
+(11) bytes that are held always, or with the loss, are linear in the figures ``SUMMED`` but for rounding. One of a
+     figure takes what ``MANY`` parameters with as many of it take by (1) to (3) beyond as many parameters, over
+     ``MANY``, less than rounding adds. A matrix of Muon takes the least of its buffers and ranks.
 
 (12) A device keeps a stand-in for the gradient of every shape of weights that it has, in the weights' format, where the
      framework caches them (``taut.data.layers.layer``); of several chunks the shapes of all, each once. Bounds
@@ -60,7 +62,7 @@ partitions alone: with L layers on pp stages a stage has :math:`\lfloor L / pp \
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -70,7 +72,7 @@ from taut.data.memory import MemoryModel, MemoryNetwork
 from taut.data.model import ModelSpec
 from taut.data.units import KIB, MOST_BYTES, SATURATED_BYTES
 from taut.errors import FormulationError
-from taut.formulations.mechanisms.muon import Matrices, least_bytes_each, matrix_memory
+from taut.formulations.mechanisms.muon import Matrices, least_matrices, matrix_memory
 from taut.formulations.mechanisms.shards import shard_memory
 from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
 from taut.formulations.space import Candidate, OrderKey
@@ -83,8 +85,16 @@ MANY = 10**9
 """Parameters whose bytes are counted together, to know those of one, (11)."""
 
 
+SUMMED = "parameters", "experts", "logits"
+"""Figures that a device has of all its chunks together, some of its parameters; of others it has the largest, (6)."""
+
+
 class Figures(NamedTuple):
-    """Parameters and passing bytes of ranges, stages or a device, that (1) and (3) are made of, of shapes that suit."""
+    """
+    What (1), (3) and (12) are made of, of ranges, stages or devices (...); ``cached`` (shapes, ...).
+
+    Each is the field of ``StageTables`` with its name.
+    """
 
     parameters: Ints
     experts: Ints
@@ -96,6 +106,21 @@ class Figures(NamedTuple):
     cached: Ints
     matrices: Matrices | None = None
 
+    @classmethod
+    def of_ranges(cls, tables: StageTables, recompute: Ints | slice, first: Ints | slice, end: Ints | slice) -> Self:
+        """Figures of some ranges under some recomputes."""
+        found = {name: getattr(tables, name)[..., first, end] for name in cls._fields[:-1] if name != "workspace"}
+        matrices = tables.matrices and tables.matrices.of_ranges(first, end)
+        return cls(**found, workspace=tables.workspace[recompute, first, end], matrices=matrices)
+
+    def of_devices(self) -> Self:
+        """Figures of devices, (6), from the figures of their chunks (..., chunks)."""
+        found = {
+            name: figure.sum(axis=-1) if name in SUMMED else figure.max(axis=-1)
+            for name, figure in zip(self._fields[:-1], self[:-1], strict=True)
+        }
+        return type(self)(**found, matrices=self.matrices and self.matrices.of_devices())
+
 
 def memory_terms(figures: Figures, model: MemoryModel, candidate: Candidate) -> list[MemoryTerm]:
     """Memory terms of a candidate but those of activations: (1), (3), (7), (12) and the overhead of (4)."""
@@ -104,7 +129,7 @@ def memory_terms(figures: Figures, model: MemoryModel, candidate: Candidate) -> 
         found = shard_memory(parameters, largest, experts, model, candidate)
     else:
         found = matrix_memory(parameters, matrices, model, candidate)
-    stand_ins = model.held_parameter_bytes.weight * cached
+    stand_ins = model.held_parameter_bytes.weight * cached.sum(axis=0)
     found.append(MemoryTerm("gradients", "always", model.weigh("gradients", stand_ins)))
     found.append(MemoryTerm("workspace", "reduction", model.weigh("workspace", backward)))
     found.append(MemoryTerm("overhead", "always", overhead(model, candidate)))
@@ -157,9 +182,7 @@ def stage_memory(
     ahead: bool = False,
 ) -> StageMemory:
     """Memory of ranges (recompute, L+1, L+1) with the margin kept or not, ``ahead`` with passes side by side, (8)."""
-    figures = tables.parameters, tables.experts, tables.largest, tables.workspace, tables.logits, tables.buffers
-    beside = tables.backward, tables.cached.sum(axis=0), tables.matrices
-    terms = memory_terms(Figures(*figures, *beside), model, candidate)
+    terms = memory_terms(Figures.of_ranges(tables, *[slice(None)] * 3), model, candidate)
     every = np.arange(len(RECOMPUTE))[:, None, None]
     if ahead:
         terms.append(MemoryTerm("activations", "passes", weigh_kept(model, every, tables.layer_activation)))
@@ -186,11 +209,7 @@ def bytes_of_stages(
 ) -> Ints:
     """Bytes of every stage of a closed form (pp,), from its recompute and range, as ``stage_memory`` has them."""
     at, flight = (recompute, first, end), in_flight(candidate)
-    parameters, experts, largest = (each[first, end] for each in (tables.parameters, tables.experts, tables.largest))
-    passing = tables.workspace[at], tables.logits[first, end], tables.buffers[first, end]
-    matrices = tables.matrices and tables.matrices.of_ranges(first, end)
-    beside = tables.backward[first, end], tables.cached[:, first, end].sum(axis=0), matrices
-    terms = memory_terms(Figures(parameters, experts, largest, *passing, *beside), model, candidate)
+    terms = memory_terms(Figures.of_ranges(tables, *at), model, candidate)
     if ahead:
         terms.append(MemoryTerm("activations", "passes", weigh_kept(model, recompute, tables.layer_activation[at])))
     kept = np.minimum(weigh_kept(model, recompute, tables.activation[at]), SATURATED_BYTES // int(flight.max()))
@@ -220,18 +239,7 @@ class DeviceMemory:
         chunks = np.argsort(self.device, kind="stable").reshape(self.candidate.pp, -1)
         recompute, first, end = (each[chunks] for each in (recompute, first, end))
         tables, model, at = self.tables, self.model, (recompute, first, end)
-        figures = Figures(
-            parameters=tables.parameters[first, end].sum(axis=1),
-            experts=tables.experts[first, end].sum(axis=1),
-            largest=tables.largest[first, end].max(axis=1),
-            workspace=tables.workspace[at].max(axis=1),
-            logits=tables.logits[first, end].sum(axis=1),
-            buffers=tables.buffers[first, end].max(axis=1),
-            backward=tables.backward[first, end].max(axis=1),
-            cached=tables.cached[:, first, end].max(axis=2).sum(axis=0),
-            matrices=tables.matrices and tables.matrices.of_chunks(first, end),
-        )
-        terms = memory_terms(figures, model, self.candidate)
+        terms = memory_terms(Figures.of_ranges(tables, *at).of_devices(), model, self.candidate)
         kept = weigh_kept(model, recompute, tables.activation[at])
         at_once = np.array([_at_once(*each) for each in zip(self.counts, kept, strict=True)])
         held = MemoryTerm("activations", "passes", at_once + self.ahead * kept.max(axis=1))
@@ -279,14 +287,16 @@ def least_passing(every: Sequence[StageTables], memory: MemoryModel, allowed: li
     return [float(found) for found in (most.min(axis=0) * each).sum(axis=1)]
 
 
-def bytes_per_parameter(memory: MemoryModel, candidate: Candidate) -> tuple[float, float]:
-    """Least bytes of weight, gradient and state for each of ``MANY`` parameters, of experts none or all, (11)."""
-    experts = np.array([0, MANY])
-    least = least_bytes_each(memory)
-    many = shard_memory(np.full(2, MANY), np.zeros(2, np.int64), experts, memory, candidate, least)
+def bytes_of_each(memory: MemoryModel, candidate: Candidate) -> Floats:
+    """Least bytes for one of each figure of ``SUMMED`` on a device, (11)."""
+    none = np.zeros(len(SUMMED), np.int64)
+    given = dict.fromkeys(Figures._fields[:-1], none) | {"cached": none[None]}
+    given |= dict(zip(SUMMED, MANY * np.eye(len(SUMMED), dtype=np.int64), strict=True)) | {"parameters": none + MANY}
+    many = Figures(**given, matrices=least_matrices(given["parameters"], given["experts"], memory, candidate))
+    found = bytes_of_moment(memory_terms(many, memory, candidate), "always", "loss") - overhead(memory, candidate)
     # Bytes were rounded up to whole ones; the factor takes back more than that.
-    others, of_experts = (np.asarray(bytes_of_moment(many, "always")) / MANY * (1 - 1e-8)).tolist()
-    return others, of_experts
+    each = np.asarray(found) / MANY * (1 - 1e-8)
+    return np.append(each[:1], each[1:] - each[0])
 
 
 def overhead(model: MemoryModel, candidate: Candidate) -> int:

@@ -38,10 +38,11 @@ STAGES = {"pipeline_zero": "in pipelines", "expert_zero": "beside expert ranks"}
 """Fields that list the ZeRO stages of some candidates, None for every stage, and these candidates in words."""
 LARGEST = {"max_tp": "", "max_cp": "cp", "max_ep": "ep", "max_vpp": "", "max_even_vpp": "vpp"}
 """Fields of largest degrees, each with the degree that makes the limit void where it is fixed."""
-SWITCHES = (
-    *("expert_tensor", "replicated_kv", "tied_pipelines", "hybrid_sharding", "recompute_by_stage", "empty_ends"),
-    *("uneven_batch", "mixer_contexts"),
-)
+PRICES = {"overlap_context"}
+"""Truth values of a space that change prices alone."""
+SWITCHES = [
+    name for name, field in StrategySpace.model_fields.items() if field.annotation is bool and name not in PRICES
+]
 """Mechanisms that a space has or has not."""
 CHUNKED, CHUNKS = "interleaved-1f1b", ("max_vpp", "max_even_vpp")
 """The interleaved schedule, and the largest numbers of chunks, which mean nothing without it."""

@@ -27,7 +27,7 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import MOST_BYTES
 from taut.formulations.mechanisms.expert_ranks import hides_exchange
-from taut.formulations.order_division import chunk_bytes, passing_of_alike
+from taut.formulations.order_division import chunk_bytes, passing_of_alike, summed_figures
 from taut.formulations.partition import stated_divisions
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V, device_of_chunk
@@ -131,7 +131,7 @@ def _of_alike(problem: PlanningProblem, candidates: Sequence[Candidate], margin:
     device, recompute = device_of_chunk(*first.order_key[:3]), RECOMPUTE.index(problem.recompute_of(first)[0])
     passing_of_alike(problem, candidates, device)
     every = [chunk_bytes(problem, candidate, device, margin=margin) for candidate in candidates]
-    weights = np.array([(each.held, each.of_experts, each.logits, each.kept[recompute]) for each in every])
+    weights = np.array([(*each.held, each.kept[recompute]) for each in every])
     room = np.array([each.budget - each.always for each in every])
     return MemoryOfChunks(
         rows,
@@ -143,7 +143,7 @@ def _of_alike(problem: PlanningProblem, candidates: Sequence[Candidate], margin:
 
 
 def _layers(problem: PlanningProblem, candidate: Candidate) -> tuple[Floats, int] | None:
-    """Figures of layers (4, L) and the last that differs; None where many differ, or ranges are not sums of layers."""
+    """Figures (figures, L) of layers, the last that differs; None where many differ, or ranges are no such sums."""
     kinds = problem.recompute_of(candidate)
     if len(kinds) != 1 or candidate.schedule in ON_V or not problem.memory.is_sum_of_terms:
         return None
@@ -152,7 +152,7 @@ def _layers(problem: PlanningProblem, candidate: Candidate) -> tuple[Floats, int
 
     def make() -> tuple[Floats, int] | None:
         tables, kept = problem.tables(candidate), RECOMPUTE.index(kinds[0])
-        every = np.stack((tables.parameters, tables.experts, tables.logits, tables.activation[kept]))
+        every = np.concatenate((summed_figures(tables), tables.activation[kept][None]))
         return linear_layers(every.astype(float))
 
     found = problem.shared(candidate, "bytes of layers", make)
@@ -163,8 +163,8 @@ class _Asked(NamedTuple):
     """
     What rows ask for, by figure of layers, which a candidate's bytes of each figure weigh, of n sets of figures.
 
-    ``bytes_of`` (n, 4, cases, rows) with the least layers of their devices, ``further`` (n, 4, rows) with each further
-    layer, and ``least`` (cases, rows), these layers.
+    ``bytes_of`` (n, figures, cases, rows) with the least layers of their devices, ``further`` (n, figures, rows) with
+    each further layer, and ``least`` (cases, rows), these layers.
     """
 
     bytes_of: Floats
@@ -173,17 +173,18 @@ class _Asked(NamedTuple):
 
 
 def _asked(figures: Floats, differing: int, rows: CountRows) -> _Asked:
-    """The figures (n, 4, L) of rows in every case: those that a device holds once, and that of each micro-batch."""
+    """The figures (n, figures, L) of rows in every case: what a device holds once, and last of each micro-batch."""
     one, chunks = figures[..., -2], rows.hosts.shape[1]
     cases = [_case(figures, case, chunks) for case in cases_of(differing, chunks)]
     every, least = np.stack([each for each, _ in cases], axis=2), np.stack([layers for _, layers in cases])
     bytes_of = np.concatenate((every[:, :-1] @ rows.hosts.T, every[:, -1:] @ rows.counts.T), axis=1)
-    further = one[..., None] * np.where(np.arange(4)[:, None] < 3, 1.0, rows.fewest)
+    last = np.arange(one.shape[-1])[:, None] == one.shape[-1] - 1
+    further = one[..., None] * np.where(last, rows.fewest, 1.0)
     return _Asked(bytes_of, further, least @ rows.hosts.T)
 
 
 def _case(figures: Floats, case: tuple[int, ...], chunks: int) -> tuple[Floats, Ints]:
-    """Figures of chunks (n, 4, C) with the least layers that a case leaves them, and these layers (C,)."""
+    """Figures of chunks (n, figures, C) with the least layers that a case leaves them, and these layers (C,)."""
     beyond, least = beyond_one(figures, case, chunks)
     return beyond + figures[..., -2:-1] * least, least
 

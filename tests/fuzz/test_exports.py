@@ -22,7 +22,7 @@ import yaml
 import taut
 from taut.data.spec import digest
 from taut.errors import DataError
-from taut.exports.export import FRAMEWORKS, TARGETS, launch_files
+from taut.exports.export import FRAMEWORKS, ORDERS, TARGETS, launch_files
 from taut.exports.job import Job
 from taut.launchers.read import module_fields
 from taut.solver.certificate.document import problem_digest
@@ -148,7 +148,7 @@ def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_hostile_plan_is_refused_before_a_file_is_written(field: str, inside: Path) -> None:
     """Every field that a launcher's file could take from the plan, for each target in turn; digests fit."""
     for number, text in enumerate(HOSTILE):
-        target = TARGETS[number % len(TARGETS)]
+        target = [*TARGETS][number % len(TARGETS)]
         document = copy.deepcopy(plan_of(target).plan.document)
         FIELDS[field](document, text)
         with pytest.raises(DataError) as raised:
@@ -259,4 +259,4 @@ def module(content: str) -> None:
 
 def test_every_framework_is_tried() -> None:
     """A new target has a plan of its own here."""
-    assert set(KINDS) == set(FRAMEWORKS)
+    assert set(KINDS) == {*FRAMEWORKS, *ORDERS}

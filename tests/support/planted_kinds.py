@@ -18,12 +18,14 @@ import pytest
 from taut.data.arrays import Ints
 from taut.data.cluster import ClusterSpec
 from taut.data.layers.encoder import EncoderSpec
+from taut.data.units import KIB
 from taut.formulations import gradient_reductions
+from taut.formulations.latency import memory_bytes
 from taut.formulations.mechanisms import muon, offload
 from taut.formulations.mechanisms.latency_models import LatencyName
-from taut.formulations.problem import PlanningProblem
+from taut.formulations.problem import MOST_KEPT, PlanningProblem, Recent
 from taut.formulations.space import Candidate, beside_chunks
-from taut.formulations.tables import block_traffic
+from taut.formulations.tables import block_traffic, memory
 from taut.formulations.tables.priced_layers import PricedLayers
 from taut.solver.bounds import (
     candidate_bounds,
@@ -54,7 +56,7 @@ from tests.support.alike import alike_problem
 from tests.support.expert_ranks import with_expert_copies, with_expert_ranks, with_expert_shards
 from tests.support.instances import random_problem, with_offload
 from tests.support.muon import muon_problem
-from tests.support.oracle import enumerate_candidate
+from tests.support.oracle import enumerate_all, enumerate_candidate
 from tests.support.planted_bugs import (
     BUGS,
     Instance,
@@ -202,6 +204,31 @@ def _orders(place: int) -> PlanningProblem | None:
     return _within(random_problem(ORDERS[place]), schedules=["zb-h1"], max_cp=1, zero=[0], fixed=fixed)
 
 
+def _scarce(seed: int) -> PlanningProblem | None:
+    """Interleaved and zero-bubble orders where the best plan with ample memory just fits: ZeRO, Muon and experts."""
+    draw = (muon_problem, partial(with_expert_shards, orders=False), random_problem)[seed % 3]
+    orders: dict[str, Any] = {"schedules": ["interleaved-1f1b", "zb-h1"], "max_vpp": 2, "max_cp": 1}
+    given = _within(draw(seed), **orders, recompute=["none"], fixed={"pp": 2})
+    if given is None or not 2 < len(given.model.blocks) <= 5 or given.cluster.num_devices > 4:
+        return None
+    ample = replace(given, cluster=_of_memory(given.cluster, 2**20), _shared=Recent(MOST_KEPT))
+    best = enumerate_all(ample)
+    if best.strategy is None:
+        return None
+    need = -(-max(memory_bytes(ample, best.strategy)) // KIB)
+    whole = given.memory.model_copy(update={"margin": 0.0})
+    return replace(ample, cluster=_of_memory(given.cluster, need), memory=whole, _shared=Recent(MOST_KEPT))
+
+
+def _of_memory(given: ClusterSpec, kib: int) -> ClusterSpec:
+    """The cluster with so much memory on every device."""
+    nodes = [
+        group.model_copy(update={"device": group.device.model_copy(update={"memory_gib": kib / 2**20})})
+        for group in given.nodes
+    ]
+    return given.model_copy(update={"nodes": nodes})
+
+
 def _tied(seed: int) -> PlanningProblem | None:
     """First and last stage exchange an embedding."""
     given = random_problem(seed)
@@ -320,6 +347,7 @@ KINDS: dict[str, Callable[[], Iterator[Instance | PlanningProblem]]] = {
     "two classes": lambda: _first(_two_classes, layers=5),
     "pairs of classes": lambda: _first(_pairs, layers=5),
     "orders": lambda: _first(_orders, devices=6, candidates=12, seeds=range(len(ORDERS))),
+    "scarce orders": lambda: _first(_scarce, candidates=12),
     "filled nodes": lambda: _first(_filled_nodes, layers=5),
     "alike nodes": lambda: _first(_alike_nodes, layers=5),
     "tied embeddings": lambda: _first(_tied),
@@ -568,6 +596,11 @@ FURTHER: dict[str, Row] = {
     "one case of differing layers": ("order", "chunks", test_enumeration._one_case),
     "a case of differing layers left out": ("order", "chunks", test_enumeration._fewer_cases),
     "one layer too few": ("order", "chunks", test_enumeration._layers(-1)),
+    "a parameter of orders takes 2 % more": (
+        "order-memory",
+        "scarce orders",
+        _scaled(memory, "bytes_of_each", 1.02),
+    ),
     "one layer too few by memory": ("order-memory", "chunks", test_enumeration._fewer_by_memory),
     "rounds of a mixture longer": (
         "order",

@@ -1,10 +1,11 @@
 """
 Write the files that launch a plan.
 
-A target is a framework (``megatron``, ``megatron-bridge``, ``torchtitan``, ``deepspeed``, ``flagscale``), an order of
-passes (``torch-csv``), or what starts processes (``torchrun``, ``slurm``, ``rankfile``). Without one of the last,
-torchrun starts them. Beside a target's own files stand ``env.sh``, ``ranks.csv``, ``plan.json`` and ``launch.md``,
-which says what to run where, and what to check before. What is written of a plan is quoted (``taut.quoting``).
+A target is a framework (``megatron``, ``megatron-bridge``, ``torchtitan``, ``deepspeed``, ``flagscale``), the order of
+passes (``torch-csv``), or what starts processes (``torchrun``, ``slurm``, ``rankfile``). There is one framework at
+most. Without a target that starts processes, torchrun starts them. Beside a target's own files stand ``env.sh``,
+``ranks.csv``, ``plan.json`` and ``launch.md``, which says what to run where, and what to check before. What is written
+of a plan is quoted (``taut.quoting``).
 ``chakra`` stands alone: traces of a step, which launch nothing (``taut.exports.chakra``).
 
 A plan's file comes from anywhere, so it is checked before anything of it is used. Inputs and space have to be what
@@ -78,8 +79,8 @@ CHECKS = {
 }
 
 
-def launch_notes(job: Job, framework: str, starters: list[str]) -> str:
-    """What to run and what to check, in ten lines, of a framework (or none) and the targets that start processes."""
+def launch_notes(job: Job, framework: str, targets: list[str]) -> str:
+    """What to run and what to check, in ten lines, of a framework (or none) and all targets."""
     script = SCRIPTS.get(framework, "YOUR-SCRIPT.py")
     lines = [
         f"# {markdown_text(f'{job.plan.model} on {job.plan.cluster}')}: {_stages(job)}, {len(job.devices)} processes",
@@ -88,9 +89,10 @@ def launch_notes(job: Job, framework: str, starters: list[str]) -> str:
         "whose bound `taut verify plan.json` derives again.",
         "",
         "Copy this folder to every node, at the same place. Start",
-        *(f"- {STARTS[name].format(script=script)}" for name in starters),
+        *(f"- {STARTS[name].format(script=script)}" for name in targets if name in STARTS),
         "",
         "Check first",
+        *(f"- {CHECKS[name]}" for name in targets if name in CHECKS),
         *(f"- {line}" for line in _checks(job, framework)),
     ]
     return "\n".join(lines) + "\n"
@@ -111,7 +113,6 @@ def _checks(job: Job, framework: str) -> list[str]:
     fullest = max(predicted.memory_bytes) / 2**30
     hosts = "as given" if job.hosts else "placeholders: write them by hand or give --hosts"
     return [
-        *([CHECKS[framework]] if framework in CHECKS else []),
         *([OWN_FLAGS] if framework == "megatron" else []),
         *([COPIED_WEIGHTS] if _copies_weights(job, framework) else []),
         *([REFUSED_LOSS] if framework == "megatron" and job.fused_loss == "te" else []),
@@ -181,14 +182,14 @@ FRAMEWORKS: dict[str, Callable[[Job], Files]] = {
     "torchtitan": torchtitan_files,
     "deepspeed": deepspeed_files,
     "flagscale": flagscale_files,
-    "torch-csv": lambda job: {"schedule.csv": schedule_csv(job)},
 }
+ORDERS: dict[str, Callable[[Job], Files]] = {"torch-csv": lambda job: {"schedule.csv": schedule_csv(job)}}
 STARTERS: dict[str, Callable[[Job], Files]] = {
     "torchrun": lambda job: {"torchrun.sh": torchrun_script(job)},
     "slurm": slurm_files,
     "rankfile": rank_files,
 }
-TARGETS = (*FRAMEWORKS, *STARTERS)
+TARGETS = FRAMEWORKS | ORDERS | STARTERS
 
 
 def export(
@@ -207,7 +208,7 @@ def export(
     plan
         A plan, or the file of one.
     to
-        Targets: at most one framework, and any that start processes; or ``chakra`` alone.
+        Targets: at most one framework, and any other targets; or ``chakra`` alone.
     out
         Folder; it is made, and has to be empty without ``force``.
     hosts
@@ -268,27 +269,34 @@ def launch_files(job: Job, targets: list[str]) -> Files:
     frameworks = [name for name in targets if name in FRAMEWORKS]
     if len(frameworks) > 1 or not targets:
         raise DataError(f"--to {','.join(targets)}: expected one framework at most, and at least one target")
-    framework = frameworks[0] if frameworks else ""
+    framework = "".join(frameworks)
+    targets = list(dict.fromkeys(targets if STARTERS.keys() & {*targets} else [*targets, "torchrun"]))
     values = job.strategy.candidate.as_dict()
     if unknown := [f"{name}={value}" for name, value in values.items() if not FIELDS[name].launched]:
         raise ExportError(f"{job.plan.source}: {', '.join(unknown)}, which no launcher here can be told")
-    starters = [name for name in targets if name in STARTERS] or ["torchrun"]
-    if framework and job.strategy.uneven_batch:
+    if job.strategy.uneven_batch and {*targets} - {*STARTERS}:
         reason = "its replicas divide the batch unevenly, which no launcher here does"
         raise ExportError(f"{job.plan.source}: {reason}; plan with --fix uneven_batch=false")
-    if framework not in ("", "megatron-bridge", "torch-csv") and job.model.encoder:
-        raise ExportError(f"{job.plan.source}: encoder of images, expected --to megatron-bridge")
-    if framework not in ("", "megatron", "torch-csv") and job.memory.optimizer != "adam":
-        raise ExportError(f"{job.plan.source}: optimizer {job.memory.optimizer}, expected --to megatron")
-    files = FRAMEWORKS[framework](job) if framework else {}
-    for name in starters:
-        files |= STARTERS[name](job)
+    if framework:
+        _check_told(job, framework)
+    files = dict[str, str]()
+    for name in targets:
+        files |= TARGETS[name](job)
     return files | {
         "env.sh": environment_file(job),
         "ranks.csv": rank_table(job),
         "plan.json": json_text(job.plan.document),
-        "launch.md": launch_notes(job, framework, starters),
+        "launch.md": launch_notes(job, framework, targets),
     }
+
+
+def _check_told(job: Job, framework: str) -> None:
+    """Refuse an encoder or an optimizer that taut tells one framework alone, beside another."""
+    told = {"encoder of images": "megatron-bridge"} if job.model.encoder else {}
+    told |= {f"optimizer {job.memory.optimizer}": "megatron"} if job.memory.optimizer != "adam" else {}
+    if {*told.values()} - {framework}:
+        expected = f"--to {' or '.join(told.values())}" if len(told) == 1 else "one of them: no framework is told both"
+        raise ExportError(f"{job.plan.source}: {' and '.join(told)}, expected {expected}")
 
 
 def _check_folder(folder: Path, *, force: bool) -> None:

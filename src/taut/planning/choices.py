@@ -39,7 +39,9 @@ from taut.formulations.fields import Asked
 from taut.formulations.mechanisms.context_ranks import check_contexts
 from taut.formulations.mechanisms.empty_ends import check_ends
 from taut.formulations.mechanisms.expert_ranks import check_experts
+from taut.formulations.mechanisms.muon import check_muon
 from taut.formulations.mechanisms.offload import OF_ALL_STAGES as OFFLOAD
+from taut.formulations.mechanisms.offload import check_all_hosts
 from taut.formulations.mechanisms.recompute import OF_ALL_STAGES as RECOMPUTE
 from taut.formulations.mechanisms.shards import check_copies, check_groups
 from taut.formulations.mechanisms.unequal_replicas import check_uneven
@@ -71,7 +73,7 @@ def _shown(name: str, value: object) -> str:
 
 def _check_orders(asked: Asked) -> None:
     """Refuse schedules that are priced by their order where nothing prices them."""
-    for schedule in [kind for kind in asked.schedules if kind in ORDER_PRICED][:1]:
+    for schedule in [kind for kind in asked.space.schedules if kind in ORDER_PRICED][:1]:
         asked.check_order(schedule)
 
 
@@ -89,7 +91,14 @@ def _check_images(asked: Asked) -> None:
         raise FieldError("model", asked.model.name, reason)
 
 
+def _check_muon(asked: Asked) -> None:
+    """Refuse a model, cluster or memory model that Muon is not priced for."""
+    if asked.memory.optimizer == "muon":
+        check_muon(asked.model, asked.cluster, asked.memory)
+
+
 CHECKS: tuple[Callable[[Asked], None], ...] = (
+    _check_muon,
     _check_orders,
     check_copies,
     check_experts,
@@ -97,6 +106,7 @@ CHECKS: tuple[Callable[[Asked], None], ...] = (
     check_uneven,
     check_contexts,
     _check_images,
+    lambda asked: check_all_hosts(asked.cluster, asked.memory, asked.space),
 )
 """What each mechanism refuses, in the order in which refusals are told."""
 

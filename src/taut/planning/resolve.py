@@ -28,8 +28,6 @@ from taut.data.stack import ANY_DIVISION, Stack
 from taut.errors import DataError, FieldError
 from taut.formulations.degrees import divisors, tensor_degrees
 from taut.formulations.fields import Asked
-from taut.formulations.mechanisms.muon import check_muon
-from taut.formulations.mechanisms.offload import check_all_hosts
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIELDS, FIXES, StrategySpace
 from taut.planning.choices import CHECKS, broken_rule, check_fixed
@@ -90,8 +88,6 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
     said = (request.fused_loss, stated_loss(_given_memory(request)), stack.fused_loss)
     calibration, memory = with_loss(calibration, memory, next((each for each in said if each is not None), None))
     refuse_idle_logits(_given_memory(request), calibration)
-    if memory.optimizer == "muon":
-        check_muon(model, cluster, memory)
     check_fixed(request.fix, request.global_batch, cluster)
     space = within_runs(request, space_of(request, model, cluster, stack, memory), calibration)
     space = beside_offload(request, space, stack, memory)
@@ -100,8 +96,9 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
         fix=request.fix,
         max_cp=request.max_cp,
         max_ep=request.max_ep,
-        schedules=space.schedules,
+        space=space,
         model=model,
+        cluster=cluster,
         stack=stack,
         latency=request.latency,
         memory=memory,
@@ -109,7 +106,6 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
     for check in CHECKS:
         check(asked)
     costs = _costs(request.profile, model, cluster, memory, space, calibration, tensor)
-    check_all_hosts(cluster, memory, space)
     return PlanningProblem(model, cluster, costs, memory, space, request.latency.name, calibration, overlap)
 
 

@@ -1,5 +1,6 @@
 """Plans of models with an encoder of images: words, effect of what is trained, exports, and what is refused."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,8 @@ import pytest
 
 import taut
 from taut.errors import DataError, FormulationError
-from taut.exports.job import ExportError
+from taut.exports.export import launch_files
+from taut.exports.job import ExportError, Job
 from taut.planning.summary import summary
 
 SHAPE: dict[str, Any] = {"name": "m", "layers": 8, "hidden": 1024, "heads": 16, "seq": 2048, "vocab": 32000}
@@ -72,7 +74,13 @@ def test_exports(tmp_path: Path) -> None:
         taut.export(planned(recompute=True), "megatron-bridge", tmp_path / "other")
     with pytest.raises(ExportError, match="take 8 inner projectors, expected as many layers"):
         taut.export(planned(projectors=9), "megatron-bridge", tmp_path / "other")
-    taut.export(plan, "torch-csv", tmp_path / "csv")
+    taut.export(plan, ["megatron-bridge", "torch-csv"], tmp_path / "csv")
+    assert {"schedule.csv", "overrides.txt"} <= {path.name for path in (tmp_path / "csv").iterdir()}
+    document = copy.deepcopy(plan.document)
+    document["inputs"]["memory_model"]["spec"]["optimizer"] = "muon"
+    for framework in ("megatron", "megatron-bridge"):
+        with pytest.raises(ExportError, match=r"encoder of images and optimizer muon.*told both"):
+            launch_files(Job(taut.Plan(document)), [framework])
 
 
 def test_packing_is_refused(tmp_path: Path) -> None:
