@@ -25,6 +25,7 @@ from benchmarks.accuracy import as_table
 from benchmarks.expert_memory import described
 from benchmarks.memory_sources import Rows, Source, sources
 from taut.data.calibration import uncalibrated
+from taut.data.catalog.builtin import with_pooled_margin
 from taut.data.memory import MemoryModel
 from taut.data.samples import ConfigurationRow
 from taut.data.units import GIB, KIB
@@ -104,8 +105,8 @@ def calls(source: Source, rows: Rows) -> list[Call]:
 
 
 def _call(row: ConfigurationRow, bytes_: float, model: MemoryModel) -> Call:
-    capacity = find_device(row.gpu).capacity_kib
-    margin = model.margin_kib(capacity)
+    device = find_device(row.gpu)
+    capacity, margin = device.capacity_kib, with_pooled_margin(model, [device]).margin_kib(device.capacity_kib)
     return Call(row, bytes_, margin * KIB, bytes_ <= capacity * KIB, bytes_ <= (capacity - margin) * KIB)
 
 

@@ -1,7 +1,11 @@
 """How memory is accounted."""
 
+import math
+
 import pytest
 
+from taut.data.catalog.builtin import POOLED_MARGIN_GIB, with_pooled_margin
+from taut.data.catalog.devices import catalog_device
 from taut.data.device import Precision
 from taut.data.memory import GradPrecision, MemoryModel
 from taut.errors import DataError
@@ -66,3 +70,14 @@ def test_impossible_memory_models_are_refused(values: dict[str, object], words: 
     """The message names the file, the field, its value and what was expected."""
     with pytest.raises(DataError, match=words):
         MemoryModel.parse(values, "m.yaml")
+
+
+def test_a_share_of_a_large_card_is_no_larger_margin_than_that_of_unseen_runs() -> None:
+    """5 % of 80 GB stays 5 %; of 180 GB it is the pooled margin, unless a smaller device or a fit is there."""
+    small, large = catalog_device("h100-80gb"), catalog_device("b200-180gb")
+    model = MemoryModel()
+    assert with_pooled_margin(model, [small]) == with_pooled_margin(model, [small, large]) == model
+    kept = with_pooled_margin(model, [large]).margin_kib(large.capacity_kib)
+    assert kept == math.ceil(POOLED_MARGIN_GIB * 2**20) < model.margin_kib(large.capacity_kib)
+    fitted = model.model_copy(update={"samples": 9})
+    assert with_pooled_margin(fitted, [large]) == fitted

@@ -327,7 +327,8 @@ class Frontier:
             notes.insert(0, f"At every limit {span}, in between too, {words}.")
         if self.interrupted:
             notes.append("Interrupted: smaller limits were not searched.")
-        return [*notes, f"A limit holds for every device; the margin, {100 * self.margin:.3g} %, is a share of it."]
+        share = f", {100 * self.margin:.3g} %, is a share of it" if self.margin else " is the same at every limit"
+        return [*notes, f"A limit holds for every device; the margin{share}."]
 
 
 def _needs(point: FrontierPoint) -> int:

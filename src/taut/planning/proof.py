@@ -35,7 +35,8 @@ def memory_words(spec: dict[str, Any]) -> str:
     words = f"{formats}, overhead {spec['overhead_gib']:.3g} GiB"
     words += f" and {each:.3g} a group" if (each := spec.get("group_overhead_gib")) else ""
     if not spec["samples"]:
-        return f"{words}, margin {spec['margin']:.0%} of the capacity"
+        kept = f"{spec['margin']:.0%} of the capacity" if spec["margin"] else f"{spec['margin_gib']:.2f} GiB"
+        return f"{words}, margin {kept}"
     return (
         f"{words}, fitted on {spec['samples']} runs ({100 * spec['mape']:.1f}% off on unseen ones), margin "
         f"{spec['margin_gib']:.2f} GiB, exceeded with a chance of {100 * spec['level']:.3g}%"

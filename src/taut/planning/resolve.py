@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from taut.data.analytic.layer_costs import analytic_costs
 from taut.data.analytic.micro_batch_scaling import with_micro_batches
 from taut.data.calibration import Calibration
-from taut.data.catalog.builtin import catalog_operators, memory_model_of
+from taut.data.catalog.builtin import catalog_operators, memory_model_of, with_pooled_margin
 from taut.data.catalog.devices import catalog_devices
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable, check_kinds
@@ -154,7 +154,7 @@ def _memory_model(
         memory = memory_model_for(stack, cluster.devices) or memory_model_of(of_runs, device, precision)
         if calibration is None and stack.fused_attention is not None:
             memory = memory.model_copy(update={"fused_attention": stack.fused_attention})
-        memory = with_whole_states(request, memory)
+        memory = with_pooled_margin(with_whole_states(request, memory), cluster.devices.values())
     asked = {
         "precision": precision,
         "grad_precision": request.grad_precision,

@@ -21,7 +21,13 @@ import numpy as np
 
 from taut.data.analytic.device_rates import rates_of
 from taut.data.calibration import Calibration, uncalibrated
-from taut.data.catalog.builtin import catalog_calibrations, catalog_operators, catalog_stacks, memory_model_of
+from taut.data.catalog.builtin import (
+    catalog_calibrations,
+    catalog_operators,
+    catalog_stacks,
+    memory_model_of,
+    with_pooled_margin,
+)
 from taut.data.catalog.devices import catalog_devices, catalog_section
 from taut.data.cluster import NodeSpec
 from taut.data.costs import OFFLOAD_MODULES
@@ -207,7 +213,7 @@ def _memory_model(
     """The memory model fitted for the framework, or for the runs that speak for it, or the analytic one."""
     fitted = memory_model_for(stack, [device.name]) if stack else None
     runs = (known.stack if known else "") if stack else row.stack
-    return fitted or memory_model_of(runs, device, precision)
+    return with_pooled_margin(fitted or memory_model_of(runs, device, precision), [device])
 
 
 def _cluster_of_runs(
