@@ -51,6 +51,8 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "torchtitan": ("torchtitan", {"zero": 0}),
     "deepspeed": ("deepspeed", {"tp": 1, "zero": 1}),
     "flagscale": ("any", {"zero": 1}),
+    "primus": ("any", {"zero": 1}),
+    "verl": ("any", {"zero": 1}),
     "torch-csv": ("any", {"zero": 1}),
 }
 
@@ -223,7 +225,7 @@ def run_all(folder: Path) -> None:
             yaml.safe_load(content)
         elif path.suffix == ".py":
             module(content)
-        elif path.name in ("megatron.args", "overrides.txt", "flags-0.3.0.txt"):
+        elif path.name in ("megatron.args", "overrides.txt", "verl.txt", "flags-0.3.0.txt"):
             shell(["bash", "-c", f"printf '%s\\n' $(cat {path.name})"], folder)
         elif path.name == "launch.md":
             assert "<script" not in content and "](" not in content.replace("\\](", "")

@@ -156,7 +156,10 @@ def verify_command(
 
 MOST_NAMES = 20
 """Files that are named when they are written."""
-TARGETS = "megatron, megatron-bridge, torchtitan, deepspeed, flagscale, torch-csv, torchrun, slurm, rankfile; or chakra"
+TARGETS = (
+    "megatron, megatron-bridge, torchtitan, deepspeed, flagscale, primus, verl, torch-csv, torchrun, slurm, rankfile; "
+    "or chakra"
+)
 
 
 def export_command(

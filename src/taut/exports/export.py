@@ -1,11 +1,10 @@
 """
 Write the files that launch a plan.
 
-A target is a framework (``megatron``, ``megatron-bridge``, ``torchtitan``, ``deepspeed``, ``flagscale``), the order of
-passes (``torch-csv``), or what starts processes (``torchrun``, ``slurm``, ``rankfile``). There is one framework at
-most. Without a target that starts processes, torchrun starts them. Beside a target's own files stand ``env.sh``,
-``ranks.csv``, ``plan.json`` and ``launch.md``, which says what to run where, and what to check before. What is written
-of a plan is quoted (``taut.quoting``).
+A target is a framework (``FRAMEWORKS``), the order of passes (``torch-csv``), or what starts processes (``torchrun``,
+``slurm``, ``rankfile``). There is one framework at most. Without a target that starts processes, torchrun starts them,
+and Ray those of verl. Beside a target's own files stand ``env.sh``, ``ranks.csv``, ``plan.json`` and ``launch.md``,
+which says what to run where, and what to check before. What is written of a plan is quoted (``taut.quoting``).
 ``chakra`` stands alone: traces of a step, which launch nothing (``taut.exports.chakra``).
 
 A plan's file comes from anywhere, so it is checked before anything of it is used. Inputs and space have to be what
@@ -29,6 +28,7 @@ from taut.data.device import QUANTIZED
 from taut.data.spec import with_names
 from taut.data.suggest import one_of
 from taut.errors import DataError
+from taut.exports.arguments import primus_files, verl_files
 from taut.exports.chakra import chakra_files
 from taut.exports.deepspeed import deepspeed_files
 from taut.exports.flagscale import flagscale_files, mesh_files
@@ -58,6 +58,7 @@ STARTS = {
     "torchrun": "on every node: `bash torchrun.sh {script}` (`NODE=` names the node where the host's name does not)",
     "slurm": "once: `sbatch slurm.sh {script}`",
     "rankfile": "once: `bash mpirun.sh {script}`",
+    "verl": "once, beside the head of Ray's cluster: `python {script}`",
 }
 SCRIPTS = {
     "megatron": "pretrain_gpt.py $(cat megatron.args) YOUR-FLAGS",
@@ -67,6 +68,8 @@ SCRIPTS = {
     "base() of taut_plan.py filled in",
     "deepspeed": "YOUR-SCRIPT.py --deepspeed --deepspeed_config ds_config.json",
     "flagscale": "flagscale's entry point, with train.yaml merged into your configuration",
+    "primus": "primus/cli/main.py train pretrain --config primus.yaml",
+    "verl": "-m verl.trainer.main_ppo --config-name ppo_megatron_trainer $(cat verl.txt) YOUR-SETTINGS",
 }
 CHECKS = {
     "megatron": "ranks are numbered tp-cp-ep-dp-pp, Megatron-LM's default: do not pass --use-tp-pp-dp-mapping",
@@ -75,6 +78,10 @@ CHECKS = {
     "deepspeed": "ds_config.json has no optimizer and no data; stages follow `marked` of taut_stages.py",
     "flagscale": "the hostfile, if there is one, lists nodes in the order of the ranks; FlagScale numbers processes by "
     "device type",
+    "primus": "add YOUR data, tokenizer and learning rate to the overrides of primus.yaml, and what of the model no "
+    "price depends on: position_embedding_type, rotary_base, layernorm_epsilon",
+    "verl": "Ray places workers node by node; ranks.csv is what the prices assume. The plan is of the actor's update "
+    "alone, of ppo_mini_batch_size times rollout.n samples",
     "torch-csv": "schedule.csv is read by _PipelineScheduleRuntime._load_csv(FILE, format='compute_only')",
 }
 
@@ -182,6 +189,8 @@ FRAMEWORKS: dict[str, Callable[[Job], Files]] = {
     "torchtitan": torchtitan_files,
     "deepspeed": deepspeed_files,
     "flagscale": flagscale_files,
+    "primus": primus_files,
+    "verl": verl_files,
 }
 ORDERS: dict[str, Callable[[Job], Files]] = {"torch-csv": lambda job: {"schedule.csv": schedule_csv(job)}}
 STARTERS: dict[str, Callable[[Job], Files]] = {
@@ -270,7 +279,10 @@ def launch_files(job: Job, targets: list[str]) -> Files:
     if len(frameworks) > 1 or not targets:
         raise DataError(f"--to {','.join(targets)}: expected one framework at most, and at least one target")
     framework = "".join(frameworks)
-    targets = list(dict.fromkeys(targets if STARTERS.keys() & {*targets} else [*targets, "torchrun"]))
+    starters = STARTERS.keys() & {*targets}
+    if starters and framework == "verl":
+        raise DataError(f"--to {','.join(targets)}: Ray starts verl's processes, expected no {min(starters)}")
+    targets = list(dict.fromkeys(targets if starters or framework == "verl" else [*targets, "torchrun"]))
     values = job.strategy.candidate.as_dict()
     if unknown := [f"{name}={value}" for name, value in values.items() if not FIELDS[name].launched]:
         raise ExportError(f"{job.plan.source}: {', '.join(unknown)}, which no launcher here can be told")

@@ -49,6 +49,11 @@ def megatron_flags(job: Job) -> Flags:
     return architecture_flags(job) | dict(_degrees(job)) | division | dict(_precision(job)) | dict(_methods(job)) | muon
 
 
+def run_flags(job: Job) -> Flags:
+    """The flags that say how a plan runs, without its model's shape, division into stages and precision."""
+    return dict(_degrees(job)) | dict(dispatch_flags(job) if job.model.has_experts else ()) | dict(_methods(job))
+
+
 def _degrees(job: Job) -> Iterator[tuple[str, str | None]]:
     chosen = job.strategy
     yield "--tensor-model-parallel-size", str(chosen.tp)
@@ -252,9 +257,7 @@ def bridge_settings(job: Job) -> dict[str, Any]:
     check_schedule(job)
     job.plain_layers("Megatron-Bridge")
     chosen, kind, exchanges = job.strategy, job.recompute("Megatron-Bridge"), job.model.has_experts
-    uneven = chosen.pp * chosen.vpp > 1 and not job.is_even
-    dispatch = dict(dispatch_flags(job)) if exchanges else {}
-    flags = dict(_degrees(job)) | dispatch | dict(_methods(job))
+    uneven, flags = chosen.pp * chosen.vpp > 1 and not job.is_even, run_flags(job)
     found = {
         "model.virtual_pipeline_model_parallel_size": chosen.vpp if chosen.vpp > 1 and not uneven else None,
         "model.pipeline_model_parallel_layout": layout_of(job.layers, job.model.mtp_layers) if uneven else None,
@@ -278,7 +281,7 @@ def bridge_settings(job: Job) -> dict[str, Any]:
         **dict(_setting(flag, value) for flag, value in flags.items() if flag not in WITHOUT),
         **_images(job, kind),
     }
-    if exchanges and (dispatch[TYPE] != "alltoall" or job.hides_exchange):
+    if exchanges and (flags[TYPE] != "alltoall" or job.hides_exchange):
         found["model.moe_shared_expert_overlap"] = False
     if job.memory.weight_remainders or job.memory.half_moments or job.states_on_hosts:
         found["optimizer.use_precision_aware_optimizer"] = True

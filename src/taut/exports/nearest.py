@@ -33,6 +33,8 @@ STACKS = {
     "megatron": "megatron-core",
     "megatron-bridge": "megatron-core",
     "flagscale": "megatron-core",
+    "primus": "megatron-core",
+    "verl": "megatron-core",
     "torchtitan": "torchtitan",
     "deepspeed": "deepspeed",
 }

@@ -15,11 +15,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from taut.errors import DataError
-from taut.exports.architecture import LAYOUT, Flags
+from taut.exports.architecture import CHUNKS, LAYOUT, Flags, count, layers_of
 from taut.launchers.megatron import READ, SHAPE, SWITCHES, TRUTHS
 from taut.launchers.settings import known
 
 ALIASES: dict[str, str] = known("names_of_flags")
+VIRTUAL = "virtual_pipeline_model_parallel_size"
 SHARDED = {"mcore_distributed_optim", "distributed_fused_adam"}
 """NeMo's optimizers whose states are sharded."""
 KNOWN = re.compile(r"(tensor|pipeline|context|expert)_(model_)?parallel_size$|^micro_batch_size$")
@@ -100,7 +101,19 @@ def flags_of_settings(settings: Mapping[str, Any]) -> tuple[Flags, set[str]]:
             continue
         paths[flag] = path
         flags |= stated
+    _check_chunks(flags, paths)
     return flags, set(paths)
+
+
+def _check_chunks(flags: Flags, paths: Mapping[str, str]) -> None:
+    """Leave out a number of chunks that the layout has, which goes with it here, though not among flags."""
+    if not (layout := flags.get(LAYOUT)) or CHUNKS not in flags or not paths[CHUNKS].endswith(VIRTUAL):
+        return
+    chunks, stages = len(layers_of(layout)), count(flags, "--pipeline-model-parallel-size")
+    vpp = count(flags, CHUNKS)
+    if chunks != vpp * stages:
+        raise DataError(f"{paths[CHUNKS]} {vpp}: {layout} has {chunks} chunks over {stages} stages, expected as many")
+    del flags[CHUNKS]
 
 
 def _is_silent(path: str, flag: str) -> bool:

@@ -12,6 +12,8 @@ import pytest
 import yaml
 
 import taut
+from taut.errors import DataError
+from taut.exports.arguments import named, primus_files, verl_files, verl_settings
 from taut.exports.deepspeed import deepspeed_files
 from taut.exports.flagscale import flagscale_config, flagscale_files
 from taut.exports.job import ExportError, Job
@@ -83,10 +85,11 @@ def test_megatrons_flags_are_read_back(made: Made) -> None:
 
 @pytest.mark.parametrize("made", MEGATRON.values(), ids=MEGATRON)
 def test_what_is_written_is_read(made: Made, tmp_path: Path) -> None:
-    """Flags, recipe, overrides and the configuration for FlagScale of a plan say the same."""
+    """Flags, recipe, overrides and the configurations for FlagScale, Primus and verl of a plan say the same."""
     job = made()
     texts = {"megatron.txt": flags_text(megatron_flags(job)), **bridge_files(job), **flagscale_files(job)}
     texts.pop("hostfile", None)
+    texts |= primus_files(job) | (verl_files(job) if job.strategy.zero < 2 and job.copies == 1 else {})
     wanted = said(job, *KNOWN, "vpp", *(["cp_comm"] if job.strategy.cp > 1 else []))
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
@@ -94,7 +97,56 @@ def test_what_is_written_is_read(made: Made, tmp_path: Path) -> None:
         found = {"recompute": "none", **launch.values}
         assert {field: found[field] for field in wanted} == wanted, name
         assert found.get("layers", "even") == ("even" if job.is_even else "|".join(map(str, job.layers))), name
-        assert launch.options.get("seq") == job.sequence, name
+        assert launch.options.get("seq") == (None if name == "verl.txt" else job.sequence), name
+
+
+@pytest.mark.parametrize("made", MEGATRON.values(), ids=MEGATRON)
+def test_primus_takes_all_that_megatrons_flags_say(made: Made) -> None:
+    """Each flag is an override of the same value; what Primus does unless told otherwise is said."""
+    job = made()
+    trainer = yaml.safe_load(primus_files(job)["primus.yaml"])["modules"]["pre_trainer"]
+    flags = megatron_flags(job)
+    flags.pop("--moe-flex-dispatcher-backend", None)
+    assert named(flags).items() <= trainer["overrides"].items()
+    for flag in ("--use-distributed-optimizer", "--sequence-parallel"):
+        assert trainer["overrides"][flag[2:].replace("-", "_")] == (flag in flags)
+
+
+def test_primus_has_a_dispatcher_of_its_own() -> None:
+    """Primus-Turbo's takes the place of DeepEP, and no bias is no switch."""
+    made = yaml.safe_load(primus_files(expert_copies())["primus.yaml"])["modules"]["pre_trainer"]["overrides"]
+    assert made["use_turbo_deepep"] and made["enable_primus_turbo"] and made["add_bias_linear"] is False
+    assert "moe_flex_dispatcher_backend" not in made and made["moe_token_dispatcher_type"] == "flex"
+
+
+def test_verls_settings_stand_where_its_configuration_has_them() -> None:
+    """Degrees by their paths, the layout of uneven chunks and recompute among the layers' own arguments."""
+    settings = verl_settings(divided(MEGATRON["chunks"](), (3, 3, 4, 3)))
+    actor = "actor_rollout_ref.actor"
+    assert settings[f"{actor}.megatron.virtual_pipeline_model_parallel_size"] == 2
+    assert settings[f"{actor}.megatron.use_distributed_optimizer"] is (MEGATRON["chunks"]().strategy.zero == 1)
+    layers = f"++{actor}.megatron.override_transformer_config"
+    assert settings[f"{layers}.pipeline_model_parallel_layout"] == "Et*3|t*3|t*4|t*3L"
+    assert settings[f"{layers}.recompute_granularity"] == "full"
+    assert settings[f"{actor}.ppo_micro_batch_size_per_gpu"] == 1
+
+
+@pytest.mark.parametrize(("made", "words"), [("sharded", "ZeRO-3"), ("copies of states", "several copies")])
+def test_verl_has_no_other_sharding(made: str, words: str) -> None:
+    """Sharded weights and several copies of states are refused with the stack that plans without them."""
+    with pytest.raises(ExportError, match=f"{words}.* for verl's actor; plan with --stack megatron-core"):
+        verl_files(MEGATRON[made]())
+
+
+def test_ray_starts_verl(tmp_path: Path) -> None:
+    """No start script stands beside its settings, and none is taken."""
+    plan = MEGATRON["uneven"]().plan
+    names = {path.name for path in taut.export(plan, "verl", tmp_path / "a")}
+    assert names == {"verl.txt", "env.sh", "ranks.csv", "plan.json", "launch.md"}
+    said = (tmp_path / "a" / "launch.md").read_text()
+    assert "beside the head of Ray's cluster: `python -m verl.trainer.main_ppo" in said
+    with pytest.raises(DataError, match="expected no slurm"):
+        taut.export(plan, ["verl", "slurm"], tmp_path / "b")
 
 
 def test_end_chunks_without_layers_are_stated() -> None:

@@ -225,3 +225,19 @@ def test_formats_are_options() -> None:
     line = "--micro-batch-size 1 --seq-length 2048 --bf16 --fp8-format hybrid --fp8-recipe mxfp8 --grad-reduce-in-bf16"
     wanted = {"seq": 2048, "precision": "mxfp8", "grad_precision": "bf16", "mtp_layers": 1}
     assert launch_of_text(f"{line} --mtp-num-layers 1", RUN).options == wanted
+
+
+@pytest.mark.parametrize(("chunks", "read"), [(2, True), (3, False)])
+def test_a_layout_and_its_number_of_chunks_go_together_in_settings(chunks: int, read: bool) -> None:
+    """Among settings both may stand, unlike among flags, as long as they agree."""
+    actor = "actor_rollout_ref.actor.megatron"
+    text = (
+        f"python main.py {actor}.pipeline_model_parallel_size=2 {actor}.virtual_pipeline_model_parallel_size={chunks} "
+        f"++{actor}.override_transformer_config.pipeline_model_parallel_layout='Et*8|t*9|t*8|t*7L'"
+    )
+    if read:
+        found = launch_of_text(text, RUN).values
+        assert (found["vpp"], found["layers"]) == (2, "8|9|8|7")
+        return
+    with pytest.raises(DataError, match=r"virtual_pipeline_model_parallel_size 3: .* has 4 chunks over 2 stages"):
+        launch_of_text(text, RUN)
