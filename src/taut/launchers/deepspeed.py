@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from taut.errors import DataError
-from taut.launchers.megatron import megatron_launch
+from taut.launchers.megatron import check_adapters, megatron_launch
 from taut.launchers.paths import flags_of_settings, is_megatron
 from taut.launchers.settings import Launch, Run, known
 
@@ -210,12 +210,15 @@ TRAINERS = {
     "disable_gradient_checkpointing", "per_device_train_batch_size", "per_device_eval_batch_size", "fsdp",
     "fsdp_version", "lora_alpha", "lora_dropout", "lora_target_linear", "lora_target_modules", "lora_model_dir",
     "lora_fan_in_fan_out", "lora_modules_to_save", "preprocessing_batch_size", "batch_flattening", "lora_r",
+    "deepspeed_config_file", "checkpointing_steps",
 }  # fmt: skip
 """Settings with such a word that are read, or say nothing of memory and time without an adapter."""
 FSDP = re.compile(r"^fsdp_config\.(fsdp_)?|^fsdp_(?!version|config)")
 FSDP_READ = {"reshard_after_forward", "sharding_strategy", "activation_checkpointing", "offload_params"}
 STRATEGIES = {"full_shard": 3, "1": 3, "shard_grad_op": 2, "2": 2, "no_shard": 0, "3": 0}
 """The ZeRO stage by FSDP's sharding strategy."""
+LENGTHS = ("cutoff_len", "max_length", "max_seq_length", "model_max_length")
+"""Settings of trainers for the tokens of a sequence."""
 ADAMS = ("adamw_torch", "adamw_torch_fused", "adamw_apex_fused", "adamw_hf", "None")
 """Optimizers whose states are Adam's in fp32."""
 
@@ -273,18 +276,21 @@ def axolotl_launch(fields: Mapping[str, Any], run: Run) -> Launch:
 
 def trainer_launch(fields: Mapping[str, Any], run: Run) -> Launch:
     """What settings of Hugging Face's trainer say, as LLaMA-Factory and TRL state them."""
-    kind = fields.get("finetuning_type", "lora" if _is_on(fields, "use_peft") else "full")
-    if kind != "full":
-        raise DataError(f"finetuning_type {kind}: training of a part of the weights is not priced, expected full")
+    check_adapters({"--" + name.replace("_", "-"): value for name, value in fields.items() if name.endswith("_type")})
+    if on := next((name for name in ("use_peft", "use_lora", "use_qlora") if _is_on(fields, name)), None):
+        check_adapters({"--peft": on})
     if is_megatron(fields):
         flags, stated = flags_of_settings(fields)
         launch = megatron_launch(flags, run, stated)
         return launch._replace(values=_whole_batch(fields, launch.values, run))
     found = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "micro_batch": _count(fields, "per_device_train_batch_size", 8)}
     factory = "finetuning_type" in fields
-    recompute = _is_on(fields, "gradient_checkpointing", usual=factory)
+    recompute = _is_on(
+        fields, "gradient_checkpointing", usual=factory or bool({"tuner_type", "train_type"} & set(fields))
+    )
     recompute = recompute and not _is_on(fields, "disable_gradient_checkpointing")
-    return _trained(fields, found, run, "cutoff_len" if factory else "max_length", recompute=recompute)
+    length = next((name for name in LENGTHS if name in fields), "cutoff_len")
+    return _trained(fields, found, run, length, recompute=recompute)
 
 
 def _trained(fields: Mapping[str, Any], values: Mapping[str, Any], run: Run, length: str, *, recompute: bool) -> Launch:
@@ -293,11 +299,12 @@ def _trained(fields: Mapping[str, Any], values: Mapping[str, Any], run: Run, len
     if _is_on(fsdp, "offload_params"):
         raise DataError("fsdp_config.offload_params: weights in the host's memory are not priced, expected false")
     found, named = dict(values), list(_unread(fields, _decides_nothing_else))
-    if deepspeed := fields.get("deepspeed"):
+    if deepspeed := fields.get("deepspeed", fields.get("deepspeed_config_file")):
         stage = re.search(r"z(?:ero)?[_-]?([0-3])(?!\d)", str(deepspeed))
         found |= {"zero": int(stage[1])} if stage is not None else {}
         read = "is read from its name" if stage is not None else "is not in its name, zero=3 beside the file states it"
-        named.append(f"deepspeed {deepspeed}: its ZeRO stage {read}")
+        hosts = ", its settings for hosts are not read" if "offload" in str(deepspeed) else ""
+        named.append(f"deepspeed {deepspeed}: its ZeRO stage {read}{hosts}")
     else:
         strategy = str(fsdp.get("sharding_strategy", "full_shard")).lower()
         if strategy not in STRATEGIES:
@@ -312,7 +319,7 @@ def _trained(fields: Mapping[str, Any], values: Mapping[str, Any], run: Run, len
     if optimizer not in ADAMS:
         named.append(f"optimizer {optimizer}: priced as adamw_torch, with states in fp32")
     options: dict[str, Any] = {"seq": _count(fields, length, 1)} if length in fields else {}
-    options |= {"precision": "fp16"} if fields.get("fp16") is True else {}
+    options |= {"precision": "fp16"} if _is_on(fields, "fp16") else {}
     return Launch(_whole_batch(fields, found, run), options, tuple(named))
 
 
@@ -327,6 +334,8 @@ def _whole_batch(fields: Mapping[str, Any], values: Mapping[str, Any], run: Run)
 def _decides_nothing_else(name: str) -> bool:
     """Whether a trainer's setting is read, or decides neither memory nor time."""
     inner = FSDP.sub("", name)
+    if name.startswith(("vllm_", "sglang_")) or name in LENGTHS:
+        return True
     return name in TRAINERS or (inner != name and inner in FSDP_READ) or not DECIDING.search(inner)
 
 

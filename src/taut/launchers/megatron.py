@@ -40,7 +40,7 @@ from taut.exports.architecture import (
     stated_division,
 )
 from taut.launchers.megatron_rules import broken, layers_in
-from taut.launchers.settings import Launch, Run, known
+from taut.launchers.settings import DECIDING, Launch, Run, known
 
 COUNTS = {
     "tp": "--tensor-model-parallel-size",
@@ -81,11 +81,12 @@ READ = {
     *OLD_RECOMPUTE, DEEPSPEED, STAGE, "--deepspeed-config",
 }  # fmt: skip
 OPTIMIZER, BY_RANK, SHARED = "--optimizer", "--muon-tp-mode", "dist_muon"
-USUAL_MUON = {
+USUAL = {
+    "--accumulate-grad-batches": "1",
     BY_RANK: "duplicated", "--muon-num-ns-steps": "5", "--muon-fp32-matmul-prec": "medium",
     "--muon-scalar-optimizer": "adam", "--muon-coefficient-type": "quintic",
 }  # fmt: skip
-"""Flags of Muon that decide its price, with the values that are priced."""
+"""Flags that decide a price, most of them Muon's, with the values that are priced."""
 PRECISION_AWARE = "--use-precision-aware-optimizer"
 MEASURED = {
     "--tp-comm-overlap", "--overlap-grad-reduce", "--overlap-param-gather", *chain.from_iterable(FEATURES.values()),
@@ -97,6 +98,9 @@ UNFUSED = {
 }
 """Flags that choose kernels, with the values that are priced, the usual one first."""
 SILENT = re.compile(f"--(no-)?({'|'.join(known('megatron_flags'))})")
+WHATEVER = re.compile(f"--(no-)?({'|'.join(known('silent_flags'))})")
+"""Flags without effect whose names may speak of memory or time."""
+ADAPTERS = ("--tuner-type", "--train-type", "--finetuning-type", "--peft-scheme", "--peft-type", "--peft")
 SHAPE: dict[str, str] = known("megatron_shape")
 TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "none": False, "null": False}
 """Words for whether a switch is on."""
@@ -135,6 +139,7 @@ def flags_of(words: list[str]) -> Flags:
 def megatron_launch(flags: Mapping[str, str | None], run: Run, stated: Collection[str] | None = None) -> Launch:
     """What flags say of a run; ``stated``: what the words mention, on or off, where a recipe decides the rest."""
     _check_weights(flags)
+    check_adapters(flags)
     if count(flags, ULYSSES) > 1:
         words = "sequence ranks of DeepSpeed are none of Megatron-LM, expected 1, or --context-parallel-size"
         raise DataError(f"{ULYSSES} {flags[ULYSSES]}: {words}")
@@ -266,6 +271,16 @@ def _check_weights(flags: Mapping[str, str | None]) -> None:
             raise DataError(f"{flag}: weights in the host's memory are not priced, expected none")
 
 
+def check_adapters(flags: Mapping[str, Any]) -> None:
+    """Refuse training of a part of the weights, which nothing prices."""
+    kinds = {flag: str(flags[flag]) for flag in ADAPTERS if flags.get(flag) is not None}
+    kinds = kinds or {"--lora-rank": "none" if (rank := str(flags.get("--lora-rank") or 0)) in ("0", "-1") else rank}
+    for flag, kind in kinds.items():
+        if kind.lower() not in ("full", "none", "null", "false", ""):
+            words = "training of a part of the weights is not priced, expected full"
+            raise DataError(f"{flag} {kind:.60}: {words}")
+
+
 def _options(flags: Mapping[str, str | None]) -> dict[str, Any]:
     """Options of ``taut.plan`` that flags state: sequence, formats, the loss, layers that predict further tokens."""
     found: dict[str, Any] = {}
@@ -273,7 +288,7 @@ def _options(flags: Mapping[str, str | None]) -> dict[str, Any]:
         found["seq"] = count(flags, "--seq-length")
     if flags.get("--fp4-format"):
         found["precision"] = "nvfp4"
-    elif flags.get("--fp8-format"):
+    elif "--fp8-format" in flags:
         recipe = flags.get("--fp8-recipe") or "delayed"
         if recipe not in RECIPES:
             raise DataError(f"--fp8-recipe {recipe}: expected one of {', '.join(RECIPES)}, which are priced")
@@ -301,8 +316,8 @@ def _named(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
     known = READ | SHAPE.keys() | MEASURED
     if "--optimizer-cpu-offload" in flags:
         known |= {PRECISION_AWARE}  # a condition of states on hosts, and without effect on what the device keeps then
-    known |= {flag for flag, usual in USUAL_MUON.items() if flags.get(flag) == usual}
-    unpriced = [flag for flag in flags if not (flag in known or SILENT.match(flag))]
+    known |= {flag for flag, usual in USUAL.items() if flags.get(flag) == usual}
+    unpriced = [flag for flag in flags if not (flag in known or _is_silent(flag))]
     if unpriced:
         yield f"not priced: {', '.join(unpriced)}"
     optimizer = flags.get(OPTIMIZER) or "adam"
@@ -329,6 +344,11 @@ def _named(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
     if run.model is not None:
         yield from _other_shape(flags, run)
     yield from _other_devices(flags, run)
+
+
+def _is_silent(flag: str) -> bool:
+    """Whether a flag says nothing of memory and time, (2)."""
+    return bool(WHATEVER.match(flag) or (SILENT.match(flag) and not DECIDING.search(flag)))
 
 
 def _other_shape(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:

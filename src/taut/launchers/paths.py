@@ -17,18 +17,25 @@ from typing import Any
 from taut.errors import DataError
 from taut.exports.architecture import CHUNKS, LAYOUT, Flags, count, layers_of
 from taut.launchers.megatron import READ, SHAPE, SWITCHES, TRUTHS
-from taut.launchers.settings import known
+from taut.launchers.settings import DECIDING, known
 
 ALIASES: dict[str, str] = known("names_of_flags")
 VIRTUAL = "virtual_pipeline_model_parallel_size"
 SHARDED = {"mcore_distributed_optim", "distributed_fused_adam"}
 """NeMo's optimizers whose states are sharded."""
-KNOWN = re.compile(r"(tensor|pipeline|context|expert)_(model_)?parallel_size$|^micro_batch_size$")
-GENERATES = re.compile(r"(^|\.)(rollout|ref|critic|reward_model|generation|inference|eval|validation|vllm)(\.|$)")
+KNOWN = re.compile(
+    r"(tensor_model|pipeline_model|expert_model|expert_tensor|context)_parallel_size$|^micro_batch_size$"
+)
+GENERATES = re.compile(
+    r"(^|\.)(rollout|ref|critic|reward|reward_model|teacher|draft|generation|inference|eval|validation|vllm)(\.|$)"
+)
 """Parts of a configuration that do not train."""
 SILENT_PARTS = re.compile(rf"(^|\.)({'|'.join(known('parts'))})\.")
+OTHER_PARTS = re.compile(rf"(^|\.)({'|'.join(known('other_parts'))})\.")
 
 
+OFF = re.compile(r"\.enabled?$")
+"""What turns a section off."""
 REFERENCE = re.compile(r"\$\{(?:oc\.(?:decode|env):)?([\w.]+)(?:[:,]([^${}]+))?\}")
 """A reference to another setting, or to a variable of the environment with what is taken without it."""
 
@@ -52,12 +59,18 @@ def _plain(text: str) -> Any:
 
 
 def flat_settings(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Settings of a nested mapping by path; a reference such as ``${model.mbs}`` is replaced by the value there."""
+    """
+    Settings of a nested mapping by path, without sections that are not enabled.
+
+    A reference such as ``${model.mbs}`` is replaced by the value there.
+    """
     found: dict[str, Any] = {}
     for name, value in values.items():
         path = f"{before}{name}"
         found |= flat_settings(value, f"{path}.") if isinstance(value, dict) else {path: value}
     if not before:
+        off = [path.rpartition(".")[0] + "." for path, value in found.items() if OFF.search(path) and value is False]
+        found = {path: value for path, value in found.items() if not path.startswith(tuple(off))}
         for path, value in found.items():
             match = REFERENCE.fullmatch(value) if isinstance(value, str) else None
             found[path] = _default(match[2]) if match and match[2] else found.get(match[1], value) if match else value
@@ -72,7 +85,7 @@ def _default(text: str) -> Any:
 
 def is_megatron(settings: Mapping[str, Any]) -> bool:
     """Whether settings by path are Megatron-LM's, or those of a framework that builds on it."""
-    return any(KNOWN.search(_name(path)) for path in settings)
+    return any(KNOWN.search(_name(path)) and not GENERATES.search(path) for path in settings)
 
 
 def _name(path: str) -> str:
@@ -89,6 +102,13 @@ def flags_of_settings(settings: Mapping[str, Any]) -> tuple[Flags, set[str]]:
             continue
         name = _name(path)
         flag = ALIASES.get(name) or "--" + name.replace("_", "-")
+        if name == "ppo_mini_batch_size":
+            value = _sequences(value, settings)
+        if re.search(r"(^|\.)(peft|lora)\.enabled?$", path):
+            flag, value = "--peft", "lora" if value else None
+        if name in ("mixed_precision", "precision") and value is not None:
+            flags |= _formats(str(value))
+            continue
         if name == "name" and value in SHARDED:
             flag, value = "--use-distributed-optimizer", True
         if name in ("devices", "num_nodes") and not str(value).isdecimal():
@@ -116,9 +136,31 @@ def _check_chunks(flags: Flags, paths: Mapping[str, str]) -> None:
     del flags[CHUNKS]
 
 
+def _sequences(prompts: Any, settings: Mapping[str, Any]) -> Any:
+    """The batch of verl's update: prompts times the answers to each (verl/workers/config/actor.py)."""
+    answers = next((value for path, value in settings.items() if path.endswith("rollout.n")), 1)
+    both = str(prompts).isdecimal() and str(answers).isdecimal()
+    return int(prompts) * int(answers) if both else prompts
+
+
+def _formats(text: str) -> Flags:
+    """Flags of a precision in a word, as Lightning and Megatron-Bridge name it."""
+    words = text.lower()
+    if "fp4" in words:
+        return {"--fp4-format": "e2m1"}
+    if "fp8" in words:
+        recipes = {"mx": "mxfp8", r"_sc(?![a-z])|subchannel|block": "blockwise"}
+        recipe = next((recipe for word, recipe in recipes.items() if re.search(word, words)), "tensorwise")
+        return {"--fp8-format": "hybrid", "--fp8-recipe": recipe}
+    if "bf16" in words or "bfloat16" in words:
+        return {}
+    return {"--fp16": None} if "16" in words else {"--precision": text}
+
+
 def _is_silent(path: str, flag: str) -> bool:
     """Whether a setting is passed over: its part of the configuration decides no price, and its flag is not read."""
-    return flag not in READ and SILENT_PARTS.search(path) is not None
+    other = OTHER_PARTS.search(path) is not None and not DECIDING.search(_name(path))
+    return flag not in READ and (other or SILENT_PARTS.search(path) is not None)
 
 
 def _stated(flag: str, value: Any) -> Iterator[tuple[str, str | None]]:

@@ -35,14 +35,16 @@ from taut.errors import DataError
 from taut.launchers.deepspeed import axolotl_launch, deepspeed_launch, nanotron_launch, trainer_launch
 from taut.launchers.megatron import flags_of, megatron_launch
 from taut.launchers.paths import flags_of_settings, flat_settings, is_megatron, overrides_of
-from taut.launchers.settings import Launch, Run
-from taut.launchers.shell import command_words, unknown_words
+from taut.launchers.settings import Launch, Run, known
+from taut.launchers.shell import MOST_DEPTH, command_words, unknown_words
 from taut.launchers.torchtitan import MODE, PARTS, is_torchtitan, torchtitan_launch
 
 MOST_BYTES = 10_000_000
 """Bytes beyond which a file is no launcher's settings."""
 EXPECTED = "expected --tensor-model-parallel-size 8 and its like"
-MEGATRON = re.compile(r"--micro-batch-size$|.*-parallel-size$")
+MEGATRON = re.compile(
+    r"--(micro-batch-size|((tensor|pipeline|expert)-)?model-parallel-size|(context|expert-tensor|ds-sequence)-parallel-size)$"
+)
 SWIFT = {"--use-distributed-optimizer": None, "--recompute-granularity": "selective"}
 """Defaults of ms-swift's commands over Megatron-LM (swift/megatron/arguments)."""
 
@@ -53,14 +55,43 @@ def launch_of_file(path: Path, run: Run | None = None, beside: Mapping[str, Any]
     if path.suffix == ".json":
         return deepspeed_launch(read_json(path, "DeepSpeed's configuration"), str(path), run, beside)
     if path.suffix in (".yaml", ".yml"):
-        fields = flat_settings(read_yaml(path, "a launcher's settings"))
-        return _named_by(path, lambda: _yaml(fields, run))
+        values, missing = _inherited(read_yaml(path, "a launcher's settings"), path.parent)
+        fields = flat_settings(values)
+        found = _named_by(path, lambda: _yaml(fields, run))
+        said = (f"defaults {', '.join(missing)}: not found, whose settings are not read",) if missing else ()
+        return found._replace(named=(*found.named, *said))
     text = read_text(path, "a launcher's settings", MOST_BYTES)
     if path.suffix == ".toml":
         return _named_by(path, lambda: _toml(toml_fields(text), run))
     if path.suffix == ".py":
         return _named_by(path, lambda: _module(text, run))
     return _named_by(path, lambda: launch_of_text(text, run, path.parent))
+
+
+def _inherited(values: Mapping[str, Any], folder: Path, depth: int = 0) -> tuple[dict[str, Any], list[str]]:
+    """Settings over those of the files that ``defaults`` names, and the names of it that are no file beside it."""
+    stated = values.get("defaults", [])
+    found: dict[str, Any] = {}
+    missing: list[str] = []
+    for each in stated if isinstance(stated, list) else [stated]:
+        path = folder / str(each)
+        if isinstance(each, str) and path.suffix in (".yaml", ".yml") and path.is_file() and depth < MOST_DEPTH:
+            base, more = _inherited(read_yaml(path, "a launcher's settings"), path.parent, depth + 1)
+            found, missing = _merged(found, base), missing + more
+        elif each != "_self_":
+            missing += [f"{key}/{name}" for key, name in each.items()] if isinstance(each, dict) else [str(each)]
+    own = {name: value for name, value in values.items() if name != "defaults"}
+    return _merged(found, own), missing
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of ``base`` with those of ``over`` in their place, section by section."""
+    nested = {
+        name: _merged(base[name], value)
+        for name, value in over.items()
+        if isinstance(value, dict) and isinstance(base.get(name), dict)
+    }
+    return {**base, **over, **nested}
 
 
 def _named_by(path: Path, read: Callable[[], Launch]) -> Launch:
@@ -85,14 +116,25 @@ def _launch_of_words(words: list[str], run: Run) -> Launch:
     if any(word.startswith(("--parallelism.", "--training.")) for word in words):
         return torchtitan_launch(_torchtitan_flags(words), run)
     flags, settings = flags_of(_after_script(words)), overrides_of(words)
+    _check_others({**settings, **{flag.lstrip("-").replace("-", "_"): flags[flag] for flag in flags}})
     if is_megatron(settings) and not any(MEGATRON.match(flag) for flag in flags):
         flags, stated = flags_of_settings(settings)
         return megatron_launch(flags, run, stated)
     if not any(MEGATRON.match(flag) for flag in flags):
-        raise DataError(f"no flag of Megatron-LM or torchtitan, {EXPECTED}")
-    if "megatron" in words[:3] and {"sft", "pt", "rlhf"} & set(words[:4]):
-        flags = SWIFT | flags
+        if "--per-device-train-batch-size" not in flags:
+            raise DataError(f"no flag of Megatron-LM or torchtitan, {EXPECTED}")
+        return trainer_launch(_fields_of_trainer(words), run)
+    if "megatron" in words and {"sft", "pt", "rlhf"} & set(words):
+        flags = SWIFT | {"--seq-length" if flag == "--max-length" else flag: flags[flag] for flag in flags}
     return megatron_launch(flags_of(_before_script(words)) | flags, run)
+
+
+def _fields_of_trainer(words: list[str]) -> dict[str, Any]:
+    """Settings of Hugging Face's trainer on a command line; ms-swift trains adapters unless told otherwise."""
+    found = {name.lstrip("-").replace("-", "_"): value for name, value in flags_of(words).items()}
+    if "swift" in words and not {"tuner_type", "train_type"} & found.keys():
+        found["tuner_type"] = "lora"
+    return {name: True if value is None else value for name, value in found.items()}
 
 
 def _script(words: list[str]) -> int:
@@ -145,8 +187,8 @@ def toml_fields(text: str) -> dict[str, Any]:
 
 def _toml(fields: Mapping[str, Any], run: Run) -> Launch:
     """What sections of a TOML file say, of which some are torchtitan's."""
-    if not fields:
-        raise DataError("TOML without a section, expected [training] and [parallelism]")
+    if not any(name.startswith(("parallelism.", "training.")) for name in fields):
+        raise DataError("TOML without a section of torchtitan, expected [training] and [parallelism]")
     return torchtitan_launch(fields, run)
 
 
@@ -165,8 +207,7 @@ def _yaml(fields: Mapping[str, Any], run: Run) -> Launch:
     """What settings by path of a YAML file say, by the launcher whose settings they are."""
     if "tokens.micro_batch_size" in fields or {"parallelism.dp", "parallelism.tp"} <= set(fields):
         return nanotron_launch(fields, run)
-    if any(path.startswith("dist_config.") for path in fields):
-        raise DataError(f"dist_config: settings of LLaMA-Factory's version 1 are not read, {EXPECTED}")
+    _check_others(fields)
     if "per_device_train_batch_size" in fields:
         return trainer_launch(fields, run)
     if "base_model" in fields or {"dp_shard_size", "gradient_accumulation_steps"} & set(fields):
@@ -177,6 +218,15 @@ def _yaml(fields: Mapping[str, Any], run: Run) -> Launch:
     if is_torchtitan(fields):
         return torchtitan_launch(fields, run)
     raise DataError(f"no setting of a known launcher, {EXPECTED} as tensor_model_parallel_size: 8")
+
+
+def _check_others(fields: Mapping[str, Any]) -> None:
+    """Refuse settings of frameworks that are not read, by name."""
+    if any(re.search(r"(^|\.)actor\.megatron\.", path) for path in fields):
+        return
+    for framework, pattern in known("others").items():
+        if path := next(filter(re.compile(pattern).search, fields), None):
+            raise DataError(f"{path}: settings of {framework} are not read, {EXPECTED}")
 
 
 def _is_of_megatron_lm(fields: Mapping[str, Any]) -> bool:

@@ -1,5 +1,6 @@
 """What a launcher is told, as values of a configuration, and what its words are compared with."""
 
+import re
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -20,6 +21,10 @@ def _tables() -> dict[str, Any]:
 def known(name: str) -> Any:
     """A list or table of names of ``known.yaml``, which says what each is."""
     return _tables()[name]
+
+
+DECIDING = re.compile("|".join(known("deciding")))
+"""Words of a setting's name that speak of memory or time; a setting with one is read, or named."""
 
 
 class Run(NamedTuple):

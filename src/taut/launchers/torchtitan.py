@@ -56,7 +56,7 @@ READ = {
     CONTEXT, SEQUENCE, LOCAL, BATCH, OLD_LOCAL, PIPELINED, PIPELINE_BATCHES, MODE, HOSTS,
     "parallelism.pipeline_parallel_schedule_csv", "activation_checkpoint.selective_ac_option",
     "training.mixed_precision_reduce", "training.mixed_precision_param", "parallelism.enable_sequence_parallel",
-    "parallelism.disable_loss_parallel", "training.disable_cuda_graphs",
+    "parallelism.disable_loss_parallel", "training.disable_cuda_graphs", "optimizer.name",
 }  # fmt: skip
 SILENT = re.compile("|".join(known("torchtitan_fields")))
 OLD_SECTIONS = {"experimental.", "training."}
@@ -70,7 +70,9 @@ def is_torchtitan(fields: Mapping[str, Any]) -> bool:
 
 def current_names(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Fields by the names of today, where an older version had a degree in another section."""
-    names = {field.rpartition(".")[2]: field for field in (*DEGREES.values(), REPLICATE, SHARD, SCHEDULE, PIPELINED)}
+    names = {
+        field.rpartition(".")[2]: field for field in (*DEGREES.values(), REPLICATE, SHARD, SCHEDULE, PIPELINED, SPLITS)
+    }
     found = dict(fields)
     for field, value in fields.items():
         section, _, name = field.rpartition(".")
@@ -83,6 +85,8 @@ def current_names(fields: Mapping[str, Any]) -> dict[str, Any]:
 def torchtitan_launch(stated: Mapping[str, Any], run: Run) -> Launch:
     """What fields by section and name say of a run; a ``DataError`` if they break a rule or have no price."""
     fields = current_names(stated)
+    if not is_torchtitan(fields):
+        raise DataError("no setting of torchtitan, expected [parallelism] and [training] with its names")
     if str(fields.get(HOSTS, False)).lower() == "true":
         raise DataError(f"{HOSTS}: weights in the host's memory are not priced, expected false")
     values = torchtitan_values(fields, run)
@@ -267,6 +271,9 @@ def _named(fields: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[str
         yield f"activation_checkpoint.selective_ac_option {option}: priced as op"
     if LOCAL not in fields and OLD_LOCAL not in fields and AT_ONCE not in fields and values["pp"] == 1:
         yield f"{LOCAL}: not stated, {values['micro_batch']} is taken"
+    optimizer = str(fields.get("optimizer.name", "AdamW"))
+    if optimizer not in ("Adam", "AdamW"):
+        yield f"optimizer.name {optimizer}: priced as AdamW"
     if str(fields.get(MODE, "selective")) not in ("none", "full", "selective"):
         yield f"{MODE} {fields[MODE]}: priced as selective"
 

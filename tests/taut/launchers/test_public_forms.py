@@ -144,10 +144,10 @@ def test_llama_factory(tmp_path: Path, fields: dict[str, Any], values: dict[str,
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({**FACTORY, "finetuning_type": "lora"}, "finetuning_type lora: training of a part of the weights"),
+        ({**FACTORY, "finetuning_type": "lora"}, "finetuning-type lora: training of a part of the weights"),
         (
             {"dist_config": {"name": "fsdp2"}, "micro_batch_size": 1},
-            "dist_config: settings of LLaMA-Factory's version 1",
+            "dist_config.name: settings of LLaMA-Factory's version 1",
         ),
     ],
 )
@@ -161,7 +161,7 @@ def test_trainers_recompute_only_if_told(tmp_path: Path) -> None:
     base = {"model_name_or_path": "m", "per_device_train_batch_size": 1, "max_length": 1024}
     assert read(tmp_path, **base).values["recompute"] == "none"
     assert read(tmp_path, **base, gradient_checkpointing=True).values["recompute"] == "full"
-    with pytest.raises(DataError, match="finetuning_type lora"):
+    with pytest.raises(DataError, match="peft use_peft"):
         read(tmp_path, **base, use_peft=True)
 
 
@@ -195,3 +195,114 @@ def test_a_layout_in_two_quotes() -> None:
 def test_a_command_in_quotes_that_is_empty() -> None:
     """Quotes that hold nothing to run leave the command as it is."""
     assert launch_of_text("'if [ 1 -eq 1 ]'\npython x.py --micro-batch-size 2").values["micro_batch"] == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"pipe_parallel_size": 2, "model_parallel_size": 4, "gradient_accumulation_steps": 1}, "GPT-NeoX"),
+        ({"policy": {"dtensor_cfg": {"enabled": True, "context_parallel_size": 2}}}, "NeMo-RL over DTensor"),
+        ({"actor": {"fsdp_config": {"param_offload": True}, "micro_batch_size": 1}}, "verl over FSDP"),
+        ({"distributed": {"strategy": "fsdp2", "tp_size": 8}, "micro_batch_size": 1}, "NeMo Automodel"),
+        ({"model": {"micro_batch_size": 1, "peft": {"peft_scheme": "lora"}}}, "--peft-scheme lora: training of a part"),
+        ({"policy": {"micro_batch_size": 1, "peft": {"enabled": True}}}, "--peft lora: training of a part"),
+        ({"micro_batch_size": 1, "lora_rank": 16}, "--lora-rank 16: training of a part"),
+    ],
+)
+def test_frameworks_and_adapters_that_are_not_read(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
+    """They were read as Megatron-LM's or Axolotl's, with degrees and batches of 1."""
+    with pytest.raises(DataError, match=words):
+        read(tmp_path, **fields)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "python train.py --vllm.tensor_parallel_size 2 --train.micro_batch_size 4",
+        "vllm serve m --tensor-parallel-size 8",
+        "swift sft --model m --tuner_type lora --per_device_train_batch_size 1",
+        "swift sft --model m --per_device_train_batch_size 1",
+        "megatron sft --tensor_model_parallel_size 2 --tuner_type lora",
+    ],
+)
+def test_commands_that_are_no_training_of_all_weights(text: str) -> None:
+    with pytest.raises(DataError, match=r"no flag of Megatron-LM|training of a part of the weights"):
+        launch_of_text(text)
+
+
+def test_a_trainers_command() -> None:
+    """Arguments of Hugging Face's trainer on a command line say what they say in a file."""
+    text = (
+        "deepspeed train.py --per_device_train_batch_size 4 --gradient_accumulation_steps 2 --max_seq_length 4096 "
+        "--deepspeed zero3_offload.json --gradient_checkpointing --fp16 True"
+    )
+    found = launch_of_text(text, Run(None, 8))
+    assert found.values.items() >= {"micro_batch": 4, "global_batch": 64, "zero": 3, "recompute": "full"}.items()
+    assert found.options == {"seq": 4096, "precision": "fp16"}
+    assert "its settings for hosts are not read" in found.named[0]
+
+
+@pytest.mark.parametrize(
+    ("word", "options"),
+    [
+        ("bf16-mixed", {}),
+        (16, {"precision": "fp16"}),
+        ("bf16_with_fp8_current_scaling_mixed", {"precision": "fp8"}),
+        ("bf16_with_mxfp8_mixed", {"precision": "mxfp8"}),
+        ("bf16_with_nvfp4_mixed", {"precision": "nvfp4"}),
+    ],
+)
+def test_precisions_in_a_word(tmp_path: Path, word: Any, options: dict[str, str]) -> None:
+    """Lightning's and Megatron-Bridge's names of precisions; 32 bits are named."""
+    base = {"model": {"micro_batch_size": 1}}
+    assert read(tmp_path, **base, trainer={"precision": word}).options == options
+    assert read(tmp_path, **base, trainer={"precision": 32}).named == ("not priced: --precision",)
+
+
+@pytest.mark.parametrize("field", ["train_batch_size", "max_prompt_length", "grad_sync_dtype", "shard_of_mine"])
+def test_passed_over_parts_name_what_decides(tmp_path: Path, field: str) -> None:
+    """Parts without effect on a price name their settings that speak of memory or time."""
+    found = read(tmp_path, model={"micro_batch_size": 1}, data={field: 7, "shuffle": True})
+    assert found.named == (f"not priced: --{field.replace('_', '-')}",)
+
+
+@pytest.mark.parametrize(
+    "flag", ["--data-parallel-shardng-strategy optim", "--train-micro-batch 4", "--save-precision x"]
+)
+def test_a_beginning_without_effect_hides_no_misspelt_flag(flag: str) -> None:
+    assert launch_of_text(f"--micro-batch-size 1 {flag}").named == (f"not priced: {flag.split()[0]}",)
+
+
+def test_sections_that_are_off_and_files_beneath(tmp_path: Path) -> None:
+    """A section that is not enabled says nothing; ``defaults`` are read beneath, and named where they are no file."""
+    base = {
+        "policy": {"megatron_cfg": {"enabled": True, "tensor_model_parallel_size": 2, "fp8_cfg": {"enabled": True}}}
+    }
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(base))
+    over = {"train_micro_batch_size": 4, "megatron_cfg": {"fp8_cfg": {"enabled": False, "fp8": "hybrid"}}}
+    found = read(tmp_path, defaults=["base.yaml", {"optim": "adam"}], policy=over)
+    assert (found.values["tp"], found.values["micro_batch"], found.options) == (2, 4, {})
+    assert found.named[-1] == "defaults optim/adam: not found, whose settings are not read"
+
+
+def test_verls_batch_counts_answers() -> None:
+    """An update of verl takes each prompt as often as it has answers."""
+    words = "actor.megatron.tensor_model_parallel_size=2 actor.ppo_mini_batch_size=64 rollout.n=5"
+    assert launch_of_text(words).values["global_batch"] == 320
+
+
+def test_a_file_of_another_tool(tmp_path: Path) -> None:
+    """A TOML file without a section of torchtitan was read as its defaults."""
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'm'\n")
+    with pytest.raises(DataError, match="TOML without a section of torchtitan"):
+        launch_of_file(tmp_path / "pyproject.toml")
+
+
+@pytest.mark.parametrize("field", ["model.converters", "experimental.enable_async", "fault_tolerance.enable"])
+def test_fields_of_torchtitan_that_turn_something_on(field: str) -> None:
+    found = launch_of_text(f"--training.local_batch_size 1 --{field} x")
+    assert found.named == (f"not priced: {field}",)
+    assert (
+        "optimizer.name Muon: priced as AdamW"
+        in launch_of_text("--training.steps 1 --optimizer.name Muon --training.seq_len 8").named
+    )
