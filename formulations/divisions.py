@@ -26,12 +26,17 @@ rest on all of them.
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from taut.data.arrays import Flags, Ints
 from taut.data.stack import ANY_DIVISION, Form
 from taut.formulations.schedules.plan_orders import ON_V
+
+if TYPE_CHECKING:
+    from taut.formulations.problem import PlanningProblem
+    from taut.formulations.space import Candidate
 
 MOST_STATED = 10_000
 """Divisions that are listed one by one: all of ``first-last`` for 126 layers on four stages are 3,844."""
@@ -103,6 +108,12 @@ def _first_last(layers: int, ranks: Ints, vpp: int) -> Iterator[Ints]:
         for first in range(1, ends):
             free[0], free[-1] = first, ends - first
             yield free[ranks]
+
+
+def families_of(problem: "PlanningProblem", candidate: "Candidate") -> Ints | None:
+    """Families of the divisions that the space states, of all chunks of a candidate; None where any are."""
+    shape = candidate.schedule, candidate.pp, candidate.vpp
+    return families(problem.space.divisions, problem.num_layers(candidate), *shape)
 
 
 def is_stated(sizes: Ints, given: Ints | None) -> bool:

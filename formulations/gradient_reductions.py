@@ -63,6 +63,7 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.degrees import BlockShape
 from taut.formulations.links import Links, PairTable
+from taut.formulations.mechanisms.offload import optimizer_seconds
 from taut.formulations.mechanisms.shards import optimized_parameters, optimizer_shards
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_by_byte
@@ -187,10 +188,10 @@ def tied_seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints) ->
 def optimizer_by_stage(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:
     """T_opt of every stage (..., pp) on its slowest device type, in seconds, of devices (..., pp, dp, tp)."""
     if problem.has_muon:
-        seconds = by_device(strategy, problem.matrices(strategy.candidate).seconds)
+        seconds = by_device(strategy, problem.tables(strategy.candidate).under_muon.seconds)
         return np.asarray(np.broadcast_to(seconds, devices.shape[:-2]))
     types = problem.type_of_node[problem.links.node_of[devices]]
-    seconds = problem.optimizer_seconds(strategy.candidate)[types].max(axis=(-1, -2))
+    seconds = optimizer_seconds(problem, strategy.candidate)[types].max(axis=(-1, -2))
     parameters = by_device(strategy, optimized_parameters(problem.tables(strategy.candidate), strategy.candidate))
     return np.asarray(seconds * parameters / optimizer_shards(strategy.candidate))
 

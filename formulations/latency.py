@@ -33,7 +33,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
-from taut.formulations.divisions import is_stated
+from taut.formulations.divisions import families_of, is_stated
 from taut.formulations.gradient_reductions import by_device, end_of_step, optimizer_by_stage
 from taut.formulations.order_times import PipelineSeconds, chunk_pipelines
 from taut.formulations.problem import PlanningProblem
@@ -42,7 +42,7 @@ from taut.formulations.schedules.plan_orders import in_flight_counts
 from taut.formulations.sharding import exposed_by_worker
 from taut.formulations.strategy import Rule, Strategy, Violation
 from taut.formulations.tables.block_traffic import block_link
-from taut.formulations.tables.memory import weigh_kept
+from taut.formulations.tables.memory import bytes_of_stages, device_memory, stage_memory, weigh_kept
 from taut.formulations.tables.stage_tables import StageTables
 from taut.formulations.terms import gathers_of
 
@@ -166,10 +166,10 @@ def _reduction_after_pipeline(problem: PlanningProblem, strategy: Strategy, devi
 def memory_bytes(problem: PlanningProblem, strategy: Strategy) -> list[int]:
     """Predicted bytes of one device of every stage, or of every pipeline rank where it has several chunks."""
     if strategy.candidate.is_order_priced:
-        return problem.device_memory(strategy.candidate).bytes_of(*strategy.ranges)
+        return device_memory(problem, strategy.candidate).bytes_of(*strategy.ranges)
     if problem.memory.is_sum_of_terms:
-        return [int(need) for need in problem.bytes_of_stages(strategy.candidate, *strategy.ranges)]
-    memory = problem.stage_memory(strategy.candidate)
+        return [int(need) for need in bytes_of_stages(problem, strategy.candidate, *strategy.ranges)]
+    memory = stage_memory(problem, strategy.candidate)
     return [
         memory.bytes_of(x, first, end, RECOMPUTE.index(recompute))
         for x, ((first, end), recompute) in enumerate(zip(strategy.stages, strategy.recompute, strict=True))
@@ -180,11 +180,11 @@ def kept_and_held(problem: PlanningProblem, strategy: Strategy) -> tuple[Floats,
     """Bytes that stay of a micro-batch of every chunk (chunks,), and the most that a rank holds beside them, (pp,)."""
     candidate, (recompute, first, end) = strategy.candidate, strategy.ranges
     if not candidate.is_order_priced:
-        stages = problem.stage_memory(candidate)
+        stages = stage_memory(problem, candidate)
         kept, held = stages.activation[recompute, first, end], stages.held[recompute, first, end]
         return kept.astype(float), held.astype(float)
     kept = weigh_kept(problem.memory, recompute, problem.tables(candidate).activation[recompute, first, end])
-    device, counts = problem.device_memory(candidate).device, in_flight_counts(*candidate.order_key)
+    device, counts = device_memory(problem, candidate).device, in_flight_counts(*candidate.order_key)
     most = [(count @ kept[device == d]).max() for d, count in enumerate(counts)]
     return kept.astype(float), np.array(memory_bytes(problem, strategy), dtype=float) - np.array(most, dtype=float)
 
@@ -219,7 +219,7 @@ def _shape_violations(problem: PlanningProblem, strategy: Strategy, devices: Int
     if len(strategy.stages) != count or not (chained and rising and ends[-1] == problem.num_layers(candidate)):
         words = f"stages {list(strategy.layer_stages)} do not divide {len(problem.model.blocks)} layers in order"
         found.append(Violation(Rule.DIVISION, words))
-    elif not is_stated(strategy.division.layers, problem.families(candidate)):
+    elif not is_stated(strategy.division.layers, families_of(problem, candidate)):
         forms = ", ".join(problem.space.divisions)
         words = f"layers {strategy.division.layers.tolist()} of the stages are no division that is {forms}"
         found.append(Violation(Rule.DIVISION, words))

@@ -38,7 +38,7 @@ from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
 from taut.formulations.gradient_reductions import least_reduction, seconds_of_best
 from taut.formulations.mechanisms.expert_ranks import hides_exchange
-from taut.formulations.mechanisms.offload import memory_key
+from taut.formulations.mechanisms.offload import memory_key, optimizer_seconds
 from taut.formulations.mechanisms.recompute import in_part
 from taut.formulations.mechanisms.shards import optimizer_shards
 from taut.formulations.order_times import candidate_order
@@ -304,7 +304,7 @@ def chunk_problem(
         passes=_least_passes(problem, candidate, gather),
         edge=problem.coefficient("pipeline") * edge / 2,
         ring=reduced.slope,
-        optimizer=float(problem.optimizer_seconds(candidate).min()) / optimizer_shards(candidate),
+        optimizer=float(optimizer_seconds(problem, candidate).min()) / optimizer_shards(candidate),
         waits_for_all=problem.latency.waits_for_every_stage,
         constant=problem.least_constant(candidate) + reduced.constant,
         loads=tables.parameters + (weight - 1.0) * tables.experts,

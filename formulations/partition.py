@@ -62,11 +62,12 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
-from taut.formulations.divisions import listed
+from taut.formulations.divisions import families_of, listed
 from taut.formulations.gradient_reductions import seconds_of_best, seconds_within
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range
 from taut.formulations.space import Candidate
+from taut.formulations.tables.memory import stage_memory
 from taut.formulations.terms import gathers_of
 
 
@@ -190,7 +191,7 @@ class LaterStages:
 
 def stage_families(problem: PlanningProblem, candidate: Candidate) -> Ints | None:
     """Families of a closed form; None where any division is stated, and for orders, which divide into chunks."""
-    return None if candidate.is_order_priced else problem.families(candidate)
+    return None if candidate.is_order_priced else families_of(problem, candidate)
 
 
 def stated_divisions(problem: PlanningProblem, candidate: Candidate) -> Ints | None:
@@ -252,7 +253,7 @@ def partition_problem(
     gather: GatherRates = NO_GATHERS,
 ) -> PartitionProblem:
     """The partition problem (1) to (4) of a candidate; a ``cautious`` one fits any placement, and is no bound."""
-    memory = problem.stage_memory(candidate, margin=margin)
+    memory = stage_memory(problem, candidate, margin=margin)
     sharded = gather != NO_GATHERS and bool(gathers_of(problem.terms(candidate)))
     seconds, forward = _seconds(problem, candidate, gather, sharded=sharded)
     by_class = _by_class(problem, candidate, seconds, forward, memory.budget, cautious=cautious)

@@ -55,6 +55,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
+from taut.formulations.tables.memory import stage_memory
 from taut.formulations.terms import Ring, reductions_of
 
 
@@ -155,7 +156,7 @@ def _occurrence(values: Ints) -> Ints:
 def placement_problem(problem: PlanningProblem, strategy: Strategy) -> PlacementProblem:
     """The placement problem of a strategy."""
     candidate, links = strategy.candidate, problem.links
-    tables, budget = problem.tables(candidate), problem.stage_memory(candidate).budget
+    tables, budget = problem.tables(candidate), stage_memory(problem, candidate).budget
     recompute, first, end = strategy.ranges
 
     def by_device(figures: Floats) -> Floats:

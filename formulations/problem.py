@@ -22,7 +22,6 @@ from taut.data.device import core_inverse
 from taut.data.memory import MemoryModel, ParameterBytes
 from taut.data.model import ModelSpec
 from taut.formulations.candidates import candidates
-from taut.formulations.divisions import families
 from taut.formulations.links import Links, links
 from taut.formulations.mechanisms.context_ranks import ContextKinds
 from taut.formulations.mechanisms.expert_ranks import hides_exchange, recompute_beside_overlap
@@ -40,8 +39,8 @@ from taut.formulations.mechanisms.offload import (
     links_key,
     memory_key,
     moved_activations,
-    optimizer_seconds,
     recompute_beside_hosts,
+    seconds_by_type,
     with_share,
     within_hosts,
 )
@@ -53,14 +52,8 @@ from taut.formulations.schedules.plan_orders import ON_V, GivenOrder
 from taut.formulations.space import Candidate, StrategySpace, beside_chunks
 from taut.formulations.tables.block_traffic import Traffic, traffic_tables
 from taut.formulations.tables.memory import (
-    DeviceMemory,
-    StageMemory,
     budgets,
-    bytes_of_stages,
-    device_memory,
     in_flight,
-    network_stage_memory,
-    stage_memory,
 )
 from taut.formulations.tables.priced_layers import PassTables, PricedLayers, pass_tables
 from taut.formulations.tables.stage_tables import StageTables, stage_tables
@@ -246,26 +239,13 @@ class PlanningProblem:
         """Largest bytes of a device that leave the margin free, by device type."""
         return budgets(self.memory, self.capacity_kib)
 
-    def optimizer_seconds(self, candidate: Candidate) -> Floats:
-        """Optimizer seconds per parameter by device type; 0 where not priced, and under Muon (``matrices``)."""
-        if not self.latency.prices_orders or self.has_muon:
-            return np.zeros(len(self.device_types))
-        key = "optimizer", memory_key(candidate)
-        return self._own.get(key, lambda: optimizer_seconds(self.cluster, self.costs, self.memory_of(candidate)))
-
-    def matrices(self, candidate: Candidate) -> Matrices:
-        """Matrices of every range of layers, and Muon's seconds."""
-        found = self.tables(candidate).matrices
-        assert found is not None
-        return found
-
     def least_constant(self, candidate: Candidate) -> float:
         """Seconds that every plan of a candidate takes beside its passes and reductions: the constant, and Muon's."""
         if not self.has_muon:
             return self.constant_of(candidate)
         key = "update", *self._matrices_key(candidate), candidate.pp, candidate.vpp
         return self.constant_of(candidate) + self._own.get(
-            key, lambda: least_update(self.matrices(candidate), candidate)
+            key, lambda: least_update(self.tables(candidate).under_muon, candidate)
         )
 
     def memory_of(self, candidate: Candidate) -> MemoryModel:
@@ -282,16 +262,15 @@ class PlanningProblem:
         if given is None or given.seen is None or not given.beyond_s:
             return self.constant_seconds
         seen, each = given.seen, given.beyond_s
-        return (
-            self._keep(candidate, ("constant",), lambda: beyond_seconds(seen, each, candidate)) + self.constant_seconds
-        )
+        more = self.of_latest(candidate, ("constant",), lambda: beyond_seconds(seen, each, candidate))
+        return more + self.constant_seconds
 
     @property
     def constant_seconds(self) -> float:
         """Seconds of every step that no term explains; 0 without a calibration."""
         return 0.0 if self.calibration is None else self.calibration["constant"]
 
-    def _keep(self, candidate: Candidate, key: Key, make: Callable[[], Value]) -> Value:
+    def of_latest(self, candidate: Candidate, key: Key, make: Callable[[], Value]) -> Value:
         """A figure of the candidate that was asked for last, as those of one are asked for many times in a row."""
         latest = self._latest[0] if self._latest else None
         if latest is None or (latest[0] is not candidate and latest[0] != candidate):
@@ -304,7 +283,7 @@ class PlanningProblem:
 
     def tables(self, candidate: Candidate) -> StageTables:
         """Seconds, bytes and messages of every range of layers under a candidate."""
-        return self._keep(candidate, ("tables",), lambda: self._tables(candidate))
+        return self.of_latest(candidate, ("tables",), lambda: self._tables(candidate))
 
     def _tables(self, candidate: Candidate) -> StageTables:
         tables = self._stage_tables(candidate)
@@ -321,7 +300,7 @@ class PlanningProblem:
         """Tables with the matrices of every range."""
 
         def make() -> Matrices:
-            (parameter,) = optimizer_seconds(self.cluster, self.costs, self.memory).tolist()
+            (parameter,) = seconds_by_type(self.cluster, self.costs, self.memory).tolist()
             rates = rates_of(self.cluster, parameter, self.coefficient("tensor_parallel"))
             layers = self.priced_layers(candidate)
             return matrix_tables(layers.kinds, layers.count, tables.parameters, candidate, rates)
@@ -437,38 +416,6 @@ class PlanningProblem:
         every = recompute_beside_hosts(self.space, candidate, every)
         return tuple(name for name in every if candidate.uniform_recompute in ("", name))
 
-    def families(self, candidate: Candidate) -> Ints | None:
-        """Families of the divisions that the space states, of all chunks of a candidate; None where any are."""
-        layers = self.num_layers(candidate)
-        return families(self.space.divisions, layers, candidate.schedule, candidate.pp, candidate.vpp)
-
-    def device_memory(self, candidate: Candidate) -> DeviceMemory:
-        """Memory of a device with several chunks under a candidate."""
-        tables, memory, ahead = (
-            self.tables(candidate),
-            self.memory_of(candidate),
-            hides_exchange(self.space, self.model, candidate),
-        )
-        return device_memory(tables, memory, candidate, self.capacity_kib, ahead=ahead)
-
-    def stage_memory(self, candidate: Candidate, *, margin: bool = True) -> StageMemory:
-        """Memory of every range of layers under a candidate."""
-        return self._keep(candidate, ("memory", margin), lambda: self._stage_memory(candidate, margin))
-
-    def _stage_memory(self, candidate: Candidate, margin: bool) -> StageMemory:
-        if (network := self.memory.network) is not None:
-            return network_stage_memory(network, self.model, candidate, self.capacity_kib, margin=margin)
-        ahead = hides_exchange(self.space, self.model, candidate) and not candidate.is_order_priced
-        of_candidate = self.tables(candidate), self.memory_of(candidate), candidate
-        return stage_memory(*of_candidate, self.capacity_kib, margin=margin, ahead=ahead)
-
-    def bytes_of_stages(self, candidate: Candidate, recompute: Ints, first: Ints, end: Ints) -> Ints:
-        """Bytes of every stage of a closed form (pp,), whose memory is a sum of terms, from its recompute and range."""
-        of_candidate = self.tables(candidate), self.memory_of(candidate), candidate
-        return bytes_of_stages(
-            *of_candidate, recompute, first, end, ahead=hides_exchange(self.space, self.model, candidate)
-        )
-
     def gradient_bytes(self, candidate: Candidate, load: Load = "common") -> Floats:
         """Bytes of every range that reductions of a load carry, times their coefficient, (L+1, L+1)."""
 
@@ -476,7 +423,7 @@ class PlanningProblem:
             carried = self.tables(candidate).carried(load)
             return np.asarray(carried * gradient_bytes(self.terms(candidate)), dtype=np.float64)
 
-        return self._keep(candidate, ("gradients", load), make)
+        return self.of_latest(candidate, ("gradients", load), make)
 
     def terms(self, candidate: Candidate) -> tuple[Term, ...]:
         """Collectives of weights and gradients that a step of a candidate waits for; the first is of all holders."""
@@ -486,7 +433,7 @@ class PlanningProblem:
             found = shard_terms(candidate, each, self.coefficient, in_passes=in_passes)
             return found + padding_terms(candidate, found[0].bytes) if self.has_muon else found
 
-        return self._keep(candidate, ("terms",), lambda: self.alike(candidate, "terms", make))
+        return self.of_latest(candidate, ("terms",), lambda: self.alike(candidate, "terms", make))
 
     @cached_property
     def _parameter_bytes(self) -> ParameterBytes:

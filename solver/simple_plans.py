@@ -14,7 +14,7 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
-from taut.formulations.divisions import is_stated
+from taut.formulations.divisions import families_of, is_stated
 from taut.formulations.latency import step_time, violations
 from taut.formulations.partition import stated_divisions
 from taut.formulations.problem import PlanningProblem
@@ -35,7 +35,7 @@ def even_chunks(layers: int, candidate: Candidate) -> Ints:
 def _stated_chunks(problem: PlanningProblem, candidate: Candidate) -> Ints:
     """Layers of every chunk by (1), or of the most even division that the space states where that is none."""
     found, known = even_chunks(len(problem.model.blocks), candidate), stated_divisions(problem, candidate)
-    if known is None or is_stated(found, problem.families(candidate)):
+    if known is None or is_stated(found, families_of(problem, candidate)):
         return found
     return np.asarray(known[np.ptp(known, axis=1).argmin()])
 

@@ -35,7 +35,8 @@ With calibrated coefficients :math:`c_k` of the units' terms (``taut.formulation
     model itself, and then priced at the rate of NCCL's rings (``taut.data.calibration``).
 
 A fit takes the terms at its last coefficients, and fits again. The evaluator prices the same configuration to the
-digit, hundreds of times slower.
+digit, hundreds of times slower: it makes tables of all ranges of layers, where a row has one division. It is therefore
+no second evaluator that a plan could be priced by, and has no placements, mixed devices or experts.
 """
 
 from dataclasses import dataclass

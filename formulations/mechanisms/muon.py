@@ -190,7 +190,7 @@ class Matrices(NamedTuple):
 
     def of_ranges(self, first: Ints | slice, end: Ints | slice) -> "Matrices":
         """Figures of some ranges."""
-        return Matrices(*(figure[first, end] for figure in self))
+        return Matrices(**{name: figure[first, end] for name, figure in self._asdict().items()})
 
     def padding(self, candidate: "Candidate") -> tuple[Ints, Ints]:
         """Parameters that buffers of a candidate have more, of all but experts and of experts, (6)."""

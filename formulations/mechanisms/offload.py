@@ -218,7 +218,15 @@ def recompute_beside_hosts(
     return tuple(name for name in every if name in listed[0]) if share and listed else every
 
 
-def optimizer_seconds(cluster: ClusterSpec, costs: CostTable, memory: MemoryModel) -> Floats:
+def optimizer_seconds(problem: "PlanningProblem", candidate: "Candidate") -> Floats:
+    """Optimizer seconds per parameter by device type; 0 where not priced, and under Muon (``StageTables.matrices``)."""
+    if not problem.latency.prices_orders or problem.has_muon:
+        return np.zeros(len(problem.device_types))
+    given = problem.cluster, problem.costs
+    return problem.alike(candidate, "optimizer", lambda: seconds_by_type(*given, problem.memory_of(candidate)))
+
+
+def seconds_by_type(cluster: ClusterSpec, costs: CostTable, memory: MemoryModel) -> Floats:
     """Seconds of the optimizer for a parameter by device type of a cluster, (3); 0 where a device has no price."""
     fraction, priced = memory.optimizer_offload_fraction, costs.optimizer_s_per_parameter
     return np.array([offloaded_seconds(cluster, name, fraction, priced.get(name, 0.0)) for name in cluster.devices])

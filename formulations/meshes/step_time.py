@@ -54,6 +54,7 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.data.units import KIB
 from taut.formulations.gradient_reductions import after_overlap, hierarchical_ring, overlaps, tied_seconds
 from taut.formulations.links import Links, PairTable
+from taut.formulations.mechanisms.offload import optimizer_seconds
 from taut.formulations.mechanisms.shards import optimized_parameters, optimizer_shards
 from taut.formulations.meshes.choice import MeshChoice
 from taut.formulations.problem import PlanningProblem
@@ -61,7 +62,7 @@ from taut.formulations.schedules.orders import one_forward_one_backward
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Timetable, sequential, timetable
 from taut.formulations.strategy import Division, Rule, Strategy, Violation
 from taut.formulations.tables.block_traffic import block_link
-from taut.formulations.tables.memory import kept_coefficients
+from taut.formulations.tables.memory import bytes_of_stages, kept_coefficients
 
 
 class Crossing(NamedTuple):
@@ -255,7 +256,7 @@ def _optimizer(problem: PlanningProblem, plan: MeshPlan) -> Floats:
     for k, mesh in enumerate(plan.choice.meshes):
         candidate, (_, first, end) = plan.choice.candidate(k), ranges_of(plan, k)
         parameters = optimized_parameters(problem.tables(candidate), candidate)[first, end]
-        seconds = problem.optimizer_seconds(candidate)[mesh.kind] / optimizer_shards(candidate)
+        seconds = optimizer_seconds(problem, candidate)[mesh.kind] / optimizer_shards(candidate)
         found.append(seconds * parameters)
     return np.concatenate(found)
 
@@ -265,7 +266,7 @@ def mesh_memory(problem: PlanningProblem, plan: MeshPlan) -> list[int]:
     found: list[int] = []
     for k in range(len(plan.choice.meshes)):
         candidate, start = plan.choice.candidate(k), plan.choice.first_stages[k]
-        every = problem.bytes_of_stages(candidate, *plan.division.ranges)
+        every = bytes_of_stages(problem, candidate, *plan.division.ranges)
         found += every[start : start + plan.choice.meshes[k].pp].tolist()
     return found
 

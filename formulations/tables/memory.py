@@ -62,7 +62,7 @@ partitions alone: with L layers on pp stages a stage has :math:`\lfloor L / pp \
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
@@ -72,12 +72,16 @@ from taut.data.memory import MemoryModel, MemoryNetwork
 from taut.data.model import ModelSpec
 from taut.data.units import KIB, MOST_BYTES, SATURATED_BYTES
 from taut.errors import FormulationError
+from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.formulations.mechanisms.muon import Matrices, least_matrices, matrix_memory
 from taut.formulations.mechanisms.shards import shard_memory
 from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
 from taut.formulations.space import Candidate, OrderKey
 from taut.formulations.tables.stage_tables import StageTables
 from taut.formulations.terms import MOMENTS, MemoryTerm, bytes_in_passes, bytes_of_moment, device_bytes
+
+if TYPE_CHECKING:
+    from taut.formulations.problem import PlanningProblem
 
 PASSING = "workspace", "logits", "buffers"
 """Names of the terms (3)."""
@@ -172,22 +176,26 @@ class StageMemory:
         return passes if self.update is None else max(passes, int(self.update[first, end]))
 
 
-def stage_memory(
-    tables: StageTables,
-    model: MemoryModel,
-    candidate: Candidate,
-    capacity_kib: list[int],
-    *,
-    margin: bool = True,
-    ahead: bool = False,
-) -> StageMemory:
-    """Memory of ranges (recompute, L+1, L+1) with the margin kept or not, ``ahead`` with passes side by side, (8)."""
+def stage_memory(problem: "PlanningProblem", candidate: Candidate, *, margin: bool = True) -> StageMemory:
+    """Memory of every range of layers under a candidate, with the margin kept or not."""
+
+    def make() -> StageMemory:
+        if (network := problem.memory.network) is not None:
+            return network_stage_memory(network, problem.model, candidate, problem.capacity_kib, margin=margin)
+        return _memory_of_terms(problem, candidate, margin)
+
+    return problem.of_latest(candidate, ("memory", margin), make)
+
+
+def _memory_of_terms(problem: "PlanningProblem", candidate: Candidate, margin: bool) -> StageMemory:
+    """Memory of ranges (recompute, L+1, L+1), with a micro-batch more where passes run side by side, (8)."""
+    tables, model = problem.tables(candidate), problem.memory_of(candidate)
     terms = memory_terms(Figures.of_ranges(tables, *[slice(None)] * 3), model, candidate)
     every = np.arange(len(RECOMPUTE))[:, None, None]
-    if ahead:
+    if hides_exchange(problem.space, problem.model, candidate) and not candidate.is_order_priced:
         terms.append(MemoryTerm("activations", "passes", weigh_kept(model, every, tables.layer_activation)))
     fixed = np.asarray(bytes_in_passes(terms), dtype=np.int64)
-    budget, flight = budgets(model, capacity_kib, margin=margin), in_flight(candidate)
+    budget, flight = budgets(model, problem.capacity_kib, margin=margin), in_flight(candidate)
     # Products with the micro-batches in flight must stay within 64 bits; what is cut off exceeds any device.
     activation = np.minimum(weigh_kept(model, every, tables.activation), SATURATED_BYTES // int(flight.max()))
     if all(term.moment != "update" for term in terms):
@@ -197,20 +205,12 @@ def stage_memory(
     return StageMemory(above, activation, flight, budget, update, fixed)
 
 
-def bytes_of_stages(
-    tables: StageTables,
-    model: MemoryModel,
-    candidate: Candidate,
-    recompute: Ints,
-    first: Ints,
-    end: Ints,
-    *,
-    ahead: bool = False,
-) -> Ints:
-    """Bytes of every stage of a closed form (pp,), from its recompute and range, as ``stage_memory`` has them."""
+def bytes_of_stages(problem: "PlanningProblem", candidate: Candidate, recompute: Ints, first: Ints, end: Ints) -> Ints:
+    """Bytes of every stage of a closed form (pp,), whose memory is a sum of terms, from its recompute and range."""
+    tables, model = problem.tables(candidate), problem.memory_of(candidate)
     at, flight = (recompute, first, end), in_flight(candidate)
     terms = memory_terms(Figures.of_ranges(tables, *at), model, candidate)
-    if ahead:
+    if hides_exchange(problem.space, problem.model, candidate):
         terms.append(MemoryTerm("activations", "passes", weigh_kept(model, recompute, tables.layer_activation[at])))
     kept = np.minimum(weigh_kept(model, recompute, tables.activation[at]), SATURATED_BYTES // int(flight.max()))
     terms.append(MemoryTerm("activations", "passes", flight * kept))
@@ -251,12 +251,11 @@ def _at_once(counts: Ints, kept: Ints) -> int:
     return int((counts @ np.minimum(kept, SATURATED_BYTES // int(counts.sum(axis=1).max()))).max())
 
 
-def device_memory(
-    tables: StageTables, model: MemoryModel, candidate: Candidate, capacity_kib: list[int], *, ahead: bool = False
-) -> DeviceMemory:
-    """Memory of the devices of an order-priced candidate, (6), margin kept, ``ahead`` with passes side by side."""
+def device_memory(problem: "PlanningProblem", candidate: Candidate) -> DeviceMemory:
+    """Memory of the devices of an order-priced candidate, (6), margin kept."""
     device, counts = device_of_chunk(*candidate.order_key[:3]), in_flight_counts(*candidate.order_key)
-    return DeviceMemory(tables, model, candidate, device, counts, budgets(model, capacity_kib), ahead)
+    model, ahead = problem.memory_of(candidate), hides_exchange(problem.space, problem.model, candidate)
+    return DeviceMemory(problem.tables(candidate), model, candidate, device, counts, problem.budget, ahead)
 
 
 def held_counts(order: OrderKey, *, ahead: bool) -> tuple[Ints, ...]:

@@ -96,6 +96,12 @@ class StageTables:
         """Parameters (3) but those of experts that fewer devices hold, (L+1, L+1)."""
         return self.parameters - self.experts
 
+    @property
+    def under_muon(self) -> Matrices:
+        """The matrices, under Muon."""
+        assert self.matrices is not None
+        return self.matrices
+
     def carried(self, load: Load) -> Ints:
         """Parameters that a term of a load carries, (L+1, L+1)."""
         if self.padding is not None and load in ("padding", "expert padding"):

@@ -23,6 +23,7 @@ import numpy as np
 
 from taut.data.arrays import Floats
 from taut.formulations.gradient_reductions import least_bytes, overlaps
+from taut.formulations.mechanisms.offload import optimizer_seconds
 from taut.formulations.mechanisms.shards import holders, optimized_parameters, optimizer_shards
 from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages, waits_for_later_stages
 from taut.formulations.problem import PlanningProblem
@@ -184,7 +185,7 @@ def _expert_seconds(problem: PlanningProblem, candidate: Candidate, rate: float)
 
 def optimizer_per_parameter(problem: PlanningProblem, candidate: Candidate) -> float:
     """Optimizer seconds for a parameter of a tensor rank, on the fastest type or, if all are used, on the slowest."""
-    seconds = problem.optimizer_seconds(candidate)
+    seconds = optimizer_seconds(problem, candidate)
     return float(seconds.max() if candidate.pipelines_by_type else seconds.min()) / optimizer_shards(candidate)
 
 

@@ -37,6 +37,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.gradient_reductions import overlaps
+from taut.formulations.mechanisms.offload import optimizer_seconds
 from taut.formulations.mechanisms.recompute import in_part
 from taut.formulations.mechanisms.shards import optimizer_shards
 from taut.formulations.problem import PlanningProblem
@@ -46,6 +47,7 @@ from taut.formulations.simulation.graph import operator_graph
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.block_traffic import best_block
+from taut.formulations.tables.memory import stage_memory
 from taut.solver.bounds.least_rings import least_gather, least_reduction
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING, layer_seconds
@@ -82,7 +84,7 @@ def simulated_bound(problem: PlanningProblem, candidate: Candidate, best: BestLi
         busy = m * _fitting(problem, candidate, np.maximum(whole + alone, every))
         back = before[:, None] + busy if candidate.schedule not in SPLIT else np.where(np.isfinite(busy), 0.0, np.inf)
         seconds = _best_division(busy[0, 0], reductions[0], back[1:], (ahead[:, None] + busy + reductions)[1:])
-    optimizer = float(problem.optimizer_seconds(candidate).min()) * float(tables.parameters[layers, layers + 1].sum())
+    optimizer = float(optimizer_seconds(problem, candidate).min()) * float(tables.parameters[layers, layers + 1].sum())
     seconds += optimizer / optimizer_shards(candidate) / pp + problem.least_constant(candidate)
     return float(seconds * (1 - ROUNDING))
 
@@ -119,7 +121,7 @@ def _shards(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> 
 
 def _fitting(problem: PlanningProblem, candidate: Candidate, whole: Floats) -> Floats:
     """T of every stage and range, (pp, L+1, L+1); infinite where nothing fits or the range is empty."""
-    memory = problem.stage_memory(candidate)
+    memory = stage_memory(problem, candidate)
     allowed = [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
     some = np.triu(np.ones(whole.shape[-2:], dtype=bool), 1)
     found = np.full((candidate.pp, *some.shape), np.inf)

@@ -37,6 +37,7 @@ from taut.formulations.partition import PartitionProblem, partition_problem, slo
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIELDS, Candidate
 from taut.formulations.strategy import Division, Strategy
+from taut.formulations.tables.memory import device_memory, stage_memory
 from taut.solver.ladder.computations import strongest
 from taut.solver.ladder.ladder import Ladder, Level
 from taut.solver.layer_division.divide import Partition, solve_partition
@@ -75,7 +76,7 @@ def fits(problem: PlanningProblem, candidate: Candidate) -> bool:
     """Whether a division of the candidate certainly fits some placement."""
     if candidate.is_order_priced:
         division = best_division(problem, candidate)
-        return max(division.needed) <= int(problem.stage_memory(candidate).budget.min())
+        return max(division.needed) <= int(stage_memory(problem, candidate).budget.min())
     stages = partition_problem(problem, candidate, cautious=_relaxed(problem, candidate))
     return _fits_with(stages, 0)
 
@@ -182,7 +183,7 @@ def _leanest_division(problem: PlanningProblem, candidate: Candidate) -> StageNe
     # Links do not matter to memory, and the candidate may be one of a larger cluster.
     free = np.zeros(problem.tables(candidate).num_layers + 1)
     given = replace(chunk_problem(problem, candidate, free, 0.0), budget=float(FORBIDDEN))
-    memory = problem.device_memory(candidate)
+    memory = device_memory(problem, candidate)
     found = min(low_memory_divisions(given), key=lambda one: max(memory.bytes_of(*one.ranges)))
     needed = memory.bytes_of(*found.ranges)
     largest = int(memory.budget.argmax())
@@ -196,7 +197,7 @@ def _leanest_division(problem: PlanningProblem, candidate: Candidate) -> StageNe
 
 def _limiting_types(problem: PlanningProblem, candidate: Candidate, patterns: int) -> tuple[int, ...]:
     """The type of device that limits a stage on the fast class, the slow one, or both; with one pattern the largest."""
-    budget = problem.stage_memory(candidate).budget
+    budget = stage_memory(problem, candidate).budget
     if patterns == 1:
         return (int(budget.argmax()),)
     types = np.arange(len(budget))

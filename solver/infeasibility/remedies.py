@@ -51,6 +51,7 @@ from taut.formulations.mechanisms.offload import (
 )
 from taut.formulations.problem import MOST_KEPT, PlanningProblem, Recent
 from taut.formulations.space import FIXES, Candidate, StrategySpace
+from taut.formulations.tables.memory import stage_memory
 from taut.solver.infeasibility.feasibility import Fit, StageNeeds, any_fits, best_fit, fits, leanest, least_share
 
 Stop = Callable[[], bool]
@@ -436,7 +437,7 @@ def _larger_devices(problem: PlanningProblem, needed: int, stop: Stop) -> Remedy
 def _room(problem: PlanningProblem, gib: float) -> int:
     """Bytes beside the margin on a device of so many GiB."""
     cluster = _with_memory(problem.cluster, gib, exactly=True)
-    return int(replace(problem, cluster=cluster).stage_memory(problem.candidates[0]).budget.min())
+    return int(stage_memory(replace(problem, cluster=cluster), problem.candidates[0]).budget.min())
 
 
 def _with_memory(cluster: ClusterSpec, gib: float, *, exactly: bool = False) -> ClusterSpec:

@@ -22,6 +22,7 @@ from taut.data.costs import RECOMPUTE
 from taut.formulations.partition import PartitionProblem, stage_families
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
+from taut.formulations.tables.memory import bytes_of_stages, stage_memory
 
 FORBIDDEN = np.iinfo(np.int64).max // 4
 """Bytes of a recompute that is not allowed."""
@@ -54,8 +55,8 @@ def division_need(problem: PlanningProblem, candidate: Candidate) -> Need:
     if candidate.pp == 1 and problem.memory.is_sum_of_terms:
         # A single stage has all layers, so no other range is asked for.
         every = np.zeros_like(kinds), np.full_like(kinds, problem.num_layers(candidate))
-        return Need(int(problem.bytes_of_stages(candidate, kinds, *every).min()), 0)
-    memory = problem.stage_memory(candidate)
+        return Need(int(bytes_of_stages(problem, candidate, kinds, *every).min()), 0)
+    memory = stage_memory(problem, candidate)
     each = memory.held[kinds], memory.activation[kinds], memory.update, memory.in_flight
     return _need(*each, stage_families(problem, candidate))
 

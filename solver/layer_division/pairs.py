@@ -16,6 +16,9 @@ its ring runs over at least as many nodes as its other blocks ask for (``taut.so
 (4) The graph of states is the second pipeline's, with stages of kind ``MIXED_FAST`` and ``SLOW``. A state says as well
     whether one of the stages from x on takes the second the seconds that are counted (h). A label are (S, W) of both
     pipelines, as in ``taut.solver.layer_division.labels`` (4), of which none is at least another in all four.
+
+This kernel is beside that of ``taut.solver.layer_division.labels``, whose labels are one pair (S, W) at a threshold.
+Here a label is two pairs, a stage has a kind in each pipeline, and its recompute is the cheapest of both kinds.
 """
 
 from bisect import bisect_left

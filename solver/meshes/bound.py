@@ -43,11 +43,13 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.gradient_reductions import least_bytes, seconds_of_best, tied_bytes
 from taut.formulations.links import PairTable
+from taut.formulations.mechanisms.offload import optimizer_seconds
 from taut.formulations.mechanisms.shards import optimized_parameters, optimizer_shards
 from taut.formulations.meshes.choice import Mesh, MeshChoice, meshes_of_type
 from taut.formulations.meshes.step_time import common_shares, hop_inverse
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
+from taut.formulations.tables.memory import stage_memory
 from taut.solver.bounds.least_rings import ring_per_byte
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
@@ -207,7 +209,7 @@ class MeshBounds:
         key = replace(candidate, pp=0), kind, flight
         if key not in self._stages:
             problem, several = self.problem, candidate.tp > 1
-            memory, allowed = problem.stage_memory(candidate), problem.recompute_of(candidate)
+            memory, allowed = stage_memory(problem, candidate), problem.recompute_of(candidate)
             within = seconds_of_best(problem, candidate)
             seconds = problem.tables(candidate).seconds[kind] + (within.both[kind] if several else 0.0)
             forward = problem.passes(candidate).forward[kind] + (within.forward[kind] if several else 0.0)
@@ -240,7 +242,7 @@ class MeshBounds:
         problem, candidate, kind = self.problem, choice.candidate(k), choice.meshes[k].kind
         update = optimized_parameters(problem.tables(candidate), candidate) / optimizer_shards(candidate)
         reduced = self._ring(choice.meshes[k]) * least_bytes(problem, candidate)
-        return After(np.asarray(reduced), np.asarray(problem.optimizer_seconds(candidate)[kind] * update))
+        return After(np.asarray(reduced), np.asarray(optimizer_seconds(problem, candidate)[kind] * update))
 
     def _tied(self, choice: MeshChoice) -> float:
         """Least seconds of the exchange of a tied embedding, (3)."""

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from taut.formulations.divisions import is_stated
+from taut.formulations.divisions import families_of, is_stated
 from taut.formulations.partition import partition_problem, waits_for_later_stages
 from taut.formulations.placement import FoundPlacement, PlacementProblem, placement_problem
 from taut.formulations.problem import PlanningProblem
@@ -179,7 +179,7 @@ class Refining:
             exact = FoundPlacement(seconds=problem.cost(placed.positions), positions=placed.positions)
             self._best.offer(bound, problem, exact)
             # Where later stages are waited for, the exact longest pipeline and first ring are a bound alone.
-            if is_stated(placed.partition.division.layers, self._problem.families(candidate)):
+            if is_stated(placed.partition.division.layers, families_of(self._problem, candidate)):
                 found, closed = placed.partition, placed.exact and not waits_for_later_stages(self._problem, candidate)
         if bound.state is not State.OPEN:
             return False

@@ -32,12 +32,13 @@ import numpy as np
 from taut.data.arrays import Flags, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.degrees import divisors
-from taut.formulations.divisions import stated_ranges
+from taut.formulations.divisions import families_of, stated_ranges
 from taut.formulations.gradient_reductions import seconds_within
 from taut.formulations.placement import found_placement, placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
+from taut.formulations.tables.memory import stage_memory
 from taut.solver.branch_and_bound.stop import Stopping, never
 from taut.solver.layer_division.known_devices import divide
 from taut.solver.placement.annealing.anneal import anneal_restarts
@@ -154,12 +155,12 @@ class _Divisions:
     """The layers of a candidate divided for the types of device that every stage is on, (2), each once."""
 
     def __init__(self, problem: PlanningProblem, candidate: Candidate) -> None:
-        self._problem, self._candidate, self._memory = problem, candidate, problem.stage_memory(candidate)
+        self._problem, self._candidate, self._memory = problem, candidate, stage_memory(problem, candidate)
         allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
         seconds = problem.tables(candidate).seconds + seconds_within(problem, candidate).both
         # Of every range by type and recompute, infinite where it is not allowed, (types, recompute, L+1, L+1).
         self._seconds = np.where(allowed[None, :, None, None], seconds, np.inf)
-        self._stated = stated_ranges(problem.families(candidate), seconds.shape[-1] - 1)
+        self._stated = stated_ranges(families_of(problem, candidate), seconds.shape[-1] - 1)
         self._known: dict[bytes, Division | None] = {}
 
     def plan(self, devices: Ints) -> Incumbent | None:

@@ -38,6 +38,7 @@ from taut.formulations.simulation.graph import operator_graph
 from taut.formulations.simulation.operator_graph import OperatorGraph
 from taut.formulations.simulation.operators import KINDS, STREAMS
 from taut.formulations.strategy import Strategy
+from taut.formulations.tables.memory import stage_memory
 from taut.planning.options import PlanOptions
 from taut.planning.plan import Plan, load_plan
 from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
@@ -148,7 +149,7 @@ class Simulation:
     def capacity_bytes(self) -> list[int]:
         """Bytes that the smallest device of every pipeline rank has, the margin kept free."""
         types = self.problem.type_of_node[self.problem.links.node_of[self.workers]]
-        budget = self.problem.stage_memory(self.strategy.candidate).budget[types]
+        budget = stage_memory(self.problem, self.strategy.candidate).budget[types]
         return [int(least) // KIB * KIB for least in budget.min(axis=(1, 2))]
 
     @property

@@ -10,6 +10,7 @@ from taut.formulations.order_times import chunk_pipelines
 from taut.formulations.schedules.plan_orders import ORDER_PRICED
 from taut.formulations.schedules.schedule import timetable
 from taut.formulations.schedules.schedule import violations as order_violations
+from taut.formulations.tables.memory import stage_memory
 from taut.schedules.reading import planned_schedule
 from tests.formulations.schedules.test_plan_orders import chosen
 from tests.support.instances import random_problem
@@ -58,7 +59,7 @@ def test_limits_leave_what_the_plan_leaves_free() -> None:
             devices = in_order(strategy.candidate)
             pipeline, schedule, _ = planned_schedule(given, strategy, devices)
             types = given.type_of_node[given.links.node_of[devices.ravel()]]
-            free = given.stage_memory(strategy.candidate).budget[types] - np.array(memory_bytes(given, strategy))
+            free = stage_memory(given, strategy.candidate).budget[types] - np.array(memory_bytes(given, strategy))
             peak = timetable(pipeline, schedule).peak_memory
             assert pipeline.memory_limit == pytest.approx(np.maximum(peak + free, 0.0)), seed
             fits = not violations(given, strategy, devices)

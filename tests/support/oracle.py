@@ -21,6 +21,7 @@ from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
+from taut.formulations.tables.memory import stage_memory
 from taut.solver.certificate.examined import case_of
 from taut.solver.certificate.reference.space import Choice, is_stated
 
@@ -123,5 +124,5 @@ def _is_stated(problem: PlanningProblem, candidate: Candidate, stages: tuple[tup
 
 def _room(problem: PlanningProblem, candidate: Candidate, placements: Ints) -> Ints:
     """Bytes of the smallest device that runs each stage, (n, pp)."""
-    budget = problem.stage_memory(candidate).budget
+    budget = stage_memory(problem, candidate).budget
     return np.asarray(budget[problem.type_of_node[problem.links.node_of[placements]]].min(axis=(-1, -2)))

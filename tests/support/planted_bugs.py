@@ -30,7 +30,7 @@ from taut.formulations import (
     rings,
     sharding,
 )
-from taut.formulations.mechanisms import shards
+from taut.formulations.mechanisms import offload, shards
 from taut.formulations.partition import Crossing
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import GatherRates
@@ -62,7 +62,7 @@ SLACK = 1e-9
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
-def _wherever(patch: pytest.MonkeyPatch, home: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+def wherever(patch: pytest.MonkeyPatch, home: Any, name: str, wrap: Callable[[Any], Any]) -> None:
     """Replace a function in its module and wherever it was imported by name."""
     old = getattr(home, name)
     new = wrap(old)
@@ -74,12 +74,12 @@ def _wherever(patch: pytest.MonkeyPatch, home: Any, name: str, wrap: Callable[[A
 
 def _scaled(home: Any, name: str, factor: float) -> Patch:
     """A function whose result is multiplied."""
-    return lambda patch: _wherever(patch, home, name, lambda old: lambda *a, **k: old(*a, **k) * factor)
+    return lambda patch: wherever(patch, home, name, lambda old: lambda *a, **k: old(*a, **k) * factor)
 
 
 def _changed(home: Any, name: str, change: Callable[..., Any]) -> Patch:
     """A function whose result goes through another one, with the arguments after it."""
-    return lambda patch: _wherever(patch, home, name, lambda old: lambda *a, **k: change(old(*a, **k), *a))
+    return lambda patch: wherever(patch, home, name, lambda old: lambda *a, **k: change(old(*a, **k), *a))
 
 
 def _method(cls: type, name: str, change: Callable[..., Any]) -> Patch:
@@ -143,7 +143,7 @@ def _dearer_cases(found: Any, *_: Any) -> Any:
 
 
 def _cards_in_equal_parts(patch: pytest.MonkeyPatch) -> None:
-    _wherever(
+    wherever(
         patch,
         rings,
         "ring_rates",
@@ -166,7 +166,7 @@ def _last_first(figures: Any, *_: Any) -> Any:
 
 
 def _margin_forgotten(patch: pytest.MonkeyPatch) -> None:
-    _wherever(patch, memory, "budgets", lambda old: lambda model, kib, *, margin=True: old(model, kib, margin=False))
+    wherever(patch, memory, "budgets", lambda old: lambda model, kib, *, margin=True: old(model, kib, margin=False))
 
 
 def _plain(cost: Any, layers: PricedLayers, device: str, layer: Any, recompute: str) -> Any:
@@ -209,16 +209,16 @@ BUGS: dict[str, Patch] = {
     "ring takes the faster direction": _changed(
         links, "slower_direction", lambda _, figures: np.minimum(figures, figures.T)
     ),
-    "optimizer forgotten": _method(PlanningProblem, "optimizer_seconds", lambda found, *_: found * 0),
+    "optimizer forgotten": _scaled(offload, "optimizer_seconds", 0.0),
     "logits forgotten in memory": _scaled(stage_tables, "_logits", 0),
     "latency forgotten": _changed(links, "_tables", lambda found, *_: (found[0], found[1] * 0.0)),
     "gradients of the last stage": _changed(gradient_reductions, "by_device", _last_first),
     "one micro-batch too few": _changed(latency, "closed_pipelines", _one_less),
     "margin forgotten": _margin_forgotten,
-    "messages never divided": lambda patch: _wherever(
+    "messages never divided": lambda patch: wherever(
         patch, stage_tables, "_messages", lambda old: lambda priced, output, shards: old(priced, output, 1)
     ),
-    "optimizer divided without ZeRO": lambda patch: _wherever(
+    "optimizer divided without ZeRO": lambda patch: wherever(
         patch, shards, "optimizer_shards", lambda _: lambda candidate: candidate.dp
     ),
     "full recompute costs nothing": _method(PricedLayers, "_price", _plain),

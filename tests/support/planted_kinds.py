@@ -66,11 +66,11 @@ from tests.support.planted_bugs import (
     _method,
     _raised,
     _scaled,
-    _wherever,
     instances,
     key_of,
     planted,
     tally,
+    wherever,
 )
 from tests.support.small import cluster, costs, model, problem
 from tests.support.uneven import uneven_problem
@@ -286,7 +286,7 @@ def _without(*names: str) -> Patch:
     def patch(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(ladder, "RUNGS", _rungs(*names))
         if "COVER" in names:
-            _wherever(patch, cover, "has_cover", lambda _: lambda *_: False)
+            wherever(patch, cover, "has_cover", lambda _: lambda *_: False)
 
     return patch
 
@@ -451,7 +451,7 @@ FURTHER: dict[str, Row] = {
     "exchanges of experts for nothing": (
         "prices",
         "expert ranks",
-        lambda patch: _wherever(
+        lambda patch: wherever(
             patch, block_traffic, "_traffic", lambda old: lambda priced, a, b, *more: old(priced, a, 0.0, *more)
         ),
     ),
@@ -634,7 +634,7 @@ FURTHER: dict[str, Row] = {
     "rings of the second stage doubled": (
         "placement",
         "two stages",
-        lambda patch: _wherever(
+        lambda patch: wherever(
             patch, joint, "waited_for", lambda old: lambda stages, later, end, ring: old(stages, later, end, 2 * ring)
         ),
     ),

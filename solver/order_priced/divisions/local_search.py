@@ -35,7 +35,7 @@ from taut.formulations.order_division import ChunkProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
-from taut.formulations.tables.memory import DeviceMemory
+from taut.formulations.tables.memory import DeviceMemory, device_memory
 from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.divisions.annealing import DivisionAnnealing
 from taut.solver.order_priced.master_rows import least_makespan, least_makespans
@@ -67,7 +67,7 @@ def improved_division(
     """A division that fits the largest device, with its makespan at the best links, or None, by ``turns``."""
     if given.stated is not None:
         return _best_stated(problem, candidate, given)
-    trial = _Trial(given, problem.device_memory(candidate))
+    trial = _Trial(given, device_memory(problem, candidate))
     # Later runs begin with what the first one began with.
     more = quickest_bands(given, trial.excess, limit * (1 + REACH)) if turns.start == 0 else ()
     best = trial.best([*divisions, *more])
@@ -132,7 +132,7 @@ def _descended(trial: _Trial, best: _Tried, limit: float) -> _Tried:
 
 def _best_stated(problem: PlanningProblem, candidate: Candidate, given: ChunkProblem) -> Partition | None:
     """The quickest division of those that are listed, with one recompute for all chunks, that fits."""
-    trial = _Trial(given, problem.device_memory(candidate))
+    trial = _Trial(given, device_memory(problem, candidate))
     best, seconds, left = None, np.inf, MOST_PASSES
     for busiest, division in merge(*(by_busiest(given, r) for r in given.recomputes.tolist()), key=itemgetter(0)):
         if busiest >= seconds or left <= 0:

@@ -31,6 +31,10 @@ leaves them, so most begin with every stage on near nodes; without racks that a 
 stage 0 alone on fast links come first. Few placements have fast rings on all of them and results vary, so more runs
 follow from the starts that led farthest.
 
+It is a core beside that of ``taut.solver.placement.annealing.anneal``, which moves sites of any kind, prices every term
+and draws a random number after a price. Here states are nodes of a slot graph under the norm (1), with moves of whole
+segments and nodes, and (3) bounds a neighbour before it is priced; both cores share acceptance (2) alone.
+
 References
 ----------
 Kirkpatrick, Gelatt and Vecchi (1983), Optimization by simulated annealing.

@@ -62,9 +62,10 @@ from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.compiled import jit
 from taut.formulations.degrees import BlockShape
-from taut.formulations.divisions import stated_ranges
+from taut.formulations.divisions import families_of, stated_ranges
 from taut.formulations.gradient_reductions import least_bytes
 from taut.formulations.links import Links
+from taut.formulations.mechanisms.offload import optimizer_seconds
 from taut.formulations.mechanisms.shards import optimizer_shards
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_by_byte
@@ -72,6 +73,7 @@ from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.formulations.tables.block_traffic import BlockLink, block_link, block_seconds
+from taut.formulations.tables.memory import stage_memory
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
@@ -303,7 +305,7 @@ def _stage_seconds(
     problem: PlanningProblem, candidate: Candidate, listed: Enumeration, gather: GatherRates, *, margin: bool
 ) -> tuple[Floats, Ints]:
     """Least seconds of every range as a stage on a group, (pp, groups, L+1, L+1), and the recompute that attains it."""
-    tables, memory = problem.tables(candidate), problem.stage_memory(candidate, margin=margin)
+    tables, memory = problem.tables(candidate), stage_memory(problem, candidate, margin=margin)
     links = (BlockLink(*figures, 0.0, 0.0) for figures in zip(listed.inverse, listed.latency, strict=True))
     within = block_seconds(tables.traffic, tables.forward, links)
     seconds = tables.seconds[listed.types] + within.both
@@ -312,7 +314,7 @@ def _stage_seconds(
     allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
     layers = np.arange(tables.num_layers + 1)
     possible = allowed[:, None, None] & (layers[:, None] < layers)
-    stated = stated_ranges(problem.families(candidate), tables.num_layers)
+    stated = stated_ranges(families_of(problem, candidate), tables.num_layers)
     least = np.empty((candidate.pp, *seconds.shape[:1], *seconds.shape[2:]))
     choice = np.empty(least.shape, np.int64)
     for x in range(candidate.pp):
@@ -325,7 +327,7 @@ def _stage_seconds(
 
 def _tails(problem: PlanningProblem, candidate: Candidate, listed: Enumeration) -> Floats:
     """Ring, optimizer and constant of every placement by the end of stage 0, (placements, L+1)."""
-    slowest = problem.optimizer_seconds(candidate)[listed.types[listed.groups[:, :, 0]]].max(axis=1)
+    slowest = optimizer_seconds(problem, candidate)[listed.types[listed.groups[:, :, 0]]].max(axis=1)
     parameters = problem.tables(candidate).parameters[0] / optimizer_shards(candidate)
     gradients = least_bytes(problem, candidate)[0]
     return np.asarray(

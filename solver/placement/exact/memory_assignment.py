@@ -24,12 +24,13 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
-from taut.formulations.divisions import is_stated, stated_ranges
+from taut.formulations.divisions import families_of, is_stated, stated_ranges
 from taut.formulations.latency import memory_bytes
 from taut.formulations.placement import slot_sites
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
+from taut.formulations.tables.memory import stage_memory
 
 MOST_DIVISIONS = 20_000
 """Divisions whose memory is priced one by one in some seconds."""
@@ -90,7 +91,7 @@ def least_missing(problem: PlanningProblem, candidate: Candidate) -> Assignment 
 def _groups(problem: PlanningProblem, candidate: Candidate) -> _Groups:
     sites = slot_sites(problem.links, candidate.width)
     # A device type is one of a node, and so is a site's.
-    of_site, budget = problem.type_of_node[problem.links.node_of_site], problem.stage_memory(candidate).budget
+    of_site, budget = problem.type_of_node[problem.links.node_of_site], stage_memory(problem, candidate).budget
     if sites.shape[1] > 1 and problem.links.by_node:
         sites = sites.ravel()[np.argsort(-budget[of_site[sites.ravel()]], kind="stable")].reshape(sites.shape)
     smallest = budget[of_site[sites]].argmin(axis=1)
@@ -104,12 +105,12 @@ _NEVER = np.iinfo(np.int64).max // 4
 
 def _needs(problem: PlanningProblem, candidate: Candidate) -> tuple[Ints, Ints]:
     """Least bytes of stage x on layers [i, j), (pp, L+1, L+1), and the recompute that needs them."""
-    memory = problem.stage_memory(candidate)
+    memory = stage_memory(problem, candidate)
     allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
     layers = np.arange(memory.fixed.shape[-1])
     possible = allowed[:, None, None] & (layers[:, None] < layers)
     bytes_needed = np.stack([memory.need(x) for x in range(len(memory.in_flight))])
-    stated = stated_ranges(problem.families(candidate), len(layers) - 1)
+    stated = stated_ranges(families_of(problem, candidate), len(layers) - 1)
     need = np.where(possible if stated is None else possible & stated[:, None], bytes_needed, _NEVER)
     return need.min(axis=1), need.argmin(axis=1)
 
@@ -151,7 +152,7 @@ def _least_of_all(problem: PlanningProblem, candidate: Candidate, groups: _Group
     if comb(layers - 1, chunks - 1) * len(allowed) ** chunks > MOST_DIVISIONS:
         return None
     best, fewest = None, np.inf
-    families = problem.families(candidate)
+    families = families_of(problem, candidate)
     for strategy in _strategies(candidate, layers, chunks, tuple(allowed)):
         if not is_stated(strategy.division.layers, families):
             continue

@@ -33,6 +33,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_seconds
 from taut.formulations.space import Candidate
 from taut.formulations.tables.block_traffic import BlockLink, block_seconds, blocks_of_nodes
+from taut.formulations.tables.memory import stage_memory
 from taut.solver.bounds.communication import fixed_seconds
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_division.labels import Bytes, Cuts, Ranges, Seconds, StateGraph, Waits
@@ -169,7 +170,7 @@ def slot_figures(
     problem: PlanningProblem, candidate: Candidate, best: BestLinks, vectors: Ints, *, margin: bool
 ) -> Figures:
     """Figures of a candidate whose stages may take these vectors (V, N) of slots."""
-    tables, memory = problem.tables(candidate), problem.stage_memory(candidate, margin=margin)
+    tables, memory = problem.tables(candidate), stage_memory(problem, candidate, margin=margin)
     used = vectors > 0
     sets, kinds = _sets_of_nodes(problem, candidate, used)
     seconds, forward = _seconds_on_nodes(problem, candidate)

@@ -46,7 +46,7 @@ from taut.formulations.schedules.schedule import LETTERS, PlacedProblem, Schedul
 from taut.formulations.schedules.stages import CHUNKS, Stages, device_map
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-from taut.formulations.tables.memory import kept_coefficients
+from taut.formulations.tables.memory import kept_coefficients, stage_memory
 from taut.schedules.found import checked, load_schedule
 from taut.schedules.portfolio import Built
 from taut.solver.certificate.document import FORMAT as PLAN_FORMAT
@@ -250,6 +250,6 @@ def _left(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats
     """Bytes of the budget that the plan leaves free on every pipeline rank, (1)."""
     if not problem.memory.is_sum_of_terms:
         return np.full(strategy.candidate.pp, np.inf)
-    budget = problem.stage_memory(strategy.candidate).budget
+    budget = stage_memory(problem, strategy.candidate).budget
     types = problem.type_of_node[problem.links.node_of[devices]].reshape(strategy.candidate.pp, -1)
     return np.asarray(budget[types].min(axis=1) - np.array(memory_bytes(problem, strategy)), dtype=np.float64)

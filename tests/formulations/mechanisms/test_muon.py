@@ -142,7 +142,7 @@ def test_seconds_and_bytes_of_a_stage_by_hand() -> None:
     """
     problem = small(fix={"tp": 1, "pp": 1, "cp": 1, "zero": 1, "micro_batch": 1})
     candidate = problem.candidates[0]
-    tables = problem.matrices(candidate)
+    tables = problem.tables(candidate).under_muon
     assert tables.held[0, 2] == 2 * 30_720 and tables.fullest[0, 2] == 16_384
     own = problem.costs.optimizer_s_per_parameter["one"]
     expected = 26_214_400 / 5e8 + (16_384 + 256 / 4) * own
@@ -163,7 +163,7 @@ def test_without_zero_every_replica_has_all() -> None:
     """Eight matrices one after another, and no padding."""
     problem = small(fix={"tp": 1, "pp": 1, "cp": 1, "zero": 0, "micro_batch": 1})
     (candidate, *_) = problem.candidates
-    tables = problem.matrices(candidate)
+    tables = problem.tables(candidate).under_muon
     assert tables.fullest[0, 2] == tables.held[0, 2] == 61_440
     one = 26_214_400 + 7_864_320 + 2 * 1_638_400 - 10_485_760
     assert tables.seconds[0, 2] > 2 * one / 5e8
@@ -176,7 +176,7 @@ def test_tensor_ranks_gather() -> None:
     problem = small(fix={"pp": 1, "cp": 1, "zero": 0, "micro_batch": 1})
     own = problem.costs.optimizer_s_per_parameter["one"]
     gathered = 4 * 61_440 / 2 / 1e9
-    difference = problem.matrices(pair).seconds[0, 2] - problem.matrices(alone).seconds[0, 2]
+    difference = problem.tables(pair).under_muon.seconds[0, 2] - problem.tables(alone).under_muon.seconds[0, 2]
     assert difference == pytest.approx(gathered - 61_440 / 2 * own)
 
 

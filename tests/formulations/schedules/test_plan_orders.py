@@ -22,6 +22,7 @@ from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, time
 from taut.formulations.schedules.schedule import violations as order_violations
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
+from taut.formulations.tables.memory import stage_memory
 from tests.support.small import cluster, costs, in_order, model, problem
 
 MESSAGE = 12_800.0
@@ -189,7 +190,7 @@ def test_one_chunk_a_device_needs_what_a_stage_needs() -> None:
     given_nodes = problem(cluster(4, 1), model(8))
     for kind in ("zb-h1", "zb-h2"):
         strategy = chosen(kind, 4, 1, 6, 1, 3, 6, 8)
-        tabulated = given_nodes.stage_memory(strategy.candidate)
+        tabulated = stage_memory(given_nodes, strategy.candidate)
         wanted = [tabulated.bytes_of(x, i, j, 0) for x, (i, j) in enumerate(strategy.stages)]
         assert memory_bytes(given_nodes, strategy) == wanted
 
@@ -208,7 +209,7 @@ def test_chunk_memory_bounds_the_device() -> None:
     given_nodes = problem(cluster(4, 1), model(9))
     for kind in ("interleaved-1f1b", "zb-v", "v-half", "v-min"):
         strategy = chosen(kind, 4, 2, 8, 1, 2, 3, 4, 5, 6, 8, 9)
-        tabulated, whole = given_nodes.stage_memory(strategy.candidate), memory_bytes(given_nodes, strategy)
+        tabulated, whole = stage_memory(given_nodes, strategy.candidate), memory_bytes(given_nodes, strategy)
         for c, (d, (i, j)) in enumerate(zip(device_of_chunk(kind, 4, 2), strategy.stages, strict=True)):
             assert tabulated.bytes_of(c, i, j, 0) <= whole[d]
 

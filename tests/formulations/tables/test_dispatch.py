@@ -15,6 +15,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.formulations.tables.block_traffic import BlockLink, best_block
+from taut.formulations.tables.memory import stage_memory
 from taut.solver.certificate.verify import verify_document
 
 EXPERTS = {"num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 512}
@@ -209,7 +210,7 @@ def test_a_single_stage_with_hidden_exchanges_holds_one_more_layer() -> None:
         few, more = (memory_bytes(given, strategy)[0] for given in (plain, hidden))
         recompute = RECOMPUTE.index(candidate.uniform_recompute)
         assert more - few == hidden.tables(candidate).activation[recompute, 1, 2] > 0
-        assert hidden.stage_memory(candidate).bytes_of(0, 0, 8, recompute) == more
+        assert stage_memory(hidden, candidate).bytes_of(0, 0, 8, recompute) == more
 
 
 def test_overlap_goes_with_alternating_passes_alone() -> None:

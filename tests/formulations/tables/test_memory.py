@@ -15,7 +15,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import in_flight_counts
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
-from taut.formulations.tables.memory import held_counts
+from taut.formulations.tables.memory import device_memory, held_counts
 from tests.support.expert_ranks import with_expert_ranks, with_hidden_exchanges
 from tests.support.instances import random_problem
 from tests.support.small import cluster, model, problem
@@ -64,7 +64,7 @@ def test_no_device_needs_less() -> None:
     for given, candidate in _instances(range(40)):
         chunks = chunk_problem(given, candidate, np.zeros(given.tables(candidate).num_layers + 1), 0.0)
         for division in (_drawn(given, candidate, rng) for _ in range(3)):
-            least, need = _at_least(chunks, division), given.device_memory(candidate).bytes_of(*division.ranges)
+            least, need = _at_least(chunks, division), device_memory(given, candidate).bytes_of(*division.ranges)
             assert all(few <= bytes_ * (1 + 1e-12) for few, bytes_ in zip(least, need, strict=True)), candidate
             closest = min(closest, min(np.array(need) / least))
         hidden += hides_exchange(given.space, given.model, candidate)

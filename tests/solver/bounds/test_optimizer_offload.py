@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from taut.errors import DataError
+from taut.formulations.mechanisms import offload
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import StrategySpace
 from taut.solver.certificate.verify import verify_document
@@ -18,6 +19,7 @@ from tests.support.blocks import blocks
 from tests.support.instances import random_problem, with_offload
 from tests.support.ladder import check_candidates
 from tests.support.oracle import enumerate_all
+from tests.support.planted_bugs import wherever
 from tests.support.searches import check_search
 
 pytestmark = pytest.mark.proof
@@ -133,14 +135,20 @@ def _share(best: Incumbent) -> float:
     return best.strategy.candidate.optimizer_offload
 
 
-@pytest.mark.parametrize("name", ["memory_of", "optimizer_seconds"])
-def test_a_share_that_is_forgotten_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("home", "name"), [(PlanningProblem, "memory_of"), (offload, "optimizer_seconds")])
+def test_a_share_that_is_forgotten_is_noticed(home: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The checker prices bytes and seconds of a candidate's share by itself."""
-    right = getattr(PlanningProblem, name)
+
+    def forgetful(right: Any) -> Any:
+        return lambda problem, one: right(problem, replace(one, optimizer_offload=0.0))
+
     for seed in range(60):
         given = of_several_shares(seed)
         with monkeypatch.context() as patch:
-            patch.setattr(PlanningProblem, name, lambda self, one: right(self, replace(one, optimizer_offload=0.0)))
+            if home is offload:
+                wherever(patch, home, name, forgetful)
+            else:
+                patch.setattr(home, name, forgetful(getattr(home, name)))
             found = search(given, Limits())
             if found.incumbent is None or not _share(found.incumbent):
                 continue

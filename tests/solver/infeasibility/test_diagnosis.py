@@ -16,6 +16,7 @@ from taut.data.units import GIB, KIB
 from taut.formulations.latency import memory_bytes
 from taut.formulations.problem import PlanningProblem, Recent
 from taut.formulations.space import Candidate
+from taut.formulations.tables.memory import stage_memory
 from taut.solver.infeasibility.diagnosis import Infeasibility, diagnose
 from taut.solver.infeasibility.feasibility import fits
 from taut.solver.infeasibility.remedies import CHANGES, Remedy, _fewest_nodes, _holds, _lean, _with_memory, _with_nodes
@@ -298,14 +299,14 @@ def test_missing_bytes_equal_enumeration(number: int) -> None:
         assert found.shortfalls[0].missing_bytes == max(found.nearest.missing)
         for short in found.shortfalls:
             nearest = found.nearest.strategy.candidate
-            room = given.stage_memory(nearest).budget[given.device_types.index(short.device_type)]
+            room = stage_memory(given, nearest).budget[given.device_types.index(short.device_type)]
             assert short.needed_bytes - room == short.missing_bytes
 
 
 def _least_by_enumeration(given: PlanningProblem, candidate: Candidate) -> int:
     """Least worst excess over divisions, recompute and placements."""
     placements = _placements(given, candidate)
-    budget = given.stage_memory(candidate).budget
+    budget = stage_memory(given, candidate).budget
     room = np.unique(budget[given.type_of_node[given.links.node_of[placements]]].min(axis=(-1, -2)), axis=0)
     return min(
         int((np.array(memory_bytes(given, strategy)) - room).max(axis=1).min())

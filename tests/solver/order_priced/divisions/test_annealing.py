@@ -8,6 +8,7 @@ import pytest
 from taut.data.stack import SCHEDULES
 from taut.formulations.compiled import in_python
 from taut.formulations.strategy import Division
+from taut.formulations.tables.memory import device_memory
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.order_priced.divisions import annealing
@@ -27,7 +28,7 @@ def test_the_optimum_of_small_instances_is_found() -> None:
         given = random_orders(3000 + seed, list(SCHEDULES[2:]))
         for choice in enumerable(given)[::4]:
             division = chunked(given, choice, BestLinks(given.links, given.rings))
-            memory = given.device_memory(choice)
+            memory = device_memory(given, choice)
             every = list(divisions(division))
             if len(every) > 800:
                 continue

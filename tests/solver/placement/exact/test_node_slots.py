@@ -14,6 +14,7 @@ import pytest
 
 import taut
 from taut.formulations.mechanisms.latency_models import LATENCY_MODELS, LatencyName
+from taut.formulations.mechanisms.offload import optimizer_seconds
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.planning.request import PlanRequest
@@ -100,7 +101,7 @@ def test_bound_is_at_most_the_optimum_and_exact_for_one_pipeline(block: int) -> 
             found = solve_by_slots(given, candidate, best, cache).lower_bound
             assert found <= optimum * TOLERANCE, (seed, candidate)
             checked, infeasible = checked + 1, infeasible + (not np.isfinite(optimum))
-            closed = given.latency_model != "step" and np.ptp(given.optimizer_seconds(candidate)) == 0.0
+            closed = given.latency_model != "step" and np.ptp(optimizer_seconds(given, candidate)) == 0.0
             if candidate.dp == 1 and closed and not candidate.uniform_recompute:
                 assert found == pytest.approx(optimum, rel=1e-9), (seed, candidate)
                 exact += 1
