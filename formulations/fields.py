@@ -112,8 +112,8 @@ class Field:
     """
     A field of a candidate: its meaning in a sentence, what fixes it, and its words.
 
-    A ``seldom`` field is written only where it differs from its default, one ``beside`` a degree only where that is
-    above 1. A ``grouped`` field that differs from its default is priced by the latency model ``step`` alone, where
+    A ``seldom`` field is written only where it differs from its default, or where the degree that it names is above 1.
+    A ``grouped`` field that differs from its default is priced by the latency model ``step`` alone, where
     memory is a sum of terms. ``rule`` says, of a space that fixes the field, what candidates with the value keep.
     A ``launched`` field is told to launchers, or a line of theirs refuses the plan; any other stops an export, as the
     launch files would run another plan. ``columns`` and ``compared`` are its places in tables and in comparisons with
@@ -122,8 +122,7 @@ class Field:
 
     meaning: str
     launched: bool = False
-    seldom: bool = False
-    beside: str = ""
+    seldom: bool | str = False
     grouped: bool = False
     fix: Fix | None = None
     words: Words | None = None

@@ -285,18 +285,17 @@ def chunk_problem(
     problem: PlanningProblem,
     candidate: Candidate,
     edge: Floats,
-    ring: float,
+    ring: tuple[float, float] = (0.0, 1.0),
     *,
-    weight: float = 1.0,
     gather: GatherRates = NO_GATHERS,
     tied: float = 0.0,
     margin: bool = True,
 ) -> ChunkProblem:
-    """Data (1), (2) of a candidate at the least seconds of its communication; a byte of experts is ``weight`` bytes."""
+    """Data (1), (2) of a candidate at least seconds of cuts, a ring and its factor for experts, gathers and ties."""
     tables, device = problem.tables(candidate), device_of_chunk(*candidate.order_key[:3])
     order, each = candidate_order(candidate), chunk_bytes(problem, candidate, device, margin=margin)
-    hosted = len(device) // candidate.pp
-    reduced = least_reduction(problem, candidate, ring * gradient_bytes(problem.terms(candidate)), tied, hosted)
+    hosted, (by_byte, weight) = len(device) // candidate.pp, ring
+    reduced = least_reduction(problem, candidate, by_byte * gradient_bytes(problem.terms(candidate)), tied, hosted)
     return ChunkProblem(
         order=order,
         micro_batches=candidate.num_micro_batches,

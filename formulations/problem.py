@@ -153,8 +153,7 @@ class PlanningProblem:
     overlap_grad_reduce: bool = False
     _shared: Recent = field(default_factory=lambda: Recent(MOST_KEPT), repr=False, compare=False)
     _own: Recent = field(init=False, default_factory=lambda: Recent(MOST_KEPT), repr=False, compare=False)
-    _kept: dict[str, dict[Any, Any]] = field(init=False, default_factory=dict, repr=False, compare=False)
-    _latest: list[tuple[Candidate, dict[Key, Any]]] = field(init=False, default_factory=list, repr=False, compare=False)
+    _kept: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def links(self) -> Links:
@@ -272,11 +271,10 @@ class PlanningProblem:
 
     def of_latest(self, candidate: Candidate, key: Key, make: Callable[[], Value]) -> Value:
         """A figure of the candidate that was asked for last, as those of one are asked for many times in a row."""
-        latest = self._latest[0] if self._latest else None
+        latest: tuple[Candidate, dict[Key, Any]] | None = self._kept.get("latest")
         if latest is None or (latest[0] is not candidate and latest[0] != candidate):
             # Replaced at once, so that each thread writes to the figures of its own candidate.
-            latest = candidate, {}
-            self._latest[:] = [latest]
+            latest = self._kept["latest"] = candidate, {}
         if key not in latest[1]:
             latest[1][key] = make()
         return cast("Value", latest[1][key])
@@ -330,7 +328,7 @@ class PlanningProblem:
 
     def kept(self, name: str) -> dict[Any, Any]:
         """Figures of candidates that are kept as long as the problem, by a name; whoever asks for them fills them."""
-        return self._kept.setdefault(name, {})
+        return cast("dict[Any, Any]", self._kept.setdefault(name, {}))
 
     def shared(self, candidate: Candidate, name: Hashable, make: Callable[[], Value]) -> Value:
         """A figure of layers, of their recompute and of the traffic within blocks, which many candidates share."""
@@ -381,15 +379,12 @@ class PlanningProblem:
             costs=self.costs,
             device_types=self.device_types,
             precision=self.memory.precision,
-            block=candidate.block,
-            micro_batch=candidate.micro_batch,
+            candidate=candidate,
             node_size=int(self.links.gpus_per_node.max()),
             modules=tuple(self.space.recompute_modules),
             core_inverse=self._core_inverse,
-            ends=candidate.end_parts > 0,
             dispatch=self.space.dispatch,
             hosts=moved_activations(self.cluster, self.space, candidate),
-            first_layers=candidate.recompute_layers,
         )
 
     @cached_property

@@ -341,9 +341,9 @@ beside_chunks: Callable[[Candidate], tuple[Any, ...]] = attrgetter(
     *(name for name in DEFAULTS if name not in _OF_CHUNKS)
 )
 """Values of a candidate's fields beside chunks, order and recompute: least communication depends on no others."""
-ALWAYS = [name for name, field in FIELDS.items() if not (field.seldom or field.beside)]
-BESIDE = {name: field.beside for name, field in FIELDS.items() if field.beside}
-SELDOM = {name: DEFAULTS[name] for name, field in FIELDS.items() if field.seldom}
+ALWAYS = [name for name, field in FIELDS.items() if not field.seldom]
+BESIDE = {name: field.seldom for name, field in FIELDS.items() if isinstance(field.seldom, str)}
+SELDOM = {name: DEFAULTS[name] for name, field in FIELDS.items() if field.seldom is True}
 GROUPED = {name: DEFAULTS[name] for name, field in FIELDS.items() if field.grouped}
 WORDS = sorted((f.words for f in FIELDS.values() if f.words), key=lambda each: each.place)
 TEXTS = [words.text for words in WORDS]

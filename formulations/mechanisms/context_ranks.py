@@ -81,7 +81,7 @@ CONTEXT_RANKS = Field(
 ATTENTION = Field(
     launched=True,
     meaning="How context ranks share attention: a ring (p2p), a gather, an all-to-all, or one within nodes.",
-    beside="cp",
+    seldom="cp",
     fix=Fix(13, str, one_of_names(CONTEXT_KINDS)),
     words=Words(3, lambda each: each.cp_comm if each.cp > 1 and each.cp_comm != "p2p" else ""),
     columns=Columns(sweep=4),

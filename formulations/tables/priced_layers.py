@@ -28,6 +28,7 @@ from taut.data.layers.layer import EMBEDDING, ENCODER, HEAD, LayerSpec
 from taut.data.model import ModelSpec
 from taut.formulations.degrees import BlockShape
 from taut.formulations.mechanisms.offload import ActivationsOnHosts
+from taut.formulations.space import Candidate
 
 FULL = RECOMPUTE.index("full")
 
@@ -38,24 +39,40 @@ class PricedLayers:
     A model's layers with their prices at a block's degrees and one micro-batch, device types as axis k.
 
     ``node_size`` are the devices of the largest node; ``modules`` those of selective recompute, none for the attention
-    core; ``core_inverse`` seconds of a FLOP of attention beside which rings of keys go, 0 beside none; ``ends`` says
-    that embedding and head are parts of their own; ``hosts`` is what moves a share of activations. Full recompute is
-    of a range's ``first_layers`` alone, where there are some (``taut.formulations.mechanisms.recompute`` (1)).
+    core; ``core_inverse`` seconds of a FLOP of attention beside which rings of keys go, 0 beside none; ``hosts`` is
+    what moves a share of activations. Of the ``candidate`` block, micro-batch, empty ends and recomputed layers count.
     """
 
     model: ModelSpec
     costs: CostTable
     device_types: Sequence[str]
     precision: Precision
-    block: BlockShape
-    micro_batch: int
+    candidate: Candidate
     node_size: int
     modules: tuple[Module, ...] = ()
     core_inverse: float = 0.0
-    ends: bool = False
-    first_layers: int = 0
     dispatch: DispatchSpec = USUAL_DISPATCH
     hosts: ActivationsOnHosts | None = None
+
+    @property
+    def block(self) -> BlockShape:
+        """Degrees of a block."""
+        return self.candidate.block
+
+    @property
+    def micro_batch(self) -> int:
+        """Sequences of a micro-batch."""
+        return self.candidate.micro_batch
+
+    @property
+    def ends(self) -> bool:
+        """Whether embedding and head are parts of their own."""
+        return self.candidate.end_parts > 0
+
+    @property
+    def first_layers(self) -> int:
+        """Layers of a range that full recompute is of, 0 for all (``taut.formulations.mechanisms.recompute`` (1))."""
+        return self.candidate.recompute_layers
 
     @property
     def tp(self) -> int:

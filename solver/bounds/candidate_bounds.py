@@ -48,10 +48,10 @@ def chunked(
     """
     edge, _ = least_edges(problem, candidate, best)
     reduction, gather = least_reduction_of_copies(problem, candidate, best), least_gather(problem, candidate, best)
-    ring, weight = least_weighted_ring(problem, candidate, best, reduction)
+    ring = least_weighted_ring(problem, candidate, best, reduction)
     least = tied_exchange(problem, candidate, best)
     tied = min(least.inside, least.apart) if exchange else 0.0
-    return chunk_problem(problem, candidate, edge, ring, weight=weight, gather=gather, tied=tied, margin=margin)
+    return chunk_problem(problem, candidate, edge, ring, gather=gather, tied=tied, margin=margin)
 
 
 def partition_bound(

@@ -115,7 +115,7 @@ def least_bytes(problem: PlanningProblem, candidate: Candidate) -> tuple[int, bo
     """Bytes that the fullest device needs at least, and whether these are exact or the bound (5)."""
     if not candidate.is_order_priced:
         return least_need(problem, candidate), True
-    given = chunk_problem(problem, candidate, np.zeros(problem.tables(candidate).num_layers + 1), 0.0)
+    given = chunk_problem(problem, candidate, np.zeros(problem.tables(candidate).num_layers + 1))
     first, end = np.triu_indices(given.num_layers + 1, 1)
     kept = (given.activation[given.recomputes][:, first, end] / (end - first)).min()
     flights = [counts.min(axis=1).max() for counts in given.counts]
@@ -182,7 +182,7 @@ def _leanest_division(problem: PlanningProblem, candidate: Candidate) -> StageNe
     """Of the divisions that price memory alone, the one whose fullest device needs least."""
     # Links do not matter to memory, and the candidate may be one of a larger cluster.
     free = np.zeros(problem.tables(candidate).num_layers + 1)
-    given = replace(chunk_problem(problem, candidate, free, 0.0), budget=float(FORBIDDEN))
+    given = replace(chunk_problem(problem, candidate, free), budget=float(FORBIDDEN))
     memory = device_memory(problem, candidate)
     found = min(low_memory_divisions(given), key=lambda one: max(memory.bytes_of(*one.ranges)))
     needed = memory.bytes_of(*found.ranges)

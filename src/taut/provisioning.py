@@ -120,7 +120,6 @@ class NodeCount:
     gpus: int
     request: PlanRequest
     lower_bound_s: float = 0.0
-    step_s: float = math.inf
     is_open: bool = True
     work: int = 0
     problem: PlanningProblem | None = None
@@ -128,6 +127,11 @@ class NodeCount:
     bounding: SearchResult | None = None
     complaint: DataError | None = None
     limits: Limits = field(default_factory=Limits)
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of the best plan, infinite without one."""
+        return math.inf if self.result is None or self.result.incumbent is None else self.result.incumbent.seconds
 
     def refine(self, time_left: float | None) -> StoppedBy | None:
         """Search once more, with more work; why the search stopped, None where there is nothing to search."""
@@ -160,7 +164,7 @@ class NodeCount:
         if found.status is Status.INFEASIBLE:
             self.lower_bound_s = math.inf
         if found.incumbent is not None and found.incumbent.seconds < self.step_s:
-            self.step_s, self.result = found.incumbent.seconds, found
+            self.result = found
         self.is_open = found.stopped_by is StoppedBy.WORK and self.work < (self.request.work_limit or 10**9)
 
 

@@ -230,14 +230,14 @@ def _run(prices: Prices, pos: Ints, moves: int, seed: int, stop: Flags) -> tuple
         softened = value + PLATEAU * pipes.mean()
         if softened <= soft or np.random.random() < np.exp((soft - softened) / temperature):
             soft = softened
-            _copy(pos, old, pipes, old_pipes, pp, first, last, step)
+            _copy(pos, old, pipes, old_pipes, first, last, step)
             _copy_ends(prices, ends, old_ends, first, last, step)
             _copy_figures(rings, old_rings, gathers, old_gathers, size)
             if value < best:
                 best = value
                 _copy_positions(pos, best_pos, 0, len(pos))
         else:
-            _copy(old, pos, old_pipes, pipes, pp, first, last, step)
+            _copy(old, pos, old_pipes, pipes, first, last, step)
             _copy_ends(prices, old_ends, ends, first, last, step)
             _copy_figures(old_rings, rings, old_gathers, gathers, size)
     return best, best_pos
@@ -273,8 +273,9 @@ def _spread(prices: Prices, pipes: Floats, rings: Floats, gathers: Floats) -> fl
 
 
 @jit_inside
-def _copy(pos: Ints, to: Ints, pipes: Floats, to_pipes: Floats, pp: int, first: int, last: int, step: int) -> None:
+def _copy(pos: Ints, to: Ints, pipes: Floats, to_pipes: Floats, first: int, last: int, step: int) -> None:
     """Copy the touched replicas' positions and seconds."""
+    pp = len(pos) // len(pipes)
     for z in range(first, last + 1, step):
         to_pipes[z] = pipes[z]
         _copy_positions(pos, to, z * pp, (z + 1) * pp)

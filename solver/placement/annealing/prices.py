@@ -458,9 +458,16 @@ def _by_byte(prices: Prices, scratch: Scratch, pos: Ints, x: int, first: int, en
 def _slowest_links(
     prices: Prices, scratch: Scratch, pos: Ints, x: int, y: int, first: int, end: int, step: int
 ) -> tuple[float, float, float, int]:
-    """Largest 4 (g-1)/g / B inside a node, slowest link between nodes, latency, and nodes touched."""
-    sites, nodes, blocks = _count(prices, scratch, pos, x, y, first, end, step)
-    on_nodes, slowest = scratch.nodes, scratch.inside
+    """Largest 4 (g-1)/g / B inside a node, slowest link between nodes, latency, and nodes touched, by members (6)."""
+    node_of, block_of, slowest = prices.node_of_site, prices.data_inverse.block_of, scratch.inside
+    on_sites, on_nodes, on_blocks = scratch.sites, scratch.nodes, scratch.blocks
+    sites, nodes, blocks = 0, 0, 0
+    for z in range(first, end, step):
+        site = pos[z * prices.pp + x, y]
+        if on_sites.number[site] < 0:
+            blocks = _meet(on_blocks, block_of[site], blocks)
+        sites = _meet(on_sites, site, sites)
+        nodes = _meet(on_nodes, node_of[site], nodes)
     steps = _own_links(prices, scratch, sites, nodes)
     between, apart = _links_of_blocks(prices, scratch, blocks)
     inside, cards = 0.0, 0.0
@@ -468,28 +475,10 @@ def _slowest_links(
         together = on_nodes.members[a]
         inside = max(inside, inside_factor(together) * slowest[a])
         cards = max(cards, prices.card[on_nodes.distinct[a]] / together)
-    _forget(scratch.sites, sites)
+    _forget(on_sites, sites)
     _forget(on_nodes, nodes)
-    _forget(scratch.blocks, blocks)
+    _forget(on_blocks, blocks)
     return inside, max(between, cards), max(steps, apart), nodes
-
-
-@jit_inside
-def _count(
-    prices: Prices, scratch: Scratch, pos: Ints, x: int, y: int, first: int, end: int, step: int
-) -> tuple[int, int, int]:
-    """Count (6) the members of tensor rank y of stage x in some replicas; returns sites, nodes and blocks met."""
-    node_of, block_of = prices.node_of_site, prices.data_inverse.block_of
-    on_sites, on_nodes, on_blocks = scratch.sites, scratch.nodes, scratch.blocks
-    number = on_sites.number
-    sites, nodes, blocks = 0, 0, 0
-    for z in range(first, end, step):
-        site = pos[z * prices.pp + x, y]
-        if number[site] < 0:
-            blocks = _meet(on_blocks, block_of[site], blocks)
-        sites = _meet(on_sites, site, sites)
-        nodes = _meet(on_nodes, node_of[site], nodes)
-    return sites, nodes, blocks
 
 
 @jit_inside

@@ -207,8 +207,8 @@ def hop_cases(
     states, base, left = found
     for messages in product(hops.of_cuts.tolist(), repeat=candidate.pp - 1):
         hop = _of_case(hops, messages, len(listed.vectors), left, candidate.dp)
-        at = {name: getattr(figures, name)[base] for name in ("kinds", "ring", "ring_latency", "ends")}
-        yield figures._replace(hop=hop, before=hop, **at), states
+        at = {name: getattr(figures, name)[base] for name in ("kinds", "rings", "ends")}
+        yield figures._replace(hops=(hop, hop), **at), states
 
 
 def most_hops(left: Left, more: list[float], dp: int) -> float:

@@ -29,6 +29,7 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.gradient_reductions import least_bytes, tied_bytes
 from taut.formulations.links import Links
+from taut.formulations.mechanisms.latency_models import LatencyModel
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_seconds
 from taut.formulations.space import Candidate
@@ -142,27 +143,24 @@ class Figures(NamedTuple):
     """
     Seconds and bytes by range of layers, by set of nodes q, and by vector of slots v.
 
-    ``kinds`` (V,) is the q of every vector. ``hop`` and ``before`` (messages, V, V) are the least seconds of a cut
-    between two vectors, in full and without the way back; ``message`` (L+1,) is the number of a cut's message. ``ring``
-    (V,) are seconds per byte of ``exchanged`` (L+1, L+1) and ``ring_latency`` (V,) seconds; ``tied`` is what stage 0
-    waits for at least, ``tail`` (L+1,) what comes after the reductions of a stage 0 that ends at layer j. A step
-    waits for ``every_stage``, for stage 0 alone, or for the slowest of ``flat_rings``. ``ends`` (V,) are the vectors
-    that the last stage may take.
+    ``kinds`` (V,) is the q of every vector. ``hops`` (messages, V, V) are the least seconds of a cut between two
+    vectors, in full and without the way back; ``message`` (L+1,) is the number of a cut's message. ``rings`` (V, 2) are
+    seconds per byte of ``exchanged`` (L+1, L+1), and seconds; ``tied`` is what stage 0 waits for at least, ``tail``
+    (L+1,) what comes after the reductions of a stage 0 that ends at layer j. By ``latency`` a step waits for every
+    stage, for stage 0 alone, or for the slowest of flat rings. ``ends`` (V,) are the vectors that the last stage may
+    take.
     """
 
     seconds: Seconds
     bytes: Bytes
     kinds: Ints
-    hop: Floats
-    before: Floats
+    hops: tuple[Floats, Floats]
     message: Ints
-    ring: Floats
-    ring_latency: Floats
+    rings: Floats
     exchanged: Floats
     tied: float
     tail: Floats
-    every_stage: bool
-    flat_rings: bool
+    latency: LatencyModel
     ends: Flags
 
 
@@ -176,9 +174,6 @@ def slot_figures(
     seconds, forward = _seconds_on_nodes(problem, candidate)
     high, budget = np.stack([seconds[nodes].max(axis=0) for nodes in sets]), memory.budget[problem.type_of_node]
     messages, message = np.unique(tables.message, return_inverse=True)
-    alike = len(sets) == 1
-    hop, before = _hops(problem, candidate, vectors, messages, alike=alike)
-    ring, latency = _rings(problem, candidate, vectors)
     message_tied = tied_bytes(problem, candidate)
     apart = best.between(2, 2) if problem.links.num_nodes > 1 else np.inf
     low = high if candidate.pp == 1 else np.stack([seconds[nodes].min(axis=0) for nodes in sets])
@@ -190,41 +185,38 @@ def slot_figures(
         seconds=Seconds(low, high, np.stack([forward[nodes].min(axis=0) for nodes in sets])),
         bytes=Bytes(memory.fixed, memory.activation, memory.in_flight, budgets),
         kinds=kinds,
-        hop=hop,
-        before=before,
+        hops=_hops(problem, candidate, vectors, messages, alike=len(sets) == 1),
         message=message.ravel(),
-        ring=ring,
-        ring_latency=latency,
+        rings=np.stack(_rings(problem, candidate, vectors), axis=1),
         exchanged=least_bytes(problem, candidate),
         tied=message_tied * min(best.inside_inverse, apart) if message_tied else 0.0,
         tail=fixed_seconds(problem, candidate),
-        every_stage=problem.latency.waits_for_every_stage,
-        flat_rings=problem.latency.rings_are_flat,
+        latency=problem.latency,
         ends=np.ones(len(vectors), dtype=bool),
     )
 
 
 def ranges_of(figures: Figures) -> Ranges:
     """Figures as labels take them: the end of the pipeline on u is a hop of kind u, a hop to v of kind V + u V + v."""
-    pp, layers, vectors = len(figures.bytes.in_flight), len(figures.message) - 1, len(figures.ring)
-    every, tail = figures.every_stage, figures.tail
-    each = np.broadcast_to(figures.ring_latency, (pp, vectors)).copy()
-    if not (every or figures.flat_rings):
+    pp, layers, (ring, ring_latency) = len(figures.bytes.in_flight), len(figures.message) - 1, figures.rings.T
+    every, flat, tail = figures.latency.waits_for_every_stage, figures.latency.rings_are_flat, figures.tail
+    each = np.broadcast_to(ring_latency, (pp, len(ring))).copy()
+    if not (every or flat):
         each[1:] = -np.inf
-    rings = figures.ring * figures.exchanged[0, 1:, None] + figures.ring_latency
-    ends = np.broadcast_to(np.where(figures.ends, 0.0, np.inf), (len(figures.hop), vectors))
-    whole, before = (np.concatenate((ends, hop.reshape(len(hop), -1)), axis=1) for hop in (figures.hop, figures.before))
+    rings = ring * figures.exchanged[0, 1:, None] + ring_latency
+    ends = np.broadcast_to(np.where(figures.ends, 0.0, np.inf), (len(figures.hops[0]), len(ring)))
+    whole, before = (np.concatenate((ends, hop.reshape(len(hop), -1)), axis=1) for hop in figures.hops)
     return Ranges(
         seconds=figures.seconds,
         bytes=figures.bytes,
         cuts=Cuts(whole, before, figures.message),
         waits=Waits(
-            ring=np.broadcast_to(figures.ring, (pp, vectors)).copy(),
+            ring=np.broadcast_to(ring, (pp, len(ring))).copy(),
             each=each,
             exchanged=figures.exchanged,
             unhidden=figures.exchanged,
             overlap=False,
-            in_full=figures.flat_rings,
+            in_full=flat,
             tail=figures.tied + tail if every else np.full(layers + 1, -np.inf),
             others=tail,
             least_wait=max(float(rings.min()), figures.tied) if every else -np.inf,

@@ -62,7 +62,7 @@ def test_no_device_needs_less() -> None:
     """No random division of any schedule has a device with fewer bytes than its sums, some of which are exact."""
     rng, hidden, passing, closest = np.random.default_rng(0), 0, 0, np.inf
     for given, candidate in _instances(range(40)):
-        chunks = chunk_problem(given, candidate, np.zeros(given.tables(candidate).num_layers + 1), 0.0)
+        chunks = chunk_problem(given, candidate, np.zeros(given.tables(candidate).num_layers + 1))
         for division in (_drawn(given, candidate, rng) for _ in range(3)):
             least, need = _at_least(chunks, division), device_memory(given, candidate).bytes_of(*division.ranges)
             assert all(few <= bytes_ * (1 + 1e-12) for few, bytes_ in zip(least, need, strict=True)), candidate
@@ -89,5 +89,5 @@ def test_every_device_recomputes_a_layer() -> None:
     space: dict[str, Any] = {"schedules": ["interleaved-1f1b"], "fixed": {"pp": 2}, "recompute": ["full"]}
     given = problem(cluster(2, 1), model(6), max_tp=1, **space)
     candidate, tables = given.candidates[0], given.tables(given.candidates[0])
-    chunks = chunk_problem(given, candidate, np.zeros(tables.num_layers + 1), 0.0)
+    chunks = chunk_problem(given, candidate, np.zeros(tables.num_layers + 1))
     assert chunks.passing == tables.workspace[2, 2, 3] + tables.buffers[2, 3] > tables.buffers[2, 3]

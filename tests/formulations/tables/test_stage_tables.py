@@ -7,7 +7,7 @@ from taut.data.analytic.layer_costs import analytic_costs
 from taut.data.costs import CostTable
 from taut.data.device import DeviceSpec
 from taut.data.model import ModelSpec
-from taut.formulations.degrees import BlockShape
+from taut.formulations.space import Candidate
 from taut.formulations.tables.memory import in_flight
 from taut.formulations.tables.priced_layers import PricedLayers
 from taut.formulations.tables.stage_tables import StageTables, stage_tables
@@ -18,10 +18,17 @@ DEVICE = DeviceSpec(name="d", memory_gib=1, peak_tflops={"bf16": 1.0}, memory_ba
 
 def priced(spec: ModelSpec, table: CostTable, micro_batch: int = 1) -> PricedLayers:
     """The model's layers on one type of device."""
-    block = BlockShape(1)
-    return PricedLayers(
-        model=spec, costs=table, device_types=["d"], precision="bf16", block=block, micro_batch=micro_batch, node_size=1
-    )
+    degrees: dict[str, int] = {
+        "pp": 1,
+        "tp": 1,
+        "dp": 1,
+        "vpp": 1,
+        "micro_batch": micro_batch,
+        "num_micro_batches": 1,
+        "zero": 0,
+    }
+    candidate = Candidate(**degrees, schedule="1f1b", sequence_parallel=False)
+    return PricedLayers(model=spec, costs=table, device_types=["d"], precision="bf16", candidate=candidate, node_size=1)
 
 
 def with_vocabulary(*, tied: bool, single_stage: bool) -> tuple[ModelSpec, StageTables]:
