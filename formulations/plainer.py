@@ -55,11 +55,6 @@ class Restriction:
     recompute: tuple[Recompute, ...] | None = None
 
 
-def at_most_chunks(most: int) -> str:
-    """The name of restriction (3)."""
-    return f"at-most-{most}-chunks"
-
-
 def restriction_of(name: str, calibration: Calibration | None = None) -> Restriction | None:
     """
     The restriction with a name, (1) to (5), of the ``calibration``'s runs in (5); None if there is none.
@@ -88,7 +83,7 @@ def restrictions_on(problem: PlanningProblem, strategy: Strategy) -> Iterator[Re
     candidate = strategy.candidate
     names = [SEEN]
     if candidate.schedule == "interleaved-1f1b":
-        names += [NO_INTERLEAVING] + ([at_most_chunks(candidate.vpp // 2)] if candidate.vpp >= 4 else [])
+        names += [NO_INTERLEAVING] + ([f"at-most-{candidate.vpp // 2}-chunks"] if candidate.vpp >= 4 else [])
     if candidate.cp > 1 and max(layer.seq for layer in problem.model.blocks) < LONG:
         names.append(NO_CONTEXTS)
     for name in (*names, EVEN):

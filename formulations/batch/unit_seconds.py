@@ -207,15 +207,10 @@ def layouts(c: Configurations, machine: Machine) -> Layouts:
     return Layouts(ring[of], tied[of], first[of], count[of], every)
 
 
-def _per_node(tp: Ints, gpus_per_node: int) -> Ints:
-    """Groups q on a node; 1 where a group fills nodes, which then are its own."""
-    return np.maximum(gpus_per_node // tp, 1)
-
-
 def _rings(degrees: Ints, machine: Machine, most: int) -> Floats:
     """Seconds per byte of the ring of every stage, (layouts, most), (4)."""
     tp, replicas, _ = (column[:, None] for column in degrees.T)
-    room = _per_node(tp, machine.gpus_per_node)
+    room = np.maximum(machine.gpus_per_node // tp, 1)
     before = np.arange(most) * replicas % room
     head = np.minimum(replicas, room - before)
     full, tail = np.divmod(replicas - head, room)

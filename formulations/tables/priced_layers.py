@@ -54,7 +54,7 @@ class PricedLayers:
     dispatch: DispatchSpec = USUAL_DISPATCH
     hosts: ActivationsOnHosts | None = None
 
-    @property
+    @cached_property
     def block(self) -> BlockShape:
         """Degrees of a block."""
         return self.candidate.block

@@ -221,7 +221,7 @@ class LayerTree:
         """Bound a branch by (1) to (3)."""
         paths, longest, toward = case.paths, np.inf, TOWARD
         # Any mixture proves that a branch has no division.
-        proof = _simplest(paths)
+        proof = _single(paths, 0)
         best, layers = paths.bound(proof, branch), case.center
         if best >= self.limit:
             return _Node(case, branch, _Proof.of(proof), best, layers)
@@ -285,11 +285,6 @@ class LayerTree:
             return {"place": node.place, "number": node.number, "layers": node.at, "few": few, "many": many}
         shares = dict(zip(node.proof.used.tolist(), node.proof.weights.tolist(), strict=True))
         return {**node.proof.rest.model_dump(), "shares": [shares.get(k, 0.0) for k in kept]}
-
-
-def _simplest(paths: LayerPaths) -> Leaf:
-    """The first device's own path."""
-    return _single(paths, 0)
 
 
 def _single(paths: LayerPaths, number: int) -> Leaf:

@@ -215,7 +215,7 @@ def free() -> None:
 
 
 def _rows(sweep: Sweep, point: Point) -> list[CostRow]:
-    before = _allocated(sweep.device)
+    before = torch.cuda.memory_allocated() if sweep.device.type == "cuda" else 0
     piece = sweep.slice_at(point)
     recomputes: tuple[Recompute, ...] = ("none",) if point.kind in (EMBEDDING, HEAD) else ("none", "full")
     kept = {recompute: _kept(piece, point, recompute) for recompute in recomputes}
@@ -261,10 +261,6 @@ def _row(
         peak_bytes=peak,
         spread=timing.spread,
     )
-
-
-def _allocated(device: torch.device) -> int:
-    return torch.cuda.memory_allocated() if device.type == "cuda" else 0
 
 
 def _forget_peak(device: torch.device) -> None:
