@@ -44,8 +44,8 @@ FORMAT, NARROW = "--moe-dispatch-fwd-dtype", "mxfp8"
 SCORES = "--moe-router-dtype"
 FUSED = "--use-transformer-engine-op-fuser"
 OVERLAP = "--overlap-moe-expert-parallel-comm"
-NODE = 8
-"""GPUs of a node that DeepEP spans."""
+NODE, HYBRID = 8, "hybridep"
+"""GPUs of a node that DeepEP spans, and the backend of ``flex`` in larger NVLink domains."""
 UNSAID = "allgather"
 """The dispatcher of a command line that names none."""
 
@@ -67,10 +67,16 @@ def dispatcher_of(job: Job) -> tuple[str, str]:
     )
     if dispatch.dispatcher != "flex":
         return dispatch.dispatcher, ""
-    if job.strategy.ep == 1:
-        return "alltoall", ""
+    backend = backend_of(job)
+    return "flex" if backend else "alltoall", backend
+
+
+def backend_of(job: Job) -> str:
+    """The backend of ``flex`` on the plan's nodes; empty for another dispatcher and for a single expert rank."""
+    if job.dispatch.dispatcher != "flex" or job.strategy.ep == 1:
+        return ""
     wide = max(node.gpus_per_node for node in job.cluster.nodes) > NODE
-    return "flex", "ncclep" if fp8 else "hybridep" if wide else "deepep"
+    return "ncclep" if job.dispatch.fp8 else HYBRID if wide else "deepep"
 
 
 def dispatch_flags(job: Job) -> Iterator[tuple[str, str | None]]:

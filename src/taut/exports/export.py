@@ -16,6 +16,8 @@ Frameworks ask for environment variables. Megatron-LM refuses tensor or context 
 ``CUDA_DEVICE_MAX_CONNECTIONS`` is 1, which keeps its kernels in the order in which they were launched, and refuses its
 FSDP if it is (megatron/training/arguments.py). From Blackwell on the first demand is gone. Exchanges of experts run
 beside computation with more connections alone (Megatron-LM's pull request 6311: with one, half of the gain is lost).
+HybridEP asks how many ranks of an expert group share an NVLink domain, and, of a domain of several machines, for its
+size (Megatron-Bridge, scripts/performance/utils/utils.py of August 2026).
 Beside offload of modules Megatron-LM asks for Transformer Engine's first code for it, as the second takes weights for
 activations (megatron/training/arguments.py).
 """
@@ -28,6 +30,7 @@ from taut.data.device import QUANTIZED
 from taut.data.spec import with_names
 from taut.data.suggest import one_of
 from taut.errors import DataError
+from taut.exports.architecture import HYBRID, backend_of
 from taut.exports.arguments import primus_files, verl_files
 from taut.exports.chakra import chakra_files
 from taut.exports.deepspeed import deepspeed_files
@@ -100,7 +103,7 @@ def launch_notes(job: Job, framework: str, targets: list[str]) -> str:
         "",
         "Check first",
         *(f"- {CHECKS[name]}" for name in targets if name in CHECKS),
-        *(f"- {line}" for line in _checks(job, framework)),
+        *(f"- {line}" for line in _checks(job, framework, targets)),
     ]
     return "\n".join(lines) + "\n"
 
@@ -114,17 +117,18 @@ def _gap(job: Job) -> str:
     return "" if gap is None else f", at most {percent(gap)} above what is possible by the plan's prices"
 
 
-def _checks(job: Job, framework: str) -> list[str]:
+def _checks(job: Job, framework: str, targets: list[str]) -> list[str]:
     chosen, predicted = job.strategy, job.plan.predicted
     count = chosen.num_micro_batches
     fullest = max(predicted.memory_bytes) / 2**30
-    hosts = "as given" if job.hosts else "placeholders: write them by hand or give --hosts"
     return [
         *([OWN_FLAGS] if framework == "megatron" else []),
+        *([FULL_SCORES] if framework == "megatron" and backend_of(job) and not job.dispatch.router_dtype else []),
         *([COPIED_WEIGHTS] if _copies_weights(job, framework) else []),
         *([REFUSED_LOSS] if framework == "megatron" and job.fused_loss == "te" else []),
-        f"hosts are {hosts}; ranks.csv says which process is on which GPU, and env.sh what is exported",
+        f"hosts are {_hosts(job, targets)}; ranks.csv says which process is on which GPU, and env.sh what is exported",
         f"the placement counts on links as in the plan: {_each(job)} i of {markdown_text(job.plan.cluster)} is host i",
+        *_segments(job, targets),
         f"the fullest device is predicted to hold {fullest:.1f} GiB; precision {job.memory.precision}",
         f"batch {job.global_batch} of {job.sequence} tokens: {chosen.dp} replicas, "
         + (
@@ -141,6 +145,23 @@ def _copies_weights(job: Job, framework: str) -> bool:
     return framework == "megatron" and narrow and not (sharded and job.memory.precision in RECIPES)
 
 
+def _hosts(job: Job, targets: list[str]) -> str:
+    """Where the names of hosts come from."""
+    if job.hosts:
+        return "as given"
+    allocated = "Slurm's, in the order of the allocation; in the other files " if "slurm" in targets else ""
+    return f"{allocated}placeholders: write them by hand or give --hosts"
+
+
+def _segments(job: Job, targets: list[str]) -> list[str]:
+    """What to ask Slurm for where an NVLink domain spans machines."""
+    sizes = {node.machines for node in job.cluster.nodes}
+    if "slurm" not in targets or _each(job) == "node" or len(sizes) > 1:
+        return []
+    (size,) = sizes
+    return [f"every {size} machines share an NVLink domain: ask for them together, by sbatch --segment={size}"]
+
+
 def _each(job: Job) -> str:
     """What a host is in the cluster: a node, or one machine of several that an NVLink domain spans."""
     return "node" if len(job.machines) == job.cluster.num_nodes else "machine"
@@ -149,7 +170,11 @@ def _each(job: Job) -> str:
 OWN_FLAGS = (
     "YOUR-FLAGS are data, tokenizer and learning rate, and what of the model no price depends on: "
     "--position-embedding-type (Megatron-LM's default is learned positions), --rotary-base, --norm-epsilon, "
-    "and a router's scores and losses"
+    "--add-qkv-bias of Qwen2, and a router's scores and losses"
+)
+FULL_SCORES = (
+    "DeepEP, HybridEP and NCCL EP take a router's scores in fp32: --moe-router-dtype fp32 saves a cast and changes no "
+    "price"
 )
 COPIED_WEIGHTS = (
     "products in fp8 or fp4 keep copies of their weights beside those in bf16, which are not priced: up to 2 bytes a "
@@ -172,6 +197,11 @@ def environment(job: Job) -> dict[str, str]:
         values["CUDA_DEVICE_MAX_CONNECTIONS"] = ORDERED
     if job.offload_modules:
         values["NVTE_CPU_OFFLOAD_V1"] = "1"
+    if backend_of(job) == HYBRID:
+        domain = max(node.gpus_per_node for node in job.cluster.nodes)
+        values["NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN"] = str(min(chosen.ep * (chosen.etp or chosen.tp), domain))
+        if _each(job) == "machine":
+            values |= {"NVLINK_DOMAIN_SIZE": str(domain), "USE_MNNVL": "1"}
     return values
 
 

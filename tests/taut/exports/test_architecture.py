@@ -73,6 +73,23 @@ def test_the_priced_dispatcher_is_exported(
     assert "--moe-grouped-gemm" in flags and "--overlap-moe-expert-parallel-comm" not in flags
 
 
+def test_hybrid_ep_is_told_its_domain() -> None:
+    """Ranks of an expert group in a domain; its size where it spans machines, which Slurm has to give together."""
+    name = "NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN"
+    described = racks().model_dump()
+    described["nodes"][0]["gpus_per_machine"] = 4
+    spanning, alone = planned(ClusterSpec.parse(described, "spanning")), planned(racks())
+    assert environment(spanning).items() >= {name: "4", "NVLINK_DOMAIN_SIZE": "16", "USE_MNNVL": "1"}.items()
+    assert environment(alone)[name] == "4" and "USE_MNNVL" not in environment(alone)
+    others = planned(), planned(racks(), moe_token_dispatcher="alltoall"), planned(racks(), fix={"ep": 1, "etp": 1})
+    assert not any(name in environment(job) for job in others)
+    assert "sbatch --segment=4" in launch_notes(spanning, "megatron", ["megatron", "slurm"])
+    assert "--segment" not in launch_notes(spanning, "megatron", ["megatron", "torchrun"])
+    assert "--segment" not in launch_notes(alone, "megatron", ["megatron", "slurm"])
+    notes = [launch_notes(job, "megatron", ["megatron", "slurm"]) for job in (alone, others[1])]
+    assert ["--moe-router-dtype fp32" in text for text in notes] == [True, False]
+
+
 def test_the_format_of_scores_is_exported_and_read_back() -> None:
     """A stated one in the flag and the setting of its name, and back to the option; none where none is stated."""
     with pytest.warns(UserWarning, match="moe_router_dtype: format fp32 of a router's scores changes nothing"):
