@@ -127,11 +127,12 @@ def waits(
     if later.overlap:
         reduction = np.maximum(ring * later.unhidden[first, end], reduction - (low - forward))
     reduction = reduction + np.broadcast_to(later.each, problem.pp)[stage]
+    by_pattern = np.broadcast_to(later.parameters, problem.forward.shape)
     return Waits(
         ahead=nanoseconds(forward) + nanoseconds(np.where(inner, later.edge[end], 0.0)),
         behind=nanoseconds(low) + nanoseconds(np.where(inner, edge[end], 0.0)),
         reduction=nanoseconds(reduction),
-        optimizer=nanoseconds(later.optimizer * later.parameters[first, end]),
+        optimizer=nanoseconds(later.optimizer * by_pattern[pattern, first, end]),
     )
 
 

@@ -22,7 +22,10 @@ Candidates become options of the strategy program, with the least communication 
     (6) and (7)). The ladder's bound over the result has these.
 (5) AMP's flat ring is that of the stage with most gradients: it takes the place of the optimizer in
     ``taut.formulations.program.program`` (7), which is the longest of all stages too.
+    Of options that are no faster in any figure than another, as ``taut.solver.ladder.dominance`` (2) compares them,
+    none is stated.
 (6) Where divisions are stated in families (``taut.formulations.divisions``), a candidate has an option for each.
+    It has one more for every class of placement (``taut.solver.methods.placement_classes``).
 (7) A candidate with sharded weights may have an option for every case of ``taut.solver.bounds.copies``, one of which
     holds.
 """
@@ -31,7 +34,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,6 +49,7 @@ from taut.solver.bounds.communication import Communication
 from taut.solver.bounds.copies import Divided, divided, has_cases
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.ladder.ladder import Ladder
+from taut.solver.methods.placement_classes import placement_classes
 from taut.solver.program.checked import ProgramResult
 from taut.solver.result import Status
 
@@ -59,7 +63,8 @@ def options_of(ladder: Ladder, candidate: Candidate) -> Iterator[Option]:
     for stages, tail in _cases(ladder, candidate):
         mixed = stages.with_mixed(2, 1) if len(stages.budget) > 1 and candidate.pp > 1 else stages
         for family in mixed.by_family:
-            yield Option(candidate, family, comm.edge, tail + comm.ring_latency, _later(comm, stages))
+            option = Option(candidate, family, comm.edge, tail + comm.ring_latency, _later(comm, stages))
+            yield from placement_classes(ladder.problem, ladder.links, option)
 
 
 def _cases(ladder: Ladder, candidate: Candidate) -> Iterator[Divided]:
@@ -87,6 +92,36 @@ def _later(comm: Communication, stages: PartitionProblem) -> LaterStages | None:
         parameters=stages.gradients,
         optimizer=comm.ring,
     )
+
+
+def undominated(options: Sequence[Option]) -> Iterator[Option]:
+    """The options without those of which another has no larger figure, such as twins, and so no larger optimum."""
+    figures = [_figures(option) for option in options]
+
+    def dominates(n: int, k: int) -> bool:
+        pairs = zip(figures[n], figures[k], strict=False)
+        alike = len(figures[n]) == len(figures[k]) and figures[n][0] == figures[k][0]
+        return alike and all(np.shape(a) == np.shape(b) and bool(np.all(a <= b)) for a, b in pairs)
+
+    kept: list[int] = []
+    for k in range(len(options)):
+        if not any(dominates(n, k) for n in kept):
+            kept = [n for n in kept if not dominates(k, n)] + [k]
+    return (options[n] for n in kept)
+
+
+def _figures(option: Option) -> list[Any]:
+    """What must be equal, and all that makes a division slower or larger as it grows."""
+    stages, later = option.partition, option.later
+    families = None if stages.families is None else stages.families.tolist()
+    alike = stages.pp, stages.dp, stages.micro_batches, stages.slow_groups, stages.more_slow_groups, families
+    figures = [stages.low, stages.high, stages.fixed, stages.activation, stages.in_flight, -stages.budget]
+    figures += [option.edge, option.tail]
+    if later is None:
+        return [(*alike, None), *figures]
+    rings = [later.ring, later.class_ring, later.exchanged, later.unhidden, later.each, later.others]
+    forward = np.zeros(0) if stages.forward is None else stages.forward
+    return [(*alike, later.overlap), *figures, forward, later.edge, *rings, later.parameters, later.optimizer]
 
 
 class SimpleDivision(NamedTuple):
@@ -279,7 +314,7 @@ class _Run:
     def take(self, batch: list[Candidate]) -> None:
         """Solve the program of a batch, (2)."""
         options = [option._replace(most=self.known) for each in batch for option in self._pool.options(each)]
-        program = strategy_program(options)
+        program = strategy_program(list(undominated(options)))
         result = self._solve(program, time_limit=self._left(), workers=1, seed=self._seed)
         self._solver, before = result.solver, self.known
         if result.choice is not None and result.objective_ns is not None:

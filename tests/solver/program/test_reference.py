@@ -13,13 +13,13 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.program.program import Option, StrategyProgram, strategy_program
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.ladder.ladder import Ladder
-from taut.solver.layer_division.divide import solve_partition
 from taut.solver.methods.strategy_choice import options_of, rounded_off
 from taut.solver.program.cbc import solve_cbc
 from taut.solver.program.checked import ProgramResult
 from taut.solver.program.cp_sat import solve_cpsat
 from taut.solver.result import Status
 from tests.support.blocks import blocks
+from tests.support.flat_rings import option_optimum
 from tests.support.instances import random_problem
 
 pytestmark = pytest.mark.proof
@@ -74,11 +74,6 @@ def program_of(seed: int, share: float) -> StrategyProgram:
 def fast_optimum(program: StrategyProgram) -> float:
     """Least seconds by the fast partition of every candidate, infinite if none has room."""
     return min(option_optimum(option) for option in program.options)
-
-
-def option_optimum(option: Option) -> float:
-    """Least seconds of an option by the fast partition; AMP's ring, in the place of an optimizer, by caps."""
-    return solve_partition(option.partition, option.edge, option.tail, later=option.later).seconds
 
 
 def check_result(program: StrategyProgram, result: ProgramResult, best: float, seed: int) -> None:

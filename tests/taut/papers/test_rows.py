@@ -112,14 +112,36 @@ def test_texts_of_sections_agree_with_what_they_print(rows: PaperRows) -> None:
         assert {each for each in decimals if each not in tables + figures} == set(STATED.get(place, "").split()), place
 
 
+COUNT = re.compile(r"(?<![\w.,/-])\d[\d,]*(?![\w.,/]*\d|\w)")
+SMALL = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+WORDS = {word: str(number) for number, word in enumerate(SMALL, start=2)}
+WORDS |= {"twice": "2", "sixteen": "16", "twenty": "20", "hundred": "100", "thousand": "1000"}
+WORDS |= {"half": "1/2", "third": "1/3", "quarter": "1/4", "fifth": "1/5", "tenth": "1/10"}
+"""What a word of a text stands for in a cell."""
+WORD = re.compile(rf"(?<![-\w])(?:{'|'.join(WORDS)})(?!\w)", re.IGNORECASE)
+CITED = re.compile(r"et al\., \d{4}|\((?:19|20)\d\d\)|arXiv:?\s?[\d.]+|tables? \d+(?: to \d+)?")
+OUTSIDE = {
+    "certificate": {"64", "80"},  # GPUs of eight nodes; the share of all bands of taut.
+    "jobs": {"128", "1,024", "32"},  # vTrain's section V-B; GPUs of four nodes.
+    "own_profile": {"144"},  # 24 layers of 3 passes of 2 ms, as the sentence says.
+    "schedules": {"half", "third"},  # The paper's shares of many devices.
+}
+"""Counts and shares of notebooks that no cell states, and where they come from."""
+
+
 @pytest.mark.parametrize("name", [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))])
 def test_texts_of_notebooks_agree_with_their_outputs(name: str) -> None:
-    """Every decimal of a text is printed by a cell of the notebook, stated in its code, or a figure of a paper."""
+    """Every figure of a text, in words too, is printed by a cell, stated in code, or a figure of a paper."""
     cells = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4).cells
     code = [cell for cell in cells if cell.cell_type == "code"]
     known = "".join(output.get("text", "") for cell in code for output in cell.outputs)
     known += "".join(cell.source for cell in code if name not in PAPERS)
     known += " ".join(row.published for rows in PAPERS.values() for row in rows.rows)
+    counts, found = set(re.findall(r"\d+(?:/\d+)?", known)), set[str]()
     for cell in cells:
         if cell.cell_type == "markdown":
             assert not [each for each in DECIMAL.findall(cell.source) if each not in known], cell.source
+            text = DECIMAL.sub("", CITED.sub("", cell.source))
+            found |= {each for each in COUNT.findall(text) if each.replace(",", "") not in counts}
+            found |= {each.lower() for each in WORD.findall(text) if WORDS[each.lower()] not in counts}
+    assert found == OUTSIDE.get(name, set())
