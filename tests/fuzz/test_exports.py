@@ -24,7 +24,7 @@ from taut.data.spec import digest
 from taut.errors import DataError
 from taut.exports.export import FRAMEWORKS, ORDERS, TARGETS, launch_files
 from taut.exports.job import Job
-from taut.launchers.read import module_fields
+from taut.launchers.recipes import module_fields
 from taut.solver.certificate.document import problem_digest
 from tests.support.launches import launched
 

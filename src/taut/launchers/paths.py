@@ -34,6 +34,8 @@ SILENT_PARTS = re.compile(rf"(^|\.)({'|'.join(known('parts'))})\.")
 OTHER_PARTS = re.compile(rf"(^|\.)({'|'.join(known('other_parts'))})\.")
 
 
+FIRST = re.compile(r"(^|\.)(mixed_precision|plugins)\.")
+"""A part that holds whatever another part says of the same (Megatron-Bridge and NeMo set it last)."""
 OFF = re.compile(r"\.enabled?$")
 """What turns a section off."""
 REFERENCE = re.compile(r"\$\{(?:oc\.(?:decode|env):)?([\w.]+)(?:[:,]([^${}]+))?\}")
@@ -113,9 +115,18 @@ def flags_of_settings(settings: Mapping[str, Any]) -> tuple[Flags, set[str]]:
             flag, value = "--use-distributed-optimizer", True
         if name in ("devices", "num_nodes") and not str(value).isdecimal():
             continue
+        if name == "grad_reduce_in_fp32" and value is not None:
+            flag, value = "--grad-reduce-in-bf16", not TRUTHS.get(str(value).lower(), True)
+        if FIRST.search(paths.get(flag, "")) and not FIRST.search(path):
+            continue
         stated = dict(_stated(flag, value))
         decides = flag in READ or flag in SHAPE
-        if flag in paths and decides and flags.get(flag, "absent") != stated.get(flag, "absent"):
+        if (
+            flag in paths
+            and decides
+            and not FIRST.search(path)
+            and flags.get(flag, "absent") != stated.get(flag, "absent")
+        ):
             raise DataError(f"{path} {value}: {paths[flag]} states {flags.get(flag, 'none')}, expected one value")
         if _is_silent(path, flag):
             continue

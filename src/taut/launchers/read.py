@@ -15,18 +15,12 @@ YAML                          a name that ends in ``.yaml``: settings by path, n
 
 Flags and settings by path may stand in a start script, whose variables ``taut.launchers.shell`` puts in place.
 
-Nothing in a Python file is run. Three forms are read:
-
-(1) dictionaries that are written out, under the names that ``taut export`` gives them; a file with any is read for
-    these alone;
-(2) assignments to a path, ``cfg.model.tensor_model_parallel_size = 4``;
-(3) named arguments of calls, ``ParallelismConfig(tensor_parallel_degree=8)``; the section is the name that is called.
+Nothing in a Python file is run (``taut.launchers.recipes``); ``recipe.py:function`` names one of its functions.
 """
 
-import ast
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +29,10 @@ from taut.errors import DataError
 from taut.launchers.deepspeed import axolotl_launch, deepspeed_launch, nanotron_launch, trainer_launch
 from taut.launchers.megatron import flags_of, megatron_launch
 from taut.launchers.paths import flags_of_settings, flat_settings, is_megatron, overrides_of
+from taut.launchers.recipes import module_fields
 from taut.launchers.settings import Launch, Run, known
 from taut.launchers.shell import MOST_DEPTH, command_words, unknown_words
-from taut.launchers.torchtitan import MODE, PARTS, is_torchtitan, torchtitan_launch
+from taut.launchers.torchtitan import MODE, is_torchtitan, torchtitan_launch
 
 MOST_BYTES = 10_000_000
 """Bytes beyond which a file is no launcher's settings."""
@@ -60,11 +55,13 @@ def launch_of_file(path: Path, run: Run | None = None, beside: Mapping[str, Any]
         found = _named_by(path, lambda: _yaml(fields, run))
         said = (f"defaults {', '.join(missing)}: not found, whose settings are not read",) if missing else ()
         return found._replace(named=(*found.named, *said))
+    name, _, function = path.name.partition(".py:")
+    path = path.with_name(f"{name}.py") if function else path
     text = read_text(path, "a launcher's settings", MOST_BYTES)
     if path.suffix == ".toml":
         return _named_by(path, lambda: _toml(toml_fields(text), run))
     if path.suffix == ".py":
-        return _named_by(path, lambda: _module(text, run))
+        return _named_by(path, lambda: _module(text, run, function, path.parent))
     return _named_by(path, lambda: launch_of_text(text, run, path.parent))
 
 
@@ -192,15 +189,15 @@ def _toml(fields: Mapping[str, Any], run: Run) -> Launch:
     return torchtitan_launch(fields, run)
 
 
-def _module(text: str, run: Run) -> Launch:
+def _module(text: str, run: Run, function: str, folder: Path) -> Launch:
     """What a Python file says, by the launcher whose fields it has."""
-    fields = module_fields(text)
+    fields, named = module_fields(text, function, folder)
     if is_megatron(fields):
         flags, stated = flags_of_settings(fields)
-        return megatron_launch(flags, run, stated)
-    if not is_torchtitan(fields):
-        raise DataError("Python file: expected PARALLELISM and TRAINING as dictionaries, written out")
-    return torchtitan_launch(fields, run)
+        found = megatron_launch(flags, run, stated)
+    else:
+        found = torchtitan_launch(fields, run)
+    return found._replace(named=(*found.named, *named))
 
 
 def _yaml(fields: Mapping[str, Any], run: Run) -> Launch:
@@ -232,98 +229,3 @@ def _check_others(fields: Mapping[str, Any]) -> None:
 def _is_of_megatron_lm(fields: Mapping[str, Any]) -> bool:
     """Whether defaults are Megatron-LM's, as in FlagScale's files; recipes and trainers have defaults of their own."""
     return any(path.startswith("system.") for path in fields)
-
-
-DICTIONARY_SECTIONS = {"PARALLELISM": "parallelism", "TRAINING": "training"}
-CHUNKS, SETTINGS = "CHUNKS", "SETTINGS"
-DICTIONARIES = (*DICTIONARY_SECTIONS, CHUNKS, SETTINGS)
-CONFIGS = {
-    "ParallelismConfig": "parallelism",
-    "Parallelism": "parallelism",
-    "TrainingConfig": "training",
-    "Training": "training",
-    "ActivationCheckpointConfig": "activation_checkpoint",
-    "ActivationCheckpoint": "activation_checkpoint",
-    "CompileConfig": "compile",
-}
-"""torchtitan's classes, by the section that they state."""
-WORDS = {"SelectiveAC.Config": "selective", "FullAC.Config": "full"}
-
-
-def module_fields(text: str) -> dict[str, Any]:
-    """Fields by path of a Python file; a ``DataError`` if it is none, or a name is given two values."""
-    expected = "expected PARALLELISM and TRAINING as dictionaries, written out"
-    try:
-        tree = ast.parse(text)
-        found = _written_out(tree)
-    except (SyntaxError, ValueError, AttributeError, TypeError, RecursionError, MemoryError):
-        raise DataError(f"Python file: {expected}") from None
-    if found:
-        modes = (mode for words, mode in WORDS.items() if f"activation_checkpoint = {words}()" in text)
-        return found if is_megatron(found) else found | {MODE: next(modes, "none")}
-    for path, value in _assigned(tree):
-        if path in found and found[path] != value:
-            raise DataError(f"Python file: {path} is {found[path]} and {value}, expected one configuration in a file")
-        found[path] = value
-    return found
-
-
-def _written_out(tree: ast.Module) -> dict[str, Any]:
-    """Fields of the dictionaries that a module of ``taut export`` has, (1)."""
-    found: dict[str, Any] = {}
-    for line in tree.body:
-        if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
-            name = line.targets[0].id
-            values = ast.literal_eval(line.value) if name in DICTIONARIES else {}
-            found |= _dictionary(name, values)
-    return found
-
-
-def _dictionary(name: str, values: Any) -> dict[str, Any]:
-    """Fields of one dictionary (or of the list of chunks), by the name that it has in the module."""
-    if name == CHUNKS:
-        return {PARTS: [[f"layers.{layer}" for layer in range(first, end)] for first, end in values]}
-    if name == SETTINGS:
-        return dict(values.items())
-    return {f"{DICTIONARY_SECTIONS.get(name)}.{field}": value for field, value in values.items()}
-
-
-def _assigned(tree: ast.Module) -> Iterator[tuple[str, Any]]:
-    """Paths with their values, (2) and (3), wherever in the file they stand."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
-            path = _dotted(node.targets[0]).partition(".")[2]
-            if path.endswith("activation_checkpoint") and (
-                mode := WORDS.get(_dotted(getattr(node.value, "func", None)))
-            ):
-                yield MODE, mode
-            yield from _literal(path, node.value)
-        if isinstance(node, ast.Call):
-            called = _dotted(node.func)
-            name = called.removesuffix(".Config").rpartition(".")[2]
-            section = CONFIGS.get(called.rpartition(".")[2]) or CONFIGS.get(name) or re.sub(r"\W", "", name)
-            for given in node.keywords:
-                if given.arg is not None:
-                    yield from _literal(f"{section}.{given.arg}", given.value)
-                if given.arg == "activation_checkpoint":
-                    mode = WORDS.get(_dotted(getattr(given.value, "func", None)))
-                    yield from [(MODE, mode)] if mode else []
-
-
-def _literal(path: str, value: ast.expr) -> Iterator[tuple[str, Any]]:
-    """A path with its value, where the value is written out."""
-    try:
-        yield path, ast.literal_eval(value)
-    except (ValueError, TypeError, MemoryError, RecursionError):
-        return
-
-
-def _dotted(node: Any) -> str:
-    """The names of an attribute and of what it belongs to, with dots between."""
-    names = []
-    while isinstance(node, ast.Attribute):
-        names.append(node.attr)
-        node = node.value
-    if isinstance(node, ast.Name):
-        names.append(node.id)
-    return ".".join(reversed(names))

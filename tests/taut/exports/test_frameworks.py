@@ -21,7 +21,8 @@ from taut.exports.megatron import bridge_files, bridge_settings, flags_text, meg
 from taut.exports.torchtitan import parallelism, schedule_csv, torchtitan_files
 from taut.formulations.schedules.plan_orders import passes_of
 from taut.launchers.deepspeed import deepspeed_launch
-from taut.launchers.read import launch_of_file, launch_of_text, module_fields
+from taut.launchers.read import launch_of_file, launch_of_text
+from taut.launchers.recipes import module_fields
 from taut.launchers.settings import Run
 from taut.launchers.torchtitan import torchtitan_launch
 from taut.schedules.reading import read_torch_csv
@@ -218,7 +219,7 @@ TORCHTITAN: dict[str, Made] = {
 def test_torchtitans_function_is_read_back(made: Made) -> None:
     """The module's dictionaries hold degrees, schedule, sharding, recompute, batch, and layers of the chunks."""
     job = made()
-    found = torchtitan_launch(module_fields(torchtitan_files(job)["taut_plan.py"]), Run()).values
+    found = torchtitan_launch(module_fields(torchtitan_files(job)["taut_plan.py"]).fields, Run()).values
     wanted = said(job, *KNOWN, "ep")
     assert {name: found[name] for name in wanted} == wanted
     if len(job.layers) > 1:
@@ -235,7 +236,7 @@ def test_torchtitans_expert_ranks_are_read_back() -> None:
     job = launched_on(small_cluster(), model_with_experts(8), **fixed)
     files, wanted = torchtitan_files(job), said(job, *KNOWN, "ep", "etp")
     for found in (
-        torchtitan_launch(module_fields(files["taut_plan.py"]), Run()).values,
+        torchtitan_launch(module_fields(files["taut_plan.py"]).fields, Run()).values,
         launch_of_text(files["flags-0.3.0.txt"]).values,
     ):
         assert {name: found[name] for name in wanted} == wanted

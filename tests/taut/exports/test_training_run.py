@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import taut
-from taut.launchers.read import module_fields
+from taut.launchers.recipes import module_fields
 from taut.launchers.settings import Run
 from taut.launchers.torchtitan import torchtitan_launch
 from tests.support.launches import divided, launched_on, shuffled, small_cluster
@@ -39,7 +39,7 @@ def test_losses_of_ten_steps_are_those_without_a_pipeline(schedule: str, tmp_pat
     job = divided(shuffled(launched_on(cluster, MODEL, **fix), 2), DIVISIONS[schedule])
     taut.export(job.plan, "torchtitan", tmp_path)
     taut.export(job.plan, ["torch-csv", "rankfile"], tmp_path, force=True)
-    found = torchtitan_launch(module_fields((tmp_path / "taut_plan.py").read_text()), Run()).values
+    found = torchtitan_launch(module_fields((tmp_path / "taut_plan.py").read_text()).fields, Run()).values
     ends = np.cumsum([0, *(int(size) for size in found["layers"].split("|"))]).tolist()
     slots = [int(line.rpartition("=")[2]) for line in (tmp_path / "rankfile").read_text().splitlines()]
     micro_batches = job.strategy.num_micro_batches

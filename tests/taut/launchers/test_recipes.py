@@ -1,0 +1,143 @@
+"""Settings of Python files, followed without running them: by hand, forms of public recipes, and what is not known."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taut.errors import DataError
+from taut.launchers.read import launch_of_file
+from taut.launchers.settings import Launch, Run
+
+TITAN = """
+TOKENS = 8192
+
+def base():
+    return Trainer.Config(
+        training=TrainingConfig(num_tokens_per_microbatch_per_dp_rank=2 * TOKENS, max_context_length=TOKENS),
+        parallelism=ParallelismConfig(tensor_parallel_degree=2),
+        activation_checkpoint=FullAC.Config(),
+        optimizer=default_adamw(lr=1e-4),
+    )
+
+def large():
+    config = base()
+    config.parallelism.tensor_parallel_degree *= 2
+    config.parallelism.tensor_parallel_degree = 8
+    config.activation_checkpoint = SelectiveAC.Config()
+    config.model_spec = model_registry("8B", converters=[Float8LinearConverter.Config()])
+    return config
+"""
+BRIDGE = """
+from bridge.common import base
+
+def _degrees(cfg, tp, *, pp=1, **more):
+    cfg.model.tensor_model_parallel_size = tp
+    cfg.model.pipeline_model_parallel_size = pp
+    cfg.train.micro_batch_size = more["micro_batch"] if more else 1
+    if tp > 1:
+        cfg.model.sequence_parallel = True
+    else:
+        cfg.model.sequence_parallel = False
+
+def pretrain():
+    cfg = base()
+    cfg.mixed_precision = precision("fp8_mx")
+    cfg.mixed_precision.grad_reduce_in_fp32 = False
+    _degrees(cfg, 4, micro_batch=2)
+    cfg.model.context_parallel_size = degree()
+    if os.environ["X"]:
+        cfg.model.pipeline_model_parallel_size = 8
+    tune(cfg)
+    return cfg
+"""
+COMMON = """
+def base():
+    cfg = ConfigContainer(ddp=DDP(use_distributed_optimizer=True), train=Train(global_batch_size=64))
+    cfg.ddp.grad_reduce_in_fp32 = True
+    return cfg
+"""
+NEMO = """
+def trainer(tensor: int = 4, nodes: int = 2) -> run.Config:
+    strategy = run.Config(nl.MegatronStrategy, tensor_model_parallel_size=tensor, pipeline_model_parallel_size=nodes)
+    return run.Config(nl.Trainer, strategy=strategy, plugins=bf16_mixed())
+
+def recipe(scheme: str = "none", batch: int = 128):
+    made = run.Partial(pretrain, trainer=trainer(nodes=1), data=run.Config(Data, global_batch_size=batch))
+    if scheme is None or scheme.lower() == "none":
+        made.trainer.strategy.sequence_parallel = True
+    elif scheme.lower() in ["lora"]:
+        made.peft = run.Config(PEFT[scheme])
+    return made
+"""
+
+
+def read(folder: Path, text: str, function: str = "") -> Launch:
+    """What a file with this text, or one function of it, says on eight devices."""
+    (folder / "recipe.py").write_text(text)
+    return launch_of_file(folder / (f"recipe.py:{function}" if function else "recipe.py"), Run(None, 8))
+
+
+def test_a_function_of_torchtitan(tmp_path: Path) -> None:
+    """``large`` changes what ``base`` returns; 16,384 tokens at once are two sequences."""
+    base, large = read(tmp_path, TITAN, "base"), read(tmp_path, TITAN, "large")
+    assert base.values.items() >= {"tp": 2, "micro_batch": 2, "recompute": "full"}.items()
+    assert large.values.items() >= {"tp": 8, "micro_batch": 2, "recompute": "selective"}.items()
+    assert base.options == large.options == {"seq": 8192}
+    assert (base.named, "not priced: Float8LinearConverter" in large.named) == ((), True)
+
+
+def test_several_configurations_are_asked_for_one(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"recipe.py: Python file: makes 2 configurations \(base, large\), .*:base"):
+        read(tmp_path, TITAN)
+    with pytest.raises(DataError, match="larg: no function of the file, expected large"):
+        read(tmp_path, TITAN, "larg")
+
+
+def test_functions_of_files_beside(tmp_path: Path) -> None:
+    """Arguments, conditions and imports are followed; what is not known is named."""
+    (tmp_path / "bridge").mkdir()
+    (tmp_path / "bridge" / "common.py").write_text(COMMON)
+    found = read(tmp_path, BRIDGE)
+    values = {"tp": 4, "cp": 1, "micro_batch": 2, "global_batch": 64, "zero": 1, "sequence_parallel": True}
+    assert found.values.items() >= values.items()
+    assert found.options == {"precision": "mxfp8", "grad_precision": "bf16"}
+    assert found.named[-2:] == (
+        "tune(): what it sets is not read",
+        "model.pipeline_model_parallel_size: 8, behind a condition, which is not known, is not read",
+    )
+
+
+@pytest.mark.parametrize("words", ["base(): what it sets is not read", "tune(): what it sets is not read"])
+def test_functions_that_are_not_found_are_named(tmp_path: Path, words: str) -> None:
+    assert words in read(tmp_path, BRIDGE.replace("= base()", "= base(); other = 1")).named
+
+
+def test_defaults_of_parameters(tmp_path: Path) -> None:
+    """NeMo's recipes state degrees as defaults of their parameters."""
+    found = read(tmp_path, NEMO, "recipe")
+    assert found.values.items() >= {"tp": 4, "pp": 1, "global_batch": 128, "sequence_parallel": True}.items()
+    with pytest.raises(DataError, match=r"--peft .*training of a part of the weights"):
+        read(tmp_path, NEMO.replace('"none",', '"lora",'), "recipe")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def f():\n    return f()\n", "expected PARALLELISM"),
+        ("cfg.model.micro_batch_size = 9 ** 9 ** 9\n", "expected PARALLELISM"),
+        ("x = [" * 3000, "expected PARALLELISM"),
+        ("a = 1\n" * 60_000, "more than 50000 steps"),
+    ],
+)
+def test_files_that_do_not_end(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        read(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("value", "read_as"), [("2 * 4", 8), ("16 // 4", 4), ("A['b']", 4), ("3 if 1 < 2 else 4", 3), ("-(-2)", 2)]
+)
+def test_values(tmp_path: Path, value: str, read_as: Any) -> None:
+    text = f"A = {{'b': 4}}\ncfg = make()\ncfg.model.tensor_model_parallel_size = {value}\n"
+    assert read(tmp_path, text).values["tp"] == read_as
