@@ -49,7 +49,7 @@ with z = 1.28 for 80 % of runs, and the deviation s of what lies beyond all runs
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from statistics import NormalDist
 from types import MappingProxyType
@@ -124,12 +124,12 @@ FEATURES = (
 """Features of a software stack that made its releases faster."""
 
 
-def features_of(stated: Iterable[str], chosen: Any) -> list[str]:
+def features_of(stated: Iterable[str], chosen: Any, recompute: Collection[str]) -> list[str]:
     """What a strategy has of the features of its calibration's runs; no CUDA graph records layers recomputed whole."""
     absent = {
         OVERLAPPED: chosen.tp == 1 or not chosen.sequence_parallel,
         BETWEEN_REPLICAS: chosen.dp * chosen.cp == 1,
-        **dict.fromkeys((one for one in FEATURES if one.endswith("graphs")), "full" in chosen.recompute),
+        **dict.fromkeys((one for one in FEATURES if one.endswith("graphs")), "full" in recompute),
     }
     return [one for one in stated if not absent.get(one)]
 

@@ -3,7 +3,7 @@
 import json
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,9 @@ from taut.commands.options import (
     takes_options,
 )
 from taut.errors import DataError
+
+if TYPE_CHECKING:
+    from taut.launchers.settings import Launch
 
 
 @takes_options("compare")
@@ -45,7 +48,7 @@ def compare_command(
         raise DataError(f"--plot {plot}: draws two plans, expected two files of plans instead of a model and a cluster")
     if not current:
         raise DataError("--current: missing, expected what runs today, such as tp=8,pp=4,micro_batch=1")
-    values, stated, named = _settings(current, model, cluster)
+    values, stated, named, flags = _settings(current, model, cluster)
     stated |= {"global_batch": batch} if (batch := values.pop("global_batch", None)) is not None else {}
     for name in stated.keys() & options.keys():
         if stated[name] != options[name]:
@@ -63,18 +66,33 @@ def compare_command(
     request = PlanRequest(model, cluster, **options)
     with printed_if_infeasible(as_json), progress_lines(quiet) as progress:
         found = compare(request, current=values, progress=progress)
+    if absent := _absent(found.features, flags):
+        words = (
+            f"the prices are of runs with {', '.join(absent)}, which are not set: what runs today is slower than priced"
+        )
+        warnings.warn(f"--current: {words}", UserWarning, stacklevel=2)
     echo(found, as_json)
 
 
-def _settings(current: str, model: str, cluster: str) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
-    """Values, options and what nothing prices, of values as they are stated or of a launcher's words or file."""
+def _absent(features: tuple[str, ...], flags: frozenset[str] | None) -> list[str]:
+    """Flags of features that prices count on, which a command line of Megatron-LM has not."""
+    if flags is None or not features:
+        return []
+    from taut.exports.architecture import FEATURES
+
+    return [flag for one in features for flag in FEATURES.get(one, {}) if flag not in flags]
+
+
+def _settings(current: str, model: str, cluster: str) -> "Launch":
+    """What is said to run, by values as they are stated or by a launcher's words or file."""
+    from taut.launchers.settings import Launch, Run
+
     first, _, more = current.partition(",")
     is_text = current.lstrip().startswith("-") or "--" in current or ("=" in first and " " in current.strip())
     if not is_text and ("=" in first or not (Path(first).suffix or Path(first).exists())):
-        return parse_fix([current], "--current"), {}, ()
+        return Launch(parse_fix([current], "--current"))
     from taut.data.load import load_cluster, load_model
     from taut.launchers.read import launch_of_file, launch_of_text
-    from taut.launchers.settings import Run
 
     with warnings.catch_warnings():
         # The request that is priced loads both again, and warns.
@@ -84,7 +102,7 @@ def _settings(current: str, model: str, cluster: str) -> tuple[dict[str, Any], d
         return launch_of_text(current, run)
     beside = parse_fix([more], "--current")
     launch = launch_of_file(Path(first), run, beside)
-    return launch.values | beside, launch.options, launch.named
+    return launch._replace(values=launch.values | beside)
 
 
 def _two_plans(one: str, other: str, options: dict[str, Any], plot: Path | None, *, as_json: bool) -> None:

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, Unpack, overload
 import numpy as np
 
 from taut.comparison.result import Change, Comparison, Priced, stated_fields
+from taut.data.calibration import features_of
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE
 from taut.data.load import load_cluster
@@ -239,7 +240,9 @@ def compare(
     if asked.seen:
         request, starts = request.model_copy(update={"seen": True}), [each for each in starts if _within_runs(each)]
     best = plan_one_degree(request, progress=progress, starts=starts)
-    return Comparison(current=priced, best=best, changes=tuple(each.change for each in gains))
+    runs, chosen = today.problem.calibration, today.strategy
+    assumed = features_of(runs.features if runs else (), chosen.candidate, chosen.recompute)
+    return Comparison(current=priced, best=best, changes=tuple(each.change for each in gains), features=tuple(assumed))
 
 
 def _within_runs(stated: Stated) -> bool:

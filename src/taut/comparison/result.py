@@ -98,11 +98,14 @@ class Comparison:
         The plan, whose bound holds for every configuration of its space.
     changes
         Single changes that gain, the largest gain first.
+    features
+        What the runs behind the prices had on, as far as the current configuration can have it.
     """
 
     current: Priced
     best: Plan
     changes: tuple[Change, ...]
+    features: tuple[str, ...] = ()
 
     @property
     def lower_bound_s(self) -> float | None:
@@ -128,6 +131,7 @@ class Comparison:
             },
             "lower_bound_s": self.lower_bound_s,
             "distance": self.distance,
+            "features": list(self.features),
             "changes": [
                 {
                     "what": each.what,

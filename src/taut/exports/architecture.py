@@ -127,6 +127,7 @@ FEATURES: dict[str, Flags] = {
     "fused-router": {"--moe-router-fusion": None},
     "fused-permutation": {"--moe-permute-fusion": None},
     "tp-comm-overlap": {"--tp-comm-overlap": None},
+    "dp-comm-overlap": {"--overlap-grad-reduce": None},
 }
 """
 Flags of what made releases faster, by the name that a calibration states; as NVIDIA's recipes of August 2026 set it.

@@ -237,7 +237,8 @@ class Job:
     def features(self) -> list[str]:
         """What the runs behind the prices had switched on, as far as the plan can have it."""
         section = self.plan.typed.inputs.get("calibration")
-        return features_of(section.spec.get("features", []) if section else [], self.strategy)
+        stated = section.spec.get("features", []) if section else []
+        return features_of(stated, self.strategy, self.strategy.recompute)
 
     @property
     def fused_loss(self) -> LossKind:

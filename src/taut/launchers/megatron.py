@@ -149,7 +149,7 @@ def megatron_launch(flags: Mapping[str, str | None], run: Run, stated: Collectio
     if stated is not None:
         deciding = {"zero": SHARDING, "recompute": {KINDS, "--recompute-activations"}}
         values = {name: value for name, value in values.items() if name not in deciding or deciding[name] & set(stated)}
-    return Launch(values, _options(flags), tuple(_named(flags, run)))
+    return Launch(values, _options(flags), tuple(_named(flags, run)), frozenset(flags) if stated is None else None)
 
 
 def megatron_values(flags: Mapping[str, str | None], run: Run) -> dict[str, Any]:

@@ -231,7 +231,7 @@ def _release(plan: "AnyDocument") -> list[str]:
     given = plan.inputs["calibration"].spec if "calibration" in plan.inputs else {}
     release, features = given.get("release", ""), given.get("features", ())
     if plan.format != "taut-meshes/1":
-        features = features_of(features, plan.strategy)
+        features = features_of(features, plan.strategy, plan.strategy.recompute)
     if not release:
         return [f"            its runs had {', '.join(features)}, which exports switch on"] if features else []
     return [f"            at the speed of {release} with {', '.join(features) or 'its defaults'}"]
