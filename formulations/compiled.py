@@ -9,6 +9,7 @@ user's cache folder. Where none of them can be written (a read-only installation
 ``RuntimeError``; here the loops are compiled in every process instead, and one warning says so.
 """
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache, partial, update_wrapper
@@ -59,6 +60,7 @@ class Loop:
         update_wrapper(self, function)
         self.py_func, self._options = cast("FunctionType", function), options
         self._run: Callable[..., Any] | None = None
+        self._is_kept: bool | None = None
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run the loop."""
@@ -78,6 +80,14 @@ class Loop:
     def has_code(self) -> bool:
         """Whether numba has compiled or loaded it in this process."""
         return bool(getattr(self._run, "signatures", ()))
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether an earlier process has left code to load, where numba is loaded already."""
+        if self._is_kept is None and "numba" in sys.modules:
+            cache = getattr(self.prepared(), "_cache", None)
+            self._is_kept = bool(getattr(cache, "names", dict)())
+        return bool(self._is_kept)
 
     def prepared(self) -> Callable[..., Any]:
         """What runs the loop; loops that it names are prepared with it, as numba knows its own alone."""
@@ -140,6 +150,9 @@ def _kept() -> Any:
     from numba.core.runtime.nrt import rtsys
 
     class Kept(FunctionCache):
+        def names(self: Any) -> Any:
+            return self._cache_file._load_index()  # noqa: SLF001 -- numba has no public place
+
         def load_overload(self: Any, sig: Any, target_context: Any) -> Any:
             # numba loads its whole library of types first, a third of a second, which machine code does not need.
             rtsys.initialize(target_context)
@@ -151,6 +164,10 @@ def _kept() -> Any:
             return None
 
     return Kept
+
+
+LOADING = 0.1
+"""Share of the work that Python does before a loop that an earlier process compiled is loaded: some milliseconds."""
 
 
 class Warming:
@@ -167,7 +184,8 @@ class Warming:
     def __call__(self, work: float, *arguments: Any) -> Any:
         """Call the loop, which does so much work."""
         self._done += work
-        if self._done > self._most or self._loop.has_code:
+        kept = self._done > self._most * LOADING and self._loop.is_kept
+        if kept or self._done > self._most or self._loop.has_code:
             return self._loop(*arguments)
         self._in_python = self._in_python or _quiet(in_python(self._loop))
         return self._in_python(*arguments)
