@@ -56,7 +56,7 @@ def as_tuple(values: object) -> object:
 class Spec(BaseModel):
     """Base of the input models: immutable, no unknown fields, no infinities."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     def __copy__(self) -> Self:
         """Copy without what was cached for the original, which a changed copy must compute anew."""

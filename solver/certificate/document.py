@@ -50,7 +50,7 @@ Positive = Annotated[int, Field(gt=0, lt=2**31)]
 class Section(BaseModel):
     """A part of the document; fields beside the known ones are kept out of the checks."""
 
-    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False, frozen=True)
+    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False, frozen=True, defer_build=True)
 
 
 class WorkloadSection(Section):

@@ -257,7 +257,7 @@ class Leaf(BaseModel):
     memory row.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True, defer_build=True)
 
     ends: list[list[list[Weight]]]
     rounds_in: list[Weight]
@@ -269,7 +269,7 @@ class Leaf(BaseModel):
 class Split(BaseModel):
     """Where a branch is split into few layers and many: a device or a chunk, and the most layers of the few."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True, defer_build=True)
 
     place: Literal["device", "chunk"]
     number: Annotated[int, Field(ge=0, le=2**31)]
@@ -281,7 +281,7 @@ class Split(BaseModel):
 class Cases(BaseModel):
     """The trees of the cases (5), of which there are several."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True, defer_build=True)
 
     cases: list[Split | Leaf]
 

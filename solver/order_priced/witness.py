@@ -62,7 +62,7 @@ def price_witness(rows: MasterRows, path_weights: Floats, memory_prices: Floats,
 
 
 class _Plain(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
 
 class _Critical(_Plain):
@@ -146,11 +146,11 @@ class _MissingByCapacity(_Plain):
 
 
 class _Missing(RootModel[_MissingByCapacity | _MissingByListing | _MissingByPrices]):
-    pass
+    model_config = ConfigDict(defer_build=True)
 
 
 class _Witness(RootModel[ByCapacity | _ByBranches | ByLayers | _ByListing | _ByPrices]):
-    pass
+    model_config = ConfigDict(defer_build=True)
 
 
 def rederived(given: ChunkProblem, witness: dict[str, Any]) -> float:

@@ -45,6 +45,7 @@ key                    name
 
 import json
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -211,7 +212,7 @@ def _ways_back(
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
 
 class _Rule(_Section):
@@ -301,7 +302,9 @@ class _ByRacks(_Section):
     sha256: str
 
 
-_FORMATS: TypeAdapter[_Witness | _ByRacks] = TypeAdapter(_Witness | _ByRacks)
+@cache
+def _formats() -> "TypeAdapter[_Witness | _ByRacks]":
+    return TypeAdapter(_Witness | _ByRacks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,7 +369,7 @@ def _proof_values(proof: PathProof) -> dict[str, Any]:
 def witnessed(problem: PlanningProblem, candidate: Candidate, witness: dict[str, Any]) -> tuple[Covered, ...] | None:
     """What a witness from anyone proves in each of its cases; None where it is malformed, altered or proves nothing."""
     try:
-        parsed = _FORMATS.validate_json(json.dumps(witness))
+        parsed = _formats().validate_json(json.dumps(witness))
     except (ValidationError, TypeError, ValueError):
         return None
     if digest({name: value for name, value in witness.items() if name != "sha256"}) != parsed.sha256:

@@ -185,7 +185,7 @@ class PlanRequest(BaseModel):
     taut.errors.FieldError: global_batch: 0, expected a number of sequences from 1 to 10000000
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True)
 
     model: Annotated[ModelSpec | str, BeforeValidator(_spec(ModelSpec, "model"))]
     cluster: Annotated[ClusterSpec | str, BeforeValidator(_spec(ClusterSpec, "cluster"))]
