@@ -34,6 +34,7 @@ from taut.formulations.runs import beyond
 from taut.formulations.schedules.plan_orders import device_of_chunk
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
+from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.branch_and_bound.stop import Stopwatch, interrupt_requested
 from taut.solver.certificate.document import (
     FORMAT,
@@ -50,6 +51,7 @@ from taut.solver.certificate.document import (
 from taut.solver.certificate.node_counts import NodeCountsSection
 from taut.solver.ladder.checks import Proof, derived_bound
 from taut.solver.ladder.computations import Evaluation, first, strongest
+from taut.solver.ladder.dominance import dominates_under_an_order, inherited, likely_dominating
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.meshes.search import MeshSearch
 from taut.solver.order_priced.layer_tree import LayerTree
@@ -79,12 +81,13 @@ def margin_free_bound(
 
     The least bound over all candidates, each by the strongest rungs that apply; those whose closed form is no better
     than the least so far are not bounded further. The ``likely`` one comes first, since a low bound saves the others
-    work, and order-priced candidates come last, as in the search. From where ``stop`` says so, closed forms that are
-    known already count alone. ``found_with`` are bounds with a margin: their trees of layers are read anew, and one
-    that still shows ``enough`` seconds, or the least so far, is taken, (4).
+    work, and order-priced candidates come last, as in the search. A candidate has the bound of one that dominates it
+    where that is no less than the least so far (``taut.solver.ladder.dominance`` (1)). From where ``stop`` says so,
+    closed forms that are known already count alone. ``found_with`` are bounds with a margin: their trees of layers are
+    read anew, and one that still shows ``enough`` seconds, or the least so far, is taken, (4).
     """
     free, candidates = ladder.without_margin(), ladder.problem.candidates
-    least, proofs = np.inf, list[Proof]()
+    least, proofs, shown = np.inf, list[Proof](), dict[Candidate, Evaluation]()
     for index in sorted(range(len(candidates)), key=lambda i: (candidates[i] != likely, *_turn(free, i))):
         candidate = candidates[index]
         if free.first(candidate)[0] >= least:
@@ -93,7 +96,10 @@ def margin_free_bound(
             found = first(free, candidate)
         else:
             read = _read_anew(free, found_with.get(candidate), min(least, enough))
+            read = read or _inherited(free, shown, candidate, least)
             found = read or _branched(strongest(free, candidate, least), least)
+            if found.source is Source.ORDER and "of" not in found.witness:
+                shown[candidate] = found
         if found.source is not Source.RELAXATION:
             proofs.append(Proof(candidate=index, source=str(found.source), witness=found.witness))
         least = min(least, found.seconds)
@@ -107,6 +113,18 @@ def _read_anew(free: Ladder, bound: CandidateBound | None, enough: float) -> Eva
         return None
     seconds = derived_bound(free, bound.candidate, bound.source, bound.witness)
     return Evaluation(seconds=seconds, source=bound.source, witness=bound.witness) if seconds >= enough else None
+
+
+def _inherited(
+    free: Ladder, shown: Mapping[Candidate, Evaluation], candidate: Candidate, enough: float
+) -> Evaluation | None:
+    """The bound of a candidate that dominates another and shows enough seconds; None where none does."""
+    for other in likely_dominating(candidate, shown):
+        if shown[other].seconds >= enough:
+            of, given = (chunked(free.problem, one, free.links, margin=False) for one in (other, candidate))
+            if dominates_under_an_order(of, given):
+                return replace(shown[other], witness=inherited(other, shown[other].witness), order=None)
+    return None
 
 
 def _branched(found: Evaluation, limit: float) -> Evaluation:
@@ -125,10 +143,10 @@ def _matters(free: Ladder, proof: Proof, least: float) -> bool:
     return source is Source.BALANCE or seconds < least
 
 
-def _turn(free: Ladder, index: int) -> tuple[int, float]:
-    """Closed forms first, each kind by its closed form."""
+def _turn(free: Ladder, index: int) -> tuple[int, float, bool, int]:
+    """Closed forms first, each kind by its closed form, and of equal ones those that may dominate others."""
     candidate = free.problem.candidates[index]
-    return candidate.effort, free.first(candidate)[0]
+    return candidate.effort, free.first(candidate)[0], not candidate.sequence_parallel, -candidate.zero
 
 
 def with_plainer(document: dict[str, Any], ties: Sequence[NearTie]) -> dict[str, Any]:
