@@ -58,7 +58,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -174,10 +174,17 @@ def operations(layers: int, stages: int, nodes: int) -> int:
     return 128 + 4 * layers + 8 * stages + nodes
 
 
+@cache
 def rounded(number: int) -> Fraction:
     """Relative error of so many operations in a row, four times, (2)."""
     each = number * UNIT_ROUNDOFF
     return 4 * each / (1 - each)
+
+
+@cache
+def _bytes_off(number: int, kib: int) -> int:
+    """Whole bytes that so many operations may be off, of a device of so many KiB, (6)."""
+    return math.floor(rounded(number) * kib * KIB)
 
 
 class _Proofs:
@@ -185,7 +192,7 @@ class _Proofs:
 
     def __init__(self, ladder: Ladder, least: float, shown: Shown) -> None:
         self.ladder, self.least, self._shown = ladder, least, shown
-        self._layers = len(ladder.problem.model.blocks) + 2
+        self._layers, self._kib = len(ladder.problem.model.blocks) + 2, max(ladder.problem.capacity_kib)
 
     def way(self, entry: Entry) -> str:
         """How an entry is shown: in rationals, in whole numbers, by proven rounding, or alone by floats."""
@@ -194,7 +201,7 @@ class _Proofs:
             return self._infeasible(candidate, source, witness)
         n = self._operations(candidate, witness)
         if seconds >= self.least * DECIDES:
-            return "rounding" if 2**8 * rounded(n) * self._priced(witness) <= 5e-7 else "alone"
+            return "rounding" if float(rounded(n)) * 2**8 * self._priced(witness) <= 5e-7 else "alone"
         if source != Source.ORDER or self.ladder.relaxations.get(candidate, -math.inf) >= seconds:
             return "rounding" if rounded(n) <= (ORDER_ROUNDING if candidate.is_order_priced else ROUNDING) else "alone"
         shown = self._rational(candidate, seconds, witness)
@@ -214,7 +221,7 @@ class _Proofs:
     def _priced(self, witness: dict[str, Any]) -> float:
         """K of (4)."""
         prices = _prices_in(witness)
-        return 1 + prices * float(max(self.ladder.problem.capacity_kib)) * KIB / self.least if prices else 1.0
+        return 1 + prices * float(self._kib) * KIB / self.least if prices else 1.0
 
     def _infeasible(self, candidate: Candidate, source: str, witness: dict[str, Any]) -> str:
         """How missing bytes are shown, (6)."""
@@ -222,8 +229,7 @@ class _Proofs:
             return "whole"
         kib, least = witness.get("missing_kib"), witness.get("missing")
         missing = least if isinstance(least, int) else (kib or 0) * KIB - (KIB - 1)
-        budget = int(max(self.ladder.problem.capacity_kib)) * KIB
-        return "rounding" if rounded(self._operations(candidate, {})) * budget < missing else "alone"
+        return "rounding" if _bytes_off(self._operations(candidate, {}), self._kib) < missing else "alone"
 
     def _rational(self, candidate: Candidate, seconds: float, witness: dict[str, Any]) -> bool | None:
         """Whether seconds are shown in rationals, for a candidate or one that dominates it; None for another proof."""

@@ -24,12 +24,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from taut.data.units import KIB
+from taut.formulations.order_division import ChunkProblem
 from taut.formulations.partition import partition_problem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked, partition_bound
 from taut.solver.bounds.pipelines_by_type import bound_by_type
 from taut.solver.ladder.chunk_types import chunk_cases, most_within, rederived_by_cases, rederived_by_count
-from taut.solver.ladder.dominance import dominates_in_division, dominates_under_an_order, partition_data, stated
+from taut.solver.ladder.dominance import (
+    PartitionData,
+    dominates_in_division,
+    dominates_under_an_order,
+    partition_data,
+    stated,
+)
 from taut.solver.ladder.ladder import RUNGS, Ladder, Rung
 from taut.solver.order_priced.witness import missing_bytes, rederived
 from taut.solver.placement.exact.enumerate import solve_by_enumeration
@@ -113,10 +120,13 @@ def _dominated_partition(ladder: Ladder, candidate: Candidate, witness: Witness)
     named = stated(candidate, witness)
     if named is None or "of" in named[1]:
         return -math.inf
-    one, other = partition_data(ladder, named[0]), partition_data(ladder, candidate)
-    if one is None or other is None or not dominates_in_division(one, other):
-        return -math.inf
-    return _partition(ladder, *named)
+
+    def make() -> tuple[PartitionData | None, float]:
+        data = partition_data(ladder, named[0])
+        return data, -math.inf if data is None else _partition(ladder, *named)
+
+    (one, seconds), other = ladder.named(*named, make), partition_data(ladder, candidate)
+    return seconds if one and other and dominates_in_division(one, other) else -math.inf
 
 
 def _memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
@@ -146,8 +156,13 @@ def _order(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
     named = stated(candidate, witness)
     if named is None:
         return -math.inf
-    other = chunked(ladder.problem, named[0], ladder.links, margin=ladder.margin)
-    return rederived(other, named[1]) if dominates_under_an_order(other, given) else -math.inf
+
+    def make() -> tuple[ChunkProblem, float]:
+        other = chunked(ladder.problem, named[0], ladder.links, margin=ladder.margin)
+        return other, rederived(other, named[1])
+
+    other, seconds = ladder.named(*named, make)
+    return seconds if dominates_under_an_order(other, given) else -math.inf
 
 
 def _order_memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:

@@ -41,7 +41,7 @@ from copy import copy
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -49,7 +49,7 @@ from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.formulations.mechanisms.recompute import in_part
 from taut.formulations.order_division import ROUNDING as ORDER_ROUNDING
 from taut.formulations.partition import stated_divisions
-from taut.formulations.problem import PlanningProblem
+from taut.formulations.problem import PlanningProblem, Recent
 from taut.formulations.sharding import NO_GATHERS, GatherRates
 from taut.formulations.space import Candidate, LayersKey, OrderKey, beside_chunks
 from taut.formulations.tables.memory import budgets
@@ -65,6 +65,11 @@ from taut.solver.placement.exact.node_sets import has_node_sets
 from taut.solver.placement.exact.node_slots import SlotCache, has_node_slots
 from taut.solver.placement.path_cover.bound import has_cover
 from taut.solver.result import Source
+
+Value = TypeVar("Value")
+
+MOST_NAMED = 64 * 2**20
+"""Bytes of what is kept of candidates that dominate others."""
 
 
 class Computation(NamedTuple):
@@ -133,12 +138,17 @@ class Ladder:
         self._layers: dict[tuple[Hashable, ...], LayerSeconds] = problem.kept("layers")
         self._needs: dict[Candidate, Need] = problem.kept("needs")
         self._lacking: dict[Candidate, int] = problem.kept("lacking")
+        self._named = Recent(MOST_NAMED)
 
     def without_margin(self) -> "Ladder":
         """The same without a memory margin, which shares links, placements, closed forms and needs."""
         free = copy(self)
         free.margin = False
         return free
+
+    def named(self, candidate: Candidate, witness: dict[str, Any], make: Callable[[], Value]) -> Value:
+        """What a candidate and its witness show of those that it dominates, of which there are many."""
+        return self._named.get((self.margin, candidate, repr(witness)), make)
 
     def communication(self, candidate: Candidate) -> Communication:
         """Least communication of a candidate; several rungs ask for that of the same or an alike candidate in a row."""

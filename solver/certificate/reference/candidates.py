@@ -196,7 +196,9 @@ def _degrees(case: Case) -> Iterator[Choice]:
                                     choice = Choice(*own, recompute_layers=some)
                                     ranks = [*expert_ranks(case, choice)]
                                     for kind, rank, away in product(kinds, ranks, _states_away(case, choice)):
-                                        found = Choice(*own, *rank, kind, apart, away, recompute_layers=some)
+                                        usual = (*rank, kind, apart, away) == (1, 0, "p2p", False, 0.0)
+                                        beside = (*rank, kind, apart, away, False, 0.0, some)
+                                        found = choice if usual else Choice(*own, *beside)
                                         uneven = [replace(found, uneven_batch=True)] if _uneven(case, found) else []
                                         for each in [found, *uneven]:
                                             yield from _activations_away(case, each)

@@ -165,8 +165,15 @@ class Case:
         return max(known["data_parallel"], 1.0) if term == "gather" and term not in known else known[term]
 
 
+class _Hashed:
+    """The place of a hash that is computed once."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
 @dataclass(frozen=True, order=True)
-class Choice:
+class Choice(_Hashed):
     """A candidate: everything except the stages, their recompute and the placement."""
 
     pp: int
@@ -190,6 +197,13 @@ class Choice:
     uneven_batch: bool = False
     activation_offload: float = 0.0
     recompute_layers: int = 0
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            object.__setattr__(self, "_hash", hash(tuple(vars(self).values())))
+            return self._hash
 
     def as_dict(self) -> dict[str, Any]:
         """Fields as plain values; context and expert ranks where there are several, empty defaults where changed."""
@@ -341,7 +355,12 @@ def stated(case: Case, choice: Choice) -> Iterator[Layers]:
 
 def has_stated(case: Case, choice: Choice) -> bool:
     """Whether the layers have a division of one of the forms."""
-    return ANY in forms_of(case) or next(stated(case, choice), None) is not None
+    if ANY in forms_of(case):
+        return True
+    key = "stated", choice.schedule, choice.pp, choice.vpp
+    if key not in case.kept:
+        case.kept[key] = next(stated(case, choice), None) is not None
+    return bool(case.kept[key])
 
 
 AS_STATED = (
