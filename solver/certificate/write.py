@@ -55,6 +55,7 @@ from taut.solver.ladder.dominance import dominates_under_an_order, inherited, li
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.meshes.search import MeshSearch
 from taut.solver.order_priced.layer_tree import LayerTree
+from taut.solver.order_priced.witness import ByLayers, add_critical, parse_witness
 from taut.solver.result import CandidateBound, Incumbent, Limits, NearTie, SearchResult, Source, StoppedBy, relative_gap
 from taut.solver.signals import cut_short
 
@@ -97,7 +98,7 @@ def margin_free_bound(
         else:
             read = _read_anew(free, found_with.get(candidate), min(least, enough))
             read = read or _inherited(free, shown, candidate, least)
-            found = read or _branched(strongest(free, candidate, least), least)
+            found = read or _branched(strongest(free, candidate, least), least, found_with.get(candidate))
             if found.source is Source.ORDER and "of" not in found.witness:
                 shown[candidate] = found
         if found.source is not Source.RELAXATION:
@@ -127,11 +128,18 @@ def _inherited(
     return None
 
 
-def _branched(found: Evaluation, limit: float) -> Evaluation:
-    """The bound after the first branches of its tree of layers, if it has one and is below a limit in seconds."""
+def _branched(found: Evaluation, limit: float, bound: CandidateBound | None) -> Evaluation:
+    """
+    The bound after the first branches of its tree of layers, if it has one and is below a limit in seconds.
+
+    The tree begins with the critical paths that the witness of a ``bound`` with a margin states.
+    """
     tree = None if found.order is None else found.order.branching
     if not isinstance(tree, LayerTree) or found.seconds >= limit:
         return found
+    known = None if bound is None else parse_witness(bound.witness)
+    if isinstance(known, ByLayers):
+        add_critical(tree.rows, known.critical)
     tree.branch_early(limit)
     seconds = tree.seconds * (1 - ROUNDING)
     return replace(found, seconds=seconds, witness=tree.witness()) if seconds > found.seconds else found

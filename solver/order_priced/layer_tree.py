@@ -129,7 +129,7 @@ class LayerTree:
         self, given: ChunkProblem, cases: Sequence[LayerPaths], limit: float, divisions: Sequence[Division]
     ) -> None:
         self.given, self.limit = given, limit
-        self._paths, self._rows = cases, cases[0].rows
+        self._paths, self.rows = cases, cases[0].rows
         self.divisions: tuple[Division, ...] = ()
         self.incumbent: tuple[float, Division | None] = (np.inf, None)
         for division in divisions:
@@ -170,6 +170,8 @@ class LayerTree:
             return False
         if not self._roots:
             cases = [_Case(paths, self.limit) for paths in self._paths]
+            for case in cases:
+                case.add_known()
             self._roots = [self._node(case, case.paths.root(self.limit)) for case in cases]
             return True
         leaves = self._leaves
@@ -269,7 +271,7 @@ class LayerTree:
         """Limit, the figures whose critical paths have a weight at some leaf, and the trees with a proof at each."""
         if not self._roots or min(leaf.seconds for leaf in self._leaves) < self._least:
             return {"limit_s": self._least}
-        rows, used = self._rows, {k for leaf in self._leaves for k in leaf.proof.used.tolist()}
+        rows, used = self.rows, {k for leaf in self._leaves for k in leaf.proof.used.tolist()}
         kept = [*range(rows.of_devices), *sorted(k for k in used if k >= rows.of_devices)]
         critical = [figures.plain() for k in kept if (figures := rows.critical_for[k]) is not None]
         trees = [self._plain(root, kept) for root in self._roots]
@@ -353,6 +355,11 @@ class _Case:
         self._used[number] = self._branches
         self._add_paths([number])
         return True
+
+    def add_known(self) -> None:
+        """Take the paths that the rows have already."""
+        for number in range(self.paths.rows.of_devices, len(self.paths.rows.paths)):
+            self.add(number)
 
     def _staircases(self) -> tuple[Floats, Floats]:
         """Rows of (1) for E and Z and for the ends of staircases, and their right sides."""
