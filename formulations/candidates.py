@@ -46,8 +46,9 @@ def candidates(
     for expand in EXPANDERS:
         every = _expanded(expand, workload, every)
     own = _priced(workload, costs, _as_fixed(space, every))
+    found = {each for candidate in own for each in with_orders(workload, candidate)} if space.orders else set(own)
     # In the order of the fields, as candidates compare; thousands of comparisons would each make two tuples.
-    return sorted({each for candidate in own for each in with_orders(workload, candidate)}, key=attrgetter(*FIELDS))
+    return sorted(found, key=attrgetter(*FIELDS))
 
 
 def _expanded(expand: Expander, workload: Workload, every: Iterable[Candidate]) -> Iterator[Candidate]:
@@ -133,7 +134,7 @@ EXPANDERS: tuple[Expander, ...] = (
 """Mechanisms in the order in which a candidate takes them, after the schedule and before orders."""
 
 
-def _as_fixed(space: StrategySpace, every: Iterable[Candidate]) -> Iterator[Candidate]:
+def _as_fixed(space: StrategySpace, every: Iterable[Candidate]) -> Iterable[Candidate]:
     """The candidates that have all fixed values, within runs where the space asks for it."""
     fixed, seen = space.fixed, space.seen
     if seen is not None:
@@ -141,12 +142,12 @@ def _as_fixed(space: StrategySpace, every: Iterable[Candidate]) -> Iterator[Cand
     return _having(fixed, fixed, every)
 
 
-def _having(fixed: Fixed, names: Collection[str], every: Iterable[Candidate]) -> Iterator[Candidate]:
+def _having(fixed: Fixed, names: Collection[str], every: Iterable[Candidate]) -> Iterable[Candidate]:
     """The candidates that have the fixed values of some fields."""
     kept = {name: fixed[name] for name in names if name in fixed}
-    for candidate in every:
-        if all(fixable_value(candidate, name, fixed) == value for name, value in kept.items()):
-            yield candidate
+    if not kept:
+        return every
+    return (each for each in every if all(fixable_value(each, name, fixed) == v for name, v in kept.items()))
 
 
 def _priced(workload: Workload, costs: CostTable, every: Iterable[Candidate]) -> Iterator[Candidate]:

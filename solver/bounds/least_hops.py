@@ -42,6 +42,10 @@ class Between(Protocol):
 
 def least_edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, Between]:
     """Seconds of the quickest hop by cut (L+1,), and what hops between nodes add to these as a function of k."""
+    return best.of_latest(problem, candidate, lambda: _least_edges(problem, candidate, best))
+
+
+def _least_edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, Between]:
     tables, pp = problem.tables(candidate), candidate.pp
     both_ways = problem.latency.both_ways
     edge = np.zeros(tables.num_layers + 1)

@@ -16,10 +16,11 @@ With nodes n and the inverse rates between them,
     larger number then takes no less for a ring, so the least number stands for all.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -27,6 +28,9 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.links import Links, PairTable, least_core
 from taut.formulations.rings import RingRates
 from taut.solver.bounds.racks import fast_clusters, least_walks, tree_edges
+
+Value = TypeVar("Value")
+NOTHING = None, None, None
 
 
 class Walks(NamedTuple):
@@ -49,6 +53,7 @@ class BestLinks:
     _before: dict[tuple[int, float, float, float, bool], tuple[float, float]] = field(default_factory=dict)
     _walks: dict[tuple[int, float, float, float, bool, bool], Walks] = field(default_factory=dict)
     _trees: dict[tuple[int, float, bool], Floats] = field(default_factory=dict)
+    _latest: tuple[object, object, Any] = NOTHING
 
     def __post_init__(self) -> None:
         links = self.links
@@ -60,6 +65,13 @@ class BestLinks:
         self.inside_inverse = self.least_inside(self.inverse)
         self.num_nodes = links.num_nodes
 
+    def of_latest(self, problem: object, candidate: object, make: Callable[[], Value]) -> Value:
+        """A figure of the candidate that was asked for last, as several terms ask for that of one."""
+        latest = self._latest
+        if latest[0] is not problem or latest[1] is not candidate:
+            latest = self._latest = problem, candidate, make()
+        return cast("Value", latest[2])
+
     def of_nodes(self, kept: Flags) -> "BestLinks":
         """The best links of rings that stay on ``nodes``, flags (N,); hops may still use all nodes."""
         key = kept.tobytes()
@@ -68,7 +80,11 @@ class BestLinks:
         return self._parts[key]
 
     def _restricted(self, kept: Flags) -> "BestLinks":
-        links, blocks, found = self.links, self.inverse.blocks, replace(self, _cores={}, _telling={}, _parts={})
+        links, blocks, found = (
+            self.links,
+            self.inverse.blocks,
+            replace(self, _cores={}, _telling={}, _parts={}, _latest=NOTHING),
+        )
         nodes = links.node_of_site[blocks.first]
         among = kept[nodes] if links.by_node else kept
         found.card, found.num_nodes = float(self.rings.card[kept].min()), int(kept.sum())

@@ -445,7 +445,8 @@ class _Check:
             yield f"step_time_s is {seconds}, the evaluator gives {plan.seconds}"
         if seconds < self.objective * (1 - TOLERANCE):
             yield f"its plan of {seconds} s is faster than the plan of {self.objective} s"
-        bounds = {choice: self.bounds.get(whole(choice, self.bounds), -math.inf) for choice in wanted}
+        wider = {choice: choice if given is self.problem else whole(choice, self.bounds) for choice in wanted}
+        bounds = {choice: self.bounds.get(of, -math.inf) for choice, of in wider.items()}
         deciding = dict[Choice, Entry]()
         keys = self._keys if given is self.problem else {_key(choice.as_dict()): choice for choice in wanted}
         listed, named = {choice: choice for choice in wanted}, list[tuple[Choice | None, BoundSection]]()
@@ -470,7 +471,7 @@ class _Check:
         if not is_close(least, section.lower_bound_s):
             yield f"lower_bound_s is {section.lower_bound_s}, derived {least}"
         shown = self._shown if ladder is self.ladder else None
-        others = {whole(choice, self.bounds): None for choice in wanted if choice not in deciding}
+        others = {of: None for choice, of in wider.items() if choice not in deciding}
         inherited = (self._stated[choice] for choice in others if choice in self._stated)
         self.plainer[section.restriction] = exactness(ladder, deciding.values(), least, shown) + exactness(
             self.ladder, inherited, least, self._shown

@@ -21,7 +21,7 @@ load :math:`P_c` of reductions, bytes of activations :math:`a_c` and beside, for
     whole numbers of any unit, since any such numbers yield a path.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ from taut.data.arrays import Floats, Ints
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.order_times import pipeline_ends
 from taut.formulations.strategy import Division
-from taut.solver.order_priced.critical_paths import Path, critical_path, device_paths
+from taut.solver.order_priced.critical_paths import Path, critical_path, device_paths, stated_path
 from taut.solver.order_priced.pricing import ChunkCosts
 
 RESOLUTION = 1e6
@@ -119,17 +119,17 @@ class MasterRows:
 
     def add(self, figures: MeanFigures) -> bool:
         """Add the critical path of figures as a row; returns whether it is new."""
-        path = self._critical(figures)
+        path = self._critical(figures, stated_path)
         if _key(path, self._tail(path, figures)) in self._keys:
             return False
         self._append(path, figures)
         return True
 
-    def _critical(self, figures: MeanFigures) -> Path:
+    def _critical(self, figures: MeanFigures, path: Callable[..., Path] = critical_path) -> Path:
         given = self.given
-        after = figures.after.astype(float) if given.waits_for_all else None
+        after = figures.after.astype(float) if given.waits_for_all else np.zeros(len(given.order.first) - 1)
         passes, transfers = figures.passes.astype(float), figures.transfers.astype(float)
-        return critical_path(given.order, passes, transfers, given.micro_batches, after)
+        return path(given.order, passes, transfers, given.micro_batches, after)
 
     def separate(self, divisions: Sequence[Division], weights: Floats, beyond: float) -> bool:
         """Add the path of (4) as a row, if its mean seconds are ``beyond`` the stated ones; whether it was added."""
