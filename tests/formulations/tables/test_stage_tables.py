@@ -18,16 +18,7 @@ DEVICE = DeviceSpec(name="d", memory_gib=1, peak_tflops={"bf16": 1.0}, memory_ba
 
 def priced(spec: ModelSpec, table: CostTable, micro_batch: int = 1) -> PricedLayers:
     """The model's layers on one type of device."""
-    degrees: dict[str, int] = {
-        "pp": 1,
-        "tp": 1,
-        "dp": 1,
-        "vpp": 1,
-        "micro_batch": micro_batch,
-        "num_micro_batches": 1,
-        "zero": 0,
-    }
-    candidate = Candidate(**degrees, schedule="1f1b", sequence_parallel=False)
+    candidate = Candidate(1, 1, 1, 1, micro_batch, 1, "1f1b", zero=0, sequence_parallel=False)
     return PricedLayers(model=spec, costs=table, device_types=["d"], precision="bf16", candidate=candidate, node_size=1)
 
 
