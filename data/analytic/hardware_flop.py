@@ -7,7 +7,8 @@ layers l with recompute :math:`r_l`, devices d. Data of a sample, forward: :math
 
 (1) A causal mask leaves :math:`s w - w^2 / 2` of the s w scores of a core, so that a layer executes
     :math:`e_l = f_l - a_l w / 2 s`, and its backward pass twice that.
-(2) Recompute executes again :math:`e_l` if full; if selective the core, or products of the named modules
+(2) Recompute executes again :math:`e_l` if full, less a layer's last product where PyTorch's checkpoints stop before
+    it (``taut.data.analytic.layer_work.whole_terms``); if selective the core, or products of the named modules
     (``taut.data.analytic.recompute_modules``), or where every second product's output is kept, products for queries,
     gate and output, in their share of widths (``taut.data.analytic.layer_work.selective_shares``).
 (3) The utilisation of computation is the FLOP of all samples of a step over the sum of
@@ -29,7 +30,7 @@ def executed_flop(
     """FLOP that a sample's passes execute under the recompute of every layer, (1) and (2)."""
     masked = sum(_masked(layer) for layer in model.blocks) + model.mtp_layers * _masked(model.blocks[-1])
     again = sum(
-        (layer.forward_flops() - _masked(layer) if kind == "full" else _selective(layer, modules, selective_products))
+        (_whole(layer, selective_products) if kind == "full" else _selective(layer, modules, selective_products))
         for layer, kind in zip(model.blocks, recompute, strict=True)
         if kind != "none"
     )
@@ -42,14 +43,28 @@ def _masked(layer: LayerSpec) -> float:
     return sum(part.attention_flops() * part.window / part.seq / 2.0 for part in cores)
 
 
+def _whole(layer: LayerSpec, selective_products: bool) -> float:
+    """FLOP that full recompute executes again, (2)."""
+    left_out = 0.0
+    for part in layer.together if selective_products else ():
+        if not part.experts:
+            left_out += _share(part, part.used_ffn) * (part.forward_flops() - part.attention_flops())
+    return layer.forward_flops() - _masked(layer) - left_out
+
+
+def _share(layer: LayerSpec, columns: float) -> float:
+    """Share of a layer's products that products with so many columns or sums have, by their widths."""
+    kv, query, up = layer.kv_hidden, layer.query_hidden, 2 if layer.gated_mlp else 1
+    return columns / (2 * query + 2 * kv + (1 + up) * layer.used_ffn)
+
+
 def _selective(layer: LayerSpec, modules: Collection[Module], selective_products: bool) -> float:
     """FLOP that selective recompute executes again, (2)."""
     if layer.beside:
         return sum(_selective(part, modules, selective_products) for part in layer.together)
     if not modules and selective_products:
-        kv, query, up = layer.kv_hidden, layer.query_hidden, 2 if layer.gated_mlp else 1
-        share = (kv + query + layer.used_ffn) / (2 * query + 2 * kv + (1 + up) * layer.used_ffn)
-        return share * (layer.forward_flops() - layer.attention_flops())
+        columns = layer.kv_hidden + layer.query_hidden + layer.used_ffn
+        return _share(layer, columns) * (layer.forward_flops() - layer.attention_flops())
     found, experts, latent = 0.0, layer.experts, layer.latent
     if not modules or "core_attn" in modules:
         found += layer.attention_flops() - _masked(layer)

@@ -48,6 +48,7 @@ from taut.data.analytic.layer_work import (
     head_passes,
     recomputed,
     selective_shares,
+    whole_terms,
 )
 from taut.data.analytic.offload_modules import offloaded
 from taut.data.analytic.operator_times import OperatorModel
@@ -294,7 +295,7 @@ def _rows(
         tokens = batch * layer.seq // cp
         for ranks in _ranks_of_experts(layer, tp, expert_degrees):
             own = rates if ranks.ep > 1 else even
-            plain, again = pass_terms(layer, shape, tp, own, ranks, modules)
+            terms = pass_terms(layer, shape, tp, own, ranks, modules)
             quickest = None
             if own.fastest is not None:
                 quickest = pass_terms(layer, shape, tp, replace(own.fastest, imbalance=own.imbalance), ranks, modules)
@@ -302,8 +303,8 @@ def _rows(
                 kept = kept_of(layer, recompute, tokens, own, ranks.share(tp), modules, exchanged=ranks.ep > 1)
                 moved = offloaded(layer, away, recompute, modules, tokens, own, ranks.share(tp))
                 key = Key(device, layer.kind, tp, batch, layer.seq, recompute, cp, *ranks)
-                floors = None if quickest is None else recomputed(quickest[0], recompute, quickest[1])
-                yield _row(priced, key, recomputed(plain, recompute, again), floors, kept, moved)
+                floors = None if quickest is None else quickest.under(recompute)
+                yield _row(priced, key, terms.under(recompute), floors, kept, moved)
     first, last = model.blocks[0], model.blocks[-1]
     if model.vocab and first.seq % cp == last.seq % cp == 0:
         tokens = batch * first.seq // cp
@@ -332,22 +333,36 @@ def _ranks_of_experts(layer: LayerSpec, tp: int, expert_degrees: list[int]) -> I
         yield from (ExpertRanks(ep, etp) for ep in suited for etp in sorted({1, tp}))
 
 
+class LayerTerms(NamedTuple):
+    """Terms of a layer's passes without recompute, and the forward terms that selective and full recompute repeat."""
+
+    plain: Passes
+    again: Floats
+    whole: Floats
+
+    def under(self, recompute: str) -> Passes:
+        """The passes under a kind of recompute."""
+        return recomputed(self.plain, recompute, self.again, self.whole)
+
+
 def pass_terms(
     layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ranks: ExpertRanks, modules: tuple[Module, ...]
-) -> tuple[Passes, Floats]:
-    """Terms of a layer's passes without recompute, and of the forward work that selective recompute repeats."""
+) -> LayerTerms:
+    """Terms of a layer's passes, and of the forward work that recompute repeats."""
     if layer.beside:
         batch, cp = int(shape.batch), round(layer.seq / float(shape.seq))
         each = [
             pass_terms(part, layer_shape(part, tp, batch, cp), tp, rates, ranks if part.experts else TOGETHER, modules)
             for part in layer.together
         ]
-        plain = Passes(*(np.asarray(sum(terms)) for terms in zip(*(part for part, _ in each), strict=True)))
-        return plain, np.asarray(sum(again for _, again in each))
+        plain = Passes(*(np.asarray(sum(terms)) for terms in zip(*(part.plain for part in each), strict=True)))
+        again, whole = sum(part.again for part in each), sum(part.whole for part in each)
+        return LayerTerms(plain, np.asarray(again), np.asarray(whole))
     plain = block_passes(shape, rates) if is_plain(layer) else routed_passes(layer, shape, tp, rates, ranks)
+    whole = plain.forward if layer.experts else whole_terms(plain, shape, rates)
     if modules:
-        return plain, recomputed_terms(layer, shape, tp, rates, plain.forward, modules, ranks)
-    return plain, plain.forward * selective_shares(shape, rates)
+        return LayerTerms(plain, recomputed_terms(layer, shape, tp, rates, plain.forward, modules, ranks), whole)
+    return LayerTerms(plain, plain.forward * selective_shares(shape, rates), whole)
 
 
 def _row(

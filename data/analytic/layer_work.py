@@ -26,9 +26,11 @@ coefficient 1 of a calibration (``taut.data.calibration``):
 
 Full recompute adds a forward pass, selective recompute the attention core's, or that of named modules
 (``taut.data.analytic.recompute_modules``); where it keeps every second product's output (``selective_products`` of
-``Rates``), all of a forward pass but the core and those products. The numbers of (2)
-for unfused cores come from per-operator profiles of V100 (Aceso), 18.5 to 20.5 bytes a score. Sizes are numbers or
-arrays that broadcast.
+``Rates``), all of a forward pass but the core and those products. There full recompute leaves out the product that a
+layer ends with: its gradients take its inputs alone, so that PyTorch's checkpoints stop before it (``early_stop`` of
+torch/utils/checkpoint.py) and compiled ones drop it (torch/_functorch/partitioners.py). The numbers of (2) for unfused
+cores come from per-operator profiles of V100 (Aceso), 18.5 to 20.5 bytes a score. Sizes are numbers or arrays that
+broadcast.
 """
 
 from typing import NamedTuple
@@ -151,6 +153,15 @@ def selective_shares(shape: LayerShape, rates: Rates) -> Floats:
     return np.stack(np.broadcast_arrays(gemm, 0.0, 1.0, 1.0), axis=-1)
 
 
+def whole_terms(passes: Passes, shape: LayerShape, rates: Rates) -> Floats:
+    """Forward terms (..., 4) that full recompute repeats: all, or under PyTorch's checkpoints not the last product."""
+    if not rates.selective_products:
+        return passes.forward
+    query, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    last = shape.ffn / (2 * query + 2 * kv + (1 + shape.up) * shape.ffn)
+    return np.asarray(passes.forward * np.stack(np.broadcast_arrays(1.0 - last, 1.0, 1.0, 1.0), axis=-1))
+
+
 def embedding_passes(tokens: ArrayLike, hidden: ArrayLike, rates: Rates) -> Passes:
     """Terms of the token embedding: rows read and written forward, gradients scattered backward."""
     moved = np.asarray(tokens, dtype=np.float64) * np.asarray(hidden, dtype=np.float64)
@@ -176,11 +187,11 @@ def floors_of(passes: Passes) -> Passes:
     return Passes(*(terms.sum(axis=-1) for terms in passes))
 
 
-def recomputed(passes: Passes, recompute: str, again: Floats) -> Passes:
-    """The passes, with the forward terms that recompute repeats, ``again`` (..., 4), in the input gradient."""
+def recomputed(passes: Passes, recompute: str, again: Floats, whole: Floats) -> Passes:
+    """The passes, with the forward terms (..., 4) that selective or full recompute repeats in the input gradient."""
     if recompute == "none":
         return passes
-    return passes._replace(input_grad=passes.input_grad + (again if recompute == "selective" else passes.forward))
+    return passes._replace(input_grad=passes.input_grad + (again if recompute == "selective" else whole))
 
 
 def _products(products: list[Product], model: Operators) -> tuple[Floats, Floats, Floats]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from taut.data.analytic.device_rates import Operators, rates_of
 from taut.data.analytic.layer_costs import is_plain, layer_shape
-from taut.data.analytic.layer_work import KINDS, block_passes, head_passes
+from taut.data.analytic.layer_work import KINDS, block_passes, head_passes, whole_terms
 from taut.data.analytic.routed_layers import ExpertRanks, routed_passes
 from taut.data.calibration import Calibration
 from taut.data.device import DeviceSpec, Precision
@@ -57,7 +57,7 @@ def step_shares(
         shape = layer_shape(layer, tp, micro_batch, cp)
         ranks = ExpertRanks(ep, max(etp, 1)) if layer.experts else ExpertRanks()
         passes = block_passes(shape, rates) if is_plain(layer) else routed_passes(layer, shape, tp, rates, ranks)
-        seconds += sum(passes) + again * passes.forward
+        seconds += sum(passes) + again * (passes.forward if layer.experts else whole_terms(passes, shape, rates))
     if model.vocab:
         last = model.blocks[-1]
         seconds += sum(head_passes(micro_batch * last.seq // cp, last.hidden, model.padded_vocab(tp) // tp, rates))

@@ -38,6 +38,7 @@ from taut.data.analytic.layer_work import (
     head_passes,
     recomputed,
     selective_shares,
+    whole_terms,
 )
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
@@ -102,7 +103,8 @@ def _layer_passes(c: Configurations, rates: Rates) -> Passes:
     shape = layer_shape(c)
     plain, recompute = block_passes(shape, rates), c.recompute[:, None]
     again = plain.forward * selective_shares(shape, rates)
-    kinds = [recomputed(plain, kind, again).input_grad for kind in RECOMPUTE]
+    whole = whole_terms(plain, shape, rates)
+    kinds = [recomputed(plain, kind, again, whole).input_grad for kind in RECOMPUTE]
     return plain._replace(input_grad=np.where(recompute == 2, kinds[2], np.where(recompute == 1, kinds[1], kinds[0])))
 
 

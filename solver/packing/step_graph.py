@@ -62,7 +62,7 @@ import numpy as np
 
 from taut.data.analytic.device_rates import Rates, rates_of
 from taut.data.analytic.layer_costs import layer_shape, pass_terms
-from taut.data.analytic.layer_work import KINDS, attention_core, recomputed
+from taut.data.analytic.layer_work import KINDS, attention_core
 from taut.data.analytic.routed_layers import TOGETHER, ExpertRanks
 from taut.data.arrays import Floats, Ints
 from taut.data.calibration import Calibration, uncalibrated
@@ -513,8 +513,7 @@ def shares_of(
     for part in layer.together:
         ranks = ExpertRanks(at.ep, at.etp) if part.experts and at.ep > 1 else TOGETHER
         shape = layer_shape(part, at.tp, at.micro_batch, at.cp)
-        plain, again = pass_terms(part, shape, at.tp, rates, ranks, modules)
-        terms = np.array(recomputed(plain, recompute, again)) * weight
+        terms = np.array(pass_terms(part, shape, at.tp, rates, ranks, modules).under(recompute)) * weight
         total += terms.sum(axis=1)
         launched += terms[:, KINDS.index("launch")]
         if part.mixes and not part.mixer:

@@ -14,6 +14,7 @@ from taut.data.analytic.layer_work import (
     head_passes,
     recomputed,
     selective_shares,
+    whole_terms,
 )
 from taut.data.analytic.operator_times import OperatorModel
 from taut.data.device import DeviceSpec
@@ -110,9 +111,10 @@ def test_graphs_leave_what_a_device_by_itself_does_not_wait_for() -> None:
 def test_recompute_adds_a_forward_pass_or_its_attention() -> None:
     """Full recompute adds all terms of the forward pass to the input gradient, selective the attention core's alone."""
     plain, shares = block_passes(SHAPE, rates(launch=1e-5)), selective_shares(SHAPE, rates())
-    assert recomputed(plain, "none", shares) is plain
-    assert recomputed(plain, "full", shares).input_grad == pytest.approx(plain.input_grad + plain.forward)
-    selective = recomputed(plain, "selective", plain.forward * shares).input_grad - plain.input_grad
+    assert recomputed(plain, "none", shares, plain.forward) is plain
+    whole = recomputed(plain, "full", shares, whole_terms(plain, SHAPE, rates())).input_grad
+    assert whole == pytest.approx(plain.input_grad + plain.forward)
+    selective = recomputed(plain, "selective", plain.forward * shares, plain.forward).input_grad - plain.input_grad
     assert selective == pytest.approx([0, plain.forward[1], 0, 0])
 
 
@@ -127,8 +129,17 @@ def test_every_second_product_is_computed_again(kv_heads: int, up: int, share: f
     shape, kept = SHAPE._replace(kv_heads=np.array(kv_heads), up=np.array(up)), rates(1e-5, selective_products=True)
     plain = block_passes(shape, kept)
     shares = selective_shares(shape, kept)
-    again = recomputed(plain, "selective", plain.forward * shares).input_grad - plain.input_grad
+    again = recomputed(plain, "selective", plain.forward * shares, plain.forward).input_grad - plain.input_grad
     assert again == pytest.approx([share * plain.forward[0], 0, plain.forward[2], plain.forward[3]])
+
+
+@pytest.mark.parametrize(("kv_heads", "up", "last"), [(4, 1, 256 / 768), (2, 2, 256 / 960)])
+def test_checkpoints_of_pytorch_stop_before_the_last_product(kv_heads: int, up: int, last: float) -> None:
+    """Full recompute repeats all of a forward pass but the product that a layer ends with, of the widths as above."""
+    shape, kept = SHAPE._replace(kv_heads=np.array(kv_heads), up=np.array(up)), rates(1e-5, selective_products=True)
+    plain = block_passes(shape, kept)
+    whole = recomputed(plain, "full", plain.forward, whole_terms(plain, shape, kept)).input_grad - plain.input_grad
+    assert whole == pytest.approx([(1 - last) * plain.forward[0], *plain.forward[1:]])
 
 
 def test_a_device_without_a_model_runs_at_its_stated_efficiencies() -> None:
