@@ -116,7 +116,7 @@ class Infeasibility:
         )
 
     def _remedies(self) -> str:
-        tried = "" if self.complete else "; stopped before all were tried"
+        tried = "" if self.complete else "; stopped before all were tried, which a longer --time-limit does"
         if not self.remedies:
             return f"no way out found{tried}"
         nearest, *others = self.remedies

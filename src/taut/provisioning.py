@@ -51,6 +51,7 @@ OBJECTIVES = ("time", "cost", "gpus")
 SECONDS_A_DAY, SECONDS_AN_HOUR = 86_400.0, 3_600.0
 ROUNDING = 1e-12
 """Days are sums of floats: so much over the deadline is in time."""
+IN_TIME = "in time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,14 +267,12 @@ class Provision:
         wanted += "" if goal.price is None else f", $ {goal.price:g} an hour of a GPU"
         wanted += "" if goal.deadline_days is None else f", at most {goal.deadline_days:g} days"
         proven = f"{self.lower_bound:,.6g} on 1 to {len(self.points)} nodes"
-        found = f"best        {best.nodes} nodes, {best.gpus} GPUs: {self.value:,.6g}{unit}"
-        lines = [
-            wanted,
-            found,
-            f"bound       {proven}, gap {percent(self.gap, places=2)}",
-            "",
-            text_table(self._lines()),
-        ]
+        found = f"best        {best.nodes} node{'s' * (best.nodes > 1)}, {best.gpus} GPUs: {self.value:,.6g}{unit}"
+        lines = [wanted, found, f"bound       {proven}, gap {percent(self.gap, places=2)}"]
+        if not self.lower_bound:
+            left = sum(point.lower_bound_s == 0 for point in self.points)
+            lines.append(f"            {left} of these numbers were not searched; a longer --time-limit goes on")
+        lines += ["", text_table(self._lines())]
         return "\n".join(lines)
 
     def _lines(self) -> list[tuple[str, ...]]:
@@ -282,7 +281,8 @@ class Provision:
             seconds = [f"{value:.6g}" if value else "-" for value in (each.step_time_s, each.lower_bound_s)]
             days = "-" if each.days is None else f"{each.days:.2f}"
             dollars = "-" if each.dollars is None else f"{each.dollars:,.0f}"
-            mark = "best" if each.nodes == self.nodes else each.state
+            idle = each.state == IN_TIME and self.goal.deadline_days is None
+            mark = "best" if each.nodes == self.nodes else "" if idle else each.state
             lines.append((str(each.nodes), str(each.gpus), *seconds, days, dollars, mark))
         return lines
 
@@ -434,4 +434,4 @@ def _state(count: NodeCount, goal: Goal) -> str:
         return "too slow"
     if math.isinf(count.step_s):
         return "unknown"
-    return "in time" if goal.in_time(count.step_s) else "not in time yet"
+    return IN_TIME if goal.in_time(count.step_s) else "not in time yet"

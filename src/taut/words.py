@@ -1,12 +1,13 @@
 """The words of results: tables of cells in columns, reports of texts and tables, and a share in per cent."""
 
 import csv
+import re
 from collections.abc import Iterable, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.console import OverflowMethod
+    from rich.console import JustifyMethod
     from rich.table import Table
 
 
@@ -16,15 +17,32 @@ def text_table(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)
 
 
-def grid(*heads: str, title: str | None = None, folded: str = "") -> "Table":
-    """A table without lines; a head with ``>`` before it aligns its column right, ``folded`` names one that wraps."""
+def grid(*heads: str, title: str | None = None, whole: Sequence[str] = ()) -> "Table":
+    """A table without lines; a head with ``>`` before it aligns its column right, cells of ``whole`` stay unwrapped."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for head in heads:
-        overflow: OverflowMethod = "fold" if head == folded else "ellipsis"
-        table.add_column(head.removeprefix(">"), justify="right" if head.startswith(">") else "left", overflow=overflow)
+        justify: JustifyMethod = "right" if head.startswith(">") else "left"
+        table.add_column(head.removeprefix(">"), justify=justify, overflow="ellipsis", no_wrap=head in whole)
     return table
+
+
+def broken(text: str, width: int) -> str:
+    r"""
+    A list in lines of at most so many characters, broken behind its commas and plus signs.
+
+    Examples
+    --------
+    >>> broken("0-7,24-31,40-47", 11)
+    '0-7,24-31,\n40-47'
+    """
+    lines = [""]
+    for item in re.findall("[^,+]+[,+]?", text):
+        if lines[-1] and len(lines[-1] + item) > width:
+            lines.append("")
+        lines[-1] += item
+    return "\n".join(lines)
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:

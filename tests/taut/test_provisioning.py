@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -121,6 +122,15 @@ def test_a_wrong_goal_is_one_line(given: dict[str, Any], words: str) -> None:
     assert words in str(refusal.value)
 
 
+def test_numbers_that_were_not_searched_are_counted() -> None:
+    """They leave no bound, which a line says beside the option that goes on."""
+    found = taut.provision(MODEL, CLUSTER, objective="cost", steps=STEPS, price=2.0, **GIVEN)
+    assert "not searched" not in str(found)
+    unsearched = tuple(replace(point, lower_bound_s=0.0) for point in found.points)
+    words = str(replace(found, lower_bound=0.0, points=unsearched))
+    assert f"{len(unsearched)} of these numbers were not searched; a longer --time-limit goes on" in words
+
+
 def test_nodes_that_are_not_alike_are_refused() -> None:
     """Of nodes of several kinds a number does not say which."""
     with pytest.raises(DataError, match="expected a cluster of one kind"):
@@ -133,8 +143,8 @@ def test_the_command(run: Run) -> None:
     asked = ["--objective", "cost", "--steps", 1000, "--price", 2]
     outcome = run(*words, *asked)
     assert outcome.code == 0
-    assert outcome.out.startswith("objective   cost, 1,000 steps, $ 2 an hour of a GPU\nbest        1 nodes, 8 GPUs")
-    assert "strategy" in outcome.out
+    assert outcome.out.startswith("objective   cost, 1,000 steps, $ 2 an hour of a GPU\nbest        1 node, 8 GPUs")
+    assert "strategy" in outcome.out and "in time" not in outcome.out
     found = json.loads(run(*words, *asked, "--json").out)
     assert found["objective"]["nodes"] == 1 and found["format"] == "taut-plan/1"
     refused(run(*words, *asked, "--method", "megatron"), "--method megatron: is of one plan, expected none")

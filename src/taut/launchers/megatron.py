@@ -312,7 +312,7 @@ def _options(flags: Mapping[str, str | None]) -> dict[str, Any]:
 def _named(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
     """Sentences on flags that are not priced as written, (3) to (5), and on processes that the cluster has not."""
     if as_measured := [flag for flag in flags if flag in MEASURED]:
-        yield f"priced as the calibration's runs had them: {', '.join(as_measured)}"
+        yield f"priced as the calibration's runs had them, given or not: {', '.join(as_measured)}"
     known = READ | SHAPE.keys() | MEASURED
     if "--optimizer-cpu-offload" in flags:
         known |= {PRECISION_AWARE}  # a condition of states on hosts, and without effect on what the device keeps then

@@ -10,7 +10,7 @@ from taut.formulations.space import strategy_sentence
 from taut.planning.proof import proof
 from taut.planning.tables import batch_words, described_cluster, device_ranges, nodes_of_expert_groups, stage_records
 from taut.solver.certificate.document import MeshDocument, PlanDocument
-from taut.words import grid, report
+from taut.words import broken, grid, report
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -170,16 +170,16 @@ def _stage_table(plan: "AnyDocument") -> "Table":
     several = len({stage["device"] for stage in stages}) > 1
     kinds, degrees = ["device"] * several, [">tp", ">dp"] if meshed else []
     figures = *kinds, *degrees, ">memory GiB", ">margin", ">capacity"
-    table = grid("stage", "layers", "recompute", *figures, "devices", title="\nstages", folded="devices")
+    table = grid("stage", "layers", "recompute", *figures, "devices", title="\nstages", whole=("recompute", "devices"))
     devices = plan.devices if isinstance(plan, MeshDocument) else plan.placement.devices
     for stage in stages:
         table.add_row(
             str(stage["stage"]),
             f"{stage['layers']} ({stage['num_layers']})",
-            stage["recompute"],
+            broken(stage["recompute"], 28),
             *([stage["device"]] if several else []),
             *([str(stage["tp"]), str(stage["dp"])] if meshed else []),
             *(f"{stage[name] / GIB:.2f}" for name in ("memory_bytes", "margin_bytes", "capacity_bytes")),
-            device_ranges(device for group in devices[stage["stage"]] for device in group),
+            broken(device_ranges(device for group in devices[stage["stage"]] for device in group), 24),
         )
     return table
