@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.mlperf import BLACKWELL, even_stages, mlperf
 from benchmarks.runs import SHAPES, Campaign, Line, accepted, lines_of
-from taut.data.calibration import BETWEEN_REPLICAS, OVERLAPPED
+from taut.data.calibration import BETWEEN_REPLICAS, COMPILED, OVERLAPPED
 from taut.data.units import GIB
 
 
@@ -148,7 +148,11 @@ def torchtitan(path: Path, device: str, precisions: str) -> Campaign:
     source = "pytorch/torchtitan benchmarks and docs/performance.md"
     stack = "torchtitan-" + device.partition("-")[0]
     name = _named(stack, precisions) + ("-96gb" if device == "h100-96gb" else "")
-    return Campaign(name, stack, _cluster_of(device), source, kept, left_out, selective_products=True)
+    # All runs on H100 but two were compiled; of those on A100 it is not said.
+    features = () if device.startswith("a100") else (COMPILED,)
+    return Campaign(
+        name, stack, _cluster_of(device), source, kept, left_out, selective_products=True, features=features
+    )
 
 
 def _cluster_of(device: str) -> str:

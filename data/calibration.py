@@ -110,6 +110,8 @@ OVERLAPPED = "tp-comm-overlap"
 """The feature that communication of tensor ranks runs beside products."""
 BETWEEN_REPLICAS = "dp-comm-overlap"
 """The feature that replicas reduce gradients during backward passes and gather weights during forward ones."""
+COMPILED = "torch-compile"
+"""The feature that PyTorch compiles the model, which torchtitan leaves to its user."""
 FEATURES = (
     "whole-step-graphs",
     "part-graphs",
@@ -120,6 +122,7 @@ FEATURES = (
     "hybrid-ep",
     OVERLAPPED,
     BETWEEN_REPLICAS,
+    COMPILED,
 )
 """Features of a software stack that made its releases faster."""
 

@@ -256,7 +256,12 @@ def module(content: str) -> None:
         for name in parts:
             patch.setitem(sys.modules, name, made[name])
         exec(compile(content, "made.py", "exec"), {})
-    module_fields(content)
+    named = {ast.unparse(line.targets[0]) for line in others if isinstance(line, ast.Assign)}
+    if {"PARALLELISM", "SETTINGS"} & named:
+        module_fields(content)
+        return
+    with pytest.raises(DataError, match="expected PARALLELISM"):
+        module_fields(content)
 
 
 def test_every_framework_is_tried() -> None:

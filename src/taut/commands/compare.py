@@ -75,11 +75,15 @@ def compare_command(
 
 
 def _absent(features: tuple[str, ...], flags: frozenset[str] | None) -> list[str]:
-    """Flags of features that prices count on, which a command line of Megatron-LM has not."""
+    """Flags of features that prices count on, which what is told Megatron-LM or torchtitan has not."""
     if flags is None or not features:
         return []
+    from taut.data.calibration import COMPILED
     from taut.exports.architecture import FEATURES
+    from taut.launchers.torchtitan import COMPILE
 
+    if not any(flag.startswith("--") for flag in flags):
+        return [COMPILE] if COMPILED in features and COMPILE not in flags else []
     return [flag for one in features for flag in FEATURES.get(one, {}) if flag not in flags]
 
 

@@ -5,7 +5,7 @@ Chunks are lists of module names, which no flag takes: ``tok_embeddings``, ``lay
 ``lm_head``. Weights are sharded over ``data_parallel_shard_degree`` replicas times the context ranks; under ZeRO-3 they
 are gathered again for the backward pass (``fsdp_reshard_after_forward``), under ZeRO-2 they are kept. Schedules that
 torchtitan does not build itself are read from ``schedule.csv``, the CSV of ``torch.distributed.pipelining``
-(``taut.schedules.reading``).
+(``taut.schedules.reading``). The model is compiled where the runs behind the prices were.
 
 Sources: torchtitan/config/configs.py and distributed/pipeline_parallel.py of August 2026, and the package of version
 0.3.0.
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from taut.data.calibration import COMPILED
 from taut.exports.architecture import NODE
 from taut.exports.job import Job
 from taut.files import template
@@ -141,6 +142,7 @@ def torchtitan_files(job: Job) -> dict[str, str]:
     text = template("torchtitan.py.txt").format(
         parallelism=python_literal(fields),
         training=python_literal(training),
+        compiled=python_literal({"enable": True} if COMPILED in job.features else {}),
         chunks=python_literal([tuple(stage) for stage in chosen.stages]),
         model=python_literal(job.plan.model),
         layers=len(job.model.blocks),
@@ -177,6 +179,7 @@ def _flags(job: Job, kind: str) -> str:
     fields = {f"parallelism.{name}": value for name, value in parallelism(job).items()}
     values = fields | training_flags(job)
     return (
-        "".join(f"--{name} {plain_word(str(value), name)}\n" for name, value in values.items())
+        "--compile.enable\n" * (COMPILED in job.features)
+        + "".join(f"--{name} {plain_word(str(value), name)}\n" for name, value in values.items())
         + f"activation_checkpoint:{SUBCOMMANDS[kind]}\n"
     )

@@ -32,7 +32,7 @@ from taut.launchers.settings import DECIDING, known
 from taut.launchers.torchtitan import MODE, PARTS, is_torchtitan
 
 EXPECTED = "expected PARALLELISM and TRAINING as dictionaries, written out"
-SECTIONS = {"PARALLELISM": "parallelism", "TRAINING": "training"}
+SECTIONS = {"PARALLELISM": "parallelism", "TRAINING": "training", "COMPILE": "compile"}
 CHUNKS, SETTINGS = "CHUNKS", "SETTINGS"
 CLASSES: dict[str, str] = known("torchtitan_classes")
 """torchtitan's classes, by the section that they state."""

@@ -45,7 +45,8 @@ class Launch(NamedTuple):
 
     ``values``: fields of a configuration (``taut.comparison.compare``), and ``global_batch``; ``options``: options of
     ``taut.plan`` that the words state, such as ``precision`` and ``seq``; ``named``: sentences on settings that are not
-    priced, or are priced otherwise than stated; ``flags``: those of Megatron-LM, where no recipe decides the others.
+    priced, or are priced otherwise than stated; ``flags``: those of Megatron-LM or torchtitan
+    that are on, where no recipe decides the others.
     """
 
     values: dict[str, Any]

@@ -50,6 +50,7 @@ LOCAL, BATCH = "training.local_batch_size", "training.global_batch_size"
 OLD_LOCAL = "training.batch_size"
 PIPELINED = "parallelism.pipeline_parallel_microbatch_size"
 PIPELINE_BATCHES = "parallelism.num_pp_microbatches"
+COMPILE = "compile.enable"
 MODE, HOSTS = "activation_checkpoint.mode", "training.enable_cpu_offload"
 READ = {
     *DEGREES.values(), REPLICATE, SHARD, ETP, PARTS, SPLITS, SCHEDULE, FIRST, LAST, EACH, RESHARD, AT_ONCE, TOKENS,
@@ -57,6 +58,7 @@ READ = {
     "parallelism.pipeline_parallel_schedule_csv", "activation_checkpoint.selective_ac_option",
     "training.mixed_precision_reduce", "training.mixed_precision_param", "parallelism.enable_sequence_parallel",
     "parallelism.disable_loss_parallel", "training.disable_cuda_graphs", "optimizer.name",
+    COMPILE,
 }  # fmt: skip
 SILENT = re.compile("|".join(known("torchtitan_fields")))
 OLD_SECTIONS = {"experimental.", "training."}
@@ -93,7 +95,8 @@ def torchtitan_launch(stated: Mapping[str, Any], run: Run) -> Launch:
     _check(fields, values, run)
     sequence = fields.get(CONTEXT, fields.get(SEQUENCE))
     options = {"seq": _count(fields, CONTEXT if CONTEXT in fields else SEQUENCE, 1)} if sequence else {}
-    return Launch(values, options, tuple(_named(fields, values)))
+    switched = frozenset(name for name, value in fields.items() if str(value).lower() != "false")
+    return Launch(values, options, tuple(_named(fields, values)), switched)
 
 
 def torchtitan_values(fields: Mapping[str, Any], run: Run) -> dict[str, Any]:
@@ -262,6 +265,8 @@ def _named(fields: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[str
     unpriced = [name for name, value in fields.items() if _says(value) and not (name in READ or SILENT.match(name))]
     if unpriced:
         yield f"not priced: {', '.join(unpriced)}"
+    if str(fields.get(COMPILE, False)).lower() == "true":
+        yield f"priced as the calibration's runs had it: {COMPILE}"
     if values["tp"] > 1 and str(fields.get("parallelism.enable_sequence_parallel", True)).lower() == "false":
         yield "parallelism.enable_sequence_parallel false: tensor ranks are priced with sequence parallelism"
     if str(fields.get("training.mixed_precision_param", "bfloat16")) != "bfloat16":

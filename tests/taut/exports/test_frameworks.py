@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import taut
+from taut.data.load import load_calibration
 from taut.errors import DataError
 from taut.exports.arguments import named, primus_files, verl_files, verl_settings
 from taut.exports.deepspeed import deepspeed_files
@@ -260,6 +261,24 @@ def test_torchtitans_flags_are_read_back(made: Made) -> None:
     job = made()
     found, wanted = launch_of_text(torchtitan_files(job)["flags-0.3.0.txt"]).values, said(job, *KNOWN)
     assert {name: found[name] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_torchtitan_compiles_where_the_runs_behind_the_prices_did(on: bool) -> None:
+    """By the function and by a flag, and both are read as such."""
+    known = load_calibration("torchtitan-h100" if on else "torchtitan-a100-bf16").model_copy(update={"device": ""})
+    fix = {"pp": 1, "tp": 2, "micro_batch": 1}
+    plan = taut.plan(
+        MODEL, small_cluster(), global_batch=16, fix=fix, work_limit=4, stack="torchtitan", calibration=known
+    )
+    files = torchtitan_files(in_order(Job(plan)))
+    said = ("priced as the calibration's runs had it: compile.enable",) * on
+    for found in (
+        torchtitan_launch(module_fields(files["taut_plan.py"]).fields, Run()),
+        launch_of_text(files["flags-0.3.0.txt"]),
+    ):
+        assert found.values["tp"] == 2 and tuple(each for each in found.named if "compile" in each) == said
+        assert found.flags is not None and ("compile.enable" in found.flags) == on
 
 
 ORDERS = {

@@ -208,7 +208,10 @@ NAMED = [
         "--micro-batch-size 1 --recompute-granularity full --recompute-method uniform --recompute-num-layers 4",
         ["--recompute-num-layers 4: every layer is priced as recomputed"],
     ),
-    ("--training.local_batch_size 1 --compile.enable true", ["not priced: compile.enable"]),
+    (
+        "--training.local_batch_size 1 --compile.enable true",
+        ["priced as the calibration's runs had it: compile.enable"],
+    ),
     ("--training.local_batch_size 1 --activation_checkpoint.selective_ac_option 2", ["selective_ac_option 2"]),
 ]
 
