@@ -240,8 +240,9 @@ def costs_from_operators(
         raise DataError(f"precision is {precision}, expected bf16 or fp16, which operator tables hold")
     degrees = sorted(set(tensor_degrees))
     for layer in model.kinds.values():
-        if not any(layer.splits(tp) for tp in degrees):
-            raise DataError(f"{model.name}: tp {degrees} divides no layer {layer.kind!r}, expected one that does")
+        if lacking := [tp for tp in degrees if not layer.splits(tp)]:
+            near = ", ".join(str(tp) for tp in range(1, FARTHEST * 2 + 1) if layer.splits(tp))
+            raise DataError(f"{model.name}: tp {lacking[0]} does not divide layers {layer.kind!r}, expected {near}")
     measured = MeasuredOperators(gemms, attention or stated_operators(device, precision))
     table = analytic_costs(
         model,

@@ -191,7 +191,9 @@ def operators(
         Path | None,
         typer.Option(help="CSV of causal attention: batch_size, isl, num_heads, ...; default: the device's own model."),
     ] = None,
-    tp: Annotated[str, typer.Option(help="Tensor degrees to price.")] = "1,2,4,8",
+    tp: Annotated[
+        str | None, typer.Option(help="Tensor degrees to price; default: 1, 2, 4, 8 that divide the layers.")
+    ] = None,
     micro_batch: Annotated[str, typer.Option(help="Micro-batches to price.")] = "1,2,4,8",
     seq: Annotated[int | None, typer.Option(help="Sequence length in tokens, if not the model's.")] = None,
     precision: Annotated[str, typer.Option(help="bf16 or fp16.")] = "bf16",
@@ -202,11 +204,13 @@ def operators(
     from taut.data.catalog.devices import device_named
     from taut.data.load import load_model
 
+    spec = load_model(model, seq=seq)
+    usual = [each for each in (1, 2, 4, 8) if all(layer.splits(each) for layer in spec.kinds.values())]
     table = costs_from_operators(
         read_gemms(path),
-        load_model(model, seq=seq),
+        spec,
         device_named(device, "--device"),
-        tensor_degrees=whole_numbers("--tp", tp, UP_TO, MOST),
+        tensor_degrees=usual if tp is None else whole_numbers("--tp", tp, UP_TO, MOST),
         micro_batches=whole_numbers("--micro-batch", micro_batch, UP_TO, MOST),
         precision=_precision(precision),
         attention=catalog_operators().get(device) if attention is None else read_attention(attention),

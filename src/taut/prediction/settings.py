@@ -119,6 +119,17 @@ def lacks_on_hosts(row: ConfigurationRow, stack: Stack | None) -> str:
     return f"activation_offload_fraction is {share:g}, expected 0 or 1 in the stack" if part else ""
 
 
+def lacks_degrees(row: ConfigurationRow, stack: Stack | None) -> str:
+    """What a row's degrees ask of its framework that the framework has not; empty where it has all."""
+    if stack is None:
+        return ""
+    if row.cp > 1 and row.cp_comm is not None and row.cp_comm not in stack.cp_comm:
+        return f"cp_comm is {row.cp_comm}, expected {' or '.join(stack.cp_comm) or 'cp 1'} in {stack.name}"
+    if not stack.replicated_kv and row.kv_heads and row.kv_heads % row.tp:
+        return f"tp is {row.tp}, expected a divisor of {row.kv_heads} key-value heads in {stack.name}"
+    return ""
+
+
 TRAYS = (4, 8)
 """GPUs of a machine of a rack, and of the machines that rows take by default."""
 

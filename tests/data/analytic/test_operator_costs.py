@@ -211,7 +211,7 @@ def test_table_survives_its_file(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"precision": "fp32"}, "precision is fp32, expected bf16 or fp16"),
-        ({"tensor_degrees": [3]}, r"toy: tp \[3\] divides no layer 'block', expected one that does"),
+        ({"tensor_degrees": [1, 3]}, "toy: tp 3 does not divide layers 'block', expected 1, 2, 4"),
     ],
 )
 def test_what_cannot_be_priced_is_refused(changes: dict[str, Any], words: str) -> None:

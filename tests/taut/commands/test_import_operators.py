@@ -57,7 +57,7 @@ def test_measured_attention_counts(tmp_path: Path, run: Run) -> None:
     [
         (["--tp", "1,x"], "--tp 1,x: expected whole numbers from 1 to 65536, such as 1,2,4"),
         (["--micro-batch", "0"], "--micro-batch 0: expected whole numbers"),
-        (["--tp", "3"], "gpt2-345m: tp [3] divides no layer 'block'"),
+        (["--tp", "3"], "gpt2-345m: tp 3 does not divide layers 'block'"),
         (["--precision", "fp32"], "precision is fp32, expected bf16 or fp16"),
         (["--model", "nope"], "model 'nope' is not in the catalog"),
         (["--attention", "none.csv"], "none.csv: No such file or directory, expected a table of operators"),

@@ -4,6 +4,7 @@ import csv
 import os
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -326,3 +327,21 @@ def test_a_framework_is_a_stack_of_rows_too() -> None:
     )
     assert (core.step_time_s, core.band) == (named.step_time_s, named.band) and core.band is not None
     assert free.band is None and free.step_time_s is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tp": 2, "cp": 2, "dp": 2, "cp_comm": "p2p"}, "cp_comm is p2p, expected all_gather in torchtitan"),
+        (
+            {"tp": 4, "dp": 2, "heads": 32, "kv_heads": 2},
+            "tp is 4, expected a divisor of 2 key-value heads in torchtitan",
+        ),
+        ({"tp": 2, "cp": 2, "dp": 2, "cp_comm": "all_gather"}, None),
+        ({"tp": 2, "cp": 2, "dp": 2, "cp_comm": "p2p", "stack": "megatron-core"}, None),
+    ],
+)
+def test_degrees_that_a_framework_has_not_are_refused(changes: dict[str, Any], words: str | None) -> None:
+    """Torchtitan gathers keys and values before attention, and shares no key-value head among tensor ranks."""
+    (found,) = predict_rows([configuration(**{"stack": "torchtitan", "n_gpus": 8, "pp": 1, **changes})])
+    assert (found.error or None) == words
