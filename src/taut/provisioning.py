@@ -32,7 +32,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from taut.data.cluster import ClusterSpec
-from taut.data.load import load_cluster
 from taut.data.suggest import one_of
 from taut.errors import DataError, FieldError, InfeasibleError, NothingFoundError
 from taut.formulations.problem import PlanningProblem
@@ -341,7 +340,7 @@ def provision(
     (1, True)
     """
     request = request_of(model, cluster, options)
-    spec = load_cluster(request.cluster) if isinstance(request.cluster, str) else request.cluster
+    spec = request.cluster_spec
     check_alike(spec, "objective", objective)
     counts = counts_of(request, spec)
     length = steps_of(tokens, steps, _tokens_a_step(counts))

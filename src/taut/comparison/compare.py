@@ -30,7 +30,6 @@ from taut.comparison.result import Change, Comparison, Priced, stated_fields
 from taut.data.calibration import features_of
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE
-from taut.data.load import load_cluster
 from taut.data.model import ModelSpec
 from taut.data.stack import SCHEDULES
 from taut.errors import DataError, FieldError, InfeasibleError, NothingFoundError
@@ -127,7 +126,7 @@ def _shares(request: PlanRequest) -> list[str]:
 def priced_as_is(request: PlanRequest, current: Current) -> Stated:
     """The configuration with its problem."""
     request = at_its_share(with_options(request, current), current)
-    cluster = load_cluster(request.cluster) if isinstance(request.cluster, str) else request.cluster
+    cluster = request.cluster_spec
     current = with_copies(current, cluster)
     try:
         stated = stated_configuration(request.model_copy(update={"fix": current.fix}))

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from taut.data.load import load_cluster
 from taut.errors import DataError, FieldError, InfeasibleError, NothingFoundError
 from taut.files import made_folder
 from taut.frontier.epsilon_constraint import pareto
@@ -175,7 +174,7 @@ def resource_front(
     [(8, 4, True), (16, 4, True)]
     """
     request = request_of(model, cluster, options)
-    spec = load_cluster(request.cluster) if isinstance(request.cluster, str) else request.cluster
+    spec = request.cluster_spec
     check_alike(spec, "cluster", spec.name)
     counts = {count.nodes: count for count in counts_of(request, spec)}
     chosen = sorted(set(_usual(len(counts)) if nodes is None else nodes))

@@ -8,8 +8,7 @@ type. What a choice of meshes is stands in ``taut.formulations.meshes.choice``.
 import math
 from dataclasses import replace
 
-from taut.data.cluster import ClusterSpec
-from taut.data.load import load_cluster, load_model
+from taut.data.load import load_model
 from taut.errors import FieldError, InfeasibleError, NothingFoundError
 from taut.formulations.degrees import divisors
 from taut.formulations.problem import PlanningProblem
@@ -32,7 +31,7 @@ def has_meshes(request: PlanRequest) -> bool:
     """Whether the request names a stack with meshes, on devices of several types, in the latency model ``step``."""
     if request.stack is None or not request.latency.prices_mechanisms or not stack_of(request).process_meshes:
         return False
-    return len(_cluster(request).devices) > 1
+    return len(request.cluster_spec.devices) > 1
 
 
 def on_flagscale(request: PlanRequest) -> PlanRequest:
@@ -54,14 +53,10 @@ def plan_meshes(problem: PlanningProblem, request: PlanRequest, *, progress: Lis
     return Plan(mesh_document(problem, result, request.limits))
 
 
-def _cluster(request: PlanRequest) -> ClusterSpec:
-    return load_cluster(request.cluster) if isinstance(request.cluster, str) else request.cluster
-
-
 def mesh_problem(request: PlanRequest) -> PlanningProblem:
     """The problem of a request, with costs for every tensor degree that suits some type's nodes."""
     model = load_model(request.model, seq=request.seq) if isinstance(request.model, str) else request.model
-    cluster = _cluster(request)
+    cluster = request.cluster_spec
     if len(cluster.devices) < 2:
         raise FieldError("cluster", cluster.name, "has one type of device, expected several; plan it without meshes")
     request.latency.check_mechanism("meshes")

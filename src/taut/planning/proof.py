@@ -276,7 +276,7 @@ def _method(plan: "PlanDocument") -> list[str]:
     method = plan.provenance.get("method")
     if not isinstance(method, dict) or "name" not in method:
         return []
-    solver, own, best = method.get("solver"), *(_figure(method.get(name)) for name in ("lower_bound_s", "best_s"))
+    solver, own, best = method.get("solver"), *(figure_of(method.get(name)) for name in ("lower_bound_s", "best_s"))
     claimed = "it proves no bound by itself"
     if own is not None:
         known, distance = plan.certificate.lower_bound_s, ""
@@ -300,9 +300,9 @@ def _method(plan: "PlanDocument") -> list[str]:
 def _simulated(method: dict[str, Any]) -> list[str]:
     """The simulated step beside the closed form, where plans were scored by it."""
     found = method.get("simulated")
-    if not isinstance(found, dict) or (step := _figure(found.get("step_time_s"))) is None:
+    if not isinstance(found, dict) or (step := figure_of(found.get("step_time_s"))) is None:
         return []
-    count, bound, gap = method.get("candidates"), _figure(found.get("lower_bound_s")), _figure(found.get("gap"))
+    count, bound, gap = method.get("candidates"), figure_of(found.get("lower_bound_s")), figure_of(found.get("gap"))
     known = "" if bound is None else f"; no plan of the space simulates faster than {bound:.6g} s, gap {percent(gap)}"
     return [f"            simulated {step:.6g} s, the least of {count} plans{known}"]
 
@@ -310,11 +310,11 @@ def _simulated(method: dict[str, Any]) -> list[str]:
 def _assignment(method: dict[str, Any]) -> list[str]:
     """The placement as a quadratic assignment: objective, bound and gap, and who solved which part."""
     found = method.get("assignment")
-    if not isinstance(found, dict) or (objective := _figure(found.get("objective"))) is None:
+    if not isinstance(found, dict) or (objective := figure_of(found.get("objective"))) is None:
         return []
-    bound = _figure(found.get("lower_bound"))
+    bound = figure_of(found.get("lower_bound"))
     proven = (
-        "no lower bound" if bound is None else f"lower bound {bound:.6g} s, gap {percent(_figure(found.get('gap')))}"
+        "no lower bound" if bound is None else f"lower bound {bound:.6g} s, gap {percent(figure_of(found.get('gap')))}"
     )
     return [
         f"            quadratic assignment of {found.get('positions')} positions: {objective:.6g} s, {proven}",
@@ -322,7 +322,7 @@ def _assignment(method: dict[str, Any]) -> list[str]:
     ]
 
 
-def _figure(value: object) -> float | None:
+def figure_of(value: object) -> float | None:
     """A figure that no check has looked at, None where it is none."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
@@ -382,4 +382,4 @@ def _named(plan: "AnyDocument") -> str:
 def _figures(values: object) -> dict[str, float]:
     """The numbers of a section that no check has looked at."""
     given: Mapping[str, Any] = values if isinstance(values, Mapping) else {}
-    return {name: each for name, each in given.items() if isinstance(each, int | float) and not isinstance(each, bool)}
+    return {name: figure for name, each in given.items() if (figure := figure_of(each)) is not None}

@@ -20,6 +20,7 @@ from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
 from taut.data.device import Precision
 from taut.data.layers.experts import DISPATCHERS, ROUTER_FORMATS, Dispatcher, RouterFormat
+from taut.data.load import load_cluster
 from taut.data.loss import LOSSES, LossKind, as_loss
 from taut.data.memory import GradPrecision, MemoryModel, Optimizer
 from taut.data.model import ModelSpec
@@ -245,6 +246,11 @@ class PlanRequest(BaseModel):
     def latency(self) -> LatencyModel:
         """What is priced: by the latency model, at whose prices the plan is found."""
         return prices_of(self.latency_model)
+
+    @property
+    def cluster_spec(self) -> ClusterSpec:
+        """The cluster, read where its name or file was given."""
+        return load_cluster(self.cluster) if isinstance(self.cluster, str) else self.cluster
 
     @property
     def is_simulated(self) -> bool:

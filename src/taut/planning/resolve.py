@@ -20,7 +20,7 @@ from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable, check_kinds
 from taut.data.device import DeviceSpec, Precision, usual_precision
 from taut.data.layers.layer import EMBEDDING, ENCODER, HEAD
-from taut.data.load import load_cluster, load_costs, load_memory_model, load_model, of_length
+from taut.data.load import load_costs, load_memory_model, load_model, of_length
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.spec import first_complaint
@@ -75,7 +75,7 @@ def planning_problem(request: PlanRequest) -> PlanningProblem:
 def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> PlanningProblem:
     """The problem that a request states, whether or not it has candidates; ``tensor``: degrees that costs are for."""
     request.refuse_simulation()
-    model, cluster, stack = _model(request), _cluster(request.cluster), stack_of(request)
+    model, cluster, stack = _model(request), request.cluster_spec, stack_of(request)
     overlap = overlaps(request, stack)
     if "muon" in (request.optimizer, getattr(_given_memory(request), "optimizer", None)):
         overlap = overlaps_beside_muon(request, stack)
@@ -135,10 +135,6 @@ def _of_length(request: PlanRequest) -> ModelSpec:
     if isinstance(request.model.layers, list):
         raise FieldError("seq", str(request.seq), "expected none, as each layer of this model states its own")
     return of_length(request.model, request.seq, "model")
-
-
-def _cluster(given: ClusterSpec | str) -> ClusterSpec:
-    return load_cluster(given) if isinstance(given, str) else given
 
 
 def _memory_model(

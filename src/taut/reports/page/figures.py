@@ -31,6 +31,7 @@ from taut.data.arrays import Floats, Ints
 from taut.data.units import GIB
 from taut.errors import TautError
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Timetable, timetable
+from taut.planning.proof import figure_of
 from taut.planning.tables import device_ranges
 from taut.plots.plan import HOP, INSIDE, RING, SHADES, Grid, grid_of
 from taut.plots.schedule import IDLE, NAMES, Bars, bars_of, colour, shades
@@ -75,20 +76,16 @@ def parts_figure(total: float, parts: Mapping[str, float], bound: float | None) 
 def moments_of(plan: "Plan") -> Moments:
     """Seconds, plan and bound while the search ran, (2); none where the file does not say."""
     provenance = plan.typed.provenance
-    history, wall = provenance.get("history"), _number(provenance.get("wall_s"))
+    history, wall = provenance.get("history"), figure_of(provenance.get("wall_s"))
     if not isinstance(history, list) or wall is None:
         return []
     moments: Moments = []
     for moment in history:
-        if not isinstance(moment, dict) or (seconds := _number(moment.get("wall_s"))) is None:
+        if not isinstance(moment, dict) or (seconds := figure_of(moment.get("wall_s"))) is None:
             return []
-        moments.append((seconds, _number(moment.get("objective_s")), _number(moment.get("lower_bound_s"))))
+        moments.append((seconds, figure_of(moment.get("objective_s")), figure_of(moment.get("lower_bound_s"))))
     last = max([wall, *(seconds for seconds, _, _ in moments)])
     return [*moments, (last, plan.certificate.objective_s, plan.lower_bound_s)]
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def gap_figure(moments: Moments) -> str:
