@@ -74,6 +74,19 @@ def test_code_of_a_moved_module_is_compiled_anew(tmp_path: Path) -> None:
     assert ran.stdout.split() == ["3", "1"]
 
 
+def test_code_that_an_earlier_process_left_is_loaded_soon(tmp_path: Path) -> None:
+    """After a tenth of the work of a loop that is compiled late, where numba is loaded; the results are equal."""
+    loop = (
+        "from taut.formulations.compiled import Warming, jit\n"
+        "@jit\ndef twice(x):\n    return 2 * x\ntwo = Warming(twice, 100)\n"
+    )
+    (tmp_path / "loop.py").write_text(loop)
+    for work, kept in ((90, "False"), (110, "True"), (20, "True")):
+        made = f"import numba, loop; print(loop.two({work}, 4), loop.twice.has_code)"
+        ran = subprocess.run([sys.executable, "-c", made], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (ran.stdout.split(), ran.stderr) == (["8", kept], "")
+
+
 def test_other_errors_of_the_compiler_pass_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the missing folder is forgiven."""
 
@@ -98,8 +111,9 @@ def _sum_of_doubles(many: int) -> float:
     return total
 
 
-def test_python_runs_a_loop_until_it_has_much_work() -> None:
+def test_python_runs_a_loop_until_it_has_much_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a loop with little work returns is the same, and nothing is compiled for it."""
+    monkeypatch.setattr(compiled.Loop, "is_kept", False)
     price = Warming(_sum_of_doubles, 15)
     few = price(10, 10)
     assert _signatures(_sum_of_doubles) + _signatures(_doubled) == 0
