@@ -164,7 +164,7 @@ TARGETS = (
 
 def export_command(
     path: Annotated[Path, typer.Argument(metavar="PLAN.json", help="A plan written by taut.")],
-    to: Annotated[str, typer.Option(help=f"One framework, and what starts processes, as a list: {TARGETS}.")],
+    to: Annotated[str, typer.Option(help=f"One framework, and any other targets, as a list: {TARGETS}.")],
     out: Annotated[Path, typer.Option(help="Folder to write to.")],
     hosts: Annotated[
         Path | None, typer.Option(help="Names of the cluster's nodes in its order, one a line; else placeholders.")
