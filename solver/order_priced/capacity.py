@@ -41,7 +41,6 @@ from taut.formulations.compiled import jit
 from taut.formulations.order_division import ChunkProblem
 from taut.solver.order_priced.critical_paths import Path
 from taut.solver.order_priced.device_chain import DeviceChain
-from taut.solver.order_priced.device_options import DeviceOptions
 
 PRECISION = 1e-6
 """Relative distance between a proven T and one that (2) does not refute; bisection needs 20 trials."""
@@ -54,8 +53,7 @@ class LayerCapacity:
         given = devices.given
         self._layers = given.num_layers
         own = given.waits_for_all & (np.array([path.last for path in devices.paths]) != 0)
-        last, most = devices.minima.last_start, devices.most_layers
-        seconds = np.array([_least_seconds(options, last, most) for options in devices.options])
+        seconds = np.array([_least_seconds(devices, d) for d in range(len(devices.options))])
         for d in np.flatnonzero(own).tolist():
             seconds[d] += _tail(devices, d)
         hops = np.array([path.transfers[given.away].sum() for path in devices.paths])
@@ -73,10 +71,13 @@ class LayerCapacity:
         return not _reaches(*self._tables, seconds, self._layers)
 
 
-def _least_seconds(options: DeviceOptions, last: int, most: int) -> Floats:
+def _least_seconds(devices: DeviceChain, device: int) -> Floats:
     """Least seconds t of (1) of a device by start and layers of its first and of all its chunks (s, most+1, most+1)."""
-    least = np.full((last + 1, most + 1, most + 1), np.inf)
-    np.minimum.at(least, (options.start, options.layers[:, 0], options.whole), options.seconds)
+    minima, most, hosted = devices.minima, devices.most_layers, devices.given.hosted(device)
+    least = np.full((minima.last_start + 1, most + 1, most + 1), np.inf)
+    weights = devices.paths[device].passes[hosted].astype(float)
+    for start in minima.starts(device):
+        devices.options[device].take_least(start, 0, minima.seconds(hosted, weights, start), least[start])
     return least
 
 
@@ -94,11 +95,12 @@ def _before(devices: DeviceChain, device: int, path: Path) -> float:
 
 def _tail(devices: DeviceChain, device: int) -> Floats:
     """Least seconds of ring and optimizer by a device's layers (N,), infinite where it cannot have so many."""
-    given, options, hosted = devices.given, devices.options[device], devices.given.hosted(device)
-    loads = devices.minima.loads(hosted)[np.arange(len(hosted)), options.layers].sum(axis=1)
-    least = np.full(devices.most_layers + 1, np.inf)
-    np.minimum.at(least, options.whole, (given.ring + given.optimizer) * loads)
-    return least
+    given, minima, least = devices.given, devices.minima, np.full((1, devices.most_layers + 1), np.inf)
+    loads = minima.loads(given.hosted(device))[:, None].repeat(1 << minima.bits, axis=1)
+    for start in minima.starts(device):
+        devices.options[device].take_least(start, 0, loads, least)
+    least[np.isfinite(least)] *= given.ring + given.optimizer
+    return np.asarray(least[0])
 
 
 def capacity_bound(devices: DeviceChain) -> float:

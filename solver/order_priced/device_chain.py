@@ -25,7 +25,7 @@ from functools import cached_property
 
 import numpy as np
 
-from taut.data.arrays import Flags, Floats, Ints, Ints16
+from taut.data.arrays import Flags, Floats, Ints
 from taut.errors import FormulationError
 from taut.formulations.compiled import jit
 from taut.formulations.order_division import ROUNDING, ChunkProblem
@@ -162,7 +162,8 @@ class DeviceChain:
         """Two branches: at most so many layers in a chunk, and more."""
         device = int(self.given.order.device[chunk])
         at = int(np.searchsorted(self.given.hosted(device), chunk))
-        few, many = self._split(device, self.options[device].layers[:, at] <= layers)
+        options = self.options[device]
+        few, many = self._split(device, options.codes[:, at] >> options.bits <= layers)
         few.upper, many.lower = few.upper.copy(), many.lower.copy()
         few.upper[chunk], many.lower[chunk] = layers, layers + 1
         return few, many
@@ -202,9 +203,7 @@ class DeviceChain:
         shape = last + 1, last + 1, self.most_layers + 1
         least, option = np.full(shape, np.inf), np.full(shape, -1)
         for start in self.minima.starts(device):
-            of_start = np.flatnonzero(options.start == start)
-            table = self._table(device, costs, start)
-            _least_costs(table, options.layers, options.recompute, of_start, start, least[start], option[start])
+            options.take_least(start, start, self._table(device, costs, start), least[start], option[start])
         return least, option
 
     def _table(self, device: int, costs: ChunkCosts, start: int) -> Floats:
@@ -220,26 +219,10 @@ class DeviceChain:
         layers, recompute = np.zeros((2, self.given.num_chunks), np.int64)
         left = self.given.num_layers
         for d in range(len(chosen) - 1, -1, -1):
-            options, choice = self.options[d], chosen[d][ended, left]
             hosted = self.given.hosted(d)
-            layers[hosted], recompute[hosted] = options.layers[choice], options.recompute[choice]
-            left, ended = left - int(options.whole[choice]), int(options.start[choice])
+            layers[hosted], recompute[hosted], start = self.options[d].chosen(int(chosen[d][ended, left]))
+            left, ended = left - int(layers[hosted].sum()), start
         return Division.of_ends(layers.cumsum(), recompute)
-
-
-@jit
-def _least_costs(
-    table: Floats, layers: Ints16, recompute: Ints16, chosen: Ints, start: int, least: Floats, option: Ints
-) -> None:
-    """Least cost of chosen options (O, v) by next start and layers (s, most + 1), and the first of it, in place."""
-    chunks, last = layers.shape[1], len(least) - 1
-    for o in chosen:
-        cost, whole, after = 0.0, 0, min(start + layers[o, 0], last)
-        for k in range(chunks):
-            cost += table[k, recompute[o, k], layers[o, k]]
-            whole += layers[o, k]
-        if cost < least[after, whole]:
-            least[after, whole], option[after, whole] = cost, o
 
 
 @jit

@@ -33,11 +33,12 @@ bytes and load of every range of layers (``taut.formulations.order_division``).
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from math import comb
 
 import numpy as np
 
-from taut.data.arrays import Flags, Floats, Ints, Ints16, Ints32
+from taut.data.arrays import Flags, Floats, Ints, Ints16
 from taut.formulations.compiled import jit, jit_inside
 from taut.formulations.order_division import ChunkProblem
 from taut.solver.order_priced.critical_paths import Path
@@ -56,51 +57,81 @@ HUGE = 1e300
 @dataclass(frozen=True)
 class DeviceOptions:
     """
-    The O options of a device: layers n, recompute r of its v chunks (O, v), ``seconds`` (2), ``start`` s (O,).
+    The O options of a device with v chunks, by ascending start.
 
-    Eight devices may have sixteen million, so that layers and recompute are small integers.
+    ``codes`` (O, v): layers n and recompute r of a chunk as the number n 2^bits + r, since eight devices may have
+    sixteen million options; ``begins[s]``: the first option of start s, and behind the last start O.
     """
 
-    layers: Ints16
-    recompute: Ints16
-    seconds: Floats
-    start: Ints16
+    codes: Ints16
+    begins: Ints
+    bits: int
 
-    @cached_property
-    def whole(self) -> Ints32:
+    @property
+    def whole(self) -> Ints16:
         """Layers of all chunks together (O,)."""
-        return np.asarray(self.layers.sum(axis=1, dtype=np.int32))
+        return np.asarray((self.codes >> self.bits).sum(axis=1, dtype=np.int16))
+
+    def chosen(self, option: int) -> tuple[Ints, Ints, int]:
+        """Layers and recompute (v,) of an option, and its start."""
+        codes = self.codes[option].astype(np.int64)
+        start = int(np.searchsorted(self.begins, option, side="right")) - 1
+        return codes >> self.bits, codes & ((1 << self.bits) - 1), start
 
     def has(self, layers: Ints, recompute: Ints, start: int) -> bool:
         """Whether layers and recompute of the chunks are an option with a start."""
-        of_start = self.start == start
-        return _has(self.layers[of_start], self.recompute[of_start], layers, recompute)
+        codes = (layers << self.bits) + recompute
+        return _has(self.codes[self.begins[start] : self.begins[start + 1]], codes)
 
     def only(self, kept: Flags) -> "DeviceOptions":
         """Some of the options, by flags (O,)."""
-        return DeviceOptions(self.layers[kept], self.recompute[kept], self.seconds[kept], self.start[kept])
+        counts = [np.count_nonzero(kept[i:j]) for i, j in pairwise(self.begins)]
+        return DeviceOptions(self.codes[kept], np.append(0, np.cumsum(counts)), self.bits)
 
-    @staticmethod
-    def joined(parts: "Sequence[DeviceOptions]") -> "DeviceOptions":
-        """The options of all parts, in their order."""
-        if len(parts) == 1:
-            return parts[0]
-        each = ([getattr(part, name) for part in parts] for name in ("layers", "recompute", "seconds", "start"))
-        return DeviceOptions(*(np.concatenate(figures) for figures in each))
+    def take_least(self, start: int, first: int, table: Floats, least: Floats, option: Ints | None = None) -> None:
+        """
+        Lower ``least`` (s, most + 1) in place to the least cost of the options of a start, and note the ``option``.
+
+        Rows are ``first`` and the layers of an option's first chunk together, and the last row of more; columns are the
+        layers of all chunks. ``table``: cost of every chunk by recompute and layers (v, recompute, n).
+        """
+        chunks, kinds, sizes = table.shape
+        costs = np.full((chunks, sizes, 1 << self.bits), np.inf)
+        costs[..., :kinds] = table.swapaxes(1, 2)
+        noted = np.empty(least.shape, np.int64) if option is None else option
+        _take_least(
+            self.codes, self.bits, self.begins[start : start + 2], first, costs.reshape(chunks, -1), least, noted
+        )
 
 
 @jit
-def _has(options: Ints16, kinds: Ints16, layers: Ints, recompute: Ints) -> bool:
-    """Whether layers and recompute (v,) are those of one of the options, layers and recompute (O, v)."""
+def _has(options: Ints16, codes: Ints) -> bool:
+    """Whether the codes of chunks (v,) are those of one of the options (O, v)."""
     for o in range(len(options)):
         alike = True
-        for k in range(len(layers)):
-            if options[o, k] != layers[k] or kinds[o, k] != recompute[k]:
+        for k in range(len(codes)):
+            if options[o, k] != codes[k]:
                 alike = False
                 break
         if alike:
             return True
     return False
+
+
+@jit
+def _take_least(
+    codes: Ints16, bits: int, between: Ints, first: int, costs: Floats, least: Floats, option: Ints
+) -> None:
+    """Least cost of the options ``between`` two numbers, and the first option that has it, in place."""
+    chunks, last = codes.shape[1], len(least) - 1
+    for o in range(between[0], between[1]):
+        cost, whole = 0.0, 0
+        for k in range(chunks):
+            cost += costs[k, codes[o, k]]
+            whole += codes[o, k] >> bits
+        row = min(first + (codes[o, 0] >> bits), last)
+        if cost < least[row, whole]:
+            least[row, whole], option[row, whole] = cost, o
 
 
 def count_pairs(chunks: int, recompute: int, most: int) -> int:
@@ -117,11 +148,12 @@ def enumerate_options(
     room: float,
     longest: float,
     dominates: Flags,
+    bits: int,
     limit: int,
-) -> tuple[Ints16, Ints16, Floats, bool]:
-    """All options, depth first, recompute before layers while any fits; and whether they are within the limit."""
+) -> tuple[Ints16, bool]:
+    """Codes of all options, depth first, recompute before layers while any fits, and whether they are few enough."""
     chunks, kinds, most = seconds.shape[0], seconds.shape[1], seconds.shape[2] - 1
-    layers, recompute, times = np.empty((64, chunks), np.int16), np.empty((64, chunks), np.int16), np.empty(64)
+    codes = np.empty((64, chunks), np.int16)
     n, r, fits = np.ones(chunks, np.int64), np.full(chunks, -1), np.zeros(chunks, np.bool_)
     taken, took = np.zeros(chunks + 1, np.int64), np.zeros(chunks + 1)
     held = np.zeros((chunks + 1, len(counts)))
@@ -161,12 +193,13 @@ def enumerate_options(
             k += 1
             n[k], r[k], fits[k] = 1, -1, False
         else:
-            if found == len(times):
-                layers, recompute = np.concatenate((layers, layers)), np.concatenate((recompute, recompute))
-                times = np.concatenate((times, times))
-            layers[found], recompute[found], times[found] = n, r, took[chunks]
+            if found == len(codes):
+                codes = np.concatenate((codes, codes))
+            for c in range(chunks):
+                codes[found, c] = (n[c] << bits) + r[c]
             found += 1
-    return layers[:found], recompute[:found], times[:found], found <= limit
+    # A view would keep up to twice as many.
+    return codes[:found].copy(), found <= limit
 
 
 @jit
@@ -280,20 +313,28 @@ class RangeMinima:
         holds, in bytes; ``most``: number of them with one start beyond which the enumeration ends; ``layers``: layers
         of the device at most.
         """
-        found = []
+        parts, counts = list[Ints16](), np.zeros(self.last_start + 2, np.int64)
         for start in self.starts(device):
-            options = self._options_from(start, device, path, longest, room, most, layers)
-            if options is None:
+            codes = self._options_from(start, device, path, longest, room, most, layers)
+            if codes is None:
                 return None
-            found.append(options)
-        return DeviceOptions.joined(found)
+            parts.append(codes)
+            counts[start + 1] = len(codes)
+        return DeviceOptions(np.concatenate(parts) if len(parts) > 1 else parts[0], counts.cumsum(), self.bits)
+
+    @property
+    def bits(self) -> int:
+        """Bits of a code that tell kinds of recompute apart."""
+        return (len(self._dominates) - 1).bit_length()
 
     def _options_from(
         self, start: int, device: int, path: Path, longest: float, room: float, most: int, layers: int
-    ) -> DeviceOptions | None:
-        """Options of a device with a start, or None where there are too many."""
+    ) -> Ints16 | None:
+        """Codes of the options of a device with a start, or None where there are too many."""
         given, hosted, kept = self._given, self._given.hosted(device), slice(layers + 1)
-        chunks, recompute, seconds, complete = enumerate_options(
+        if (layers + 1) << self.bits > np.iinfo(np.int16).max:
+            return None
+        codes, complete = enumerate_options(
             np.ascontiguousarray(self.seconds(hosted, path.passes[hosted].astype(float), start)[..., kept]),
             np.array(self._of_chunks(self._fixed, self._fixed_at, hosted, start))[..., kept].copy(),
             np.array(self._of_chunks(self._activation, self._activation_at, hosted, start))[..., kept].copy(),
@@ -301,9 +342,10 @@ class RangeMinima:
             room,
             min(longest, HUGE / 10),
             self._dominates,
+            self.bits,
             most,
         )
-        return DeviceOptions(chunks, recompute, seconds, np.full(len(seconds), start, np.int16)) if complete else None
+        return codes if complete else None
 
     @cached_property
     def _dominates(self) -> Flags:

@@ -65,7 +65,7 @@ def test_no_division_within_the_limit_is_lost(kind: str, ends: bool) -> None:
             limit = factor * min(seconds for seconds, _ in fitting)
             devices = DeviceChain(given, limit)
             fewer += devices.most_layers <= given.num_layers - given.num_chunks
-            known = [set(map(tuple, options.layers.tolist())) for options in devices.options]
+            known = [set(map(tuple, (options.codes >> options.bits).tolist())) for options in devices.options]
             for one in (one for seconds, one in fitting if seconds * TOLERANCE <= limit):
                 for d, layers in enumerate(known):
                     assert tuple(one.layers[given.hosted(d)].tolist()) in layers, (seed, factor, d)
@@ -85,7 +85,8 @@ def test_the_least_division_is_the_least_of_all_options(kind: str) -> None:
             hosted = given.hosted(d)
             table = devices.minima.seconds(hosted, costs.passes[hosted])
             assert not costs.loads.any(), "one replica reduces no gradients"
-            each.append(table[np.arange(len(hosted)), options.recompute, options.layers].sum(axis=1))
+            layers, recompute = options.codes >> options.bits, options.codes & ((1 << options.bits) - 1)
+            each.append(table[np.arange(len(hosted)), recompute, layers].sum(axis=1))
         sums = each[0][:, None] + each[1] + costs.edge.sum() * (devices.least_cut if costs.edge.any() else 0.0)
         whole = devices.options[0].whole[:, None] + devices.options[1].whole
         found, division = devices.least_division(costs)
