@@ -5,12 +5,13 @@ The nearest candidate is the one whose best division of layers exceeds memory le
 does not fit is named with its device and the bytes that are missing (``taut.solver.infeasibility.feasibility``), or,
 where the hosts' memory is full, what lacks of that. Remedies (``taut.solver.infeasibility.remedies``) that need no more
 hardware come first, by their lower bound, then more nodes and larger devices. Bounds are compared with that of the same
-problem on devices of unlimited memory. Ctrl-C leaves what was found by then.
+problem on devices of unlimited memory. Ctrl-C leaves what was found by then. More hardware is tried first, for at most
+half of the seconds, since changes have far more candidates and would leave it none.
 """
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from time import perf_counter
 from typing import Any
 
@@ -153,23 +154,25 @@ def diagnose(
     nearest = nearest_division(problem, [(_lacking(problem, bound), bound.candidate) for bound in refused])
     with interrupt_requested() as interrupted:
 
-        def stop() -> bool:
-            return interrupted() or (seconds is not None and perf_counter() - began > seconds)
+        def stop(share: float = 1.0) -> bool:
+            return interrupted() or (seconds is not None and perf_counter() - began > share * seconds)
 
         hosts, given = least_host_room(problem, stop), problem
         if is_full(nearest):
             nearest, given = _on_larger_hosts(problem, hosts), with_unlimited_hosts(problem)
+        needed = _sufficient(given, nearest) if any(nearest.missing) else None
+        hardware = list(more_hardware(problem, needed, partial(stop, 0.5)))
+        cut = stop(0.5)
         remedies = changes(problem, cache(pricing or (lambda largest: problem.costs)), stop)
         remedies += [] if hosts is None else larger_hosts(problem, hosts, stop)
-        needed = _sufficient(given, nearest) if any(nearest.missing) else None
-        remedies += more_hardware(problem, needed, stop)
+        remedies += hardware
         unlimited = best_fit(without_memory_limits(given), stop=stop)
         return Infeasibility(
             nearest=nearest,
             shortfalls=_shortfalls(problem, nearest),
             remedies=tuple(remedies),
             unlimited_bound=None if unlimited is None else unlimited.lower_bound,
-            complete=not stop(),
+            complete=not (cut or stop()),
             hosts=None if any(nearest.missing) else hosts,
         )
 

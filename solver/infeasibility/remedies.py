@@ -319,7 +319,7 @@ def _more_nodes(problem: PlanningProblem, stop: Stop) -> Remedy | None:
             detail = f"{count} such nodes instead of {problem.cluster.num_nodes}{words}"
             grown = replace(given, cluster=_with_nodes(given.cluster, count))
             known = count <= MOST_PRICED_NODES and given.cluster.network.bandwidth_gbps is not None
-            return _more_of("nodes", detail, grown, best_fit(grown, stop=stop) if known else _some_fit(grown))
+            return _more_of("nodes", detail, grown, (best_fit(grown, stop=stop) if known else None) or _some_fit(grown))
     return None
 
 
@@ -337,7 +337,7 @@ def _more_of(change: str, detail: str, problem: PlanningProblem, fit: Fit | None
 
 
 def _some_fit(problem: PlanningProblem) -> Fit | None:
-    """Some candidate that fits, without a bound: the links are unknown or too many."""
+    """Some candidate that fits, without a bound: the links are unknown or too many, or the time is over."""
     found = (Fit(candidate=lean) for lean in leanest(problem.candidates) if fits(problem, lean))
     return next(found, None)
 

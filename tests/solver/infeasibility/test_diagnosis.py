@@ -1,7 +1,7 @@
 """Why nothing fits: missing bytes by hand, and every remedy checked by planning with it."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -19,7 +19,16 @@ from taut.formulations.space import Candidate
 from taut.formulations.tables.memory import stage_memory
 from taut.solver.infeasibility.diagnosis import Infeasibility, diagnose
 from taut.solver.infeasibility.feasibility import fits
-from taut.solver.infeasibility.remedies import CHANGES, Remedy, _fewest_nodes, _holds, _lean, _with_memory, _with_nodes
+from taut.solver.infeasibility.remedies import (
+    CHANGES,
+    Remedy,
+    _fewest_nodes,
+    _holds,
+    _lean,
+    _with_memory,
+    _with_nodes,
+    more_hardware,
+)
 from taut.solver.result import Limits, Status
 from taut.solver.search.search import search
 from tests.support.instances import random_problem
@@ -402,6 +411,30 @@ def test_the_time_limit_keeps_what_was_found() -> None:
     cut, whole = diagnose(given, result, seconds=0.0), diagnose(given, result, seconds=1e3)
     assert cut.shortfalls == whole.shortfalls and whole.complete and whole.remedies
     assert not cut.complete and not cut.remedies and "stopped before all were tried" in str(cut)
+
+
+def test_more_hardware_is_found_however_long_changes_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the limit comes while changes are tried, more nodes and larger devices are known already."""
+    given = problem(cluster(1, 4, memory_gib=kib(976)), layers(4), global_batch=4, fixed={"pp": 1})
+    result, pressed = search(given, Limits()), list[bool]()
+
+    def endless(*_: object) -> list[Remedy]:
+        pressed.append(True)
+        return []
+
+    monkeypatch.setattr(f"{diagnose.__module__}.interrupt_requested", lambda: nullcontext(lambda: bool(pressed)))
+    monkeypatch.setattr(f"{diagnose.__module__}.changes", endless)
+    found = diagnose(given, result)
+    assert found.remedies and all(remedy.hardware for remedy in found.remedies) and not found.complete
+
+
+def test_nodes_that_suffice_are_named_before_their_bound_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the limit comes while their plans are bounded, a candidate that fits is enough."""
+    given = problem(cluster(1, 4, memory_gib=kib(976)), layers(4), global_batch=4, fixed={"pp": 1})
+    (bounded,) = more_hardware(given, None, lambda: False)
+    monkeypatch.setattr(f"{more_hardware.__module__}.best_fit", lambda *_, **__: None)
+    (cut,) = more_hardware(given, None, lambda: False)
+    assert cut.detail == bounded.detail and cut.lower_bound is None and holds(cut)
 
 
 @contextmanager
