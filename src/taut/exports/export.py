@@ -130,7 +130,7 @@ def _checks(job: Job, framework: str, targets: list[str]) -> list[str]:
         f"the placement counts on links as in the plan: {_each(job)} i of {markdown_text(job.plan.cluster)} is host i",
         *_segments(job, targets),
         f"the fullest device is predicted to hold {fullest:.1f} GiB; precision {job.memory.precision}",
-        f"batch {job.global_batch} of {job.sequence} tokens: {chosen.dp} replicas, "
+        f"batch {job.global_batch} of {job.sequence} tokens: {chosen.dp} replica{'s' * (chosen.dp > 1)}, "
         + (
             f"micro-batches of {chosen.micro_batch}, {batch_words(chosen)}"
             if chosen.micro_batches
