@@ -330,6 +330,10 @@ class PlanningProblem:
         """Figures of candidates that are kept as long as the problem, by a name; whoever asks for them fills them."""
         return cast("dict[Any, Any]", self._kept.setdefault(name, {}))
 
+    def recent(self, key: Key, make: Callable[[], Value]) -> Value:
+        """A figure by key, kept while there is room."""
+        return self._own.get(key, make)
+
     def shared(self, candidate: Candidate, name: Hashable, make: Callable[[], Value]) -> Value:
         """A figure of layers, of their recompute and of the traffic within blocks, which many candidates share."""
         return self._own.get((name, self.shared_key(candidate)), make)

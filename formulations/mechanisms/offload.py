@@ -222,10 +222,8 @@ def optimizer_seconds(problem: "PlanningProblem", candidate: "Candidate") -> Flo
     """Optimizer seconds per parameter by device type; 0 where not priced, and under Muon (``StageTables.matrices``)."""
     if not problem.latency.prices_orders or problem.has_muon:
         return np.zeros(len(problem.device_types))
-    known, key = problem.kept("optimizer"), memory_key(candidate)
-    if key not in known:
-        known[key] = seconds_by_type(problem.cluster, problem.costs, problem.memory_of(candidate))
-    return np.asarray(known[key])
+    key, given = ("optimizer", memory_key(candidate)), (problem.cluster, problem.costs)
+    return problem.recent(key, lambda: seconds_by_type(*given, problem.memory_of(candidate)))
 
 
 def seconds_by_type(cluster: ClusterSpec, costs: CostTable, memory: MemoryModel) -> Floats:
