@@ -15,6 +15,7 @@ Where the model is known, the line is held to Megatron-LM's own rules (``taut.la
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from itertools import chain, takewhile
 from typing import Any
 
@@ -100,6 +101,8 @@ UNFUSED = {
 SILENT = re.compile(f"--(no-)?({'|'.join(known('megatron_flags'))})")
 WHATEVER = re.compile(f"--(no-)?({'|'.join(known('silent_flags'))})")
 """Flags without effect whose names may speak of memory or time."""
+NEARLY = 0.92
+"""Share of characters in common (``difflib``) with which a flag is a misspelt one; 6,000 public files have none."""
 ADAPTERS = ("--tuner-type", "--train-type", "--finetuning-type", "--peft-scheme", "--peft-type", "--peft")
 SHAPE: dict[str, str] = known("megatron_shape")
 TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "none": False, "null": False}
@@ -140,6 +143,8 @@ def megatron_launch(flags: Mapping[str, str | None], run: Run, stated: Collectio
     """What flags say of a run; ``stated``: what the words mention, on or off, where a recipe decides the rest."""
     _check_weights(flags)
     check_adapters(flags)
+    if stated is None:
+        _check_spelling(flags)
     if count(flags, ULYSSES) > 1:
         words = "sequence ranks of DeepSpeed are none of Megatron-LM, expected 1, or --context-parallel-size"
         raise DataError(f"{ULYSSES} {flags[ULYSSES]}: {words}")
@@ -271,6 +276,21 @@ def _check_weights(flags: Mapping[str, str | None]) -> None:
             raise DataError(f"{flag}: weights in the host's memory are not priced, expected none")
 
 
+def _check_spelling(flags: Mapping[str, str | None]) -> None:
+    """Refuse a flag that is nearly one that is read, as Megatron-LM refuses any that it has not."""
+    for flag in flags:
+        if flag in known_flags() or _is_silent(flag):
+            continue
+        near = get_close_matches(flag, known_flags() - flags.keys(), n=1, cutoff=NEARLY)
+        if near and re.sub(r"\d", "", near[0]) != re.sub(r"\d", "", flag):
+            raise DataError(f"{flag}: no flag of Megatron-LM, expected {near[0]}")
+
+
+def known_flags() -> set[str]:
+    """Flags that are read, compared or named as measured."""
+    return READ | SHAPE.keys() | MEASURED
+
+
 def check_adapters(flags: Mapping[str, Any]) -> None:
     """Refuse training of a part of the weights, which nothing prices."""
     kinds = {flag: str(flags[flag]) for flag in ADAPTERS if flags.get(flag) is not None}
@@ -313,7 +333,7 @@ def _named(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
     """Sentences on flags that are not priced as written, (3) to (5), and on processes that the cluster has not."""
     if as_measured := [flag for flag in flags if flag in MEASURED]:
         yield f"priced as the calibration's runs had them, given or not: {', '.join(as_measured)}"
-    known = READ | SHAPE.keys() | MEASURED
+    known = known_flags()
     if "--optimizer-cpu-offload" in flags:
         known |= {PRECISION_AWARE}  # a condition of states on hosts, and without effect on what the device keeps then
     known |= {flag for flag, usual in USUAL.items() if flags.get(flag) == usual}

@@ -36,6 +36,8 @@ OTHER_PARTS = re.compile(rf"(^|\.)({'|'.join(known('other_parts'))})\.")
 
 FIRST = re.compile(r"(^|\.)(mixed_precision|plugins)\.")
 """A part that holds whatever another part says of the same (Megatron-Bridge and NeMo set it last)."""
+OPEN = ("None", "null", "~")
+"""Values that leave a setting to the launcher, or to another part of the configuration."""
 OFF = re.compile(r"\.enabled?$")
 """What turns a section off."""
 REFERENCE = re.compile(r"\$\{(?:oc\.(?:decode|env):)?([\w.]+)(?:[:,]([^${}]+))?\}")
@@ -99,6 +101,7 @@ def flags_of_settings(settings: Mapping[str, Any]) -> tuple[Flags, set[str]]:
     """Megatron-LM's flags that settings by path turn on or give a value, and all flags that they mention, on or off."""
     flags: Flags = {}
     paths: dict[str, str] = {}
+    mentioned: set[str] = set()
     for path, value in settings.items():
         if GENERATES.search(path):
             continue
@@ -119,21 +122,20 @@ def flags_of_settings(settings: Mapping[str, Any]) -> tuple[Flags, set[str]]:
             flag, value = "--grad-reduce-in-bf16", not TRUTHS.get(str(value).lower(), True)
         if FIRST.search(paths.get(flag, "")) and not FIRST.search(path):
             continue
-        stated = dict(_stated(flag, value))
-        decides = flag in READ or flag in SHAPE
-        if (
-            flag in paths
-            and decides
-            and not FIRST.search(path)
-            and flags.get(flag, "absent") != stated.get(flag, "absent")
-        ):
+        silent, stated = _is_silent(path, flag), dict(_stated(flag, value))
+        mentioned |= set() if silent else {flag}
+        if str(value) in OPEN:
+            continue
+        differs = flag in paths and flags.get(flag, "absent") != stated.get(flag, "absent")
+        if differs and (flag in READ or flag in SHAPE) and not FIRST.search(path):
             raise DataError(f"{path} {value}: {paths[flag]} states {flags.get(flag, 'none')}, expected one value")
-        if _is_silent(path, flag):
+        if silent:
             continue
         paths[flag] = path
+        flags.pop(flag, None)
         flags |= stated
     _check_chunks(flags, paths)
-    return flags, set(paths)
+    return flags, mentioned
 
 
 def _check_chunks(flags: Flags, paths: Mapping[str, str]) -> None:
@@ -177,7 +179,7 @@ def _is_silent(path: str, flag: str) -> bool:
 def _stated(flag: str, value: Any) -> Iterator[tuple[str, str | None]]:
     """A flag with its value; nothing where the flag is off or left to the launcher."""
     text = str(value)
-    if value is None or text in ("None", "null", "~"):
+    if text in OPEN:
         return
     if flag == LAYOUT and isinstance(value, list):
         yield flag, _layout(value)

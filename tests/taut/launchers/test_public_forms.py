@@ -267,7 +267,7 @@ def test_passed_over_parts_name_what_decides(tmp_path: Path, field: str) -> None
 
 
 @pytest.mark.parametrize(
-    "flag", ["--data-parallel-shardng-strategy optim", "--train-micro-batch 4", "--save-precision x"]
+    "flag", ["--data-parallel-kind x", "--fp4-param-gather", "--train-micro-batch 4", "--save-precision x"]
 )
 def test_a_beginning_without_effect_hides_no_misspelt_flag(flag: str) -> None:
     assert launch_of_text(f"--micro-batch-size 1 {flag}").named == (f"not priced: {flag.split()[0]}",)
@@ -306,3 +306,28 @@ def test_fields_of_torchtitan_that_turn_something_on(field: str) -> None:
         "optimizer.name Muon: priced as AdamW"
         in launch_of_text("--training.steps 1 --optimizer.name Muon --training.seq_len 8").named
     )
+
+
+@pytest.mark.parametrize("text", ["{}", "ARGS=({})\npython pretrain_gpt.py ${{ARGS[@]}} --bf16"])
+@pytest.mark.parametrize(
+    ("flag", "meant"),
+    [
+        ("--tensor-model-paralel-size 8", "--tensor-model-parallel-size"),
+        ("--num-layrs 8", "--num-layers"),
+        ("--recompute_granularty full", "--recompute-granularity"),
+        ("--use-distributed-optimiser", "--use-distributed-optimizer"),
+    ],
+)
+def test_misspelt_flags_are_refused(text: str, flag: str, meant: str) -> None:
+    """On a line and in a script's list: Megatron-LM refuses a flag that it has not."""
+    with pytest.raises(DataError, match=rf"no flag of Megatron-LM, expected {meant}$"):
+        launch_of_text(text.format(f"--micro-batch-size 1 {flag}"))
+
+
+def test_a_setting_that_is_left_open_contradicts_none(tmp_path: Path) -> None:
+    """NeMo-RL leaves one part's optimizer open and states the other's; recompute that is open is none of a recipe."""
+    base = {"policy": {"optimizer": None, "megatron_cfg": {"micro_batch_size": 1, "optimizer": {"optimizer": "adam"}}}}
+    assert read(tmp_path, **base).named == ()
+    assert "recompute" not in read(tmp_path, **base).values
+    open_recompute = {**base, "model": {"recompute_granularity": None}}
+    assert read(tmp_path, **open_recompute).values["recompute"] == "none"
