@@ -9,7 +9,7 @@ import taut
 from taut.errors import DataError
 from taut.launchers import deepspeed, megatron, torchtitan
 from taut.launchers.read import launch_of_file, launch_of_text
-from taut.launchers.settings import Launch, Run
+from taut.launchers.settings import Launch, Run, known
 
 MODEL = taut.ModelSpec.parse(
     {
@@ -155,3 +155,21 @@ def test_every_section_of_deepspeed_says_something(name: str, tmp_path: Path) ->
     for field in ("overlap_comm", "zero_quantized_weights", "no_such_field"):
         found = read(base | {"zero_optimization": {"stage": 1, field: True}})
         assert found.named == (f"not priced: zero_optimization.{field}",)
+
+
+@pytest.mark.parametrize("name", sorted(set(known("names_of_flags")) - {"devices", "num_nodes"}))
+def test_every_name_of_a_flag_says_something(name: str, tmp_path: Path) -> None:
+    """Names that frameworks over Megatron-LM give its flags, beside what these need."""
+    flag = known("names_of_flags")[name]
+    value, more = BESIDE.get(flag, ("4", ""))
+    words = f"model.tensor_model_parallel_size=2 model.pipeline_model_parallel_size=2 {_settings(more)}"
+    values = {"--recompute-granularity": "full", "--recompute-method": "uniform", "--global-batch-size": "64"}
+    stated = values.get(flag, value)
+    assert said(f"{words} model.{name}={stated}") != said(words)
+
+
+def _settings(flags: str) -> str:
+    """Flags of a line as settings by path."""
+    words = flags.replace("--", "\0").split("\0")[1:]
+    pairs = [word.split() for word in words]
+    return " ".join(f"model.{flag.replace('-', '_')}={values[0] if values else 'true'}" for flag, *values in pairs)
