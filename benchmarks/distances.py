@@ -56,6 +56,7 @@ BANDS = {
     "sailor": "Sailor's test runs",
     "amp": "AMP",
     "pipette": "Pipette",
+    "ppt-l": "Pipette in rank order",
     "hethub": "HETHUB",
     EVEN: "even stages",
     "megatron": "Megatron's rule",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 OWN, OURS = "the paper's own formula", "taut's prices"
 TAUT, EVEN = "taut", "even stages"
-METHODS = EVEN, "megatron", "varuna", "amp", "pipette", "hethub", "random"
+METHODS = EVEN, "megatron", "varuna", "amp", "ppt-l", "pipette", "hethub", "random"
 NONE = "no plan"
 
 

@@ -1,5 +1,6 @@
 """Plans of several methods on one problem: seconds of each, of its search, and its distance from one lower bound."""
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -136,6 +137,11 @@ def gap_cell(seconds: float | None, lower_bound: float | None, is_cut_off: bool 
     gap = None if seconds is None or lower_bound is None else relative_gap(seconds, lower_bound)
     marked = gap is not None and gap > OPTIMALITY_GAP if is_cut_off is None else is_cut_off
     return percent(gap, places=2) + (CUT_OFF if marked else "")
+
+
+def command_of(only: str) -> str:
+    """What prints the rows of a search with ``only`` in their name."""
+    return shlex.join(["taut", "reproduce", "searches", "--data", "DIR", "--only", only])
 
 
 def legend(marked: Iterable[object]) -> list[str]:

@@ -34,7 +34,7 @@ The paper has no step times that agree with its throughput, so none stand beside
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -107,42 +107,28 @@ class Setting:
         return round(BATCH_OF_NODE * self.num_nodes / 40) * 40 if self.num_nodes % 6 else 2048 * self.num_nodes // 6
 
 
-def _of_utilisation(name: str, nodes: int, mfu: float) -> DeviceType:
-    """A type of which the utilisation is published."""
-    return DeviceType(name, nodes, mfu * PEAK)
+def _of(
+    names: str, nodes: tuple[int, int], tflops: tuple[float, float], stages: int, published: float, over: float = 0.0
+) -> Setting:
+    """A setting by both types, their nodes and TFLOP/s; ``over``: what the rule gains over uniform stages."""
+    first, second = map(DeviceType, names.split(" and "), nodes, tflops)
+    name = f"{GPUS * sum(nodes)} devices, {names} as 1 to {nodes[1] // nodes[0]}"
+    return Setting(name, (first, second), stages, published, published / over if over else None)
 
 
-AMD, A = 93.81, 48.08
-"""TFLOP/s of a device for Llama 2 70B (section 4.4.1)."""
+AMD_A, OF_70B = "AMD and A", (93.81, 48.08)
+"""Types, and TFLOP/s of a device for Llama 2 70B (section 4.4.1)."""
 SETTINGS = (
-    Setting("96 devices, AMD and A as 1 to 5", (DeviceType("AMD", 2, AMD), DeviceType("A", 10, A)), 12, 0.9175),
-    Setting("768 devices, AMD and A as 1 to 5", (DeviceType("AMD", 16, AMD), DeviceType("A", 80, A)), 12, 0.9175),
-    Setting(
-        "16 devices, Nvidia and A as 1 to 1",
-        (_of_utilisation("Nvidia", 1, 0.564), _of_utilisation("A", 1, 0.453)),
-        16,
-        0.9754,
-        0.9754 / 1.094,
-        NO_MEMORY,
-    ),
-    Setting(
-        "16 devices, AMD and B as 1 to 1",
-        (_of_utilisation("AMD", 1, 0.389), _of_utilisation("B", 1, 0.288)),
-        16,
-        0.9305,
-        0.9305 / 1.103,
-        NO_MEMORY,
-    ),
-    Setting(
-        "960 devices, AMD and C as 1 to 5",
-        (_of_utilisation("AMD", 20, 0.389), _of_utilisation("C", 100, 0.353)),
-        12,
-        0.9749,
-        0.9749 / 1.098,
+    _of(AMD_A, (2, 10), OF_70B, 12, 0.9175),
+    _of(AMD_A, (16, 80), OF_70B, 12, 0.9175),
+    replace(_of("Nvidia and A", (1, 1), (0.564 * PEAK, 0.453 * PEAK), 16, 0.9754, 1.094), memory_gib=NO_MEMORY),
+    replace(_of("AMD and B", (1, 1), (0.389 * PEAK, 0.288 * PEAK), 16, 0.9305, 1.103), memory_gib=NO_MEMORY),
+    replace(
+        _of("AMD and C", (20, 100), (0.389 * PEAK, 0.353 * PEAK), 12, 0.9749, 1.098),
         layers=(7, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7),
     ),
 )
-SMALL = Setting("48 devices, AMD and A as 1 to 5", (DeviceType("AMD", 1, AMD), DeviceType("A", 5, A)), 12, 0.9175)
+SMALL = _of(AMD_A, (1, 5), OF_70B, 12, 0.9175)
 SMALL_MODEL, SMALL_STAGES, SMALL_TOKENS_S, SMALL_GAIN = "llama2-7b", 6, 920.84, 1.025
 """Of figure 6 a: model, stages of A alone, published (2) and (3)."""
 
@@ -153,7 +139,7 @@ PARTS = {"Nvidia and A": "a", "AMD and B": "b", "AMD and C": "c"}
 """Part of figure 7 by the types of device."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     """Shares (1) of even stages and HETHUB's rule (None: nothing fits), the best plan and the bound, with layers."""
 
@@ -281,18 +267,10 @@ def _row(setting: Setting, limits: Limits) -> Row:
     problem = _problem(_mixed(setting, devices), setting.global_batch, setting.stages)
     *simple, found = searched(problem, limits)
     plans = *simple, found.incumbent
-    shares = [None if plan is None else _tflops(problem, plan.seconds) / apart for plan in plans]
+    even, rule, best = (None if plan is None else _tflops(problem, plan.seconds) / apart for plan in plans)
     layers = [() if plan is None else tuple(end - first for first, end in plan.strategy.stages) for plan in plans]
-    return Row(
-        setting=setting,
-        even=shares[0],
-        rule=shares[1],
-        best=shares[2],
-        at_most=_tflops(problem, found.lower_bound) / apart,
-        gap=found.gap,
-        layers=tuple(layers),
-        is_cut_off=is_cut_off(found),
-    )
+    most = _tflops(problem, found.lower_bound) / apart
+    return Row(setting, even, rule, best, most, found.gap, tuple(layers), is_cut_off(found))
 
 
 def searched(problem: PlanningProblem, limits: Limits) -> tuple[Incumbent | None, Incumbent | None, SearchResult]:
@@ -354,20 +332,11 @@ def _mixed(setting: Setting, devices: list[DeviceSpec]) -> ClusterSpec:
     return ClusterSpec.parse({"name": setting.name, "nodes": nodes, "network": network}, setting.name)
 
 
-def _problem(cluster: ClusterSpec | str, global_batch: int, stages: int, model: str = MODEL) -> PlanningProblem:
+def _problem(cluster: ClusterSpec | str, batch: int, stages: int, model: str = MODEL) -> PlanningProblem:
     """The space of the paper: 1F1B without tensor parallelism, in so many stages."""
     fixed: dict[str, int | str | bool] = {"pp": stages, "tp": 1, "schedule": "1f1b"}
-    request = PlanRequest(
-        model,
-        cluster,
-        global_batch=global_batch,
-        precision="fp16",
-        stack="any",
-        fix=fixed,
-        max_tp=1,
-        schedules="1f1b,gpipe",
-    )
-    return planning_problem(request)
+    given: dict[str, Any] = {"precision": "fp16", "stack": "any", "fix": fixed, "max_tp": 1, "schedules": "1f1b,gpipe"}
+    return planning_problem(PlanRequest(model, cluster, global_batch=batch, **given))
 
 
 CLUSTERS = {"hethub-12n96d": 12, "hethub-24n192d": 24, "hethub-48n384d": 48, "hethub-96n768d": 96}
@@ -375,7 +344,7 @@ CLUSTERS = {"hethub-12n96d": 12, "hethub-24n192d": 24, "hethub-48n384d": 48, "he
 STAGES = {"llama2-7b": 12, "llama2-13b": 12, "llama2-35b": 12, "llama2-70b": 12, "llama2-140b": 24}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SizeRow:
     """Seconds of a step (4), None where nothing fits, both gaps, and the seconds of the search."""
 
@@ -403,18 +372,8 @@ class SizeTable:
 
     def __str__(self) -> str:
         """One line for each cluster and model."""
-        names = (
-            "cluster",
-            "model",
-            "uniform",
-            "HETHUB's rule",
-            "best plan",
-            "bound",
-            "gap",
-            "of communication",
-            "took",
-        )
-        table = text_table([names, *(_size_cells(row) for row in self.rows)])
+        plans, gaps = ("uniform", "HETHUB's rule", "best plan", "bound"), ("gap", "of communication")
+        table = text_table([("cluster", "model", *plans, *gaps, "took"), *map(_size_cells, self.rows)])
         return "\n\n".join([table, *legend(row.is_cut_off for row in self.rows)])
 
 
@@ -422,13 +381,9 @@ def _size_cells(row: SizeRow) -> tuple[str, ...]:
     steps = (row.even_s, row.rule_s, row.best_s, row.lower_bound_s)
     gaps = (row.gap, row.communication_gap)
     mark = CUT_OFF if row.is_cut_off else ""
-    return (
-        row.cluster,
-        row.model,
-        *("-" if seconds is None else f"{seconds:.2f} s" for seconds in steps),
-        *("-" if gap is None else f"{gap:.2%}{mark}" for gap in gaps),
-        f"{row.wall_s:.0f} s",
-    )
+    seconds = ("-" if step is None else f"{step:.2f} s" for step in steps)
+    shares = ("-" if gap is None else f"{gap:.2%}{mark}" for gap in gaps)
+    return row.cluster, row.model, *seconds, *shares, f"{row.wall_s:.0f} s"
 
 
 def reproduce_hethub_table(
@@ -449,18 +404,8 @@ def _size_row(cluster: str, model: str, limits: Limits) -> SizeRow:
     problem = _problem(cluster, 2048 * CLUSTERS[cluster] // 6, STAGES[model], model)
     *simple, found = searched(problem, limits)
     even, rule, best = (None if plan is None else plan.seconds for plan in (*simple, found.incumbent))
-    return SizeRow(
-        cluster=cluster,
-        model=model,
-        even_s=even,
-        rule_s=rule,
-        best_s=best,
-        lower_bound_s=found.lower_bound,
-        gap=found.gap,
-        communication_gap=_of_communication(problem, found),
-        wall_s=found.wall_s,
-        is_cut_off=is_cut_off(found),
-    )
+    proven = found.lower_bound, found.gap, _of_communication(problem, found), found.wall_s, is_cut_off(found)
+    return SizeRow(cluster, model, even, rule, best, *proven)
 
 
 def _of_communication(problem: PlanningProblem, found: SearchResult) -> float | None:

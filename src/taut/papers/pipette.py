@@ -74,19 +74,10 @@ SETTINGS = (
     Setting("pipette-high-end", 8, "gpt-8.1b", 36.86, 31.61, 10.71),
     Setting("pipette-high-end", 16, "gpt-11.1b", 34.85, 23.89, 16.85),
 )
+PAIRS = (("pipette", "megatron"), ("pipette", "amp"), ("ppt-l", "varuna"), ("ppt-l", "amp"))
 SPEED_UPS = {
-    "pipette-mid-range": {
-        ("pipette", "megatron"): 1.07,
-        ("pipette", "amp"): 1.12,
-        ("ppt-l", "varuna"): 1.36,
-        ("ppt-l", "amp"): 1.06,
-    },
-    "pipette-high-end": {
-        ("pipette", "megatron"): 1.26,
-        ("pipette", "amp"): 1.46,
-        ("ppt-l", "varuna"): 1.56,
-        ("ppt-l", "amp"): 1.35,
-    },
+    "pipette-mid-range": dict(zip(PAIRS, (1.07, 1.12, 1.36, 1.06), strict=True)),
+    "pipette-high-end": dict(zip(PAIRS, (1.26, 1.46, 1.56, 1.35), strict=True)),
 }
 """Of one method's plan over another's on 16 nodes (figure 6)."""
 WORDS = {"pipette": "", "ppt-l": "PPT-L ", "megatron": "Megatron-LM", "amp": "AMP", "varuna": "Varuna"}

@@ -22,7 +22,6 @@ do not. So the step may be above Aceso's own: the bound is of taut's space. Wher
 the device can be, their degree has no costs, and plans of it no price.
 """
 
-import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -32,7 +31,6 @@ from typing import Any
 
 from taut.data.catalog.devices import device_named
 from taut.data.cluster import ClusterSpec
-from taut.data.costs import CostTable
 from taut.data.device import DeviceSpec
 from taut.data.model import ModelSpec
 from taut.data.read import read_text, rows_of
@@ -49,7 +47,7 @@ from taut.papers.aceso.operators import (
 )
 from taut.papers.aceso.search import best_plan
 from taut.papers.aceso.stage_table import recomputed_by_rule
-from taut.papers.compared import gap_cell, is_cut_off, legend, plan_or_none
+from taut.papers.compared import command_of, gap_cell, is_cut_off, legend, plan_or_none
 from taut.papers.searches.published_plans import places_of
 from taut.planning.plan import Plan
 from taut.solver.result import OPTIMALITY_GAP, relative_gap
@@ -67,7 +65,7 @@ class OperatorStage:
     predicted_bytes: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class OperatorPlan:
     """A plan with the seconds that Aceso predicts, and those of the run if there was one."""
 
@@ -119,21 +117,9 @@ def read_operator_plans(path: Path) -> list[OperatorPlan]:
 def _read_plan(row: dict[str, str], where: str) -> OperatorPlan:
     cells = {name: text for name, text in row.items() if name in _Line.model_fields and text != ""}
     line = _Line.parse_cells(cells, where)
-    return OperatorPlan(
-        gpu=line.gpu,
-        size=line.size,
-        gpus=line.n_gpus,
-        layers=line.num_layers,
-        hidden=line.hidden,
-        heads=line.heads,
-        seq=line.seq,
-        global_batch=line.gbs,
-        micro_batch=line.mbs,
-        stages=_stages(line, where),
-        predicted_s=line.predicted_step_ms * MILLISECOND,
-        search_s=line.search_cost_s,
-        measured_s=None if line.measured_step_ms is None else line.measured_step_ms * MILLISECOND,
-    )
+    measured = None if line.measured_step_ms is None else line.measured_step_ms * MILLISECOND
+    job = line.gpu, line.size, line.n_gpus, line.num_layers, line.hidden, line.heads, line.seq, line.gbs, line.mbs
+    return OperatorPlan(*job, _stages(line, where), line.predicted_step_ms * MILLISECOND, line.search_cost_s, measured)
 
 
 def _stages(line: _Line, where: str) -> tuple[OperatorStage, ...]:
@@ -193,7 +179,22 @@ def at_our_prices(profiles: Path, problem: AcesoProblem, given: OperatorPlan, ti
     if not any(row.tp == first.tp for row in costs.rows):
         return None
     fixed = {"tp": first.tp, "pp": len(given.stages), "dp": first.dp, "micro_batch": given.micro_batch // first.dp}
-    theirs, best = (_plan(profiles, problem, given, costs, time_limit, chosen) for chosen in (fixed, {}))
+
+    def found(chosen: dict[str, int]) -> Plan | None:
+        return plan_or_none(
+            _model_of(given),
+            _cluster(profiles, problem, given),
+            global_batch=given.global_batch,
+            profile=costs,
+            precision="fp16",
+            memory_model={"overhead_gib": 0.0, "margin": 0.0, "grad_precision": "bf16"},
+            fix=chosen or None,
+            schedules="1f1b",
+            time_limit=time_limit,
+            gap=OPTIMALITY_GAP,
+        )
+
+    theirs, best = found(fixed), found({})
     return OurPrices(
         None if theirs is None else theirs.step_time_s,
         None if best is None else best.step_time_s,
@@ -208,28 +209,6 @@ def memory_bytes(gpu: str) -> int:
     if memory is None:
         raise DataError(f"unknown device {gpu}, expected {', '.join(MEMORY_MIB)}")
     return memory * MIB
-
-
-def _plan(
-    profiles: Path,
-    problem: AcesoProblem,
-    given: OperatorPlan,
-    costs: CostTable,
-    time_limit: float,
-    fixed: dict[str, int],
-) -> Plan | None:
-    return plan_or_none(
-        _model_of(given),
-        _cluster(profiles, problem, given),
-        global_batch=given.global_batch,
-        profile=costs,
-        precision="fp16",
-        memory_model={"overhead_gib": 0.0, "margin": 0.0, "grad_precision": "bf16"},
-        fix=fixed or None,
-        schedules="1f1b",
-        time_limit=time_limit,
-        gap=OPTIMALITY_GAP,
-    )
 
 
 def _model_of(given: OperatorPlan) -> ModelSpec:
@@ -308,9 +287,7 @@ class AcesoRow:
     @property
     def command(self) -> str:
         """What prints the row alone."""
-        return shlex.join(
-            ["taut", "reproduce", "searches", "--data", "DIR", "--only", f"{name_of(self.gpu, self.model)}"]
-        )
+        return command_of(name_of(self.gpu, self.model))
 
 
 @dataclass(frozen=True, slots=True)

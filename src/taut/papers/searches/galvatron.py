@@ -9,7 +9,6 @@ first layers of every stage, as many in each. Layers over different ways are no 
 The device is not stated; an A100 with the memory that the search was given is taken, of which it keeps a fifth free.
 """
 
-import shlex
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -31,7 +30,7 @@ from taut.data.readers.galvatron.profile import (
 )
 from taut.data.units import GIGABIT
 from taut.errors import DataError
-from taut.papers.compared import gap_cell, is_cut_off, legend, plan_or_none
+from taut.papers.compared import command_of, gap_cell, is_cut_off, legend, plan_or_none
 from taut.papers.galvatron.search import best_galvatron_plan
 from taut.papers.galvatron.step import RESERVED, GalvatronProblem, Setting, price
 from taut.papers.searches.published_plans import places_of
@@ -89,7 +88,7 @@ class GalvatronRow:
     @property
     def command(self) -> str:
         """What prints the row alone."""
-        return shlex.join(["taut", "reproduce", "searches", "--data", "DIR", "--only", f"Galvatron {self.model}"])
+        return command_of(f"Galvatron {self.model}")
 
 
 @dataclass(frozen=True, slots=True)

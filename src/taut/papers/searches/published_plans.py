@@ -37,7 +37,7 @@ import csv
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ TAGS = {"bf16": ("bf16", "BF16"), "fp8cs": ("fp8", "FP8")}
 Line = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PublishedPlan:
     """
     A plan, on DGX H100 unless stated: who published it, the job, its measured step if it is known, and what it fixes.
@@ -181,18 +181,16 @@ def _nvidia(lines: list[dict[str, str]]) -> Iterator[PublishedPlan]:
     for line in lines:
         if line["model"] in DENSE and line["precision"] == "BF16" and line["mbs"] and _whole(line):
             runs[line["model"], int(line["n_gpus"])].append(line)
-    for (name, gpus), rows in sorted(runs.items()):
-        model, seq = DENSE[name]
-        yield PublishedPlan(
-            who="NVIDIA",
-            model=model,
-            seq=seq,
-            gpus=gpus,
-            global_batch=int(rows[0]["gbs"]),
-            precision="bf16",
-            measured_s=statistics.median(float(row["step_s"]) for row in rows),
-            fixed=_dense_degrees(rows[0], rows[0]["vp"]),
-        )
+    for (name, _), rows in sorted(runs.items()):
+        seconds = statistics.median(float(row["step_s"]) for row in rows)
+        yield _plan("NVIDIA", DENSE[name], rows[0], "bf16", seconds, _dense_degrees(rows[0], rows[0]["vp"]))
+
+
+def _plan(
+    who: str, job: tuple[str, int], line: Line, precision: str, seconds: float | None, fixed: dict[str, Any]
+) -> PublishedPlan:
+    """A plan of a line with its GPUs and batch, on DGX H100; ``job`` is model and sequence length."""
+    return PublishedPlan(who, *job, int(line["n_gpus"]), int(line["gbs"]), precision, seconds, fixed)
 
 
 def _whole(line: dict[str, str]) -> bool:
@@ -204,17 +202,9 @@ def _whole(line: dict[str, str]) -> bool:
 def _mlperf(lines: list[dict[str, str]]) -> Iterator[PublishedPlan]:
     for line in lines:
         if line["benchmark"] in DENSE and line["gpu"] == "NVIDIA H100-SXM5-80GB":
-            model, seq = DENSE[line["benchmark"]]
-            yield PublishedPlan(
-                who=f"MLPerf {line['round']} {line['submitter']}",
-                model=model,
-                seq=seq,
-                gpus=int(line["n_gpus"]),
-                global_batch=int(line["gbs"]),
-                precision=line["precision"],
-                measured_s=float(line["step_s_median"]),
-                fixed=_dense_degrees(line, line["vpp"]),
-            )
+            who, seconds = f"MLPerf {line['round']} {line['submitter']}", float(line["step_s_median"])
+            fixed = _dense_degrees(line, line["vpp"])
+            yield _plan(who, DENSE[line["benchmark"]], line, line["precision"], seconds, fixed)
 
 
 def _dense_degrees(line: Line, chunks: str) -> dict[str, Any]:
@@ -245,17 +235,9 @@ def _with_experts(lines: list[dict[str, str]]) -> Iterator[PublishedPlan]:
             newest.setdefault((line["model"], line["system"], line["n_gpus"]), line)
     for (model, system, gpus), line in sorted(newest.items()):
         if cluster := _cluster(system, gpus):
-            yield PublishedPlan(
-                who=f"NVIDIA {line['container']}",
-                model=OF_EXPERTS[model],
-                seq=int(line["seq"]),
-                gpus=int(gpus),
-                global_batch=int(line["gbs"]),
-                precision=PRECISIONS[line["precision"]],
-                measured_s=_step_of(line),
-                fixed=_expert_degrees(line),
-                cluster=cluster,
-            )
+            job, precision = (OF_EXPERTS[model], int(line["seq"])), PRECISIONS[line["precision"]]
+            found = _plan(f"NVIDIA {line['container']}", job, line, precision, _step_of(line), _expert_degrees(line))
+            yield replace(found, cluster=cluster)
 
 
 def _step_of(line: Line) -> float:
@@ -282,18 +264,11 @@ def _recipes(recipes: list[dict[str, str]], runs: list[dict[str, str]]) -> Itera
 def _recipe(line: Line, cluster: str, runs: list[dict[str, str]]) -> PublishedPlan:
     model = OF_RECIPES[line["model"]][0]
     ran = next((run for run in runs if _is_of(run, line)), None)
-    return PublishedPlan(
-        who="NVIDIA recipe",
-        model=model,
-        seq=RECIPE_SEQ,
-        gpus=int(line["n_gpus"]),
-        global_batch=int(line["global_batch_size"]),
-        precision=TAGS[line["precision_tag"]][0],
-        measured_s=None if ran is None else _step_of(ran),
-        fixed=_recipe_degrees(line),
-        cluster=cluster,
-        activation_offload=int(line["cpu_offloading_num_layers"]) / len(load_model(model).blocks),
-    )
+    seconds, precision = None if ran is None else _step_of(ran), TAGS[line["precision_tag"]][0]
+    cells = {**line, "gbs": line["global_batch_size"]}
+    found = _plan("NVIDIA recipe", (model, RECIPE_SEQ), cells, precision, seconds, _recipe_degrees(line))
+    share = int(line["cpu_offloading_num_layers"]) / len(load_model(model).blocks)
+    return replace(found, cluster=cluster, activation_offload=share)
 
 
 def _recipe_degrees(line: Line) -> dict[str, Any]:
@@ -351,18 +326,10 @@ def sailor_runs(folder: Path, only: str = "") -> Iterator[PublishedPlan]:
     priced = _sailor_prices(folder) if wanted else {}
     for (nodes, batch, dp, pp, micro_batch), seconds in sorted(wanted.items()):
         fixed: dict[str, Any] = {"tp": SAILOR_TP, "pp": pp, "dp": dp, "micro_batch": micro_batch}
-        yield PublishedPlan(
-            who="Sailor",
-            model=SAILOR_MODEL,
-            seq=SAILOR_SEQ,
-            gpus=GPUS_PER_NODE * nodes,
-            global_batch=batch,
-            precision="fp32",
-            measured_s=seconds,
-            fixed={**fixed, "recompute": "none", "zero": 0, "schedule": "1f1b"},
-            cluster=_sailor_cluster(nodes),
-            priced=priced,
-        )
+        fixed |= {"recompute": "none", "zero": 0, "schedule": "1f1b"}
+        cells = {"n_gpus": str(GPUS_PER_NODE * nodes), "gbs": str(batch)}
+        found = _plan("Sailor", (SAILOR_MODEL, SAILOR_SEQ), cells, "fp32", seconds, fixed)
+        yield replace(found, cluster=_sailor_cluster(nodes), priced=priced)
 
 
 def _sailor_prices(folder: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any, TypedDict
 
 from taut.data.cluster import ClusterSpec
 from taut.errors import DataError
-from taut.papers.compared import CUT_OFF, SharedTime, gap_cell, is_cut_off, legend, plan_or_none
+from taut.papers.compared import CUT_OFF, SharedTime, command_of, gap_cell, is_cut_off, legend, plan_or_none
 from taut.papers.searches.aceso import PLANS as ACESO
 from taut.papers.searches.aceso import PROFILES, AcesoTable, has_profiles, reproduce_aceso, table_of_plans
 from taut.papers.searches.galvatron import PLANS as GALVATRON
@@ -90,8 +90,7 @@ class Row:
         """What prints the published degrees' figures, alone where prices are the stack's own."""
         given = self.published
         if given.priced:
-            only = f"{given.who} {given.model} on {given.gpus}"
-            return shlex.join(["taut", "reproduce", "searches", "--data", "DIR", "--only", only])
+            return command_of(f"{given.who} {given.model} on {given.gpus}")
         fixed = ",".join(f"{name}={str(value).lower()}" for name, value in given.fixed.items())
         words = ["taut", "plan", given.model, str(_cluster(given)), "--global-batch", str(given.global_batch)]
         words += ["--seq", str(given.seq), "--precision", given.precision, "--grad-precision", "bf16", "--fix", fixed]

@@ -61,7 +61,7 @@ class Study(NamedTuple):
     """One comparison of the paper: its objective, the numbers of jobs of its traces, and what the paper reports."""
 
     name: str
-    objective: str
+    objective: Objective
     jobs: tuple[int, ...]
     published: str
 
@@ -195,14 +195,9 @@ class Table:
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""
         studies = [
-            {
-                "study": study.name,
-                "published": study.published,
-                **_means(self.of(study)),
-                "cut_off": self.cut_off(study),
-            }
-            for study in STUDIES
-            if self.of(study)
+            {"study": each.name, "published": each.published, **_means(self.of(each)), "cut_off": self.cut_off(each)}
+            for each in STUDIES
+            if self.of(each)
         ]
         return {"cluster": CLUSTER, "studies": studies, "rows": [asdict(row) for row in self.rows]}
 
@@ -284,7 +279,7 @@ def _row(
 ) -> Row:
     jobs, cluster = trace(study, number, rates, points), load_cluster(CLUSTER)
     plain, best = instance(jobs, cluster, plans="data-parallel", told=say), instance(jobs, cluster, told=say)
-    kind = _kind(study)
+    kind = study.objective
     say("ElasticFlow")
     baseline = solve_jobs(plain.problem, kind, "elasticflow")
     elastic = solve_jobs(best.problem, kind, "elasticflow")
@@ -297,11 +292,6 @@ def _row(
     figures = [_figure(study, best, value) for value in (*values, first.value)]
     names = ("baseline", "elasticflow", "ours", "bound")
     return Row(study=study.name, number=number, jobs=len(jobs.jobs), **dict(zip(names, figures, strict=True)))
-
-
-def _kind(study: Study) -> Objective:
-    kinds: dict[str, Objective] = {"completion": "completion", "makespan": "makespan"}
-    return kinds.get(study.objective, "deadlines")
 
 
 def _figure(study: Study, stated: Instance, value: float) -> float:

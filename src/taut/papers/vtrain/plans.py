@@ -103,15 +103,8 @@ def _row(runs: Runs, shape: Shape, plan: Plan, global_batch: int, zero: int) -> 
 
 def _priced(plain: Prediction, shared: Prediction) -> Priced:
     seconds, (low, high) = plain.step_time_s or 0.0, plain.band or (0.0, 0.0)
-    return Priced(
-        seconds,
-        low,
-        high,
-        (plain.memory_bytes or 0) / GIB,
-        bool(plain.fits),
-        (shared.memory_bytes or 0) / GIB,
-        bool(shared.fits),
-    )
+    whole, parts = (((each.memory_bytes or 0) / GIB, bool(each.fits)) for each in (plain, shared))
+    return Priced(seconds, low, high, *whole, *parts)
 
 
 MT_NLG, GLOBAL_BATCH, STEPS = Shape(105, 20480, 128), 1920, 68_000

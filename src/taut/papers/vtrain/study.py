@@ -132,7 +132,7 @@ class Space:
     best: tuple[space.Best, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Study:
     """What was asked for; a part that was not is empty or None."""
 
@@ -206,14 +206,7 @@ def reproduce_vtrain(
         points, work = space.points(scalar), work_limit or space.WORK
         best = space.best_plans(work_limit=work, jobs=jobs, progress=progress)
         figure = Space(points=tuple(points), front=tuple(space.front(points)), best=tuple(best))
-    return Study(
-        scalar=scalar,
-        price=price,
-        table_one=tuple(one),
-        table_three=tuple(three),
-        validation=nine,
-        space=figure,
-    )
+    return Study(scalar, price, tuple(one), tuple(three), nine, figure)
 
 
 def _derived(row: plans.Row) -> dict[str, Any]:
@@ -240,12 +233,7 @@ def _one(study: Study) -> str:
     lines: list[Sequence[str]] = [columns]
     for row in study.table_one:
         line = row.published
-        published = (
-            f"{line.step_s:.2f} s",
-            f"{line.days:.2f}",
-            percent(line.utilisation, places=2),
-            f"{line.dollars / 1e6:.2f}",
-        )
+        published = _words(line.step_s, line.days, line.utilisation, line.dollars)
         rules = (*_figures(row, row.rules_s), f"{100 * row.rules_error:+.3f} %")
         lines.append((f"{line.whose} {degrees(line.plan)}", f"{row.gpus:,}", *published, *rules))
     measured: list[Sequence[str]] = [
@@ -258,15 +246,17 @@ def _one(study: Study) -> str:
         band = f"{ours.low_s:.1f} to {ours.high_s:.1f} s"
         memory = (_memory(ours.memory_gib, ours.fits), _memory(ours.zero1_gib, ours.zero1_fits))
         plan = f"{line.whose} {degrees(line.plan)}"
-        lines_of = (plan, ran, *_figures(row, ours.step_s), band, off, *memory)
-        measured.append(lines_of)
+        measured.append((plan, ran, *_figures(row, ours.step_s), band, off, *memory))
     words = f"by its rules: kernels times {study.scalar:.4f}, each plan with the scalar of the other five"
     return "\n".join([head, "", text_table(lines), "", text_table(measured), "", words])
 
 
 def _figures(row: plans.Row, step_s: float) -> tuple[str, str, str, str]:
-    days, dollars = row.days(step_s), row.dollars(step_s) / 1e6
-    return f"{step_s:.2f} s", f"{days:.2f}", percent(row.utilisation(step_s), places=2), f"{dollars:.2f}"
+    return _words(step_s, row.days(step_s), row.utilisation(step_s), row.dollars(step_s))
+
+
+def _words(step_s: float, days: float, utilisation: float, dollars: float) -> tuple[str, str, str, str]:
+    return f"{step_s:.2f} s", f"{days:.2f}", percent(utilisation, places=2), f"{dollars / 1e6:.2f}"
 
 
 def _memory(gib: float, fits: bool) -> str:
