@@ -109,9 +109,8 @@ def _balanced(
 ) -> tuple[float, float]:
     """Least seconds of a micro-batch's passes over all layers, and of the slowest stage, (1) and (2)."""
     whole = max(layers.whole, _whole_gathers(problem, candidate, gather))
-    slowest = max(
-        _slowest_stage(layers, _paces(problem, candidate, layers.by_type)), _mean_stage(problem, candidate, layers)
-    )
+    paces = _paces(problem, candidate, layers.by_type)
+    slowest = max(_slowest_stage(layers, paces), mean_stage(problem, candidate, layers.by_type, layers.whole))
     return whole, max(whole / candidate.pp, slowest, layers.longest)
 
 
@@ -126,14 +125,14 @@ def _paces(problem: PlanningProblem, candidate: Candidate, by_type: Floats) -> F
     return np.asarray(slowest_first[:: candidate.pipelines * candidate.width])
 
 
-def _mean_stage(problem: PlanningProblem, candidate: Candidate, layers: LayerSeconds) -> float:
-    """Least seconds of the slowest stage by the types' seconds for all layers, (2')."""
-    if len(layers.by_type) == 1 or candidate.pipelines_by_type or layers.whole == 0.0:
+def mean_stage(problem: PlanningProblem, candidate: Candidate, by_type: Floats, whole: float) -> float:
+    """Least seconds of the slowest stage by the types' seconds for layers (types, L) and the least of all, (2')."""
+    if len(by_type) == 1 or candidate.pipelines_by_type or whole == 0.0:
         return 0.0
-    pace = layers.by_type.sum(axis=1) / layers.whole
+    pace = by_type.sum(axis=1) / whole
     order = np.argsort(-pace, kind="stable")
-    at_least = np.empty_like(layers.by_type)
-    at_least[order] = np.minimum.accumulate(layers.by_type[order], axis=0)
+    at_least = np.empty_like(by_type)
+    at_least[order] = np.minimum.accumulate(by_type[order], axis=0)
     of_device = np.repeat(np.argsort(order)[problem.type_of_node], problem.links.gpus_per_node)
     types = order[np.sort(of_device)[:: candidate.pipelines * candidate.width]]
     return float((at_least[types] / pace[types, None]).min(axis=0).sum() / (1.0 / pace[types]).sum())

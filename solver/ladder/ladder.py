@@ -27,12 +27,14 @@ The search, the margin-free bound and the diagnosis of infeasible problems compu
 layer l, on any type of device and under any recompute, and W their sum, the slowest stage, or the busiest device, takes
 for a micro-batch at least
 
-.. math:: u = \max(W / pp, \max_l w_l). \tag{2}
+.. math:: u = \max(W / pp, \max_l w_l, \theta). \tag{2}
 
-In closed form a step takes at least :math:`W + (m - 1) u`, and one that is priced by its order :math:`m u`, (3). What a
-step has beside its computation is left out, so that the bound is never above ``relaxation``
-(``taut.solver.bounds.relaxation`` (1) to (3)), and W and the largest :math:`w_l` serve all candidates whose layers have
-the same prices.
+Here :math:`\theta` is what the slowest of pp stages takes on devices of several types
+(``taut.solver.bounds.relaxation`` (2')), with seconds of layers that have no communication. In closed form a step takes
+at least :math:`W + (m - 1) u`, and one that is priced by its order :math:`m u`, (3). What a step has beside its
+computation is left out. W and the largest :math:`w_l` serve all candidates whose layers have the same prices, and
+:math:`\theta` all of these with so many stages. ``relaxation`` is at least ``balance``: communication may bring the
+types closer to each other, so that (2') says less.
 """
 
 import math
@@ -45,6 +47,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from taut.data.arrays import Floats
 from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.formulations.mechanisms.recompute import in_part
 from taut.formulations.order_division import ROUNDING as ORDER_ROUNDING
@@ -56,7 +59,14 @@ from taut.formulations.tables.memory import budgets
 from taut.solver.bounds.communication import Communication, communication, communication_of_order
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.bounds.relaxation import ROUNDING, LayerSeconds, layer_seconds, relaxation_bound, relaxation_of_order
+from taut.solver.bounds.relaxation import (
+    ROUNDING,
+    LayerSeconds,
+    layer_seconds,
+    mean_stage,
+    relaxation_bound,
+    relaxation_of_order,
+)
 from taut.solver.layer_division.memory_excess import Need, division_need
 from taut.solver.order_priced.chunk_memory import memory_of_chunks, missing_of_alike
 from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration
@@ -73,34 +83,35 @@ MOST_NAMED = 64 * 2**20
 
 
 class Computation(NamedTuple):
-    """Least seconds W of both passes of all layers for a micro-batch, and of the layer that takes longest."""
+    """Least seconds of both passes: ``by_type`` of layers (types, L), ``whole`` of all, ``longest`` of any."""
 
+    by_type: Floats
     whole: float
     longest: float
 
 
 def computation(problem: PlanningProblem, candidate: Candidate) -> Computation:
     """What the layers of a candidate compute."""
-    least = problem.priced_layers(candidate).seconds_of_layers().min(axis=(0, 1))
-    return Computation(float(least.sum()), float(np.max(least, initial=0.0)))
+    by_type = problem.priced_layers(candidate).seconds_of_layers().min(axis=1)
+    least = by_type.min(axis=0)
+    return Computation(by_type, float(least.sum()), float(np.max(least, initial=0.0)))
 
 
-def balance_bound(problem: PlanningProblem, candidate: Candidate, layers: Computation) -> float:
-    """Bound ``balance`` of a closed form in seconds, (3)."""
-    m, busiest = candidate.num_micro_batches, max(layers.whole / candidate.pp, layers.longest)
-    return (layers.whole + (m - 1) * busiest + problem.least_constant(candidate)) * (1 - ROUNDING)
+def balance_bound(problem: PlanningProblem, candidate: Candidate, layers: Computation, slowest: float) -> float:
+    """Bound ``balance`` of a closed form in seconds, (3), with the seconds u of its slowest stage."""
+    passes = layers.whole + (candidate.num_micro_batches - 1) * slowest
+    return (passes + problem.least_constant(candidate)) * (1 - ROUNDING)
 
 
-def balance_of_order(problem: PlanningProblem, candidate: Candidate, layers: Computation) -> float:
-    """Bound ``balance`` of an order in seconds, (3)."""
-    m, busiest = candidate.num_micro_batches, max(layers.whole / candidate.pp, layers.longest)
-    return (m * busiest + problem.least_constant(candidate)) * (1 - ORDER_ROUNDING)
+def balance_of_order(problem: PlanningProblem, candidate: Candidate, layers: Computation, slowest: float) -> float:
+    """Bound ``balance`` of an order in seconds, (3), with the seconds u of its busiest device."""
+    return (candidate.num_micro_batches * slowest + problem.least_constant(candidate)) * (1 - ORDER_ROUNDING)
 
 
 class _Closed(NamedTuple):
     """The bounds of level ``CLOSED_FORM``, which closed forms and orders have each in their own form."""
 
-    balance: Callable[[PlanningProblem, Candidate, Computation], float]
+    balance: Callable[[PlanningProblem, Candidate, Computation, float], float]
     communication: Callable[[PlanningProblem, Candidate, BestLinks], Communication]
     relaxation: Callable[[PlanningProblem, Candidate, Communication, GatherRates, LayerSeconds], float]
 
@@ -135,6 +146,7 @@ class Ladder:
         # Ladders of one problem, one after the other, share what none of them may change.
         self._whole_devices: dict[tuple[Hashable, ...], float] = problem.kept("relaxations")
         self._computations: dict[LayersKey, Computation] = problem.kept("computations")
+        self._slowest: dict[tuple[LayersKey, int, bool], float] = problem.kept("slowest stages")
         self._layers: dict[tuple[Hashable, ...], LayerSeconds] = problem.kept("layers")
         self._needs: dict[Candidate, Need] = problem.kept("needs")
         self._lacking: dict[Candidate, int] = problem.kept("lacking")
@@ -235,7 +247,11 @@ class Ladder:
         key = candidate.layers_key
         if key not in self._computations:
             self._computations[key] = computation(self.problem, candidate)
-        return _closed(candidate).balance(self.problem, candidate, self._computations[key])
+        layers, stages = self._computations[key], (key, candidate.pp, candidate.pipelines_by_type)
+        if stages not in self._slowest:
+            slowest = mean_stage(self.problem, candidate, layers.by_type, layers.whole)
+            self._slowest[stages] = max(layers.whole / candidate.pp, layers.longest, slowest)
+        return _closed(candidate).balance(self.problem, candidate, layers, self._slowest[stages])
 
     def first(self, candidate: Candidate) -> tuple[float, Source]:
         """Bound ``relaxation`` where it is known, and ``balance`` otherwise."""
@@ -245,7 +261,7 @@ class Ladder:
     def relaxation(self, candidate: Candidate) -> float:
         """Bound ``relaxation`` in seconds, which does not depend on memory."""
         if candidate not in self.relaxations:
-            self.relaxations[candidate] = self._relaxed(candidate)
+            self.relaxations[candidate] = max(self._relaxed(candidate), self.balance(candidate))
         return self.relaxations[candidate]
 
     def _relaxed(self, candidate: Candidate) -> float:

@@ -516,6 +516,7 @@ FURTHER: dict[str, Row] = {
         _setting(PricedLayers, "_with_images", lambda _, one, key: one),
     ),
     # Relaxation and what alike candidates share.
+    "slowest stage on unlike devices +50 %": ("balance", "two classes", _scaled(relaxation, "mean_stage", 1.5)),
     "slowest stage of the relaxation +20 %": ("relaxation", "random", _scaled(relaxation, "_slowest_stage", 1.2)),
     "alike without regard to ZeRO": ("relaxation", "random", _shared("zero")),
     "alike without regard to sequence parallelism": ("relaxation", "random", _shared("sequence_parallel")),
@@ -677,6 +678,8 @@ WHERE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("two classes", "two classes", ("an all-slow pipeline beside another +30 %",)),
     ("partition", "filled nodes", ("ten more hops where stage 0 fills its nodes",)),
     ("placement", "two stages", ("subset placement bound +5 %",)),
+    ("prices", "two stages", ("slack of later stages counted twice", "gradients' way back forgotten")),
+    ("prices", "two stages", ("overlap hides half of every reduction",)),
     ("every-placement", "random", ("every-placement bound +5 %",)),
     ("node-slots", "alike nodes", ("node-slots bound +5 %", "hops between alike nodes ten times as long")),
 )

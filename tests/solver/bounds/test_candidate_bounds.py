@@ -14,7 +14,7 @@ from taut.formulations.strategy import Division, Strategy
 from taut.solver.bounds.candidate_bounds import partition_bound
 from taut.solver.bounds.communication import communication
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.bounds.relaxation import LayerSeconds, _mean_stage, relaxation_bound
+from taut.solver.bounds.relaxation import mean_stage, relaxation_bound
 from taut.solver.placement.exact.joint import SubsetCache, has_joint, solve_joint
 from taut.solver.result import Limits
 from taut.solver.search.search import search
@@ -191,8 +191,7 @@ def test_amp_ring_caps_the_largest_stage() -> None:
 def test_a_layer_that_no_type_is_slower_for_does_not_hide_the_others_ratios() -> None:
     """Four layers of a second, three of which take three on the slow stage: (0.4 + 3) / (1 / 2.5 + 1) by (2')."""
     planning, by_type = problem(cluster(2, 1, devices=("d", "e")), table=both()), np.array([[1.0] * 4, [1.0, 3, 3, 3]])
-    layers = LayerSeconds(by_type[:, None], by_type[0], by_type, by_type[0].cumsum(), 4.0, 1.0)
-    assert _mean_stage(planning, candidate(2, 1, 1), layers) == pytest.approx(3.4 / 1.4)
+    assert mean_stage(planning, candidate(2, 1, 1), by_type, 4.0) == pytest.approx(3.4 / 1.4)
 
 
 def both() -> CostTable:
