@@ -226,6 +226,20 @@ class StatedSection(Section):
         return f"latency model {self.latency_model}{overlap}"
 
 
+class ExactnessSection(Section):
+    """
+    For how many candidates the bound holds in exact arithmetic, and why (``taut.solver.certificate.exact``).
+
+    ``floats_alone``: entries that are of floats alone, by source; ``exact``: whether there are none.
+    """
+
+    exact: bool
+    rational: Whole
+    whole: Whole
+    rounding: Whole
+    floats_alone: dict[str, Whole]
+
+
 class CertificateSection(StatedSection):
     """Objective, bound and what they rest on; files of earlier versions lack ``no_margin_proofs``."""
 
@@ -278,13 +292,18 @@ class DocumentFrame(Section):
 
 
 class PlanDocument(DocumentFrame):
-    """A plan with one degree for all stages, plainer ones, and what lies ``beyond`` all runs of its calibration."""
+    """
+    A plan with one degree for all stages, plainer ones, and what lies ``beyond`` all runs of its calibration.
+
+    Files of earlier versions, and of searches that Ctrl-C ended, lack ``exactness``.
+    """
 
     format: Literal["taut-plan/1"]
     strategy: StrategySection
     placement: PlacementSection
     predicted: PredictedSection
     certificate: CertificateSection
+    exactness: ExactnessSection | None = None
     plainer: list[PlainerSection] = []
     beyond: list[BeyondSection] = []
 

@@ -154,6 +154,9 @@ class Exactness:
         )
 
 
+MARGIN_FREE = Exactness(alone={"the bound without a margin": 1})
+"""A global bound that is the one without a memory margin, which is derived of another problem, in floats alone."""
+
 Shown = dict[tuple[Candidate, str], bool | None]
 """Whether a candidate's bound, with its witness in words, is shown in rationals."""
 
@@ -202,7 +205,7 @@ class _Proofs:
         n = self._operations(candidate, witness)
         if seconds >= self.least * DECIDES:
             return "rounding" if float(rounded(n)) * 2**8 * self._priced(witness) <= 5e-7 else "alone"
-        if source != Source.ORDER or self.ladder.relaxations.get(candidate, -math.inf) >= seconds:
+        if source != Source.ORDER or self.ladder.relaxation(candidate) >= seconds:
             return "rounding" if rounded(n) <= (ORDER_ROUNDING if candidate.is_order_priced else ROUNDING) else "alone"
         shown = self._rational(candidate, seconds, witness)
         if shown is not None:

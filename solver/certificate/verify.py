@@ -74,7 +74,7 @@ from taut.solver.certificate.document import (
     strategy_of,
     workload_of,
 )
-from taut.solver.certificate.exact import Entry, Exactness, Shown, exactness
+from taut.solver.certificate.exact import MARGIN_FREE, Entry, Exactness, Shown, exactness
 from taut.solver.certificate.examined import TOLERANCE, Examined, case_of, differences, is_close, is_close_or_small
 from taut.solver.certificate.meshes import MeshCheck
 from taut.solver.certificate.narrowed import space_in_words
@@ -358,6 +358,9 @@ class _Check:
             "verified_gap": gap,
             "communication_gap": communication_gap(objective, self._paid(), self.lower_bound),
         }
+        exact = self.document.exactness
+        if exact is not None and self.exactness is not None and exact.model_dump() != self.exactness.report:
+            faults.append(f"exactness is {exact.model_dump()}, derived {self.exactness.report}")
         for name, value in wanted.items():
             if not is_close_or_small(value, getattr(stated, name), objective):
                 faults.append(f"certificate.{name} is {getattr(stated, name)}, derived {value}")
@@ -382,8 +385,7 @@ class _Check:
         ]
         seconds = derived_margin_free(self.ladder, self._read, proofs)
         if seconds > self.lower_bound and self.exactness is not None:
-            # This bound is derived of another problem, in floats alone.
-            self.exactness += Exactness(alone={"the bound without a margin": 1})
+            self.exactness += MARGIN_FREE
         self.lower_bound = max(self.lower_bound, seconds)
         return {"lower_bound_no_margin_s": seconds}
 

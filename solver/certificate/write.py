@@ -48,6 +48,7 @@ from taut.solver.certificate.document import (
     strategy_values,
     workload_of,
 )
+from taut.solver.certificate.exact import MARGIN_FREE, Entry, exactness
 from taut.solver.certificate.node_counts import NodeCountsSection
 from taut.solver.ladder.checks import Proof, derived_bound
 from taut.solver.ladder.computations import Evaluation, first, strongest
@@ -56,7 +57,17 @@ from taut.solver.ladder.ladder import Ladder
 from taut.solver.meshes.search import MeshSearch
 from taut.solver.order_priced.layer_tree import LayerTree
 from taut.solver.order_priced.witness import ByLayers, add_critical, parse_witness
-from taut.solver.result import CandidateBound, Incumbent, Limits, NearTie, SearchResult, Source, StoppedBy, relative_gap
+from taut.solver.result import (
+    CandidateBound,
+    Incumbent,
+    Limits,
+    NearTie,
+    SearchResult,
+    Source,
+    State,
+    StoppedBy,
+    relative_gap,
+)
 from taut.solver.signals import cut_short
 
 NOTHING_FOUND: Mapping[Candidate, CandidateBound] = MappingProxyType({})
@@ -209,6 +220,7 @@ def plan_document(
         "placement": {"order": "pp,dp,tp", "devices": devices},
         "predicted": predicted(problem, incumbent.strategy, incumbent, priced),
         **beyond_values(problem, incumbent.strategy),
+        **_exactness(problem, result, incumbent.seconds, -math.inf if free is None else free.seconds),
         "provenance": _provenance(result, limits)
         | {"history": list(result.history)}
         | ({} if method is None else {"method": method}),
@@ -360,6 +372,17 @@ def _margin_free(problem: PlanningProblem, result: SearchResult, limits: Limits)
         with cut_short():
             found = margin_free_bound(ladder, lambda: asked() or watch.seconds >= left, best, known, result.lower_bound)
         return None if asked() else found
+
+
+def _exactness(problem: PlanningProblem, result: SearchResult, objective: float, free: float) -> dict[str, Any]:
+    """What of the bound holds in exact arithmetic, as a check will say; nothing after Ctrl-C."""
+    if result.stopped_by is StoppedBy.INTERRUPT:
+        return {}
+    entries = (Entry(each.candidate, each.lower_bound, each.source, each.witness) for each in result.bounds)
+    left = (each.lower_bound for each in result.bounds if each.state in (State.OPEN, State.PRUNED))
+    least = min([objective, *left])
+    found = exactness(Ladder(problem, relaxations=result.relaxations), entries, least)
+    return {"exactness": (found + MARGIN_FREE if free > least else found).report}
 
 
 def candidate_values(bound: CandidateBound) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from taut.formulations.space import Candidate
 from taut.planning.proof import goes_on
 from taut.plots.schedule import Bars, bars_of
 from taut.schedules.reading import planned
+from taut.solver.certificate.exact import Exactness
 from taut.solver.result import SOLVED
 
 if TYPE_CHECKING:
@@ -100,8 +101,8 @@ EXHAUSTED = "no refinement is left for them: --fix to one of them searches it al
 
 
 def details(plan: "Plan", *, width: int) -> str:
-    """Timeline, nearest alternatives, and the reasons of a gap."""
-    others = [] if plan.meshes else [*_alternatives(plan, width), *_reasons(plan, width)]
+    """Timeline, nearest alternatives, the reasons of a gap, and what of the bound is exact."""
+    others = [] if plan.meshes else [*_alternatives(plan, width), *_reasons(plan, width), *_exact(plan, width)]
     return "\n".join([*timeline_lines(plan, width), *others])
 
 
@@ -173,6 +174,15 @@ def _alternatives(plan: "Plan", width: int) -> list[str]:
         why = f"{entry.lower_bound_s:.6g} s, {why_lost(entry, plan.certificate.objective_s)}"
         lines += wrap(why, width, initial_indent="    ", subsequent_indent="    ")
     return lines
+
+
+def _exact(plan: "Plan", width: int) -> list[str]:
+    """Whether the lower bound holds in exact arithmetic, or what is of floats alone; nothing in earlier files."""
+    stated = plan.typed.exactness
+    if stated is None:
+        return []
+    figures = stated.model_dump(exclude={"exact", "floats_alone"})
+    return ["", *wrap(Exactness(**figures, alone=stated.floats_alone).words, width)]
 
 
 def _reasons(plan: "Plan", width: int) -> list[str]:
