@@ -4,14 +4,17 @@ Files that are written whole or not at all.
 A regular file is replaced by a complete one in a single step, which is on the disk before the old one goes, and keeps
 its mode, and its owner where the process may give files away. Of a symbolic link that is the file at its end, and the
 link stays. A file with several names (hard links) is written in place, once the new content is whole on the disk beside
-it, so that all names lead to it. What is no regular file (a device, a named pipe, ``/dev/stdout``, a shell's
-``>(command)``) is written as it is and never replaced.
+it, so that all names lead to it. A signal that comes meanwhile is heard behind it. What is no regular file (a device, a
+named pipe, ``/dev/stdout``, a shell's ``>(command)``) is written as it is and never replaced.
 """
 
 import os
+import signal
 import stat
 import tempfile
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 
@@ -19,6 +22,9 @@ from taut.errors import DataError
 
 MOST_LINKS = 40
 """Links that Linux follows before it takes them for a loop."""
+
+HELD_BACK = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM") if hasattr(signal, name)]
+"""Signals that wait until a file is whole."""
 
 
 def template(name: str) -> str:
@@ -56,9 +62,29 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         if is_special(path):
             _write_through(path, data)
         else:
-            _replace(Path(os.path.realpath(path)), data)
+            with uninterrupted():
+                _replace(Path(os.path.realpath(path)), data)
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror}), expected a writable file name") from None
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold back Ctrl-C, requests to terminate and alarms, which are sent again behind the block."""
+    if threading.current_thread() is not threading.main_thread():
+        # Python calls handlers in the main thread alone.
+        yield
+        return
+    came = dict[int, None]()
+    before = {each: signal.signal(each, lambda number, _: came.setdefault(number)) for each in HELD_BACK}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            # A handler that was not set from Python has no value here.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 def made_folder(folder: str | Path, expected: str = "a folder", *, parents: bool = False) -> Path:

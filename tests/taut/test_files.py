@@ -1,6 +1,7 @@
 """Files are written whole or not at all, and what is no regular file is written as it is."""
 
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -31,6 +32,42 @@ def test_failed_writing_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(UnicodeEncodeError):
         write_atomically(path, "\ud800")
     assert path.read_text(encoding="utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+STEPS = "tempfile.mkstemp", "os.fsync", "os.chmod", "os.replace"
+
+
+@posix
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGALRM])
+def test_a_signal_waits_until_the_file_is_whole(
+    step: str, number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal at any step of the writing ends the command behind it: the new file is whole, and no part is left."""
+    path = tmp_path / "plan.json"
+    write_atomically(path, "old")
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(number, end)
+    home, name = step.split(".")
+    old = getattr(sys.modules[home], name)
+
+    def signalled(*args: Any, **options: Any) -> Any:
+        result = old(*args, **options)
+        signal.raise_signal(number)
+        return result
+
+    monkeypatch.setattr(step, signalled)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            write_atomically(path, "new")
+        assert signal.getsignal(number) is end
+    finally:
+        signal.signal(number, before)
+    assert path.read_text(encoding="utf-8") == "new"
     assert list(tmp_path.iterdir()) == [path]
 
 

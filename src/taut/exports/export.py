@@ -38,7 +38,7 @@ from taut.exports.flagscale import flagscale_files, mesh_files
 from taut.exports.job import ExportError, Job, rank_files, rank_table, slurm_files, torchrun_script
 from taut.exports.megatron import RECIPES, bridge_files, flags_text, megatron_flags
 from taut.exports.torchtitan import schedule_csv, torchtitan_files
-from taut.files import write_atomically
+from taut.files import uninterrupted, write_atomically
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIELDS
 from taut.planning.plan import Plan
@@ -279,8 +279,9 @@ def export(
     files = _files(plan, targets, tuple(hosts))
     _check_folder(folder, force=force)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        write_atomically(folder / name, content)
+    with uninterrupted():
+        for name, content in files.items():
+            write_atomically(folder / name, content)
     return [folder / name for name in files]
 
 
