@@ -19,7 +19,8 @@ Every candidate c has a lower bound LB(c) over all its divisions, recomputes and
 (6) Memory alone decides (``taut.solver.placement.exact.memory_assignment``): an open candidate has a plan that fits, or
     a proof that it has none, with the bytes that it lacks at least. Where all have such proofs nothing fits.
 (7) Where a limit came first, simple plans are looked at, and then the first divisions of a few candidates, by bound.
-(8) Bounds that are known already, of this problem or of one with more plans, take the place of the first ones in (1).
+(8) Where the workers of the best plan take no longer in the order of the devices, they are placed so.
+(9) Bounds that are known already, of this problem or of one with more plans, take the place of the first ones in (1).
 """
 
 import heapq
@@ -123,7 +124,7 @@ def search(
     only
         Candidates to search; by default all. Those of adapted orders join them.
     known
-        Bounds that are known already, by candidate, (8).
+        Bounds that are known already, by candidate, (9).
     adapts
         Whether orders are adapted to their times, (4), so that candidates join, and cases of racks are told apart:
         neither is worth its time where some tenths of a per cent do not count.
@@ -204,7 +205,7 @@ class _Search:
             self._bounds.note(index)
 
     def _first(self, candidate: Candidate) -> CandidateBound:
-        """A candidate with the bound that is known of it, (8), or with its first one."""
+        """A candidate with the bound that is known of it, (9), or with its first one."""
         if (bound := self._known.get(candidate)) is None:
             return self._refining.first(candidate)
         state = State.INFEASIBLE if math.isinf(bound.lower_bound) else State.OPEN
@@ -325,6 +326,7 @@ class _Search:
 
     def _result(self, stopped: StoppedBy | None) -> SearchResult:
         self._refining.state_witnesses()
+        self._best.put_in_order()
         return concluded(
             self._bounds.each,
             self._best.incumbent,

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
+import numpy as np
+
 from taut.data.arrays import Ints
 from taut.formulations.latency import step_time, violations
 from taut.formulations.placement import FoundPlacement, PlacementProblem, placement_problem
@@ -58,6 +60,18 @@ class Best:
         if seconds - bound.lower_bound <= SOLVED * seconds:
             bound.state = State.SOLVED
         return seconds
+
+    def put_in_order(self) -> None:
+        """Place the workers of the incumbent in the order of the devices, as launchers do, where it costs nothing."""
+        if self.incumbent is None:
+            return
+        strategy, devices = self.incumbent.strategy, self.incumbent.devices
+        ordered = np.sort(devices, axis=None).reshape(devices.shape)
+        if np.array_equal(ordered, devices) or violations(self._problem, strategy, ordered):
+            return
+        seconds = float(step_time(self._problem, strategy, ordered).total)
+        if seconds <= self.incumbent.seconds:
+            self.incumbent = Incumbent(strategy=strategy, devices=ordered, seconds=seconds)
 
 
 ABOVE = 1 + 1e-9

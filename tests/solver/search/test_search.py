@@ -5,10 +5,11 @@ import pytest
 
 from taut.solver.branch_and_bound.progress import Progress
 from taut.solver.infeasibility.diagnosis import diagnose
-from taut.solver.result import Limits, State, relative_gap
+from taut.solver.result import CandidateBound, Limits, Source, State, relative_gap
 from taut.solver.search.search import search
+from taut.solver.search.standing import Best
 from tests.support.oracle import enumerate_all
-from tests.support.small import cluster, costs, model, problem
+from tests.support.small import cluster, costs, model, problem, strategy
 
 pytestmark = pytest.mark.proof
 
@@ -43,6 +44,21 @@ def test_work_limit_is_deterministic_and_leaves_a_valid_bound() -> None:
     assert (one.incumbent.devices == other.incumbent.devices).all()
     assert one.work == 4
     assert one.lower_bound <= search(given, Limits()).lower_bound * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("slow_pair", [False, True])
+def test_workers_stand_in_the_order_of_the_devices_where_it_costs_nothing(slow_pair: bool) -> None:
+    """Four stages on four nodes: in order where links are alike, and not over a slow link that the plan avoids."""
+    rates = np.full((4, 4), 1.0)
+    rates[1, 2] = rates[2, 1] = 0.01 if slow_pair else 1.0
+    given = problem(cluster(4, 1, rows=rates.tolist()), model(4), global_batch=8, fixed={"pp": 4})
+    best, choice = Best(given), given.candidates[0]
+    bound = CandidateBound(candidate=choice, state=State.OPEN, lower_bound=0.0, source=Source.BALANCE)
+    best.take(bound, strategy(choice, 1, 2, 3, 4), np.array([0, 1, 3, 2]).reshape(4, 1, 1))
+    before = best.seconds
+    best.put_in_order()
+    assert best.incumbent is not None and best.seconds == pytest.approx(before, rel=1e-12)
+    assert best.incumbent.devices.ravel().tolist() == ([0, 1, 3, 2] if slow_pair else [0, 1, 2, 3])
 
 
 @pytest.mark.parametrize("schedules", [["1f1b"], ["interleaved-1f1b"]])
