@@ -154,7 +154,8 @@ def megatron_launch(flags: Mapping[str, str | None], run: Run, stated: Collectio
     if stated is not None:
         deciding = {"zero": SHARDING, "recompute": {KINDS, "--recompute-activations"}}
         values = {name: value for name, value in values.items() if name not in deciding or deciding[name] & set(stated)}
-    return Launch(values, _options(flags), tuple(_named(flags, run)), frozenset(flags) if stated is None else None)
+    named = (*_named(flags, run), *(_single_precision(flags) if stated is None else ()))
+    return Launch(values, _options(flags), named, frozenset(flags) if stated is None else None)
 
 
 def megatron_values(flags: Mapping[str, str | None], run: Run) -> dict[str, Any]:
@@ -364,6 +365,13 @@ def _named(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
     if run.model is not None:
         yield from _other_shape(flags, run)
     yield from _other_devices(flags, run)
+
+
+def _single_precision(flags: Mapping[str, str | None]) -> Iterator[str]:
+    """A sentence on a whole command that Megatron-LM would run in fp32; DeepSpeed's file may say otherwise."""
+    halves = ("--bf16", "--fp16", "--fp8-format", "--fp4-format", DEEPSPEED)
+    if {"--num-layers", "--hidden-size"} <= flags.keys() and not any(flag in flags for flag in halves):
+        yield "neither --bf16 nor --fp16: Megatron-LM trains in fp32 then, which --precision fp32 prices"
 
 
 def _is_silent(flag: str) -> bool:

@@ -208,6 +208,8 @@ NAMED = [
         "--micro-batch-size 1 --recompute-granularity full --recompute-method uniform --recompute-num-layers 4",
         ["--recompute-num-layers 4: every layer is priced as recomputed"],
     ),
+    ("--micro-batch-size 1 --num-layers 32 --hidden-size 4096 --bf16", []),
+    ("--micro-batch-size 1 --num-layers 32 --hidden-size 4096", ["neither --bf16 nor --fp16"]),
     (
         "--training.local_batch_size 1 --compile.enable true",
         ["priced as the calibration's runs had it: compile.enable"],
