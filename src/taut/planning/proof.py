@@ -145,10 +145,15 @@ def proof(plan: "AnyDocument", spaces: Sequence[str] = ()) -> list[str]:
 
 
 def plainer_words(plan: "AnyDocument") -> list[str]:
-    """What plainer plans cost, what they cost at least, and what they do otherwise, one a line."""
+    """What plainer plans cost, what they cost at least, and what they do otherwise; one that is best twice once."""
     if plan.format == "taut-meshes/1":
         return []
-    return [_tie_words(plan, tie) for tie in plan.plainer if tie.restriction != SEEN]
+    found: dict[tuple[str, str], list[str]] = {}
+    for tie in plan.plainer:
+        if tie.restriction != SEEN:
+            restriction, colon, words = _tie_words(plan, tie).partition(": ")
+            found.setdefault((colon + words, repr(tie.strategy)), []).append(restriction)
+    return [" and ".join(restrictions) + words for (words, _), restrictions in found.items()]
 
 
 def runs_words(plan: "AnyDocument") -> list[str]:
