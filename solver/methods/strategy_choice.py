@@ -99,9 +99,13 @@ def undominated(options: Sequence[Option]) -> Iterator[Option]:
     figures = [_figures(option) for option in options]
 
     def dominates(n: int, k: int) -> bool:
-        pairs = zip(figures[n], figures[k], strict=False)
-        alike = len(figures[n]) == len(figures[k]) and figures[n][0] == figures[k][0]
-        return alike and all(np.shape(a) == np.shape(b) and bool(np.all(a <= b)) for a, b in pairs)
+        (same, *lower), (other, *higher) = figures[n], figures[k]
+        pairs = zip(lower, higher, strict=False)
+        return (
+            len(lower) == len(higher)
+            and same == other
+            and all(np.shape(a) == np.shape(b) and bool(np.all(a <= b)) for a, b in pairs)
+        )
 
     kept: list[int] = []
     for k in range(len(options)):
