@@ -131,10 +131,11 @@ def least_in_rationals(given: PartitionProblem, edge: Any, tail: Any, later: Lat
     """The optimum (1') of one class of device in rationals, with overlap of reductions or without."""
     x = range(given.pp)
     best = None
+    assert given.forward is not None
     for inner in itertools.combinations(range(1, given.num_layers), given.pp - 1):
         first, end = [0, *inner], [*inner, given.num_layers]
         low = [Fraction(float(given.low[0, 0, a, b])) for a, b in zip(first, end, strict=True)]
-        forward = [Fraction(float(given.forward[0, a, b])) for a, b in zip(first, end, strict=True)]  # type: ignore[index]  # it is given
+        forward = [Fraction(float(given.forward[0, a, b])) for a, b in zip(first, end, strict=True)]
         cuts = [Fraction(float(edge[b])) for b in inner] + [Fraction(0)]
         back = [Fraction(float(later.edge[b])) for b in inner] + [Fraction(0)]
         ends = [sum(low) + sum(cuts) + Fraction(float(tail[end[0]]))]
