@@ -41,10 +41,11 @@ from taut.solver.bounds.link_bounds import BestLinks
 
 
 def placement_classes(problem: PlanningProblem, best: BestLinks, option: Option) -> Iterator[Option]:
-    """The option near and far; itself where no ring is flat, or a block spans nodes."""
+    """The option near and far; itself where no ring is flat, a block spans nodes, or types run unlike pipelines."""
     candidate, later, stages = option.candidate, option.later, option.partition
     is_flat = problem.latency.rings_are_flat and later is not None and later.optimizer > 0.0
-    if not is_flat or later is None or candidate.width > int(problem.links.gpus_per_node.max()):
+    spans = candidate.width > int(problem.links.gpus_per_node.max())
+    if not is_flat or later is None or spans or candidate.pipelines_by_type:
         yield option
         return
     near, far = _rings(problem, candidate, best, len(stages.budget))

@@ -85,9 +85,10 @@ def verl_settings(job: Job) -> dict[str, Any]:
     }
     job.refuse({f"{words} for verl's actor; {STACK}": holds for words, holds in lacking.items()})
     flags = run_flags(job)
-    layers: dict[str, Any] = {}
-    if (backend := flags.pop(BACKEND, None)) is not None:
-        layers = {DEEPEP[2:].replace("-", "_"): True} if backend == "deepep" else {}
+    backend = flags.pop(BACKEND, None)
+    words = f"its dispatcher is {backend}, which verl's actor is not told; plan with --moe-token-dispatcher alltoall"
+    job.refuse({words: backend not in (None, "deepep")})
+    layers: dict[str, Any] = {DEEPEP[2:].replace("-", "_"): True} if backend else {}
     if not job.is_even:
         layers["pipeline_model_parallel_layout"] = layout_of(job.layers)
     experts = {"expert_model_parallel_size": chosen.ep, "expert_tensor_parallel_size": chosen.etp or chosen.tp}

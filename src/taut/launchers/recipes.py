@@ -270,6 +270,12 @@ def _call(
     return frame.run(function.body), frame
 
 
+def _copied(config: Config) -> Config:
+    """The configuration with copies of its parts, so that a change of one leaves the other."""
+    parts = {name: _copied(each) if isinstance(each, Config) else each for name, each in config.items()}
+    return Config(config.called, parts, follows=config.follows, words=config.words)
+
+
 def _truth(value: Any) -> bool | None:
     """Whether a value holds as a condition, None where it is not known."""
     if isinstance(value, Unread) or (isinstance(value, Config) and value.follows):
@@ -324,7 +330,7 @@ class _Frame:
         """Follow the branch whose condition is known to hold, or forget what both set, (5)."""
         test = _truth(self.value(line.test))
         if test is None:
-            if isinstance(line.test, ast.Compare) and "__name__" in ast.unparse(line.test):
+            if ast.unparse(line.test) in ("__name__ == '__main__'", "'__main__' == __name__"):
                 return self._follow(line.body)
             return self._forget([*line.body, *line.orelse])
         return self._follow(line.body if test else line.orelse)
@@ -336,9 +342,20 @@ class _Frame:
                 if isinstance(node, ast.Assign):
                     for target in node.targets:
                         self._assign(target, Unread(f"{ast.unparse(node.value)}, behind a condition"))
+                elif isinstance(node, ast.AugAssign | ast.AnnAssign) and node.value is not None:
+                    self._assign(node.target, Unread(f"{ast.unparse(node.value)}, behind a condition"))
+                elif isinstance(node, ast.Call) and any(isinstance(self.value(each), Config) for each in node.args):
+                    self.module.notes.append(
+                        f"{ast.unparse(node.func)}(): behind a condition, what it sets is not read"
+                    )
 
     def _assign(self, target: ast.expr, value: Any) -> None:
-        if isinstance(target, ast.Name):
+        if isinstance(target, ast.Tuple | ast.List):
+            several = isinstance(value, list | tuple) and not isinstance(value, Unread)
+            known = several and len(value) == len(target.elts)
+            for place, each in enumerate(target.elts):
+                self._assign(each, value[place] if known else Unread(f"a part of {ast.unparse(target)}"))
+        elif isinstance(target, ast.Name):
             self.names[target.id] = value
         elif isinstance(target, ast.Attribute) and (section := self._section(target.value)) is not None:
             section[target.attr] = value
@@ -402,11 +419,14 @@ class _Frame:
                     large = any(isinstance(each, int) and abs(each) > 2**62 for each in values)
                     return Unread(ast.unparse(node)) if large else OPERATORS[type(op)](*values)
             case ast.BoolOp():
-                decides = isinstance(node.op, ast.Or)
-                values = [self.value(each) for each in node.values]
-                sure = [each for each in values if not isinstance(each, Unread | Config)]
-                if any(bool(each) is decides for each in sure) or len(sure) == len(values):
-                    return next((each for each in sure if bool(each) is decides), sure[-1])
+                decides, value = isinstance(node.op, ast.Or), None
+                for each in node.values:
+                    value = self.value(each)
+                    if isinstance(value, Unread) or (isinstance(value, Config) and value.follows):
+                        return Unread(ast.unparse(node)[:200])
+                    if (isinstance(value, Config) or bool(value)) is decides:
+                        break
+                return value
             case ast.Subscript():
                 outer, key = self.value(node.value), self.value(node.slice)
                 if isinstance(outer, Config) and isinstance(key, str):
@@ -444,7 +464,9 @@ class _Frame:
         if last == "cast" and positional:
             return positional[-1]
         if last in ("deepcopy", "replace") and positional and isinstance(positional[0], Config):
-            return Config(positional[0].called, {**positional[0], **named})
+            copied = _copied(positional[0])
+            copied.update(named)
+            return copied
         if isinstance(node.func, ast.Name) and self.depth < MOST_DEPTH and (found := self.module.function(name)):
             return _call(found[0], found[1], positional, named, self.depth)[0]
         if last.lstrip("_")[:1].isupper():
@@ -454,6 +476,8 @@ class _Frame:
         known_name = not isinstance(node.func, ast.Name) or hasattr(builtins, name)
         if not known_name and any(isinstance(each, Config) and each for each in positional):
             self.module.notes.append(f"{name}(): what it sets is not read")
+        if isinstance(node.func, ast.Name) and hasattr(builtins, name):
+            return Unread(ast.unparse(node)[:200])
         words = [value for value in positional if isinstance(value, str)]
         return Config(last, named, follows=True, words=words)
 

@@ -140,6 +140,13 @@ def test_verl_has_no_other_sharding(made: str, words: str) -> None:
         verl_files(MEGATRON[made]())
 
 
+def test_verl_is_told_no_dispatcher_but_deepep() -> None:
+    """Groups of 16 devices in one NVLink domain have HybridEP, for which its configuration has no place."""
+    fixed = {"pp": 1, "tp": 1, "ep": 8, "etp": 1, "micro_batch": 1, "zero": 1, "recompute": "none"}
+    with pytest.raises(ExportError, match="hybridep, which verl's actor is not told; plan with --moe-token-dispatcher"):
+        verl_files(launched_on(small_cluster(1, 16), model_with_experts(8), **fixed))
+
+
 def test_ray_starts_verl(tmp_path: Path) -> None:
     """No start script stands beside its settings, and none is taken."""
     plan = MEGATRON["uneven"]().plan

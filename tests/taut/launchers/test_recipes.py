@@ -7,6 +7,7 @@ import pytest
 
 from taut.errors import DataError
 from taut.launchers.read import launch_of_file
+from taut.launchers.recipes import module_fields
 from taut.launchers.settings import Launch, Run
 
 TITAN = """
@@ -141,3 +142,33 @@ def test_files_that_do_not_end(tmp_path: Path, text: str, words: str) -> None:
 def test_values(tmp_path: Path, value: str, read_as: Any) -> None:
     text = f"A = {{'b': 4}}\ncfg = make()\ncfg.model.tensor_model_parallel_size = {value}\n"
     assert read(tmp_path, text).values["tp"] == read_as
+
+
+@pytest.mark.parametrize(
+    ("lines", "known"),
+    [
+        ("TP = size or 4", None),
+        ("TP = None or 4", 4),
+        (
+            "TP = 1\n    while size:\n        TP *= 2",
+            None,
+        ),
+        ("tp = 1\n    tp, pp = 2, 4\n    TP = tp", 2),
+        ("TP = max(4, 2)", None),
+        ("other = deepcopy(cfg)\n    other.model.tensor_model_parallel_size = 8", 1),
+        ("if __name__ != '__main__':\n        TP = 8", None),
+        ("if size:\n        tune(cfg)", 1),
+    ],
+    ids=["or", "none-or", "loop", "tuple", "builtin", "copy", "name", "call"],
+)
+def test_what_is_not_known_is_not_taken_as_known(lines: str, known: int | None) -> None:
+    """Values of unknown arguments, of loops and of calls are named; a copy is one of its parts as well."""
+    text = f"""
+def recipe(size):
+    cfg = ConfigContainer(model=Model(tensor_model_parallel_size=1), train=TrainingConfig(micro_batch_size=1))
+    {lines.replace("TP", "cfg.model.tensor_model_parallel_size")}
+    return cfg
+"""
+    found = module_fields(text)
+    assert found.fields.get("model.tensor_model_parallel_size") == known, found
+    assert bool(found.named) == (known is None or "tune" in lines), found
