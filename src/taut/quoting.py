@@ -65,10 +65,10 @@ def host_name(text: str, where: str) -> str:
 
 
 def hydra_value(value: object) -> str:
-    """The value of an override of Hydra: text that is no identifier is quoted, and truth values are in lower case."""
+    """The value of an override of Hydra: text that is no identifier is quoted, truths and ``null`` in lower case."""
     _check_plain(value)
-    if isinstance(value, bool):
-        return str(value).lower()
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
     if isinstance(value, list | tuple):
         return "[" + ",".join(hydra_value(inner) for inner in value) + "]"
     if not isinstance(value, str) or value.isidentifier():

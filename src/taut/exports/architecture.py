@@ -117,6 +117,7 @@ FEATURES: dict[str, Flags] = {
         "--te-rng-tracker": None,
         "--moe-expert-rank-capacity-factor": "1.5",
         "--moe-paged-stash": None,
+        "--no-check-for-nan-in-loss-and-grad": None,
     },
     "part-graphs": {
         "--cuda-graph-impl": "transformer_engine",

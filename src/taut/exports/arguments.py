@@ -4,8 +4,8 @@ Megatron-LM's arguments by name: Primus's YAML of a run, and settings of the act
 A flag is an argument of its own name with underscores, but for ``RENAMED``. What a plan leaves off is said where the
 frameworks have it on: sequence parallelism and the distributed optimizer.
 
-Primus takes every argument as an override of its module ``pre_trainer``; Primus-Turbo's dispatcher takes the place of
-the backends of ``flex``. verl takes degrees and sharding under ``megatron``, the batch beside them, arguments of layers
+Primus takes every argument as an override of its module ``pre_trainer``; Primus-Turbo's DeepEP takes the place of
+NVIDIA's. verl takes degrees and sharding under ``megatron``, the batch beside them, arguments of layers
 under ``override_transformer_config``, and those of reductions under ``override_ddp_config``; it reads the model from
 the user's folder, trains in half precision, and has the distributed optimizer as its only sharding.
 
@@ -14,6 +14,7 @@ primus/configs/models/megatron/language_model.yaml; verl of January 2026, verl/t
 verl/trainer/config/actor/actor.yaml and verl/workers/config/engine.py.
 """
 
+import re
 from typing import Any
 
 from taut.exports.architecture import BACKEND, DEEPEP, Flags, layout_of
@@ -47,13 +48,36 @@ def _value(flag: str, text: str | None) -> Any:
         return flag != LINEAR
     if flag in SEVERAL:
         return [int(word) if word.isdecimal() else word for word in text.split(" ")]
-    return int(text) if text.isdecimal() else float(text) if text.replace(".", "", 1).isdecimal() else text
+    return number_or_text(text)
+
+
+def number_or_text(text: str) -> int | float | str:
+    """
+    A flag's value as a number where it is one.
+
+    Examples
+    --------
+    >>> [number_or_text(text) for text in ("8", "0.5", "1e-05", "e4m3", "1,0")]
+    [8, 0.5, 1e-05, 'e4m3', '1,0']
+    """
+    if text.isdecimal():
+        return int(text)
+    return float(text) if re.fullmatch(r"-?[0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?", text) else text
+
+
+def has_deepep(job: Job, flags: Flags, launcher: str) -> bool:
+    """Whether the dispatcher is DeepEP, whose flag is left out; refuses the other backends of ``flex``."""
+    backend = flags.pop(BACKEND, None)
+    words = f"its dispatcher is {backend}, which {launcher}; plan with --moe-token-dispatcher alltoall"
+    job.refuse({words: backend not in (None, "deepep")})
+    return backend is not None
 
 
 def primus_files(job: Job) -> dict[str, str]:
     """The YAML of a run, whose overrides are all that a plan says of it."""
     flags = megatron_flags(job)
-    turbo = {"enable_primus_turbo": True, "use_turbo_deepep": True} if flags.pop(BACKEND, None) else {}
+    deepep = has_deepep(job, flags, "Primus has not")
+    turbo = {"enable_primus_turbo": True, "use_turbo_deepep": True} if deepep else {}
     overrides = dict.fromkeys(ON, False) | named(flags) | turbo
     trainer = {"framework": "megatron", "config": "pre_trainer.yaml", "model": "language_model.yaml"}
     names = {"work_group": "taut", "user_name": "taut", "exp_name": "taut-plan", "workspace": "./output"}
@@ -85,10 +109,8 @@ def verl_settings(job: Job) -> dict[str, Any]:
     }
     job.refuse({f"{words} for verl's actor; {STACK}": holds for words, holds in lacking.items()})
     flags = run_flags(job)
-    backend = flags.pop(BACKEND, None)
-    words = f"its dispatcher is {backend}, which verl's actor is not told; plan with --moe-token-dispatcher alltoall"
-    job.refuse({words: backend not in (None, "deepep")})
-    layers: dict[str, Any] = {DEEPEP[2:].replace("-", "_"): True} if backend else {}
+    deepep = has_deepep(job, flags, "verl's actor is not told")
+    layers: dict[str, Any] = {DEEPEP[2:].replace("-", "_"): True} if deepep else {}
     if not job.is_even:
         layers["pipeline_model_parallel_layout"] = layout_of(job.layers)
     experts = {"expert_model_parallel_size": chosen.ep, "expert_tensor_parallel_size": chosen.etp or chosen.tp}

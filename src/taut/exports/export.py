@@ -14,18 +14,22 @@ question, which ``taut verify`` answers.
 
 Frameworks ask for environment variables. Megatron-LM refuses tensor or context ranks unless
 ``CUDA_DEVICE_MAX_CONNECTIONS`` is 1, which keeps its kernels in the order in which they were launched, and refuses its
-FSDP if it is (megatron/training/arguments.py). From Blackwell on the first demand is gone. Exchanges of experts run
-beside computation with more connections alone (Megatron-LM's pull request 6311: with one, half of the gain is lost).
-HybridEP asks how many ranks of an expert group share an NVLink domain, and, of a domain of several machines, for its
-size (Megatron-Bridge, scripts/performance/utils/utils.py of August 2026).
-Beside offload of modules Megatron-LM asks for Transformer Engine's first code for it, as the second takes weights for
-activations (megatron/training/arguments.py).
+FSDP if it is (megatron/training/arguments.py). From Blackwell on the first demand is gone, and NVIDIA's recipes have
+32. Exchanges of experts run beside computation with more connections alone (Megatron-LM's pull request 6311: with one,
+half of the gain is lost). HybridEP asks how many ranks of an expert group share an NVLink domain, and, of a domain of
+several machines, for its size (Megatron-Bridge, scripts/performance/utils/utils.py of August 2026). Beside offload of
+modules Megatron-LM asks for Transformer Engine's first code for it, as the second takes weights for activations
+(megatron/training/arguments.py). PyTorch's allocator grows its segments: a plan fills the memory to its margin, which
+leaves no room for fragments. torchtitan's run_train.sh and NVIDIA's recipes do so. ``USUAL`` is what else all recipes
+of NVIDIA set (Megatron-Bridge, src/megatron/bridge/recipes/utils/environment_utils.py and perf_recipes/llama of August
+2026).
 """
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from taut.data.calibration import BETWEEN_REPLICAS, OVERLAPPED
 from taut.data.device import QUANTIZED
 from taut.data.spec import with_names
 from taut.data.suggest import one_of
@@ -65,22 +69,22 @@ STARTS = {
 }
 SCRIPTS = {
     "megatron": "pretrain_gpt.py $(cat megatron.args) YOUR-FLAGS",
-    "megatron-bridge": "YOUR-SCRIPT.py, which passes its recipe through `taut_plan.taut_plan(cfg)`; or run_recipe.py "
-    "with `$(cat overrides.txt)`",
-    "torchtitan": "-m torchtitan.train --module taut_plan --config taut_plan, with this folder in PYTHONPATH and "
-    "base() of taut_plan.py filled in",
+    "megatron-bridge": "run_recipe.py --recipe YOUR-RECIPE --mode pretrain $(cat overrides.txt)",
+    "torchtitan": "-m torchtitan.train --module taut_plan --config taut_plan",
     "deepspeed": "YOUR-SCRIPT.py --deepspeed --deepspeed_config ds_config.json",
-    "flagscale": "flagscale's entry point, with train.yaml merged into your configuration",
+    "flagscale": "FLAGSCALES-ENTRY-POINT",
     "primus": "primus/cli/main.py train pretrain --config primus.yaml",
     "verl": "-m verl.trainer.main_ppo --config-name ppo_megatron_trainer $(cat verl.txt) YOUR-SETTINGS",
 }
 CHECKS = {
     "megatron": "ranks are numbered tp-cp-ep-dp-pp, Megatron-LM's default: do not pass --use-tp-pp-dp-mapping",
-    "megatron-bridge": "ranks are numbered tp-cp-ep-dp-pp: leave `cfg.dist.use_tp_pp_dp_mapping` false",
-    "torchtitan": "the base configuration has the plan's layers, named tok_embeddings, layers.N, norm, lm_head",
+    "megatron-bridge": "in place of overrides.txt a script of yours may pass its recipe through `taut_plan.taut_plan`; "
+    "ranks are numbered tp-cp-ep-dp-pp: leave `cfg.dist.use_tp_pp_dp_mapping` false",
+    "torchtitan": "put this folder into PYTHONPATH and fill in base() of taut_plan.py: the base configuration has the "
+    "plan's layers, named tok_embeddings, layers.N, norm, lm_head",
     "deepspeed": "ds_config.json has no optimizer and no data; stages follow `marked` of taut_stages.py",
-    "flagscale": "the hostfile, if there is one, lists nodes in the order of the ranks; FlagScale numbers processes by "
-    "device type",
+    "flagscale": "merge train.yaml into your configuration; the hostfile, if there is one, lists nodes in the order of "
+    "the ranks; FlagScale numbers processes by device type",
     "primus": "add YOUR data, tokenizer and learning rate to the overrides of primus.yaml, and what of the model no "
     "price depends on: position_embedding_type, rotary_base, layernorm_epsilon",
     "verl": "Ray places workers node by node; ranks.csv is what the prices assume. The plan is of the actor's update "
@@ -122,7 +126,9 @@ def _checks(job: Job, framework: str, targets: list[str]) -> list[str]:
     count = chosen.num_micro_batches
     fullest = max(predicted.memory_bytes) / 2**30
     return [
-        *([OWN_FLAGS] if framework == "megatron" else []),
+        *([OWN_FLAGS.format(vocab=job.model.vocab)] if framework == "megatron" else []),
+        *(words for feature, words in AS_MEASURED.items() if framework in NVIDIA and feature in job.features),
+        *([EVEN] if framework in NVIDIA and chosen.ep > 1 else []),
         *([FULL_SCORES] if framework == "megatron" and backend_of(job) and not job.dispatch.router_dtype else []),
         *([COPIED_WEIGHTS] if _copies_weights(job, framework) else []),
         *([REFUSED_LOSS] if framework == "megatron" and job.fused_loss == "te" else []),
@@ -167,10 +173,23 @@ def _each(job: Job) -> str:
     return "node" if len(job.machines) == job.cluster.num_nodes else "machine"
 
 
+NVIDIA = ("megatron", "megatron-bridge")
+"""Frameworks of NVIDIA's recipes."""
+AS_MEASURED = {
+    BETWEEN_REPLICAS: "the runs behind the prices wrote no checkpoints and looked for no NaN "
+    "(--no-check-for-nan-in-loss-and-grad): a plan counts the seconds of neither",
+    OVERLAPPED: "the runs behind the prices set the overlap of tensor ranks by shape (--tp-comm-overlap-cfg; files in "
+    "Megatron-Bridge's training/comm_overlap.py); without it Transformer Engine takes its defaults",
+}
+"""What the runs behind prices with a feature did further."""
+EVEN = (
+    "the prices assume even routing unless the plan states an imbalance; NVIDIA's benchmarks force it "
+    "(--moe-router-force-load-balancing), training approaches it by the router's losses or biases"
+)
 OWN_FLAGS = (
-    "YOUR-FLAGS are data, tokenizer and learning rate, and what of the model no price depends on: "
-    "--position-embedding-type (Megatron-LM's default is learned positions), --rotary-base, --norm-epsilon, "
-    "--add-qkv-bias of Qwen2, and a router's scores and losses"
+    "YOUR-FLAGS are data, steps, learning rate, a tokenizer ({vocab} tokens are priced), and what of the model no "
+    "price depends on: --position-embedding-type (Megatron-LM's default is learned positions), --rotary-base, "
+    "--norm-epsilon, --add-qkv-bias of Qwen2, and a router's scores and losses"
 )
 FULL_SCORES = (
     "DeepEP, HybridEP and NCCL EP take a router's scores in fp32: --moe-router-dtype fp32 saves a cast and changes no "
@@ -185,16 +204,27 @@ REFUSED_LOSS = (
     "2026 on; plan with the loss native for a later one"
 )
 ORDERED, FSDP = "1", "32"
+USUAL = {
+    "NCCL_NVLS_ENABLE": "0",
+    "TORCH_NCCL_AVOID_RECORD_STREAMS": "1",
+    "TORCH_NCCL_HIGH_PRIORITY": "1",
+    "NVTE_FWD_LAYERNORM_SM_MARGIN": "20",
+    "NVTE_BWD_LAYERNORM_SM_MARGIN": "20",
+}
+"""Variables of NVIDIA's recipes: collectives first, without NVLink's multicast, and on processors left to them."""
 
 
-def environment(job: Job) -> dict[str, str]:
+def environment(job: Job, framework: str = "megatron") -> dict[str, str]:
     """Variables of a job, by name."""
     chosen = job.strategy
-    values = {"OMP_NUM_THREADS": "1"}
+    # Graphs of kernels on such segments need the second variable (megatron/training/arguments.py).
+    values = {"OMP_NUM_THREADS": "1", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "NCCL_GRAPH_REGISTER": "0"}
+    values |= USUAL if framework in NVIDIA else {}
+    blackwell = all("nvfp4" in node.device.peak_tflops for node in job.cluster.nodes)
     if chosen.zero >= 2 or (job.hides_exchange and chosen.tp == chosen.cp == 1):
         values["CUDA_DEVICE_MAX_CONNECTIONS"] = FSDP
     elif chosen.tp > 1 or chosen.cp > 1:
-        values["CUDA_DEVICE_MAX_CONNECTIONS"] = ORDERED
+        values["CUDA_DEVICE_MAX_CONNECTIONS"] = FSDP if blackwell else ORDERED
     if job.offload_modules:
         values["NVTE_CPU_OFFLOAD_V1"] = "1"
     if backend_of(job) == HYBRID:
@@ -205,9 +235,9 @@ def environment(job: Job) -> dict[str, str]:
     return values
 
 
-def environment_file(job: Job) -> str:
+def environment_file(job: Job, framework: str) -> str:
     """The variables as lines that a shell reads."""
-    return "".join(f"export {name}={shell_word(value)}\n" for name, value in environment(job).items())
+    return "".join(f"export {name}={shell_word(value)}\n" for name, value in environment(job, framework).items())
 
 
 Files = dict[str, str]
@@ -326,7 +356,7 @@ def launch_files(job: Job, targets: list[str]) -> Files:
     for name in targets:
         files |= TARGETS[name](job)
     return files | {
-        "env.sh": environment_file(job),
+        "env.sh": environment_file(job, framework),
         "ranks.csv": rank_table(job),
         "plan.json": json_text(job.plan.document),
         "launch.md": launch_notes(job, framework, targets),

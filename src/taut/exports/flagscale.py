@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from taut.exports.architecture import BACKEND, CHUNKS, DEEPEP, EMBEDDING, FIRST, LAST, LAYOUT, LOSS, Flags
+from taut.exports.architecture import CHUNKS, DEEPEP, EMBEDDING, FIRST, LAST, LAYOUT, LOSS, Flags
+from taut.exports.arguments import has_deepep, number_or_text
 from taut.exports.deepspeed import is_in_order
 from taut.exports.job import ExportError, Job
 from taut.exports.megatron import megatron_flags
@@ -89,10 +90,7 @@ def plain_flags(job: Job) -> dict[str, Any]:
 def _of_its_megatron(job: Job) -> Flags:
     """Flags of the Megatron-LM that FlagScale has, whose only backend of the flex dispatcher is DeepEP."""
     flags = megatron_flags(job)
-    backend = flags.pop(BACKEND, None)
-    words = f"its dispatcher is {backend}, which FlagScale's Megatron-LM has not; plan with --moe-token-dispatcher "
-    job.refuse({f"{words}alltoall": backend not in (None, "deepep")})
-    return flags | ({DEEPEP: None} if backend else {})
+    return flags | ({DEEPEP: None} if has_deepep(job, flags, "FlagScale's Megatron-LM has not") else {})
 
 
 SYSTEM = (
@@ -107,13 +105,7 @@ SYSTEM = (
 def _plain(flags: Flags) -> dict[str, Any]:
     """Flags as keys, switches as true, numbers as numbers."""
     values = {name[2:].replace("-", "_"): value for name, value in flags.items()}
-    return {name: _value(value) for name, value in values.items()}
-
-
-def _value(text: str | None) -> Any:
-    if text is None or text.isdecimal():
-        return True if text is None else int(text)
-    return float(text) if text.replace(".", "", 1).isdecimal() else text
+    return {name: True if value is None else number_or_text(value) for name, value in values.items()}
 
 
 def flagscale_files(job: Job) -> dict[str, str]:

@@ -2,11 +2,14 @@
 Megatron-LM: the flags of ``pretrain_gpt.py``; and Megatron-Bridge: a function that changes a recipe into the plan.
 
 Data parallelism is what is left of the processes. ZeRO-1 is the distributed optimizer; ZeRO-2 and 3 are Megatron-FSDP,
-whose copies are "optimizer instances". Source of the names: megatron/training/arguments.py of August 2026.
+whose copies are "optimizer instances". Under ZeRO-3 weights are made in shards, as whole ones need not fit. Python's
+garbage is collected at the same steps of all processes, as in all of NVIDIA's recipes. Sources:
+megatron/training/arguments.py and docs/user-guide/features/megatron_fsdp.md of August 2026.
 
 Of Megatron-Bridge the same are overrides of its command line. Names are those of ``ConfigContainer``: ``model``,
-``train``, ``ddp``, ``dataset``. Source: Megatron-Bridge, src/megatron/bridge/training/config.py and
-scripts/training/run_recipe.py of August 2026.
+``train``, ``ddp``, ``dataset``. Its formats are a named set (``MIXED``), whose fields replace those of ``ddp`` when a
+run starts; where the plan's differ, the recipe's set is changed. Sources: Megatron-Bridge, src/megatron/bridge/training
+(config.py, mixed_precision.py) and scripts/training/run_recipe.py of August 2026.
 """
 
 from collections.abc import Iterator
@@ -46,7 +49,9 @@ def megatron_flags(job: Job) -> Flags:
     check_schedule(job)
     muon = {"--optimizer": "muon", "--muon-tp-mode": "duplicated"} if job.memory.optimizer == "muon" else {}
     division = division_flags(job.layers, job.strategy.pp, job.forms, job.model.mtp_layers)
-    return architecture_flags(job) | dict(_degrees(job)) | division | dict(_precision(job)) | dict(_methods(job)) | muon
+    collected: Flags = {"--manual-gc": None, "--manual-gc-interval": "100"}
+    said = architecture_flags(job) | dict(_degrees(job)) | division | dict(_precision(job)) | dict(_methods(job))
+    return said | muon | collected
 
 
 def run_flags(job: Job) -> Flags:
@@ -104,7 +109,7 @@ def _precision(job: Job) -> Iterator[tuple[str, str | None]]:
     elif precision != "fp32":
         yield "--bf16", None
     if precision in RECIPES:
-        yield "--fp8-format", "hybrid"
+        yield "--fp8-format", "e4m3" if precision == "mxfp8" else "hybrid"
         yield "--fp8-recipe", RECIPES[precision]
         # Weights in fp8 alone, which take the priced two bytes with their transpose; else copies stay beside bf16.
         if job.strategy.zero and not job.states_on_hosts:
@@ -150,6 +155,8 @@ def _sharding(job: Job) -> Iterator[tuple[str, str | None]]:
         yield "--use-megatron-fsdp", None
         yield "--data-parallel-sharding-strategy", SHARDING[chosen.zero]
         yield "--ckpt-format", "fsdp_dtensor"
+    if chosen.zero == 3:
+        yield "--init-model-with-meta-device", None
     if job.copies > 1:
         yield "--num-distributed-optimizer-instances", str(job.copies)
     beside = BETWEEN_REPLICAS in job.features
@@ -213,6 +220,7 @@ FEATURES: dict[str, dict[str, Any]] = {
         "rng.te_rng_tracker": True,
         "model.moe_expert_rank_capacity_factor": 1.5,
         "model.moe_paged_stash": True,
+        "rerun_state_machine.check_for_nan_in_loss": False,
     },
     "part-graphs": {
         "model.cuda_graph_impl": "transformer_engine",
@@ -242,6 +250,29 @@ PARTS = {
 WITHOUT = {"--ckpt-format"}
 """Flags that Megatron-Bridge decides itself."""
 LISTS = {"--recompute-modules", "--offload-modules", SIZES}
+MIXED = {
+    "bf16": "bf16_mixed",
+    "fp16": "fp16_mixed",
+    "fp8": "bf16_with_fp8_current_scaling_mixed",
+    "fp8-blockwise": "bf16_with_fp8_subchannel_scaling_mixed",
+    "mxfp8": "bf16_with_mxfp8_mixed",
+    "nvfp4": "bf16_with_nvfp4_mixed",
+}
+"""Megatron-Bridge's sets of formats."""
+
+
+def mixed_precision(job: Job) -> dict[str, Any]:
+    """The set of the plan's formats, and the fields in which the plan differs from the set."""
+    precision, flags = job.memory.precision, dict(_precision(job))
+    gathers, reuses = ("--fp8-param-gather" in flags, "--reuse-grad-buf-for-mxfp8-param-ag" in flags)
+    fields = {
+        "grad_reduce_in_fp32": (job.memory.parameter_bytes.gradient == SINGLE, precision != "fp16"),
+        "fp8_param_gather": (gathers, precision in ("fp8", "mxfp8")),
+        "reuse_grad_buf_for_mxfp8_param_ag": (reuses, precision == "mxfp8"),
+        "first_last_layers_bf16": (False, precision == "fp8"),
+    }
+    differ = {f"mixed_precision.{name}": ours for name, (ours, theirs) in fields.items() if ours != theirs}
+    return {"mixed_precision": MIXED.get(precision)} | (differ if precision in MIXED else {})
 
 
 def _setting(flag: str, value: str | None) -> tuple[str, Any]:
@@ -258,7 +289,7 @@ def bridge_settings(job: Job) -> dict[str, Any]:
     job.plain_layers("Megatron-Bridge")
     chosen, kind, exchanges = job.strategy, job.recompute("Megatron-Bridge"), job.model.has_experts
     uneven, flags = chosen.pp * chosen.vpp > 1 and not job.is_even, run_flags(job)
-    found = {
+    found = mixed_precision(job) | {
         "model.virtual_pipeline_model_parallel_size": chosen.vpp if chosen.vpp > 1 and not uneven else None,
         "model.pipeline_model_parallel_layout": layout_of(job.layers, job.model.mtp_layers) if uneven else None,
         **({"model.mtp_num_layers": job.model.mtp_layers} if job.model.mtp_layers else {}),
@@ -312,8 +343,9 @@ def _images(job: Job, recompute: str) -> dict[str, Any]:
 def bridge_files(job: Job) -> dict[str, str]:
     """The recipe function, and overrides for ``run_recipe.py``, one on each line."""
     settings = bridge_settings(job)
-    given = {path: value for path, value in settings.items() if value is not None}
-    overrides = "".join(f"{path}={hydra_value(value)}\n" for path, value in given.items())
+    # A field can be overridden where the recipe's formats are no name.
+    unsaid = {"mixed_precision"} if any(path.startswith("mixed_precision.") for path in settings) else set[str]()
+    overrides = "".join(f"{path}={hydra_value(value)}\n" for path, value in settings.items() if path not in unsaid)
     values = {"settings": python_literal(settings), "model": python_literal(job.plan.model)}
     recipe = template("megatron_bridge.py.txt").format(**values)
     return {"taut_plan.py": recipe, "overrides.txt": overrides}

@@ -12,11 +12,12 @@ from taut.data.cluster import ClusterSpec
 from taut.data.layers.experts import DispatchSpec
 from taut.data.load import load_calibration, load_model
 from taut.errors import DataError, FieldError
-from taut.exports.architecture import _attention
+from taut.exports.architecture import FEATURES, _attention
 from taut.exports.export import environment, launch_notes
 from taut.exports.flagscale import flagscale_config
 from taut.exports.job import ExportError, Job
-from taut.exports.megatron import bridge_settings, flags_text, megatron_flags
+from taut.exports.megatron import FEATURES as SETTINGS
+from taut.exports.megatron import bridge_files, bridge_settings, flags_text, megatron_flags
 from taut.exports.nearest import nearest_plan
 from taut.exports.torchtitan import torchtitan_files
 from taut.files import template
@@ -34,7 +35,7 @@ MODEL = model_with_experts(8)
 
 def planned(cluster: ClusterSpec | None = None, precision: str = "bf16", **options: Any) -> Job:
     """A plan with four expert ranks unless ``fix`` says otherwise, its devices in order."""
-    fix, memory = FIX | options.pop("fix", {}), {"precision": precision}
+    fix, memory = FIX | options.pop("fix", {}), options.pop("memory_model", {"precision": precision})
     given = {"fix": fix, "work_limit": 4, "memory_model": memory, "schedules": "all"} | options
     return in_order(Job(taut.plan(MODEL, cluster or small_cluster(), global_batch=16, **given)))
 
@@ -71,6 +72,54 @@ def test_the_priced_dispatcher_is_exported(
     assert settings.get("model.moe_flex_dispatcher_backend") == backend
     assert settings.get("model.moe_shared_expert_overlap", True) == (kind == "alltoall")
     assert "--moe-grouped-gemm" in flags and "--overlap-moe-expert-parallel-comm" not in flags
+
+
+@pytest.mark.parametrize("fields", [{}, {"grad_precision": "bf16"}], ids=["fp32", "bf16"])
+def test_formats_are_those_of_the_plan_whatever_the_recipe_has(
+    fields: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mxfp8 in one format for both passes; Bridge's set by name, and by field where gradients are not the set's."""
+    module = types.ModuleType("megatron.bridge.training.mixed_precision")
+    sets = {"bf16_with_mxfp8_mixed": types.SimpleNamespace(grad_reduce_in_fp32=True)}
+    module.get_mixed_precision_config = sets.__getitem__  # type: ignore[attr-defined]
+    for name in ("megatron", "megatron.bridge", "megatron.bridge.training"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    job = planned(racks(), memory_model={"precision": "mxfp8"} | fields)
+    assert megatron_flags(job)["--fp8-format"] == "e4m3"
+    files, names = bridge_files(job), dict[str, Any]()
+    exec(files["taut_plan.py"], names)
+    recipe = types.SimpleNamespace(
+        **{name: types.SimpleNamespace() for name in ("model", "train", "ddp", "dataset")}, mixed_precision="bf16_mixed"
+    )
+    found = names["taut_plan"](recipe).mixed_precision
+    said = {line for line in files["overrides.txt"].splitlines() if line.startswith("mixed_precision")}
+    if fields:
+        assert found.grad_reduce_in_fp32 is False and said == {"mixed_precision.grad_reduce_in_fp32=false"}
+    else:
+        assert found == "bf16_with_mxfp8_mixed" and said == {"mixed_precision=bf16_with_mxfp8_mixed"}
+
+
+def test_graphs_of_whole_steps_look_for_no_nan() -> None:
+    """Megatron-LM and Megatron-Bridge refuse the check within such graphs."""
+    assert "--no-check-for-nan-in-loss-and-grad" in FEATURES["whole-step-graphs"]
+    assert SETTINGS["whole-step-graphs"]["rerun_state_machine.check_for_nan_in_loss"] is False
+
+
+def test_the_environment_is_that_of_nvidias_recipes() -> None:
+    """Growing segments for all frameworks, NVIDIA's variables for its own, several connections from Blackwell on."""
+    fix = {"tp": 2, "ep": 4}
+    hopper, described = planned(fix=fix), small_cluster().model_dump()
+    for node in described["nodes"]:
+        node["device"]["peak_tflops"]["nvfp4"] = 400
+    blackwell = planned(ClusterSpec.parse(described, "blackwell"), fix=fix)
+    assert [environment(job)["CUDA_DEVICE_MAX_CONNECTIONS"] for job in (hopper, blackwell)] == ["1", "32"]
+    ours, others = environment(hopper), environment(hopper, "torchtitan")
+    assert ours["NCCL_NVLS_ENABLE"] == "0" and "NCCL_NVLS_ENABLE" not in others
+    allocator = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "NCCL_GRAPH_REGISTER": "0"}
+    assert ours.items() >= allocator.items() <= others.items()
+    said = launch_notes(hopper, "megatron", ["megatron"])
+    assert "assume even routing" in said and f"({MODEL.vocab} tokens are priced)" in said
 
 
 def test_hybrid_ep_is_told_its_domain() -> None:

@@ -4,6 +4,7 @@ import copy
 import json
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from taut.launchers.read import launch_of_file, launch_of_text
 from taut.launchers.recipes import module_fields
 from taut.launchers.settings import Run
 from taut.launchers.torchtitan import torchtitan_launch
+from taut.quoting import yaml_text
 from taut.schedules.reading import read_torch_csv
 from taut.solver.certificate.document import strategy_of
 from tests.support.launches import (
@@ -121,6 +123,16 @@ def test_primus_has_a_dispatcher_of_its_own() -> None:
     assert "moe_flex_dispatcher_backend" not in made and made["moe_token_dispatcher_type"] == "flex"
 
 
+def test_primus_is_told_no_other_dispatcher_and_small_numbers_as_numbers() -> None:
+    """HybridEP of wide domains is refused; a share below 1e-4 is no text."""
+    fixed = {"pp": 1, "tp": 1, "ep": 8, "etp": 1, "micro_batch": 1, "zero": 1, "recompute": "none"}
+    with pytest.raises(ExportError, match="hybridep, which Primus has not; plan with --moe-token-dispatcher alltoall"):
+        primus_files(launched_on(small_cluster(1, 16), model_with_experts(8), **fixed))
+    assert yaml.safe_load(yaml_text(named({"--optimizer-offload-fraction": "5e-05"}))) == {
+        "optimizer_offload_fraction": 5e-05
+    }
+
+
 def test_verls_settings_stand_where_its_configuration_has_them() -> None:
     """Degrees by their paths, the layout of uneven chunks and recompute among the layers' own arguments."""
     settings = verl_settings(divided(MEGATRON["chunks"](), (3, 3, 4, 3)))
@@ -196,12 +208,17 @@ def test_bridges_settings_are_megatrons(made: Made) -> None:
     assert settings["model.pipeline_model_parallel_layout"] == flags.get("--pipeline-model-parallel-layout")
     assert settings["model.recompute_granularity"] == flags.get("--recompute-granularity")
     assert settings["ddp.use_distributed_optimizer"] == ("--use-distributed-optimizer" in flags)
+    made_in_shards = job.strategy.zero == 3
+    assert settings.get("model.init_model_with_meta_device", False) == made_in_shards
+    assert ("--init-model-with-meta-device" in flags) == made_in_shards
+    assert flags["--manual-gc-interval"] == "100" and "--manual-gc" in flags
     names: dict[str, Any] = {}
     exec(bridge_files(job)["taut_plan.py"], names)
     recipe = Recipe()
     assert names["taut_plan"](recipe) is recipe
-    found = {path: getattr(getattr(recipe, path.split(".")[0]), path.split(".")[1]) for path in settings}
+    found = {path: attrgetter(path)(recipe) for path in settings}
     assert found == settings
+    assert "model.recompute_granularity=" in bridge_files(job)["overrides.txt"], "what is off is said too"
 
 
 class Recipe:
