@@ -151,7 +151,15 @@ def torchtitan(path: Path, device: str, precisions: str) -> Campaign:
     # All runs on H100 but two were compiled; of those on A100 it is not said.
     features = () if device.startswith("a100") else (COMPILED,)
     return Campaign(
-        name, stack, _cluster_of(device), source, kept, left_out, selective_products=True, features=features
+        name,
+        stack,
+        _cluster_of(device),
+        source,
+        kept,
+        left_out,
+        selective_products=True,
+        early_stop=True,
+        features=features,
     )
 
 
@@ -199,7 +207,11 @@ def llm_foundry(path: Path, device: str, precision: str) -> Campaign:
     """
     MosaicML's runs of MPT models: FSDP with full or gradient sharding (ZeRO-3 and ZeRO-2).
 
-    Their loss is fused, MPT's default (llm-foundry's ``modeling_mpt.py``, ``fused_crossentropy``).
+    Their loss is fused, MPT's default (llm-foundry's ``modeling_mpt.py``, ``fused_crossentropy``). Their checkpoints
+    do not reenter (``activation_checkpointing_reentrant`` of ``scripts/train/yamls/pretrain``). The images are of
+    PyTorch 1.13 on A100 of 40 GB and of 2.1 on the others (``sweep.sh`` of May and October 2023; two runs of 70B on
+    A100 of 80 GB are of May). So the others stop early, but for layers in fp8: products of Transformer Engine keep
+    their inputs after they ran.
     """
     rows = []
     for line in lines_of(path):
@@ -223,9 +235,8 @@ def llm_foundry(path: Path, device: str, precision: str) -> Campaign:
         )
     kept, left_out = accepted(rows)
     stack, source = "llm-foundry-" + device.partition("-")[0], "mosaicml/llm-foundry scripts/train/benchmarking"
-    return Campaign(
-        f"llm-foundry-{device}-{precision}", stack, _cluster_of(device), source, kept, left_out, fused_loss="te"
-    )
+    name, early = f"llm-foundry-{device}-{precision}", device != "a100-40gb" and precision != "fp8"
+    return Campaign(name, stack, _cluster_of(device), source, kept, left_out, early_stop=early, fused_loss="te")
 
 
 def megatron_core(path: Path) -> Campaign:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from taut.data.calibration import KEPT
+from taut.data.calibration import PASSES
 from taut.data.loss import LossKind
 from taut.data.samples import ConfigurationRow
 from taut.errors import DataError
@@ -52,6 +52,7 @@ class Campaign:
     rows: list[ConfigurationRow]
     left_out: int = 0
     selective_products: bool = False
+    early_stop: bool = False
     fp8_inputs: bool = False
     fused_loss: LossKind = "none"
     fused_attention: bool | None = None
@@ -60,7 +61,7 @@ class Campaign:
     @property
     def about(self) -> dict[str, Any]:
         """What a calibration from these runs says of itself."""
-        kept = KEPT if self.fused_attention is not None else KEPT[1:]
+        kept = PASSES if self.fused_attention is not None else PASSES[1:]
         said = {name: getattr(self, name) for name in ("name", "stack", "cluster", "source", *kept)}
         return said | ({"features": [*self.features]} if self.features else {})
 

@@ -88,6 +88,8 @@ OPTIONAL = ("gather", "exchange")
 """Terms that a calibration may leave out."""
 KEPT = ("fused_attention", "selective_products", "fp8_inputs", "fused_loss")
 """What a stack keeps for the backward pass, of a calibration and of a memory model."""
+PASSES = (*KEPT, "early_stop")
+"""What a calibration says of passes: what they keep, and where full recompute ends."""
 POSTERIOR = ("covariance", "noise", "release")
 """What only a posterior states."""
 RING_EFFICIENCY = 0.8
@@ -162,7 +164,8 @@ class Calibration(Spec):
 
     ``nodes`` says whether the runs used one node or many, ``precision`` their number format if it matters. ``cluster``
     is the catalog cluster whose links priced the terms. ``selective_products``: selective recompute keeps the output of
-    every second product (torchtitan). ``fp8_inputs``: products in fp8 keep their inputs in fp8 (Transformer Engine).
+    every second product (torchtitan). ``early_stop``: full recompute ends before a layer's last product, as PyTorch's
+    checkpoints do from release 2.1 on. ``fp8_inputs``: products in fp8 keep their inputs in fp8 (Transformer Engine).
     ``fused_loss``: how the loss is computed (``taut.data.loss``). ``experts``: the runs were of models with experts.
     ``layer_factors`` are measured over predicted seconds of layers with the runs' shapes
     (``taut.data.layers.layer_factor``). ``seen`` says what the runs have been that it was fitted to or checked on, and
@@ -179,6 +182,7 @@ class Calibration(Spec):
     launch_us: NotNegative | None = None
     fused_attention: bool = True
     selective_products: bool = False
+    early_stop: bool = False
     fp8_inputs: bool = False
     fused_experts: bool = False
     fused_loss: FusedLoss = "none"
@@ -203,7 +207,7 @@ class Calibration(Spec):
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         usual = "fused_loss", "layer_factors", "computation", "gather_slowdown", "seen", "quantile", "beyond_s"
-        return self.dumped(handler(self), *usual, *POSTERIOR, "features")
+        return self.dumped(handler(self), *usual, *POSTERIOR, "features", "early_stop")
 
     @model_validator(mode="after")
     def _complete(self) -> "Calibration":
@@ -272,8 +276,8 @@ class Calibration(Spec):
 
     @property
     def kept(self) -> dict[str, Any]:
-        """What the stack keeps for the backward pass: keywords of ``taut.data.analytic.device_rates.rates_of``."""
-        return {name: getattr(self, name) for name in KEPT}
+        """What the stack's passes keep and repeat: keywords of ``taut.data.analytic.device_rates.rates_of``."""
+        return {name: getattr(self, name) for name in PASSES}
 
     @property
     def launch(self) -> float | None:

@@ -115,7 +115,8 @@ class Rates:
     ``product`` is the seconds of a FLOP in large matrix products, by which an unfused attention core's are priced;
     ``kept`` the bytes that products keep of ``KEPT_BLOCK`` inputs, (3), and ``cast`` those that a cast moves for every
     number, (5); ``head`` the operators of the head where they are others than a layer's, (4). ``selective_products``
-    says what selective recompute keeps (``taut.data.analytic.layer_costs`` (3)), ``fused_experts`` that biases and
+    says what selective recompute keeps (``taut.data.analytic.layer_costs`` (3)), ``early_stop`` that full recompute
+    ends before a layer's last product (``taut.data.analytic.layer_work``), ``fused_experts`` that biases and
     activation of experts are part of their products' kernels, ``fused_loss`` how the loss is computed
     (``taut.data.loss``), ``imbalance`` the load of the fullest rank's experts over the mean, ``summed`` the bytes of a
     number of the experts' outputs where expert ranks gather all of their tokens and sum these, 0 where they do not.
@@ -136,6 +137,7 @@ class Rates:
     head: Operators | None = None
     fused_attention: bool = True
     selective_products: bool = False
+    early_stop: bool = False
     fused_experts: bool = False
     fused_loss: LossKind = "none"
     imbalance: float = 1.0
@@ -164,6 +166,7 @@ def rates_of(
     launch: float | None = None,
     fused_attention: bool = True,
     selective_products: bool = False,
+    early_stop: bool = False,
     fp8_inputs: bool = False,
     fused_experts: bool = False,
     fused_loss: LossKind = "none",
@@ -195,6 +198,7 @@ def rates_of(
         head=head,
         fused_attention=fused_attention,
         selective_products=selective_products,
+        early_stop=early_stop,
         fused_experts=fused_experts,
         fused_loss=fused_loss,
         imbalance=imbalance,

@@ -17,7 +17,8 @@ layers l with recompute :math:`r_l`, devices d. Data of a sample, forward: :math
     over the peak (``taut.data.analytic.kernel_floors``).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from taut.data.costs import Module
 from taut.data.layers.layer import LayerSpec
@@ -25,12 +26,13 @@ from taut.data.model import ModelSpec
 
 
 def executed_flop(
-    model: ModelSpec, recompute: Sequence[str], modules: Collection[Module] = (), selective_products: bool = False
+    model: ModelSpec, recompute: Sequence[str], modules: Collection[Module] = (), kept: Mapping[str, Any] = {}
 ) -> float:
-    """FLOP that a sample's passes execute under the recompute of every layer, (1) and (2)."""
+    """FLOP that a sample's passes execute under the recompute of every layer, (1) and (2); ``kept`` of a stack."""
+    selective_products, early_stop = kept.get("selective_products", False), kept.get("early_stop", False)
     masked = sum(_masked(layer) for layer in model.blocks) + model.mtp_layers * _masked(model.blocks[-1])
     again = sum(
-        (_whole(layer, selective_products) if kind == "full" else _selective(layer, modules, selective_products))
+        (_whole(layer, early_stop) if kind == "full" else _selective(layer, modules, selective_products))
         for layer, kind in zip(model.blocks, recompute, strict=True)
         if kind != "none"
     )
@@ -43,10 +45,10 @@ def _masked(layer: LayerSpec) -> float:
     return sum(part.attention_flops() * part.window / part.seq / 2.0 for part in cores)
 
 
-def _whole(layer: LayerSpec, selective_products: bool) -> float:
+def _whole(layer: LayerSpec, early_stop: bool) -> float:
     """FLOP that full recompute executes again, (2)."""
     left_out = 0.0
-    for part in layer.together if selective_products else ():
+    for part in layer.together if early_stop else ():
         if not part.experts:
             left_out += _share(part, part.used_ffn) * (part.forward_flops() - part.attention_flops())
     return layer.forward_flops() - _masked(layer) - left_out

@@ -26,11 +26,11 @@ coefficient 1 of a calibration (``taut.data.calibration``):
 
 Full recompute adds a forward pass, selective recompute the attention core's, or that of named modules
 (``taut.data.analytic.recompute_modules``); where it keeps every second product's output (``selective_products`` of
-``Rates``), all of a forward pass but the core and those products. There full recompute leaves out the product that a
-layer ends with: its gradients take its inputs alone, so that PyTorch's checkpoints stop before it (``early_stop`` of
-torch/utils/checkpoint.py) and compiled ones drop it (torch/_functorch/partitioners.py). The numbers of (2) for unfused
-cores come from per-operator profiles of V100 (Aceso), 18.5 to 20.5 bytes a score. Sizes are numbers or arrays that
-broadcast.
+``Rates``), all of a forward pass but the core and those products. With ``early_stop`` full recompute leaves out the
+product that a layer ends with: its gradients take its inputs alone, so that PyTorch's checkpoints stop before it
+(torch/utils/checkpoint.py from 2.1 on) and compiled ones drop it (torch/_functorch/partitioners.py). The numbers of
+(2) for unfused cores come from per-operator profiles of V100 (Aceso), 18.5 to 20.5 bytes a score. Sizes are numbers or
+arrays that broadcast.
 """
 
 from typing import NamedTuple
@@ -155,7 +155,7 @@ def selective_shares(shape: LayerShape, rates: Rates) -> Floats:
 
 def whole_terms(passes: Passes, shape: LayerShape, rates: Rates) -> Floats:
     """Forward terms (..., 4) that full recompute repeats: all, or under PyTorch's checkpoints not the last product."""
-    if not rates.selective_products:
+    if not rates.early_stop:
         return passes.forward
     query, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     last = shape.ffn / (2 * query + 2 * kv + (1 + shape.up) * shape.ffn)

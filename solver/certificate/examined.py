@@ -145,7 +145,7 @@ class Examined:
         rows = rows_of_layers(choice, self.stages, self.recompute)[int(choice.empty_ends) :]
         layers = [RECOMPUTE[row] for row in rows[: len(case.model.blocks)]]
         kept = case.calibration or case.memory
-        flop = executed_flop(case.model, layers, case.space.get("recompute_modules", ()), kept.selective_products)
+        flop = executed_flop(case.model, layers, case.space.get("recompute_modules", ()), kept.kept)
         peaks = np.array([d.peak_flops(case.memory.precision) or math.inf for d in case.cluster.devices.values()])
         counts = np.array(self.micro_batches or [choice.num_micro_batches] * choice.blocks)
         offered = 0.0

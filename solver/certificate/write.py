@@ -261,7 +261,7 @@ def _hardware_utilisation(problem: PlanningProblem, incumbent: Incumbent) -> flo
     strategy, candidate = incumbent.strategy, incumbent.strategy.candidate
     layers = strategy.recompute_of_parts[candidate.end_parts :][: len(problem.model.blocks)]
     kept = problem.calibration or problem.memory
-    flop = executed_flop(problem.model, layers, problem.space.recompute_modules, kept.selective_products)
+    flop = executed_flop(problem.model, layers, problem.space.recompute_modules, kept.kept)
     types = problem.type_of_node[problem.links.node_of[incumbent.devices]]
     of_chunk = types[device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)]
     seconds = problem.tables(candidate).seconds[:, *strategy.ranges]

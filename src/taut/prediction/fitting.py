@@ -8,7 +8,7 @@ import numpy as np
 
 from taut.data.analytic.device_rates import rates_of
 from taut.data.arrays import Floats
-from taut.data.calibration import GATHER_SLOWDOWN, KEPT, TERMS, Calibration, uncalibrated
+from taut.data.calibration import GATHER_SLOWDOWN, PASSES, TERMS, Calibration, uncalibrated
 from taut.data.catalog.builtin import catalog_memory_models, catalog_operators
 from taut.data.device import DeviceSpec, Precision, usual_precision
 from taut.data.layers.layer_factor import SIZES, LayerFactor
@@ -109,7 +109,7 @@ def samples_by_stack(
 
 def samples_of(rows: list[ConfigurationRow], device: DeviceSpec, about: Mapping[str, Any], stack: Stack) -> Samples:
     """Runs under one stack; where the model itself hides all of them, gradient rings cost no less than stated."""
-    kept = {"device": "", "cluster": about["cluster"], **{name: about[name] for name in KEPT if name in about}}
+    kept = {"device": "", "cluster": about["cluster"], **{name: about[name] for name in PASSES if name in about}}
     said = uncalibrated(device).model_copy(update={**kept, **stack._asdict()})
     floors = _floors(device, {row.precision or usual_precision([device]) for row in rows})
     seconds, forms = np.array([row.measured_s for row in rows], dtype=float), []

@@ -29,7 +29,8 @@ def test_selective_recompute_runs_the_core_again_or_what_is_named() -> None:
     assert executed_flop(model(), ["selective", "none"]) - none == pytest.approx(CORE / 2)
     assert executed_flop(model(), ["selective", "none"], ["mlp"]) - none == pytest.approx(forward * 2 * 128)
     products = (64 + 64 + 128) / (4 * 64 + 2 * 128) * forward * (4 * 64 + 2 * 128)
-    assert executed_flop(model(), ["selective", "none"], (), True) - none == pytest.approx(products)
+    again = executed_flop(model(), ["selective", "none"], (), {"selective_products": True}) - none
+    assert again == pytest.approx(products)
 
 
 def test_windows_mask_less() -> None:

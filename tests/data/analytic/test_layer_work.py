@@ -37,9 +37,9 @@ MODEL = OperatorModel(
 SHAPE = LayerShape.of(batch=2, seq=100, window=100, hidden=64, heads=4, kv_heads=4, head_dim=16, ffn=256, up=1)
 
 
-def rates(launch: float = 0.0, *, fused_attention: bool = True, selective_products: bool = False) -> Rates:
-    kept: dict[str, Any] = {"fused_attention": fused_attention, "selective_products": selective_products}
-    return rates_of(DEVICE, "bf16", MODEL, launch=launch, **kept)
+def rates(launch: float = 0.0, **kept: bool) -> Rates:
+    given: dict[str, Any] = kept
+    return rates_of(DEVICE, "bf16", MODEL, launch=launch, **given)
 
 
 def test_products_are_the_operator_models() -> None:
@@ -136,7 +136,7 @@ def test_every_second_product_is_computed_again(kv_heads: int, up: int, share: f
 @pytest.mark.parametrize(("kv_heads", "up", "last"), [(4, 1, 256 / 768), (2, 2, 256 / 960)])
 def test_checkpoints_of_pytorch_stop_before_the_last_product(kv_heads: int, up: int, last: float) -> None:
     """Full recompute repeats all of a forward pass but the product that a layer ends with, of the widths as above."""
-    shape, kept = SHAPE._replace(kv_heads=np.array(kv_heads), up=np.array(up)), rates(1e-5, selective_products=True)
+    shape, kept = SHAPE._replace(kv_heads=np.array(kv_heads), up=np.array(up)), rates(1e-5, early_stop=True)
     plain = block_passes(shape, kept)
     whole = recomputed(plain, "full", plain.forward, whole_terms(plain, shape, kept)).input_grad - plain.input_grad
     assert whole == pytest.approx([(1 - last) * plain.forward[0], *plain.forward[1:]])
