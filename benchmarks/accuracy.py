@@ -206,7 +206,10 @@ def main() -> None:
     if options.write_table:
         options.write_table.write_text(table + "\n", encoding="utf-8")
     if options.write_calibrations:
-        found = [with_checked(one, checks(options.data)) for one, _ in studied]
+        from benchmarks.published_steps import checked_steps  # It prints its tables by this module.
+
+        every = [*checks(options.data), checked_steps()]
+        found = [with_checked(one, every) for one, _ in studied]
         options.write_calibrations.write_text(as_catalog(found), encoding="utf-8")
 
 

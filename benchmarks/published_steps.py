@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.accuracy import as_table
+from benchmarks.runs import Campaign
 from taut.comparison.compare import current_of, priced_as_is
 from taut.data.catalog.builtin import catalog_model
 from taut.data.load import load_calibration
@@ -51,6 +52,16 @@ class Published(NamedTuple):
 def published() -> list[Published]:
     """All published steps."""
     return [*korthikanti(), *megascale(), *flash_attention()]
+
+
+def checked_steps() -> Campaign:
+    """
+    The steps of Megatron-LM as a campaign that no fit has, and that its prices were checked on.
+
+    Korthikanti et al. ran fp16. Jiang et al. do not state their number format, so none but fp16 counts as seen.
+    """
+    rows = [run.row.model_copy(update={"precision": "fp16"}) for run in (*korthikanti(), *megascale())]
+    return Campaign("published", "megatron-core", "dgx-a100", "arXiv 2205.05198 and 2402.15627", rows)
 
 
 def korthikanti() -> list[Published]:

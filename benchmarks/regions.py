@@ -11,10 +11,10 @@ widen it: by a deviation :math:`s_k` for each kind k of fields in which a run is
 together. Runs with experts are fitted as posteriors, of all campaigns together; a region is left out of all of them.
 
 The deviations are variance components. Let run i of region r have the logarithmic error :math:`e_i`, the fit's own
-deviation :math:`\sigma_i` on the side of the error, and the kinds :math:`K_i` beyond the other runs. Non-negative least
-squares solve
+deviation :math:`\sigma_i` on the side of the error, and the distance :math:`d_{ik}` beyond the other runs in kind k.
+Non-negative least squares solve
 
-(1) :math:`\sum_k s_k^2\, |\{i \in r: k \in K_i\}| / |r| = Q_{0.8}(e_i^2 / z^2 - \sigma_i^2)^+` for all regions r,
+(1) :math:`\sum_k s_k^2 \sum_{i \in r} d_{ik} / |r| = Q_{0.8}(e_i^2 / z^2 - \sigma_i^2)^+` for all regions r,
 
 with z = 1.28, and :math:`s_k = \sigma_0` for every kind, counted as :math:`\nu` regions (``benchmarks.posterior``). A
 region counts once, as its runs err together. The band of a campaign takes deviations from all other campaigns. The
@@ -35,7 +35,7 @@ framework's nearest runs on another chip (``taut.data.stack.borrowed``). The roo
 
 import argparse
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,7 +55,7 @@ from taut.data.calibration import BAND_WIDTH, HIGH, LOW, TERMS
 from taut.data.catalog.builtin import catalog_calibrations
 from taut.data.device import HALF, usual_precision
 from taut.data.samples import ConfigurationRow
-from taut.data.seen import ANY, DEVIATIONS, KINDS
+from taut.data.seen import ANY, DEVIATIONS, distances_by_kind
 from taut.data.stack import borrowed, distance
 from taut.prediction.fitting import samples_of, seen_of
 from taut.prediction.rows import predict_rows
@@ -117,7 +117,7 @@ class Study(NamedTuple):
     without: Predict
 
     def kinds_beyond(self, region: Flags) -> Floats:
-        """Kinds of fields in which each run of a region is like no other run of its calibration, (runs, kinds)."""
+        """How far each run of a region is beyond the other runs of its calibration in each kind, (runs, kinds)."""
         kept: dict[str, list[ConfigurationRow]] = defaultdict(list)
         for place in np.flatnonzero(~region):
             kept[self.together[place]].append(self.rows[place])
@@ -130,10 +130,12 @@ class Study(NamedTuple):
         return np.array([kinds_of(each) for each in fields])
 
 
-def kinds_of(fields: Sequence[str]) -> Floats:
-    """How many kinds fields have of each of ``DEVIATIONS``, (kinds,): any other field is one by itself."""
-    apart = [KINDS.get(name, ANY) for name in {KINDS.get(name, name): name for name in fields}.values()]
-    return np.array([float(apart.count(name)) for name in KIND_NAMES])
+def kinds_of(fields: Mapping[str, float]) -> Floats:
+    """Distances of fields by the kinds of ``DEVIATIONS``, (kinds,): any other field is one by itself."""
+    found = np.zeros(len(KIND_NAMES))
+    for kind, far in distances_by_kind(fields).items():
+        found[KIND_NAMES.index(kind if kind in DEVIATIONS else ANY)] += far
+    return found
 
 
 def dense(campaign: Campaign) -> Study:

@@ -8,13 +8,15 @@ by one: a plan may have the micro-batch of one run and the recompute of another.
 What says nothing in a run is not counted: ZeRO of a single holder of the weights, tensor ranks of experts without ranks
 of their own, and copies of what nobody shards.
 
-Beyond all runs, the logarithm of a step has errors of its own. Fields of one kind err together and count once:
+Beyond all runs, the logarithm of a step has errors of its own. Fields of one kind err together and count once. GPUs and
+micro-batches are sizes: each doubling beyond the runs brings kernels and rings of other sizes, whose errors add up.
 
-(1) :math:`s^2 = \sum_{k \in K(F)} s_k^2` for fields F, with their kinds K and the deviation :math:`s_k` of a kind.
+(1) :math:`s^2 = \sum_{k \in K(F)} s_k^2 \max_{f \in F \cap k} d_f` for fields F, with their kinds K, the deviation
+    :math:`s_k` of a kind, and the distance :math:`d_f` of a field: doublings of a size, 1 of any other field.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Self, get_origin
 
@@ -39,7 +41,9 @@ PIPELINE, ANY = "pipeline", "any other"
 KINDS = {"n_gpus": "scale", "micro_batch": "micro-batch", "recompute": "recompute"}
 KINDS |= dict.fromkeys(("pp", "vpp", "schedule"), PIPELINE)
 """Kinds of fields with regions of their own; any other field is a kind by itself."""
-DEVIATIONS = {"scale": 0.034, "micro-batch": 0.06, "recompute": 0.066, PIPELINE: 0.032, ANY: 0.091}
+SIZES = "n_gpus", "micro_batch"
+"""Fields whose distance is told in doublings."""
+DEVIATIONS = {"scale": 0.023, "micro-batch": 0.052, "recompute": 0.058, PIPELINE: 0.038, ANY: 0.084}
 """
 Deviations of (1). Fits of eleven campaigns left out regions of their runs, and errors there exceed those on other
 unseen runs by as much (``benchmarks/regions.py``). ``ANY`` is that of each field without a kind.
@@ -109,10 +113,10 @@ class Seen(Spec):
             schedule=sorted({row.run_schedule for row in every}),
         )
 
-    def fields_beyond(self, row: "ConfigurationRow", precision: Precision) -> list[str]:
-        """The fields of a run that no run has had; ``precision``: its number format if it states none."""
+    def fields_beyond(self, row: "ConfigurationRow", precision: Precision) -> dict[str, float]:
+        """The fields of a run that no run has had, by distance; ``precision``: its number format if it states none."""
         numbers = zip((*COUNTS, *SHARES), _bounds(self), _numbers(row), strict=True)
-        found = [name for name, (least, most), value in numbers if not least <= value <= most]
+        found = {name: distance_of(name, x, span) for name, span, x in numbers if not span[0] <= x <= span[1]}
         kinds = (
             ("precision", (row.precision or precision) in self.precision),
             ("recompute", row.recompute in self.recompute),
@@ -121,23 +125,38 @@ class Seen(Spec):
             ("schedule", row.run_schedule in self.schedule),
             ("etp", self.etp[0] <= (row.expert_tp if row.ep > 1 else 1) <= self.etp[1]),
         )
-        return found + [name for name, holds in kinds if not holds]
+        return found | {name: 1.0 for name, holds in kinds if not holds}
 
 
 NUMBERS = {name for name, field in Seen.model_fields.items() if get_origin(field.annotation) is tuple}
 """Fields of which a record holds the least and the most."""
 
 
-def deviation_beyond(fields: Iterable[str]) -> float:
+def distance_of(name: str, value: Any, seen: Sequence[Any]) -> float:
+    """How far a field's value lies beyond what runs had, (1)."""
+    return math.log2(max(value / seen[1], seen[0] / value)) if name in SIZES else 1.0
+
+
+def distances_by_kind(fields: Mapping[str, float]) -> dict[str, float]:
+    """Distances of fields beyond all runs by kind, (1); a field without a kind is one by itself."""
+    found: dict[str, float] = {}
+    for name, distance in fields.items():
+        kind = KINDS.get(name, name)
+        found[kind] = max(distance, found.get(kind, 0.0))
+    return found
+
+
+def deviation_beyond(fields: Mapping[str, float]) -> float:
     """
-    Standard deviation of the logarithm of a step for its fields beyond all runs, (1).
+    Standard deviation of the logarithm of a step for its fields beyond all runs, by their distances, (1).
 
     Examples
     --------
-    >>> deviation_beyond([]), deviation_beyond(["pp", "vpp"]), round(deviation_beyond(["zero", "ep", "n_gpus"]), 3)
-    (0.0, 0.032, 0.133)
+    >>> deviation_beyond({}), deviation_beyond({"pp": 1, "vpp": 1}), deviation_beyond({"micro_batch": 4.0})
+    (0.0, 0.038, 0.104)
     """
-    return math.hypot(*(DEVIATIONS.get(kind, DEVIATIONS[ANY]) for kind in {KINDS.get(name, name) for name in fields}))
+    kinds = distances_by_kind(fields).items()
+    return math.sqrt(sum(DEVIATIONS.get(kind, DEVIATIONS[ANY]) ** 2 * distance for kind, distance in kinds))
 
 
 def usual_of(name: str) -> list[Any] | None:

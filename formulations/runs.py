@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from taut.data.costs import RECOMPUTE
-from taut.data.seen import NUMBERS, Seen, deviation_beyond, usual_of
+from taut.data.seen import NUMBERS, Seen, deviation_beyond, distance_of, usual_of
 from taut.formulations.fields import Runs
 from taut.formulations.space import RUNS, Candidate
 from taut.formulations.strategy import Strategy
@@ -54,7 +54,8 @@ def is_within(seen: Seen, candidate: Candidate) -> bool:
 def beyond_seconds(seen: Seen, each: float, candidate: Candidate) -> float:
     """Seconds that a quantile adds for fields of a candidate beyond all runs, (2); ``each``: for a deviation of 1."""
     values = ((runs.name, runs.of(candidate)) for runs in RUNS)
-    return each * deviation_beyond(name for name, value in values if not (value is None or _holds(seen, name, value)))
+    outside = ((name, value) for name, value in values if not (value is None or _holds(seen, name, value)))
+    return each * deviation_beyond({name: distance_of(name, value, getattr(seen, name)) for name, value in outside})
 
 
 def _holds(seen: Seen, name: str, value: Any) -> bool:

@@ -6,7 +6,7 @@ from benchmarks.accuracy import joined
 from taut.data.calibration import Calibration
 from taut.data.catalog.builtin import catalog_calibrations
 from taut.data.samples import ConfigurationRow
-from taut.data.seen import DEVIATIONS, KINDS, Seen, deviation_beyond
+from taut.data.seen import DEVIATIONS, KINDS, Seen, deviation_beyond, distance_of
 from taut.data.stack import borrowed
 from taut.errors import DataError
 
@@ -75,7 +75,7 @@ def test_fields_beyond_are_those_that_no_run_had() -> None:
     """A run itself is beyond in none; another one is in each field that it alone has."""
     for row in RUNS:
         found = Seen.of([row], "bf16")
-        assert found.fields_beyond(row, "bf16") == []
+        assert found.fields_beyond(row, "bf16") == {}
         for other in RUNS:
             theirs = Seen.of([other], "bf16")
             differ = [
@@ -87,8 +87,19 @@ def test_fields_beyond_are_those_that_no_run_had() -> None:
 def test_fields_of_one_kind_count_once() -> None:
     """Stages, chunks and schedule err together, scale apart; expert ranks and ZeRO are kinds of their own."""
     pipeline, scale, other = (DEVIATIONS[kind] for kind in ("pipeline", "scale", "any other"))
-    assert deviation_beyond([]) == 0.0
-    assert deviation_beyond(["pp", "vpp", "schedule"]) == pytest.approx(pipeline)
+    assert deviation_beyond({}) == 0.0
+    assert deviation_beyond(dict.fromkeys(("pp", "vpp", "schedule"), 1.0)) == pytest.approx(pipeline)
     squares = pipeline**2 + scale**2 + 2 * other**2
-    assert deviation_beyond(["pp", "vpp", "n_gpus", "ep", "zero"]) == pytest.approx(squares**0.5)
+    assert deviation_beyond(dict.fromkeys(("pp", "vpp", "n_gpus", "ep", "zero"), 1.0)) == pytest.approx(squares**0.5)
     assert set(KINDS) <= {*Seen.model_fields} and {*KINDS.values(), "any other"} == {*DEVIATIONS}
+
+
+def test_squares_of_sizes_grow_with_their_doublings() -> None:
+    """Twice and 16 times the most are one and four doublings of a size; other numbers are beyond or not."""
+    known = Seen.of(RUNS, "bf16")
+    most, least = known.micro_batch[1], known.n_gpus[0]
+    assert distance_of("micro_batch", 2 * most, known.micro_batch) == 1.0
+    assert distance_of("micro_batch", 16 * most, known.micro_batch) == 4.0
+    assert distance_of("n_gpus", least / 4, known.n_gpus) == 2.0
+    assert distance_of("pp", 64 * known.pp[1], known.pp) == 1.0
+    assert deviation_beyond({"micro_batch": 4.0}) == pytest.approx(2 * DEVIATIONS["micro-batch"])

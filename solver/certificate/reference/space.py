@@ -394,12 +394,19 @@ def is_like_runs(choice: Choice, seen: Seen) -> bool:
 
 
 def added_seconds(case: Case, choice: Choice) -> float:
-    """Seconds that a quantile adds for fields of a candidate beyond the runs: root of the squares of their kinds."""
+    """
+    Seconds that a quantile adds for fields of a candidate beyond the runs: root of the squares of their kinds.
+
+    The square of the micro-batch's kind counts once for each doubling.
+    """
     calibration = case.calibration
     if calibration is None or calibration.seen is None:
         return 0.0
     outside = {name for name, value in of_choice(choice) if not was_seen(calibration.seen, name, value)}
     squares = {KINDS.get(name, name): DEVIATIONS[KINDS.get(name, "any other")] ** 2 for name in outside}
+    if "micro_batch" in outside:
+        least, most = calibration.seen.micro_batch
+        squares["micro-batch"] *= max(math.log2(choice.micro_batch / most), math.log2(least / choice.micro_batch))
     return calibration.beyond_s * math.sqrt(sum(squares.values()))
 
 

@@ -9,7 +9,7 @@ from taut.data.calibration import Calibration, features_of
 from taut.data.catalog.builtin import catalog_calibrations, catalog_operators
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
-from taut.data.seen import deviation_beyond
+from taut.data.seen import deviation_beyond, distance_of
 from taut.errors import DataError
 from taut.formulations.mechanisms.offload import stated_share, states_on_hosts
 from taut.formulations.plainer import LIKE_RUNS, SEEN, restriction_of
@@ -59,7 +59,8 @@ def band_of(plan: "AnyDocument") -> tuple[float, float] | None:
         return None
     if plan.format == "taut-meshes/1":
         return calibration.band(plan.predicted.step_time_s, _shares(plan, calibration))
-    beyond = deviation_beyond(each.field for each in plan.beyond)
+    distances = {each.field: distance_of(each.field, each.value, each.seen) for each in plan.beyond}
+    beyond = deviation_beyond(distances)
     return calibration.band(plan.predicted.step_time_s, _shares(plan, calibration), beyond)
 
 

@@ -243,8 +243,8 @@ def _beyond(row: ConfigurationRow, setting: Setting) -> float:
     """Deviation of what of a row lies beyond all runs of the calibration."""
     if (seen := setting.calibration.seen) is None:
         return 0.0
-    experts = [EXPERTS] * ((row.num_experts is not None) != setting.calibration.experts)
-    return deviation_beyond([*seen.fields_beyond(row, setting.memory.precision), *experts])
+    experts = {EXPERTS: 1.0} if (row.num_experts is not None) != setting.calibration.experts else {}
+    return deviation_beyond(seen.fields_beyond(row, setting.memory.precision) | experts)
 
 
 def price(configurations: Configurations, setting: Setting) -> tuple[Floats, Ints]:
