@@ -3,37 +3,12 @@ Placement of a strategy as a quadratic assignment, and annealing by the step tim
 
 (1) The strategy's blocks and slots become a problem of Koopmans and Beckmann
     (``taut.formulations.placement``), whose permutation and bound come from ``taut.solver.qap``.
-    Chains and rings of blocks have a bound of their own, (8) to (10), with which that begins.
-(2) Where its tables are small enough CP-SAT solves a model of its own with that permutation as a hint and that bound,
-    (4) to (7).
-(3) The quadratic cost is a sum where the step time has maxima, so its optimum is only a start: annealing goes on from
+    Chains and rings of blocks have a bound of their own, (3) to (5), with which that begins.
+(2) The quadratic cost is a sum where the step time has maxima, so its optimum is only a start: annealing goes on from
     it and from the constructed placements, and the step time decides between them. Where the problem has more than
-    ``MOST_POSITIONS`` positions, (3) is all there is.
+    ``MOST_POSITIONS`` positions, (2) is all there is.
 
 A position whose block spans several nodes is priced by the first of them.
-
-The model of CP-SAT:
-
-Sets
-    Positions p; sites s, each with room for :math:`c_s` positions (slots on one node are alike); of pairs of positions
-    those with flow, :math:`p \to q`.
-
-Data
-    The flow and distance of ``taut.formulations.placement``; :math:`F_{pq} D_{st}` in whole units of
-    the largest cost divided by ``UNITS``, rounded down; L, a lower bound in the same units; a hint.
-
-Variables
-    :math:`y_{ps} \in \{0, 1\}`: position p is on site s; :math:`w_{pq} \ge 0`: what a pair with flow costs.
-
-Constraints
-    (4) :math:`\sum_s y_{ps} = 1`, :math:`\sum_p y_{ps} = c_s`;
-    (5) :math:`w_{pq} \ge F_{pq} D_{st}` where p is on s and q on t, by a table of all (s, t);
-    (6) :math:`\sum w \ge L`.
-
-Objective
-    (7) :math:`\min \sum w`.
-
-Rounding down keeps CP-SAT's bound valid after it is scaled back.
 
 The bound on chains and rings on nodes of several slots:
 
@@ -50,7 +25,7 @@ Variables
     The content n of a node: its number :math:`n_x` of positions of every stage. Half of the flow across the node's
     border is at least
 
-    .. math:: h(n) = \sum_x a_x |n_x - n_{x+1}| + \sum_x g_x [0 < n_x < dp], \tag{8}
+    .. math:: h(n) = \sum_x a_x |n_x - n_{x+1}| + \sum_x g_x [0 < n_x < dp], \tag{3}
 
     since :math:`|n_x - n_{x+1}|` chains or more cross it between stages x and x + 1, both ways, and a ring that is
     neither whole nor absent crosses it twice or more.
@@ -58,15 +33,15 @@ Variables
 A unit of flow between nodes k and l costs :math:`e + \max(\delta_k, \delta_l) \ge e + (\delta_k + \delta_l) / 2` or
 more: e, and half of delta for either border. With F the sum of all flow, every permutation costs at least
 
-.. math:: e F + \min \sum_k \delta_k h(n_k), \quad \sum_k n_{kx} = dp, \quad \sum_x n_{kx} = c_k. \tag{9}
+.. math:: e F + \min \sum_k \delta_k h(n_k), \quad \sum_k n_{kx} = dp, \quad \sum_x n_{kx} = c_k. \tag{4}
 
 The minimum over convex combinations of contents is a linear program with one column for each content and class of
-nodes of equal :math:`c` and :math:`\delta`. Its dual bounds the minimum in (9) for any prices y of stages:
+nodes of equal :math:`c` and :math:`\delta`. Its dual bounds the minimum in (4) for any prices y of stages:
 
-.. math:: \sum_x dp \, y_x + \sum_k \min_n \left( \delta_k h(n) - \sum_x y_x n_x \right). \tag{10}
+.. math:: \sum_x dp \, y_x + \sum_k \min_n \left( \delta_k h(n) - \sum_x y_x n_x \right). \tag{5}
 
 The inner minimum is a shortest path over stages with the positions of the last stage and of all stages so far as state,
-so column generation needs no list of contents, and every round has a valid bound (10).
+so column generation needs no list of contents, and every round has a valid bound (5).
 """
 
 from collections.abc import Sequence
@@ -75,14 +50,12 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.assignment import QuadraticAssignment
 from taut.formulations.compiled import jit
 from taut.formulations.placement import FoundPlacement, PlacementProblem, hop_flow, placement_assignment, replica_flow
-from taut.solver.branch_and_bound.stop import Stopping, interrupt_requested, never
-from taut.solver.cp_sat import run
+from taut.solver.branch_and_bound.stop import Stopping, never
 from taut.solver.linear_program import LinearProgram, linear_program
 from taut.solver.placement.annealing.anneal import anneal_restarts, best_start
 from taut.solver.qap.quadratic import place
@@ -91,7 +64,7 @@ from taut.solver.result import Limits, relative_gap
 ROUNDS = 200
 """The most rounds of column generation; some twenty are needed."""
 ENOUGH = 1e-6
-"""Relative distance of (10) from the linear program at which more columns change no digit that is shown."""
+"""Relative distance of (5) from the linear program at which more columns change no digit that is shown."""
 DEAR = 1e3
 """Cost of a unit of a row that no content covers, in units of the largest hop and ring times the largest delta."""
 ROUNDED = 1e-9
@@ -113,7 +86,7 @@ class ChainsAndRings(NamedTuple):
 
 
 def content_bound(flow: ChainsAndRings, distance: Floats, node_of: Ints) -> float:
-    """The bound (9), in the unit of flow times distance (n, n), of slots on nodes (n,)."""
+    """The bound (4), in the unit of flow times distance (n, n), of slots on nodes (n,)."""
     inside, classes = node_classes(distance, node_of)
     rooms, deltas, counts = (np.array(column) for column in zip(*classes, strict=True))
     return inside * flow.total + _least_cut(flow, rooms.astype(np.int64), deltas.astype(float), counts.astype(float))
@@ -135,7 +108,7 @@ def node_classes(distance: Floats, node_of: Ints) -> tuple[float, list[tuple[int
 
 
 def _least_cut(flow: ChainsAndRings, rooms: Ints, deltas: Floats, counts: Floats) -> float:
-    """The minimum in (9), bounded from below by the best (10) of column generation."""
+    """The minimum in (4), bounded from below by the best (5) of column generation."""
     stages, classes = len(flow.rings), len(rooms)
     rings = flow.rings if flow.chains > 1 else np.zeros(stages)
     unit = float((flow.hops.max(initial=0.0) + rings.max(initial=0.0)) * deltas.max(initial=0.0))
@@ -174,14 +147,14 @@ def _add(program: LinearProgram, costs: Floats, columns: Floats) -> None:
 
 
 def _border(hops: Floats, rings: Floats, content: Ints, chains: int) -> float:
-    """The least half of the flow across the border of a content, h of (8)."""
+    """The least half of the flow across the border of a content, h of (3)."""
     split = (content > 0) & (content < chains)
     return float(hops @ np.abs(np.diff(content)) + rings @ split)
 
 
 @jit
 def _content(hops: Floats, rings: Floats, prices: Floats, room: int, chains: int) -> Ints:
-    """The content of ``room`` slots with the least h less prices, the inner minimum of (10), by a shortest path."""
+    """The content of ``room`` slots with the least h less prices, the inner minimum of (5), by a shortest path."""
     stages, most = len(rings), min(room, chains)
     least = np.full((stages, most + 1, room + 1), np.inf)
     before = np.zeros((stages, most + 1, room + 1), dtype=np.int64)
@@ -203,108 +176,23 @@ def _content(hops: Floats, rings: Floats, prices: Floats, room: int, chains: int
     return content
 
 
-UNITS = 10**6
-"""Steps of a pair's cost: finer ones change no decision, coarser ones cost bound."""
-MOST_ROWS = 200_000
-"""Rows of all tables (5), beyond which loading the model takes seconds and CP-SAT proves nothing in minutes."""
-
-
-class Assigned(NamedTuple):
-    """Slots by position (n,), and a bound on (7) in the unit of flow times distance; -inf where none was proven."""
-
-    slots: Ints
-    lower_bound: float
-
-
-def rows_of(problem: QuadraticAssignment, sites: Ints) -> int:
-    """Rows of all tables (5) of a problem whose slots lie on these sites (n,)."""
-    return int(np.count_nonzero(_paired(problem.flow))) * len(np.unique(sites)) ** 2
-
-
-def solve_placement(
-    problem: QuadraticAssignment, sites: Ints, hint: Ints, *, bound: float = 0.0, time_limit: float, seed: int = 0
-) -> Assigned:
-    """Place positions on slots of sites (n,), equal within a site, by CP-SAT from a hint (n,) and a lower bound."""
-    model, names, first = cp_model.CpModel(), *np.unique(sites, return_index=True)
-    number = np.searchsorted(names, sites)
-    room = np.bincount(number, minlength=len(names))
-    count, kinds = problem.size, len(names)
-    places = [model.new_int_var(0, kinds - 1, "") for _ in range(count)]
-    chosen = [[model.new_bool_var("") for _ in range(kinds)] for _ in range(count)]
-    for p in range(count):
-        model.add_exactly_one(chosen[p])
-        model.add(places[p] == sum(s * chosen[p][s] for s in range(kinds)))
-        model.add_hint(places[p], int(number[hint[p]]))
-    for s in range(kinds):
-        model.add(sum(chosen[p][s] for p in range(count)) == int(room[s]))
-    flow = _paired(problem.flow)
-    distance = problem.distance[np.ix_(first, first)].copy()
-    second = np.array([np.flatnonzero(number == s)[min(1, room[s] - 1)] for s in range(kinds)])
-    distance[np.arange(kinds), np.arange(kinds)] = problem.distance[first, second]
-    # A pair counts both ways: its flow there and back over the distance there and back.
-    back = distance.T
-    unit = max(float(flow.max() * 2 * distance.max()), 1e-300) / UNITS
-    costs = []
-    for p, q in np.argwhere(flow > 0):
-        pair = (problem.flow[p, q] * distance + problem.flow[q, p] * back) / unit
-        costs.append(_table(model, (places[p], places[q]), np.floor(pair * (1 - 1e-12)).astype(np.int64), room))
-    model.add(sum(costs) >= int(np.floor(bound / unit * (1 - 1e-9))) - len(costs))
-    model.minimize(sum(costs))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers, solver.parameters.random_seed = 1, seed % 2**31
-    solver.parameters.max_time_in_seconds = time_limit
-    with interrupt_requested() as asked:
-        status = run(solver, model, asked)
-    found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
-    site = np.array([solver.value(place) for place in places]) if found else number[hint]
-    proven = max(solver.response_proto.inner_objective_lower_bound, 0) if found or status == cp_model.UNKNOWN else 0
-    return Assigned(_slots(site, number), float(proven) * unit * (1 - 1e-9))
-
-
-def _paired(flow: Floats) -> Floats:
-    """Flow of every pair both ways, above the diagonal."""
-    return np.asarray(np.triu(flow + flow.T, 1))
-
-
-def _table(
-    model: cp_model.CpModel, places: tuple[cp_model.IntVar, cp_model.IntVar], cost: Ints, room: Ints
-) -> cp_model.IntVar:
-    """What a pair costs, (5); two positions share a site only where it has room for both."""
-    allowed = np.ones(cost.shape, dtype=bool) & ~np.diag(room < 2)
-    paid = model.new_int_var(0, int(cost.max()), "")
-    rows = np.argwhere(allowed)
-    model.add_allowed_assignments([*places, paid], np.column_stack([rows, cost[allowed]]).tolist())
-    return paid
-
-
-def _slots(site: Ints, number: Ints) -> Ints:
-    """A slot for every position on its site, those of a site in order."""
-    slots = np.empty(len(site), dtype=np.int64)
-    slots[np.argsort(site, kind="stable")] = np.argsort(number, kind="stable")
-    return slots
-
-
 MOST_POSITIONS = 256
 """Positions up to which the assignment is posed: searches of two matrices with more take longer than annealing."""
-SHARE = 0.5
-"""Of the seconds for the quadratic assignment, those for ``taut.solver.qap``; the rest is CP-SAT's."""
 MOST_CUTS = 2
 """Between segments of stages in (1): more of them are too many permutations for long pipelines."""
 SEARCHED = "annealing and tabu search"
-CP_SAT = "cp-sat of OR-Tools"
 CONTENTS = "contents of nodes, with glop of OR-Tools"
 """Who found a permutation or proved a bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class SolvedAssignment:
-    """The quadratic assignment of a strategy by (1), (2): slots, cost, bound, and who found and proved them."""
+    """The quadratic assignment of a strategy by (1): slots, cost, bound, and who found and proved them."""
 
     problem: QuadraticAssignment
     slots: Ints
     cost: float
     lower_bound: float
-    permutation_by: str
     bound_by: str
 
     @property
@@ -320,23 +208,18 @@ class SolvedAssignment:
             "objective": self.cost,
             "lower_bound": self.lower_bound if np.isfinite(self.lower_bound) else None,
             "gap": self.gap,
-            "permutation_by": self.permutation_by,
+            "permutation_by": SEARCHED,
             "bound_by": self.bound_by,
         }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuadraticPlacement:
-    """A placement by (1) to (3): ``seconds`` of the assignment, infinite if it breaks a rule; ``placed``: the best."""
+    """A placement by (1) and (2): ``seconds`` of the assignment, infinite if it breaks a rule; ``placed``: the best."""
 
     assignment: SolvedAssignment
     seconds: float
     placed: FoundPlacement
-
-
-def chains_and_rings(given: PlacementProblem) -> ChainsAndRings:
-    """The flow of a strategy's assignment by stage."""
-    return ChainsAndRings(given.candidate.pipelines, hop_flow(given), replica_flow(given))
 
 
 def segmented_start(given: PlacementProblem, assignment: QuadraticAssignment) -> Ints:
@@ -352,7 +235,7 @@ def segmented_start(given: PlacementProblem, assignment: QuadraticAssignment) ->
 def anneal_from(
     given: PlacementProblem, starts: list[FoundPlacement], limits: Limits, stopping: Stopping = never
 ) -> FoundPlacement:
-    """The best placement of annealing from several starts, (3), which ends early once ``stopping`` is true."""
+    """The best placement of annealing from several starts, (2), which ends early once ``stopping`` is true."""
     runs = [
         anneal_restarts(given, start, seed=limits.seed, workers=limits.workers, stopping=stopping) for start in starts
     ]
@@ -364,19 +247,12 @@ def assign(given: PlacementProblem, limits: Limits, seconds: float) -> SolvedAss
     if not 1 < len(given.slots) <= MOST_POSITIONS:
         return None
     problem, sites = placement_assignment(given), given.slots[:, 0]
-    contents = content_bound(chains_and_rings(given), problem.distance, sites), CONTENTS
+    flow = ChainsAndRings(given.candidate.pipelines, hop_flow(given), replica_flow(given))
+    contents = content_bound(flow, problem.distance, sites), CONTENTS
     start = segmented_start(given, problem)
-    found = place(problem, seed=limits.seed, time_limit=SHARE * seconds, bound=contents, start=start)
-    slots, permutation_by = np.array(found.permutation), SEARCHED
-    bound, bound_by = found.lower_bound, found.bound_source
-    if found.status != "optimal" and rows_of(problem, sites) <= MOST_ROWS:
-        left = max((1 - SHARE) * seconds, 0.1)
-        answer = solve_placement(problem, sites, slots, bound=max(bound, 0.0), time_limit=left, seed=limits.seed)
-        if answer.lower_bound > bound:
-            bound, bound_by = answer.lower_bound, CP_SAT
-        if problem.cost(answer.slots) < problem.cost(slots):
-            slots, permutation_by = answer.slots, CP_SAT
-    return SolvedAssignment(problem, slots, problem.cost(slots), bound, permutation_by, bound_by)
+    found = place(problem, seed=limits.seed, time_limit=seconds, bound=contents, start=start)
+    slots = np.array(found.permutation)
+    return SolvedAssignment(problem, slots, problem.cost(slots), found.lower_bound, found.bound_source)
 
 
 def place_quadratic(
@@ -387,7 +263,7 @@ def place_quadratic(
     known: Sequence[FoundPlacement] = (),
     stopping: Stopping = never,
 ) -> QuadraticPlacement | None:
-    """A placement by (1) to (3) from ``known`` ones too, or None where there are too many positions, or only one."""
+    """A placement by (1) and (2) from ``known`` ones too, or None where there are too many positions, or only one."""
     assignment = assign(given, limits, seconds)
     if assignment is None:
         return None

@@ -33,7 +33,7 @@ from taut.solver.branch_and_bound.stop import interrupt_requested
 from taut.solver.certificate.document import by_replica, devices_of, problem_of, strategy_of
 from taut.solver.ladder.computations import strongest
 from taut.solver.ladder.ladder import Ladder
-from taut.solver.methods.quadratic_placement import MOST_POSITIONS, QuadraticPlacement, place_quadratic
+from taut.solver.methods.quadratic_placement import MOST_POSITIONS, SEARCHED, QuadraticPlacement, place_quadratic
 from taut.solver.methods.strategy_choice import StrategyPool, best_strategy
 from taut.solver.placement.group_spans import Spans, place_by_spans, spans_of
 from taut.solver.qap.quadratic import AssignmentResult
@@ -307,7 +307,7 @@ def _result(
         objective=found.assignment.cost,
         lower_bound=found.assignment.lower_bound,
         gap=found.assignment.gap,
-        solver=found.assignment.permutation_by,
+        solver=SEARCHED,
         bound_by=found.assignment.bound_by,
         permutation=tuple(found.assignment.slots.tolist()),
         step_s=found.seconds,
