@@ -21,8 +21,9 @@ from taut.data.costs import CostTable
 from taut.data.units import GIB, KIB
 from taut.formulations.problem import PlanningProblem
 from taut.solver.branch_and_bound.stop import interrupt_requested
-from taut.solver.infeasibility.feasibility import StageNeeds, best_division, best_fit, least_need, nearest_division
+from taut.solver.infeasibility.feasibility import best_division, best_fit, least_need, nearest_division
 from taut.solver.infeasibility.remedies import (
+    MOST_KIB,
     HostShortfall,
     Remedy,
     changes,
@@ -31,10 +32,9 @@ from taut.solver.infeasibility.remedies import (
     least_host_room,
     more_hardware,
     with_room,
-    with_unlimited_hosts,
     without_memory_limits,
 )
-from taut.solver.placement.exact.memory_assignment import least_missing
+from taut.solver.placement.exact.memory_assignment import StageNeeds, least_missing
 from taut.solver.result import CandidateBound, SearchResult, State
 
 MOST_NAMED = 3
@@ -88,7 +88,7 @@ class Infeasibility:
                 "recompute": list(strategy.recompute),
             },
             "devices": [asdict(shortfall) for shortfall in self.shortfalls],
-            **({"hosts": self._of_hosts(self.hosts)} if self.hosts else {}),
+            **({"hosts": self.hosts.as_dict()} if self.hosts else {}),
             "unlimited_memory_lower_bound_s": self.unlimited_bound,
             "ways_out": [
                 {
@@ -102,11 +102,6 @@ class Infeasibility:
             ],
             "complete": self.complete,
         }
-
-    @staticmethod
-    def _of_hosts(found: HostShortfall) -> dict[str, int]:
-        sizes = {"needed_bytes": found.needed_bytes, "room_bytes": found.room_bytes}
-        return sizes | {"missing_bytes": found.missing_bytes}
 
     def __str__(self) -> str:
         """One sentence."""
@@ -159,7 +154,8 @@ def diagnose(
 
         hosts, given = least_host_room(problem, stop), problem
         if is_full(nearest):
-            nearest, given = _on_larger_hosts(problem, hosts), with_unlimited_hosts(problem)
+            given = with_room(problem, MOST_KIB)
+            nearest = _on_larger_hosts(problem, given, hosts)
         needed = _sufficient(given, nearest) if any(nearest.missing) else None
         hardware = list(more_hardware(problem, needed, partial(stop, 0.5)))
         cut = stop(0.5)
@@ -177,12 +173,11 @@ def diagnose(
         )
 
 
-def _on_larger_hosts(problem: PlanningProblem, hosts: HostShortfall | None) -> StageNeeds:
-    """The division that fits with enough of the hosts' memory, or else the nearest one with hosts that are not full."""
-    given = with_unlimited_hosts(problem)
+def _on_larger_hosts(problem: PlanningProblem, unlimited: PlanningProblem, hosts: HostShortfall | None) -> StageNeeds:
+    """The division that fits with enough of the hosts' memory, or else the nearest one with ``unlimited`` hosts."""
     if hosts is not None:
         return best_division(with_room(problem, hosts.needed_bytes // KIB), hosts.candidate)
-    return nearest_division(given, [(least_need(given, each), each) for each in problem.candidates])
+    return nearest_division(unlimited, [(least_need(unlimited, each), each) for each in problem.candidates])
 
 
 def _lacking(problem: PlanningProblem, bound: CandidateBound) -> int:
@@ -190,7 +185,7 @@ def _lacking(problem: PlanningProblem, bound: CandidateBound) -> int:
     if "missing_kib" in bound.witness:
         return int(bound.witness["missing_kib"]) * KIB
     found = least_missing(problem, bound.candidate)
-    return 0 if found is None else found.missing
+    return 0 if found is None else max(found.missing)
 
 
 def _sufficient(problem: PlanningProblem, nearest: StageNeeds) -> int:

@@ -43,25 +43,10 @@ from taut.solver.ladder.ladder import Ladder, Level
 from taut.solver.layer_division.divide import Partition, solve_partition
 from taut.solver.layer_division.memory_excess import division_need, least_excess
 from taut.solver.order_priced.bound import low_memory_divisions
-from taut.solver.placement.exact.memory_assignment import Assignment, least_missing
+from taut.solver.placement.exact.memory_assignment import StageNeeds, least_missing
 
 FORBIDDEN = 2**62
 """Bytes of what is not allowed: more than any device has, and small enough to be added to."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageNeeds:
-    """A strategy with the bytes that every stage needs and may take, and the device type that limits it."""
-
-    strategy: Strategy
-    needed: tuple[int, ...]
-    room: tuple[int, ...]
-    device_types: tuple[int, ...]
-
-    @property
-    def missing(self) -> tuple[int, ...]:
-        """Bytes that every stage lacks, 0 where it fits."""
-        return tuple(max(needed - room, 0) for needed, room in zip(self.needed, self.room, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,12 +131,7 @@ def nearest_division(problem: PlanningProblem, least: Iterable[tuple[int, Candid
             fewest, nearest = found, candidate
     needs = best_division(problem, nearest, fewest)
     found_exactly = None if any(needs.missing) else least_missing(problem, nearest)
-    return needs if found_exactly is None else _assigned_needs(found_exactly)
-
-
-def _assigned_needs(found: Assignment) -> StageNeeds:
-    """Needs of a division that is assigned to devices of any number of types."""
-    return StageNeeds(strategy=found.strategy, needed=found.needed, room=found.room, device_types=found.device_types)
+    return needs if found_exactly is None else found_exactly
 
 
 def best_division(problem: PlanningProblem, candidate: Candidate, excess: int = 0) -> StageNeeds:
@@ -211,9 +191,7 @@ def _need(stages: PartitionProblem) -> Ints:
     layers = np.arange(stages.num_layers + 1)
     allowed = np.isfinite(stages.low.min(axis=0)) & (layers[:, None] < layers[None, :])
     stated = stated_ranges(stages.families, stages.num_layers)
-    if stated is not None:
-        return np.asarray(np.where(allowed & stated[:, None], stages.need, FORBIDDEN))
-    return np.asarray(np.where(allowed, stages.need, FORBIDDEN))
+    return np.asarray(np.where(allowed if stated is None else allowed & stated[:, None], stages.need, FORBIDDEN))
 
 
 def _least_missing(excess: Ints) -> list[int]:

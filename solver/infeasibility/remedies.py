@@ -52,7 +52,8 @@ from taut.formulations.mechanisms.offload import (
 from taut.formulations.problem import MOST_KEPT, PlanningProblem, Recent
 from taut.formulations.space import FIXES, Candidate, StrategySpace
 from taut.formulations.tables.memory import stage_memory
-from taut.solver.infeasibility.feasibility import Fit, StageNeeds, any_fits, best_fit, fits, leanest, least_share
+from taut.solver.infeasibility.feasibility import Fit, any_fits, best_fit, fits, leanest, least_share
+from taut.solver.placement.exact.memory_assignment import StageNeeds
 
 Stop = Callable[[], bool]
 """Tells whether to stop; asked before everything that takes long."""
@@ -121,12 +122,12 @@ def _frees(*fields: str, beyond: Mapping[str, object] = MappingProxyType({}), **
     return lambda problem, pricing: _freed(problem, *fields, **space, **({} if problem.space.stack else beyond))
 
 
-def _other_shares(ways: OtherShares) -> Change:
+def _on_hosts(ways: OtherShares) -> Change:
     """Other shares on hosts."""
     return lambda problem, pricing: ways.more(problem)
 
 
-def _margin(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
+def _no_margin(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
     changed = without_margin(problem)
     return None if changed.memory == problem.memory else changed
 
@@ -144,8 +145,8 @@ CHANGES: dict[str, Change] = {
     "tensor_degree": _tensor_degree,
     "schedule": _frees("schedule", beyond={"schedules": ["1f1b", "gpipe"]}),
     "sequence_parallel": _frees("sequence_parallel", sequence_parallel=[False, True]),
-    **{shares.field: _other_shares(shares) for shares in OTHER_SHARES},
-    "margin": _margin,
+    **{shares.field: _on_hosts(shares) for shares in OTHER_SHARES},
+    "margin": _no_margin,
 }
 """Among equal bounds, and where several are needed, the first ones are preferred."""
 
@@ -229,6 +230,11 @@ class HostShortfall:
         """Bytes that lack for each GPU."""
         return self.needed_bytes - self.room_bytes
 
+    def as_dict(self) -> dict[str, int]:
+        """Plain values, for JSON."""
+        sizes = {"needed_bytes": self.needed_bytes, "room_bytes": self.room_bytes}
+        return sizes | {"missing_bytes": self.missing_bytes}
+
     def __str__(self) -> str:
         sizes = self.missing_bytes, self.needed_bytes, self.room_bytes
         missing, needed, room = (f"{count / GIB:.2f} GiB" for count in sizes)
@@ -251,25 +257,20 @@ def with_room(problem: PlanningProblem, kib: int, *, whole: bool = False) -> Pla
     return replace(problem, cluster=problem.cluster.model_copy(update={"nodes": groups}))
 
 
-def with_unlimited_hosts(problem: PlanningProblem) -> PlanningProblem:
-    """The problem with hosts that are never full."""
-    return with_room(problem, MOST_KIB)
-
-
-def _fits_with_room(problem: PlanningProblem, candidate: Candidate, kib: int) -> bool:
+def _fits_in(candidate: Candidate, problem: PlanningProblem, kib: int) -> bool:
     return fits(with_room(problem, kib), candidate)
 
 
 def least_host_room(problem: PlanningProblem, stop: Callable[[], bool]) -> HostShortfall | None:
     """The least room on hosts with which a candidate fits, (7); None where none does, or ``stop`` says so before."""
-    high, nearest, far = MOST_KIB, None, with_unlimited_hosts(problem)
+    high, nearest, far = MOST_KIB, None, with_room(problem, MOST_KIB)
     for candidate in leanest(filter(has_activations_on_hosts, problem.candidates)):
         if stop():
             break
         if not fits(far, candidate):
             continue
         low, nearest = host_bytes(problem.cluster) // KIB, candidate
-        fitting = partial(_fits_with_room, problem, candidate)
+        fitting = partial(_fits_in, candidate, problem)
         high = bisect_left(range(high), True, lo=low + 1, key=fitting)
         far = with_room(problem, high - 1)
     if nearest is None:

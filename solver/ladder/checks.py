@@ -21,6 +21,7 @@ which ignores memory and takes no witness, and is not computed where ``balance``
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from taut.data.units import KIB
@@ -37,12 +38,8 @@ from taut.solver.ladder.dominance import (
     partition_data,
     stated,
 )
-from taut.solver.ladder.ladder import RUNGS, Ladder, Rung
+from taut.solver.ladder.ladder import EXACT_PLACEMENTS, RUNGS, Ladder, Rung
 from taut.solver.order_priced.witness import missing_bytes, rederived
-from taut.solver.placement.exact.enumerate import solve_by_enumeration
-from taut.solver.placement.exact.joint import solve_joint
-from taut.solver.placement.exact.node_sets import solve_by_node_sets
-from taut.solver.placement.exact.node_slots import solve_by_slots
 from taut.solver.placement.path_cover.bound import cover_bound, witnessed
 from taut.solver.result import Source
 
@@ -93,14 +90,6 @@ def derived_bound(ladder: Ladder, candidate: Candidate, source: str, witness: Wi
     if not math.isfinite(seconds):
         return seconds
     return max(seconds, *(_CHECKS[weaker](ladder, candidate, {}) for weaker in rung.weaker), -math.inf)
-
-
-def _balance(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
-    return ladder.balance(candidate)
-
-
-def _relaxation(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
-    return ladder.relaxation(candidate)
 
 
 def _partition(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
@@ -180,22 +169,8 @@ def _order_memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> flo
     return math.inf
 
 
-def _every(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
-    found = solve_by_enumeration(ladder.problem, candidate, ladder.links, ladder.placements, margin=ladder.margin)
-    return found.lower_bound
-
-
-def _slots(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
-    found = solve_by_slots(ladder.problem, candidate, ladder.links, ladder.slots, margin=ladder.margin)
-    return found.lower_bound
-
-
-def _joint(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
-    return solve_joint(ladder.problem, candidate, ladder.links, ladder.subsets, margin=ladder.margin).lower_bound
-
-
-def _sets(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
-    return solve_by_node_sets(ladder.problem, candidate, ladder.links, ladder.subsets, margin=ladder.margin).lower_bound
+def _exact(source: Source, ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
+    return ladder.place(source, candidate).lower_bound
 
 
 def _cover(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
@@ -208,15 +183,12 @@ def _cover(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
 
 _RUNGS: dict[str, Rung] = {rung.source: rung for rung in RUNGS}
 _CHECKS: dict[Source, Check] = {
-    Source.BALANCE: _balance,
-    Source.RELAXATION: _relaxation,
+    Source.BALANCE: lambda ladder, candidate, witness: ladder.balance(candidate),
+    Source.RELAXATION: lambda ladder, candidate, witness: ladder.relaxation(candidate),
     Source.MEMORY: _memory,
     Source.PARTITION: _partition,
     Source.ORDER_MEMORY: _order_memory,
     Source.ORDER: _order,
-    Source.EVERY_PLACEMENT: _every,
-    Source.NODE_SLOTS: _slots,
-    Source.PLACEMENT: _joint,
-    Source.NODE_SETS: _sets,
+    **{source: partial(_exact, source) for source in EXACT_PLACEMENTS},
     Source.COVER: _cover,
 }

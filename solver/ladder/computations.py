@@ -9,6 +9,7 @@ Rungs that take no witness are computed as they are checked. ``order`` and ``ord
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,10 @@ from taut.solver.bounds.candidate_bounds import chunked, partition_bound
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.pipelines_by_type import bound_by_type
 from taut.solver.bounds.relaxation import ROUNDING
-from taut.solver.ladder.ladder import Ladder, Level
+from taut.solver.ladder.ladder import EXACT_PLACEMENTS, Ladder, Level
 from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.bound import OrderBound, order_bound
-from taut.solver.placement.exact.enumerate import solve_by_enumeration
-from taut.solver.placement.exact.joint import Joint, solve_joint
-from taut.solver.placement.exact.node_sets import solve_by_node_sets
-from taut.solver.placement.exact.node_slots import solve_by_slots
+from taut.solver.placement.exact.joint import Joint
 from taut.solver.result import Source
 
 
@@ -74,10 +72,6 @@ def first(ladder: Ladder, candidate: Candidate) -> Evaluation:
     """The bound that is known without further work: ``relaxation``, or ``balance`` where that is not."""
     seconds, source = ladder.first(candidate)
     return Evaluation(seconds=seconds, source=source)
-
-
-def _balance(ladder: Ladder, candidate: Candidate, limit: float) -> Evaluation:
-    return Evaluation(seconds=ladder.balance(candidate), source=Source.BALANCE)
 
 
 def partition(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Evaluation:
@@ -133,39 +127,22 @@ def order(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Evalua
 
 def placement(ladder: Ladder, candidate: Candidate) -> Evaluation | None:
     """The bound over all placements that applies to a candidate, with the placement that attains it; or None."""
-    rungs = (rung for rung in ladder.rungs(candidate) if rung.level is Level.PLACEMENT)
-    found = next((rung.source for rung in rungs if rung.source in COMPUTATIONS), None)
-    return None if found is None else COMPUTATIONS[found](ladder, candidate, np.inf)
+    source = next((rung.source for rung in ladder.rungs(candidate) if rung.source in EXACT_PLACEMENTS), None)
+    return None if source is None else _placed(source, ladder, candidate)
 
 
-def _every(ladder: Ladder, candidate: Candidate, limit: float) -> Evaluation:
-    found = solve_by_enumeration(ladder.problem, candidate, ladder.links, ladder.placements, margin=ladder.margin)
-    return Evaluation(seconds=found.lower_bound, source=Source.EVERY_PLACEMENT, placed=found)
-
-
-def _slots(ladder: Ladder, candidate: Candidate, limit: float) -> Evaluation:
-    found = solve_by_slots(ladder.problem, candidate, ladder.links, ladder.slots, margin=ladder.margin)
-    return Evaluation(seconds=found.lower_bound, source=Source.NODE_SLOTS, placed=found)
-
-
-def _joint(ladder: Ladder, candidate: Candidate, limit: float) -> Evaluation:
-    found = solve_joint(ladder.problem, candidate, ladder.links, ladder.subsets, margin=ladder.margin)
-    return Evaluation(seconds=found.lower_bound, source=Source.PLACEMENT, placed=found)
-
-
-def _sets(ladder: Ladder, candidate: Candidate, limit: float) -> Evaluation:
-    found = solve_by_node_sets(ladder.problem, candidate, ladder.links, ladder.subsets, margin=ladder.margin)
-    return Evaluation(seconds=found.lower_bound, source=Source.NODE_SETS, placed=found)
+def _placed(source: Source, ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Evaluation:
+    found = ladder.place(source, candidate)
+    return Evaluation(seconds=found.lower_bound, source=source, placed=found)
 
 
 COMPUTATIONS: dict[Source, Compute] = {
-    Source.BALANCE: _balance,
+    Source.BALANCE: lambda ladder, candidate, limit: Evaluation(
+        seconds=ladder.balance(candidate), source=Source.BALANCE
+    ),
     Source.RELAXATION: relaxation,
     Source.PARTITION: partition,
     Source.ORDER: order,
-    Source.EVERY_PLACEMENT: _every,
-    Source.NODE_SLOTS: _slots,
-    Source.PLACEMENT: _joint,
-    Source.NODE_SETS: _sets,
+    **{source: partial(_placed, source) for source in EXACT_PLACEMENTS},
 }
 """What is computed in one go; infeasibility is found by the rungs that divide the layers."""

@@ -69,10 +69,10 @@ from taut.solver.bounds.relaxation import (
 )
 from taut.solver.layer_division.memory_excess import Need, division_need
 from taut.solver.order_priced.chunk_memory import memory_of_chunks, missing_of_alike
-from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration
-from taut.solver.placement.exact.joint import SubsetCache, has_joint
-from taut.solver.placement.exact.node_sets import has_node_sets
-from taut.solver.placement.exact.node_slots import SlotCache, has_node_slots
+from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration, solve_by_enumeration
+from taut.solver.placement.exact.joint import Joint, SubsetCache, has_joint, solve_joint
+from taut.solver.placement.exact.node_sets import has_node_sets, solve_by_node_sets
+from taut.solver.placement.exact.node_slots import SlotCache, has_node_slots, solve_by_slots
 from taut.solver.placement.path_cover.bound import has_cover
 from taut.solver.result import Source
 
@@ -138,7 +138,14 @@ class Ladder:
     ) -> None:
         self.problem, self.margin = problem, margin
         self.links = BestLinks(problem.links, problem.rings)
-        self.subsets, self.placements, self.slots = SubsetCache(), EnumerationCache(), SlotCache()
+        self.subsets, self.slots = SubsetCache(), SlotCache()
+        # How the sources with an exact placement solve a candidate, and what they keep from one to the next.
+        self._exact: dict[Source, tuple[Callable[..., Joint], Any]] = {
+            Source.EVERY_PLACEMENT: (solve_by_enumeration, EnumerationCache()),
+            Source.NODE_SLOTS: (solve_by_slots, self.slots),
+            Source.PLACEMENT: (solve_joint, self.subsets),
+            Source.NODE_SETS: (solve_by_node_sets, self.subsets),
+        }
         self.relaxations = {} if relaxations is None else relaxations
         # Of the candidate that was asked for last, as alike ones come in a row.
         self._latest: tuple[tuple[Hashable, ...], Communication] | None = None
@@ -229,6 +236,11 @@ class Ladder:
         found = memory_of_chunks(self.problem, candidate, margin=self.margin)
         return found is not None and found.lacks(missing)
 
+    def place(self, source: Source, candidate: Candidate) -> Joint:
+        """The bound of one of ``EXACT_PLACEMENTS``, with the division and the placement that attain it."""
+        solve, cache = self._exact[source]
+        return solve(self.problem, candidate, self.links, cache, margin=self.margin)
+
     def turns(self, candidates: Sequence[Candidate]) -> Iterator[int]:
         """Places of candidates, those with common tables in a row, and the rows by their least bound ``balance``."""
         rows: dict[LayersKey, list[int]] = {}
@@ -306,26 +318,14 @@ class Rung:
     """
     One bound of the ladder.
 
-    ``source``: its name; ``level``: what it minimises exactly; ``applies``: whether it bounds a candidate; ``weaker``:
-    rungs that hold beside it, (1).
+    ``source``: its name; ``level``: what it minimises exactly; ``applies``: whether it bounds a candidate, any unless
+    said; ``weaker``: rungs that hold beside it, (1).
     """
 
     source: Source
     level: Level
-    applies: Applies
+    applies: Applies = lambda ladder, candidate: True
     weaker: tuple[Source, ...] = ()
-
-
-def _always(ladder: Ladder, candidate: Candidate) -> bool:
-    return True
-
-
-def _closed_form(ladder: Ladder, candidate: Candidate) -> bool:
-    return not candidate.is_order_priced
-
-
-def _order_priced(ladder: Ladder, candidate: Candidate) -> bool:
-    return candidate.is_order_priced
 
 
 def _every(ladder: Ladder, candidate: Candidate) -> bool:
@@ -347,22 +347,34 @@ def _slots(ladder: Ladder, candidate: Candidate) -> bool:
     return has_node_slots(ladder.problem, candidate, ladder.slots) and not _every(ladder, candidate)
 
 
-def _cover(ladder: Ladder, candidate: Candidate) -> bool:
-    return has_cover(ladder.problem, candidate)
+def _order_priced(ladder: Ladder, candidate: Candidate) -> bool:
+    return candidate.is_order_priced
 
 
 _DIVIDED = (Source.RELAXATION, Source.PARTITION)
 
 RUNGS = (
-    Rung(source=Source.BALANCE, level=Level.CLOSED_FORM, applies=_always),
-    Rung(source=Source.RELAXATION, level=Level.CLOSED_FORM, applies=_always),
-    Rung(source=Source.MEMORY, level=Level.DIVISION, applies=_always),
-    Rung(source=Source.PARTITION, level=Level.DIVISION, applies=_closed_form, weaker=_DIVIDED[:1]),
+    Rung(source=Source.BALANCE, level=Level.CLOSED_FORM),
+    Rung(source=Source.RELAXATION, level=Level.CLOSED_FORM),
+    Rung(source=Source.MEMORY, level=Level.DIVISION),
+    Rung(
+        source=Source.PARTITION,
+        level=Level.DIVISION,
+        applies=lambda ladder, candidate: not candidate.is_order_priced,
+        weaker=_DIVIDED[:1],
+    ),
     Rung(source=Source.ORDER_MEMORY, level=Level.DIVISION, applies=_order_priced),
     Rung(source=Source.ORDER, level=Level.DIVISION, applies=_order_priced, weaker=_DIVIDED[:1]),
     Rung(source=Source.EVERY_PLACEMENT, level=Level.PLACEMENT, applies=_every, weaker=_DIVIDED),
     Rung(source=Source.NODE_SLOTS, level=Level.PLACEMENT, applies=_slots, weaker=_DIVIDED),
     Rung(source=Source.PLACEMENT, level=Level.PLACEMENT, applies=_joint, weaker=_DIVIDED),
     Rung(source=Source.NODE_SETS, level=Level.PLACEMENT, applies=_sets, weaker=_DIVIDED),
-    Rung(source=Source.COVER, level=Level.PLACEMENT, applies=_cover, weaker=_DIVIDED),
+    Rung(
+        source=Source.COVER,
+        level=Level.PLACEMENT,
+        applies=lambda ladder, candidate: has_cover(ladder.problem, candidate),
+        weaker=_DIVIDED,
+    ),
 )
+EXACT_PLACEMENTS = (Source.EVERY_PLACEMENT, Source.NODE_SLOTS, Source.PLACEMENT, Source.NODE_SETS)
+"""Sources whose bound is one exact algorithm over divisions and placements, run again by its check."""

@@ -215,7 +215,7 @@ class Refining:
     def decide(self, bound: CandidateBound) -> Assignment | None:
         """The assignment that lacks least memory, None if unknown; if it fits, offer it, annealed too."""
         found = least_missing(self._problem, bound.candidate)
-        if found is not None and found.missing == 0:
+        if found is not None and not any(found.missing):
             problem = placement_problem(self._problem, found.strategy)
             start = FoundPlacement(seconds=problem.cost(found.positions), positions=found.positions)
             self._best.offer(bound, problem, start)

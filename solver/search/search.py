@@ -59,8 +59,8 @@ def decide_by_memory(bounds: Bounds, refining: Refining, best: Best, loop: BestF
         loop.report(str(bounds.each[index].candidate))
         if best.incumbent is not None:
             return None
-        if found is not None and found.missing > 0:
-            lacking[index] = found.missing
+        if found is not None and any(found.missing):
+            lacking[index] = max(found.missing)
     if len(lacking) == len(left):
         for index, missing in lacking.items():
             bound = bounds.each[index]

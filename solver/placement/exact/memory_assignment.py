@@ -41,19 +41,25 @@ Counts = tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Assignment:
-    """The division of a candidate that lacks least, with tensor groups, bytes needed, budgets and device types."""
+class StageNeeds:
+    """A strategy with the bytes that every stage needs and may take, and the device type that limits it."""
 
     strategy: Strategy
-    positions: Ints
     needed: tuple[int, ...]
     room: tuple[int, ...]
     device_types: tuple[int, ...]
 
     @property
-    def missing(self) -> int:
-        """Bytes that the worst stage lacks, (3); 0 where all fit."""
-        return max(0, *(need - room for need, room in zip(self.needed, self.room, strict=True)))
+    def missing(self) -> tuple[int, ...]:
+        """Bytes that every stage lacks, 0 where it fits; the largest are (3)."""
+        return tuple(max(needed - room, 0) for needed, room in zip(self.needed, self.room, strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assignment(StageNeeds):
+    """The division of a candidate that lacks least, and the sites of its tensor groups, (positions, R)."""
+
+    positions: Ints
 
 
 @dataclass(frozen=True, kw_only=True)
