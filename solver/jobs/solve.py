@@ -15,7 +15,8 @@ Every schedule is judged by ``taut.formulations.jobs.problem``, none is trusted.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 
 import numpy as np
@@ -81,63 +82,69 @@ def solve_jobs(
     told: Told | None = None,
 ) -> Found:
     """The schedule of a policy of ``NAMES``, within ``rounds`` or ``time_limit`` seconds, or until ``target``."""
-    solving = _Solving(problem, objective, seed, workers, rounds, told)
-    return solving.run(
-        policy, inf if time_limit is None else time_limit, failures, target, lambda: stop() or solving.value <= target
-    )
-
-
-class _Solving:
-    def __init__(
-        self, problem: JobsProblem, objective: Objective, seed: int, workers: int, rounds: int | None, told: Told | None
-    ) -> None:
-        self.problem, self.objective, self.seed = problem, objective, seed
-        self.workers, self.rounds, self.told = workers, rounds, told
-        self.best: Found | None = None
-
-    @property
-    def value(self) -> float:
-        """The best objective so far."""
-        return inf if self.best is None else self.best.measures.value(self.objective)
-
-    def run(
-        self, policy: str, time_limit: float, failures: Failures | None, target: float, stop: Callable[[], bool]
-    ) -> Found:
-        """What the policy finds, or has found when a signal cut it short."""
-        with cut_short():
-            return self._run(policy, time_limit, failures, target, stop)
-        if self.best is None:
-            raise NothingFoundError("interrupted before there was a schedule")
-        return self.best
-
-    def _run(
-        self, policy: str, time_limit: float, failures: Failures | None, target: float, stop: Callable[[], bool]
-    ) -> Found:
-        """What the policy finds."""
-        began = time.perf_counter()
-
-        def over(share: float) -> Callable[[], bool]:
-            # Without a limit the program would wait for ever.
-            seconds = ANNEALED_S if share < 1 and time_limit == inf else share * time_limit
-            return lambda: stop() or time.perf_counter() - began > seconds
-
+    solving = _Solving(problem, objective, seed, inf if time_limit is None else time_limit, target, stop, told)
+    with cut_short():
         if policy in ONLINE:
-            made = RollingHorizon(self.objective, self.seed) if policy == ROLLING else POLICIES[policy]()
-            return self._take(simulate(self.problem, made, failures), policy)
-        program = policy in PROGRAMS and self._intervals() > 0
-        if policy in PROGRAMS and self.problem.num_jobs <= ONLINE_JOBS:
-            for name, new in POLICIES.items():
-                if not over(ANNEALED)():
-                    self._take(simulate(self.problem, new()), name)
-        ends = over(ANNEALED if program else 1.0)
-        if self.best is None or not stop():
-            listed = anneal(self.problem, self.objective, seed=self.seed, rounds=self.rounds, target=target, stop=ends)
+            return solving.simulate(policy, failures)
+        solving.solve(policy, rounds, workers)
+    if solving.best is None:
+        raise NothingFoundError("interrupted before there was a schedule")
+    return solving.best
+
+
+@dataclass
+class _Solving:
+    """The best schedule so far, and what is left of the time."""
+
+    problem: JobsProblem
+    objective: Objective
+    seed: int
+    time_limit: float
+    target: float
+    asked: Callable[[], bool]
+    told: Told | None
+    best: Found | None = None
+    began: float = field(default_factory=time.perf_counter)
+
+    def simulate(self, policy: str, failures: Failures | None = None) -> Found:
+        """What a policy makes that knows what has arrived."""
+        made = RollingHorizon(self.objective, self.seed) if policy == ROLLING else POLICIES[policy]()
+        return self._take(simulate(self.problem, made, failures), policy)
+
+    def solve(self, policy: str, rounds: int | None, workers: int) -> None:
+        """Anneal, knowing all arrivals; with one of ``PROGRAMS`` after the policies, and before the program."""
+        is_program, intervals = policy in PROGRAMS, self._intervals()
+        if is_program and self.problem.num_jobs <= ONLINE_JOBS:
+            for name in POLICIES:
+                if not self._is_over(ANNEALED):
+                    self.simulate(name)
+        ends = partial(self._is_over, ANNEALED if is_program and intervals else 1.0)
+        if self.best is None or not self._stops():
+            listed = anneal(self.problem, self.objective, seed=self.seed, rounds=rounds, target=self.target, stop=ends)
             self._take(listed, ANNEALING)
-        left = time_limit - (time.perf_counter() - began)
-        if program and left > 0 and not stop():
-            self._solve_program(policy, left, stop)
-        assert self.best is not None
-        return self.best
+        left = self.time_limit - (time.perf_counter() - self.began)
+        grid = self._grid(intervals) if is_program and intervals and left > 0 and not self._stops() else None
+        if grid is not None:
+            found = solve_grid(
+                grid_program(self.problem, self.objective, grid),
+                backend="cbc" if policy == "cbc" else "cp-sat",
+                time_limit=None if left == inf else left,
+                workers=workers,
+                seed=self.seed,
+                stop=self._stops,
+            )
+            if found.value is not None:
+                self._take(found.schedule, policy)
+
+    def _stops(self) -> bool:
+        """Whether the caller wants no more, or has what it asked for."""
+        return self.asked() or (self.best is not None and self.best.measures.value(self.objective) <= self.target)
+
+    def _is_over(self, share: float) -> bool:
+        """Whether a share of the time is over too."""
+        # Without a limit the program would wait for ever.
+        seconds = ANNEALED_S if share < 1 and self.time_limit == inf else share * self.time_limit
+        return self._stops() or time.perf_counter() - self.began > seconds
 
     def _take(self, schedule: Schedule, by: str) -> Found:
         """Judge a schedule, and keep it if it is the best; of equal values the smaller mean completion."""
@@ -159,29 +166,13 @@ class _Solving:
         count = MOST_HELD // max(len(self.problem.job), 1)
         return min(count, MANY_INTERVALS) if count >= FEW_INTERVALS else 0
 
-    def _solve_program(self, backend: str, time_limit: float, stop: Callable[[], bool]) -> None:
-        grid = self._grid()
-        if grid is None:
-            return
-        found = solve_grid(
-            grid_program(self.problem, self.objective, grid),
-            backend="cbc" if backend == "cbc" else "cp-sat",
-            time_limit=None if time_limit == inf else time_limit,
-            workers=self.workers,
-            seed=self.seed,
-            stop=stop,
-        )
-        if found.value is not None:
-            self._take(found.schedule, backend)
-
-    def _grid(self) -> Floats | None:
+    def _grid(self, intervals: int) -> Floats | None:
         """Even intervals from the first arrival to the end of the best schedule, or to the last deadline."""
         assert self.best is not None
         due = self.problem.deadline[np.isfinite(self.problem.deadline)]
         ends = [segment.end for segment in self.best.schedule]
         last = float(due.max()) if self.objective == "deadlines" and len(due) else max(ends, default=0.0)
         first = float(self.problem.arrival.min())
-        count = self._intervals()
-        if not first < last < inf or (last - first) / count <= self.problem.restart_s:
+        if not first < last < inf or (last - first) / intervals <= self.problem.restart_s:
             return None
-        return np.linspace(first, last, count + 1)
+        return np.linspace(first, last, intervals + 1)
