@@ -30,9 +30,11 @@ from taut.formulations.partition import partition_problem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked, partition_bound
 from taut.solver.bounds.pipelines_by_type import bound_by_type
-from taut.solver.ladder.chunk_types import chunk_cases, most_within, rederived_by_cases, rederived_by_count
+from taut.solver.ladder.chunk_racks import ChunkRacks
+from taut.solver.ladder.chunk_types import chunk_cases, most_within, of_cases, rederived_by_cases, rederived_by_count
 from taut.solver.ladder.dominance import (
     PartitionData,
+    dominates_in_cases,
     dominates_in_division,
     dominates_under_an_order,
     partition_data,
@@ -135,7 +137,7 @@ def _memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
 
 def _order(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
     """What the witness proves, for the candidate or for one that dominates it."""
-    if "racks" in witness or "classes" in witness:
+    if of_cases(witness):
         return rederived_by_cases(chunk_cases(ladder.problem, candidate, ladder.links, margin=ladder.margin), witness)
     if "counted_s" in witness:
         return rederived_by_count(most_within(ladder.problem, candidate, ladder.links, margin=ladder.margin), witness)
@@ -145,6 +147,8 @@ def _order(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
     named = stated(candidate, witness)
     if named is None:
         return -math.inf
+    if of_cases(named[1]):
+        return _dominated_cases(ladder, candidate, *named)
 
     def make() -> tuple[ChunkProblem, float]:
         other = chunked(ladder.problem, named[0], ladder.links, margin=ladder.margin)
@@ -152,6 +156,19 @@ def _order(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
 
     other, seconds = ladder.named(*named, make)
     return seconds if dominates_under_an_order(other, given) else -math.inf
+
+
+def _dominated_cases(ladder: Ladder, candidate: Candidate, other: Candidate, witness: Witness) -> float:
+    """What a witness of all cases proves of another candidate that dominates this one."""
+
+    def cases(one: Candidate) -> list[ChunkRacks]:
+        return chunk_cases(ladder.problem, one, ladder.links, margin=ladder.margin)
+
+    def make() -> tuple[list[ChunkRacks], float]:
+        return (found := cases(other)), rederived_by_cases(found, witness)
+
+    known, seconds = ladder.named(other, witness, make)
+    return seconds if dominates_in_cases(known, cases(candidate)) else -math.inf
 
 
 def _order_memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:

@@ -22,22 +22,28 @@ Data: N slow blocks, dp pipelines of pp blocks each.
     neither is. The pipeline returns to its first node, with :math:`\lceil pp / c \rceil` hops if no node holds it. If 2
     dp = c and stage 0 is confined, its node is full, and (3) holds for the stages between.
 
-The bound is the least of the cases. Where there are more than ``MOST_CASES``, only layers are counted:
+The bound is the least of the cases. Layers are counted before, and alone where there are more than ``MOST_CASES``:
 
-(5) Within T seconds device d takes at most :math:`A_d` layers, and :math:`B_d \le A_d` if it is slow and all others are
-    fast (``taut.solver.order_priced.layer_bounds`` (3)). If :math:`\sum_d A_d` less the n least :math:`A_d - B_d` is
-    less than L, no division is within T, and T is a lower bound.
+(5) Let k of the devices before d be slow. Within T seconds device d takes at most :math:`A_d(k)` layers, and at most
+    :math:`B_d(k)` if it is slow itself (``taut.solver.order_priced.layer_bounds`` (3)). Its own path passes the first
+    chunks of the devices before it, with a layer each at least. On a slow device e these take :math:`\delta_{de}`
+    seconds more, and the k least of these are counted. A device that has no time for a layer in each chunk has no
+    division. Let d devices, of which k are slow, take at most
+
+    .. math:: U_{d+1}(k) = \max(U_d(k) + A_d(k), \; U_d(k - 1) + B_d(k - 1)).
+
+    If :math:`U_{pp}(n) < L`, no division is within T, and T is a lower bound. Slow devices beyond n count as fast.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import combinations, groupby, islice
+from itertools import combinations, groupby
 from math import comb
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Flags, Ints
+from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.order_division import ROUNDING, ChunkProblem, SlowDevices, passes_by_type
 from taut.formulations.partition import slow_blocks, slowest_type
 from taut.formulations.problem import PlanningProblem
@@ -47,10 +53,10 @@ from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.least_rings import groups_of_node, least_gather, least_rings_by_class
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.ladder.chunk_racks import ChunkRacks, chunk_racks, least_exchange, of_load, rederived_by_racks
-from taut.solver.order_priced.layer_bounds import linear_paths
+from taut.solver.order_priced.layer_bounds import LayerPaths, linear_paths
 
-MOST_CASES = 70
-"""Cases of (1) that are told apart at most: those of four slow stages of eight."""
+MOST_CASES = 128
+"""Cases of (1) that are told apart at most: those of 14 slow stages of 16, most of which counting layers refutes."""
 
 
 def chunk_cases(
@@ -81,26 +87,61 @@ def _without_racks(problem: PlanningProblem, candidate: Candidate, best: BestLin
 def most_within(
     problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True
 ) -> Callable[[float], bool] | None:
-    """Whether (5) refutes some seconds, for a candidate with too many cases; None for other candidates."""
-    stages = _slow_stages(problem, candidate)
-    if stages == 0 or comb(candidate.pp, stages) <= MOST_CASES:
+    """Whether (5) refutes some seconds, for a candidate with stages of two classes; None for other candidates."""
+    if (stages := _slow_stages(problem, candidate)) == 0:
         return None
     racks = _without_racks(problem, candidate, best, margin=margin)
-    racks = replace(racks, exchange=racks.exchange[:1] * 2)
-    alone = [case.case(0, spans=False) for case in islice(_cases(problem, candidate, best, racks, 1), candidate.pp)]
-    fast, slow = linear_paths(racks.case(0, spans=False)), [linear_paths(given) for given in alone]
-    if not fast or any(len(paths) != len(fast) for paths in slow):
+    given = replace(racks, exchange=racks.exchange[:1] * 2).case(0, spans=False)
+    slower = _slower(problem, candidate, best, given, np.ones(candidate.pp, np.bool_))
+    fast, slow = linear_paths(given), linear_paths(replace(given, slower=slower))
+    if not fast or len(fast) != len(slow):
         return None
+    counts = [_Counts.of(one, other, stages) for one, other in zip(fast, slow, strict=True)]
+    return lambda seconds: all(each.within(seconds) < given.num_layers for each in counts)
 
-    def refutes(seconds: float) -> bool:
-        for paths, *others in zip(fast, *slow, strict=True):
-            most = paths.root(seconds).most
-            fewer = most - [other.root(seconds).most[d] for d, other in enumerate(others)]
-            if most.sum() - np.sort(fewer)[:stages].sum() >= paths.given.num_layers:
-                return False
-        return True
 
-    return refutes
+class _Counts(NamedTuple):
+    """
+    What devices ask for in one case of layers that differ, (5).
+
+    ``asked`` (2, devices, n + 1): seconds of a device's own path with the least layers, by its class and k; ``each``
+    (2, devices): seconds of a further layer; ``least`` and ``most`` (devices,): layers by its chunks and its memory.
+    """
+
+    asked: Floats
+    each: Floats
+    least: Ints
+    most: Ints
+
+    @classmethod
+    def of(cls, fast: LayerPaths, slow: LayerPaths, stages: int) -> "_Counts":
+        """What devices of which so many are slow ask for, from the paths on fast devices alone, and on slow ones."""
+        given, lower = fast.given, fast.lines.lower
+        devices = len(given.counts)
+        host = np.eye(devices)[given.order.device]
+        weights = np.stack([paths.weights(range(devices)) for paths in (fast, slow)])
+        one, none = (np.stack(each) for each in ((fast.lines.one, slow.lines.one), (fast.lines.none, slow.lines.none)))
+        slope, still = (np.einsum("qdcf,qfc->qdc", weights, each) for each in (one, none))
+        on = (still + slope * lower) @ host
+        more = np.where(np.tri(devices, k=-1, dtype=np.bool_), on[1] - on[0], np.inf)
+        before = np.cumsum(np.sort(more, axis=1)[:, :stages], axis=1)
+        elsewhere = fast.paths()[:devices] @ np.append(lower, 1) - np.diagonal(on[0])
+        asked = elsewhere[:, None] + np.concatenate((np.zeros((devices, 1)), before), axis=1)
+        each = np.where(host.T > 0, slope, np.inf).min(axis=2)
+        own = np.diagonal(on, axis1=1, axis2=2)[..., None]
+        return cls(asked + own, each, (lower @ host).astype(np.int64), fast.root(np.inf).most)
+
+    def within(self, seconds: float) -> float:
+        """Most layers that all devices take within so many seconds; minus infinity where some device takes none."""
+        room = seconds - self.asked
+        further = np.floor(np.maximum(room, 0.0) / self.each[..., None] * (1 + ROUNDING) + ROUNDING)
+        most = np.minimum(self.least[:, None] + further, self.most[:, None])
+        most = np.where((room < 0) | (most < self.least[:, None]), -np.inf, most)
+        taken = np.append(0.0, np.full(self.asked.shape[2] - 1, -np.inf))
+        for fast, slow in zip(*most, strict=True):
+            before, taken = taken, taken + fast
+            taken[1:] = np.maximum(taken[1:], before[:-1] + slow[:-1])
+        return float(taken[-1])
 
 
 def _slow_stages(problem: PlanningProblem, candidate: Candidate) -> int:
@@ -118,8 +159,7 @@ def _cases(
 ) -> Iterator[ChunkRacks]:
     """The cases (1)."""
     slowest, given = slowest_type(problem, candidate), racks.given
-    passes = passes_by_type(problem, candidate, least_gather(problem, candidate, best))[:, slowest]
-    passes, ring = np.maximum(passes, given.passes), _ring(problem, candidate, best, given)
+    slower = _slower(problem, candidate, best, given, np.zeros(candidate.pp, np.bool_))
     whole = slow_blocks(problem, candidate.width, slowest)[0] == stages * candidate.pipelines
     inside, apart = racks.exchange
     held, last = groups_of_node(problem, candidate.width), candidate.pp - 1
@@ -129,12 +169,21 @@ def _cases(
     exchange = (apart, apart) if returns else (inside, apart)
     for some, back in [*((some, False) for some in patterns), *((some, True) for some in (shared if returns else []))]:
         slow = np.isin(np.arange(candidate.pp), some)
-        case = replace(given, slower=SlowDevices(slow, passes, ring))
+        case = replace(given, slower=slower._replace(devices=slow))
         crossings = racks.crossings
         if racks.hop > 0:
             crossings = _crossings(problem, candidate, slow, len(crossings) - 1, whole=whole, back=back)
         each = (inside, inside) if back else exchange
         yield replace(racks, given=case, crossings=crossings, exchange=each)
+
+
+def _slower(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, given: ChunkProblem, devices: Flags
+) -> SlowDevices:
+    """Seconds of the slow class, which some stages are of."""
+    gather = least_gather(problem, candidate, best)
+    passes = passes_by_type(problem, candidate, gather)[:, slowest_type(problem, candidate)]
+    return SlowDevices(devices, np.maximum(passes, given.passes), _ring(problem, candidate, best, given))
 
 
 def _ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks, given: ChunkProblem) -> float:
@@ -164,6 +213,11 @@ def _crossings(
         stops[pp] = own + sum(-(-len(list(row)) // together) for _, row in groupby(between.tolist()))
     found = np.maximum.accumulate(np.array(stops)) - 1
     return np.asarray(found[: most + 1] if most else found[-1:])
+
+
+def of_cases(witness: dict[str, Any]) -> bool:
+    """Whether a witness is one of cases."""
+    return "racks" in witness or "classes" in witness
 
 
 def rederived_by_count(refutes: Callable[[float], bool] | None, witness: dict[str, Any]) -> float:

@@ -9,6 +9,12 @@ Dominance between candidates that differ in ZeRO and sequence parallelism alone.
     of the first be larger, and no budget smaller. The seconds of a division, (1) or (1') there, rise with every figure,
     also with overlap. The optimum of the first is therefore no larger, and a lower bound on it bounds the second.
 
+(3) Let two candidates be bounded by the same cases (``taut.solver.ladder.chunk_types``,
+    ``taut.solver.ladder.chunk_racks``): the same slow devices, hops between nodes and stages that fill nodes. Let the
+    first dominate as in (1), and let no hop, ring, exchange or pass on a slow device take longer there. A plan of the
+    second is in one of the cases. In the same case of the first it takes no longer. So the least of the first's cases
+    bounds the second.
+
 Sequence parallelism saves activations and divides messages, and the distributed optimizer saves states and seconds. One
 bound therefore serves up to four candidates. The check compares the figures and does not ask where they come from.
 Some candidates have prices beyond the figures of (2) and are left out: with AMP's ring, with several copies, with
@@ -17,7 +23,7 @@ uneven batches, and with rings that are branched on by their members.
 A witness names the other candidate and holds what proves its bound: ``{"of": {...}, "by": {...}}``.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +36,7 @@ from taut.solver.bounds.communication import Communication, by_first_stage
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.rack_cases import RackCases, rack_cases
 from taut.solver.bounds.ring_members import has_members
+from taut.solver.ladder.chunk_racks import ChunkRacks
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.result import Source
 
@@ -64,6 +71,28 @@ def dominates_under_an_order(one: ChunkProblem, other: ChunkProblem) -> bool:
     """Whether a lower bound on ``one`` bounds ``other`` by (1)."""
     alike = len(_order(one)) == len(_order(other)) and all(map(np.array_equal, _order(one), _order(other)))
     return alike and _none_is_larger(_chunk_figures(one), _chunk_figures(other))
+
+
+def dominates_in_cases(some: Sequence[ChunkRacks], others: Sequence[ChunkRacks]) -> bool:
+    """Whether a lower bound on all cases of one candidate bounds those of another by (3)."""
+    if len(some) != len(others) or not some or not dominates_under_an_order(some[0].given, others[0].given):
+        return False
+    return all(
+        _places(one) == _places(other) and _none_is_larger(_case_figures(one), _case_figures(other))
+        for one, other in zip(some, others, strict=True)
+    )
+
+
+def _places(case: ChunkRacks) -> tuple[Any, ...]:
+    """What two cases have in common."""
+    slower = case.given.slower
+    return case.crossings.tolist(), case.fills, None if slower is None else slower.devices.tolist()
+
+
+def _case_figures(case: ChunkRacks) -> list[Any]:
+    """What makes a division in a case slower as it grows, beside the figures of its chunks."""
+    slower = case.given.slower
+    return [case.hop, case.ring, case.exchange, *([] if slower is None else [slower.passes, slower.ring])]
 
 
 def dominates_in_division(one: PartitionData, other: PartitionData) -> bool:

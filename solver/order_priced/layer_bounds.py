@@ -325,7 +325,7 @@ class LayerPaths:
         lines = np.vstack((self.paths()[:devices], self.memory))
         lines[:devices, -1] -= self._uneven(np.array([path.transfers for path in self.rows.paths[:devices]]))
         if self.lines.beyond is not None:
-            lines[:devices, -1] += self.beside(self._weights(range(devices)), lower, self.lines.upper)
+            lines[:devices, -1] += self.beside(self.weights(range(devices)), lower, self.lines.upper)
             lines[devices:, -1] += self.beside(self.memory_weights, lower, self.lines.upper)
         of_device = np.array([*range(devices), *(d for d, _ in self.rows.memory_rows)])
         hosted = given.order.device == of_device[:, None]
@@ -358,7 +358,7 @@ class LayerPaths:
             still = still + transfers[:, len(self.given.counts) - 1 :: len(self.given.counts)].sum(axis=1) * self._back
         return np.concatenate((slope, still[:, None]), axis=1)
 
-    def _weights(self, numbers: range) -> Floats:
+    def weights(self, numbers: range) -> Floats:
         """How often paths count the figures of each chunk (paths, C, 6)."""
         paths, tails = self.rows.paths, self.rows.tails
         found = np.zeros((len(numbers), self.given.num_chunks, FIGURES))
@@ -453,7 +453,7 @@ class LayerPaths:
         if beyond:
             used = np.flatnonzero(shares)
             counted = np.tensordot(leaf.prices, self.memory_weights, 1)
-            counted += sum((shares[k] * self._weights(range(k, k + 1))[0] for k in used.tolist()), np.zeros(()))
+            counted += sum((shares[k] * self.weights(range(k, k + 1))[0] for k in used.tolist()), np.zeros(()))
         if self.given.slow.hops:
             each = [path.transfers for path in self.rows.paths[: len(shares)]]
             made = shares[None] @ np.array(each).reshape(len(shares), self.given.num_chunks - 1)

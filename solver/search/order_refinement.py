@@ -2,7 +2,8 @@ r"""
 Refinements of a candidate that is priced by its order.
 
 (1) ``order``: what its devices can take, and weighted paths through the order (``taut.solver.order_priced.bound``),
-    with a short local search for a division and a constructed placement;
+    with a short local search for a division and a constructed placement. On two classes of device layers are counted
+    before, and a candidate that another one dominates in all cases takes its bound, and waits;
 (2) a long local search from that division (``taut.solver.order_priced.divisions.local_search``), for the most promising
     candidates first and after (1) of all: a good division of one shortens or saves that of the others, and bounds cost
     less than divisions;
@@ -28,22 +29,22 @@ alone share their orders.
 import heapq
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from taut.data.units import KIB
-from taut.formulations.order_division import ROUNDING, ChunkProblem
+from taut.formulations.order_division import ROUNDING, ChunkProblem, SlowDevices
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V, GivenOrder
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.ladder.chunk_types import chunk_cases, most_within
+from taut.solver.ladder.chunk_types import chunk_cases, most_within, of_cases
 from taut.solver.ladder.computations import Evaluation, order
-from taut.solver.ladder.dominance import dominates_under_an_order, inherited, likely_dominating
+from taut.solver.ladder.dominance import dominates_in_cases, dominates_under_an_order, inherited, likely_dominating
 from taut.solver.ladder.ladder import Ladder
 from taut.solver.layer_division.divide import Partition
 from taut.solver.order_priced.adapt import adapted_order
@@ -170,6 +171,8 @@ class OrderRefining:
         self._apart = apart
         self._proven: dict[Candidate, tuple[float, dict[str, Any]]] = {}
         self._divided: dict[Candidate, float] = {}
+        # Bounds of candidates whose cases have trees, the best division that these found, and its slow devices.
+        self._told: dict[Candidate, tuple[CandidateBound, SlowDevices | None, Division | None]] = {}
         self._cooling: dict[Candidate, DivisionAnnealing] = {}
         self._branchings: dict[Candidate, int] = {}
         self._unstated: dict[Candidate, tuple[CandidateBound, Branching]] = {}
@@ -182,8 +185,38 @@ class OrderRefining:
         """Seconds from which on a bound changes neither the end of the search nor, by more than the gap, its plan."""
         return self._best.seconds * (1 - self._gap)
 
+    def count(self, bound: CandidateBound) -> bool:
+        """Raise a bound by what counting layers by class says; returns whether a division is of use."""
+        if self._apart and self._enough < math.inf:
+            refutes = most_within(self._problem, bound.candidate, self._ladder.links)
+            counted = most_refuted(refutes, self._enough * ABOVE) if refutes else 0.0
+            if counted * (1 - ROUNDING) > bound.lower_bound:
+                bound.lower_bound, bound.source = counted * (1 - ROUNDING), Source.ORDER
+                bound.witness = {"counted_s": counted}
+        return bound.lower_bound < self._enough
+
+    def share(self, bound: CandidateBound, at: Standing) -> bool:
+        """Take the bound of a candidate that dominates this one in all cases; returns whether it is larger."""
+        candidate, links = bound.candidate, self._ladder.links
+        for other in likely_dominating(candidate, self._told):
+            known, slower, division = self._told[other]
+            if known.source is not Source.ORDER or known.lower_bound <= bound.lower_bound:
+                continue
+            witness = self._unstated[other][1].witness() if known.witness is UNSTATED else known.witness
+            cases = (chunk_cases(self._problem, one, links) for one in (other, candidate))
+            if of_cases(witness) and dominates_in_cases(*cases):
+                bound.lower_bound, bound.source = known.lower_bound, Source.ORDER
+                bound.witness = inherited(other, witness)
+                if division is not None and not at.shared and bound.lower_bound < self._enough:
+                    self._draft(bound, at, replace(self._chunked(candidate), slower=slower), [division])
+                at.shared = True
+                return True
+        return False
+
     def divide(self, bound: CandidateBound, at: Standing) -> bool:
         """What devices can take and weighted paths, then a division, (1)."""
+        if at.shared and bound.lower_bound > self._highest:
+            return False
         if self._inherit(bound) and bound.lower_bound >= self._enough:
             return False
         computed = order(self._ladder, bound.candidate, self._enough * ABOVE)
@@ -231,11 +264,7 @@ class OrderRefining:
             trees.branch_early()
             self._raise(bound, trees)
             at.branching = trees
-        elif refutes := most_within(self._problem, bound.candidate, self._ladder.links):
-            counted = most_refuted(refutes, self._enough * ABOVE) if self._enough < math.inf else 0.0
-            if counted * (1 - ROUNDING) > bound.lower_bound:
-                bound.lower_bound, bound.source = counted * (1 - ROUNDING), Source.ORDER
-                bound.witness = {"counted_s": counted}
+            self._told[bound.candidate] = bound, trees.given.slower, trees.incumbent[1]
         return bound.lower_bound >= self._enough
 
     def _inherit(self, bound: CandidateBound) -> bool:

@@ -7,7 +7,8 @@ Refinements of one candidate: how its bound rises and its plan falls.
     (``taut.solver.ladder.dominance``).
 (3) Placement: bound ``every-placement`` if there are few placements of different groups, or ``placement`` for few
     tensor groups that are equal. Otherwise, and if the exact placement does not close the gap, annealing finds a plan
-    and no bound. With several types of device, plans by type are tried too (``taut.solver.search.typed_plans``).
+    and no bound. With several types of device, plans by type are tried too (``taut.solver.search.typed_plans``), after
+    the orders' divisions.
 (4) Cover: bound ``cover``, on equal devices. The pipelines are annealed on their own, first briefly, then at length in
     turn with the refinement of a case distinction.
 
@@ -70,6 +71,7 @@ class Refining:
         self.ladder, self._covers = Ladder(problem, relaxations=relaxations), CoverCache()
         self._standing: dict[Candidate, Standing] = {}
         self._divided: dict[Candidate, tuple[float, dict[str, Any]]] = {}
+        self._by_class = len(problem.device_types) > 1
         self._by_order = OrderRefining(problem, limits, best, self.ladder, apart=apart)
         self.orders, self.state_witnesses = self._by_order.orders, self._by_order.state_witnesses
 
@@ -88,7 +90,7 @@ class Refining:
         found = self._standing.get(candidate)
         if found is None:
             by_order = candidate.is_order_priced
-            found = Standing(self._by_order.divide if by_order else self._partition, by_order)
+            found = Standing(self._by_order.divide if by_order else self._partition, by_order, self._by_class)
             self._standing[candidate] = found
         return found
 
@@ -108,6 +110,11 @@ class Refining:
     def refine(self, bound: CandidateBound) -> bool:
         """Refine a candidate by one step; returns whether another step is left."""
         at = self.standing(bound.candidate)
+        if at.by_order and at.by_class and not at.counted:
+            at.counted = True
+            return self._by_order.count(bound)
+        if at.by_order and at.by_class and at.stage is Stage.DIVIDE and self._by_order.share(bound, at):
+            return bound.lower_bound < self._best.seconds * (1 - self._limits.gap)
         if at.stage is Stage.DIVIDE:
             more = at.divide(bound, at)
         elif at.stage is Stage.IMPROVE and at.draft is not None:
