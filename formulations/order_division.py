@@ -308,7 +308,7 @@ def chunk_problem(
         constant=problem.least_constant(candidate) + reduced.constant,
         loads=tables.parameters + (weight - 1.0) * tables.experts,
         activation=each.kept[:, None, None] * tables.activation,
-        beside=np.tensordot(each.held, summed_figures(tables), 1),
+        beside=np.tensordot(each.held, problem.shared(candidate, "summed", lambda: summed_figures(tables)), 1),
         always=each.always,
         passing=each.passing,
         budget=each.budget,

@@ -56,7 +56,7 @@ from taut.formulations.tables.memory import (
     in_flight,
 )
 from taut.formulations.tables.priced_layers import PassTables, PricedLayers, pass_tables
-from taut.formulations.tables.stage_tables import StageTables, stage_tables
+from taut.formulations.tables.stage_tables import RangeFigures, StageTables
 from taut.formulations.terms import Load, Term, gradient_bytes
 
 Value = TypeVar("Value")
@@ -312,19 +312,23 @@ class PlanningProblem:
         return block, *ranks_of(candidate), candidate.end_parts, *ends
 
     def _stage_tables(self, candidate: Candidate) -> StageTables:
-        fused = (self.calibration or self.memory).fused_loss
         return self._shared.get(
             ("stages", *self._stages_key(candidate)),
-            lambda: stage_tables(
-                self.priced_layers(candidate),
+            lambda: self._range_figures(candidate).tables(
                 sequence_parallel=candidate.sequence_parallel,
                 single_stage=candidate.pp == 1,
                 shared_head=_shares_head(candidate),
                 traffic=self.traffic(candidate),
-                memory=self.memory,
-                fused_loss=fused,
             ),
         )
+
+    def _range_figures(self, candidate: Candidate) -> RangeFigures:
+        """Figures of the layers that were asked for last, of which candidates with the same prices come in a row."""
+        priced, latest = self.priced_layers(candidate), self._kept.get("ranges")
+        if latest is None or latest[0] is not priced:
+            fused = (self.calibration or self.memory).fused_loss
+            latest = self._kept["ranges"] = priced, RangeFigures(priced, self.memory, fused)
+        return cast("RangeFigures", latest[1])
 
     def kept(self, name: str) -> dict[Any, Any]:
         """Figures of candidates that are kept as long as the problem, by a name; whoever asks for them fills them."""

@@ -37,9 +37,10 @@ floats.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -115,64 +116,85 @@ class StageTables:
         return bool(inner.size == 0 or inner.min() == inner.max())
 
 
-def stage_tables(
-    priced: PricedLayers,
-    *,
-    sequence_parallel: bool,
-    single_stage: bool,
-    shared_head: bool | None = None,
-    traffic: tuple[Traffic, Traffic] | None = None,
-    memory: MemoryModel = ANALYTIC,
-    fused_loss: LossKind = "none",
-) -> StageTables:
-    """Figures of every range of layers, (..., L+1, L+1), and messages (L+1,); a ``single_stage`` sends no messages."""
-    model, tp, kinds, count, ranges = priced.model, priced.tp, priced.kinds, priced.count, priced.sums
-    output = [float(priced.output_bytes(layer)) for layer in kinds]
-    both, forward = traffic or traffic_tables(priced)
-    kept = {r: _most([priced.prices(d, r) for d in priced.device_types], sequence_parallel) for r in RECOMPUTE}
-    plain = kept if priced.hosts is None else _plain(priced, sequence_parallel)
-    if memory.saves_both_outputs:
-        kept, plain = (_with_both_outputs(priced, each) for each in (kept, plain))
-    away = {r: priced.moved(r) for r in RECOMPUTE}
-    passing = {r: _passing(plain["none"], plain[r], away[r]) for r in RECOMPUTE}
-    at_edges = _most([priced.edges(device) for device in priced.device_types], sequence_parallel)
-    parameters = ranges(
-        [priced.parameters(layer) for layer in kinds],
-        model.edge_parameters(tp),
-        model.head_parameters(tp, shared=single_stage if shared_head is None else shared_head),
-    )
-    return StageTables(
-        seconds=priced.whole_seconds,
-        traffic=both,
-        forward=forward,
-        parameters=parameters.astype(np.int64),
-        experts=ranges([priced.apart(layer) for layer in kinds], 0, 0).astype(np.int64),
-        activation=_activation(priced, kept, at_edges, memory),
-        layer_activation=np.array([_largest(kept[r], count) for r in RECOMPUTE]),
-        workspace=np.maximum(
-            [_largest(passing[r], count if r != "full" or priced.again is None else priced.again) for r in RECOMPUTE],
-            (_working(priced) * priced.first).astype(np.int64),
-        ),
-        logits=(memory.logit_bytes(tp, fused_loss) * _logits(priced) * priced.last).astype(np.int64),
-        buffers=_largest(
-            [
-                _buffers(int(out), tp, sequence_parallel, single_stage)
-                + _gathered(priced, layer)
-                + _gathered_tokens(priced, layer)
-                for layer, out in zip(kinds, output, strict=True)
-            ],
-            count,
-            _at_ends(priced, [_buffers(int(out), tp, sequence_parallel, single_stage) for out in output]),
-        ),
-        backward=_backward(priced, memory, at_edges[1]),
-        cached=_cached(priced, memory),
-        largest=np.maximum(
-            _largest([priced.parameters(layer) for layer in kinds], count),
-            ((model.edge_parameters(tp) - model.position_parameters) * priced.first).astype(np.int64),
-        ),
-        message=_messages(priced, output, tp if sequence_parallel else 1),
-        moved=None if priced.hosts is None else _moved(priced, away),
-    )
+class RangeFigures:
+    """
+    Figures of the ranges of layers at one price list, each made once for every sequence parallelism and head.
+
+    Candidates that follow each other differ in these and in messages alone, so that most figures are found here.
+    """
+
+    def __init__(self, priced: PricedLayers, memory: MemoryModel = ANALYTIC, fused_loss: LossKind = "none") -> None:
+        self._priced, self._memory, self._fused_loss = priced, memory, fused_loss
+        self._output = [int(priced.output_bytes(layer)) for layer in priced.kinds]
+        self._parameters = [priced.parameters(layer) for layer in priced.kinds]
+        self._kept: dict[tuple[str, bool], dict[str, Any]] = {}
+
+    def tables(
+        self,
+        *,
+        sequence_parallel: bool,
+        single_stage: bool,
+        shared_head: bool | None = None,
+        traffic: tuple[Traffic, Traffic] | None = None,
+    ) -> StageTables:
+        """Figures of every range, (..., L+1, L+1), and messages (L+1,); a ``single_stage`` sends no messages."""
+        both, forward = traffic or traffic_tables(self._priced)
+        found = self._figures("any", self._of_any) | self._figures("activations", self._of_passes, sequence_parallel)
+        found |= self._figures("parameters", self._of_head, single_stage if shared_head is None else shared_head)
+        buffers = self._buffers(sequence_parallel, single_stage)
+        return StageTables(seconds=self._priced.whole_seconds, traffic=both, forward=forward, buffers=buffers, **found)
+
+    def _figures(self, name: str, make: Callable[[bool], dict[str, Any]], case: bool = False) -> dict[str, Any]:
+        if (name, case) not in self._kept:
+            self._kept[name, case] = make(case)
+        return self._kept[name, case]
+
+    def _of_any(self, case: bool) -> dict[str, Any]:
+        """Figures that no case changes."""
+        priced, memory, model = self._priced, self._memory, self._priced.model
+        edge, entries = model.edge_parameters(priced.tp) - model.position_parameters, _logits(priced) * priced.last
+        return {
+            "experts": priced.sums([priced.apart(layer) for layer in priced.kinds], 0, 0).astype(np.int64),
+            "logits": (memory.logit_bytes(priced.tp, self._fused_loss) * entries).astype(np.int64),
+            "cached": _cached(priced, memory),
+            "largest": np.maximum(_largest(self._parameters, priced.count), (edge * priced.first).astype(np.int64)),
+            "moved": None if priced.hosts is None else _moved(priced, {r: priced.moved(r) for r in RECOMPUTE}),
+        }
+
+    def _of_head(self, shared: bool) -> dict[str, Any]:
+        """Parameters of ranges whose device has the embedding, too, if the last layer's range has its weights."""
+        model, tp = self._priced.model, self._priced.tp
+        edges = model.edge_parameters(tp), model.head_parameters(tp, shared=shared)
+        return {"parameters": self._priced.sums(self._parameters, *edges).astype(np.int64)}
+
+    def _of_passes(self, sequence_parallel: bool) -> dict[str, Any]:
+        """Figures of activations, and messages."""
+        priced, memory, count = self._priced, self._memory, self._priced.count
+        kept = {r: _most([priced.prices(d, r) for d in priced.device_types], sequence_parallel) for r in RECOMPUTE}
+        plain = kept if priced.hosts is None else _plain(priced, sequence_parallel)
+        if memory.saves_both_outputs:
+            kept, plain = (_with_both_outputs(priced, each) for each in (kept, plain))
+        passing = {r: _passing(plain["none"], plain[r], priced.moved(r)) for r in RECOMPUTE}
+        at_edges = _most([priced.edges(device) for device in priced.device_types], sequence_parallel)
+        again = {r: count if r != "full" or priced.again is None else priced.again for r in RECOMPUTE}
+        return {
+            "activation": _activation(priced, kept, at_edges, memory),
+            "layer_activation": np.array([_largest(kept[r], count) for r in RECOMPUTE]),
+            "workspace": np.maximum(
+                [_largest(passing[r], again[r]) for r in RECOMPUTE],
+                (_working(priced) * priced.first).astype(np.int64),
+            ),
+            "backward": _backward(priced, memory, at_edges[1]),
+            "message": _messages(priced, self._output, priced.tp if sequence_parallel else 1),
+        }
+
+    def _buffers(self, sequence_parallel: bool, single_stage: bool) -> Ints:
+        """Bytes of messages under way, and of what is gathered, (4)."""
+        priced, of = self._priced, (self._priced.tp, sequence_parallel, single_stage)
+        gathered = [_gathered(priced, layer) + _gathered_tokens(priced, layer) for layer in priced.kinds]
+        sent = [_buffers(out, *of) for out in self._output]
+        each = [a + b for a, b in zip(sent, gathered, strict=True)]
+        return _largest(each, priced.count, _at_ends(priced, sent))
 
 
 def _activation(
@@ -335,7 +357,7 @@ def _gathered_tokens(priced: PricedLayers, layer: LayerSpec) -> int:
     return rows * priced.block.experts // priced.tp
 
 
-def _messages(priced: PricedLayers, output: list[float], shards: int) -> Floats:
+def _messages(priced: PricedLayers, output: list[int], shards: int) -> Floats:
     by_kind = {layer.kind: out / shards for layer, out in zip(priced.kinds, output, strict=True)}
     sent = [by_kind[layer.kind] for layer in priced.model.blocks]
     return np.array([0.0, *sent[:1], *sent, sent[-1]] if priced.ends else [0.0, *sent])

@@ -10,7 +10,7 @@ from taut.data.model import ModelSpec
 from taut.formulations.space import Candidate
 from taut.formulations.tables.memory import in_flight
 from taut.formulations.tables.priced_layers import PricedLayers
-from taut.formulations.tables.stage_tables import StageTables, stage_tables
+from taut.formulations.tables.stage_tables import RangeFigures, StageTables
 from tests.support.small import candidate, costs, model
 
 DEVICE = DeviceSpec(name="d", memory_gib=1, peak_tflops={"bf16": 1.0}, memory_bandwidth_gbytes=1000)
@@ -26,7 +26,7 @@ def with_vocabulary(*, tied: bool, single_stage: bool) -> tuple[ModelSpec, Stage
     shape = {"layers": 3, "hidden": 64, "heads": 4, "seq": 16, "vocab": 200, "tied_embedding": tied}
     spec = ModelSpec.parse({"name": "m", **shape}, "m")
     table = analytic_costs(spec, [DEVICE], precision="bf16", tensor_degrees=[1], micro_batches=[1])
-    return spec, stage_tables(priced(spec, table), sequence_parallel=False, single_stage=single_stage)
+    return spec, RangeFigures(priced(spec, table)).tables(sequence_parallel=False, single_stage=single_stage)
 
 
 def test_embedding_and_head_belong_to_the_ends() -> None:
@@ -51,7 +51,7 @@ def test_ranges_add_up_and_equal_ranges_are_equal_floats() -> None:
     """Seconds of a range are the sum over its layers, and equal ranges have the same float."""
     spec = model(6)
     layers = priced(spec, costs(spec, seconds={"block": 0.1}))
-    tables = stage_tables(layers, sequence_parallel=False, single_stage=False)
+    tables = RangeFigures(layers).tables(sequence_parallel=False, single_stage=False)
     assert tables.seconds[0, 0, 0, 4] == pytest.approx(4 * 0.3)
     assert tables.seconds[0, 0, 0, 3] == tables.seconds[0, 0, 3, 6]
     assert tables.message[1:-1].tolist() == [12_800.0] * 5
@@ -61,7 +61,7 @@ def test_ranges_add_up_and_equal_ranges_are_equal_floats() -> None:
 def test_unlike_layers_keep_their_own_messages() -> None:
     """A cut sends the output of the layer before it."""
     spec = model(4, unlike=True)
-    tables = stage_tables(priced(spec, costs(spec), micro_batch=2), sequence_parallel=False, single_stage=False)
+    tables = RangeFigures(priced(spec, costs(spec), micro_batch=2)).tables(sequence_parallel=False, single_stage=False)
     assert tables.message[1:4].tolist() == [25_600.0, 12_800.0, 25_600.0]
     assert not tables.equal_messages
 
