@@ -94,11 +94,13 @@ from taut.solver.order_priced.witness import ByCapacity, ByLayers, add_critical,
 from taut.solver.result import Source
 
 UNIT_ROUNDOFF = Fraction(1, 2**53)
-PRICES = Fraction(1, 2**40)
+BITS, WEIGHT_BITS, PRICE_BITS = 60, 36, 40
+FLOAT, UNIT = 1200, 2400
+"""Bits behind the point of floats and figures in whole numbers, of which none has more, and of products of two."""
+PRICES = Fraction(1, 2**PRICE_BITS)
 """Relative error of prices, (10)."""
 DECIDES = 1 + 1e-6
 """A bound of more than so many times B decides nothing, (5)."""
-BITS, WEIGHT_BITS = 60, 36
 
 
 class Entry(NamedTuple):
@@ -276,10 +278,16 @@ def proves(given: ChunkProblem, witness: dict[str, Any], seconds: float) -> bool
 
 
 class _Line(NamedTuple):
-    """A linear function of the layers of chunks: what each layer of a chunk adds (C,), and a constant."""
+    """A linear function of the layers of chunks in whole numbers: what each layer of a chunk adds (C,), a constant."""
 
-    slope: list[Fraction]
-    still: Fraction
+    slope: list[int]
+    still: int
+
+
+def _scaled(value: float) -> int:
+    """A float in whole numbers of ``FLOAT`` bits, which every float is."""
+    number, power = value.as_integer_ratio()
+    return number << (FLOAT + 1 - power.bit_length())
 
 
 def rational_cases(given: ChunkProblem) -> "list[RationalCase]":
@@ -309,7 +317,7 @@ class RationalCase:
     One case of a problem with linear figures: ``paths`` in floats, and its figures in whole numbers.
 
     ``none`` (6, C) are those of no layer and ``one`` (6,) those of each, in units of 2 to the power of minus ``bits``
-    (6,).
+    (6,). All else is in whole numbers, too: floats of ``FLOAT`` bits behind the point, and products of ``UNIT`` bits.
     """
 
     def __init__(self, paths: LayerPaths, none: Ints, one: Ints, bits: Ints) -> None:
@@ -318,45 +326,55 @@ class RationalCase:
         self._device = self.given.order.device.tolist()
         self._lower = [int(layers) for layers in paths.lines.lower]
 
-    def _figure(self, figure: int, number: int) -> Fraction:
-        """A figure in its own unit as a rational."""
-        bits = self._bits[figure]
-        return Fraction(number, 2**bits) if bits >= 0 else Fraction(number * 2**-bits)
+    def _figure(self, figure: int, number: int) -> int:
+        """A figure in ``FLOAT`` bits."""
+        bits: int = self._bits[figure]
+        return int(number) << (FLOAT - bits)
 
     @cached_property
-    def _loads(self) -> tuple[list[Fraction], Fraction]:
-        """Loads of chunks without layers, and of each layer."""
+    def _loads(self) -> tuple[list[int], int]:
+        """Loads of chunks without layers, and of each layer, in ``FLOAT`` bits."""
         return [self._figure(LOADS, x) for x in self._none[LOADS]], self._figure(LOADS, self._one[LOADS])
 
-    def _line(self, passes: Ints, transfers: int, after: dict[int, Fraction], constant: Fraction) -> _Line:
-        """Seconds of passes (C, 3), of transfers, of seconds for a load of devices, and a constant."""
+    def _line(self, passes: Ints, transfers: int, after: dict[int, int], constant: int) -> _Line:
+        """Passes (C, 3), transfers, seconds for a load of devices (``FLOAT``) and a constant, all in ``UNIT`` bits."""
         numbers, (none, one) = passes.astype(object), self._loads
-        slope = [self._figure(0, x) for x in numbers @ self._one[:LOADS]]
-        still = constant + self._figure(0, (numbers.T * self._none[:LOADS]).sum())
-        still += transfers * Fraction(float(self.given.edge[1:-1].min()))
+        slope = [self._figure(0, x) << FLOAT for x in numbers @ self._one[:LOADS]]
+        still = self._figure(0, (numbers.T * self._none[:LOADS]).sum()) + transfers * self._cut
+        still = constant + (still << FLOAT)
         for chunk, device in enumerate(self._device):
             if device in after:
                 slope[chunk] += after[device] * one
                 still += after[device] * none[chunk]
         return _Line(slope, still)
 
-    def _path(self, number: int) -> tuple[Ints, int, dict[int, Fraction]]:
+    @cached_property
+    def _cut(self) -> int:
+        """Seconds of the quickest transfer, in ``FLOAT`` bits."""
+        return _scaled(float(self.given.edge[1:-1].min()))
+
+    @cached_property
+    def _rings(self) -> list[int]:
+        """Seconds for a load of every device, in ``FLOAT`` bits."""
+        return [_scaled(each) for each in self.given.rings.tolist()]
+
+    def _path(self, number: int) -> tuple[Ints, int, dict[int, int]]:
         """Passes, transfers to another device, and seconds for a load of devices of a row's path."""
         path, figures = self.paths.rows.paths[number], self.paths.rows.critical_for[number]
-        after = {path.last: Fraction(float(self.given.rings[path.last]))}
+        after = {path.last: self._rings[path.last]}
         most = path.last if figures is None else figures.most
-        after[most] = after.get(most, Fraction(0)) + Fraction(self.given.optimizer)
+        after[most] = after.get(most, 0) + _scaled(self.given.optimizer)
         return path.passes, int(path.transfers[self.given.away].sum()), after
 
     @cached_property
     def _memory(self) -> list[tuple[int, _Line]]:
-        """Device of every memory row, and bytes beyond its budget."""
-        room = Fraction(self.given.budget) * (1 + PRICES) - Fraction(self.given.always)
-        found = []
+        """Device of every memory row, and bytes beyond its budget in ``FLOAT`` bits."""
+        budget = _scaled(float(self.given.budget))
+        room, found = budget + (budget >> PRICE_BITS) - _scaled(float(self.given.always)), []
         for device, counts in self.paths.rows.memory_rows:
-            slope, still = [Fraction(0)] * self.given.num_chunks, -room
+            slope, still = [0] * self.given.num_chunks, -room
+            kept, beside = self._figure(ACTIVATION, self._one[ACTIVATION]), self._figure(BESIDE, self._one[BESIDE])
             for chunk, count in zip(self.given.hosted(device).tolist(), counts.tolist(), strict=True):
-                kept, beside = self._figure(ACTIVATION, self._one[ACTIVATION]), self._figure(BESIDE, self._one[BESIDE])
                 slope[chunk] = count * kept + beside
                 none = self._none[:, chunk]
                 still += count * self._figure(ACTIVATION, none[ACTIVATION]) + self._figure(BESIDE, none[BESIDE])
@@ -366,23 +384,23 @@ class RationalCase:
     @cached_property
     def _asking(self) -> list[tuple[int, _Line, bool]]:
         """Device, line, and whether it is of seconds, of what bounds the layers of devices."""
-        constant = Fraction(self.given.constant)
+        constant = _scaled(self.given.constant) << FLOAT
         paths = [(d, self._line(*self._path(d), constant), True) for d in range(len(self.given.counts))]
         return [*paths, *((device, line, False) for device, line in self._memory)]
 
     def most_layers(self, within: Fraction) -> list[int]:
         """Bounds on the layers of devices within so many seconds, (8)."""
         layers = self.given.num_layers
-        most = [layers] * len(self.given.counts)
+        most, longest = [layers] * len(self.given.counts), _rounded_up(within)
         for device, line, timed in self._asking:
             hosted = [chunk for chunk, other in enumerate(self._device) if other == device]
-            room = (within if timed else 0) - line.still
+            room = (longest if timed else 0) - line.still
             room -= sum(a * x for a, x in zip(line.slope, self._lower, strict=True))
             each, own = min(line.slope[chunk] for chunk in hosted), sum(self._lower[chunk] for chunk in hosted)
             if room < 0:
                 most[device] = 0
             elif each > 0:
-                most[device] = min(most[device], own + int(room // each))
+                most[device] = min(most[device], own + room // each)
         return most
 
     def refutes(self, within: Fraction) -> bool:
@@ -410,27 +428,27 @@ class RationalCase:
     def _leaf_takes(self, within: Fraction, leaf: Leaf, branch: Branch) -> bool:
         """Whether a leaf takes at least so many seconds, (9)."""
         line, weight = self._mixture(leaf)
-        size = sum(map(abs, line.slope), Fraction(0)) * self.given.num_layers + abs(line.still)
+        size = sum(map(abs, line.slope)) * self.given.num_layers + abs(line.still)
         if weight == 0 or size == 0:
             return False
         # Whole numbers of 60 bits, rounded down.
-        unit = Fraction(2) ** (math.frexp(float(size))[1] + 1 - BITS)
-        slope = np.array([int(each // unit) for each in line.slope], np.int64)
-        value = least_value(slope, int(line.still // unit), branch, self.given.order.device, self.given.num_layers)
-        return value == math.inf or Fraction(value) * unit >= within * weight
+        bits = max(size.bit_length() + 1 - BITS, 0)
+        slope = np.array([each >> bits for each in line.slope], np.int64)
+        value = least_value(slope, line.still >> bits, branch, self.given.order.device, self.given.num_layers)
+        return value == math.inf or int(value) << bits >= _rounded_up(within) * weight
 
     def _mixture(self, leaf: Leaf) -> tuple[_Line, int]:
         """The weighted paths and priced bytes of a leaf, and the sum of its weights, in units of 2 to the -36."""
         shares = _whole(leaf.shares)
         passes, transfers = np.zeros((self.given.num_chunks, 3), object), 0
-        after, total = dict[int, Fraction](), sum(shares)
-        constant = total * Fraction(self.given.constant)
+        after, total = dict[int, int](), sum(shares)
+        constant = total * _scaled(self.given.constant) << FLOAT
         for number, share in enumerate(shares):
             if share:
                 own, moved, tail = self._path(number)
                 passes, transfers = passes + share * own.astype(object), transfers + share * moved
                 for device, seconds in tail.items():
-                    after[device] = after.get(device, Fraction(0)) + share * seconds
+                    after[device] = after.get(device, 0) + share * seconds
         if self.paths.ends is not None:
             weights = np.array([_whole(way) for each in leaf.ends for way in each], float)
             weights = weights.reshape(np.shape(leaf.ends))
@@ -441,20 +459,24 @@ class RationalCase:
             ends = int(weights.sum())
             for device, each in enumerate(mean.after.tolist()):
                 if each:
-                    ring = Fraction(float(self.given.rings[device]))
-                    after[device] = after.get(device, Fraction(0)) + int(each) * ring
+                    after[device] = after.get(device, 0) + int(each) * self._rings[device]
             none, one = self._loads
-            mean_load = (sum(none) + one * self.given.num_layers) / len(self.given.counts)
-            constant += ends * (Fraction(self.given.constant) + Fraction(self.given.optimizer) * mean_load)
+            every = _scaled(self.given.optimizer) * (sum(none) + one * self.given.num_layers)
+            constant += ends * ((_scaled(self.given.constant) << FLOAT) + every // len(self.given.counts))
             total += ends
         line = self._line(passes, transfers, after, constant)
         slope, still = line
         for price, (_, bytes_beyond) in zip(leaf.prices, self._memory, strict=True):
             if price:
-                cost = Fraction(price) * 2**WEIGHT_BITS
+                cost = _scaled(price) << WEIGHT_BITS
                 slope = [a + cost * b for a, b in zip(slope, bytes_beyond.slope, strict=True)]
                 still += cost * bytes_beyond.still
         return _Line(slope, still), total
+
+
+def _rounded_up(seconds: Fraction) -> int:
+    """Seconds in ``UNIT`` bits, rounded up, so that no less is shown of them."""
+    return -((-seconds.numerator << UNIT) // seconds.denominator)
 
 
 def _whole(weights: Sequence[float]) -> list[int]:
