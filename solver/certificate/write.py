@@ -6,8 +6,8 @@ From a finished search to a plan document with its certificate.
     without one too;
 (3) verified gap: the gap to the part of the bound that ``verify`` derives again. All bounds here are, so it equals (1);
 (4) the bound without a memory margin takes what the search left of the time limit, and closed forms from then on;
-    after Ctrl-C it is left out. Where a tree of layers of the search, read without a margin, shows as much as the
-    bound of the search, no other is sought.
+    after Ctrl-C it is left out. Where a tree of layers of the search, or its list of divisions, shows as much without
+    a margin as the bound of the search, no other is sought.
 
 The bound without a margin is (2) of ``taut.solver.ladder.checks``. It says what the margin costs at most.
 """
@@ -95,8 +95,8 @@ def margin_free_bound(
     than the least so far are not bounded further. The ``likely`` one comes first, since a low bound saves the others
     work, and order-priced candidates come last, as in the search. A candidate has the bound of one that dominates it
     where that is no less than the least so far (``taut.solver.ladder.dominance`` (1)). From where ``stop`` says so,
-    closed forms that are known already count alone. ``found_with`` are bounds with a margin: their trees of layers are
-    read anew, and one that still shows ``enough`` seconds, or the least so far, is taken, (4).
+    closed forms that are known already count alone. ``found_with`` are bounds with a margin: their trees of layers and
+    lists are read anew, and one that still shows ``enough`` seconds, or the least so far, is taken, (4).
     """
     free, candidates = ladder.without_margin(), ladder.problem.candidates
     least, proofs, shown = np.inf, list[Proof](), dict[Candidate, Evaluation]()
@@ -120,8 +120,8 @@ def margin_free_bound(
 
 
 def _read_anew(free: Ladder, bound: CandidateBound | None, enough: float) -> Evaluation | None:
-    """What a tree of layers shows without a margin; None where that is less than enough, or there is no tree."""
-    if bound is None or "layers" not in bound.witness:
+    """What a tree of layers or a list of divisions shows without a margin; None where that is less than enough."""
+    if bound is None or not {"layers", "stated"} & bound.witness.keys() or bound.source is not Source.ORDER:
         return None
     seconds = derived_bound(free, bound.candidate, bound.source, bound.witness)
     return Evaluation(seconds=seconds, source=bound.source, witness=bound.witness) if seconds >= enough else None

@@ -58,7 +58,9 @@ def strongest(
     """The largest bound of the rungs ``through`` a level, from the weakest on until one reaches the limit."""
     best = relaxation(ladder, candidate)
     for rung in ladder.rungs(candidate, through):
-        if rung.source in COMPUTATIONS and best.seconds < limit:
+        if best.seconds >= limit:
+            break
+        if rung.source in COMPUTATIONS:
             best = max(best, COMPUTATIONS[rung.source](ladder, candidate, limit), key=lambda found: found.seconds)
     return best
 

@@ -8,8 +8,9 @@ are at most ``MOST_LISTED``. All chunks share one recompute. Data: those of ``ta
 (1) no placement of a division is faster than :math:`T_k`, and a division fits only if it keeps the memory constraint
     (2) there, up to rounding. Over the divisions that may fit the least :math:`T_k` is a lower bound;
 (2) :math:`T_k` is at least the seconds of any path through the order (``taut.solver.order_priced.master_rows`` (1)).
-    The division with the least such bound is priced, and its critical path raises the bounds of all others, until none
-    is below the best or the limit. With ``MOST_PASSES`` priced, the least of all is a bound still;
+    The critical path of the division with the least such bound raises the bounds of all, and the division is priced
+    where its own bound stays below the best and the limit. The end is where no bound is below them. With
+    ``MOST_PASSES`` run, the least of all is a bound still;
 (3) where none fits, a division lacks at least its largest excess over the rows, and the least of these is missing.
 
 It is exact but for what ``taut.formulations.order_division`` (2) leaves out of memory and for links that are not the
@@ -19,6 +20,7 @@ best.
 import math
 from collections.abc import Iterator
 from itertools import combinations
+from operator import itemgetter
 
 import numpy as np
 
@@ -74,7 +76,11 @@ def by_busiest(given: ChunkProblem, recompute: int) -> Iterator[tuple[float, Div
 
 
 def stated_seconds(given: ChunkProblem, limit: float = np.inf) -> tuple[float, tuple[Division, ...]]:
-    """Bound (2) up to a limit in seconds, infinite where nothing fits, and the priced divisions, the best first."""
+    """
+    Bound (2) up to a limit in seconds, infinite where nothing fits, and divisions.
+
+    They are the priced ones, the best first, or where all are beyond the limit the one with the least bound.
+    """
     rows, ends = MasterRows(given), _ends(given)
     ends = ends[_lacking(rows, ends) <= 0]
     if not len(ends):
@@ -83,15 +89,18 @@ def stated_seconds(given: ChunkProblem, limit: float = np.inf) -> tuple[float, t
     least = rows.seconds_of(every).max(axis=0) + given.constant
     best, left, priced, of_devices = np.inf, MOST_PASSES, list[tuple[float, Division]](), len(rows.paths)
     # Divisions that may still be the best: most are refuted by the first paths.
-    alive, figures, bounds = np.arange(len(ends)), every, least.copy()
+    alive, figures, bounds, refuted = np.arange(len(ends)), every, least.copy(), list[tuple[float, Division]]()
     while left > 0 and bounds.min(initial=np.inf) < min(best, limit):
         k, known, left = int(bounds.argmin()), len(rows.paths), left - len(given.order.passes)
-        division = Division.of_ends(ends[alive[k]], kinds)
-        priced.append((least_makespan(given, division), division))
-        best = min(best, priced[-1][0])
         rows.critical_row(figures[k])
         if len(rows.paths) > known:
             bounds = np.maximum(bounds, rows.seconds_of(figures, known)[0] + given.constant)
+        division = Division.of_ends(ends[alive[k]], kinds)
+        if bounds[k] < min(best, limit):
+            priced.append((least_makespan(given, division), division))
+            best = min(best, priced[-1][0])
+        else:
+            refuted.append((float(bounds[k]), division))
         bounds[k] = np.inf
         least[alive] = bounds
         kept = bounds < min(best, limit)
@@ -100,8 +109,14 @@ def stated_seconds(given: ChunkProblem, limit: float = np.inf) -> tuple[float, t
     if least.min() < best and len(rows.paths) > of_devices:
         # The paths that came after a division was left out may raise its bound.
         least = np.maximum(least, rows.seconds_of(every, of_devices).max(axis=0) + given.constant)
-    priced.sort(key=lambda each: each[0])
-    return float(min(best, least.min())) * (1 - ROUNDING), tuple(division for _, division in priced)
+    best, refuted = min(best, float(least.min())), sorted(refuted, key=itemgetter(0))
+    for seconds, division in refuted:
+        if seconds >= best:
+            break
+        # Beyond the limit a division's own path says as much as its price but for rounding.
+        best = min(best, least_makespan(given, division))
+    found = sorted(priced, key=itemgetter(0)) or refuted[:1]
+    return best * (1 - ROUNDING), tuple(division for _, division in found)
 
 
 def stated_missing(given: ChunkProblem) -> float:
