@@ -40,7 +40,7 @@ from taut.formulations.gradient_reductions import least_reduction, seconds_of_be
 from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.formulations.mechanisms.offload import memory_key, optimizer_seconds
 from taut.formulations.mechanisms.recompute import in_part
-from taut.formulations.mechanisms.shards import optimizer_shards
+from taut.formulations.mechanisms.shards import optimized_parameters, optimizer_shards
 from taut.formulations.order_times import candidate_order
 from taut.formulations.partition import stated_divisions
 from taut.formulations.problem import PlanningProblem
@@ -55,6 +55,7 @@ from taut.formulations.tables.memory import (
     held_counts,
     kept_coefficients,
     least_passing,
+    momentary,
     overhead,
 )
 from taut.formulations.tables.stage_tables import StageTables
@@ -106,17 +107,19 @@ class ChunkProblem:
     micro-batches of its chunks that it holds at once, (n, chunks). Seconds: ``passes`` F, I, W (3, recompute, L+1,
     L+1), infinite where a recompute is not allowed or there is no layer, and no longer than of a range that holds
     theirs; ``edge`` (L+1,), one way, of a cut before layer j; ``ring`` and ``optimizer`` for a unit of a device's load,
-    the former without what every device waits for, which is in ``constant``
-    (``taut.formulations.gradient_reductions``). ``waits_for_all``: whether every device is waited for, (1'), or the
-    makespan and device 0, (1).
+    the former without ``reduced``, what every device waits for (``taut.formulations.gradient_reductions``). It is in
+    ``constant``, and so is the optimizer's mean where experts take it longer than their load says. ``waits_for_all``:
+    whether every device is waited for, (1'), or the makespan and device 0, (1).
 
     By range, as floats: ``loads`` of reductions (L+1, L+1), parameters on a tensor rank, those of experts weighted;
     bytes ``activation`` for a micro-batch in flight (recompute, L+1, L+1), and ``beside``, of weights, gradients,
-    states and the loss (L+1, L+1). Bytes of every device: ``always``, of which ``passing`` for a moment; ``budget`` of
-    the largest one, in whole KiB. ``stated``: layers of every chunk of the divisions that may be chosen (n, C), None
-    where any may be, or too many. ``ends`` is 1 where embedding and head are divided beside the layers, of which the
-    first and the last chunk may have none. ``slow``: what placements have beyond the best links; linear bounds alone
-    count it. ``slower``: devices of the slow class, whose seconds makespans and linear bounds count.
+    states and the loss (L+1, L+1). By layer: ``moments`` (n, L), bytes of which a device has the most of its layers',
+    the last ones instead of those of the loss, ``losses`` (L,). Bytes of every device: ``always``, of which ``passing``
+    for a moment; ``budget`` of the largest one, in whole KiB. ``stated``: layers of every chunk of the divisions that
+    may be chosen (n, C), None where any may be, or too many. ``ends`` is 1 where embedding and head are divided beside
+    the layers, of which the first and the last chunk may have none. ``slow``: what placements have beyond the best
+    links; linear bounds alone count it. ``slower``: devices of the slow class, whose seconds makespans and linear
+    bounds count.
     """
 
     order: Order
@@ -128,11 +131,14 @@ class ChunkProblem:
     optimizer: float
     waits_for_all: bool
     constant: float
+    reduced: float
     loads: Floats
     activation: Floats
     beside: Floats
     always: float
     passing: float
+    moments: Floats
+    losses: Floats
     budget: float
     stated: Ints | None = None
     ends: int = 0
@@ -293,9 +299,14 @@ def chunk_problem(
 ) -> ChunkProblem:
     """Data (1), (2) of a candidate at least seconds of cuts, a ring and its factor for experts, gathers and ties."""
     tables, device = problem.tables(candidate), device_of_chunk(*candidate.order_key[:3])
+    memory = problem.memory_of(candidate)
     order, each = candidate_order(candidate), chunk_bytes(problem, candidate, device, margin=margin)
     hosted, (by_byte, weight) = len(device) // candidate.pp, ring
     reduced = least_reduction(problem, candidate, by_byte * gradient_bytes(problem.terms(candidate)), tied, hosted)
+    optimizer, constant = float(optimizer_seconds(problem, candidate).min()) / optimizer_shards(candidate), 0.0
+    if problem.latency.waits_for_every_stage and tables.experts.any():
+        updated = optimized_parameters(tables, candidate)[0, -1]
+        optimizer, constant = 0.0, optimizer * float(updated) / candidate.pp
     return ChunkProblem(
         order=order,
         micro_batches=candidate.num_micro_batches,
@@ -303,14 +314,17 @@ def chunk_problem(
         passes=_least_passes(problem, candidate, gather),
         edge=problem.coefficient("pipeline") * edge / 2,
         ring=reduced.slope,
-        optimizer=float(optimizer_seconds(problem, candidate).min()) / optimizer_shards(candidate),
+        optimizer=optimizer,
         waits_for_all=problem.latency.waits_for_every_stage,
-        constant=problem.least_constant(candidate) + reduced.constant,
+        constant=problem.least_constant(candidate) + reduced.constant + constant,
+        reduced=reduced.constant,
         loads=tables.parameters + (weight - 1.0) * tables.experts,
         activation=each.kept[:, None, None] * tables.activation,
         beside=np.tensordot(each.held, problem.shared(candidate, "summed", lambda: summed_figures(tables)), 1),
         always=each.always,
         passing=each.passing,
+        moments=momentary(tables, memory, [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]),
+        losses=np.asarray(memory.coefficient("logits") * np.diagonal(tables.logits, 1)),
         budget=each.budget,
         stated=stated_divisions(problem, candidate),
         ends=candidate.end_parts,

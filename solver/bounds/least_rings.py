@@ -26,8 +26,8 @@ Sets: nodes that hold c tensor groups at most.
 (7) If experts are held by fewer devices than other parameters, the gradients of experts have rings of their own, and so
     have the gathers of their shards. (1) to (3) hold for them with an expert group in the place of a tensor group. Let
     the rings take r seconds per byte for common parameters and :math:`r_e` for experts. M common bytes and X bytes of
-    experts take :math:`r M + r_e X = r (M + X r_e / r)`. A range of layers takes per byte at least the least mean of r
-    and :math:`r_e` that a single layer has.
+    experts take :math:`r M + r_e X = r (M + X r_e / r)`. If a backward pass hides a
+    part, a range of layers takes per byte at least the least mean of r and :math:`r_e` that a single layer has.
 (8) The devices of stage 0 and of the last stage exchange a tied embedding
     (``taut.formulations.gradient_reductions`` (3)). Either some pair lies on two nodes, and the exchange takes at least
     the best link between nodes. Or every pair lies inside a node. In this case stage 0 has as many tensor groups on
@@ -209,14 +209,15 @@ class WeightedRing(NamedTuple):
 def least_weighted_ring(
     problem: PlanningProblem, candidate: Candidate, best: BestLinks, known: float = 0.0
 ) -> WeightedRing:
-    """Least seconds of reductions, r ``known``, with the weight of experts, (7), in the layer of least mean."""
+    """Least seconds of reductions, r ``known``, with the weight of experts, (7); with overlap of the least layer."""
     ring, tables = max(least_reduction(problem, candidate, best), known), problem.tables(candidate)
     if not tables.experts.any():
         return WeightedRing(ring, 1.0)
     of_experts = least_expert_ring(problem, candidate, best)
-    # The optimizer of a device takes so much longer for a parameter of experts than for others.
-    most = optimizer_shards(candidate) / candidate.expert_shards if candidate.zero else 1.0
-    if of_experts > ring > 0.0 and most > 1.0 and not overlaps(problem, candidate):
+    if ring > 0.0 and not overlaps(problem, candidate):
+        # A first stage that is waited for alone has one load for its reduction and its optimizer.
+        alone = not problem.latency.waits_for_every_stage
+        most = (optimizer_shards(candidate) / candidate.expert_shards if candidate.zero else 1.0) if alone else np.inf
         return WeightedRing(ring, min(of_experts / ring, most))
     apart, every = (np.diagonal(figures, 1) for figures in (tables.experts, tables.parameters))
     return WeightedRing(float(((ring * (every - apart) + of_experts * apart) / every).min()), 1.0)

@@ -372,7 +372,8 @@ class RationalCase:
         budget = _scaled(float(self.given.budget))
         room, found = budget + (budget >> PRICE_BITS) - _scaled(float(self.given.always)), []
         for device, counts in self.paths.rows.memory_rows:
-            slope, still = [0] * self.given.num_chunks, -room
+            slope = [0] * self.given.num_chunks
+            still = _scaled(float(self.paths.lines.passing[device])) - room
             kept, beside = self._figure(ACTIVATION, self._one[ACTIVATION]), self._figure(BESIDE, self._one[BESIDE])
             for chunk, count in zip(self.given.hosted(device).tolist(), counts.tolist(), strict=True):
                 slope[chunk] = count * kept + beside

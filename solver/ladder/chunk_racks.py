@@ -106,8 +106,8 @@ def least_exchange(
     """Seconds of a tied embedding's exchange after the first device ends, beside what all devices wait for, (3)."""
     if candidate.schedule != "interleaved-1f1b":
         return 0.0, 0.0
-    tied, waited = tied_exchange(problem, candidate, best), given.constant - problem.least_constant(candidate)
-    return max(min(tied.inside, tied.apart) - waited, 0.0), max(tied.apart - waited, 0.0)
+    tied = tied_exchange(problem, candidate, best)
+    return max(min(tied.inside, tied.apart) - given.reduced, 0.0), max(tied.apart - given.reduced, 0.0)
 
 
 def _hop(problem: PlanningProblem, candidate: Candidate, best: BestLinks, rack: Ints | None) -> float:
@@ -132,7 +132,7 @@ def of_load(problem: PlanningProblem, candidate: Candidate, rate: float, given: 
     """Seconds for a unit of load, of seconds for a byte, beside what all devices wait for."""
     hosted = given.num_chunks // len(given.counts)
     reduced = least_reduction(problem, candidate, rate * gradient_bytes(problem.terms(candidate)), 0.0, hosted)
-    return reduced.slope if reduced.constant >= given.constant - problem.least_constant(candidate) else 0.0
+    return reduced.slope if reduced.constant >= given.reduced else 0.0
 
 
 def rederived_by_racks(racks: ChunkRacks, witness: dict[str, Any]) -> float:

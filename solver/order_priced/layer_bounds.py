@@ -35,6 +35,10 @@ Variables: layers :math:`x_c` that sum to L.
 
 (8) Where some devices are of a slow class (``taut.formulations.order_division.SlowDevices``), a chunk has the line of
     its device's class.
+(9) A device holds for a moment the most that any of its layers asks for, of workspace, buffers and stand-ins each, and
+    the most of a gradient that awaits its sum or the logits (``taut.formulations.tables.memory`` (3), (12)). A case (5)
+    says which of the layers that differ are on a device. Of the others chunk c of C has one of the layers c to
+    :math:`L - C + c`, and counts with the least of these.
 
 The optimizer counts with the mean of the devices' loads, which is a constant.
 
@@ -72,7 +76,8 @@ class Lines(NamedTuple):
     Figures of chunks that are linear in their layers, in one of the cases (5).
 
     ``none`` (6, C) for no layer and ``one`` (6, C) for each; ``cut``, seconds of a transfer; ``lower`` and ``upper``
-    (C,), bounds on the layers of chunks; ``beyond`` (6, L+1), figures of the layers up to a cut beside a line, (7).
+    (C,), bounds on the layers of chunks; ``passing`` (p,), bytes (9) beyond what every device has; ``beyond`` (6, L+1),
+    figures of the layers up to a cut beside a line, (7).
     """
 
     none: Floats
@@ -80,6 +85,7 @@ class Lines(NamedTuple):
     cut: float
     lower: Ints
     upper: Ints
+    passing: Floats
     beyond: Floats | None = None
 
 
@@ -173,7 +179,25 @@ def lines_of(given: ChunkProblem, single: Floats, case: tuple[int, ...], cut: fl
     none, lower = beyond_one(single, case, given.num_chunks)
     upper = np.full(given.num_chunks, given.num_layers)
     upper[: len(case) - 1] = lower[: len(case) - 1]
-    return Lines(none, np.repeat(single[:, -2:-1], given.num_chunks, axis=1), cut, lower, upper)
+    each = np.repeat(single[:, -2:-1], given.num_chunks, axis=1)
+    return Lines(none, each, cut, lower, upper, _passing(given, case))
+
+
+def _passing(given: ChunkProblem, case: tuple[int, ...]) -> Floats:
+    """Bytes (9) of every device in a case beyond what all devices have, (p,)."""
+    chunks, beyond = given.num_chunks, given.num_layers - given.num_chunks + 1
+    found, losses = np.zeros((len(given.moments), chunks)), np.zeros(chunks)
+    for c in range(chunks):
+        behind = 1 + sum(case[:c])
+        known = [*range(c == 0), *range(behind, behind + sum(case[c : c + 1])), *range(-(c == chunks - 1), 0)]
+        others = given.moments[:, max(c, behind) : beyond + c]
+        least = others.min(axis=1, initial=np.inf) if c >= len(case) and others.size else 0.0
+        found[:, c] = np.maximum(given.moments[:, known].max(axis=1, initial=0.0), least)
+        losses[c] = given.losses[c : beyond + c].sum()
+    hosted = [given.hosted(d) for d in range(len(given.counts))]
+    most = np.array([found[:, each].max(axis=1) for each in hosted])
+    late = np.maximum(most[:, -1] - [losses[each].sum() for each in hosted], 0.0)
+    return np.asarray(np.maximum(most[:, :-1].sum(axis=1) + late - given.passing, 0.0))
 
 
 def _unlike(given: ChunkProblem, until: Floats, cut: float) -> Lines:
@@ -185,7 +209,7 @@ def _unlike(given: ChunkProblem, until: Floats, cut: float) -> Lines:
     none[:, -1] += until[:, -1] - until[:, -2] - one
     beyond[:, 1:-1] = until[:, 1:-1] - none[:, :1] - one[:, None] * np.arange(1, size)
     each = np.repeat(one[:, None], chunks, axis=1)
-    return Lines(none, each, cut, np.ones(chunks, np.int64), np.full(chunks, size), beyond)
+    return Lines(none, each, cut, np.ones(chunks, np.int64), np.full(chunks, size), _passing(given, ()), beyond)
 
 
 def beyond_one(single: Any, case: tuple[int, ...], chunks: int) -> tuple[Any, Ints]:
@@ -442,6 +466,7 @@ class LayerPaths:
             row[hosted] = counts * one[ACTIVATION, hosted] + one[BESIDE, hosted]
             still = none[BESIDE]
             row[-1] = float((still[hosted] + counts * none[ACTIVATION, hosted]).sum()) - (given.budget - given.always)
+            row[-1] += self.lines.passing[d]
         return found
 
     def mixture(self, leaf: Leaf, branch: Branch) -> Floats:

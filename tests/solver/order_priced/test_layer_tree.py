@@ -70,11 +70,14 @@ def chunk_problem(
         optimizer=0.01,
         waits_for_all=True,
         constant=0.5,
+        reduced=0.0,
         loads=tables[3],
         activation=np.stack((tables[4], tables[4], tables[4])),
         beside=tables[3] + ranges(3.0 * every),
         always=0.0,
         passing=0.0,
+        moments=np.zeros((1, layers)),
+        losses=np.zeros(layers),
         budget=budget,
     )
 
@@ -223,6 +226,15 @@ def depth(node: dict[str, Any]) -> int:
     return 1 + max(map(depth, below)) if below else 0
 
 
+def test_the_device_with_a_layer_more_is_branched_on_first() -> None:
+    """Eleven like layers on five devices, one of which has three: as many branchings prove the optimum."""
+    given = chunk_problem(np.random.default_rng(0), 5, 2, 10, 11, 1e6)
+    tree = LayerTree(given, linear_paths(given), 1e3, [next(iter(divisions(given)))])
+    for _ in range(6):
+        tree.branch()
+    assert tree.seconds == pytest.approx(optimum(given), rel=1e-5)
+
+
 def test_trees_are_no_deeper_than_a_file_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """The leaf with the least bound is left where it is as deep as allowed, and the bound is derived again."""
     given = chunk_problem(np.random.default_rng(0), 2, 4, 6, 10, 1e6)
@@ -252,6 +264,57 @@ def test_cases_bound_all_divisions(p: int, v: int, m: int, layers: int, differin
         assert proven == pytest.approx(tree.seconds, rel=1e-8)
         assert proven <= min(exact, limit) * TOLERANCE
         assert tree.seconds >= exact * (1 - 2e-2) or budget < 1e6
+
+
+def with_moments(given: ChunkProblem, rng: np.random.Generator, differing: int) -> ChunkProblem:
+    """The same with bytes that devices hold for a moment, of layers that differ and of all others."""
+    moments = np.repeat(5 * rng.random((4, 1)), given.num_layers, axis=1)
+    moments[:, : 1 + differing] = 20 * rng.random((4, 1 + differing)) * (rng.random((4, 1 + differing)) < 0.5)
+    moments[:, -1] = 20 * rng.random(4)
+    losses = np.append(np.zeros(given.num_layers - 1), 10 * rng.random())
+    return replace(given, moments=moments, losses=losses, beside=given.beside + ranges(losses))
+
+
+def excess(given: ChunkProblem, division: Division) -> float:
+    """Bytes that the fullest device lacks, with those that it holds for a moment."""
+    rows, device = MasterRows(given), given.order.device.repeat(division.layers)
+    beyond = np.full(len(given.counts), -np.inf)
+    np.maximum.at(beyond, [d for d, _ in rows.memory_rows], rows.excess(division))
+    for d in range(len(beyond)):
+        most = given.moments[:, device == d].max(axis=1)
+        beyond[d] += most[:-1].sum() + max(most[-1] - given.losses[device == d].sum(), 0.0)
+    return float(beyond.max())
+
+
+def refuted_by_moments(number: int, rng: np.random.Generator, scale: float = 1.0) -> tuple[bool, bool]:
+    """Whether a problem is refuted with a byte more than the best division needs, and with 2 % less, by them alone."""
+    p, v, m, layers, differing = OTHERS[number % len(OTHERS)]
+    given = with_moments(chunk_problem(rng, p, v, m, layers, 1e3, differing=differing), rng, differing)
+    least = 1e3 + min(excess(given, one) for one in divisions(given))
+    wide, tight = replace(given, budget=least + 1e-6), replace(given, budget=0.98 * least)
+    without = replace(tight, moments=np.zeros_like(given.moments))
+    found = []
+    for one in (wide, tight, without):
+        cases = linear_paths(one)
+        for case in cases:
+            case.lines = case.lines._replace(passing=scale * case.lines.passing)
+        found.append(all(case.is_refuted(np.inf) for case in cases))
+    return found[0], found[1] and not found[2]
+
+
+@pytest.mark.proof
+def test_what_devices_hold_for_a_moment_refutes_no_division_that_fits() -> None:
+    """Of 500 problems none is refuted that has a division which fits, and a third are by nothing else."""
+    rng = np.random.default_rng(0)
+    found = [refuted_by_moments(k, rng) for k in range(500)]
+    assert not any(false for false, _ in found) and sum(alone for _, alone in found) > 500 / 3
+
+
+@pytest.mark.proof
+def test_more_for_a_moment_refutes_a_division_that_fits() -> None:
+    """Planted: a tenth more of what devices hold for a moment is noticed."""
+    rng = np.random.default_rng(0)
+    assert any(refuted_by_moments(k, rng, 1.1)[0] for k in range(100))
 
 
 @pytest.mark.proof
