@@ -459,10 +459,9 @@ OTHER_SHARES = (
 
 
 def left_out(space: Mapping[str, Any]) -> Iterator[str]:
-    """What a space, as plain values, says of shares on hosts, and leaves out, in words."""
+    """Which shares on hosts a space, given as plain values, leaves out, in words."""
     if shares := [each["fraction"] for each in space.get("optimizer_offload", ())]:
-        yield f"optimizer states on hosts: {', '.join(f'{share:g}' for share in shares)} (left out: other shares)"
+        yield f"shares of the optimizer states on hosts other than {', '.join(f'{share:g}' for share in shares)}"
     if shares := [each["fraction"] for each in space.get("activation_offload", ())]:
-        named = f" of {', '.join(modules)}" if (modules := space.get("offload_modules")) else ""
-        other = "other shares, and other modules" if named else "other shares"
-        yield f"activations on hosts: {', '.join(f'{share:g}' for share in shares)}{named} (left out: {other})"
+        named = f", modules other than {', '.join(modules)}" if (modules := space.get("offload_modules")) else ""
+        yield f"shares of activations on hosts other than {', '.join(f'{share:g}' for share in shares)}{named}"

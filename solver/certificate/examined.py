@@ -127,19 +127,20 @@ class Examined:
         """The ``predicted`` section, given the stated breakdown."""
         capacity = self._capacity()
         case, batch, seconds = self.case, self.case.space["global_batch"], self.seconds
+        breakdown = self.breakdown(stated)
         return {
             "step_time_s": seconds,
-            "breakdown_s": self.breakdown(stated),
+            "breakdown_s": breakdown,
             "memory_bytes": memory_bytes(case, self.choice, self.stages, self.recompute, self._order),
             "margin_bytes": [margin_kib(case, kib) * KIB for kib in capacity],
             "capacity_bytes": [kib * KIB for kib in capacity],
             "tokens_per_s": _per_second(batch * case.model.tokens, seconds),
             "mfu": utilisation(case, seconds),
-            "hfu": self._hardware_utilisation(),
+            **self._computing(breakdown["compute"]),
         }
 
-    def _hardware_utilisation(self) -> float | None:
-        """Executed FLOP over what the peaks of all devices allow while they compute."""
+    def _computing(self, compute: float) -> dict[str, float | None]:
+        """Executed FLOP over what the peaks allow while devices compute, and what a mean device then waits."""
         case, choice = self.case, self.choice
         plan = Figures(case, choice, self.stages, self.recompute, self.devices[None])
         rows = rows_of_layers(choice, self.stages, self.recompute)[int(choice.empty_ends) :]
@@ -148,12 +149,16 @@ class Examined:
         flop = executed_flop(case.model, layers, case.space.get("recompute_modules", ()), kept.kept)
         peaks = np.array([d.peak_flops(case.memory.precision) or math.inf for d in case.cluster.devices.values()])
         counts = np.array(self.micro_batches or [choice.num_micro_batches] * choice.blocks)
-        offered = 0.0
+        offered = busy = 0.0
         for chunk, rank in enumerate(choice.chunk_device):
             kinds = plan.kinds[0, rank]
             alone = plan.passes.sum(axis=0)[kinds, chunk]
             offered += float((peaks[kinds] * alone).sum(axis=-1) @ counts)
-        return flop * case.space["global_batch"] / offered if 0.0 < offered < math.inf else None
+            busy += float(alone.sum(axis=-1) @ counts)
+        return {
+            "hfu": flop * case.space["global_batch"] / offered if 0.0 < offered < math.inf else None,
+            "bubble_s": compute - busy / self.devices.size,
+        }
 
     def _capacity(self) -> Sequence[int]:
         """KiB of the smallest device of every pipeline rank."""

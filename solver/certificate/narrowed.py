@@ -238,11 +238,11 @@ def unsearched(space: Mapping[str, Any], *, layers: int, experts: bool = False) 
     default = StrategySpace(global_batch=1, max_tp=1)
     if CHUNKED in space.get("schedules", default.schedules) and not {"vpp", "schedule"} & set(space.get("fixed", {})):
         most, even = space.get("max_vpp", default.max_vpp), space.get("max_even_vpp", 0)
-        yield f"vpp above {max(most, even)}" if even < layers else f"vpp above {most} with unequal chunks"
+        yield f"vpp above {max(most, even)}" if even < layers else f"vpp above {most} unless all chunks can be equal"
     if not space.get("hybrid_sharding", True) and not set(space.get("zero", [])) <= {0, 1}:
         yield "dp_shard: all replicas share one copy, unless it is fixed"
     if modules := space.get("recompute_modules"):
-        yield f"selective recompute: of {', '.join(modules)} (left out: other modules)"
+        yield f"selective recompute of modules other than {', '.join(modules)}"
     if "full" in space.get("recompute", []) and not space.get("block_recompute") and _runs_blocks(space):
         yield "recompute of the first layers of every chunk alone, unless block_recompute asks for it"
     yield from offload.left_out(space)
@@ -258,12 +258,11 @@ def _runs_blocks(space: Mapping[str, Any]) -> bool:
 
 
 def _of_expert_ranks(space: Mapping[str, Any]) -> str:
-    """How experts are split over ranks of their own, and how they are not."""
+    """How experts are not split over ranks of their own."""
     named = space.get("expert_zero")
     lacking = [] if named is None else [f"ZeRO-{zero}" for zero in space.get("zero", []) if zero not in named]
     shared = "1 or tp" if space.get("expert_tensor", True) else "1"
-    left_out = f"{', '.join(lacking)} beside ep > 1, other etp" if lacking else "other etp"
-    return f"experts: ep > 1, etp {shared} (left out: {left_out})"
+    return f"{''.join(f'{each}, ' for each in lacking)}etp other than {shared}, with ep > 1"
 
 
 def _dispatched(dispatch: Mapping[str, Any]) -> str:

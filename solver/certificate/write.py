@@ -242,7 +242,7 @@ def predicted(problem: PlanningProblem, strategy: Strategy, incumbent: Incumbent
         "margin_bytes": [problem.memory.margin_kib(kib) * KIB for kib in capacity],
         "capacity_bytes": [kib * KIB for kib in capacity],
         **_throughput(problem, seconds),
-        "hfu": _hardware_utilisation(problem, incumbent),
+        **_computing(problem, incumbent, float(time.compute)),
     }
 
 
@@ -256,8 +256,13 @@ def _throughput(problem: PlanningProblem, seconds: float) -> dict[str, float | N
     }
 
 
-def _hardware_utilisation(problem: PlanningProblem, incumbent: Incumbent) -> float | None:
-    """Executed FLOP over what the peaks of all devices allow while they compute, None where they take no time."""
+def _computing(problem: PlanningProblem, incumbent: Incumbent, compute: float) -> dict[str, float | None]:
+    """
+    Utilisation and bubble.
+
+    Executed FLOP over what the peaks of all devices allow while they compute, None where they take no time; and the
+    seconds of computation in which a device waits, in the mean.
+    """
     strategy, candidate = incumbent.strategy, incumbent.strategy.candidate
     layers = strategy.recompute_of_parts[candidate.end_parts :][: len(problem.model.blocks)]
     kept = problem.calibration or problem.memory
@@ -265,11 +270,14 @@ def _hardware_utilisation(problem: PlanningProblem, incumbent: Incumbent) -> flo
     types = problem.type_of_node[problem.links.node_of[incumbent.devices]]
     of_chunk = types[device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)]
     seconds = problem.tables(candidate).seconds[:, *strategy.ranges]
+    busy = seconds[of_chunk, np.arange(len(seconds[0]))[:, None, None]] * strategy.batches[:, None]
     specs = [problem.cluster.devices[name] for name in problem.device_types]
     peaks = np.array([spec.peak_flops(problem.memory.precision) or math.inf for spec in specs])
-    offered = (peaks[:, None] * seconds)[of_chunk, np.arange(len(seconds[0]))[:, None, None]]
-    total = float((offered * strategy.batches[:, None]).sum())
-    return flop * problem.space.global_batch / total if 0.0 < total < math.inf else None
+    total = float((peaks[of_chunk] * busy).sum())
+    return {
+        "hfu": flop * problem.space.global_batch / total if 0.0 < total < math.inf else None,
+        "bubble_s": compute - float(busy.sum()) / incumbent.devices.size,
+    }
 
 
 def _stage_capacity(problem: PlanningProblem, incumbent: Incumbent) -> list[int]:

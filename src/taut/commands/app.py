@@ -40,7 +40,7 @@ INTERRUPTED = 130
 """What Typer makes of Ctrl-C."""
 SILENT_S = 5.0
 """Seconds without a line on stderr after which a command says that it goes on."""
-NARROW = 80
+NARROW = 120
 """Columns below which Rich cuts the names of options; the plain help wraps instead."""
 ARGUMENTS = {"model": "MODEL", "cluster": "CLUSTER"}
 """Fields that are arguments of a command; every other is an option of its own name."""
@@ -120,6 +120,9 @@ def _run() -> int:
         # Typer keeps the base class of its usage errors to itself; all of them can word themselves.
         if not hasattr(error, "format_message"):
             raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(error.format_message())
+            _leave(2)
         _stop(error.format_message(), 2)
     if code == INTERRUPTED:
         dropped = "interrupted again before the result was written: it is dropped; one or two signals keep it"

@@ -17,10 +17,10 @@ EachOption = Annotated[float, typer.Option(help="Seconds of each search at most.
 WholeOption = Annotated[float | None, seconds_option("Seconds of the whole command, which its searches share.")]
 
 
-def _told(each: float, whole: float | None) -> Callable[[str], None]:
-    """Return a way to say on stderr how far a reproduction is, and what the limits are of."""
+def _told(each: float, whole: float | None, quiet: bool) -> Callable[[str], None]:
+    """Return a way to say on stderr how far a reproduction is, and what the limits are of; it says nothing if quiet."""
     limits = f"each search of it up to {each:g} s" + ("" if whole is None else f", all within {whole:g} s")
-    return lambda words: typer.echo(f"{words}, {limits}; Ctrl-C keeps the rows", err=True)
+    return lambda words: None if quiet else typer.echo(f"{words}, {limits}; Ctrl-C keeps the rows", err=True)
 
 
 class _Found(Result, Protocol):
@@ -53,6 +53,7 @@ def amp(
     each: EachOption = 60.0,
     time_limit: WholeOption = None,
     as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Search AMP's three settings, at its profile if given; or, with its profile and trials, price its real trials."""
     if profile is not None and trials is not None:
@@ -66,7 +67,7 @@ def amp(
     from taut.papers.amp_searches import reproduce_amp_searches
     from taut.solver.result import Limits
 
-    told = _told(each, time_limit)
+    told = _told(each, time_limit, quiet)
     found = reproduce_amp_searches(setting, Limits(time_limit=each), told, profile, within=time_limit)
     _echo("amp", found, as_json)
 
@@ -80,12 +81,13 @@ def hethub(
     each: EachOption = 60.0,
     time_limit: WholeOption = None,
     as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Plan Llama 2 70B on five mixed clusters, beside HETHUB's shares of the throughput that the types have apart."""
     from taut.papers.hethub import reproduce_hethub, reproduce_hethub_table
     from taut.solver.result import Limits
 
-    limits, told = Limits(time_limit=each), _told(each, time_limit)
+    limits, told = Limits(time_limit=each), _told(each, time_limit, quiet)
     if table:
         echo(reproduce_hethub_table(limits, only=only, within=time_limit, told=told), as_json)
         return
@@ -103,12 +105,13 @@ def pipette(
     time_limit: WholeOption = None,
     seed: Annotated[int, typer.Option(help="Of the rates between nodes, which the paper does not publish.")] = 0,
     as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Plan Pipette's four settings by the methods that it compares, beside its figures and under one bound."""
     from taut.papers.pipette import reproduce_pipette
     from taut.solver.result import Limits
 
-    limits, told = Limits(time_limit=each), _told(each, time_limit)
+    limits, told = Limits(time_limit=each), _told(each, time_limit, quiet)
     found = reproduce_pipette(limits, whole_step=whole_step, seed=seed, only=only, within=time_limit, told=told)
     _echo("pipette", found, as_json)
 
@@ -120,11 +123,12 @@ def searches(
     each: Annotated[float, typer.Option(help="Seconds of each of the two searches of a plan.", min=0)] = 60.0,
     time_limit: WholeOption = None,
     as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Price published plans beside the best plan of the same space, with their distance from the lower bound."""
     from taut.papers.searches.table import reproduce_searches
 
-    told = _told(each, time_limit)
+    told = _told(each, time_limit, quiet)
     found = reproduce_searches(data, time_limit=each, only=only, within=time_limit, told=told)
     echo(found, as_json)
 
@@ -141,12 +145,13 @@ def vtrain_jobs(
         float, typer.Option(help="Seconds of the whole command: no trace begins after them.", min=0)
     ] = 1800.0,
     as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Share 1,024 A100 among jobs by ElasticFlow without and with our plans, beside vTrain's figures and a bound."""
     from taut.commands.progress import live_lines
     from taut.papers.vtrain.jobs import reproduce_vtrain_jobs
 
-    with live_lines(quiet=False) as say:
+    with live_lines(quiet) as say:
         found = reproduce_vtrain_jobs(
             arrivals=arrivals, only=only, traces=traces, time_limit=each, within=time_limit, told=say
         )
@@ -196,6 +201,7 @@ def vschedules(
     only: Annotated[str | None, typer.Option(help="grid or frontier; both without it.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture of memory against bubble: .png, .pdf or .svg.")] = None,
     as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Plan a 98.5B model at sequence 16384 on 40 GPUs under six schedules, beside the published grid search."""
     from taut.papers.vschedules import reproduce_vschedules
@@ -203,6 +209,7 @@ def vschedules(
     check_plot(plot)
     if plot is not None and only == "grid":
         raise FieldError("plot", str(plot), "there is no picture of the grid, expected --only frontier, or none")
+    del quiet  # Of the line that says that work goes on, which no command prints itself.
     found = reproduce_vschedules(only=only)
     if plot is not None:
         from taut.papers.vschedules import SIZE, plot_memory_frontier

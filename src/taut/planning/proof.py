@@ -164,7 +164,7 @@ def runs_words(plan: "AnyDocument") -> list[str]:
     experts = bool(plan.inputs["calibration"].spec.get("experts")) if "calibration" in plan.inputs else False
     given = [Beyond(each.field, each.value, each.seen) for each in plan.beyond]
     within = [_tie_words(plan, tie) for tie in plan.plainer if tie.restriction == SEEN]
-    return [f"all runs in: {beyond_words(given, experts=experts)}", *within]
+    return [f"the measured runs in: {beyond_words(given, experts=experts)}", *within]
 
 
 def _tie_words(plan: "PlanDocument", tie: "PlainerSection") -> str:

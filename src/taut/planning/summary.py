@@ -155,7 +155,14 @@ def _time_table(plan: "AnyDocument") -> "Table":
         if words == PARTS["constant"] and seconds == 0.0:
             continue
         table.add_row(words, f"{seconds:.4f}", f"{seconds / total:.1%}" if total else "")
+        if words == PARTS["compute"] and (bubble := bubble_of(plan)) is not None:
+            table.add_row("  of it pipeline bubble", f"{bubble:.4f}", f"{bubble / total:.1%}" if total else "")
     return table
+
+
+def bubble_of(plan: "AnyDocument") -> float | None:
+    """Seconds that a device of several stages waits for passes of others, in the mean; None where it is not stated."""
+    return plan.predicted.bubble_s if isinstance(plan, PlanDocument) and plan.strategy.pp > 1 else None
 
 
 def _traffic(strategy: "StrategySection") -> str:

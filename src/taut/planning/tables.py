@@ -98,7 +98,9 @@ def _of_one_degree(document: PlanDocument) -> list[dict[str, Any]]:
 def _layers(stage: list[int], *, at_first: bool) -> str:
     """The layers of a chunk in words; an end chunk may have none."""
     first, end = stage
-    return f"{first}-{end - 1}" if first < end else "embedding" if at_first else "head"
+    if end - first < 2:
+        return str(first) if first < end else "embedding" if at_first else "head"
+    return f"{first}-{end - 1}"
 
 
 def worker_records(document: PlanDocument) -> list[dict[str, Any]]:

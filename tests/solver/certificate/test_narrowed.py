@@ -224,7 +224,7 @@ def test_a_stack_of_a_user_runs_what_its_space_holds() -> None:
 @pytest.mark.parametrize(
     ("space", "said"),
     [
-        ({"max_even_vpp": LAYERS}, ["vpp above 4 with unequal chunks"]),
+        ({"max_even_vpp": LAYERS}, ["vpp above 4 unless all chunks can be equal"]),
         ({"max_even_vpp": 6}, ["vpp above 6"]),
         ({}, ["vpp above 4"]),
         ({"max_even_vpp": LAYERS, "fixed": {"vpp": 2}}, []),
@@ -242,10 +242,10 @@ def test_chunks_that_are_not_searched_are_named(space: dict[str, Any], said: lis
 def test_how_experts_are_not_searched_is_named() -> None:
     """With experts the bound leaves out some expert parallelism, and says so."""
     values = StrategySpace(global_batch=8, max_tp=4).model_dump(mode="json")
-    said = "experts: ep > 1, etp 1 or tp (left out: other etp)"
+    said = "etp other than 1 or tp, with ep > 1"
     assert list(unsearched({**values, "max_ep": 8}, layers=LAYERS, experts=True)) == [said]
     titan = {**values, "max_ep": 8, "expert_zero": [2, 3], "expert_tensor": False}
-    said = "experts: ep > 1, etp 1 (left out: ZeRO-0, ZeRO-1 beside ep > 1, other etp)"
+    said = "ZeRO-0, ZeRO-1, etp other than 1, with ep > 1"
     assert list(unsearched(titan, layers=LAYERS, experts=True)) == [said]
 
 
@@ -254,13 +254,13 @@ def test_how_experts_are_not_searched_is_named() -> None:
     [
         ({"recompute": ["full"]}, "recompute: full (left out: none, selective)"),
         ({"sequence_parallel": [False]}, "sequence_parallel: false (left out: true)"),
-        ({"recompute_modules": ["moe"]}, "selective recompute: of moe (left out: other modules)"),
+        ({"recompute_modules": ["moe"]}, "selective recompute of modules other than moe"),
         (
             {
                 "activation_offload": [{"fraction": 0.5, "recompute": ["none"]}],
                 "offload_modules": ["core_attn", "attn_proj"],
             },
-            "activations on hosts: 0.5 of core_attn, attn_proj (left out: other shares, and other modules)",
+            "shares of activations on hosts other than 0.5, modules other than core_attn, attn_proj",
         ),
         ({"zero": [1]}, "zero: 1 (left out: 0)"),
         ({"schedules": ["gpipe"]}, "schedules: gpipe (left out: 1f1b)"),

@@ -258,7 +258,7 @@ def test_plan_as_json_has_the_stated_fields(run: Run) -> None:
     fields = {
         "strategy": "pp tp dp vpp micro_batch num_micro_batches schedule zero sequence_parallel stages recompute",
         "placement": "order devices",
-        "predicted": "step_time_s breakdown_s memory_bytes margin_bytes capacity_bytes tokens_per_s mfu hfu",
+        "predicted": "step_time_s breakdown_s memory_bytes margin_bytes capacity_bytes tokens_per_s mfu hfu bubble_s",
         "certificate": "objective_s lower_bound_s gap communication_gap verified_gap lower_bound_no_margin_s "
         "latency_model space candidates",
         "inputs": "model cluster costs memory_model",
@@ -442,9 +442,12 @@ def test_version_and_help_are_on_stdout(run: Run) -> None:
     assert (outcome.code, outcome.err) == (0, "")
     for verb in ("plan", "verify", "show", "catalog", "place", "import"):
         assert verb in outcome.out
-    nothing = run()
-    assert (nothing.code, nothing.err) == (2, "")
-    assert "Usage: " in nothing.out
+    for words in ((), ("import",)):
+        nothing = run(*words)
+        assert (nothing.code, nothing.err) == (2, "")
+        assert "Usage: " in nothing.out
+    assert "--overlap-moe-expert-parallel-comm" in run("plan", "--help").out, "no name is cut in 80 columns"
+    assert "--quiet" in run("verify", "--help").out and "--quiet" in run("reproduce", "amp", "--help").out
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from taut.planning.solve import plan
 from taut.solver.certificate.verify import Verification
 from taut.verification import verify
 
-LEFT_OUT = "experts: ep > 1, etp 1 or tp (left out: other etp)"
+LEFT_OUT = "etp other than 1 or tp, with ep > 1"
 TOGETHER = "experts: split over tensor ranks, all on every replica (left out: expert parallelism, ep > 1)"
 EXPERTS = {"num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 1024, "shared_ffn_hidden": 1024}
 LATENT = {"kv_lora_rank": 128, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64}

@@ -28,10 +28,10 @@ def test_names_are_escaped_in_the_notebooks_table() -> None:
 def test_tables_have_a_record_for_each_stage_and_worker() -> None:
     """Stages with their memory and kind of device, workers with their node and place there."""
     plan = made_plan(pp=2, tp=2, dp=1)
-    assert [stage["layers"] for stage in plan.stages] == ["0-0", "1-1"]
+    assert [stage["layers"] for stage in plan.stages] == ["0", "1"]
     assert plan.stages[1] == {
         "stage": 1,
-        "layers": "1-1",
+        "layers": "1",
         "num_layers": 1,
         "recompute": "none",
         "device": "d",

@@ -38,7 +38,7 @@ def test_a_plan_beyond_all_runs_says_so_and_what_one_within_them_costs(beyond: t
     chosen = beyond.strategy.micro_batch
     assert chosen > 1 and [each.field for each in beyond.beyond] == ["micro_batch"]
     first, second = runs_words(beyond.typed)
-    assert first == f"all runs in: micro-batch {chosen} (seen 1)"
+    assert first == f"the measured runs in: micro-batch {chosen} (seen 1)"
     assert second.startswith("the best like a run that was measured: +") and "micro_batch=1" in second
     assert not any("measured" in words for words in plainer_words(beyond.typed))
     assert f"beyond      {first}\n            {second}"[:80] in summary(beyond.sections, width=200)
@@ -91,8 +91,10 @@ def test_the_command_prints_exports_and_restricts(run: Run, tmp_path: Path) -> N
     asked = ["plan", "gpt2-345m", "dgx-a100", "--global-batch", "32", "--fix", "schedule=1f1b,pp=2,tp=1"]
     asked += ["--calibration", str(file)]
     words = run(*asked, "--out", out).out
-    assert "beyond      all runs in: micro-batch" in words and "the best like a run that was measured: +" in words
-    assert "beyond      all runs in: micro-batch" in run("show", out).out
+    assert (
+        "beyond      the measured runs in: micro-batch" in words and "the best like a run that was measured: +" in words
+    )
+    assert "beyond      the measured runs in: micro-batch" in run("show", out).out
     flags = tmp_path / "flags"
     assert run("export", out, "--to", "megatron", "--out", flags, "--plainer", "seen").code == 0
     assert "--micro-batch-size 1" in (flags / "megatron.args").read_text(encoding="utf-8")

@@ -126,6 +126,10 @@ def test_utilisation_of_hardware_is_of_the_seconds_of_computation(found: Plan) -
     again = {"none": 0, "selective": core / 2, "full": forward - core / 2}
     flops = sum(3 * (forward - core / 2) + again[kind] for kind in layers) + 3 * 2 * 1024**2 * 52_256
     assert found.document["predicted"]["hfu"] == pytest.approx(BATCH * flops / offered)
+    # Of the seconds of computation a device has its stage's passes, in the mean; for the others it waits.
+    predicted = found.document["predicted"]
+    waited = predicted["breakdown_s"]["compute"] - busy * strategy.num_micro_batches / strategy.pp
+    assert predicted["bubble_s"] == pytest.approx(waited, rel=1e-9, abs=1e-12) and waited >= 0.0
 
 
 def test_plan_verifies_itself(found: Plan) -> None:

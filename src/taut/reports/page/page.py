@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from taut.errors import TautError
 from taut.formulations.schedules.schedule import timetable
 from taut.planning.proof import differing, proof, restriction_words, runs_words
-from taut.planning.summary import MESH_PARTS, PARTS, parts_of, strategy_words
+from taut.planning.summary import MESH_PARTS, PARTS, bubble_of, parts_of, strategy_words
 from taut.planning.tables import batch_words
 from taut.plots.plan import HOP, RING
 from taut.plots.schedule import bars_of
@@ -117,6 +117,8 @@ def _head(plan: "Plan") -> str:
     if not plan.meshes:
         figures = plan.predicted
         more = {"model FLOP utilisation": figures.mfu, "hardware FLOP utilisation of computation": figures.hfu}
+        if (bubble := bubble_of(plan.sections)) is not None and plan.step_time_s:
+            more["pipeline bubble, of the step"] = bubble / plan.step_time_s
     shown = {name: "unknown" if value is None else f"{value:.1%}" for name, value in more.items()}
     return head(plan, plan.cluster_spec.num_devices, strategy_words(plan.sections), shown)
 
