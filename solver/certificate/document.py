@@ -147,14 +147,13 @@ class PredictedSection(FiguresSection):
     What a plan of one degree for all stages is predicted to take.
 
     ``mfu`` is model FLOP utilisation of the step, ``hfu`` hardware FLOP utilisation while devices compute, recompute
-    counted, ``bubble_s`` the part of computation in which a device waits, in the mean. Files of earlier versions lack
-    both.
+    counted, ``busy_s`` the seconds in which a device computes, in the mean. Files of earlier versions lack both.
     """
 
     margin_bytes: list[Whole]
     mfu: float | None
     hfu: float | None = None
-    bubble_s: float | None = None
+    busy_s: float | None = None
 
 
 class BoundSection(Section):

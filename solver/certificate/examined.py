@@ -127,20 +127,19 @@ class Examined:
         """The ``predicted`` section, given the stated breakdown."""
         capacity = self._capacity()
         case, batch, seconds = self.case, self.case.space["global_batch"], self.seconds
-        breakdown = self.breakdown(stated)
         return {
             "step_time_s": seconds,
-            "breakdown_s": breakdown,
+            "breakdown_s": self.breakdown(stated),
             "memory_bytes": memory_bytes(case, self.choice, self.stages, self.recompute, self._order),
             "margin_bytes": [margin_kib(case, kib) * KIB for kib in capacity],
             "capacity_bytes": [kib * KIB for kib in capacity],
             "tokens_per_s": _per_second(batch * case.model.tokens, seconds),
             "mfu": utilisation(case, seconds),
-            **self._computing(breakdown["compute"]),
+            **self._computing(),
         }
 
-    def _computing(self, compute: float) -> dict[str, float | None]:
-        """Executed FLOP over what the peaks allow while devices compute, and what a mean device then waits."""
+    def _computing(self) -> dict[str, float | None]:
+        """Executed FLOP over what the peaks of all devices allow while they compute; seconds of a mean device."""
         case, choice = self.case, self.choice
         plan = Figures(case, choice, self.stages, self.recompute, self.devices[None])
         rows = rows_of_layers(choice, self.stages, self.recompute)[int(choice.empty_ends) :]
@@ -157,7 +156,7 @@ class Examined:
             busy += float(alone.sum(axis=-1) @ counts)
         return {
             "hfu": flop * case.space["global_batch"] / offered if 0.0 < offered < math.inf else None,
-            "bubble_s": compute - busy / self.devices.size,
+            "busy_s": busy / self.devices.size,
         }
 
     def _capacity(self) -> Sequence[int]:

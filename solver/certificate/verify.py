@@ -338,7 +338,7 @@ class _Check:
         """Predicted figures that the evaluator does not reproduce."""
         stated = self.document.predicted.model_dump(exclude_unset=True)
         wanted = self.plan.predicted(stated["breakdown_s"])
-        wanted = {name: value for name, value in wanted.items() if name in stated or name not in ("hfu", "bubble_s")}
+        wanted = {name: value for name, value in wanted.items() if name in stated or name not in ("hfu", "busy_s")}
         yield from differences("predicted", wanted, stated)
         if not is_close(self.plan.seconds, self.objective):
             yield f"objective_s is {self.objective}, the evaluator gives {self.plan.seconds}"

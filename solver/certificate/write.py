@@ -242,7 +242,7 @@ def predicted(problem: PlanningProblem, strategy: Strategy, incumbent: Incumbent
         "margin_bytes": [problem.memory.margin_kib(kib) * KIB for kib in capacity],
         "capacity_bytes": [kib * KIB for kib in capacity],
         **_throughput(problem, seconds),
-        **_computing(problem, incumbent, float(time.compute)),
+        **_computing(problem, incumbent),
     }
 
 
@@ -256,13 +256,8 @@ def _throughput(problem: PlanningProblem, seconds: float) -> dict[str, float | N
     }
 
 
-def _computing(problem: PlanningProblem, incumbent: Incumbent, compute: float) -> dict[str, float | None]:
-    """
-    Utilisation and bubble.
-
-    Executed FLOP over what the peaks of all devices allow while they compute, None where they take no time; and the
-    seconds of computation in which a device waits, in the mean.
-    """
+def _computing(problem: PlanningProblem, incumbent: Incumbent) -> dict[str, float | None]:
+    """Executed FLOP over what the peaks allow while devices compute, None if in no time; a mean device's seconds."""
     strategy, candidate = incumbent.strategy, incumbent.strategy.candidate
     layers = strategy.recompute_of_parts[candidate.end_parts :][: len(problem.model.blocks)]
     kept = problem.calibration or problem.memory
@@ -276,7 +271,7 @@ def _computing(problem: PlanningProblem, incumbent: Incumbent, compute: float) -
     total = float((peaks[of_chunk] * busy).sum())
     return {
         "hfu": flop * problem.space.global_batch / total if 0.0 < total < math.inf else None,
-        "bubble_s": compute - float(busy.sum()) / incumbent.devices.size,
+        "busy_s": float(busy.sum()) / incumbent.devices.size,
     }
 
 

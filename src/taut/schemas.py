@@ -128,7 +128,7 @@ def _plan() -> Schema:
         tokens_per_s=unknown,
         mfu=unknown,
         hfu=unknown,
-        bubble_s=unknown,
+        busy_s=unknown,
     )
     devices = {"type": "array", "items": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}}
     return _object(

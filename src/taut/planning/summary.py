@@ -162,7 +162,9 @@ def _time_table(plan: "AnyDocument") -> "Table":
 
 def bubble_of(plan: "AnyDocument") -> float | None:
     """Seconds that a device of several stages waits for passes of others, in the mean; None where it is not stated."""
-    return plan.predicted.bubble_s if isinstance(plan, PlanDocument) and plan.strategy.pp > 1 else None
+    if not isinstance(plan, PlanDocument) or plan.strategy.pp == 1 or plan.predicted.busy_s is None:
+        return None
+    return plan.predicted.breakdown_s["compute"] - plan.predicted.busy_s
 
 
 def _traffic(strategy: "StrategySection") -> str:

@@ -258,7 +258,7 @@ def test_plan_as_json_has_the_stated_fields(run: Run) -> None:
     fields = {
         "strategy": "pp tp dp vpp micro_batch num_micro_batches schedule zero sequence_parallel stages recompute",
         "placement": "order devices",
-        "predicted": "step_time_s breakdown_s memory_bytes margin_bytes capacity_bytes tokens_per_s mfu hfu bubble_s",
+        "predicted": "step_time_s breakdown_s memory_bytes margin_bytes capacity_bytes tokens_per_s mfu hfu busy_s",
         "certificate": "objective_s lower_bound_s gap communication_gap verified_gap lower_bound_no_margin_s "
         "latency_model space candidates",
         "inputs": "model cluster costs memory_model",
