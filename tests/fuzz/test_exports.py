@@ -260,7 +260,7 @@ def module(content: str) -> None:
     if {"PARALLELISM", "SETTINGS"} & named:
         module_fields(content)
         return
-    with pytest.raises(DataError, match="expected PARALLELISM"):
+    with pytest.raises(DataError, match="expected one configuration"):
         module_fields(content)
 
 

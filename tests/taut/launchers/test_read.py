@@ -84,7 +84,7 @@ WRONG = {
     "a.toml": ("parallelism = [", "expected sections"),
     "b.json": ('{"zero_optimization": 3}', "train_micro_batch_size_per_gpu"),
     "c.json": ('{"train_micro_batch_size_per_gpu": "auto"}', '"auto": expected a number'),
-    "d.py": ("PARALLELISM = make()", "written out"),
+    "d.py": ("PARALLELISM = make()", "expected one configuration"),
     "e.sh": ("ls -l", "no flag of Megatron-LM or torchtitan"),
     "f.sh": ("--tensor-model-parallel-size ${TP}", "'${TP}': expected a whole number"),
     "g.sh": ("--tensor-model-parallel-size 'x", "No closing quotation"),

@@ -85,7 +85,8 @@ def test_a_function_of_torchtitan(tmp_path: Path) -> None:
     assert base.values.items() >= {"tp": 2, "micro_batch": 2, "recompute": "full"}.items()
     assert large.values.items() >= {"tp": 8, "micro_batch": 2, "recompute": "selective"}.items()
     assert base.options == large.options == {"seq": 8192}
-    assert (base.named, "not priced: Float8LinearConverter" in large.named) == ((), True)
+    assert base.named == ("what these may set is not read: line 9 default_adamw(lr=0.0001)",)
+    assert "not priced: Float8LinearConverter" in large.named
 
 
 def test_several_configurations_are_asked_for_one(tmp_path: Path) -> None:
@@ -103,15 +104,16 @@ def test_functions_of_files_beside(tmp_path: Path) -> None:
     values = {"tp": 4, "cp": 1, "micro_batch": 2, "global_batch": 64, "zero": 1, "sequence_parallel": True}
     assert found.values.items() >= values.items()
     assert found.options == {"precision": "mxfp8", "grad_precision": "bf16"}
-    assert found.named[-2:] == (
-        "tune(): what it sets is not read",
+    assert found.named[-3:] == (
+        "what these may set is not read: line 21 tune(cfg); line 18 degree(); line 15 precision('fp8_mx')",
         "model.pipeline_model_parallel_size: 8, behind a condition, which is not known, is not read",
+        "model.context_parallel_size: degree(), which is not known, is not read",
     )
 
 
-@pytest.mark.parametrize("words", ["base(): what it sets is not read", "tune(): what it sets is not read"])
-def test_functions_that_are_not_found_are_named(tmp_path: Path, words: str) -> None:
-    assert words in read(tmp_path, BRIDGE.replace("= base()", "= base(); other = 1")).named
+def test_functions_that_are_not_found_are_named(tmp_path: Path) -> None:
+    (changes,) = (each for each in read(tmp_path, BRIDGE).named if "may set" in each)
+    assert "line 14 base(); line 21 tune(cfg)" in changes
 
 
 def test_defaults_of_parameters(tmp_path: Path) -> None:
@@ -125,10 +127,10 @@ def test_defaults_of_parameters(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("def f():\n    return f()\n", "expected PARALLELISM"),
-        ("cfg.model.micro_batch_size = 9 ** 9 ** 9\n", "expected PARALLELISM"),
-        ("x = [" * 3000, "expected PARALLELISM"),
-        ("a = 1\n" * 60_000, "more than 50000 steps"),
+        ("def f():\n    return f()\n", "line 2 f.*more than 20 calls in one another"),
+        ("cfg.model.micro_batch_size = 9 ** 9 ** 9\n", "expected one configuration"),
+        ("x = [" * 3000, "expected one configuration"),
+        ("while True:\n    pass\n", "more than 400000 steps"),
     ],
 )
 def test_files_that_do_not_end(tmp_path: Path, text: str, words: str) -> None:
@@ -154,9 +156,9 @@ def test_values(tmp_path: Path, value: str, read_as: Any) -> None:
             None,
         ),
         ("tp = 1\n    tp, pp = 2, 4\n    TP = tp", 2),
-        ("TP = max(4, 2)", None),
+        ("TP = max(4, 2)", 4),
         ("other = deepcopy(cfg)\n    other.model.tensor_model_parallel_size = 8", 1),
-        ("if __name__ != '__main__':\n        TP = 8", None),
+        ("if __name__ != '__main__':\n        TP = 8", 8),
         ("if size:\n        tune(cfg)", 1),
     ],
     ids=["or", "none-or", "loop", "tuple", "builtin", "copy", "name", "call"],
@@ -172,3 +174,68 @@ def recipe(size):
     found = module_fields(text)
     assert found.fields.get("model.tensor_model_parallel_size") == known, found
     assert bool(found.named) == (known is None or "tune" in lines), found
+
+
+@pytest.mark.parametrize(
+    ("lines", "named"),
+    [
+        ("tune(cfg=cfg)", "line 6 tune"),
+        ("utils.tune(cfg)", "line 6 utils.tune"),
+        ("cfg.finalize()", "line 6 cfg.finalize"),
+        ("setattr(cfg.model, 'tensor_' + 'model_parallel_size', 8)", 8),
+        ("setattr(cfg.model, name, 8)", "line 6 setattr"),
+        ("cfg.model.update(tensor_model_parallel_size=8)", "line 6 cfg.model.update"),
+        ("with suppress(KeyError):\n        TP = 8", "TP: 8, behind"),
+        ("match size:\n        case 1:\n            TP = 8", "TP: 8, behind"),
+        ("try:\n        TP = D['x']\n    except KeyError:\n        TP = 8", "TP: "),
+        ("for _ in size:\n        other = cfg.model\n        other.tensor_model_parallel_size = 8", "line 8 other"),
+        ("if size:\n        return None", "refused"),
+        ("async def f(): pass", 1),
+        ("del cfg.model", "refused"),
+        ("D = {}; D.update({'a': 8}); TP = D['a']", 8),
+        ("L = [1]; unseen(L); TP = L[0]", "TP: L[0]"),
+        ("m = cfg.model; cfg = deepcopy(cfg); m.tensor_model_parallel_size = 8", 1),
+        ("m = cfg.model if size else cfg.other; m.tensor_model_parallel_size = 8", "line 6 m.tensor"),
+        ("cfg.model = unseen()", "line 6 unseen()"),
+        ("L = [0] * 1000000000", "refused"),
+        ("L = 'a' * 9999 * 9999", "refused"),
+        ("L = list(range(1000000000))", "refused"),
+        ("TP = 9 ** 9 ** 9", "TP: 9 ** 9 ** 9"),
+        ("TP = Own(3).tp", "TP: Own(3).tp"),
+        ("exec('cfg.model = 1')", "refused"),
+        ("[tune(cfg) for x in (1,)]", "line 6 tune"),
+        ("f = lambda: tune(cfg)\n    f()", "line 6 tune"),
+        ("assert size and tune(cfg)", "line 6 tune"),
+    ],
+)
+def test_what_changes_a_configuration_is_followed_or_named(tmp_path: Path, lines: str, named: Any) -> None:
+    """Values that are known are Python's; what may have set others is named by its line."""
+    text = f"""
+class Own: tp = 4
+def recipe(size, name):
+    cfg = ConfigContainer(model=Model(tensor_model_parallel_size=1), train=TrainingConfig(micro_batch_size=1))
+    D = {{}}
+    {lines.replace("TP", "cfg.model.tensor_model_parallel_size")}
+    return cfg
+"""
+    if named == "refused":
+        with pytest.raises(DataError, match=r"recipe.py: Python file: line \d"):
+            read(tmp_path, text)
+        return
+    found = read(tmp_path, text)
+    if isinstance(named, int):
+        assert (found.values["tp"], found.named) == (named, ())
+    else:
+        assert any(named.replace("TP", "model.tensor_model_parallel_size") in each for each in found.named), found
+
+
+def test_sections_and_constants_are_no_configurations(tmp_path: Path) -> None:
+    """What a function makes is named where it decides a price; dictionaries at the top are its constants."""
+    found = read(tmp_path, TITAN.replace("FullAC.Config()", "unread()"), "base")
+    assert "activation_checkpoint: unread(), which is not known, is not read" in found.named
+    text = "SETTINGS = {'model.tensor_model_parallel_size': 8}\n"
+    assert read(tmp_path, text).values["tp"] == 8
+    made = (
+        "def f():\n    SETTINGS['model.tensor_model_parallel_size'] = 2\n    cfg = base()\n    cfg.x = dict(SETTINGS)\n"
+    )
+    assert read(tmp_path, f"{text}{made}    return cfg\n").values["tp"] == 2
