@@ -78,7 +78,9 @@ class EncoderSpec(Spec):
             raise ValueError(f"patches is {self.patches}, expected a multiple of merge ({self.merge})")
         for (_, columns), (rows, _) in pairwise(self.projector):
             if rows != columns:
-                raise ValueError(f"projector: {rows} columns in after {columns} out, expected as many")
+                raise ValueError(
+                    f"projector: a product takes {rows} columns after one that gives {columns}, expected as many"
+                )
         if self.full_layers > self.layers or (self.full_layers and self.window is None):
             raise ValueError(f"full_layers is {self.full_layers}, expected at most the layers, beside a window")
         if self.images > self.most_images:

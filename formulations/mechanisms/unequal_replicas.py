@@ -55,5 +55,5 @@ def of_even_batches(problem: "PlanningProblem", method: str) -> "PlanningProblem
     """The problem of a method that knows no uneven batches; ``FieldError`` if one is asked for."""
     space = problem.space
     if space.fixed.get("uneven_batch"):
-        raise FieldError("method", method, "knows no uneven batch, expected none with uneven_batch=true")
+        raise FieldError("method", method, "divides every batch evenly, expected no method with uneven_batch=true")
     return replace(problem, space=space.model_copy(update={"uneven_batch": False})) if space.uneven_batch else problem

@@ -55,4 +55,4 @@ def _priced(program: StrategyProgram, values: Sequence[float], solver: str) -> t
         choice = program.decode(values)
         return choice, program.cost(choice)
     except FormulationError as error:
-        raise SolverError(f"{solver}: the values are not a choice: {error}") from None
+        raise SolverError(f"{solver}: the values are no candidate: {error}") from None

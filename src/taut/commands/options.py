@@ -139,7 +139,7 @@ def parse_seconds(text: str | float) -> float | None:
     try:
         return float(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a number of seconds, and not none") from None
+        raise typer.BadParameter(f"{text!r} expected a number of seconds, or none") from None
 
 
 def seconds_option(help_text: str) -> Any:

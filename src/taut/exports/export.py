@@ -327,7 +327,7 @@ def _files(plan: Plan | str | Path, targets: list[str], hosts: tuple[str, ...]) 
             return chakra_files(Job(plan, hosts))
         return launch_files(Job(plan, hosts), targets)
     if targets != ["flagscale"]:
-        raise DataError(f"--to {','.join(targets)}: has one degree for all stages, expected flagscale alone for meshes")
+        raise DataError(f"--to {','.join(targets)}: cannot launch a plan of meshes, expected flagscale alone")
     return mesh_files(plan, hosts)
 
 

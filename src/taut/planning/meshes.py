@@ -62,7 +62,7 @@ def mesh_problem(request: PlanRequest) -> PlanningProblem:
     request.latency.check_mechanism("meshes")
     stack = stack_of(request)
     if not stack.process_meshes:
-        raise FieldError("stack", stack.name, "has one degree for all stages, expected flagscale or any")
+        raise FieldError("stack", stack.name, "runs no plans of meshes, expected flagscale or any")
     for name, value in request.fix.items():
         if name not in FIXABLE or (name == "schedule" and value != "1f1b"):
             reason = "differs by mesh or is none of meshes, expected pp, zero or recompute"

@@ -104,9 +104,11 @@ def check_meshes(request: PlanRequest) -> None:
     """Refuse shares that plans of meshes have not: several of the optimizer states, or any of the activations."""
     if isinstance(shares := request.optimizer_offload_fraction, tuple):
         shown = ",".join(f"{share:g}" for share in shares)
-        raise FieldError("optimizer_offload_fraction", shown, "is chosen with one degree alone, expected one number")
+        raise FieldError(
+            "optimizer_offload_fraction", shown, "has several shares, expected one number for plans of meshes"
+        )
     if request.activation_offload_fraction:
-        raise FieldError(ACTIVATION_SHARE, "given", "is no part of meshes, expected none")
+        raise FieldError(ACTIVATION_SHARE, "given", "is no choice of plans of meshes, expected none")
 
 
 def _check_schedule(request: PlanRequest) -> None:

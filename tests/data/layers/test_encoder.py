@@ -91,7 +91,7 @@ def test_seconds_follow_what_is_trained() -> None:
         ({"full_layers": 1}, "beside a window"),
         ({"images": 3.0}, "images is 3, expected at most most_images"),
         ({"recompute": True, "trained": "none"}, "expected false where the layers are frozen"),
-        ({"projector": [[32, 16], [32, 64]]}, "32 columns in after 16 out"),
+        ({"projector": [[32, 16], [32, 64]]}, "takes 32 columns after one that gives 16"),
         ({"projector": [[32, 16, 8]]}, "projector"),
         ({"images": 0.0}, "images"),
     ],

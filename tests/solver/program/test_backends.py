@@ -254,7 +254,7 @@ def test_values_that_are_no_choice_are_refused() -> None:
     """A chosen candidate without stages raises SolverError."""
     program = uneven(4, 1)
     values = [1.0] + [0.0] * (len(program.upper) - 1)
-    with pytest.raises(SolverError, match=r"the values are not a choice: .* are wrong, expected 1 in order"):
+    with pytest.raises(SolverError, match=r"the values are no candidate: .* are wrong, expected 1 in order"):
         checked_result(program, Status.FEASIBLE, values, claimed_ns=None, lower_bound_ns=None, solver="a solver")
 
 

@@ -144,7 +144,7 @@ def test_command_line_writes_checks_and_shows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"stack": "torchtitan"}, "stack: torchtitan, has one degree for all stages, expected flagscale or any"),
+        ({"stack": "torchtitan"}, "stack: torchtitan, runs no plans of meshes, expected flagscale or any"),
         ({"latency_model": "pipette"}, "latency_model: pipette, does not price meshes, expected step"),
         ({"stack": "any", "optimizer_offload_fraction": (0.0, 0.5)}, "expected one number"),
         ({"fix": {"tp": 2}}, "fix: tp=2, differs by mesh"),
