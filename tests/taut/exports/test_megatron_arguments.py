@@ -90,8 +90,8 @@ def test_named_models_are_taken_as_they_are(model: str) -> None:
 
 def test_the_prediction_of_further_tokens_is_taken_as_it_is() -> None:
     """DeepSeek-V3 with one further token gets MLPerf's layout, whose last stages are taken too."""
-    fix: dict[str, Any] = {"tp": 1, "pp": 16, "ep": 8, "recompute": "full"}
-    job = Job(taut.plan("deepseek-v3", "dgx-h100:32", global_batch=512, mtp_layers=1, fix=fix))
+    fix: dict[str, Any] = {"tp": 1, "pp": 16, "ep": 8, "recompute": "full", "schedule": "1f1b"}
+    job = Job(taut.plan("deepseek-v3", "dgx-h100:64", global_batch=512, mtp_layers=1, fix=fix))
     assert megatron_flags(job)["--pipeline-model-parallel-layout"] == "Et*4|(t*4|)*14tmL"
     check(job, said_of([job])[0])
 

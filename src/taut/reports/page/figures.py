@@ -70,7 +70,7 @@ def parts_figure(total: float, parts: Mapping[str, float], bound: float | None) 
         x = 1 + bound * scale
         shapes.append(line(x, 8, x, 68, 'class="bound"'))
         shapes.append(label(x - 4, 14, f"lower bound {bound:.4g} s", 'text-anchor="end"'))
-    return wide(drawing(WIDTH, 74, shapes, "seconds of a step by part")) + legend(shown)
+    return drawing(WIDTH, 74, shapes, "seconds of a step by part") + legend(shown)
 
 
 def moments_of(plan: "Plan") -> Moments:
@@ -156,8 +156,7 @@ def _steps(points: list[tuple[float, float]], colour: str) -> str:
 def memory_figure(stages: Sequence[Mapping[str, Any]]) -> str:
     """One bar a stage, of its record: predicted bytes, the margin, the capacity, (3)."""
     shapes = memory_bars(stages, max(stage["capacity_bytes"] for stage in stages))
-    bars = drawing(BARS, 24.0 * len(stages) + 4, [HATCH, *shapes], "memory of each stage's devices")
-    return wide(bars) + MEMORY_NOTE
+    return drawing(BARS, 24.0 * len(stages) + 4, [HATCH, *shapes], "memory of each stage's devices") + MEMORY_NOTE
 
 
 HATCH = (
