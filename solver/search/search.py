@@ -9,7 +9,7 @@ Every candidate c has a lower bound LB(c) over all its divisions, recomputes and
 (2) The candidate with the least bound is refined by one step (``taut.solver.search.refinement``), until no candidate
     with a bound below the incumbent, less the gap asked for, can be refined.
 (3) Order-priced candidates come after all others, because a good incumbent refutes many of them. Simple plans are their
-    first incumbents (``taut.solver.search.first_plans``). First all of them get bounds, then divisions, the shortest
+    first incumbents (``taut.solver.simple_plans`` (4)). First all of them get bounds, then divisions, the shortest
     first, and at last branches. A candidate with too many options to branch on waits until the incumbent cuts them.
 (4) Before these branches, orders are adapted to the times of the best divisions, as long as an adapted order may lead
     to a better plan (``taut.solver.search.order_refinement``). Its candidates join the space.
@@ -37,10 +37,10 @@ from taut.solver.branch_and_bound.best_first import BestFirst
 from taut.solver.branch_and_bound.progress import Listener
 from taut.solver.result import CandidateBound, Incumbent, Limits, SearchResult, Source, State, StoppedBy
 from taut.solver.search.conclusion import Bounds, concluded
-from taut.solver.search.first_plans import MOST_PRICED, first_plans, simplest_plans
 from taut.solver.search.refinement import Refining, load_loops
 from taut.solver.search.standing import Best, Priority, turn
 from taut.solver.signals import cut_short
+from taut.solver.simple_plans import MOST_PRICED, first_plans, simplest_plans
 
 Result = TypeVar("Result")
 

@@ -9,8 +9,7 @@ from taut.formulations.latency import violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.result import CandidateBound, Source
-from taut.solver.search.first_plans import MOST_PRICED, first_plans, simplest_plans
-from taut.solver.simple_plans import even_chunks, even_strategy
+from taut.solver.simple_plans import MOST_PRICED, even_chunks, even_strategy, first_plans, simplest_plans
 from tests.support.instances import random_problem
 from tests.support.small import cluster, costs, model, problem
 
