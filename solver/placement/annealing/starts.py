@@ -5,30 +5,28 @@ Sets: nodes that hold c tensor groups each. On uniform networks the following ar
 replicas,
 
 (1) chunks of g replicas fill the nodes stage by stage: rings stay inside nodes for large g, hops for small g;
-(2) g replicas share the node of their first :math:`\lfloor c / g \rfloor` stages, later segments of c stages fill
-    nodes, which meets the least number of hops between nodes (``taut.solver.bounds.communication`` (1)).
+(2) g replicas share the node of their first :math:`\lfloor c / g \rfloor` stages, and what is left of the pipelines is
+    laid out one after the other over the slots that are left, those of shared nodes first or last: each of them touches
+    at most one node more than it has to, so that it makes about the least number of hops between nodes
+    (``taut.solver.bounds.communication`` (1)).
 
 (3) the first few stages fill nodes with :math:`g_0, g_1, \dots` replicas each, the others with g: leading stages, which
     are waited for, have short rings, and later ones few hops (``taut.solver.bounds.ring_members``).
 
-(4) as (2), but what is left of the pipelines is laid out one after the other over the slots that are left: each of them
-    then touches at most one node more than it has to, where the last ones of (2) may find room for single stages only.
-
-(5) where racks of equal size hold whole stages, the first few stages, which are waited for, take racks one after the
+(4) where racks of equal size hold whole stages, the first few stages, which are waited for, take racks one after the
     other, and what is left of the pipelines is laid out one after the other over the racks that are left: the rings of
     the former stay inside racks, and so do most hops of the latter, whose rings have the time of the passes between.
 
-(6) where nodes hold whole stages and room is left on them, as racks of 72 do, the first stages take nodes one after the
+(5) where nodes hold whole stages and room is left on them, as racks of 72 do, the first stages take nodes one after the
     other, and the last ones share what is left: these end before the others do.
 
-(7) where (6) applies, every stage in few parts of nearly equal size, a node each, so that the last reduction ends as
+(6) where (5) applies, every stage in few parts of nearly equal size, a node each, so that the last reduction ends as
     early as an exact packing of the nodes lets it. A ring is as slow as its smallest part makes it: two parts of four
     members are better than one of seven and one of one.
 
 With two classes of device, slots are taken from the class that each stage wants.
 """
 
-import heapq
 from collections.abc import Iterator, Sequence
 from itertools import islice, product
 
@@ -42,16 +40,16 @@ from taut.formulations.placement import PlacementProblem
 LEADING = 3
 """Stages with members of their own in (3); a later one ends several backward passes before the first."""
 MOST_CONFINED = 16
-"""Numbers of stages that are tried in (5), evenly spread: the best of 63 was at most 0.15 % better."""
+"""Numbers of stages that are tried in (4), evenly spread: the best of 63 was at most 0.15 % better."""
 MOST_LOOK_UPS = 2_000_000
 """Positions, times members of a ring, that are priced over all starts of (3): a tenth of a second."""
 MOST_REPLICAS, MOST_STAGES, MOST_PARTS, MOST_STEPS = 64, 64, 8, 200_000
-"""Replicas and stages up to which (7) is tried, parts of a stage, and places of parts that it tries: some tenths of a
+"""Replicas and stages up to which (6) is tried, parts of a stage, and places of parts that it tries: some tenths of a
 second."""
 
 
 def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
-    """Sites of every position, (pp dp, R) each: (1) by g, and (2) to (7) where nodes are equal."""
+    """Sites of every position, (pp dp, R) each: (1) by g, and (2) to (6) where nodes are equal."""
     candidate = problem.candidate
     pp, dp = candidate.pp, candidate.pipelines
     _, per_node = np.unique(problem.links.node_of_site[problem.slots[:, 0]], return_counts=True)
@@ -60,7 +58,7 @@ def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
     built = [_filled(problem, _chunked(pp, dp, g), patterns) for g in chunks]
     if len(set(per_node.tolist())) == 1 and len(set(patterns)) == 1:
         shared = [g for g in range(1, min(dp, most) + 1) if -(-dp // g) <= len(per_node)]
-        built += [_segments(problem, most, g) for g in shared] + [_serial(problem, most, g) for g in shared]
+        built += [_serial(problem, most, g, shared_last=last) for last in (False, True) for g in shared]
         if problem.priced > 1 or problem.ends is not None:
             built += [*_with_room(problem, most), *_packed(problem, most)] if most >= dp and most % dp else []
             built += _confined(problem)
@@ -93,7 +91,7 @@ def _levelled(pp: int, dp: int, most: int, members: tuple[int, ...]) -> list[int
 
 
 def _confined(problem: PlacementProblem) -> list[Ints]:
-    """Sites by position where leading stages lie inside racks, (5), by ascending number of them."""
+    """Sites by position where leading stages lie inside racks, (4), by ascending number of them."""
     pp, dp = problem.candidate.pp, problem.candidate.pipelines
     slots = _by_rack(problem, dp)
     step = -(-pp // MOST_CONFINED)
@@ -101,7 +99,7 @@ def _confined(problem: PlacementProblem) -> list[Ints]:
 
 
 def _with_room(problem: PlacementProblem, size: int) -> list[Ints]:
-    """Sites by position where the first stages lie inside nodes of ``size`` slots and the last share the rest, (6)."""
+    """Sites by position where the first stages lie inside nodes of ``size`` slots and the last share the rest, (5)."""
     pp, dp, each = problem.candidate.pp, problem.candidate.pipelines, size // problem.candidate.pipelines
     nodes = len(problem.slots) // size
     inside = min(each * nodes, pp)
@@ -113,7 +111,7 @@ def _with_room(problem: PlacementProblem, size: int) -> list[Ints]:
 
 
 def _packed(problem: PlacementProblem, size: int) -> Iterator[Ints]:
-    """Sites by position where every stage has few parts, (7), if such a packing is found."""
+    """Sites by position where every stage has few parts, (6), if such a packing is found."""
     pp, dp, nodes = problem.candidate.pp, problem.candidate.pipelines, len(problem.slots) // size
     if problem.ends is None or dp > MOST_REPLICAS or pp > MOST_STAGES:
         return
@@ -255,32 +253,15 @@ def _slow_slots(problem: PlacementProblem) -> Flags:
     return np.asarray((types == slowest_type(problem.problem, problem.candidate)) & several)
 
 
-def _segments(problem: PlacementProblem, size: int, g: int) -> Ints:
-    """Sites by position for (2); what is left of a pipeline goes, longest first, where there is room."""
-    pp, dp = problem.candidate.pp, problem.candidate.pipelines
-    first = min(size // g, pp)
-    node_of = np.full(pp * dp, -1)
-    node_of.reshape(dp, pp)[:, :first] = np.arange(dp)[:, None] // g
-    taken = first * np.bincount(np.arange(dp) // g, minlength=len(problem.slots) // size)
-    room = _Room(size - taken)
-    pieces = [(z, x, min(x + size, pp)) for z in range(dp) for x in range(first, pp, size)]
-    for z, low, end in sorted(pieces, key=lambda piece: (piece[1] - piece[2], piece)):
-        before = -1
-        for x in range(low, end):
-            before = room.take(before if before >= 0 and room.left[before] else room.best(end - x))
-            node_of[z * pp + x] = before
-    return _on_nodes(problem, node_of)
-
-
-def _serial(problem: PlacementProblem, size: int, g: int) -> Ints:
-    """Sites by position where g replicas share the node of their first stages and the others follow in order, (4)."""
+def _serial(problem: PlacementProblem, size: int, g: int, *, shared_last: bool) -> Ints:
+    """Sites by position where g replicas share the node of their first stages and the others follow in order, (2)."""
     pp, dp = problem.candidate.pp, problem.candidate.pipelines
     first = min(size // g, pp)
     node_of = np.full(pp * dp, -1)
     node_of.reshape(dp, pp)[:, :first] = np.arange(dp)[:, None] // g
     left = size - np.bincount(node_of[node_of >= 0], minlength=len(problem.slots) // size)
-    # Whole nodes first, so that what is left on shared ones ends up with the last pipelines.
-    nodes = np.argsort(left != size, kind="stable")
+    # With whole nodes first, what is left on shared ones ends up with the last pipelines.
+    nodes = np.argsort((left == size) != shared_last, kind="stable")
     node_of[node_of < 0] = np.repeat(nodes, left[nodes])
     return _on_nodes(problem, node_of)
 
@@ -290,30 +271,3 @@ def _on_nodes(problem: PlacementProblem, node_of: Ints) -> Ints:
     positions = np.zeros((len(node_of), problem.ranks), dtype=np.int64)
     positions[np.argsort(node_of, kind="stable")] = problem.slots
     return positions
-
-
-class _Room:
-    """Slots left on nodes, with a heap of the nodes that have had a number of them left."""
-
-    def __init__(self, left: Ints) -> None:
-        self.left = left.tolist()
-        self._with = [np.flatnonzero(left == slots).tolist() for slots in range(max(self.left) + 1)]
-
-    def best(self, slots: int) -> int:
-        """The first node with least room among those that have so many slots left, else with most room."""
-        enough = range(slots, len(self._with))
-        found = (self._first(number) for number in [*enough, *range(min(slots, len(self._with)) - 1, -1, -1)])
-        return next(node for node in found if node >= 0)
-
-    def _first(self, slots: int) -> int:
-        """The first node with exactly so many slots left; -1 for none."""
-        heap = self._with[slots]
-        while heap and self.left[heap[0]] != slots:
-            heapq.heappop(heap)
-        return heap[0] if heap else -1
-
-    def take(self, node: int) -> int:
-        """Take a slot of a node, which is returned."""
-        self.left[node] -= 1
-        heapq.heappush(self._with[self.left[node]], node)
-        return node
