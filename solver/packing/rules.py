@@ -111,26 +111,23 @@ def pack_by(
     """Micro-batch of every sequence, replica after replica (n,), for ``work`` (n,), and whether the rule had room."""
     count = replicas * micro_batches
     dealt = (np.arange(count) % replicas) * micro_batches + np.arange(count) // replicas
-    order = np.argsort(-drawn.tokens, kind="stable")
+    as_drawn, order = dealt[drawn.first_fit // samples], np.argsort(-drawn.tokens, kind="stable")
+    if rule == "first-fit":
+        return as_drawn, True
     if rule == "sorted":
         found = _first_fit(drawn.tokens, order, count, budget)
-    elif rule == "balanced":
-        found = _least_work(drawn.tokens, order, work, count, room)
-    elif rule == "two-level":
-        found = _two_level(drawn.tokens, order, work, replicas, micro_batches, room)
-        if found is None:
-            return pack_by("balanced", drawn, work, replicas, micro_batches, budget, room, samples)[0], False
-    else:
-        return dealt[drawn.first_fit // samples], True
-    if found is None:
-        return dealt[drawn.first_fit // samples], False
-    if rule == "sorted":
-        return dealt[found], True
+        return (as_drawn, False) if found is None else (dealt[found], True)
     if rule == "two-level":
-        return found, True
+        found = _two_level(drawn.tokens, order, work, replicas, micro_batches, room)
+        if found is not None:
+            return found, True
+    # Balanced, which also takes the place of two levels where these have no room.
+    found = _least_work(drawn.tokens, order, work, count, room)
+    if found is None:
+        return as_drawn, False
     each = np.zeros(count)
     np.add.at(each, found, work)
-    return _to_replicas(each, replicas, micro_batches)[found], True
+    return _to_replicas(each, replicas, micro_batches)[found], rule == "balanced"
 
 
 def _first_fit(tokens: Ints, order: Ints, count: int, budget: int) -> Ints | None:
