@@ -97,9 +97,9 @@ def test_fields_of_one_kind_count_once() -> None:
 def test_squares_of_sizes_grow_with_their_doublings() -> None:
     """Twice and 16 times the most are one and four doublings of a size; other numbers are beyond or not."""
     known = Seen.of(RUNS, "bf16")
-    most, least = known.micro_batch[1], known.n_gpus[0]
+    most, gpus = known.micro_batch[1], known.n_gpus
     assert distance_of("micro_batch", 2 * most, known.micro_batch) == 1.0
     assert distance_of("micro_batch", 16 * most, known.micro_batch) == 4.0
-    assert distance_of("n_gpus", least / 4, known.n_gpus) == 2.0
+    assert [distance_of("n_gpus", size, gpus) for size in (gpus[0] // 4, 8 * gpus[1])] == [0.0, 3.0]
     assert distance_of("pp", 64 * known.pp[1], known.pp) == 1.0
     assert deviation_beyond({"micro_batch": 4.0}) == pytest.approx(2 * DEVIATIONS["micro-batch"])
