@@ -45,7 +45,7 @@ from taut.prediction.experts import division_of, priced_alone
 from taut.prediction.settings import (
     Given,
     Setting,
-    lacks_degrees,
+    lacks,
     lacks_on_hosts,
     recorded_with_waits,
     setting_of,
@@ -177,7 +177,7 @@ def _of_setting(rows: list[ConfigurationRow], given: Given) -> list[Prediction]:
         setting = setting_of(rows[0], given)
     except DataError as error:
         return [Prediction(error=str(error))] * len(rows)
-    wrong = [refusal(row, setting.memory) or lacks_degrees(row, setting.stack) for row in rows]
+    wrong = [refusal(row, setting.memory) or lacks(row, setting.stack) for row in rows]
     right = [row for row, words in zip(rows, wrong, strict=True) if not words]
     priced = iter(_priced(usual, setting) if (usual := [row for row in right if not _stands_alone(row)]) else [])
     return [

@@ -11,7 +11,7 @@ Rows keep shares of optimizer states and of activations in the memory of hosts w
 without a framework may have any share there.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
@@ -119,12 +119,27 @@ def lacks_on_hosts(row: ConfigurationRow, stack: Stack | None) -> str:
     return f"activation_offload_fraction is {share:g}, expected 0 or 1 in the stack" if part else ""
 
 
-def lacks_degrees(row: ConfigurationRow, stack: Stack | None) -> str:
-    """What a row's degrees ask of its framework that the framework has not; empty where it has all."""
+def lacks(row: ConfigurationRow, stack: Stack | None) -> str:
+    """What a row asks of its framework that the framework has not; empty where it has all."""
     if stack is None:
         return ""
-    if row.cp > 1 and row.cp_comm is not None and row.cp_comm not in stack.cp_comm:
-        return f"cp_comm is {row.cp_comm}, expected {' or '.join(stack.cp_comm) or 'cp 1'} in {stack.name}"
+    pipelines, replicas = row.pp > 1, row.dp * row.cp > 1
+    zero = (stack.pipeline_zero if pipelines else None) or stack.zero
+    zero = [each for each in zero if not (row.ep > 1 and stack.expert_zero and each not in stack.expert_zero)]
+    beside = " in pipelines" if pipelines and row.zero in stack.zero else ""
+    asked: list[tuple[str, Any, Sequence[Any], bool, str]] = [
+        ("schedule", row.run_schedule, stack.schedules, pipelines, ""),
+        ("recompute", row.recompute, stack.recompute, True, ""),
+        ("zero", row.zero, zero, replicas, beside),
+        ("cp", row.cp, [1], not stack.context_parallel, ""),
+        ("ep", row.ep, [1], not stack.expert_parallel, ""),
+        ("cp_comm", row.cp_comm, [None, *stack.cp_comm], row.cp > 1, ""),
+        ("sequence_parallel", row.sequence_parallel, [None, *stack.sequence_parallel], row.tp > 1, ""),
+    ]  # fmt: skip
+    for name, value, has, applies, where in asked:
+        if applies and value not in has:
+            expected = " or ".join(str(each) for each in has if each is not None)
+            return f"{name} is {value}, expected {expected}{where} in {stack.name}"
     if not stack.replicated_kv and row.kv_heads and row.kv_heads % row.tp:
         return f"tp is {row.tp}, expected a divisor of {row.kv_heads} key-value heads in {stack.name}"
     return ""

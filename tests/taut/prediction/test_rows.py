@@ -202,7 +202,9 @@ def test_schedules_that_are_not_defined_get_an_error(change: dict[str, object], 
 
 def test_memory_beyond_whole_numbers_of_64_bits_does_not_fit() -> None:
     """All activations of a hundred million micro-batches, kept at once under GPipe, stay a large figure."""
-    (found,) = predict_rows([configuration(schedule="gpipe", seq=2**20, hidden=2**13, dp=4, global_batch=10**8)])
+    (found,) = predict_rows(
+        [configuration(stack="any", schedule="gpipe", seq=2**20, hidden=2**13, dp=4, global_batch=10**8)]
+    )
     assert found.memory_bytes == 2**62
     assert found.fits is False
 
@@ -329,6 +331,9 @@ def test_a_framework_is_a_stack_of_rows_too() -> None:
     assert free.band is None and free.step_time_s is not None
 
 
+CORE: dict[str, Any] = {"tp": 1, "pp": 2, "dp": 4, "stack": "megatron-core"}
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -339,9 +344,21 @@ def test_a_framework_is_a_stack_of_rows_too() -> None:
         ),
         ({"tp": 2, "cp": 2, "dp": 2, "cp_comm": "all_gather"}, None),
         ({"tp": 2, "cp": 2, "dp": 2, "cp_comm": "p2p", "stack": "megatron-core"}, None),
+        ({"tp": 1, "dp": 8, "zero": 1}, "zero is 1, expected 0 or 2 or 3 in torchtitan"),
+        (
+            {"tp": 1, "dp": 8, "recompute": "selective", "stack": "deepspeed"},
+            "recompute is selective, expected none or full in deepspeed",
+        ),
+        (CORE | {"zero": 2}, "zero is 2, expected 0 or 1 in pipelines in megatron-core"),
+        (
+            CORE | {"stack": "", "schedule": "gpipe"},
+            "schedule is gpipe, expected 1f1b or interleaved-1f1b in megatron-core",
+        ),
+        (CORE | {"stack": "any", "schedule": "gpipe", "zero": 2}, None),
+        (CORE | {"stack": "deepspeed", "vpp": 2}, "schedule is interleaved-1f1b, expected 1f1b in deepspeed"),
     ],
 )
-def test_degrees_that_a_framework_has_not_are_refused(changes: dict[str, Any], words: str | None) -> None:
+def test_what_a_framework_has_not_is_refused(changes: dict[str, Any], words: str | None) -> None:
     """Torchtitan gathers keys and values before attention, and shares no key-value head among tensor ranks."""
     (found,) = predict_rows([configuration(**{"stack": "torchtitan", "n_gpus": 8, "pp": 1, **changes})])
     assert (found.error or None) == words
