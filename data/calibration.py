@@ -114,6 +114,8 @@ BETWEEN_REPLICAS = "dp-comm-overlap"
 """The feature that replicas reduce gradients during backward passes and gather weights during forward ones."""
 COMPILED = "torch-compile"
 """The feature that PyTorch compiles the model, which torchtitan leaves to its user."""
+HYBRID_RUNS = "hybrid-ep"
+"""The feature that runs exchanged tokens of experts by HybridEP."""
 FEATURES = (
     "whole-step-graphs",
     "part-graphs",
@@ -121,7 +123,7 @@ FEATURES = (
     "fused-router",
     "fused-permutation",
     "grouped-products",
-    "hybrid-ep",
+    HYBRID_RUNS,
     OVERLAPPED,
     BETWEEN_REPLICAS,
     COMPILED,

@@ -29,7 +29,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from taut.data.calibration import BETWEEN_REPLICAS, OVERLAPPED
+from taut.data.calibration import BETWEEN_REPLICAS, HYBRID_RUNS, OVERLAPPED
 from taut.data.device import QUANTIZED
 from taut.data.spec import with_names
 from taut.data.suggest import one_of
@@ -95,12 +95,13 @@ CHECKS = {
 
 def launch_notes(job: Job, framework: str, targets: list[str]) -> str:
     """What to run and what to check, in ten lines, of a framework (or none) and all targets."""
-    script = SCRIPTS.get(framework, "YOUR-SCRIPT.py")
+    script, pp, gap = SCRIPTS.get(framework, "YOUR-SCRIPT.py"), job.strategy.pp, job.plan.certificate.gap
+    stages, name = f"{pp} stage{'s' * (pp > 1)}", markdown_text(f"{job.plan.model} on {job.plan.cluster}")
+    beyond = "" if gap is None else f", at most {percent(gap)} above what is possible at the plan's prices"
     lines = [
-        f"# {markdown_text(f'{job.plan.model} on {job.plan.cluster}')}: {_stages(job)}, {len(job.devices)} processes",
+        f"# {name}: {stages}, {len(job.devices)} processes",
         "",
-        f"Predicted: {job.plan.step_time_s:.4g} s a step{_gap(job)}. What is predicted is stated in the plan, "
-        "whose bound `taut verify plan.json` derives again.",
+        f"Predicted: {job.plan.step_time_s:.4g} s a step{beyond}. `taut verify plan.json` derives this again.",
         "",
         "Copy this folder to every node, at the same place. Start",
         *(f"- {STARTS[name].format(script=script)}" for name in targets if name in STARTS),
@@ -112,15 +113,6 @@ def launch_notes(job: Job, framework: str, targets: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _stages(job: Job) -> str:
-    return f"{job.strategy.pp} stage{'s' if job.strategy.pp > 1 else ''}"
-
-
-def _gap(job: Job) -> str:
-    gap = job.plan.certificate.gap
-    return "" if gap is None else f", at most {percent(gap)} above what is possible by the plan's prices"
-
-
 def _checks(job: Job, framework: str, targets: list[str]) -> list[str]:
     chosen, predicted = job.strategy, job.plan.predicted
     count = chosen.num_micro_batches
@@ -129,6 +121,7 @@ def _checks(job: Job, framework: str, targets: list[str]) -> list[str]:
         *([OWN_FLAGS.format(vocab=job.model.vocab)] if framework == "megatron" else []),
         *(words for feature, words in AS_MEASURED.items() if framework in NVIDIA and feature in job.features),
         *([EVEN] if framework in NVIDIA and chosen.ep > 1 else []),
+        *([DEEPEP_INSTEAD] if HYBRID_RUNS in job.features and backend_of(job) == "deepep" else []),
         *([FULL_SCORES] if framework == "megatron" and backend_of(job) and not job.dispatch.router_dtype else []),
         *([COPIED_WEIGHTS] if _copies_weights(job, framework) else []),
         *([REFUSED_LOSS] if framework == "megatron" and job.fused_loss == "te" else []),
@@ -190,6 +183,10 @@ OWN_FLAGS = (
     "YOUR-FLAGS are data, steps, learning rate, a tokenizer ({vocab} tokens are priced), and what of the model no "
     "price depends on: --position-embedding-type (Megatron-LM's default is learned positions), --rotary-base, "
     "--norm-epsilon, --add-qkv-bias of Qwen2, and a router's scores and losses"
+)
+DEEPEP_INSTEAD = (
+    "some runs behind the prices exchanged tokens by HybridEP in nodes of eight GPUs, where DeepEP is written here: "
+    "try both (--moe-flex-dispatcher-backend hybridep)"
 )
 FULL_SCORES = (
     "DeepEP, HybridEP and NCCL EP take a router's scores in fp32: --moe-router-dtype fp32 saves a cast and changes no "

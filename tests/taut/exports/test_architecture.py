@@ -139,6 +139,13 @@ def test_hybrid_ep_is_told_its_domain() -> None:
     assert ["--moe-router-dtype fp32" in text for text in notes] == [True, False]
 
 
+def test_deepep_in_place_of_hybrid_ep_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where runs behind the prices had HybridEP and the export has DeepEP, which nodes of eight GPUs get."""
+    monkeypatch.setattr(Job, "features", ["hybrid-ep"])
+    notes = [launch_notes(job, "megatron", ["megatron"]) for job in (planned(), planned(racks()))]
+    assert ["exchanged tokens by HybridEP" in text for text in notes] == [True, False]
+
+
 def test_the_format_of_scores_is_exported_and_read_back() -> None:
     """A stated one in the flag and the setting of its name, and back to the option; none where none is stated."""
     with pytest.warns(UserWarning, match="moe_router_dtype: format fp32 of a router's scores changes nothing"):
