@@ -10,6 +10,9 @@ candidate's bound is the least of its trees, of which the least is branched on.
 
 Where stages are of two classes of device, each case of ``taut.solver.ladder.chunk_types`` begins with one tree. Its
 racks are told apart once it has the least bound and has been branched on.
+
+Where the tree of case J has no branch left, further stages are told apart, up to the first J' with more hops. Cases J
+to J' take the place of the tree, if they bound as much within ``MOST_GROWN`` branchings each.
 """
 
 from collections.abc import Sequence
@@ -28,17 +31,20 @@ from taut.solver.order_priced.master_rows import least_makespan
 LITTLE = 1e-6
 """Relative difference of bounds that is not worth the trees of all cases: a gap of 0.1 % is a thousand times more."""
 
+MOST_GROWN = 64
+"""Branchings of a case within which its bound is that of the tree that it replaces."""
+
 
 class RackTrees:
     """
     The trees of all cases of one candidate.
 
-    ``rows``: of every case of classes the trees of the cases 0 to J - 1 of racks and of case J, begun; ``untold``: the
-    racks of rows with one tree that are not told apart yet, by row.
+    ``rows``: of every case of classes the trees of the cases 0 to J - 1 of racks and of case J, begun; ``racks`` of the
+    rows; ``untold``: rows with one tree that are not told apart yet.
     """
 
-    def __init__(self, rows: list[list[LayerTree]], untold: dict[int, ChunkRacks] | None = None) -> None:
-        self.rows, self._untold = rows, {} if untold is None else untold
+    def __init__(self, rows: list[list[LayerTree]], racks: Sequence[ChunkRacks], untold: Sequence[int] = ()) -> None:
+        self.rows, self._racks, self._untold = rows, racks, {*untold}
 
     @property
     def _trees(self) -> list[LayerTree]:
@@ -96,11 +102,30 @@ class RackTrees:
         """Branch on the tree with the least bound, or tell its racks apart; returns whether that was possible."""
         tree = self._least
         row = next(k for k, row in enumerate(self.rows) if tree in row)
-        racks = self._untold.pop(row, None) if tree.is_branched else None
-        if found := rack_trees(racks, tree.limit, tree.divisions, tree.seconds):
-            (self.rows[row],) = found.rows
-            return True
-        return tree.branch()
+        if tree.is_branched and row in self._untold:
+            self._untold.remove(row)
+            if found := rack_trees(self._racks[row], tree.limit, tree.divisions, tree.seconds):
+                (self.rows[row],) = found.rows
+                return True
+        return tree.branch() or self._tell_apart(row, tree)
+
+    def _tell_apart(self, row: int, tree: LayerTree) -> bool:
+        """Replace the last tree of a row, which has no branch left, by its cases; returns whether they bound more."""
+        racks, confined = self._racks[row], len(self.rows[row]) - 1
+        more = next((p for p in range(confined, racks.most + 1) if racks.crossings[p] > racks.crossings[confined]), 0)
+        if tree.seconds >= tree.limit or tree is not self.rows[row][-1] or more == 0:
+            return False
+        spanning = [racks.case(p, spans=True) for p in range(confined, more)]
+        found = list[LayerTree]()
+        for given in (*spanning, racks.case(more, spans=False)):
+            found.append(LayerTree(given, linear_paths(given), tree.limit, tree.divisions))
+            for _ in range(MOST_GROWN):
+                if found[-1].seconds >= tree.seconds or not found[-1].branch():
+                    break
+            if found[-1].seconds < tree.seconds:
+                return False
+        self.rows[row][-1:] = found
+        return True
 
     def branch_early(self) -> None:
         """Branch a few times, until the bound reaches the limit."""
@@ -134,7 +159,7 @@ def case_trees(
         if not (paths := linear_paths(given)):
             return None
         rows.append([LayerTree(given, paths, limit, divisions)])
-    return RackTrees(rows, dict(enumerate(cases)))
+    return RackTrees(rows, cases, range(len(rows)))
 
 
 def rack_trees(
@@ -174,4 +199,4 @@ def rack_trees(
         if (found := tree(confined, spans=True)) is None:
             return None
         trees.append(found)
-    return RackTrees([[*trees, rest]])
+    return RackTrees([[*trees, rest]], [racks])
