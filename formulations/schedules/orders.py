@@ -65,7 +65,8 @@ References
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,7 +82,9 @@ def gpipe(problem: ScheduleProblem) -> Schedule:
     orders = []
     for d in range(problem.num_devices):
         hosted = np.flatnonzero(problem.device == d).tolist()
-        orders.append(np.concatenate([*(_all(FORWARD, c, problem) for c in hosted), *_backwards(hosted, problem)]))
+        forwards = [_all(FORWARD, c, problem) for c in hosted]
+        backwards = [_all(BACKWARD, c, problem) for c in hosted[::-1]]
+        orders.append(np.concatenate([*forwards, *backwards]))
     return Schedule("gpipe", tuple(orders))
 
 
@@ -90,19 +93,12 @@ def _all(kind: int, chunk: int, problem: ScheduleProblem) -> Ints:
     return np.column_stack((np.full(m, kind), np.full(m, chunk), np.arange(m)))
 
 
-def _backwards(hosted: list[int], problem: ScheduleProblem) -> list[Ints]:
-    return [_all(BACKWARD, c, problem) for c in hosted[::-1]]
-
-
 def one_forward_one_backward(problem: ScheduleProblem) -> Schedule:
     """1F1B, (2); ``FormulationError`` if the chunks are not one a device, in order."""
-    require(problem, sequential(problem.num_devices), "1f1b", "one chunk a device, in order")
-    return Schedule("1f1b", tuple(_stage(d, problem) for d in range(problem.num_devices)))
-
-
-def _stage(d: int, problem: ScheduleProblem) -> Ints:
-    ahead = min(problem.num_devices - d, problem.num_micro_batches)
-    return alternate(_all(FORWARD, d, problem), _all(BACKWARD, d, problem), ahead)
+    p, m = problem.num_devices, problem.num_micro_batches
+    require(problem, sequential(p), "1f1b", "one chunk a device, in order")
+    orders = (alternate(_all(FORWARD, d, problem), _all(BACKWARD, d, problem), min(p - d, m)) for d in range(p))
+    return Schedule("1f1b", tuple(orders))
 
 
 def alternate(forwards: Ints, backwards: Ints, ahead: int) -> Ints:
@@ -293,13 +289,9 @@ def orders_of(words: Sequence[str]) -> tuple[Ints, ...]:
 def _rows_of_word(word: str) -> Ints:
     if not _WORD.fullmatch(word):
         raise FormulationError(f"order {word[:20]!r}: expected chunk numbers and letters, such as 0F1F1I1W")
-    passes = [(LETTERS.index(letter), int(chunk)) for chunk, letter in _PASS.findall(word)]
-    return np.array(list(_numbered(passes)), dtype=np.int64).reshape(-1, 3)
-
-
-def _numbered(passes: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int, int]]:
-    """Passes with how often each came before."""
-    seen: dict[tuple[int, int], int] = {}
-    for each in passes:
-        seen[each] = seen.get(each, -1) + 1
-        yield *each, seen[each]
+    seen, rows = Counter[tuple[int, int]](), list[tuple[int, int, int]]()
+    for chunk, letter in _PASS.findall(word):
+        each = LETTERS.index(letter), int(chunk)
+        rows.append((*each, seen[each]))
+        seen[each] += 1
+    return np.array(rows, dtype=np.int64).reshape(-1, 3)
