@@ -171,19 +171,19 @@ def forward_operators(
     """Operators of a layer's forward pass in order, (1) and (2)."""
     own = prices.layer(layer, recompute, types, link)
     if layer == 0:
-        yield from _compute(prices.edge(EMBEDDING, types).forward, FORWARD, EMBEDDING, layer)
+        yield from _timed(prices.edge(EMBEDDING, types).forward, FORWARD, EMBEDDING, layer)
     if own is not None:
         yield from _forward(prices, own, layer, FORWARD, own.forward)
     if layer == prices.layers - 1:
-        yield from _compute(prices.edge(HEAD, types).forward, FORWARD, HEAD, layer)
+        yield from _timed(prices.edge(HEAD, types).forward, FORWARD, HEAD, layer)
 
 
 def _forward(prices: Prices, own: LayerPrices, layer: int, kind: int, seconds: float) -> Iterator[Operator]:
-    yield from _contexts(own.ring + own.exchange, layer)
+    yield from _timed(own.ring + own.exchange, CONTEXT, ATTENTION, layer)
     yield from _part(prices, own.reduce, Operator(own.share * seconds, kind, ATTENTION, layer, COMPUTE))
-    yield from _tokens(own.dispatch if kind == FORWARD else own.dispatch_again, layer)
+    yield from _timed(own.dispatch if kind == FORWARD else own.dispatch_again, EXCHANGE, MLP, layer)
     yield from _part(prices, own.reduce, Operator((1 - own.share) * seconds, kind, MLP, layer, COMPUTE))
-    yield from _tokens(own.combine, layer)
+    yield from _timed(own.combine, EXCHANGE, MLP, layer)
 
 
 def backward_operators(
@@ -192,11 +192,11 @@ def backward_operators(
     """Operators of a layer's gradients by input, by weights (W alone has no traffic) or both, in order, (2) and (3)."""
     own = prices.layer(layer, recompute, types, link)
     if layer == prices.layers - 1:
-        yield from _compute(_of_kind(prices.edge(HEAD, types), kind), kind, HEAD, layer)
+        yield from _timed(_of_kind(prices.edge(HEAD, types), kind), kind, HEAD, layer)
     if own is not None:
         yield from _backward(prices, own, layer, recompute, kind)
     if layer == 0:
-        yield from _compute(_of_kind(prices.edge(EMBEDDING, types), kind), kind, EMBEDDING, layer)
+        yield from _timed(_of_kind(prices.edge(EMBEDDING, types), kind), kind, EMBEDDING, layer)
 
 
 def _backward(prices: Prices, own: LayerPrices, layer: int, recompute: str, kind: int) -> Iterator[Operator]:
@@ -205,12 +205,12 @@ def _backward(prices: Prices, own: LayerPrices, layer: int, recompute: str, kind
     if kind != WEIGHT:
         yield from _recomputed(prices, own, layer, recompute)
     reduce, combine = (0.0, 0.0) if kind == WEIGHT else (own.reduce_back, own.combine)
-    yield from _tokens(combine, layer)
+    yield from _timed(combine, EXCHANGE, MLP, layer)
     yield from _part(prices, reduce, Operator((1 - own.share) * seconds, kind, MLP, layer, COMPUTE))
-    yield from _tokens(combine, layer)
+    yield from _timed(combine, EXCHANGE, MLP, layer)
     yield from _part(prices, reduce, Operator(own.share * seconds, kind, ATTENTION, layer, COMPUTE))
     if kind != WEIGHT:
-        yield from _contexts(2 * own.ring + own.exchange, layer)
+        yield from _timed(2 * own.ring + own.exchange, CONTEXT, ATTENTION, layer)
 
 
 def _recomputed(prices: Prices, own: LayerPrices, layer: int, recompute: str) -> Iterator[Operator]:
@@ -221,14 +221,13 @@ def _recomputed(prices: Prices, own: LayerPrices, layer: int, recompute: str) ->
     elif recompute == "selective":
         modules = prices.modules
         if "core_attn" in modules:
-            yield from _contexts(silent.ring + silent.exchange_again, layer)
+            yield from _timed(silent.ring + silent.exchange_again, CONTEXT, ATTENTION, layer)
         if "moe" in modules:
-            yield from _tokens(silent.dispatch_again, layer)
-        yield from _compute(own.again, RECOMPUTED, ATTENTION if "core_attn" in modules else MLP, layer)
-        if silent.summed > 0.0:
-            yield Operator(silent.summed, TENSOR, MLP, layer, GROUP)
+            yield from _timed(silent.dispatch_again, EXCHANGE, MLP, layer)
+        yield from _timed(own.again, RECOMPUTED, ATTENTION if "core_attn" in modules else MLP, layer)
+        yield from _timed(silent.summed, TENSOR, MLP, layer)
         if "moe" in modules:
-            yield from _tokens(silent.combine, layer)
+            yield from _timed(silent.combine, EXCHANGE, MLP, layer)
 
 
 def _of_kind(cost: LayerCost, kind: int) -> float:
@@ -248,20 +247,10 @@ def _part(prices: Prices, reduce: float, own: Operator) -> Iterator[Operator]:
         yield both._replace(seconds=reduce)
 
 
-def _tokens(seconds: float, layer: int) -> Iterator[Operator]:
-    """An exchange of tokens, (4)."""
+def _timed(seconds: float, kind: int, part: int, layer: int) -> Iterator[Operator]:
+    """An operator on the compute stream, or the stream of groups, (4), where it takes time."""
     if seconds > 0.0:
-        yield Operator(seconds, EXCHANGE, MLP, layer, GROUP)
-
-
-def _contexts(seconds: float, layer: int) -> Iterator[Operator]:
-    if seconds > 0.0:
-        yield Operator(seconds, CONTEXT, ATTENTION, layer, GROUP)
-
-
-def _compute(seconds: float, kind: int, part: int, layer: int) -> Iterator[Operator]:
-    if seconds > 0.0:
-        yield Operator(seconds, kind, part, layer, COMPUTE)
+        yield Operator(seconds, kind, part, layer, GROUP if kind in (EXCHANGE, CONTEXT, TENSOR) else COMPUTE)
 
 
 class Tail(NamedTuple):
@@ -277,11 +266,6 @@ class Ended(NamedTuple):
     order: Order
     templates: list[list[list[Template | None]]]
     row: Ints
-
-    def last_tasks(self, rank: int) -> list[int]:
-        """Task that ends the last pass of a pipeline rank, in every simulated pipeline."""
-        passed = int(self.order.first[rank + 1]) - 1
-        return self.tasks(passed)
 
     def _template(self, pipeline: int, kind: int, chunk: int) -> Template:
         made = self.templates[pipeline][kind][chunk]
@@ -317,7 +301,8 @@ def tail_of(problem: PlanningProblem, strategy: Strategy, devices: Ints, prices:
     pipelines = len(ended.templates)
     reductions = reduction_seconds(problem, strategy, devices)
     overlapped = overlaps(problem, strategy.candidate)
-    passes = [ended.last_tasks(x) for x in range(pp)]
+    # What ends the last pass of every pipeline rank.
+    passes = [ended.tasks(end - 1) for end in ended.order.first[1:].tolist()]
     for x in np.flatnonzero(reductions).tolist():
         buckets = _buckets(problem, strategy, prices, ended, x) if overlapped else [(1.0, passes[x], -1)]
         _reduce(tail, ended, buckets, float(reductions[x]), x)
