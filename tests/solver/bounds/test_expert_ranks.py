@@ -1,12 +1,17 @@
 """No bound on a candidate whose experts have ranks of their own is above its enumerated optimum."""
 
+import numpy as np
 import pytest
 
+from taut.formulations.gradient_reductions import optimizer_by_stage, reduction_seconds
 from taut.formulations.mechanisms.expert_ranks import hides_exchange
 from taut.formulations.mechanisms.shards import expert_holders, holders
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
+from taut.formulations.strategy import Division, Strategy
 from taut.formulations.terms import Ring, Term
+from taut.solver.bounds.candidate_bounds import chunked
+from taut.solver.ladder.ladder import Ladder
 from tests.support.blocks import blocks
 from tests.support.expert_ranks import (
     with_expert_copies,
@@ -70,3 +75,28 @@ def test_no_bound_beside_further_collectives_is_above_the_optimum(block: int, mo
         given = (with_expert_ranks, with_expert_shards, with_expert_copies)[seed % 3](seed)
         checked += len(check_candidates(given, given.candidates, seed, 4))
         seed += 1
+
+
+def test_orders_count_reductions_and_optimizer_of_experts_closely() -> None:
+    """Random divisions and placements: no device waits less than its load says, a quarter exactly so long."""
+    exact = list[bool]()
+    for seed in range(0, 450, 3):
+        given, rng = with_expert_ranks(seed), np.random.default_rng(seed)
+        if given.cluster.num_devices > 4 or given.overlap_grad_reduce:
+            continue
+        links = Ladder(given).links
+        for candidate in [each for each in given.candidates if each.is_order_priced and each.ep > 1][:3]:
+            chunks = chunked(given, candidate, links)
+            cuts = rng.choice(np.arange(1, chunks.num_layers), chunks.num_chunks - 1, replace=False)
+            ends = np.append(np.sort(cuts), chunks.num_layers)
+            plan = Strategy(candidate=candidate, division=Division.of_ends(ends, np.zeros_like(ends)))
+            devices = rng.permutation(given.cluster.num_devices).reshape(candidate.pp, -1, candidate.width)
+            loads, reduced = chunks.device_loads(plan.division), reduction_seconds(given, plan, devices)
+            bounds = chunks.ring * loads + chunks.reduced
+            updates = (
+                chunks.constant - given.least_constant(candidate) - chunks.reduced + chunks.optimizer * loads.max()
+            )
+            assert (bounds <= reduced * (1 + 1e-9) + 1e-15).all()
+            assert updates <= optimizer_by_stage(given, plan, devices).max() * (1 + 1e-9) + 1e-15
+            exact.append(np.allclose(bounds, reduced, rtol=1e-9))
+    assert len(exact) > 50 and sum(exact) > len(exact) / 4
