@@ -31,7 +31,7 @@ from typing import Any
 from taut.errors import DataError
 from taut.launchers.megatron import check_adapters, megatron_launch
 from taut.launchers.paths import flags_of_settings, is_megatron
-from taut.launchers.settings import Launch, Run, known
+from taut.launchers.settings import Launch, Run, known, unpriced
 
 NAMES = {"micro_batch": "train_micro_batch_size_per_gpu", "global_batch": "train_batch_size"}
 STEPS, AUTO = "gradient_accumulation_steps", "auto"
@@ -172,15 +172,14 @@ def _precision(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _named(given: Mapping[str, Any], zero: Mapping[str, Any]) -> Iterator[str]:
     """Settings that nothing prices."""
-    unpriced = [name for name in given if name not in READ | SILENT]
-    unpriced += [f"zero_optimization.{name}" for name, value in zero.items() if name not in BUFFERS and _says(value)]
+    idle = [name for name in given if name not in READ | SILENT]
+    idle += [f"zero_optimization.{name}" for name, value in zero.items() if name not in BUFFERS and _says(value)]
     checkpoints = given.get("activation_checkpointing")
     if isinstance(checkpoints, dict) and not checkpoints.get("cpu_checkpointing"):
-        unpriced += [f"activation_checkpointing.{name}" for name, value in checkpoints.items() if _says(value)]
+        idle += [f"activation_checkpointing.{name}" for name, value in checkpoints.items() if _says(value)]
     if _says(zero.get("zero_hpz_partition_size", 1)) and zero.get("zero_hpz_partition_size", 1) != 1:
-        unpriced.append("zero_optimization.zero_hpz_partition_size")
-    if unpriced:
-        yield f"not priced: {', '.join(unpriced)}"
+        idle.append("zero_optimization.zero_hpz_partition_size")
+    yield from unpriced(idle)
     autos = [name for name in (*NAMES.values(), STEPS) if given.get(name) == AUTO]
     if autos:
         yield f'"auto", decided by the script: {", ".join(autos)}'
@@ -355,6 +354,5 @@ def _count(fields: Mapping[str, Any], field: str, usual: int) -> int:
 
 def _unread(fields: Mapping[str, Any], is_known: Callable[[str], bool]) -> Iterator[str]:
     """The sentence on settings that are on and not priced."""
-    unpriced = [name for name, value in fields.items() if value not in (False, None, "") and not is_known(name)]
-    if unpriced:
-        yield f"not priced: {', '.join(unpriced)}"
+    idle = [name for name, value in fields.items() if value not in (False, None, "") and not is_known(name)]
+    yield from unpriced(idle)

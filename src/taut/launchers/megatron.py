@@ -41,7 +41,7 @@ from taut.exports.architecture import (
     stated_division,
 )
 from taut.launchers.megatron_rules import broken, layers_in
-from taut.launchers.settings import DECIDING, Launch, Run, known
+from taut.launchers.settings import DECIDING, Launch, Run, known, unpriced
 
 COUNTS = {
     "tp": "--tensor-model-parallel-size",
@@ -338,9 +338,7 @@ def _named(flags: Mapping[str, str | None], run: Run) -> Iterator[str]:
     if "--optimizer-cpu-offload" in flags:
         known |= {PRECISION_AWARE}  # a condition of states on hosts, and without effect on what the device keeps then
     known |= {flag for flag, usual in USUAL.items() if flags.get(flag) == usual}
-    unpriced = [flag for flag in flags if not (flag in known or _is_silent(flag))]
-    if unpriced:
-        yield f"not priced: {', '.join(unpriced)}"
+    yield from unpriced([flag for flag in flags if not (flag in known or _is_silent(flag))])
     optimizer = flags.get(OPTIMIZER) or "adam"
     if optimizer not in ("muon", SHARED) and "adam" not in optimizer:
         yield f"{OPTIMIZER} {optimizer}: priced as adam"

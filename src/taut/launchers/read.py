@@ -26,6 +26,7 @@ from typing import Any
 
 from taut.data.read import read_json, read_text, read_yaml
 from taut.errors import DataError
+from taut.exports.architecture import Flags
 from taut.launchers.deepspeed import axolotl_launch, deepspeed_launch, nanotron_launch, trainer_launch
 from taut.launchers.megatron import flags_of, megatron_launch
 from taut.launchers.paths import flags_of_settings, flat_settings, is_megatron, overrides_of
@@ -42,6 +43,27 @@ MEGATRON = re.compile(
 )
 SWIFT = {"--use-distributed-optimizer": None, "--recompute-granularity": "selective"}
 """Defaults of ms-swift's commands over Megatron-LM (swift/megatron/arguments)."""
+
+
+SLIME = {"--actor-num-nodes", "--actor-num-gpus-per-node", "--rollout-num-gpus-per-engine", "--num-steps-per-rollout"}
+"""Flags that slime and Miles have besides Megatron-LM's."""
+DISPATCHER = "--moe-token-dispatcher-type"
+
+
+def _with_slimes_defaults(flags: Flags) -> Flags:
+    """Flags with what slime and Miles set: sharded states but for Muon, bf16, an all-to-all of tokens, the batch."""
+    found: Flags = dict(flags) if "--fp16" in flags else {"--bf16": None, **flags}
+    if "muon" not in (flags.get("--optimizer") or ""):
+        found["--use-distributed-optimizer"] = None
+    if "--expert-model-parallel-size" in flags and flags.get(DISPATCHER, "allgather") == "allgather":
+        found[DISPATCHER] = "alltoall"
+    stated = [
+        flags.get(f"--{name}") or "" for name in ("rollout-batch-size", "n-samples-per-prompt", "num-steps-per-rollout")
+    ]
+    if "--global-batch-size" not in flags and all(text.isdecimal() and int(text) for text in stated):
+        prompts, answers, steps = map(int, stated)
+        found["--global-batch-size"] = str(prompts * answers // steps)
+    return found
 
 
 def launch_of_file(path: Path, run: Run | None = None, beside: Mapping[str, Any] | None = None) -> Launch:
@@ -112,6 +134,8 @@ def _launch_of_words(words: list[str], run: Run) -> Launch:
     """What a command's words say, by the launcher whose flags or settings they hold."""
     if any(word.startswith(("--parallelism.", "--training.")) for word in words):
         return torchtitan_launch(_torchtitan_flags(words), run)
+    if (place := _script(words)) >= 0 and "convert" in words[place]:
+        raise DataError(f"{words[place]}: converts checkpoints, expected a command that trains")
     flags, settings = flags_of(_after_script(words)), overrides_of(words)
     _check_others({**settings, **{flag.lstrip("-").replace("-", "_"): flags[flag] for flag in flags}})
     if is_megatron(settings) and not any(MEGATRON.match(flag) for flag in flags):
@@ -121,6 +145,8 @@ def _launch_of_words(words: list[str], run: Run) -> Launch:
         if "--per-device-train-batch-size" not in flags:
             raise DataError(f"no flag of Megatron-LM or torchtitan, {EXPECTED}")
         return trainer_launch(_fields_of_trainer(words), run)
+    if SLIME & flags.keys():
+        flags = _with_slimes_defaults(flags)
     if "megatron" in words and {"sft", "pt", "rlhf"} & set(words):
         flags = SWIFT | {"--seq-length" if flag == "--max-length" else flag: flags[flag] for flag in flags}
     return megatron_launch(flags_of(_before_script(words)) | flags, run)

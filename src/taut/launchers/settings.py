@@ -1,6 +1,7 @@
 """What a launcher is told, as values of a configuration, and what its words are compared with."""
 
 import re
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -25,6 +26,28 @@ def known(name: str) -> Any:
 
 DECIDING = re.compile("|".join(known("deciding")))
 """Words of a setting's name that speak of memory or time; a setting with one is read, or named."""
+
+
+GENERATION = re.compile(rf"-*({'|'.join(known('generation'))})[-_.]")
+"""Beginnings of names that say nothing of the training of the model."""
+MOST_NAMES = 8
+"""Names of settings beyond which those that speak of memory or time stand apart from the others."""
+
+
+def unpriced(names: Sequence[str]) -> Iterator[str]:
+    """Sentences on settings that nothing prices; of many, those first that speak of memory or time."""
+    first = [name for name in names if DECIDING.search(name) and not GENERATION.match(name)]
+    if len(names) <= MOST_NAMES:
+        first = [*names]
+    if first:
+        yield f"not priced: {', '.join(first)}"
+    others: dict[str, list[str]] = {}
+    for name in names:
+        if name not in first:
+            others.setdefault(re.match(r"-*[^-_.]*", name)[0], []).append(name)  # type: ignore[index]  # matches any text
+    shown = [f"{word}-* ({len(each)})" if len(each) > 2 else ", ".join(each) for word, each in others.items()]
+    if shown:
+        yield f"not priced, nor of memory or time by their names: {', '.join(shown)}"
 
 
 class Run(NamedTuple):

@@ -28,7 +28,7 @@ from typing import Any
 from taut.data.model import ModelSpec
 from taut.errors import DataError
 from taut.exports.torchtitan import NAMES
-from taut.launchers.settings import Launch, Run, known, nearest
+from taut.launchers.settings import Launch, Run, known, nearest, unpriced
 
 DEGREES = {
     "tp": "parallelism.tensor_parallel_degree",
@@ -262,9 +262,9 @@ def _check_model(model: ModelSpec, values: Mapping[str, Any]) -> None:
 
 def _named(fields: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[str]:
     """Fields that nothing prices."""
-    unpriced = [name for name, value in fields.items() if _says(value) and not (name in READ or SILENT.match(name))]
-    if unpriced:
-        yield f"not priced: {', '.join(unpriced)}"
+    yield from unpriced(
+        [name for name, value in fields.items() if _says(value) and not (name in READ or SILENT.match(name))]
+    )
     if str(fields.get(COMPILE, False)).lower() == "true":
         yield f"priced as the calibration's runs had it: {COMPILE}"
     if values["tp"] > 1 and str(fields.get("parallelism.enable_sequence_parallel", True)).lower() == "false":

@@ -331,3 +331,30 @@ def test_a_setting_that_is_left_open_contradicts_none(tmp_path: Path) -> None:
     assert "recompute" not in read(tmp_path, **base).values
     open_recompute = {**base, "model": {"recompute_granularity": None}}
     assert read(tmp_path, **open_recompute).values["recompute"] == "none"
+
+
+SLIME = """
+python3 train.py --actor-num-nodes 1 --actor-num-gpus-per-node 8 --colocate --tensor-model-parallel-size 2
+  --expert-model-parallel-size 4 --rollout-batch-size 32 --n-samples-per-prompt 8 --num-steps-per-rollout 2
+  --use-dynamic-batch-size --max-tokens-per-gpu 9216 --sglang-a 1 --sglang-b 2 --sglang-c 3
+  --eps-clip 0.2 --rm-type math
+"""
+
+
+def test_slimes_defaults_and_a_long_list() -> None:
+    """States are sharded, tokens exchanged by an all-to-all, 32 x 8 / 2 sequences a step; generation stands apart."""
+    found = launch_of_text(SLIME.replace("\n", " "))
+    values = {"zero": 1, "moe_token_dispatcher": "alltoall", "global_batch": 128, "tp": 2, "ep": 4}
+    assert found.values.items() >= values.items()
+    assert not any("fp32" in each for each in found.named)
+    assert "not priced: --use-dynamic-batch-size, --max-tokens-per-gpu" in found.named
+    (others,) = (each for each in found.named if each.startswith("not priced, nor of memory or time"))
+    assert "--sglang-* (3)" in others and "--rm-type" in others
+    muon = launch_of_text(SLIME.replace("\n", " ") + " --optimizer muon")
+    assert muon.values["zero"] == 0
+
+
+def test_a_conversion_is_no_training() -> None:
+    """A converter of checkpoints has degrees as well, and no batch."""
+    with pytest.raises(DataError, match=r"tools/convert_checkpoint/model.py: converts checkpoints"):
+        launch_of_text("python tools/convert_checkpoint/model.py --tensor_model_parallel_size=4 --load_platform=mcore")
