@@ -58,10 +58,18 @@ STATED_TYPE = "_model_type_of_the_file"
 """Where the type stands that a file states, if its class is another's."""
 
 
+OTHER_HEAD = re.compile(
+    r"(For(\w*Classification|QuestionAnswering|MultipleChoice|\w*Reward\w*)|RewardModel|Classifier)$"
+)
+"""Ends of classes whose head is no language model's."""
+
+
 def refuse_others(values: Mapping[str, Any], where: str) -> None:
     """Refuse what is no decoder-only transformer: ``DataError`` with the field that says so and what was expected."""
     if (part := values.get("_class_name")) is not None:
         raise DataError(f"{where}: _class_name is {shorten(part)}, a part of a diffusion model, {EXPECTED}")
+    for name in filter(OTHER_HEAD.search, map(str, values.get("architectures") or ())):
+        raise DataError(f"{where}: architectures is {shorten([name])}, whose head gives no words, {EXPECTED}")
     family = values.get("model_type")
     for words, families in REFUSED.items():
         if family in families:

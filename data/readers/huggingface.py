@@ -26,6 +26,7 @@ A pattern that is not one of ``taut.data.model`` (1) and (2) is refused for expe
 to every token.
 """
 
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -194,6 +195,10 @@ def _warn_of_approximations(values: Mapping[str, Any], model: ModelSpec, left_ou
     said = [left_out] if left_out else []
     if stated := values.get(STATED_TYPE):
         said.append(f"model_type {shorten(stated)} is read as {values['model_type']}, the class in architectures")
+    names = map(str, values.get("architectures") or ())
+    bare = [name for name in names if re.search(r"(?<!Head)(?<!Heads)(?<=[a-z\d])Model$", name)]
+    if bare and is_known(values) and values.get("model_type") != "Dream":
+        said.append(f"architectures is {bare[0]}, which has no head; it is priced with one")
     if not is_known(values):
         said.append(f"model_type {shorten(values['model_type'])} is not known, its layers are taken for Llama's")
     if any(part.reused for layer in model.blocks for part in layer.together):

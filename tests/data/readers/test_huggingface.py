@@ -171,6 +171,11 @@ def test_names_of_falcon_bloom_mpt_are_known(tmp_path: Path, values: dict[str, A
             {"text_config": {**LLAMA, "cross_attention_layers": [3]}},
             r"text_config: cross_attention_layers is \[3\], layers that attend to images, expected",
         ),
+        (
+            {**LLAMA, "architectures": ["LlamaForSequenceClassification"]},
+            r"architectures is \['LlamaForSequenceClassification'\], whose head gives no words, expected",
+        ),
+        ({**LLAMA, "architectures": ["InternLM2ForRewardModel"]}, "architectures is .*, whose head gives no words"),
         ({"_class_name": "UNet2DConditionModel"}, "_class_name is 'UNet2DConditionModel', a part of a diffusion model"),
         ({"text_config": {"hidden_size": 2560}}, r"text_config: num_hidden_layers: missing.* use_diff=False"),
     ],
@@ -189,6 +194,11 @@ def test_other_architectures_are_refused_by_name(tmp_path: Path, values: dict[st
             {"sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 8},
             None,
             "sliding_window 4096 of some layers is not priced, attention goes to all 8192 tokens",
+        ),
+        (
+            {"architectures": ["LlamaModel"]},
+            None,
+            "architectures is LlamaModel, which has no head; it is priced with one",
         ),
         ({"index_topk": 2048}, None, "attention to index_topk 2048 chosen tokens is priced as attention to all"),
         ({"num_nextn_predict_layers": 1}, None, r"further tokens \(num_nextn_predict_layers 1\) is left out"),
