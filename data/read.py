@@ -405,6 +405,8 @@ _PARTS = (
     r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?",
     r"\[?[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d\]?",
     r"\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?:?",
+    # a quotation
+    r">",
     # Open MPI, and what else stands in brackets
     r"\[[\w.@/-]*\d+,\s*\d+\]\s*<std(?:out|err)>\s*:",
     r"\[[\w./:-]+\]:?",

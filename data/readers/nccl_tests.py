@@ -46,6 +46,7 @@ _RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s.*?\son\s+(\S+)\s+device\s")
 _GROUP = re.compile(r"\sGroup\s+(\d{1,9})\s")
 _START = re.compile(r"#\s*Collective test starting:\s*(\S+)")
 _FIGURES = re.compile(r"\s*\d+\s+\d+\s")
+_FAILED = re.compile(r"#\s*Out of bounds values\s*:.*\bFAILED\b")
 _TIMESTAMP = re.compile(r"\s\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*$")
 
 
@@ -82,7 +83,10 @@ def read_nccltests(path: Path, collective: str = "") -> NcclRun:
         report = read_json(path, EXPECTED)
         named, hosts, rows = _named(report), _hosts_json(report, path), _rows_json(report, path)
     else:
-        return _joined([_run_text(lines, collective, path) for lines in _runs(plain_lines(text))], path)
+        lines = [re.sub(r"^\s+#", "#", line) for line in plain_lines(text)]
+        if wrong := next(filter(_FAILED.match, lines), None):
+            raise DataError(f"{path}: {wrong.strip('# ')}, expected 0 OK, as wrong results say nothing")
+        return _joined([_run_text(run, collective, path) for run in _runs(lines)], path)
     return _run(named, collective, hosts, rows, path)
 
 

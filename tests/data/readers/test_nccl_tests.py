@@ -86,6 +86,15 @@ def test_noise_of_the_launcher_is_not_read(tmp_path: Path) -> None:
     assert read(tmp_path, noise + TEXT.replace("#  Rank  0", noise[9:] + "#  Rank  0")) == run()
 
 
+@pytest.mark.parametrize("before", ["    ", "> ", "\t> "])
+def test_quoted_logs_are_read(tmp_path: Path, before: str) -> None:
+    """A log in a page is indented or quoted; results that were wrong are refused in every form."""
+    quoted = "".join(f"{before}{line}\n" for line in TEXT.splitlines())
+    assert read(tmp_path, quoted) == read(tmp_path, TEXT)
+    with pytest.raises(DataError, match="Out of bounds values : 1 FAILED, expected 0 OK"):
+        read(tmp_path, quoted.replace("0 OK", "1 FAILED"))
+
+
 def test_timestamp_iteration_columns_and_cpu_time_are_read_past(tmp_path: Path) -> None:
     """A trailing timestamp has two words under one name; per-iteration columns follow each side's four."""
     lines = [f"{line}  2025-01-02 03:04:05" for line in ROWS.splitlines()]
