@@ -20,7 +20,8 @@ Two rules need a formula:
     :math:`k E / (E + Z)` of E, rounded: 12 of 768 with 512 that work are 8.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from taut.data.readers.config_fields import NAMES, first, router_groups
@@ -28,50 +29,135 @@ from taut.data.readers.config_mixers import gated_delta_sizes, mamba2_sizes, who
 from taut.data.spec import shorten
 from taut.errors import DataError
 
-Values = Mapping[str, Any]
 Layer = dict[str, Any]
 
 
-def _list(values: Values, where: str, layers: int, *names: str, default: list[Any] | None = None) -> list[Any]:
-    """One entry for every layer under one of some names."""
-    found = next((values[name] for name in names if values.get(name) is not None), default)
-    if isinstance(found, str):
-        found = list(found)
-    if not isinstance(found, list) or len(found) != layers:
-        said = "missing" if found is None else f"is {shorten(found)}"
-        raise DataError(f"{where}: {names[0]}: {said}, expected a list with one entry for each of {layers} layers")
-    return found
+@dataclass(frozen=True)
+class _File:
+    """A model's file: its ``values``, its name for messages, and the tokens of a sequence."""
+
+    values: Mapping[str, Any]
+    where: str
+    tokens: int
+
+    def get(self, name: str, usual: Any = None) -> Any:
+        return self.values.get(name, usual)
+
+    def first(self, concept: str) -> Any:
+        return first(self.values, concept)
+
+    def number(self, *names: str, usual: int | None = None) -> int:
+        """A whole number under one of some names."""
+        return whole_number(self.values, self.where, *names, usual=usual)
+
+    def over(self, values: Mapping[str, Any]) -> "_File":
+        """The file with some values in place of its own."""
+        return replace(self, values={**self.values, **values})
+
+    def stated(self, names: Mapping[str, str]) -> Layer:
+        """Fields of a layer by our name, where the file has something under its own."""
+        return {ours: self.values[theirs] for ours, theirs in names.items() if self.get(theirs)}
+
+    @property
+    def hidden(self) -> int:
+        return self.number("hidden_size")
+
+    @property
+    def heads(self) -> int:
+        return self.number("num_attention_heads")
+
+    @property
+    def layers(self) -> int:
+        return self.number("num_hidden_layers", "num_layers", "n_layer")
+
+    def listed(self, *names: str, default: list[Any] | None = None, entries: int | None = None) -> list[Any]:
+        """So many entries under one of some names, one a layer unless it is said."""
+        found = next((self.values[name] for name in names if self.get(name) is not None), default)
+        number = self.layers if entries is None else entries
+        if isinstance(found, str):
+            found = list(found)
+        if not isinstance(found, list) or len(found) != number:
+            said = "missing" if found is None else f"is {shorten(found)}"
+            expected = f"expected a list with one entry for each of {number} layers"
+            raise DataError(f"{self.where}: {names[0]}: {said}, {expected}")
+        return found
+
+    def attention(self, **more: Any) -> Layer:
+        """Plain attention as most files state it."""
+        heads, kv_heads = self.heads, self.first("kv_heads")
+        kv_heads = heads if kv_heads is None else kv_heads
+        return {"heads": heads, "kv_heads": kv_heads, "head_dim": self.first("head_dim"), **more}
+
+    def gated_attention(self) -> Layer:
+        """Plain attention with a gate of every channel."""
+        plain = self.attention()
+        return plain | {"attention_gate": plain["heads"] * (plain["head_dim"] or self.hidden // plain["heads"])}
+
+    def window(self, sliding: bool, *names: str) -> Layer:
+        """The window of a layer that has one."""
+        window = next((self.values[name] for name in names if self.get(name)), None)
+        short = sliding and isinstance(window, int) and 0 < window < self.tokens
+        return {"attention_window": window} if short else {}
+
+    def windows(self, marks: Iterable[object]) -> list[Any]:
+        """Kinds of attention by layer; ``marks``: whether it has a window where no list names them."""
+        usual = ["sliding_attention" if mark else "full_attention" for mark in marks]
+        return self.listed("layer_types", default=usual)
+
+    def latent(self) -> Layer:
+        """Latent attention as most files state it."""
+        names = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+        return {name: value for name in names if (value := self.first(name)) is not None}
+
+    def indexer(self) -> Layer:
+        """The indexer of latent attention."""
+        return {"index_heads": self.get("index_n_heads") or 0, "index_dim": self.get("index_head_dim") or 0}
+
+    def dense(self) -> Layer:
+        """A dense feed-forward part as most files state it."""
+        return {"ffn_hidden": self.number("intermediate_size")}
+
+    def experts(self, *, shared: int = 0, **more: Any) -> Layer:
+        """Experts as most files state them; ``shared``: width of all shared experts together."""
+        routed = {"num_experts": self.first("experts"), "experts_per_token": self.first("chosen")}
+        width = self.number("moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size")
+        sizes = {"expert_ffn_hidden": width, "shared_ffn_hidden": shared}
+        return {"experts": {**routed, **sizes, **more, **router_groups(self.values)}}
+
+    def part(self, routes: bool) -> Layer:
+        """Experts with the shared ones that most files state, or a dense part."""
+        return self.experts(shared=self.shared_width()) if routes else self.dense()
+
+    def shared_width(self) -> int:
+        """Width of all shared experts together, stated or their number times the width of one."""
+        stated, number = self.first("shared_width"), self.first("shared") or 0
+        return stated if isinstance(stated, int) else number * self.number("moe_intermediate_size")
+
+    def routed(self) -> list[bool]:
+        """Whether each layer has experts, where a list names them or the first ones are dense."""
+        dense = self.first("dense_layers")
+        usual = ["dense" if at < (1 if dense is None else dense) else "sparse" for at in range(self.layers)]
+        return [kind not in ("dense", "mlp") for kind in self.listed("mlp_layer_types", default=usual)]
 
 
-def _layers(values: Values, where: str) -> int:
-    """Number of layers."""
-    return whole_number(values, where, "num_hidden_layers", "num_layers", "n_layer")
-
-
-def _attention(values: Values, where: str, **more: Any) -> Layer:
-    """Plain attention as most files state it."""
-    heads = whole_number(values, where, "num_attention_heads")
-    kv_heads = first(values, "kv_heads")
-    sizes = {"heads": heads, "kv_heads": heads if kv_heads is None else kv_heads, "head_dim": first(values, "head_dim")}
-    return {**sizes, **more}
-
-
-def _dense(values: Values, where: str) -> Layer:
-    """A dense feed-forward part as most files state it."""
-    return {"ffn_hidden": whole_number(values, where, "intermediate_size")}
-
-
-def _experts(values: Values, where: str, *, shared: int = 0, **more: Any) -> Layer:
-    """Experts as most files state them; ``shared``: width of all shared experts together."""
-    routed = {"num_experts": first(values, "experts"), "experts_per_token": first(values, "chosen")}
-    width = whole_number(values, where, "moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size")
-    sizes = {"expert_ffn_hidden": width, "shared_ffn_hidden": shared}
-    return {"experts": {**routed, **sizes, **more, **router_groups(values)}}
+def _named(routes: bool, more: str = "") -> str:
+    """The name of a layer with experts, or with a dense part."""
+    return f"{'experts' if routes else 'dense'}{more}"
 
 
 def _product(sums: int, columns: int, *, mixes: bool = False, split: bool = False) -> Layer:
     """A further product with ``sums`` columns in and ``columns`` out, ``ProductSpec``."""
     return {"sums": sums, "columns": columns, "mixes": mixes, "split": split}
+
+
+def _divided(sums: int, columns: int) -> Layer:
+    """A product of the mixing part that tensor ranks share."""
+    return _product(sums, columns, mixes=True, split=True)
+
+
+def _through(width: int, rank: int) -> list[Layer]:
+    """Products to a rank and back."""
+    return [_product(width, rank), _product(rank, width)]
 
 
 def _mamba2(heads: int, each: int, groups: int, state: int, taps: int, chunk: int) -> Layer:
@@ -83,234 +169,203 @@ def _mamba1(inner: int, state: int, rank: int, taps: int) -> Layer:
     """Mamba-1, (1): gate and input; from the convolved input keys, queries and, through low rank, steps of channels."""
     each = next(width for width in (64, 32, 16, 8, 4, 2, 1) if inner % width == 0)
     sizes = {"key_dim": state, "value_dim": each, "made": 2 * inner, "convolved": inner, "taps": taps, "scanned": state}
-    own = {"mixes": True, "split": True}
-    further = [_product(inner, rank + 2 * state, **own), _product(rank, inner, **own)]
+    further = [_divided(inner, rank + 2 * state), _divided(rank, inner)]
     return {"heads": inner // each, "mixer": sizes, "adjoined": further}
 
 
-def _rank(values: Values, hidden: int, name: str) -> int:
+def _mamba1_of(file: _File) -> Layer:
+    """Mamba-1 as files of other layers state it."""
+    inner, rank = file.hidden * file.number("mamba_expand", usual=2), _rank(file, file.hidden, "mamba_dt_rank")
+    return _mamba1(inner, file.number("mamba_d_state"), rank, file.number("mamba_d_conv"))
+
+
+def _rank(file: _File, hidden: int, name: str) -> int:
     """The rank of Mamba-1's steps; ``auto`` is a sixteenth of the hidden size, rounded up."""
-    stated = values.get(name)
+    stated = file.get(name)
     return stated if isinstance(stated, int) else -(-hidden // 16)
 
 
-def _nemotron_h(values: Values, where: str, tokens: int) -> list[Layer]:
+def _nemotron_h(file: _File) -> Iterator[Layer]:
     """Nemotron-H and 3: layers of Mamba-2, attention, a dense feed-forward part or experts alone."""
-    pattern = values.get("hybrid_override_pattern")
-    named = values.get("layers_block_type") or values.get("layer_types")
+    pattern = file.get("hybrid_override_pattern")
+    named = file.get("layers_block_type") or file.get("layer_types")
     listed = list(pattern) if isinstance(pattern, str | list) and not named else named
     kinds = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe", "linear_attention": "mamba"}
     kinds |= {"full_attention": "attention"} | {kind: kind for kind in ("mamba", "attention", "mlp", "moe")}
-    listed, layers = listed or ["linear_attention", "moe", "full_attention", "mlp"], values.get("num_hidden_layers")
+    listed, layers = listed or ["linear_attention", "moe", "full_attention", "mlp"], file.get("num_hidden_layers")
     if layers is not None and layers != len(listed):
         words = f"expected one for each of num_hidden_layers ({shorten(layers)})"
         name = "hybrid_override_pattern" if pattern and not named else "layers_block_type"
-        raise DataError(f"{where}: {name} has {len(listed)} entries, {words}")
+        raise DataError(f"{file.where}: {name} has {len(listed)} entries, {words}")
     if others := [kind for kind in listed if kind not in kinds]:
-        raise DataError(f"{where}: layers_block_type names {shorten(others[0])}, expected one of {', '.join(kinds)}")
-    hidden = whole_number(values, where, "hidden_size")
+        raise DataError(
+            f"{file.where}: layers_block_type names {shorten(others[0])}, expected one of {', '.join(kinds)}"
+        )
     sizes = ("mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size", "conv_kernel", "chunk_size")
-    mamba = _mamba2(*(whole_number(values, where, name) for name in sizes))
-    found: list[Layer] = []
+    mamba, hidden = _mamba2(*map(file.number, sizes)), file.hidden
     for kind in (kinds[each] for each in listed):
         if kind == "mamba":
-            found.append({"kind": "mamba", "only": "attention", **mamba})
+            yield {"kind": "mamba", "only": "attention", **mamba}
         elif kind == "attention":
-            window = values.get("sliding_window")
-            windowed = {"attention_window": window} if isinstance(window, int) and 0 < window < tokens else {}
-            found.append({"kind": "attention", "only": "attention", **_attention(values, where), **windowed})
+            windowed = file.window(True, "sliding_window")
+            yield {"kind": "attention", "only": "attention", **file.attention(), **windowed}
         elif kind == "mlp":
-            found.append({"kind": "dense", "only": "feed_forward", "heads": 1, **_dense(values, where)})
+            yield {"kind": "dense", "only": "feed_forward", "heads": 1, **file.dense()}
         else:
-            shared = int(values.get("n_shared_experts") is not None and values["n_shared_experts"] > 0)
-            shared *= whole_number(values, where, "moe_shared_expert_intermediate_size", usual=1)
-            routed: Layer = {"kind": "experts", "only": "feed_forward", "heads": 1}
-            if latent := values.get("moe_latent_size"):
-                routed |= _experts(values, where, shared=shared, latent_hidden=latent)
-                routed["adjoined"] = [_product(hidden, latent), _product(latent, hidden)]
-            else:
-                routed |= _experts(values, where, shared=shared)
-            found.append(routed)
-    return found
+            shared, latent = (file.get("n_shared_experts") or 0) > 0, file.get("moe_latent_size")
+            width = shared * file.number("moe_shared_expert_intermediate_size", usual=1)
+            routed = file.experts(shared=width, **({"latent_hidden": latent} if latent else {}))
+            routed |= {"adjoined": _through(hidden, latent)} if latent else {}
+            yield {"kind": "experts", "only": "feed_forward", "heads": 1, **routed}
 
 
-def _falcon_h1(values: Values, where: str, _: int) -> list[Layer]:
+def _falcon_h1(file: _File) -> list[Layer]:
     """Falcon-H1: Mamba-2 beside attention in every layer, and a feed-forward part."""
-    hidden, heads = whole_number(values, where, "hidden_size"), whole_number(values, where, "mamba_n_heads")
-    inner = values.get("mamba_d_ssm") or hidden * whole_number(values, where, "mamba_expand", usual=2)
-    stated = values.get("mamba_d_head")
-    each = stated if isinstance(stated, int) else inner // heads
+    hidden, heads = file.hidden, file.number("mamba_n_heads")
+    inner = file.get("mamba_d_ssm") or hidden * file.number("mamba_expand", usual=2)
+    each = stated if isinstance(stated := file.get("mamba_d_head"), int) else inner // heads
     names = ("mamba_n_groups", "mamba_d_state", "mamba_d_conv", "mamba_chunk_size")
-    mamba = _mamba2(heads, each, *(whole_number(values, where, name) for name in names))
-    layer = {"kind": "hybrid", **_attention(values, where), **_dense(values, where)}
-    return [{**layer, "beside": {"only": "attention", **mamba}}] * _layers(values, where)
+    mamba = _mamba2(heads, each, *map(file.number, names))
+    layer = {"kind": "hybrid", **file.attention(), **file.dense()}
+    return [{**layer, "beside": {"only": "attention", **mamba}}] * file.layers
 
 
-def _jamba(values: Values, where: str, _: int) -> list[Layer]:
+def _jamba(file: _File) -> Iterator[Layer]:
     """Jamba: attention in every eighth layer and Mamba-1 in the others, experts in every second."""
-    hidden, found = whole_number(values, where, "hidden_size"), []
-    state, taps = whole_number(values, where, "mamba_d_state"), whole_number(values, where, "mamba_d_conv")
-    inner = hidden * whole_number(values, where, "mamba_expand", usual=2)
-    mamba = _mamba1(inner, state, _rank(values, hidden, "mamba_dt_rank"), taps)
-    periods = [whole_number(values, where, f"{part}_layer_period") for part in ("attn", "expert")]
-    offsets = [values.get(f"{part}_layer_offset") or 0 for part in ("attn", "expert")]
-    for layer in range(_layers(values, where)):
+    mamba = _mamba1_of(file)
+    periods = [file.number(f"{part}_layer_period") for part in ("attn", "expert")]
+    offsets = [file.get(f"{part}_layer_offset") or 0 for part in ("attn", "expert")]
+    for layer in range(file.layers):
         attends, routes = (layer % period == at % period for period, at in zip(periods, offsets, strict=True))
-        routes = routes and (first(values, "experts") or 1) > 1
-        own = _attention(values, where) if attends else dict(mamba)
-        own |= _experts(values, where) if routes else _dense(values, where)
-        kind = f"{'attention' if attends else 'mamba'}-{'experts' if routes else 'dense'}"
-        found.append({"kind": kind, **own})
-    return found
+        routes = routes and (file.first("experts") or 1) > 1
+        own = file.attention() if attends else dict(mamba)
+        own |= file.experts() if routes else file.dense()
+        yield {"kind": f"{'attention' if attends else 'mamba'}-{_named(routes)}", **own}
 
 
-def _mamba(values: Values, where: str, _: int) -> list[Layer]:
+def _mamba(file: _File) -> list[Layer]:
     """Mamba and Falcon Mamba: Mamba-1 alone."""
-    hidden = whole_number(values, where, "hidden_size", "d_model")
-    inner = values.get("intermediate_size") or hidden * whole_number(values, where, "expand", usual=2)
-    state, taps = whole_number(values, where, "state_size"), whole_number(values, where, "conv_kernel", usual=4)
-    layer = _mamba1(inner, state, _rank(values, hidden, "time_step_rank"), taps)
-    return [{"kind": "mamba", "only": "attention", **layer}] * _layers(values, where)
+    hidden = file.number("hidden_size", "d_model")
+    inner = file.get("intermediate_size") or hidden * file.number("expand", usual=2)
+    state, taps = file.number("state_size"), file.number("conv_kernel", usual=4)
+    layer = _mamba1(inner, state, _rank(file, hidden, "time_step_rank"), taps)
+    return [{"kind": "mamba", "only": "attention", **layer}] * file.layers
 
 
-def _mamba_2(values: Values, where: str, _: int) -> list[Layer]:
+def _mamba_2(file: _File) -> list[Layer]:
     """Mamba-2 alone."""
     names = ("num_heads", "head_dim", "n_groups", "state_size", "conv_kernel", "chunk_size")
-    mamba = _mamba2(*(whole_number(values, where, name) for name in names))
-    return [{"kind": "mamba", "only": "attention", **mamba}] * _layers(values, where)
+    return [{"kind": "mamba", "only": "attention", **_mamba2(*map(file.number, names))}] * file.layers
 
 
-def _has_shared_block(values: Values, where: str, default: list[str]) -> list[bool]:
+def _has_shared_block(file: _File, default: list[str]) -> list[bool]:
     """Whether a shared block stands beside the Mamba of each layer."""
-    layers = _layers(values, where)
-    listed = _list(values, where, layers, "layers_block_type", "layer_types", default=default)
-    return [kind in ("hybrid", "g") for kind in listed]
+    return [kind in ("hybrid", "g") for kind in file.listed("layers_block_type", "layer_types", default=default)]
 
 
-def _shared_block(values: Values, where: str, hidden: int, width: int) -> Layer:
+def _shared_block(file: _File, hidden: int, width: int) -> Layer:
     """Zamba's block: queries, keys and values of 2 h columns each, from a layer's input and the embedding together."""
-    heads = whole_number(values, where, "num_attention_heads")
     # The layer counts the h columns of its input; this product adds the h columns of the embedding.
-    wide = _product(hidden, 3 * 2 * hidden, mixes=True, split=True)
-    return {"heads": heads, "head_dim": 2 * hidden // heads, "ffn_hidden": width, "adjoined": [wide]}
+    wide = _divided(hidden, 3 * 2 * hidden)
+    return {"heads": file.heads, "head_dim": 2 * hidden // file.heads, "ffn_hidden": width, "adjoined": [wide]}
 
 
-def _zamba(values: Values, where: str, _: int) -> list[Layer]:
+def _zamba(file: _File) -> Iterator[Layer]:
     """Zamba: Mamba-1, and beside every sixth layer one block of attention and feed-forward part, always the same."""
-    hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
-    inner = hidden * whole_number(values, where, "mamba_expand", usual=2)
-    state, taps = whole_number(values, where, "mamba_d_state"), whole_number(values, where, "mamba_d_conv")
-    mamba = _mamba1(inner, state, _rank(values, hidden, "mamba_dt_rank"), taps)
-    period, offset = values.get("attn_layer_period") or 6, values.get("attn_layer_offset") or 4
+    hidden, layers, mamba = file.hidden, file.layers, _mamba1_of(file)
+    period, offset = file.get("attn_layer_period") or 6, file.get("attn_layer_offset") or 4
     rest = ["hybrid" if at % period == offset else "linear_attention" for at in range(3, layers)]
     default = ["linear_attention", "linear_attention", "hybrid", *rest][:layers]
-    block = _shared_block(values, where, hidden, whole_number(values, where, "intermediate_size"))
+    block = _shared_block(file, hidden, file.number("intermediate_size"))
     used = False
-    for hybrid in _has_shared_block(values, where, default):
+    for hybrid in _has_shared_block(file, default):
         layer = {"kind": "mamba", "only": "attention", **mamba}
         if hybrid:
             layer["adjoined"] = [*mamba["adjoined"], _product(hidden, hidden)]
             layer |= {"kind": f"hybrid{'-again' if used else ''}", "beside": {**block, "reused": used}}
             used = True
-        found.append(layer)
-    return found
+        yield layer
 
 
-def _zamba2(values: Values, where: str, _: int) -> list[Layer]:
+def _zamba2(file: _File) -> Iterator[Layer]:
     """Zamba 2: Mamba-2, and beside some layers one of a few shared blocks, with adapters of the layer's own."""
-    hidden, layers = whole_number(values, where, "hidden_size"), _layers(values, where)
-    found: list[Layer] = []
-    inner = hidden * whole_number(values, where, "mamba_expand", usual=2)
-    heads = whole_number(values, where, "n_mamba_heads")
+    hidden, layers, used = file.hidden, file.layers, 0
+    inner, heads = hidden * file.number("mamba_expand", usual=2), file.number("n_mamba_heads")
     names = (("mamba_ngroups", 1), ("mamba_d_state", None), ("mamba_d_conv", None), ("chunk_size", 256))
-    sizes = (whole_number(values, where, name, usual=usual) for name, usual in names)
+    sizes = (file.number(name, usual=usual) for name, usual in names)
     mamba = _mamba2(heads, inner // heads, *sizes)
-    width = values.get("intermediate_size") or 4 * hidden
-    block, rank = _shared_block(values, where, hidden, width), whole_number(values, where, "adapter_rank", usual=128)
+    width = file.get("intermediate_size") or 4 * hidden
+    block, rank = _shared_block(file, hidden, width), file.number("adapter_rank", usual=128)
     adapters = [_product(hidden, rank), _product(rank, 2 * width, split=True)]
-    if values.get("use_shared_attention_adapter"):
-        own = [_product(2 * hidden, rank, mixes=True), _product(rank, 2 * hidden, mixes=True, split=True)]
+    if file.get("use_shared_attention_adapter"):
+        own = [_product(2 * hidden, rank, mixes=True), _divided(rank, 2 * hidden)]
         adapters += 3 * own
-    ids, number = values.get("hybrid_layer_ids") or [], values.get("num_mem_blocks") or 1
+    ids, number = file.get("hybrid_layer_ids") or [], file.get("num_mem_blocks") or 1
     default = ["hybrid" if at in ids else "linear_attention" for at in range(layers)]
-    for hybrid in _has_shared_block(values, where, default):
+    for hybrid in _has_shared_block(file, default):
         layer = {"kind": "mamba", "only": "attention", **mamba}
         if hybrid:
-            used = sum("beside" in each for each in found)
-            again = used >= number
+            again, used = used >= number, used + 1
             layer["adjoined"] = [_product(hidden, hidden), *adapters]
             layer |= {"kind": f"hybrid{'-again' if again else ''}", "beside": {**block, "reused": again}}
-        found.append(layer)
-    return found
+        yield layer
 
 
-def _recurrent_gemma(values: Values, where: str, tokens: int) -> list[Layer]:
+def _recurrent_gemma(file: _File) -> list[Layer]:
     """RecurrentGemma (Griffin): two layers with a gated linear recurrence, then one with attention to a window."""
-    hidden, heads = whole_number(values, where, "hidden_size"), whole_number(values, where, "num_attention_heads")
-    width, layers = values.get("lru_width") or hidden, _layers(values, where)
+    heads, width = file.heads, file.get("lru_width") or file.hidden
     sizes = {"key_dim": 1, "value_dim": width // heads, "made": 2 * width, "convolved": width, "scanned": 1}
-    gate = _product(width // heads, width, mixes=True, split=True)
-    taps = whole_number(values, where, "conv1d_width", usual=4)
+    gate = _divided(width // heads, width)
+    taps = file.number("conv1d_width", usual=4)
     recurrent = {"heads": heads, "mixer": {**sizes, "taps": taps}, "adjoined": [gate, gate]}
-    window = whole_number(values, where, "attention_window_size", usual=2048)
-    attention = _attention(values, where, **({"attention_window": window} if window < tokens else {}))
-    types = values.get("block_types") or values.get("_block_types") or ["recurrent", "recurrent", "attention"]
-    dense = {"ffn_hidden": whole_number(values, where, "intermediate_size") // 2}
-    kinds = [types[layer % len(types)] for layer in range(layers)]
+    window = file.number("attention_window_size", usual=2048)
+    attention = file.attention(**({"attention_window": window} if window < file.tokens else {}))
+    types = file.get("block_types") or file.get("_block_types") or ["recurrent", "recurrent", "attention"]
+    dense = {"ffn_hidden": file.number("intermediate_size") // 2}
+    kinds = [types[layer % len(types)] for layer in range(file.layers)]
     return [{"kind": kind, **(attention if kind == "attention" else recurrent), **dense} for kind in kinds]
 
 
-def _xlstm(values: Values, where: str, _: int) -> list[Layer]:
+def _xlstm(file: _File) -> list[Layer]:
     """xLSTM: matrix memories, and a gated feed-forward part."""
-    hidden, heads = (
-        whole_number(values, where, "hidden_size", "embedding_dim"),
-        whole_number(values, where, "num_heads"),
-    )
+    hidden, heads = file.number("hidden_size", "embedding_dim"), file.number("num_heads")
     keys, width = (
-        int(hidden * (values.get(name) or usual)) for name, usual in (("qk_dim_factor", 0.5), ("v_dim_factor", 1.0))
+        int(hidden * (file.get(name) or usual)) for name, usual in (("qk_dim_factor", 0.5), ("v_dim_factor", 1.0))
     )
-    rounded = whole_number(values, where, "ffn_round_up_to_multiple_of", usual=64)
-    wide = rounded * -(-int(hidden * (values.get("ffn_proj_factor") or 2.667)) // rounded)
+    rounded = file.number("ffn_round_up_to_multiple_of", usual=64)
+    wide = rounded * -(-int(hidden * (file.get("ffn_proj_factor") or 2.667)) // rounded)
     sizes = {"key_dim": keys // heads, "value_dim": width // heads, "made": 2 * keys + 2 * width + 2 * heads}
-    mixer = {**sizes, "chunk": whole_number(values, where, "chunk_size", usual=64)}
-    layers = whole_number(values, where, "num_hidden_layers", "num_blocks")
+    mixer = {**sizes, "chunk": file.number("chunk_size", usual=64)}
+    layers = file.number("num_hidden_layers", "num_blocks")
     return [{"kind": "mlstm", "heads": heads, "mixer": mixer, "ffn_hidden": wide}] * layers
 
 
-def _rwkv(values: Values, where: str, _: int) -> list[Layer]:
+def _rwkv(file: _File) -> list[Layer]:
     """RWKV-4: decays by channel, and a feed-forward part with a gate of its output."""
-    hidden = whole_number(values, where, "hidden_size")
-    width, wide = values.get("attention_hidden_size") or hidden, values.get("intermediate_size") or 4 * hidden
+    hidden = file.hidden
+    width, wide = file.get("attention_hidden_size") or hidden, file.get("intermediate_size") or 4 * hidden
     each = next(size for size in (64, 32, 16, 8, 4, 2, 1) if width % size == 0)
     mixer = {"key_dim": 1, "value_dim": each, "made": 3 * width, "scanned": 1}
     layer = {"kind": "rwkv", "heads": width // each, "mixer": mixer, "ffn_hidden": wide, "gated_mlp": False}
-    return [{**layer, "adjoined": [_product(hidden, hidden)]}] * _layers(values, where)
+    return [{**layer, "adjoined": [_product(hidden, hidden)]}] * file.layers
 
 
-def _windowed(values: Values, tokens: int, sliding: bool, *names: str) -> Layer:
-    """The window of a layer that has one."""
-    window = next((values[name] for name in names if values.get(name)), None)
-    return {"attention_window": window} if sliding and isinstance(window, int) and 0 < window < tokens else {}
-
-
-def _gemma3n(values: Values, where: str, tokens: int) -> list[Layer]:
+def _gemma3n(file: _File) -> Iterator[Layer]:
     """Gemma 3n: streams (AltUp), a low-rank residual (LAuReL), embeddings of every layer, keys of earlier layers."""
-    hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
-    each, rank = values.get("hidden_size_per_layer_input") or 0, whole_number(values, where, "laurel_rank", usual=64)
-    streams, shared = values.get("altup_num_inputs") or 4, values.get("num_kv_shared_layers") or 0
-    widths = values.get("intermediate_size")
+    hidden, layers = file.hidden, file.layers
+    each, rank = file.get("hidden_size_per_layer_input") or 0, file.number("laurel_rank", usual=64)
+    streams, shared = file.get("altup_num_inputs") or 4, file.get("num_kv_shared_layers") or 0
+    widths = file.get("intermediate_size")
     widths = widths if isinstance(widths, list) else [widths] * layers
-    usual = ["full_attention" if (at + 1) % 5 == 0 else "sliding_attention" for at in range(layers)]
-    listed = _list(values, where, layers, "layer_types", default=usual)
-    own = [_product(hidden, rank), _product(rank, hidden), _product(hidden, streams), _product(streams, streams)]
-    own += [_product(streams, streams**2), *([_product(hidden, each), _product(each, hidden)] if each else [])]
+    listed = file.windows((at + 1) % 5 for at in range(layers))
+    own = [*_through(hidden, rank), _product(hidden, streams), _product(streams, streams)]
+    own += [_product(streams, streams**2), *(_through(hidden, each) if each else [])]
     for at, kind in enumerate(listed):
-        layer = {**_attention(values, where), "qk_norm": True, "streams": streams, "ffn_hidden": widths[at]}
-        layer |= _windowed(values, tokens, kind == "sliding_attention", "sliding_window")
+        layer = {**file.attention(), "qk_norm": True, "streams": streams, "ffn_hidden": widths[at]}
+        layer |= file.window(kind == "sliding_attention", "sliding_window")
         layer["kv_matrices"] = 0 if at >= layers - shared > 0 else 2
         layer["adjoined"] = own + _ends(hidden, at, layers, each * layers, streams - 1)
-        found.append({"kind": _kind(kind, layer["kv_matrices"]), **layer})
-    return found
+        yield {"kind": _kind(kind, layer["kv_matrices"]), **layer}
 
 
 def _ends(hidden: int, at: int, layers: int, inputs: int, streams: int) -> list[Layer]:
@@ -324,41 +379,37 @@ def _kind(kind: str, matrices: int) -> str:
     return f"{'window' if kind == 'sliding_attention' else 'full'}{'' if matrices else '-shared'}"
 
 
-def _gemma4(values: Values, where: str, tokens: int) -> list[Layer]:
+def _gemma4(file: _File) -> Iterator[Layer]:
     """Gemma 4: wider heads in full attention, keys that are values or an earlier layer's, embeddings of every layer."""
-    hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
-    each, shared = values.get("hidden_size_per_layer_input") or 0, values.get("num_kv_shared_layers") or 0
-    usual = ["full_attention" if (at + 1) % 6 == 0 else "sliding_attention" for at in range(layers)]
-    listed = [*_list(values, where, layers, "layer_types", default=usual)[:-1], "full_attention"]
-    stated, alike = values.get("per_layer_config"), values.get("attention_k_eq_v")
-    unified = str(values.get("model_type")).startswith("gemma4_unified")
-    further = [_product(hidden, each), _product(each, hidden)] if each else []
-    assistant = values.get("backbone_hidden_size")
+    hidden, layers = file.hidden, file.layers
+    each, shared = file.get("hidden_size_per_layer_input") or 0, file.get("num_kv_shared_layers") or 0
+    listed = [*file.windows((at + 1) % 6 for at in range(layers))[:-1], "full_attention"]
+    stated, alike = file.get("per_layer_config"), file.get("attention_k_eq_v")
+    unified = str(file.get("model_type")).startswith("gemma4_unified")
+    further = _through(hidden, each) if each else []
+    assistant = file.get("backbone_hidden_size")
     for at, kind in enumerate(listed):
         is_full = kind == "full_attention"
-        apart = {"head_dim": values.get("global_head_dim") or 512} if is_full else {}
-        heads = values.get("num_global_key_value_heads")
+        apart = {"head_dim": file.get("global_head_dim") or 512} if is_full else {}
+        heads = file.get("num_global_key_value_heads")
         apart |= {"kv_heads": heads} if is_full and heads and (alike or unified) else {}
         if isinstance(stated, dict):
             own = _apart(stated, at)
             apart = {"head_dim": own["head_dim"]} if "head_dim" in own else {}
             apart |= {"kv_heads": own["num_key_value_heads"]} if "num_key_value_heads" in own else {}
         reused = at >= layers - shared
-        layer = {**_attention(values, where), **apart, "qk_norm": True}
+        layer = {**file.attention(), **apart, "qk_norm": True}
         layer["kv_matrices"] = 0 if reused else 1 if is_full and alike and not unified else 2
-        layer |= _windowed(values, tokens, not is_full, "sliding_window")
-        wide = whole_number(values, where, "intermediate_size") * (
-            2 if reused and values.get("use_double_wide_mlp") else 1
-        )
+        layer |= file.window(not is_full, "sliding_window")
+        wide = file.number("intermediate_size") * (2 if reused and file.get("use_double_wide_mlp") else 1)
         layer["adjoined"] = further + _ends(hidden, at, layers, each * layers, 0)
         if assistant and at in (0, layers - 1):
             layer["adjoined"] += [_product(*pair) for pair in _assisted(hidden, assistant, at, layers)]
-        if values.get("enable_moe_block"):
-            layer |= {**_experts(values, where), "beside": {"only": "feed_forward", "heads": 1, "ffn_hidden": wide}}
+        if file.get("enable_moe_block"):
+            layer |= {**file.experts(), "beside": {"only": "feed_forward", "heads": 1, "ffn_hidden": wide}}
         else:
             layer["ffn_hidden"] = wide
-        found.append({"kind": _kind(kind, layer["kv_matrices"]), **layer})
-    return found
+        yield {"kind": _kind(kind, layer["kv_matrices"]), **layer}
 
 
 def _apart(stated: Mapping[str, Any], layer: int) -> dict[str, Any]:
@@ -372,73 +423,40 @@ def _assisted(hidden: int, backbone: int, at: int, layers: int) -> list[tuple[in
     return [(2 * backbone, hidden)] * (at == 0) + [(hidden, backbone)] * (at == layers - 1)
 
 
-def _latent(values: Values) -> Layer:
-    """Latent attention as most files state it."""
-    names = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-    return {name: first(values, name) for name in names if first(values, name) is not None}
-
-
-def _indexer(values: Values) -> Layer:
-    """The indexer of latent attention."""
-    return {"index_heads": values.get("index_n_heads") or 0, "index_dim": values.get("index_head_dim") or 0}
-
-
-def _routed(values: Values, where: str, layers: int) -> list[bool]:
-    """Whether each layer has experts, where a list names them or the first ones are dense."""
-    dense = first(values, "dense_layers")
-    usual = ["dense" if at < (1 if dense is None else dense) else "sparse" for at in range(layers)]
-    listed = _list(values, where, layers, "mlp_layer_types", default=usual)
-    return [kind not in ("dense", "mlp") for kind in listed]
-
-
-def _shared_width(values: Values, where: str) -> int:
-    """Width of all shared experts together, stated or their number times the width of one."""
-    stated = first(values, "shared_width")
-    number = first(values, "shared") or 0
-    return stated if isinstance(stated, int) else number * whole_number(values, where, "moe_intermediate_size")
-
-
-def _longcat(values: Values, where: str, _: int) -> list[Layer]:
+def _longcat(file: _File) -> list[Layer]:
     """LongCat: two latent attentions and two dense parts in a layer, and experts, some without work, (2)."""
-    hidden, heads = whole_number(values, where, "hidden_size"), whole_number(values, where, "num_attention_heads")
-    count, zero = whole_number(values, where, "n_routed_experts"), values.get("zero_expert_num") or 0
-    chosen = max(round(whole_number(values, where, "moe_topk", "num_experts_per_tok") * count / (count + zero)), 1)
-    routed = _experts(values, where)["experts"] | {"num_experts": count, "experts_per_token": chosen}
-    dense = {"ffn_hidden": whole_number(values, where, "ffn_hidden_size", "intermediate_size")}
-    second = {
-        "heads": heads,
-        "latent": _latent(values),
-        **dense,
-        "beside": {"only": "feed_forward", "heads": 1, **dense},
-    }
-    layer = {"kind": "block", "heads": heads, "latent": _latent(values), "experts": routed, "beside": second}
-    return [layer | ({"adjoined": [_product(hidden, zero)]} if zero else {})] * _layers(values, where)
+    hidden, heads = file.hidden, file.heads
+    count, zero = file.number("n_routed_experts"), file.get("zero_expert_num") or 0
+    chosen = max(round(file.number("moe_topk", "num_experts_per_tok") * count / (count + zero)), 1)
+    routed = file.experts()["experts"] | {"num_experts": count, "experts_per_token": chosen}
+    dense = {"ffn_hidden": file.number("ffn_hidden_size", "intermediate_size")}
+    attention = {"heads": heads, "latent": file.latent()}
+    second = {**attention, **dense, "beside": {"only": "feed_forward", "heads": 1, **dense}}
+    layer = {"kind": "block", **attention, "experts": routed, "beside": second}
+    return [layer | ({"adjoined": [_product(hidden, zero)]} if zero else {})] * file.layers
 
 
-def _mimo(values: Values, where: str, tokens: int) -> list[Layer]:
+_SLIDING = {"heads": "swa_num_attention_heads", "kv_heads": "swa_num_key_value_heads", "head_dim": "swa_head_dim"}
+"""What layers with a window have of their own."""
+
+
+def _mimo(file: _File) -> Iterator[Layer]:
     """MiMo-V2: values narrower than keys, more key heads in layers with a window, experts behind a dense layer."""
-    layers, found = _layers(values, where), []
-    marks = values.get("hybrid_layer_pattern")
-    if isinstance(marks, list) and not values.get("layer_types"):
-        usual = ["sliding_attention" if mark else "full_attention" for mark in marks]
-    else:
-        usual = ["full_attention" if at == 0 or (at + 1) % 6 == 0 else "sliding_attention" for at in range(layers)]
-    listed = _list(values, where, layers, "layer_types", default=usual)
-    freq = values.get("moe_layer_freq")
-    routed = [bool(each) for each in freq] if isinstance(freq, list) else _routed(values, where, layers)
-    shared = (first(values, "shared") or 0) * whole_number(values, where, "moe_intermediate_size")
+    marks = file.get("hybrid_layer_pattern")
+    if not isinstance(marks, list) or file.get("layer_types"):
+        marks = [at > 0 and (at + 1) % 6 > 0 for at in range(file.layers)]
+    listed = file.windows(marks)
+    freq = file.get("moe_layer_freq")
+    routed = [bool(each) for each in freq] if isinstance(freq, list) else file.routed()
+    shared = (file.first("shared") or 0) * file.number("moe_intermediate_size")
     for kind, routes in zip(listed, routed, strict=True):
         sliding = kind == "sliding_attention"
-        layer = _attention(values, where, value_head_dim=values.get("v_head_dim"))
+        layer = file.attention(value_head_dim=file.get("v_head_dim"))
         if sliding:
-            kv_heads = values.get("swa_num_key_value_heads") or 2 * layer["kv_heads"]
-            layer |= {"kv_heads": kv_heads, "heads": values.get("swa_num_attention_heads") or layer["heads"]}
-            layer |= {"head_dim": values.get("swa_head_dim") or layer["head_dim"]}
-            layer |= {"value_head_dim": values.get("swa_v_head_dim") or layer["value_head_dim"]}
-        layer |= _windowed(values, tokens, sliding, "sliding_window", "sliding_window_size")
-        layer |= _experts(values, where, shared=shared) if routes else _dense(values, where)
-        found.append({"kind": f"{'experts' if routes else 'dense'}{'-window' if sliding else ''}", **layer})
-    return found
+            layer |= {"kv_heads": 2 * layer["kv_heads"]} | file.stated(_SLIDING | {"value_head_dim": "swa_v_head_dim"})
+        layer |= file.window(sliding, "sliding_window", "sliding_window_size")
+        layer |= file.experts(shared=shared) if routes else file.dense()
+        yield {"kind": _named(routes, "-window" * sliding), **layer}
 
 
 def _streams(hidden: int, number: int, columns: int, last: bool) -> list[Layer]:
@@ -447,368 +465,322 @@ def _streams(hidden: int, number: int, columns: int, last: bool) -> list[Layer]:
     return mixing + ([_product(number * hidden, number)] if last else [])
 
 
-def _deepseek_v4(values: Values, where: str, tokens: int) -> list[Layer]:
+def _deepseek_v4(file: _File) -> Iterator[Layer]:
     """DeepSeek-V4: attention to a window and to compressed tokens, keys that are values, and an output of low rank."""
-    hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
-    heads, each = whole_number(values, where, "num_attention_heads"), whole_number(values, where, "head_dim")
-    rank, low = whole_number(values, where, "q_lora_rank"), whole_number(values, where, "o_lora_rank")
-    groups, window = whole_number(values, where, "o_groups"), whole_number(values, where, "sliding_window")
-    scorers, scored = whole_number(values, where, "index_n_heads"), whole_number(values, where, "index_head_dim")
-    rates = values.get("compress_rates") or {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
-    ratios, names = values.get("compress_ratios"), {0: "sliding_attention", 4: "compressed_sparse_attention"}
+    hidden, layers = file.hidden, file.layers
+    heads, each = file.heads, file.number("head_dim")
+    rank, low = file.number("q_lora_rank"), file.number("o_lora_rank")
+    groups, window = file.number("o_groups"), file.number("sliding_window")
+    scorers, scored = file.number("index_n_heads"), file.number("index_head_dim")
+    rates = file.get("compress_rates") or {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
+    ratios, names = file.get("compress_ratios"), {0: "sliding_attention", 4: "compressed_sparse_attention"}
     usual = ["heavily_compressed_attention", "compressed_sparse_attention"]
     default = [usual[0] if at < 2 else usual[at % 2] for at in range(layers)]
     if isinstance(ratios, list):
         default = [names.get(ratio, "heavily_compressed_attention") for ratio in ratios[:layers]]
-    streams, shared = values.get("hc_mult") or 4, whole_number(values, where, "moe_intermediate_size")
-    for at, kind in enumerate(_list(values, where, layers, "layer_types", default=default)):
-        own = [_product(hidden, rank, mixes=True), _product(rank, heads * each, mixes=True, split=True)]
-        own += [_product(heads * each // groups, groups * low, mixes=True, split=True)]
-        own += [_product(groups * low, hidden, mixes=True, split=True)]
-        attended = float(min(window, tokens))
+    streams, shared = file.get("hc_mult") or 4, file.number("moe_intermediate_size")
+    for at, kind in enumerate(file.listed("layer_types", default=default)):
+        own = [_product(hidden, rank, mixes=True), _divided(rank, heads * each)]
+        own += [_divided(heads * each // groups, groups * low)]
+        own += [_divided(groups * low, hidden)]
+        attended = float(min(window, file.tokens))
         rate = rates.get(kind, 0)
         if kind == "heavily_compressed_attention":
             own += [_product(hidden, 2 * each, mixes=True)]
-            attended += tokens / rate
+            attended += file.tokens / rate
         elif kind == "compressed_sparse_attention":
             own += [_product(hidden, 4 * each + 4 * scored + scorers, mixes=True)]
             own += [_product(rank, scorers * scored, mixes=True)]
-            compressed = tokens / rate
-            attended += min(compressed, whole_number(values, where, "index_topk"))
+            compressed = file.tokens / rate
+            attended += min(compressed, file.number("index_topk"))
             attended += compressed * scorers * scored / (2 * heads * each)
         elif kind != "sliding_attention":
-            raise DataError(f"{where}: layer_types names {shorten(kind)}, expected attention of DeepSeek-V4")
+            raise DataError(f"{file.where}: layer_types names {shorten(kind)}, expected attention of DeepSeek-V4")
         sizes = {"key_dim": each, "value_dim": each, "made": each, "attends": max(round(attended), 1)}
         layer = {"kind": kind.partition("_")[0], "heads": heads, "mixer": {**sizes, "output": False}}
-        layer |= {"streams": streams, **_experts(values, where, shared=shared)}
+        layer |= {"streams": streams, **file.experts(shared=shared)}
         own += _streams(hidden, streams, 2 * streams + streams**2, last=at == layers - 1)
-        found.append({**layer, "adjoined": own})
-    return found
+        yield {**layer, "adjoined": own}
 
 
-def _hy_v4(values: Values, where: str, _: int) -> list[Layer]:
+def _hy_v4(file: _File) -> Iterator[Layer]:
     """Hunyuan 4: gated latent attention, indexers in every fourth layer, and hyper-connections."""
-    hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
-    heads, streams = whole_number(values, where, "num_attention_heads"), values.get("hc_mult") or 4
+    hidden, layers = file.hidden, file.layers
+    heads, streams = file.heads, file.get("hc_mult") or 4
     usual = ["full" if at == 0 or (at - 1) % 4 == 0 else "shared" for at in range(layers)]
-    indexed = _list(values, where, layers, "indexer_types", default=usual)
-    for at, routes in enumerate(_routed(values, where, layers)):
-        latent = _latent(values) | (_indexer(values) if indexed[at] == "full" else {})
-        gate = heads * whole_number(values, where, "v_head_dim")
+    indexed = file.listed("indexer_types", default=usual)
+    for at, routes in enumerate(file.routed()):
+        latent = file.latent() | (file.indexer() if indexed[at] == "full" else {})
+        gate = heads * file.number("v_head_dim")
         layer = {"heads": heads, "latent": latent, "attention_gate": gate, "streams": streams}
         layer["adjoined"] = _streams(hidden, streams, 2 * streams, last=at == layers - 1)
-        routed = _experts(values, where, shared=_shared_width(values, where)) if routes else _dense(values, where)
-        kind = f"{'experts' if routes else 'dense'}{'-indexed' if indexed[at] == 'full' else ''}"
-        found.append({"kind": kind, **layer, **routed})
-    return found
+        yield {"kind": _named(routes, "-indexed" * (indexed[at] == "full")), **layer, **file.part(routes)}
 
 
-def _axk2(values: Values, where: str, _: int) -> list[Layer]:
+def _axk2(file: _File) -> Iterator[Layer]:
     """A.X-K2: latent attention with an indexer, a gate made with the queries, and gated norms."""
-    hidden, heads = whole_number(values, where, "hidden_size"), whole_number(values, where, "num_attention_heads")
-    rank, gated = whole_number(values, where, "q_lora_rank"), values.get("gated_norm_rank") or 0
-    latent, found, layers = _latent(values) | _indexer(values), [], _layers(values, where)
+    hidden, heads = file.hidden, file.heads
+    rank, gated = file.number("q_lora_rank"), file.get("gated_norm_rank") or 0
+    latent = file.latent() | file.indexer()
     key = latent["qk_nope_head_dim"] + latent["qk_rope_head_dim"]
     # A matrix from 2 rank columns makes queries and gate; LatentSpec counts rank x heads key of it.
     made = 2 * (heads * (key + latent["v_head_dim"])) - heads * key
-    for routes in _routed(values, where, layers):
-        norms = [_product(hidden, gated), _product(gated, hidden)] * (2 if routes else 1) if gated else []
-        layer = {"heads": heads, "latent": latent, "adjoined": [_product(rank, made, mixes=True, split=True), *norms]}
-        layer |= _experts(values, where, shared=_shared_width(values, where)) if routes else _dense(values, where)
-        found.append({"kind": "experts" if routes else "dense", **layer})
-    return found
+    for routes in file.routed():
+        norms = _through(hidden, gated) * (2 if routes else 1) if gated else []
+        layer = {"heads": heads, "latent": latent, "adjoined": [_divided(rank, made), *norms]}
+        yield {"kind": _named(routes), **layer, **file.part(routes)}
 
 
-def _dots3(values: Values, where: str, tokens: int) -> list[Layer]:
+def _dots3(file: _File) -> Iterator[Layer]:
     """Dots 3: latent attention of two shapes, with an indexer or a window, and a gate for every head."""
-    layers, found, stated = _layers(values, where), [], values.get("per_layer_config")
-    listed = _list(values, where, layers, "layer_types")
-    for at, routes in enumerate(_routed(values, where, layers)):
+    listed, stated = file.listed("layer_types"), file.get("per_layer_config")
+    for at, routes in enumerate(file.routed()):
         apart = _apart(stated, at) if isinstance(stated, dict) else {}
-        own, indexed = {**values, **apart}, listed[at] == "indexed_attention"
-        heads = whole_number(own, where, "num_attention_heads")
-        latent = _latent(own) | (_indexer(values) if indexed else {})
-        layer = {"heads": heads, "latent": latent, "attention_gate": heads}
-        layer |= _windowed(own, tokens, listed[at] == "sliding_attention", "sliding_window")
-        layer |= _experts(values, where, shared=_shared_width(values, where)) if routes else _dense(values, where)
-        found.append({"kind": f"{'experts' if routes else 'dense'}-{listed[at].partition('_')[0]}", **layer})
-    return found
+        own, (kind, *_) = file.over(apart), listed[at].split("_")
+        latent = own.latent() | (file.indexer() if listed[at] == "indexed_attention" else {})
+        layer = {"heads": own.heads, "latent": latent, "attention_gate": own.heads}
+        layer |= own.window(listed[at] == "sliding_attention", "sliding_window")
+        yield {"kind": _named(routes, f"-{kind}"), **layer, **file.part(routes)}
 
 
-def _inkling(values: Values, where: str, tokens: int) -> list[Layer]:
+def _inkling(file: _File) -> Iterator[Layer]:
     """Inkling: learned relative positions, short convolutions, and more key heads in layers with a window."""
-    hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
-    if values.get("unpadded_vocab_size") not in (None, values.get("vocab_size")):
-        words = f"expected vocab_size ({values.get('vocab_size')}), as of the embedding"
-        raise DataError(f"{where}: unpadded_vocab_size is {values['unpadded_vocab_size']}, {words}")
-    local = values.get("local_layer_ids")
+    hidden, layers = file.hidden, file.layers
+    if file.get("unpadded_vocab_size") not in (None, file.get("vocab_size")):
+        words = f"expected vocab_size ({file.get('vocab_size')}), as of the embedding"
+        raise DataError(f"{file.where}: unpadded_vocab_size is {file.values['unpadded_vocab_size']}, {words}")
+    local = file.get("local_layer_ids")
     local = [at for at in range(layers) if (at + 1) % 6] if local is None else local
     usual = ["hybrid_sliding" if at in local else "hybrid" for at in range(layers)]
-    listed = _list(values, where, layers, "layer_types", default=usual)
-    named = values.get("mlp_layer_types") or ["sparse"] * layers
-    taps = whole_number(values, where, "conv_kernel_size", "sconv_kernel_size", usual=4)
+    listed = file.listed("layer_types", default=usual)
+    named = file.get("mlp_layer_types") or ["sparse"] * layers
+    taps = file.number("conv_kernel_size", "sconv_kernel_size", usual=4)
     for kind, part in zip(listed, named, strict=True):
         sliding = kind == "hybrid_sliding"
-        layer = _attention(values, where, qk_norm=True)
-        if sliding:
-            names = (
-                ("heads", "swa_num_attention_heads"),
-                ("kv_heads", "swa_num_key_value_heads"),
-                ("head_dim", "swa_head_dim"),
-            )
-            layer |= {ours: values[name] for ours, name in names if values.get(name)}
-        reach = whole_number(values, where, "sliding_window_size") if sliding else values.get("rel_extent") or 1024
-        relative = whole_number(values, where, "d_rel", usual=16)
+        layer = file.attention(qk_norm=True)
+        layer |= file.stated(_SLIDING) if sliding else {}
+        reach = file.number("sliding_window_size") if sliding else file.get("rel_extent") or 1024
+        relative = file.number("d_rel", usual=16)
         convolved = 2 * layer["kv_heads"] * (layer["head_dim"] or hidden // layer["heads"])
-        own = [
-            _product(hidden, layer["heads"] * relative, mixes=True, split=True),
-            _product(relative, reach, mixes=True),
-        ]
-        own += [_product(taps, convolved, mixes=True, split=True), _product(taps, 2 * hidden)]
-        layer |= _windowed(values, tokens, sliding, "sliding_window_size")
+        own = [_divided(hidden, layer["heads"] * relative), _product(relative, reach, mixes=True)]
+        own += [_divided(taps, convolved), _product(taps, 2 * hidden)]
+        layer |= file.window(sliding, "sliding_window_size")
         routes = part != "dense"
-        layer |= _experts(values, where, shared=_shared_width(values, where)) if routes else _dense(values, where)
-        found.append(
-            {"kind": f"{'experts' if routes else 'dense'}{'-window' if sliding else ''}", **layer, "adjoined": own}
-        )
-    return found
+        layer |= file.part(routes)
+        yield {"kind": _named(routes, "-window" * sliding), **layer, "adjoined": own}
 
 
-def _dory(values: Values, where: str, tokens: int) -> list[Layer]:
+def _dory(file: _File) -> list[Layer]:
     """Dory: gated attention, and a middle of layers that runs several times with the same weights."""
-    counts = [whole_number(values, where, f"n_{part}_layers") for part in ("input", "output")]
-    layers, listed = _layers(values, where), values.get("layer_types")
+    counts = [file.number(f"n_{part}_layers") for part in ("input", "output")]
+    layers, listed = file.layers, file.get("layer_types")
     if isinstance(listed, list) and "mlp" in listed:
         listed, layers, counts = listed[::2], layers // 2, [count // 2 for count in counts]
-    listed = _list({"layer_types": listed}, where, layers, "layer_types")
-    plain = _attention(values, where)
-    plain |= {"attention_gate": plain["heads"] * (plain["head_dim"] or values["hidden_size"] // plain["heads"])}
+    listed = file.over({"layer_types": listed}).listed("layer_types", entries=layers)
+    plain = file.gated_attention()
 
-    def run(first_layer: int, end: int, again: bool) -> list[Layer]:
-        found = []
+    def run(first_layer: int, end: int, again: bool) -> Iterator[Layer]:
         for kind in listed[first_layer:end]:
             sliding = kind == "sliding_attention"
-            own = plain | _dense(values, where) | _windowed(values, tokens, sliding, "sliding_window")
-            found.append(
-                {"kind": f"{'window' if sliding else 'full'}{'-again' if again else ''}", **own, "reused": again}
-            )
-        return found
+            own = plain | file.dense() | file.window(sliding, "sliding_window")
+            yield {"kind": _kind(kind, 2) + "-again" * again, **own, "reused": again}
 
     if sum(counts) > layers:
-        raise DataError(f"{where}: n_input_layers and n_output_layers are {sum(counts)}, expected at most {layers}")
-    loops, end = whole_number(values, where, "n_recurrent_loops", usual=1), layers - counts[1]
+        raise DataError(
+            f"{file.where}: n_input_layers and n_output_layers are {sum(counts)}, expected at most {layers}"
+        )
+    loops, end = file.number("n_recurrent_loops", usual=1), layers - counts[1]
     repeats = [layer for loop in range(loops) for layer in run(counts[0], end, loop > 0)]
     return [*run(0, counts[0], False), *repeats, *run(end, layers, False)]
 
 
-def _hrm(values: Values, where: str, _: int) -> list[Layer]:
+def _hrm(file: _File) -> Iterator[Layer]:
     """HRM: cycles of one stack of layers that runs several times, and of another; both have the same weights again."""
-    stack = whole_number(values, where, "num_layers_per_stack", "num_hidden_layers")
-    layer = {**_attention(values, where), **_dense(values, where)}
-    layer["attention_gate"] = layer["heads"] * (layer["head_dim"] or values["hidden_size"] // layer["heads"])
-    low, found = whole_number(values, where, "L_cycles", usual=3), []
-    for cycle in range(whole_number(values, where, "H_cycles", usual=2)):
+    stack = file.number("num_layers_per_stack", "num_hidden_layers")
+    layer = {**file.gated_attention(), **file.dense()}
+    low = file.number("L_cycles", usual=3)
+    for cycle in range(file.number("H_cycles", usual=2)):
         for turn in range(low + 1):
             kind, used = ("high", cycle > 0) if turn == low else ("low", cycle + turn > 0)
-            found += [{**layer, "kind": f"{kind}{'-again' if used else ''}", "reused": used}] * stack
-    return found
+            yield from [{**layer, "kind": f"{kind}{'-again' if used else ''}", "reused": used}] * stack
 
 
-def _qwen4(values: Values, where: str, tokens: int) -> list[Layer]:
+def _qwen4(file: _File) -> Iterator[Layer]:
     """Qwen4-Exp: gated DeltaNet, attention to blocks that an indexer chooses, and hyper-connections of low rank."""
-    if values.get("ple_layer_ids"):
+    if file.get("ple_layer_ids"):
         words = "expected no layers with tables of tokens in a row"
-        raise DataError(f"{where}: ple_layer_ids is {shorten(values['ple_layer_ids'])}, {words}")
-    hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
-    plain, streams = _attention(values, where), whole_number(values, where, "hc_count", usual=4)
+        raise DataError(f"{file.where}: ple_layer_ids is {shorten(file.values['ple_layer_ids'])}, {words}")
+    hidden, layers = file.hidden, file.layers
+    plain, streams = file.attention(), file.number("hc_count", usual=4)
     heads, each = plain["heads"], plain["head_dim"] or hidden // plain["heads"]
-    wide, rank = streams * hidden, whole_number(values, where, "hc_lowrank", usual=320)
-    period = whole_number(values, where, "full_attention_interval", usual=4)
+    wide, rank = streams * hidden, file.number("hc_lowrank", usual=320)
+    period = file.number("full_attention_interval", usual=4)
     usual = ["linear_attention" if (at + 1) % period else "indexed_attention" for at in range(layers)]
-    shared = whole_number(values, where, "shared_expert_intermediate_size")
-    linear_heads, linear = gated_delta_sizes(values, where)
-    for at, kind in enumerate(_list(values, where, layers, "layer_types", default=usual)):
-        mixed = [_product(wide, rank), _product(rank, wide)]
+    shared = file.number("shared_expert_intermediate_size")
+    linear_heads, linear = gated_delta_sizes(file.values, file.where)
+    for at, kind in enumerate(file.listed("layer_types", default=usual)):
+        mixed = _through(wide, rank)
         own = 2 * [*mixed, _product(wide, streams)] + (mixed if at == layers - 1 else [])
         if kind == "linear_attention":
             layer = {"kind": "linear", "heads": linear_heads, "mixer": linear}
         elif kind in ("indexed_attention", "full_attention"):
             names = ("indexer_n_heads", "indexer_head_dim", "indexer_budget", "indexer_compress_ratio")
-            scorers, scored, budget, ratio = (whole_number(values, where, name) for name in names)
-            attended = min(tokens, budget + ratio - 1) + tokens / ratio * scorers * scored / (2 * heads * each)
+            scorers, scored, budget, ratio = map(file.number, names)
+            attended = min(file.tokens, budget + ratio - 1)
+            attended += file.tokens / ratio * scorers * scored / (2 * heads * each)
             sizes = {"key_dim": each, "value_dim": each, "made": 2 * (heads + plain["kv_heads"]) * each}
             layer = {"kind": "indexed", "heads": heads, "mixer": {**sizes, "attends": round(attended)}}
             own = [*own, _product(hidden, (scorers + 1) * scored, mixes=True)]
         else:
-            raise DataError(f"{where}: layer_types names {shorten(kind)}, expected layers of Qwen4-Exp")
-        found.append({**layer, **_experts(values, where, shared=shared), "streams": streams, "adjoined": own})
-    return found
+            raise DataError(f"{file.where}: layer_types names {shorten(kind)}, expected layers of Qwen4-Exp")
+        yield {**layer, **file.experts(shared=shared), "streams": streams, "adjoined": own}
 
 
-def _doge(values: Values, where: str, _: int) -> list[Layer]:
+def _doge(file: _File) -> list[Layer]:
     """Doge: attention with a mask that a product makes from the values."""
-    if values.get("is_moe"):
-        raise DataError(f"{where}: is_moe is true, a model of experts without matrices, expected dense layers")
-    plain = _attention(values, where, qk_norm=True)
-    each = plain["head_dim"] or values["hidden_size"] // plain["heads"]
+    if file.get("is_moe"):
+        raise DataError(f"{file.where}: is_moe is true, a model of experts without matrices, expected dense layers")
+    plain = file.attention(qk_norm=True)
+    each = plain["head_dim"] or file.hidden // plain["heads"]
     mask = _product(plain["kv_heads"] * each, plain["kv_heads"], mixes=True)
-    layer = {"kind": "block", **plain, **_dense(values, where), "adjoined": [mask]}
-    return [layer] * _layers(values, where)
+    layer = {"kind": "block", **plain, **file.dense(), "adjoined": [mask]}
+    return [layer] * file.layers
 
 
-def _zaya(values: Values, where: str, tokens: int) -> list[Layer]:
+def _zaya(file: _File) -> Iterator[Layer]:
     """ZAYA: attention in compressed channels with convolutions of queries and keys, and a router of several layers."""
-    hidden, layers = whole_number(values, where, "hidden_size"), _layers(values, where)
-    plain, rank = _attention(values, where), whole_number(values, where, "router_hidden_size", usual=256)
+    hidden, layers = file.hidden, file.layers
+    plain, rank = file.attention(), file.number("router_hidden_size", usual=256)
     each = plain["head_dim"] or hidden // plain["heads"]
-    width, times = (plain["heads"] + plain["kv_heads"]) * each, [values.get(f"cca_time{at}") or 2 for at in (0, 1)]
-    routed = _experts(values, where)
-    outputs = first(values, "experts") + 1
-    own = [_product(times[0] + each * times[1], width, mixes=True, split=True)]
+    width, times = (plain["heads"] + plain["kv_heads"]) * each, [file.get(f"cca_time{at}") or 2 for at in (0, 1)]
+    outputs = file.first("experts") + 1
+    own = [_divided(times[0] + each * times[1], width)]
     own += [_product(hidden, rank), _product(rank, 2 * rank + outputs)]
-    listed = _list(values, where, layers, "layer_types", default=["hybrid"] * layers)
-    found = []
-    for kind in listed:
-        reach = _windowed(values, tokens, kind == "hybrid_sliding", "sliding_window")
-        found.append({"kind": "window" if reach else "block", **plain, **routed, **reach, "adjoined": own})
-    return found
+    for kind in file.listed("layer_types", default=["hybrid"] * layers):
+        reach = file.window(kind == "hybrid_sliding", "sliding_window")
+        yield {"kind": "window" if reach else "block", **plain, **file.experts(), **reach, "adjoined": own}
 
 
-def _modernbert(values: Values, where: str, tokens: int) -> list[Layer]:
+def _modernbert(file: _File) -> Iterator[Layer]:
     """ModernBERT as a decoder: a window in two of three layers, and a product before the head."""
-    hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
+    hidden, layers = file.hidden, file.layers
     for name in ("attention_bias", "mlp_bias"):
-        if values.get(name):
-            raise DataError(f"{where}: {name} is true, expected products without biases")
-    period = values.get("global_attn_every_n_layers") or 3
-    usual = ["full_attention" if at % period == 0 else "sliding_attention" for at in range(layers)]
-    for at, kind in enumerate(_list(values, where, layers, "layer_types", default=usual)):
-        layer = {**_attention(values, where), **_dense(values, where)}
-        layer |= _windowed(values, tokens, kind == "sliding_attention", "sliding_window", "local_attention")
+        if file.get(name):
+            raise DataError(f"{file.where}: {name} is true, expected products without biases")
+    period = file.get("global_attn_every_n_layers") or 3
+    for at, kind in enumerate(file.windows(at % period for at in range(layers))):
+        layer = {**file.attention(), **file.dense()}
+        layer |= file.window(kind == "sliding_attention", "sliding_window", "local_attention")
         layer["adjoined"] = [_product(hidden, hidden)] if at == layers - 1 else []
-        found.append({"kind": _kind(kind, 2), **layer})
-    return found
+        yield {"kind": _kind(kind, 2), **layer}
 
 
-def _hunyuan(values: Values, where: str, _: int) -> list[Layer]:
+def _hunyuan(file: _File) -> list[Layer]:
     """Hunyuan-Large: experts with a shared one, and keys and values that every second layer takes from the first."""
-    layers, factor = _layers(values, where), 1
-    if values.get("use_cla"):
-        factor = whole_number(values, where, "cla_share_factor", usual=2)
-    shared = int(bool(values.get("use_mixed_mlp_moe"))) * (first(values, "shared") or 1)
-    width = whole_number(values, where, "moe_intermediate_size", "intermediate_size")
-    routes = (first(values, "experts") or 1) > 1
-    part = _experts(values, where, shared=shared * width) if routes else _dense(values, where)
-    plain = {**_attention(values, where), **part, "qk_norm": bool(values.get("use_qk_norm"))}
+    factor = file.number("cla_share_factor", usual=2) if file.get("use_cla") else 1
+    shared = int(bool(file.get("use_mixed_mlp_moe"))) * (file.first("shared") or 1)
+    width = file.number("moe_intermediate_size", "intermediate_size")
+    routes = (file.first("experts") or 1) > 1
+    part = file.experts(shared=shared * width) if routes else file.dense()
+    plain = {**file.attention(), **part, "qk_norm": bool(file.get("use_qk_norm"))}
     own, taken = {"kind": "block", **plain}, {"kind": "shared", **plain, "kv_matrices": 0}
-    return [taken if at % factor else own for at in range(layers)]
+    return [taken if at % factor else own for at in range(file.layers)]
 
 
-def _minimax_m3(values: Values, where: str, tokens: int) -> list[Layer]:
+def _minimax_m3(file: _File) -> Iterator[Layer]:
     """MiniMax-M3: attention to blocks that an indexer chooses, in all but the first layers, and experts."""
-    hidden, layers, found = whole_number(values, where, "hidden_size"), _layers(values, where), []
-    apart = values.get("sparse_attention_config") or {}
+    hidden, layers = file.hidden, file.layers
+    apart = file.get("sparse_attention_config") or {}
     names = {"index_n_heads": "sparse_num_index_heads", "index_head_dim": "sparse_index_dim"}
     names |= {"index_block_size": "sparse_block_size", "index_topk_blocks": "sparse_topk_blocks"}
     names |= {"index_local_blocks": "sparse_local_block"}
-    stated = {**values, **{ours: apart[theirs] for ours, theirs in names.items() if theirs in apart}}
-    scorers, scored, block, top, local = (whole_number(stated, where, name) for name in names)
-    marks = _list(apart, where, layers, "sparse_attention_freq", default=[0] * layers)
+    stated = file.over({ours: apart[theirs] for ours, theirs in names.items() if theirs in apart})
+    scorers, scored, block, top, local = map(stated.number, names)
+    marks = replace(file, values=apart).listed("sparse_attention_freq", default=[0] * layers, entries=layers)
     usual = ["minimax_m3_sparse" if mark else "full_attention" for mark in marks]
-    listed = _list(values, where, layers, "layer_types", default=usual)
-    if not values.get("mlp_layer_types"):
-        freq = values.get("moe_layer_freq")
+    listed = file.listed("layer_types", default=usual)
+    if not file.get("mlp_layer_types"):
+        freq = file.get("moe_layer_freq")
         marks = freq if isinstance(freq, list) else [1] * layers
-        stated["mlp_layer_types"] = ["sparse" if mark else "dense" for mark in marks]
-    heads = whole_number(values, where, "num_attention_heads")
-    kv_heads = whole_number(values, where, "num_key_value_heads", usual=heads)
-    each = whole_number(values, where, "head_dim", usual=hidden // heads)
+        stated = stated.over({"mlp_layer_types": ["sparse" if mark else "dense" for mark in marks]})
+    heads = file.heads
+    kv_heads = file.number("num_key_value_heads", usual=heads)
+    each = file.number("head_dim", usual=hidden // heads)
     plain = {"heads": heads, "kv_heads": kv_heads, "head_dim": each, "qk_norm": True}
-    attended = min(tokens, (top + local) * block) + tokens * scorers * scored / (2 * heads * each)
-    sizes = {"key_dim": each, "value_dim": each, "made": (heads + 2 * kv_heads) * each}
-    sizes["attends"] = round(attended)
+    attended = min(file.tokens, (top + local) * block) + file.tokens * scorers * scored / (2 * heads * each)
+    sizes = {"key_dim": each, "value_dim": each, "made": (heads + 2 * kv_heads) * each, "attends": round(attended)}
     sparse = {"heads": heads, "mixer": sizes, "adjoined": [_product(hidden, (scorers + 1) * scored, mixes=True)]}
-    width = first(values, "dense_width") or first(values, "ffn_hidden")
-    for kind, routes in zip(listed, _routed(stated, where, layers), strict=True):
+    width = file.first("dense_width") or file.first("ffn_hidden")
+    for kind, routes in zip(listed, stated.routed(), strict=True):
         layer = sparse if kind == "minimax_m3_sparse" else plain
-        part = _experts(values, where, shared=_shared_width(values, where)) if routes else {"ffn_hidden": width}
-        found.append({"kind": f"{'experts' if routes else 'dense'}{'-indexed' * (layer is sparse)}", **layer, **part})
-    return found
+        part = file.experts(shared=file.shared_width()) if routes else {"ffn_hidden": width}
+        yield {"kind": _named(routes, "-indexed" * (layer is sparse)), **layer, **part}
 
 
-def _jetmoe(values: Values, where: str, _: int) -> list[Layer]:
+def _jetmoe(file: _File) -> list[Layer]:
     """JetMoE: attention experts, each with queries and outputs of its own on shared keys and values; and experts."""
-    hidden, count = whole_number(values, where, "hidden_size"), whole_number(values, where, *NAMES["experts"])
-    chosen, kv_heads = whole_number(values, where, *NAMES["chosen"]), whole_number(values, where, "num_key_value_heads")
-    each = whole_number(values, where, "kv_channels")
-    own = {"num_experts": count, "experts_per_token": chosen}
-    own["expert_ffn_hidden"] = whole_number(values, where, "intermediate_size", "ffn_hidden_size")
-    others = {**_product(hidden, 2 * (count - chosen) * kv_heads * each, mixes=True, split=True), "idle": True}
+    hidden, count = file.hidden, file.number(*NAMES["experts"])
+    chosen, kv_heads = file.number(*NAMES["chosen"]), file.number("num_key_value_heads")
+    each, width = file.number("kv_channels"), file.number("intermediate_size", "ffn_hidden_size")
+    own = {"num_experts": count, "experts_per_token": chosen, "expert_ffn_hidden": width}
+    others = {**_divided(hidden, 2 * (count - chosen) * kv_heads * each), "idle": True}
     layer = {"heads": chosen * kv_heads, "kv_heads": kv_heads, "head_dim": each, "experts": own}
-    return [{"kind": "block", **layer, "adjoined": [others]}] * _layers(values, where)
+    return [{"kind": "block", **layer, "adjoined": [others]}] * file.layers
 
 
-def _arctic(values: Values, where: str, _: int) -> list[Layer]:
+def _arctic(file: _File) -> Iterator[Layer]:
     """Arctic: experts beside a dense part of the hidden size, which is read as a shared expert."""
-    hidden = whole_number(values, where, "hidden_size")
-    period, found = whole_number(values, where, "moe_layer_frequency", usual=1), []
-    for at in range(_layers(values, where)):
+    period = file.number("moe_layer_frequency", usual=1)
+    shared = file.hidden if file.get("parallel_attn_mlp_res", True) else 0
+    for at in range(file.layers):
         routes = (at + 1) % period == 0
-        dense = {"ffn_hidden": hidden} if values.get("parallel_attn_mlp_res", True) and routes else {}
-        part = _experts(values, where, shared=dense.get("ffn_hidden", 0)) if routes else _dense(values, where)
-        found.append({"kind": "experts" if routes else "dense", **_attention(values, where), **part})
-    return found
+        part = file.experts(shared=shared) if routes else file.dense()
+        yield {"kind": _named(routes), **file.attention(), **part}
 
 
-def _listed_experts(values: Values, where: str, layers: int) -> list[bool]:
+def _listed_experts(file: _File) -> list[bool]:
     """Whether each layer has experts, by a text that lists the numbers of those layers."""
-    stated = values.get("moe_layers_enum")
+    stated = file.get("moe_layers_enum")
     if stated is None:
-        raise DataError(f"{where}: moe_layers_enum: missing, expected the numbers of the layers with experts")
+        raise DataError(f"{file.where}: moe_layers_enum: missing, expected the numbers of the layers with experts")
     numbers = {int(each) for each in str(stated).strip("[]() ").split(",") if each.strip().isdigit()}
-    return [at in numbers for at in range(layers)]
+    return [at in numbers for at in range(file.layers)]
 
 
-def _step3(values: Values, where: str, tokens: int) -> list[Layer]:
+def _step3(file: _File) -> Iterator[Layer]:
     """Step-3: queries of low rank, one group of keys and values, experts with a shared one."""
-    hidden, heads = whole_number(values, where, "hidden_size"), whole_number(values, where, "num_attention_heads")
-    each, rank = whole_number(values, where, "head_dim"), whole_number(values, where, "share_q_dim")
-    groups = whole_number(values, where, "num_attention_groups", usual=1)
-    sizes = {"key_dim": each, "value_dim": each, "made": 2 * groups * each, "attends": tokens}
-    own = [_product(hidden, rank, mixes=True), _product(rank, heads * each, mixes=True, split=True)]
-    found = []
-    for routes in _listed_experts(values, where, _layers(values, where)):
-        shared = values.get("share_expert_dim") or 0
-        part = _experts(values, where, shared=shared) if routes else _dense(values, where)
-        layer = {"heads": heads, "mixer": sizes, "adjoined": own}
-        found.append({"kind": "experts" if routes else "dense", **layer, **part})
-    return found
+    hidden, heads = file.hidden, file.heads
+    each, rank = file.number("head_dim"), file.number("share_q_dim")
+    groups = file.number("num_attention_groups", usual=1)
+    sizes = {"key_dim": each, "value_dim": each, "made": 2 * groups * each, "attends": file.tokens}
+    own = [_product(hidden, rank, mixes=True), _divided(rank, heads * each)]
+    layer, shared = {"heads": heads, "mixer": sizes, "adjoined": own}, file.get("share_expert_dim") or 0
+    for routes in _listed_experts(file):
+        part = file.experts(shared=shared) if routes else file.dense()
+        yield {"kind": _named(routes), **layer, **part}
 
 
-def _step35(values: Values, where: str, tokens: int) -> list[Layer]:
+def _step35(file: _File) -> Iterator[Layer]:
     """Step-3.5 and 3.7: more heads in layers with a window, a gate for every head, experts with a shared one."""
-    layers, found = _layers(values, where), []
-    routed = _routed if values.get("moe_layers_enum") is None else _listed_experts
-    listed = _list({"layer_types": (values.get("layer_types") or [])[:layers]}, where, layers, "layer_types")
-    more = values.get("num_sliding_attention_heads")
-    other = values.get("attention_other_setting") or ({"num_attention_heads": more} if more else None)
-    for kind, routes in zip(listed, routed(values, where, layers), strict=True):
+    routed = file.routed() if file.get("moe_layers_enum") is None else _listed_experts(file)
+    listed = file.over({"layer_types": (file.get("layer_types") or [])[: file.layers]}).listed("layer_types")
+    more = file.get("num_sliding_attention_heads")
+    other = file.get("attention_other_setting") or ({"num_attention_heads": more} if more else None)
+    for kind, routes in zip(listed, routed, strict=True):
         sliding = kind == "sliding_attention"
-        layer = _attention(values, where, qk_norm=bool(values.get("use_qk_norm", True)))
+        layer = file.attention(qk_norm=bool(file.get("use_qk_norm", True)))
         if sliding and isinstance(other, dict):
             names = {"heads": "num_attention_heads", "kv_heads": "num_attention_groups", "head_dim": "head_dim"}
-            layer |= {ours: other[name] for ours, name in names.items() if other.get(name)}
-        gated = values.get("use_head_wise_attn_gate", more is not None)
+            layer |= replace(file, values=other).stated(names)
+        gated = file.get("use_head_wise_attn_gate", more is not None)
         layer |= {"attention_gate": layer["heads"]} if gated else {}
-        layer |= _windowed(values, tokens, sliding, "sliding_window")
-        shared = first(values, "shared_width") or 0
-        layer |= _experts(values, where, shared=shared) if routes else _dense(values, where)
-        found.append({"kind": f"{'experts' if routes else 'dense'}{'-window' if sliding else ''}", **layer})
-    return found
+        layer |= file.window(sliding, "sliding_window")
+        shared = file.first("shared_width") or 0
+        layer |= file.experts(shared=shared) if routes else file.dense()
+        yield {"kind": _named(routes, "-window" * sliding), **layer}
 
 
-Reader = Callable[[Values, str, int], list[Layer]]
-PARTS: dict[str, Reader] = {
+PARTS: dict[str, Callable[[_File], Iterable[Layer]]] = {
     "nemotron_h": _nemotron_h,
     "falcon_h1": _falcon_h1,
     "jamba": _jamba,
@@ -841,21 +813,20 @@ PARTS: dict[str, Reader] = {
     "step3_text": _step3,
     "step3p5": _step35,
 }
-"""Readers of layers by ``model_type``; a reader is given the file, its name for messages, and a sequence's tokens."""
+"""Readers of layers by ``model_type``."""
 _UNGATED = ("nemotron_h", "rwkv")
 """Types whose feed-forward parts have no gate."""
 
 
-def layers_of_parts(values: Values, where: str, tokens: int) -> dict[str, Any]:
+def layers_of_parts(values: Mapping[str, Any], where: str, tokens: int) -> dict[str, Any]:
     """Fields of ``ModelSpec`` of a type in ``PARTS``, with Gemma's further embedding; ``DataError`` for wrong sizes."""
-    family, hidden = str(values["model_type"]), whole_number(values, where, "hidden_size", "d_model", "embedding_dim")
+    family, file = str(values["model_type"]), _File(values, where, tokens)
+    hidden = file.number("hidden_size", "d_model", "embedding_dim")
     base = {"hidden": hidden, "seq": tokens, "gated_mlp": family not in _UNGATED}
     found: list[Layer] = []
     kinds: dict[str, Layer] = {}
-    for layer in PARTS[family](values, where, tokens):
-        shape = {**base, **{name: value for name, value in layer.items() if value is not None and name != "kind"}}
-        if "beside" in shape:
-            shape["beside"] = _with_base(shape["beside"], base)
+    for layer in PARTS[family](file):
+        shape = _with_base({name: value for name, value in layer.items() if name != "kind"}, base)
         name, number = layer["kind"], 1
         while kinds.setdefault(name, shape) != shape:
             number += 1
@@ -866,13 +837,13 @@ def layers_of_parts(values: Values, where: str, tokens: int) -> dict[str, Any]:
             found.append({"kind": name, "count": 1, **shape})
     own: dict[str, Any] = {"layers": found, "gated_mlp": base["gated_mlp"]}
     if each := family.startswith("gemma") and values.get("hidden_size_per_layer_input"):
-        rows = whole_number(values, where, "vocab_size_per_layer_input", "vocab_size")
+        rows = file.number("vocab_size_per_layer_input", "vocab_size")
         own["further_embedding"] = rows * each * sum(layer["count"] for layer in found)
     return own
 
 
 def _with_base(layer: Layer, base: Layer) -> Layer:
-    """A layer beside another one, with the sizes that both have."""
+    """A layer, and what stands beside it, with the sizes that all layers have."""
     found = {**base, **{name: value for name, value in layer.items() if value is not None}}
     if "beside" in found:
         found["beside"] = _with_base(found["beside"], base)
