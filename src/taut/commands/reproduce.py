@@ -68,7 +68,7 @@ def amp(
     from taut.solver.result import Limits
 
     told = _told(each, time_limit, quiet)
-    found = reproduce_amp_searches(setting, Limits(time_limit=each), told, profile, within=time_limit)
+    found = reproduce_amp_searches(setting, Limits(time_limit=each), profile, within=time_limit, told=told)
     _echo("amp", found, as_json)
 
 

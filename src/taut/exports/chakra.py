@@ -27,7 +27,7 @@ says which process that is, and ``comm_groups.json`` lists the devices of every 
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -366,5 +366,4 @@ def _plain(problem: PlanningProblem) -> PlanningProblem:
     network = NetworkSpec.model_construct(bandwidth_gbps=rate, latency_us=0.0, racks=[])
     matrices = {"bandwidth_matrix": None, "latency_matrix": None}
     cluster: ClusterSpec = problem.cluster.model_copy(update={"nodes": nodes, "network": network, **matrices})
-    given = problem.model, cluster, problem.costs, problem.memory, problem.space, problem.latency_model
-    return PlanningProblem(*given, overlap_grad_reduce=problem.overlap_grad_reduce)
+    return replace(problem.with_costs(problem.costs), cluster=cluster, calibration=None)

@@ -16,12 +16,12 @@ the cluster (table 2) and for TransGAN (section 4.6). Assumed: analytic costs in
 profile and its transfers in 32 bits (``taut.papers.amp``); latencies of links.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -33,9 +33,7 @@ from taut.errors import FieldError
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Division
 from taut.papers.amp import SETTINGS, AmpExperiment
-from taut.papers.compared import Compared, SharedTime, legend, rows_until_interrupted, times, with_bound
-from taut.planning.request import PlanRequest
-from taut.planning.resolve import planning_problem
+from taut.papers.compared import Asked, Compared, legend, posed, rows_of, times, with_bound
 from taut.solver.methods.baselines.amp import amp_trials, dominoes
 from taut.solver.methods.baselines.rules import configuration, plain_candidates
 from taut.solver.methods.named import method_of
@@ -204,19 +202,13 @@ def _plain(row: Row) -> dict[str, Any]:
 
 
 def reproduce_amp_searches(
-    setting: str | None = None,
-    limits: Limits | None = None,
-    told: Callable[[str], None] | None = None,
-    profile: Path | None = None,
-    *,
-    within: float | None = None,
+    setting: str | None = None, limits: Limits | None = None, profile: Path | None = None, **asked: Unpack[Asked]
 ) -> Table:
-    """Search AMP's strategies, of a ``setting`` or all, by every method, within ``limits`` each, ``within`` in all."""
+    """Search AMP's strategies, of a ``setting`` or all, by every method, within ``limits`` each."""
     if setting is not None and setting not in SETTINGS:
         raise FieldError("setting", setting, f"expected {one_of(setting, SETTINGS)}")
-    names, methods = [setting] if setting else [*SETTINGS], len(BASELINES) + 2
-    shared = SharedTime(limits=limits or Limits(time_limit=60.0), within=within, searches=methods * len(names))
-    rows = rows_until_interrupted(names, lambda name: _row(name, shared.of_next(methods), profile), told)
+    names = {name: name for name in ([setting] if setting else SETTINGS)}
+    rows = rows_of(names, lambda name, limits: _row(name, limits, profile), len(BASELINES) + 2, limits, asked)
     if setting or len(rows) < len(names):
         return Table(rows, has_profile=profile is not None)
     return Table(rows, search_seconds(), split_gains(_problem("het_model", profile)), profile is not None)
@@ -227,17 +219,9 @@ def _problem(name: str, profile: Path | None = None, cluster: ClusterSpec | None
     if profile is not None:
         return AmpExperiment.of(name, profile).problem()
     setting = SETTINGS[name]
-    request = PlanRequest(
-        setting.model,
-        cluster or setting.cluster,
-        global_batch=setting.global_batch,
-        latency_model="amp",
-        stack="any",
-        schedules=["1f1b"],
-        max_tp=4,
-        fix={"zero": 0, "recompute": "none", "sequence_parallel": False},
-    )
-    return planning_problem(request)
+    fixed = {"zero": 0, "recompute": "none", "sequence_parallel": False}
+    options: dict[str, Any] = {"schedules": ["1f1b"], "max_tp": 4, "fix": fixed}
+    return posed(setting.model, cluster or setting.cluster, "amp", global_batch=setting.global_batch, **options)
 
 
 def _row(name: str, limits: Limits, profile: Path | None) -> Row:
@@ -258,17 +242,12 @@ def _row(name: str, limits: Limits, profile: Path | None) -> Row:
 def _five_best(problem: PlanningProblem, seed: int) -> tuple[Ranked, ...]:
     """The quickest of AMP's trials, one for each configuration."""
     plans = [plan for plan in amp_trials(problem, seed) if plan is not None]
-    first: dict[Any, Incumbent] = {}
+    first: dict[Any, Ranked] = {}
     for plan in sorted(plans, key=lambda plan: plan.seconds):
-        first.setdefault(configuration(plan.strategy.candidate), plan)
-    return tuple(map(_ranked, list(first.values())[:5]))
-
-
-def _ranked(plan: Incumbent) -> Ranked:
-    candidate, layers = plan.strategy.candidate, tuple(end - begin for begin, end in plan.strategy.stages)
-    return Ranked(
-        micro_batch=candidate.micro_batch, tp=candidate.tp, pp=candidate.pp, layers=layers, seconds=plan.seconds
-    )
+        chosen, layers = plan.strategy.candidate, tuple(end - begin for begin, end in plan.strategy.stages)
+        ranked = Ranked(micro_batch=chosen.micro_batch, tp=chosen.tp, pp=chosen.pp, layers=layers, seconds=plan.seconds)
+        first.setdefault(configuration(chosen), ranked)
+    return tuple(first.values())[:5]
 
 
 def uniform_ends(problem: PlanningProblem, plan: Incumbent) -> Ints:

@@ -10,7 +10,8 @@ from taut.data.suggest import one_of
 from taut.errors import FieldError, InfeasibleError, NothingFoundError, TautError
 from taut.formulations.problem import PlanningProblem
 from taut.planning.plan import Plan
-from taut.planning.request import ClusterInput, ModelInput
+from taut.planning.request import ClusterInput, ModelInput, PlanRequest
+from taut.planning.resolve import planning_problem
 from taut.planning.solve import plan
 from taut.solver.methods.named import Outcome
 from taut.solver.result import OPTIMALITY_GAP, Limits, SearchResult, StoppedBy, relative_gap
@@ -63,6 +64,36 @@ class SharedTime:
         self.searches -= searches
         limits = [each for each in (self.limits.time_limit, whole.time_limit) if each is not None]
         return replace(self.limits, time_limit=max(min(limits), 0.1) if limits else None)
+
+
+class Asked(TypedDict, total=False):
+    """What a reproduction may be asked: settings with ``only`` in their names, ``within`` seconds, and who is told."""
+
+    only: str
+    within: float | None
+    told: Callable[[str], None] | None
+
+
+def rows_of(
+    settings: Mapping[str, Item],
+    make: Callable[[Item, Limits], Made],
+    searches: int,
+    limits: Limits | None,
+    asked: Asked,
+) -> tuple[Made, ...]:
+    """A row for each setting by name that is asked for, by so many searches within ``limits``, a minute by default."""
+    only = asked.get("only", "")
+    chosen = [setting for name, setting in settings.items() if only in name]
+    if not chosen:
+        raise FieldError("only", only, f"expected a part of {one_of(only, settings)}")
+    each, number = limits or Limits(time_limit=60.0), searches * len(chosen)
+    shared = SharedTime(limits=each, within=asked.get("within"), searches=number)
+    return rows_until_interrupted(chosen, lambda setting: make(setting, shared.of_next(searches)), asked.get("told"))
+
+
+def posed(model: ModelInput, cluster: ClusterInput, prices: str, **options: Any) -> PlanningProblem:
+    """A paper's problem: its part of the whole space, at the prices of a latency model."""
+    return planning_problem(PlanRequest(model, cluster, latency_model=prices, stack="any", **options))
 
 
 CUT_OFF = "*"
@@ -177,17 +208,3 @@ def is_cut_off(found: SearchResult | Plan) -> bool:
     """Whether a limit or an interrupt ended a search, or that of a plan."""
     named = found.sections.provenance.get("stopped_by") if isinstance(found, Plan) else found.stopped_by
     return named in (StoppedBy.TIME, StoppedBy.WORK, StoppedBy.INTERRUPT)
-
-
-def places_with(only: str, names: list[str]) -> list[int]:
-    """
-    Places of the names that contain the text ``only``; ``FieldError`` if none does.
-
-    Examples
-    --------
-    >>> places_with("8 nodes", ["8 nodes of a", "16 nodes of a", "8 nodes of b"])
-    [0, 2]
-    """
-    if found := [place for place, name in enumerate(names) if only in name]:
-        return found
-    raise FieldError("only", only, f"expected a part of {one_of(only, names)}")

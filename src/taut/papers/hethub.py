@@ -33,19 +33,16 @@ row has
 The paper has no step times that agree with its throughput, so none stand beside these.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, Unpack
 
 from taut.data.cluster import ClusterSpec
 from taut.data.device import DeviceSpec
 from taut.data.units import TERA
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
-from taut.papers.compared import CUT_OFF, SharedTime, is_cut_off, legend, places_with, rows_until_interrupted
-from taut.planning.request import PlanRequest
-from taut.planning.resolve import planning_problem
+from taut.papers.compared import CUT_OFF, Asked, is_cut_off, legend, posed, rows_of
 from taut.solver.certificate.document import communication_gap
 from taut.solver.certificate.write import paid
 from taut.solver.methods.baselines.hethub import arranged, hethub
@@ -233,17 +230,9 @@ def _share(share: float | None) -> str:
     return "-" if share is None else f"{share:.2%}"
 
 
-def reproduce_hethub(
-    limits: Limits | None = None,
-    *,
-    only: str = "",
-    within: float | None = None,
-    told: Callable[[str], None] | None = None,
-) -> Table:
-    """Price every setting whose name contains ``only``, within ``limits`` of each search, ``within`` seconds in all."""
-    chosen = [SETTINGS[place] for place in places_with(only, [setting.name for setting in SETTINGS])]
-    shared = SharedTime(limits=limits or Limits(time_limit=60.0), within=within, searches=2 * len(chosen))
-    rows = rows_until_interrupted(chosen, lambda setting: _row(setting, shared.of_next(2)), told)
+def reproduce_hethub(limits: Limits | None = None, **asked: Unpack[Asked]) -> Table:
+    """Price every setting that is asked for, within ``limits`` of each search."""
+    rows = rows_of({setting.name: setting for setting in SETTINGS}, _row, 2, limits, asked)
     return Table(rows, None if len(rows) < len(SETTINGS) else small_tokens())
 
 
@@ -335,8 +324,8 @@ def _mixed(setting: Setting, devices: list[DeviceSpec]) -> ClusterSpec:
 def _problem(cluster: ClusterSpec | str, batch: int, stages: int, model: str = MODEL) -> PlanningProblem:
     """The space of the paper: 1F1B without tensor parallelism, in so many stages."""
     fixed: dict[str, int | str | bool] = {"pp": stages, "tp": 1, "schedule": "1f1b"}
-    given: dict[str, Any] = {"precision": "fp16", "stack": "any", "fix": fixed, "max_tp": 1, "schedules": "1f1b,gpipe"}
-    return planning_problem(PlanRequest(model, cluster, global_batch=batch, **given))
+    given: dict[str, Any] = {"precision": "fp16", "fix": fixed, "max_tp": 1, "schedules": "1f1b,gpipe"}
+    return posed(model, cluster, "step", global_batch=batch, **given)
 
 
 CLUSTERS = {"hethub-12n96d": 12, "hethub-24n192d": 24, "hethub-48n384d": 48, "hethub-96n768d": 96}
@@ -386,21 +375,14 @@ def _size_cells(row: SizeRow) -> tuple[str, ...]:
     return row.cluster, row.model, *seconds, *shares, f"{row.wall_s:.0f} s"
 
 
-def reproduce_hethub_table(
-    limits: Limits | None = None,
-    *,
-    only: str = "",
-    within: float | None = None,
-    told: Callable[[str], None] | None = None,
-) -> SizeTable:
-    """Plan every "cluster model" with ``only`` in it, within ``limits`` of each search, ``within`` seconds in all."""
-    every = [(cluster, model) for cluster in CLUSTERS for model in STAGES]
-    chosen = [every[place] for place in places_with(only, [" ".join(pair) for pair in every])]
-    shared = SharedTime(limits=limits or Limits(time_limit=60.0), within=within, searches=2 * len(chosen))
-    return SizeTable(rows_until_interrupted(chosen, lambda pair: _size_row(*pair, shared.of_next(2)), told))
+def reproduce_hethub_table(limits: Limits | None = None, **asked: Unpack[Asked]) -> SizeTable:
+    """Plan every "cluster model" that is asked for, within ``limits`` of each search."""
+    every = {f"{cluster} {model}": (cluster, model) for cluster in CLUSTERS for model in STAGES}
+    return SizeTable(rows_of(every, _size_row, 2, limits, asked))
 
 
-def _size_row(cluster: str, model: str, limits: Limits) -> SizeRow:
+def _size_row(named: tuple[str, str], limits: Limits) -> SizeRow:
+    cluster, model = named
     problem = _problem(cluster, 2048 * CLUSTERS[cluster] // 6, STAGES[model], model)
     *simple, found = searched(problem, limits)
     even, rule, best = (None if plan is None else plan.seconds for plan in (*simple, found.incumbent))

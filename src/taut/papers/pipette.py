@@ -20,9 +20,9 @@ that were measured are not published: here a pair of nodes reaches :math:`\min(1
 rate, drawn by a seed.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -30,11 +30,8 @@ from taut.data.arrays import Floats
 from taut.data.cluster import ClusterSpec, MatrixSpec
 from taut.data.load import load_cluster
 from taut.formulations.latency import step_time, violations
-from taut.formulations.mechanisms.latency_models import LatencyName
 from taut.formulations.problem import PlanningProblem
-from taut.papers.compared import Compared, SharedTime, legend, places_with, rows_until_interrupted, times, with_bound
-from taut.planning.request import PlanRequest
-from taut.planning.resolve import planning_problem
+from taut.papers.compared import Asked, Compared, legend, posed, rows_of, times, with_bound
 from taut.solver.bounds.simulated import simulated_seconds
 from taut.solver.methods.baselines.amp import amp_strategies
 from taut.solver.methods.baselines.rules import configurations, plain_candidates, tried
@@ -216,29 +213,19 @@ def _days(days: float | None) -> str:
 
 
 def reproduce_pipette(
-    limits: Limits | None = None,
-    *,
-    whole_step: bool = False,
-    seed: int = 0,
-    only: str = "",
-    within: float | None = None,
-    told: Callable[[str], None] | None = None,
+    limits: Limits | None = None, *, whole_step: bool = False, seed: int = 0, **asked: Unpack[Asked]
 ) -> Table:
-    """Plan every setting with ``only`` in it by every method, within ``limits`` each and ``within`` seconds in all."""
-    chosen = [SETTINGS[place] for place in places_with(only, [_name(setting) for setting in SETTINGS])]
-    shared = SharedTime(limits=limits or Limits(time_limit=60.0), within=within, searches=METHODS * len(chosen))
-
-    def row(setting: Setting) -> Row:
-        return _row(setting, shared.of_next(METHODS), seed, whole_step=whole_step)
-
-    return Table(rows_until_interrupted(chosen, row, told), whole_step)
+    """Plan every setting that is asked for by every method, within ``limits`` each."""
+    settings = {_name(setting): setting for setting in SETTINGS}
+    row = partial(_row, seed=seed, whole_step=whole_step)
+    return Table(rows_of(settings, row, METHODS, limits, asked), whole_step)
 
 
 METHODS = 6
 """Searches of a setting."""
 
 
-def _row(setting: Setting, limits: Limits, seed: int, *, whole_step: bool) -> Row:
+def _row(setting: Setting, limits: Limits, *, seed: int, whole_step: bool) -> Row:
     cluster = drawn(setting, seed)
     problem = _problem(setting, cluster, "step" if whole_step else "pipette")
     nominal = _problem(setting, cluster.model_copy(update={"bandwidth_matrix": None}), "amp")
@@ -263,17 +250,8 @@ def _row(setting: Setting, limits: Limits, seed: int, *, whole_step: bool) -> Ro
     )
 
 
-def _problem(setting: Setting, cluster: ClusterSpec, latency_model: LatencyName) -> PlanningProblem:
-    return planning_problem(
-        PlanRequest(
-            setting.model,
-            cluster,
-            global_batch=GLOBAL_BATCH,
-            latency_model=latency_model,
-            stack="any",
-            schedules=["1f1b"],
-        )
-    )
+def _problem(setting: Setting, cluster: ClusterSpec, prices: str) -> PlanningProblem:
+    return posed(setting.model, cluster, prices, global_batch=GLOBAL_BATCH, schedules=["1f1b"])
 
 
 def _latency_errors(problem: PlanningProblem, nominal: PlanningProblem) -> Floats:

@@ -43,8 +43,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.stages import Stages
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
-from taut.planning.request import PlanRequest
-from taut.planning.resolve import planning_problem
+from taut.papers.compared import posed
 from taut.schedules.portfolio import build_kind
 from taut.solver.certificate.write import predicted
 from taut.solver.result import Incumbent, Limits, relative_gap
@@ -306,14 +305,9 @@ def _row(method: Method, limits: Limits) -> Row:
 def _problem(method: Method) -> PlanningProblem:
     """The grid of a method: its schedule and recompute, every degree and micro-batch; pp = 1 has no schedule."""
     model = ModelSpec.parse(MODEL, str(MODEL["name"]))
-    memory = MemoryModel(margin=0.0)
-    fixed: dict[str, int | str | bool] = {"schedule": method.schedule}
-    request = PlanRequest(
-        model, CLUSTER, global_batch=GLOBAL_BATCH, memory_model=memory, stack="any", latency_model="pipette", fix=fixed
-    )
-    posed = planning_problem(request)
-    space = posed.space.model_copy(update={"recompute": [method.recompute]})
-    return PlanningProblem(posed.model, posed.cluster, posed.costs, posed.memory, space, "pipette")
+    asked: dict[str, Any] = {"memory_model": MemoryModel(margin=0.0), "fix": {"schedule": method.schedule}}
+    whole = posed(model, CLUSTER, "pipette", global_batch=GLOBAL_BATCH, **asked)
+    return replace(whole, space=whole.space.model_copy(update={"recompute": [method.recompute]}))
 
 
 def _even(method: Method, problem: PlanningProblem) -> Best | None:
